@@ -1,0 +1,2 @@
+//! warden
+fn main() {}
