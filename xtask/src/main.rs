@@ -1,2 +1,45 @@
-//! House rules.
-fn main() {}
+//! House rules that the compiler cannot check, and the chores around them: `cargo xtask check | test | tcb`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a developer's program talks to a terminal")]
+
+mod house;
+mod lexer;
+mod rules;
+mod run;
+mod tcb;
+mod test;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask <verb>
+
+  check   hold the house rules; one line per finding
+  test    run every test, then sum up what passed, failed and was skipped
+  tcb     print the size of what runs with privilege or beside the payload";
+
+/// What a verb found: it worked, or the reader has something to do. `Err` means that the verb itself broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Clean,
+    Findings,
+}
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let outcome = match (words.next().as_deref(), words.next()) {
+        (Some("check"), None) => rules::check(),
+        (Some("test"), None) => test::test(),
+        (Some("tcb"), None) => tcb::print(),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(Outcome::Clean) => ExitCode::SUCCESS,
+        Ok(Outcome::Findings) => ExitCode::FAILURE,
+        Err(broken) => {
+            eprintln!("xtask: {broken}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! `cargo xtask test`: runs every test and ends with one line that says how many passed, failed and were skipped.
+//!
+//! libtest swallows what a passing test prints, so a test that cannot run on this host appends
+//! `SKIPPED: <name>: <reason>` to the file that `BLASTBOX_SKIPS` names. Such a test counts as skipped, not as passed.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use crate::{Outcome, house, run};
+
+/// How long the output may stay open after cargo has ended before it counts as held by a leaked process.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the test programs reported, added up.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sum {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Sum {
+    /// Adds a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`; other lines change nothing.
+    fn add(&mut self, line: &str) {
+        let Some(result) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". ")) else {
+            return;
+        };
+        for (count, what) in result.1.split(';').filter_map(|part| part.trim().split_once(' ')) {
+            let count = count.parse().unwrap_or(0);
+            match what {
+                "passed" => self.passed += count,
+                "failed" => self.failed += count,
+                "ignored" => self.skipped += count,
+                _ => {}
+            }
+        }
+    }
+
+    /// Moves the tests that skipped themselves from passed to skipped. A test that skipped twice is one test.
+    fn skip(&mut self, reports: &str) {
+        let name = |line: &'_ str| -> String {
+            let report = line.strip_prefix("SKIPPED: ").unwrap_or(line);
+            report.split_once(": ").map_or(report, |(name, _)| name).to_owned()
+        };
+        let skipped =
+            reports.lines().filter(|line| !line.trim().is_empty()).map(name).collect::<BTreeSet<_>>().len();
+        self.passed = self.passed.saturating_sub(skipped);
+        self.skipped += skipped;
+    }
+}
+
+/// How the run of cargo ended.
+struct End {
+    status: ExitStatus,
+    leaked: bool,
+}
+
+/// Runs all tests of the workspace. `BLASTBOX_BIN_DIR` tells the integration tests where the built programs are.
+pub(crate) fn test() -> io::Result<Outcome> {
+    let root = house::root()?;
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+    let programs =
+        std::env::var_os("BLASTBOX_BIN_DIR").map_or_else(|| target.join("blastbox"), |dir| root.join(dir));
+    let skips = target.join("skips.txt");
+    empty(&skips)?;
+
+    let mut cargo = run::cargo(&root);
+    cargo.args(["test", "--workspace", "--no-fail-fast"]);
+    cargo.env("BLASTBOX_BIN_DIR", &programs).env("BLASTBOX_SKIPS", &skips).stdout(Stdio::piped());
+    let mut sum = Sum::default();
+    let end = follow(cargo.spawn()?, &mut sum)?;
+
+    let reports = std::fs::read_to_string(&skips)?;
+    print!("{reports}");
+    sum.skip(&reports);
+    if end.leaked {
+        println!("a process that a test started is still alive and holds the output: the test must end it");
+    }
+    if !end.status.success() && sum.failed == 0 {
+        println!("cargo test ended with {} before every test could report", end.status);
+    }
+    println!("\n{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped);
+    Ok(if end.status.success() && !end.leaked { Outcome::Clean } else { Outcome::Findings })
+}
+
+/// An empty file that tests of every user may append to: some of them run as an ordinary user.
+fn empty(skips: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let named = |source: io::Error| {
+        io::Error::new(source.kind(), format!("cannot write {}: {source}", skips.display()))
+    };
+    std::fs::create_dir_all(skips.parent().map(PathBuf::from).unwrap_or_default()).map_err(named)?;
+    std::fs::write(skips, "").map_err(named)?;
+    std::fs::set_permissions(skips, std::fs::Permissions::from_mode(0o666)).map_err(named)
+}
+
+/// Shows the output of cargo as it comes and adds up the results.
+fn follow(mut cargo: Child, sum: &mut Sum) -> io::Result<End> {
+    let lines = read_aside(cargo.stdout.take().ok_or_else(|| io::Error::other("cargo test has no output"))?);
+    let mut ended = None;
+    loop {
+        match lines.recv_timeout(PATIENCE) {
+            Ok(line) => {
+                sum.add(&line);
+                println!("{line}");
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(End { status: cargo.wait()?, leaked: false }),
+            // Silent for a while: either a test takes its time, or cargo is gone and somebody else holds the pipe.
+            Err(RecvTimeoutError::Timeout) => match ended {
+                Some(status) => return Ok(End { status, leaked: true }),
+                None => ended = cargo.try_wait()?,
+            },
+        }
+    }
+}
+
+/// Reads lines on a thread of its own, so that a pipe that never closes cannot hold us.
+fn read_aside(output: ChildStdout) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut lines = BufReader::new(output).split(b'\n');
+        while let Some(Ok(line)) = lines.next() {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OK: &str =
+        "test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+    const BAD: &str =
+        "test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured; 7 filtered out; finished in 0.00s";
+
+    #[test]
+    fn results_of_several_programs_add_up() {
+        let mut sum = Sum::default();
+        for line in ["running 6 tests", OK, "test result says nothing", BAD] {
+            sum.add(line);
+        }
+        assert_eq!(sum, Sum { passed: 7, failed: 3, skipped: 1 });
+    }
+
+    #[test]
+    fn a_skipped_test_is_not_a_passed_test() {
+        let mut sum = Sum { passed: 5, failed: 0, skipped: 1 };
+        sum.skip("SKIPPED: jail::holds: no root\nSKIPPED: jail::holds: no cgroup\n\nSKIPPED: vm: no /dev/kvm: none\n");
+        assert_eq!(sum, Sum { passed: 3, failed: 0, skipped: 3 });
+    }
+
+    #[test]
+    fn no_reports_mean_no_skips() {
+        let mut sum = Sum { passed: 5, failed: 0, skipped: 0 };
+        sum.skip("");
+        assert_eq!(sum, Sum { passed: 5, failed: 0, skipped: 0 });
+    }
+}
