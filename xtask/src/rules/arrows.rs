@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("tests", &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"]),
     ("benches", &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"]),
-    ("fuzz", &["blastbox-policy", "blastbox-wire"]),
+    ("fuzz", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,60 @@
+# One entry for every chore. `make` alone lists them. Works as root and as an ordinary user; needs neither Docker nor a daemon.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+.PHONY: help build run test check deny bench fuzz clean
+
+TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
+# The three programs lie beside each other here, whatever the target triple: the same path in every document.
+PROGRAMS := $(TARGET_DIR)/blastbox
+TRIPLE = $(or $(CARGO_BUILD_TARGET),$(shell rustc -vV | sed -n 's/^host: //p'))
+FUZZ_SECONDS ?= 30
+
+help: ## list the chores
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build the three programs into target/blastbox/
+	@tools/need.sh cc=build-essential
+	@cargo build --release --package blastbox --package blastbox-warden --package blastbox-agent
+	@install -d $(PROGRAMS)
+	@install -m 755 $(foreach name,blastbox blastbox-warden blastbox-agent,$(TARGET_DIR)/$(TRIPLE)/release/$(name)) $(PROGRAMS)
+	@echo "built: $(patsubst $(CURDIR)/%,%,$(PROGRAMS))/{blastbox,blastbox-warden,blastbox-agent}"
+
+run: build ## build, then run hostile code in a box and show what stopped it
+	@tools/need.sh python3=python3
+	@tools/demo.sh $(PROGRAMS)/blastbox
+
+test: build ## install what the tests need, run them all, sum up
+	@tools/need.sh python3=python3
+	@BLASTBOX_BIN_DIR=$(PROGRAMS) cargo xtask test
+
+check: ## formatting, lints, house rules, dependencies
+	@cargo fmt --all --check
+	@cargo fmt --manifest-path fuzz/Cargo.toml --check
+	@cargo clippy --workspace --all-targets --all-features -- -D warnings
+	@cargo xtask check
+	@$(MAKE) deny
+
+deny:
+	@cargo deny --version >/dev/null 2>&1 || { echo "installing cargo-deny: takes minutes, once"; cargo install --locked --quiet cargo-deny; }
+	@cargo deny --workspace --all-features check --hide-inclusion-graph bans licenses sources
+
+bench: build ## measure against the bare process and against peers
+	@tools/need.sh bwrap=bubblewrap crun=crun runc=runc
+	@BLASTBOX_BIN_DIR=$(PROGRAMS) cargo run --release --quiet --package blastbox-benches
+
+# cargo-fuzz sets RUSTFLAGS, which replaces the flags of .cargo/config.toml: the address sanitizer cannot be linked statically.
+fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (30)
+	@tools/need.sh c++=build-essential
+	@cargo +nightly --version >/dev/null 2>&1 || { echo "fuzzing needs a nightly compiler: rustup toolchain install nightly"; exit 1; }
+	@cargo fuzz --version >/dev/null 2>&1 || { echo "installing cargo-fuzz: takes minutes, once"; cargo install --locked --quiet cargo-fuzz; }
+	@for target in $$(cargo fuzz list); do \
+	  echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -print_final_stats=1; \
+	done
+
+clean: ## remove what was built
+	@cargo clean --quiet
+	@rm -rf fuzz/target fuzz/artifacts
