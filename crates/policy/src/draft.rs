@@ -1,0 +1,136 @@
+//! A policy while it is being written: closed at first, opened by name, gone once sealed.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    Bytes, Cpus, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, Loopback, NetworkRules,
+    OnDenied, PolicyError, ScratchExec, SealedPolicy, Seconds, ThreatLevel, TierChoice, Workspace,
+};
+
+/// A policy that is still being written. It can be used only after [`Draft::seal`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct Draft {
+    pub(crate) level: ThreatLevel,
+    pub(crate) kernel: KernelRules,
+    pub(crate) files: FileRules,
+    pub(crate) network: NetworkRules,
+    pub(crate) credentials: CredentialRules,
+    pub(crate) lifetime: LifetimeRules,
+    pub(crate) accepted: BTreeSet<Gap>,
+}
+
+impl Draft {
+    /// The closed defaults of a level; no gap is accepted.
+    pub const fn at(level: ThreatLevel) -> Self {
+        Self {
+            level,
+            kernel: KernelRules::at(level),
+            files: FileRules::at(level),
+            network: NetworkRules::at(level),
+            credentials: CredentialRules::at(level),
+            lifetime: LifetimeRules::at(level),
+            accepted: BTreeSet::new(),
+        }
+    }
+
+    /// The level it was drafted at.
+    pub const fn level(&self) -> ThreatLevel {
+        self.level
+    }
+
+    /// Asks for one tier (`Tier` or `TierChoice`).
+    pub fn tier(mut self, tier: impl Into<TierChoice>) -> Self {
+        self.kernel.tier = tier.into();
+        self
+    }
+
+    /// Limits processor time.
+    pub fn cpus(mut self, cpus: Cpus) -> Self {
+        self.kernel.cpus = cpus;
+        self
+    }
+
+    /// Limits memory.
+    pub fn memory(mut self, memory: Bytes) -> Self {
+        self.kernel.memory = memory;
+        self
+    }
+
+    /// Limits processes and threads.
+    pub fn pids(mut self, pids: u32) -> Self {
+        self.kernel.pids = pids;
+        self
+    }
+
+    /// Says what follows a denied system call.
+    pub fn on_denied_syscall(mut self, answer: OnDenied) -> Self {
+        self.kernel.on_denied_syscall = answer;
+        self
+    }
+
+    /// Says where the payload works.
+    pub fn workspace(mut self, workspace: Workspace) -> Self {
+        self.files.workspace = workspace;
+        self
+    }
+
+    /// Limits writable space.
+    pub fn disk(mut self, disk: Bytes) -> Self {
+        self.files.disk = disk;
+        self
+    }
+
+    /// Limits the number of files in the writable space.
+    pub fn inodes(mut self, inodes: u64) -> Self {
+        self.files.inodes = inodes;
+        self
+    }
+
+    /// Limits the size of one file.
+    pub fn file_size(mut self, file_size: Bytes) -> Self {
+        self.files.file_size = file_size;
+        self
+    }
+
+    /// Limits the open descriptors of one process.
+    pub fn open_files(mut self, open_files: u32) -> Self {
+        self.files.open_files = open_files;
+        self
+    }
+
+    /// Says whether files in the writable space may be executed.
+    pub fn exec(mut self, exec: ScratchExec) -> Self {
+        self.files.exec = exec;
+        self
+    }
+
+    /// Says whether the box has a loopback interface.
+    pub fn loopback(mut self, loopback: Loopback) -> Self {
+        self.network.loopback = loopback;
+        self
+    }
+
+    /// Limits the life of the box.
+    pub fn timeout(mut self, timeout: Seconds) -> Self {
+        self.lifetime.timeout = timeout;
+        self
+    }
+
+    /// Limits what the box may print.
+    pub fn output(mut self, output: Bytes) -> Self {
+        self.lifetime.output = output;
+        self
+    }
+
+    /// Accepts one gap by name; accepting it twice is accepting it once.
+    pub fn accept(mut self, gap: Gap) -> Self {
+        self.accepted.insert(gap);
+        self
+    }
+
+    /// Takes the draft and gives a policy that nobody can change, or the first thing that is impossible.
+    pub fn seal(self) -> Result<SealedPolicy, PolicyError> {
+        SealedPolicy::check(self)
+    }
+}

@@ -1,0 +1,44 @@
+//! The kernel boundary: which tier, and how much of the machine.
+
+use crate::words::spoken;
+use crate::{Bytes, Cpus, ThreatLevel, TierChoice};
+
+/// Which kernel boundary the box gets and how much processor, memory and processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelRules {
+    /// The tier, or leave to choose it by threat level.
+    pub tier: TierChoice,
+    /// Processor time.
+    pub cpus: Cpus,
+    /// Memory of all processes of the box together.
+    pub memory: Bytes,
+    /// Processes and threads.
+    pub pids: u32,
+    /// What follows a system call that the filter denies.
+    pub on_denied_syscall: OnDenied,
+}
+
+/// What follows a system call that the filter denies. It is denied either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum OnDenied {
+    /// The call fails and is reported.
+    #[default]
+    Record,
+    /// The box is killed.
+    Kill,
+}
+
+spoken!(OnDenied, "answer to a denied system call", { Record = "record", Kill = "kill" });
+
+impl KernelRules {
+    /// The closed defaults of a level; the same at each, since the tier follows from the level.
+    pub(crate) const fn at(_level: ThreatLevel) -> Self {
+        Self {
+            tier: TierChoice::ByThreat,
+            cpus: Cpus::from_millis(1_000),
+            memory: Bytes::mib(512),
+            pids: 128,
+            on_denied_syscall: OnDenied::Record,
+        }
+    }
+}

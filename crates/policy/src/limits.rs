@@ -1,0 +1,57 @@
+//! The limits that a box can have at all. A number outside is a slip of the pen, and is named as one.
+
+use std::fmt;
+
+use crate::{Bytes, Cpus, FileRules, KernelRules, LifetimeRules, PolicyError, Seconds};
+
+const TIB: Bytes = Bytes(1 << 40);
+/// The kernel's own ceiling for process ids (`PID_MAX_LIMIT`).
+const MOST_PIDS: u32 = 4_194_304;
+/// The kernel's usual ceiling for descriptors of one process (`fs.nr_open`).
+const MOST_OPEN_FILES: u32 = 1_048_576;
+const THIRTY_DAYS: Seconds = Seconds(30 * 86_400);
+
+/// Checks each limit of the kernel section.
+pub(crate) fn check_kernel(rules: &KernelRules) -> Result<(), PolicyError> {
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall: _ } = rules;
+    // The kernel's smallest quota is one millisecond in each period of 100.
+    within("kernel.cpus", *cpus, Cpus::from_millis(10), Cpus::from_millis(1_024_000))?;
+    // Below this the agent itself does not start.
+    within("kernel.memory", *memory, Bytes::mib(4), TIB)?;
+    // The agent and one process of the payload.
+    within("kernel.pids", *pids, 2, MOST_PIDS)
+}
+
+/// Checks each limit of the files section.
+pub(crate) fn check_files(rules: &FileRules) -> Result<(), PolicyError> {
+    let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = rules;
+    // One page each: tmpfs rounds up to it.
+    within("files.disk", *disk, Bytes::kib(4), TIB)?;
+    within("files.inodes", *inodes, 16, 1 << 32)?;
+    within("files.file_size", *file_size, Bytes::kib(4), TIB)?;
+    within("files.open_files", *open_files, 16, MOST_OPEN_FILES)
+}
+
+/// Checks each limit of the lifetime section.
+pub(crate) fn check_lifetime(rules: &LifetimeRules) -> Result<(), PolicyError> {
+    let LifetimeRules { timeout, output } = rules;
+    within("lifetime.timeout", *timeout, Seconds(1), THIRTY_DAYS)?;
+    within("lifetime.output", *output, Bytes(1), Bytes::mib(1_024))
+}
+
+fn within<T: PartialOrd + fmt::Display>(
+    key: &'static str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<(), PolicyError> {
+    if least <= value && value <= most {
+        return Ok(());
+    }
+    Err(PolicyError::OutOfRange {
+        key,
+        value: value.to_string(),
+        least: least.to_string(),
+        most: most.to_string(),
+    })
+}

@@ -1,0 +1,229 @@
+//! Why a box is not started. A refusal is a value: blastbox worked, and the answer is no.
+
+use std::fmt;
+
+use crate::{Gap, MIN_EFFECTIVE_BOUNDARIES, ThreatLevel, Tier};
+
+/// Why a box is not started. Closed and append-only: docs, alerts and SDKs key on [`Refusal::code`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "text", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "text", serde(tag = "code", rename_all = "snake_case", deny_unknown_fields))]
+#[must_use]
+pub enum Refusal {
+    /// The tier has a gap on this host that the policy does not accept by name.
+    GapNotAccepted {
+        /// The gap.
+        gap: Gap,
+    },
+    /// Fewer boundaries hold than must.
+    TooFewBoundaries {
+        /// How many hold.
+        effective: u8,
+    },
+    /// The tier cannot run on this host.
+    TierUnavailable {
+        /// The tier.
+        tier: Tier,
+        /// What it lacks.
+        why: String,
+    },
+    /// The tier is too weak for the level.
+    TierTooWeak {
+        /// The tier.
+        tier: Tier,
+        /// The level.
+        level: ThreatLevel,
+    },
+    /// A host directory was offered as workspace, but the policy has no place for one.
+    WorkspaceNotAllowed {
+        /// The level of the policy.
+        level: ThreatLevel,
+    },
+    /// The image cannot be used.
+    ImageUnusable {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The host lacks something that no policy can do without.
+    HostUnfit {
+        /// What it lacks.
+        why: String,
+        /// What provides it.
+        fix: String,
+    },
+}
+
+impl Refusal {
+    /// The stable code.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::GapNotAccepted { .. } => "gap_not_accepted",
+            Self::TooFewBoundaries { .. } => "too_few_boundaries",
+            Self::TierUnavailable { .. } => "tier_unavailable",
+            Self::TierTooWeak { .. } => "tier_too_weak",
+            Self::WorkspaceNotAllowed { .. } => "workspace_not_allowed",
+            Self::ImageUnusable { .. } => "image_unusable",
+            Self::HostUnfit { .. } => "host_unfit",
+        }
+    }
+
+    /// What to do next, with the flag to use.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::GapNotAccepted { gap } if gap.acceptable_at(ThreatLevel::Critical) => {
+                format!("{}; or accept it by name: --accept {gap}", gap.fix())
+            }
+            Self::GapNotAccepted { gap } => {
+                format!("{}; or, below threat level critical, accept it by name: --accept {gap}", gap.fix())
+            }
+            Self::TooFewBoundaries { .. } => {
+                "see which boundaries do not hold with `blastbox explain`, and what the host lacks with \
+                 `blastbox doctor`"
+                    .to_owned()
+            }
+            Self::TierUnavailable { tier, .. } => unavailable_fix(*tier).to_owned(),
+            Self::TierTooWeak { level, .. } => stronger_fix(*level),
+            Self::WorkspaceNotAllowed { level: ThreatLevel::Critical } => {
+                "copy the files in instead, or lower the level by name: --threat high".to_owned()
+            }
+            Self::WorkspaceNotAllowed {
+                level: ThreatLevel::Low | ThreatLevel::Medium | ThreatLevel::High,
+            } => "write workspace = \"copy-on-write\" under [files] in the policy, or use --profile medium"
+                .to_owned(),
+            Self::ImageUnusable { .. } => {
+                "choose another image with --image, or import this one again".to_owned()
+            }
+            Self::HostUnfit { fix, .. } => fix.clone(),
+        }
+    }
+}
+
+/// What makes a tier available, or which other one to name.
+const fn unavailable_fix(tier: Tier) -> &'static str {
+    match tier {
+        Tier::Wasm => "use another tier: --tier jail --accept shared-kernel",
+        Tier::Jail => "see what the host lacks with `blastbox doctor`, or use another tier: --tier gvisor",
+        Tier::Gvisor => {
+            "install runsc, or use another tier: --tier microvm, or --tier jail --accept shared-kernel"
+        }
+        Tier::Microvm => {
+            "make /dev/kvm usable for blastbox; below threat level critical another tier may do: --tier gvisor, or \
+             --tier jail --accept shared-kernel"
+        }
+    }
+}
+
+/// The tiers that are strong enough, spelled as flags.
+fn stronger_fix(level: ThreatLevel) -> String {
+    let enough = Tier::ALL.iter().rev().filter(|tier| tier.allowed_at(level));
+    let flags: Vec<String> = enough.map(|tier| format!("--tier {tier}")).collect();
+    format!("use {}", flags.join(" or "))
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GapNotAccepted { gap } => {
+                let explained = gap.explain().trim_end_matches('.');
+                write!(f, "the policy does not accept the gap {gap}: {explained}")
+            }
+            Self::TooFewBoundaries { effective } => {
+                write!(
+                    f,
+                    "only {effective} of the five boundaries hold; at least {MIN_EFFECTIVE_BOUNDARIES} must"
+                )
+            }
+            Self::TierUnavailable { tier, why } => {
+                write!(f, "the tier {tier} cannot run on this host: {why}")
+            }
+            Self::TierTooWeak { tier, level } => {
+                write!(f, "the tier {tier} is too weak for threat level {level}")
+            }
+            Self::WorkspaceNotAllowed { level } => {
+                write!(f, "the policy (threat level {level}) does not allow a host directory as workspace")
+            }
+            Self::ImageUnusable { why } => write!(f, "the image cannot be used: {why}"),
+            Self::HostUnfit { why, .. } => write!(f, "this host cannot run boxes: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every() -> Vec<Refusal> {
+        vec![
+            Refusal::GapNotAccepted { gap: Gap::SharedKernel },
+            Refusal::TooFewBoundaries { effective: 2 },
+            Refusal::TierUnavailable { tier: Tier::Microvm, why: "there is no /dev/kvm".into() },
+            Refusal::TierTooWeak { tier: Tier::Jail, level: ThreatLevel::Critical },
+            Refusal::WorkspaceNotAllowed { level: ThreatLevel::Critical },
+            Refusal::ImageUnusable { why: "it has no /bin/sh".into() },
+            Refusal::HostUnfit {
+                why: "user namespaces are off".into(),
+                fix: "sysctl user.max_user_namespaces".into(),
+            },
+        ]
+    }
+
+    #[test]
+    fn codes_are_append_only() {
+        let codes: Vec<&str> = every().iter().map(Refusal::code).collect();
+        assert_eq!(
+            codes,
+            [
+                "gap_not_accepted",
+                "too_few_boundaries",
+                "tier_unavailable",
+                "tier_too_weak",
+                "workspace_not_allowed",
+                "image_unusable",
+                "host_unfit",
+            ],
+            "a code may be added at the end; a published one never changes"
+        );
+    }
+
+    #[test]
+    fn every_refusal_says_why_in_one_line_and_what_to_do_next() {
+        for refusal in every() {
+            let why = refusal.to_string();
+            assert!(!why.contains('\n') && !why.contains("  ") && !why.ends_with('.'), "{why}");
+            assert!(!refusal.fix().is_empty() && !refusal.fix().contains("  "), "{}", refusal.fix());
+        }
+    }
+
+    #[test]
+    fn a_gap_that_is_not_accepted_names_the_flag_that_accepts_it() {
+        for gap in Gap::ALL {
+            let fix = Refusal::GapNotAccepted { gap: *gap }.fix();
+            assert!(fix.ends_with(&format!("--accept {gap}")), "{fix}");
+        }
+    }
+
+    #[test]
+    fn accepting_is_not_advised_where_it_would_not_seal() {
+        for gap in Gap::ALL {
+            let seals = crate::Draft::at(ThreatLevel::Critical).accept(*gap).seal().is_ok();
+            let fix = Refusal::GapNotAccepted { gap: *gap }.fix();
+            assert_eq!(fix.contains("below threat level critical"), !seals, "{fix}");
+        }
+    }
+
+    #[test]
+    fn a_tier_that_is_too_weak_names_only_those_that_are_not() {
+        let fix = Refusal::TierTooWeak { tier: Tier::Jail, level: ThreatLevel::Critical }.fix();
+        assert_eq!(fix, "use --tier microvm");
+    }
+
+    #[cfg(feature = "text")]
+    #[test]
+    fn the_written_form_carries_the_code_and_reads_back() {
+        for refusal in every() {
+            let text = toml::to_string(&refusal).unwrap();
+            assert!(text.contains(&format!("code = \"{}\"", refusal.code())), "{text}");
+            assert_eq!(toml::from_str::<Refusal>(&text).unwrap(), refusal);
+        }
+    }
+}

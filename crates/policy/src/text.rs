@@ -1,0 +1,277 @@
+//! Reading a policy from TOML.
+//!
+//! Trust: operator. Policies come from a file or a flag of whoever starts boxes, never from a box; the text is
+//! bounded all the same, and no text makes this code panic.
+//!
+//! The document is walked by hand instead of being derived, because every complaint carries its line and column
+//! and an unknown key or word names the one that was probably meant. A key that is absent keeps the level's
+//! default; a key that nobody knows is an error, so a misspelt limit is never silently off.
+
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use crate::error::{Place, Section};
+use crate::words::{clip, nearest};
+use crate::{
+    BadAmount, CredentialRules, Draft, FileRules, Gap, KernelRules, LifetimeRules, NetworkRules, PolicyError,
+    ThreatLevel, UnknownWord,
+};
+
+/// The longest policy text that is read, in bytes.
+pub const MAX_POLICY_TEXT: usize = 64 * 1024;
+
+const TOP: &[&str] = &["threat", "accept", "kernel", "files", "network", "credentials", "lifetime"];
+const KERNEL: &[&str] = &["tier", "cpus", "memory", "pids", "on_denied_syscall"];
+const FILES: &[&str] = &["workspace", "disk", "inodes", "file_size", "open_files", "exec"];
+const NETWORK: &[&str] = &["mode", "loopback"];
+const CREDENTIALS: &[&str] = &["mode"];
+const LIFETIME: &[&str] = &["timeout", "output"];
+
+type Value<'t> = Spanned<DeValue<'t>>;
+type Key<'t> = Spanned<std::borrow::Cow<'t, str>>;
+
+/// Reads a policy. What it does not mention keeps the closed default of its threat level.
+pub fn parse(text: &str) -> Result<Draft, PolicyError> {
+    if text.len() > MAX_POLICY_TEXT {
+        return Err(PolicyError::TooLong { length: text.len(), most: MAX_POLICY_TEXT });
+    }
+    let source = Source(text);
+    let document = DeTable::parse(text).map_err(|error| source.syntax(&error))?;
+    let document = in_order(document.get_ref());
+    // The level is read first, wherever it stands: it decides what absent keys mean.
+    let threat = document.iter().find(|(key, _)| key.get_ref() == "threat");
+    let level = threat.map_or(Ok(ThreatLevel::default()), |(_, value)| source.word("threat", value))?;
+    let mut draft = Draft::at(level);
+    for (key, value) in document {
+        match key.get_ref().as_ref() {
+            "threat" => {}
+            "accept" => draft.accepted = source.gaps(value)?,
+            "kernel" => source.kernel(value, &mut draft.kernel)?,
+            "files" => source.files(value, &mut draft.files)?,
+            "network" => source.network(value, &mut draft.network)?,
+            "credentials" => source.credentials(value, &mut draft.credentials)?,
+            "lifetime" => source.lifetime(value, &mut draft.lifetime)?,
+            _ => return Err(source.unknown_key(key, Section::Top, TOP)),
+        }
+    }
+    Ok(draft)
+}
+
+/// The entries as they stand in the text, so that the first problem in the file is the one reported.
+fn in_order<'d, 't>(table: &'d DeTable<'t>) -> Vec<(&'d Key<'t>, &'d Value<'t>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
+
+/// The text that places are counted in.
+struct Source<'t>(&'t str);
+
+impl Source<'_> {
+    fn kernel(&self, section: &Value<'_>, rules: &mut KernelRules) -> Result<(), PolicyError> {
+        for (key, value) in self.section("kernel", section)? {
+            match key.get_ref().as_ref() {
+                "tier" => rules.tier = self.word("kernel.tier", value)?,
+                "cpus" => rules.cpus = self.amount("kernel.cpus", value)?,
+                "memory" => rules.memory = self.amount("kernel.memory", value)?,
+                "pids" => rules.pids = self.count("kernel.pids", value)?,
+                "on_denied_syscall" => {
+                    rules.on_denied_syscall = self.word("kernel.on_denied_syscall", value)?
+                }
+                _ => return Err(self.unknown_key(key, Section::Named("kernel"), KERNEL)),
+            }
+        }
+        Ok(())
+    }
+
+    fn files(&self, section: &Value<'_>, rules: &mut FileRules) -> Result<(), PolicyError> {
+        for (key, value) in self.section("files", section)? {
+            match key.get_ref().as_ref() {
+                "workspace" => rules.workspace = self.word("files.workspace", value)?,
+                "disk" => rules.disk = self.amount("files.disk", value)?,
+                "inodes" => rules.inodes = self.count("files.inodes", value)?,
+                "file_size" => rules.file_size = self.amount("files.file_size", value)?,
+                "open_files" => rules.open_files = self.count("files.open_files", value)?,
+                "exec" => rules.exec = self.word("files.exec", value)?,
+                _ => return Err(self.unknown_key(key, Section::Named("files"), FILES)),
+            }
+        }
+        Ok(())
+    }
+
+    fn network(&self, section: &Value<'_>, rules: &mut NetworkRules) -> Result<(), PolicyError> {
+        for (key, value) in self.section("network", section)? {
+            match key.get_ref().as_ref() {
+                "mode" => rules.mode = self.word("network.mode", value)?,
+                "loopback" => rules.loopback = self.word("network.loopback", value)?,
+                _ => return Err(self.unknown_key(key, Section::Named("network"), NETWORK)),
+            }
+        }
+        Ok(())
+    }
+
+    fn credentials(&self, section: &Value<'_>, rules: &mut CredentialRules) -> Result<(), PolicyError> {
+        for (key, value) in self.section("credentials", section)? {
+            match key.get_ref().as_ref() {
+                "mode" => rules.mode = self.word("credentials.mode", value)?,
+                _ => return Err(self.unknown_key(key, Section::Named("credentials"), CREDENTIALS)),
+            }
+        }
+        Ok(())
+    }
+
+    fn lifetime(&self, section: &Value<'_>, rules: &mut LifetimeRules) -> Result<(), PolicyError> {
+        for (key, value) in self.section("lifetime", section)? {
+            match key.get_ref().as_ref() {
+                "timeout" => rules.timeout = self.amount("lifetime.timeout", value)?,
+                "output" => rules.output = self.amount("lifetime.output", value)?,
+                _ => return Err(self.unknown_key(key, Section::Named("lifetime"), LIFETIME)),
+            }
+        }
+        Ok(())
+    }
+
+    fn section<'d, 't>(
+        &self,
+        name: &'static str,
+        value: &'d Value<'t>,
+    ) -> Result<Vec<(&'d Key<'t>, &'d Value<'t>)>, PolicyError> {
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(in_order(table)),
+            _ => Err(self.wrong_kind(name, "a section", value)),
+        }
+    }
+
+    fn gaps(&self, value: &Value<'_>) -> Result<std::collections::BTreeSet<Gap>, PolicyError> {
+        match value.get_ref() {
+            DeValue::Array(gaps) => gaps.iter().map(|gap| self.word("accept", gap)).collect(),
+            _ => Err(self.wrong_kind("accept", "a list of gaps", value)),
+        }
+    }
+
+    fn word<T: FromStr<Err = UnknownWord>>(
+        &self,
+        key: &'static str,
+        value: &Value<'_>,
+    ) -> Result<T, PolicyError> {
+        match value.get_ref() {
+            DeValue::String(word) => word.parse().map_err(|problem| PolicyError::UnknownWord {
+                at: self.place(value.span().start),
+                key,
+                problem,
+            }),
+            _ => Err(self.wrong_kind(key, "a string", value)),
+        }
+    }
+
+    /// An amount, as a string with its unit or as a bare number.
+    fn amount<T: FromStr<Err = BadAmount>>(
+        &self,
+        key: &'static str,
+        value: &Value<'_>,
+    ) -> Result<T, PolicyError> {
+        let parsed = match value.get_ref() {
+            DeValue::String(text) => text.parse(),
+            DeValue::Integer(number) => plain(number).parse(),
+            DeValue::Float(number) => number.as_str().parse(),
+            _ => return Err(self.wrong_kind(key, "a number, or a string with a unit", value)),
+        };
+        parsed.map_err(|problem| self.bad_amount(key, value, problem))
+    }
+
+    fn count<T: TryFrom<u64>>(&self, key: &'static str, value: &Value<'_>) -> Result<T, PolicyError> {
+        let DeValue::Integer(number) = value.get_ref() else {
+            return Err(self.wrong_kind(key, "a whole number", value));
+        };
+        let text = plain(number);
+        if !text.bytes().all(|b| b.is_ascii_digit()) {
+            let problem = BadAmount::NotANumber {
+                what: "a count",
+                text: clip(&text),
+                example: "a whole number without sign",
+            };
+            return Err(self.bad_amount(key, value, problem));
+        }
+        let fitting = text.parse::<u64>().ok().and_then(|n| T::try_from(n).ok());
+        fitting.ok_or_else(|| self.bad_amount(key, value, BadAmount::TooLarge { text: clip(&text) }))
+    }
+
+    fn bad_amount(&self, key: &'static str, value: &Value<'_>, problem: BadAmount) -> PolicyError {
+        PolicyError::BadAmount { at: self.place(value.span().start), key, problem }
+    }
+
+    fn wrong_kind(&self, key: &'static str, expected: &'static str, value: &Value<'_>) -> PolicyError {
+        let found = match value.get_ref() {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) | DeValue::Float(_) => "a number",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a section",
+        };
+        PolicyError::WrongKind { at: self.place(value.span().start), key, expected, found }
+    }
+
+    fn unknown_key(&self, key: &Key<'_>, section: Section, valid: &[&'static str]) -> PolicyError {
+        let word = key.get_ref().as_ref();
+        PolicyError::UnknownKey {
+            at: self.place(key.span().start),
+            key: clip(word),
+            section,
+            nearest: nearest(word, valid),
+            valid: valid.to_vec(),
+        }
+    }
+
+    fn syntax(&self, error: &toml::de::Error) -> PolicyError {
+        let start = error.span().map_or(0, |span| span.start);
+        // The parser's message has several lines and may repeat what the file holds.
+        let problem = error.message().lines().map(str::trim).collect::<Vec<_>>().join(", ");
+        let problem =
+            problem.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] });
+        PolicyError::Syntax { at: self.place(start), problem: problem.take(300).collect() }
+    }
+
+    fn place(&self, offset: usize) -> Place {
+        let before = self.0.get(..offset).unwrap_or(self.0);
+        let line = before.rsplit('\n').next().unwrap_or(before);
+        Place { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 }
+    }
+}
+
+/// The number in decimal digits, whatever base it was written in; as written where it does not fit.
+fn plain(number: &DeInteger<'_>) -> String {
+    match u64::from_str_radix(number.as_str(), number.radix()) {
+        Ok(value) => value.to_string(),
+        Err(_) => number.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::to_toml;
+
+    /// The keys in the lists above are those that are written, so a new rule cannot be forgotten in either.
+    #[test]
+    fn every_key_that_is_written_can_be_read_and_no_other() {
+        let written = to_toml(&Draft::at(ThreatLevel::High).seal().unwrap());
+        let document = DeTable::parse(&written).unwrap();
+        let keys = |table: &DeTable<'_>| -> Vec<String> {
+            in_order(table).iter().map(|(key, _)| key.get_ref().to_string()).collect()
+        };
+        assert_eq!(keys(document.get_ref()), TOP);
+        for (section, known) in [
+            ("kernel", KERNEL),
+            ("files", FILES),
+            ("network", NETWORK),
+            ("credentials", CREDENTIALS),
+            ("lifetime", LIFETIME),
+        ] {
+            let table = document.get_ref().get(section).unwrap().get_ref().as_table().unwrap();
+            assert_eq!(keys(table), known, "{section}");
+        }
+    }
+}
