@@ -52,7 +52,7 @@ fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (30)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "installing cargo-fuzz: takes minutes, once"; cargo install --locked --quiet cargo-fuzz; }
 	@for target in $$(cargo fuzz list); do \
 	  echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
-	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -print_final_stats=1; \
+	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1; \
 	done
 
 clean: ## remove what was built
