@@ -1,1 +1,12 @@
-//! sys
+//! How Linux is asked: the only room with unsafe code.
+//!
+//! Each file is one subject. What `rustix` offers safely is called where it is needed; what it does not offer is
+//! wrapped here, one operation a function, with descriptors instead of paths wherever the kernel lets us.
+
+#![allow(unsafe_code, reason = "the unsafe room")]
+
+pub mod arch;
+#[cfg(feature = "kvm")]
+pub mod kvm;
+pub mod landlock;
+pub mod seccomp;
