@@ -6,7 +6,15 @@
 #![allow(unsafe_code, reason = "the unsafe room")]
 
 pub mod arch;
+pub mod cgroup;
+pub mod channel;
+pub mod fork;
+pub mod identity;
 #[cfg(feature = "kvm")]
 pub mod kvm;
 pub mod landlock;
+pub mod mount;
+pub mod namespaces;
+pub mod program;
 pub mod seccomp;
+pub mod spawn;

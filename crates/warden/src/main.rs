@@ -1,2 +1,44 @@
-//! warden
-fn main() {}
+//! blastbox-warden: the only privileged program.
+//!
+//! Single-threaded, no async, no HTTP, no JSON. Standard input is a sequenced socket on which one caller asks for
+//! boxes ([`blastbox_wire::warden`]); every plan is checked again before anything is done. When the caller goes, the
+//! warden ends every box and leaves nothing behind; when the warden is killed, its boxes die with it, and any later
+//! warden releases their groups by name.
+//!
+//! Read on in this order: `serve` (the loop), `launch` (the parent's half of a new box), `apply` (the child's half, the
+//! table of contents of the jail), `template` and `places` (mounts).
+
+mod apply;
+mod boxes;
+mod ids;
+mod launch;
+mod places;
+mod serve;
+mod standing;
+mod template;
+mod trouble;
+
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use trouble::Trouble;
+
+fn main() -> ExitCode {
+    // A bug must not leave half a warden: abort, and let the boxes die with it.
+    std::panic::set_hook(Box::new(|_| std::process::abort()));
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => {
+            // Nobody to answer to yet, or no longer: the exit code and this line are all there is.
+            let text = format!("blastbox-warden: {trouble}\n");
+            rustix::io::write(std::io::stderr().as_fd(), text.as_bytes()).ok();
+            ExitCode::from(125)
+        }
+    }
+}
+
+fn run() -> Result<(), Trouble> {
+    blastbox_sys::identity::outlive_terminal();
+    let warden = standing::Standing::take()?;
+    serve::serve(warden)
+}

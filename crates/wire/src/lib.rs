@@ -1,1 +1,20 @@
-//! wire
+//! What the processes of blastbox say to each other.
+//!
+//! Pure vocabulary: no I/O, no clock, no async, no unsafe. Four conversations meet here:
+//!
+//! - [`agent`]: the host and the agent inside a box. Every byte from the agent is chosen by an attacker.
+//! - [`plan`]: what a tier wants done on the host, as data that can be printed, checked and diffed.
+//! - [`warden`]: the closed list of verbs that the privileged program understands.
+//! - [`receipt`]: what happened, for people and for machines.
+
+pub mod agent;
+mod codec;
+mod ids;
+pub mod limits;
+pub mod plan;
+#[cfg(feature = "text")]
+pub mod receipt;
+pub mod warden;
+
+pub use codec::{CodecError, Reader, Writer};
+pub use ids::{BadBoxId, BoxId};

@@ -1,0 +1,54 @@
+//! Control groups: who counts and limits what a box uses, on the old interface, the unified one, or a mix.
+//!
+//! A box's group is named after the box and locked by the warden that made it. The lock goes with the warden, however
+//! it ends, so that any later one can tell what is left over and release it by name alone ([`Site::sweep`]).
+
+mod group;
+mod site;
+mod sweep;
+
+pub use group::{Counts, Group, Limits};
+pub use site::Site;
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Controller {
+    /// Bytes.
+    Memory,
+    /// Processes.
+    Pids,
+    /// Processor time.
+    Cpu,
+}
+
+impl Controller {
+    const ALL: [Self; 3] = [Self::Memory, Self::Pids, Self::Cpu];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Pids => "pids",
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
+/// Which interface the kernel offers for the controllers that we need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// A hierarchy for each controller.
+    V1,
+    /// One for all of them.
+    V2,
+}
+
+/// The directory under which all boxes have their groups.
+const PARENT: &str = "blastbox";
+
+fn read_at(dir: impl std::os::fd::AsFd, name: &str) -> std::io::Result<String> {
+    use rustix::fs::{Mode, OFlags, openat};
+    let file = openat(dir, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut std::io::Read::take(std::fs::File::from(file), 1 << 20), &mut text)?;
+    Ok(text)
+}

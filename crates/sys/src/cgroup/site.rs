@@ -1,0 +1,169 @@
+//! Where on this host groups can be made.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags, mkdirat, openat};
+use rustix::io::Errno;
+
+use super::{Controller, Flavour, PARENT, read_at};
+use crate::namespaces::write_at;
+
+/// A place to make groups in, with the controllers that really work there.
+#[derive(Debug)]
+pub struct Site {
+    /// Which interface.
+    pub flavour: Flavour,
+    /// On the old interface one directory a controller, on the unified one a single directory for all of them.
+    /// These are the parents of the directory called [`PARENT`].
+    pub(super) roots: Vec<(Vec<Controller>, OwnedFd)>,
+}
+
+impl Site {
+    /// Looks for a place. `None`: there is none that this process may use.
+    pub fn find() -> io::Result<Option<Self>> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let own = std::fs::read_to_string("/proc/self/cgroup")?;
+        if let Some(site) = Self::find_v2(&mounts, &own) {
+            return Ok(Some(site));
+        }
+        Ok(Self::find_v1(&mounts, &own))
+    }
+
+    /// Whether a controller works here.
+    #[must_use]
+    pub fn has(&self, controller: Controller) -> bool {
+        self.roots.iter().any(|(controllers, _)| controllers.contains(&controller))
+    }
+
+    fn find_v2(mounts: &str, own: &str) -> Option<Self> {
+        let mount = mounts.lines().filter_map(Mounted::parse).find(|mount| mount.kind == "cgroup2")?;
+        let own_path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+        // A delegated group of our own is the polite place: what our caller was limited to still holds there.
+        let own_group = format!("{}{}", mount.at, own_path.strip_prefix(mount.root).unwrap_or(own_path));
+        if let Some(site) = Self::delegated(&own_group) {
+            return Some(site);
+        }
+        let root = open_dir(mount.at)?;
+        let controllers = enable(&root)?;
+        writable(&root).then_some(Self { flavour: Flavour::V2, roots: vec![(controllers, root)] })
+    }
+
+    /// A group that the service manager has handed over (`Delegate=yes`). Its processes move down into a leaf, since
+    /// the kernel allows no processes beside limited children.
+    fn delegated(path: &str) -> Option<Self> {
+        let group = open_dir(path)?;
+        let marked = ["user.delegate", "trusted.delegate"].iter().any(|name| {
+            let mut value = [0_u8; 4];
+            rustix::fs::getxattr(path, *name, &mut value)
+                .is_ok_and(|length| value.get(..length) == Some(b"1"))
+        });
+        if !marked || !writable(&group) {
+            return None;
+        }
+        match mkdirat(&group, "blastbox-caller", Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(_) => return None,
+        }
+        for pid in read_at(&group, "cgroup.procs").ok()?.lines() {
+            // One that has ended meanwhile is no obstacle.
+            write_at(&group, "blastbox-caller/cgroup.procs", pid.as_bytes()).ok();
+        }
+        let controllers = enable(&group)?;
+        Some(Self { flavour: Flavour::V2, roots: vec![(controllers, group)] })
+    }
+
+    fn find_v1(mounts: &str, own: &str) -> Option<Self> {
+        let mut roots = Vec::new();
+        for controller in Controller::ALL {
+            let name = controller.as_str();
+            let found = mounts.lines().filter_map(Mounted::parse).find(|mount| {
+                mount.kind == "cgroup" && mount.options.split(',').any(|option| option == name)
+            });
+            let own_path = own.lines().find_map(|line| {
+                let (_, rest) = line.split_once(':')?;
+                let (controllers, path) = rest.split_once(':')?;
+                controllers.split(',').any(|other| other == name).then_some(path)
+            });
+            let (Some(mount), Some(own_path)) = (found, own_path) else { continue };
+            // Beneath our own group, so that what our caller was limited to still holds.
+            let path = format!("{}{}", mount.at, own_path.strip_prefix(mount.root).unwrap_or(own_path));
+            if let Some(dir) = open_dir(path.trim_end_matches('/'))
+                && writable(&dir)
+            {
+                roots.push((vec![controller], dir));
+            }
+        }
+        (!roots.is_empty()).then_some(Self { flavour: Flavour::V1, roots })
+    }
+}
+
+/// Switches the controllers on for the children of a group of the unified hierarchy, and tells which are.
+fn enable(group: &OwnedFd) -> Option<Vec<Controller>> {
+    let offered = read_at(group, "cgroup.controllers").ok()?;
+    for controller in Controller::ALL {
+        if offered.split_whitespace().any(|name| name == controller.as_str()) {
+            // Whether it worked is read back below.
+            write_at(group, "cgroup.subtree_control", format!("+{}", controller.as_str()).as_bytes()).ok();
+        }
+    }
+    let enabled = read_at(group, "cgroup.subtree_control").ok()?;
+    let works: Vec<_> = Controller::ALL
+        .into_iter()
+        .filter(|controller| enabled.split_whitespace().any(|name| name == controller.as_str()))
+        .collect();
+    (!works.is_empty()).then_some(works)
+}
+
+/// Whether a group can be made here: made and, where it was not there before, taken away again.
+fn writable(root: &OwnedFd) -> bool {
+    match mkdirat(root, PARENT, Mode::from_raw_mode(0o755)) {
+        Ok(()) => true,
+        Err(Errno::EXIST) => rustix::fs::accessat(
+            root,
+            PARENT,
+            rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK,
+            rustix::fs::AtFlags::EACCESS,
+        )
+        .is_ok(),
+        Err(_) => false,
+    }
+}
+
+pub(super) fn open_dir(path: &str) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(rustix::fs::CWD, path, flags, Mode::empty()).ok()
+}
+
+/// One line of `/proc/self/mountinfo`.
+struct Mounted<'a> {
+    root: &'a str,
+    at: &'a str,
+    kind: &'a str,
+    options: &'a str,
+}
+
+impl<'a> Mounted<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ').skip(3);
+        let (root, at) = (left.next()?, left.next()?);
+        let mut right = right.split(' ');
+        let (kind, options) = (right.next()?, right.nth(1)?);
+        // The root's own path is a single slash, which strips nothing from a path below it.
+        Some(Self { root: root.trim_end_matches('/'), at, kind, options })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_line_is_read_in_its_two_halves() {
+        let line = "34 24 0:29 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory";
+        let mounted = Mounted::parse(line).unwrap();
+        assert_eq!((mounted.root, mounted.at, mounted.kind), ("", "/sys/fs/cgroup/memory", "cgroup"));
+        assert!(mounted.options.split(',').any(|option| option == "memory"));
+    }
+}

@@ -1,0 +1,73 @@
+//! A program in a sealed memory file, and its start.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, sendfile};
+
+/// Copies a program into a memory file that nobody can change any more: not even somebody who opens it for writing
+/// through `/proc/self/exe` (CVE-2019-5736).
+pub fn seal(program: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Kernels from 6.3 on want to be told that it is to be executed; older ones do not know the flag.
+    let sealed = memfd_create(name, flags | MemfdFlags::EXEC).or_else(|_| memfd_create(name, flags))?;
+    let mut left = usize::try_from(rustix::fs::fstat(program)?.st_size).unwrap_or(0);
+    let mut offset = 0;
+    ftruncate(&sealed, left as u64)?;
+    while left > 0 {
+        match sendfile(&sealed, program, Some(&mut offset), left)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            sent => left = left.saturating_sub(sent),
+        }
+    }
+    fcntl_add_seals(&sealed, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    Ok(sealed)
+}
+
+/// Becomes the program. Returns only if that fails.
+pub fn execute(program: BorrowedFd<'_>, arguments: &[&CStr], environment: &[&CStr]) -> io::Error {
+    let pointers = |list: &[&CStr]| -> Vec<*const libc::c_char> {
+        list.iter().map(|text| text.as_ptr()).chain(std::iter::once(std::ptr::null())).collect()
+    };
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
+    // SAFETY: both arrays end in a null pointer, and the strings that they point to outlive the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            program.as_raw_fd(),
+            c"".as_ptr(),
+            arguments.as_ptr(),
+            environment.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    io::Error::last_os_error()
+}
+
+/// Closes every descriptor from `first` on, for real: a process that never executes anything else would keep those
+/// that are only marked (CVE-2024-21626).
+pub fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: the caller gives up everything from `first` on; nothing that is still used owns such a descriptor.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Marks every descriptor from `first` on to be closed when a program is executed.
+pub fn close_on_execute_from(first: u32) -> io::Result<()> {
+    // SAFETY: only marks are set; no descriptor is closed here.
+    let result =
+        unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Puts a descriptor at exactly this number, to be inherited by the next program.
+pub fn place(fd: BorrowedFd<'_>, number: i32) -> io::Result<()> {
+    if fd.as_raw_fd() == number {
+        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
+        return Ok(());
+    }
+    // SAFETY: whatever was at `number` belongs to the caller, who gives it up.
+    let result = unsafe { libc::dup2(fd.as_raw_fd(), number) };
+    if result == number { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,156 @@
+//! The child's half of a new box: the table of contents of the jail.
+//!
+//! Each line of [`become_agent`] is one layer. The order matters: mounts while there is power to mount; users when all
+//! namespaces belong to somebody else; capabilities, Landlock and the filter last; then the agent, and never anything
+//! else. A layer that cannot be put on fails the launch.
+
+use std::convert::Infallible;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use blastbox_sys::cgroup::Group;
+use blastbox_sys::identity::{self, Groups, Keep};
+use blastbox_sys::landlock::{self, Access, Tcp};
+use blastbox_sys::{namespaces, program};
+use blastbox_wire::plan::{Cgroups, Denials, GrantAccess, Ids, Limits, Network, Plan};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::Resource;
+
+use crate::places::Places;
+use crate::standing::Standing;
+use crate::trouble::{Trouble, Trying};
+
+/// Numbers of what the agent inherits.
+const CONTROL: i32 = 3;
+const DENIALS: i32 = 4;
+
+/// Everything that the child's half needs.
+#[derive(Debug)]
+pub(crate) struct Making<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) standing: &'a Standing,
+    pub(crate) group: Option<&'a Group>,
+    pub(crate) places: Places<'a>,
+    /// The agent's end of the control channel.
+    pub(crate) control: BorrowedFd<'a>,
+    /// The line to the parent: "m" asks for the tables of users, any answer means go.
+    pub(crate) parent: BorrowedFd<'a>,
+}
+
+/// Turns this process into the agent of the box. Returns only if that fails.
+pub(crate) fn become_agent(making: &Making<'_>) -> Result<Infallible, Trouble> {
+    let Making { plan, standing, group, places, control, parent } = making;
+    if let Some(group) = group {
+        group.join().tried("join the box's cgroup")?;
+    }
+    identity::ordinary_scheduling().tried("take the ordinary scheduler")?;
+    namespaces::write_at(&standing.proc, "self/oom_score_adj", b"900")
+        .tried("volunteer for the OOM killer")?;
+    places.make(&plan.own)?;
+    rustix::system::sethostname(plan.box_id.as_host_name().as_bytes()).tried("set the box's host name")?;
+    if plan.network == Network::OwnLoopback {
+        namespaces::loopback_up().tried("bring the box's loopback up")?;
+    }
+    namespaces::own_cgroup_view().tried("hide the cgroups above")?;
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .tried("open /dev/null in the box")?;
+    namespaces::own_users().tried("make the box's users")?;
+    wait_for_tables(*parent)?;
+    take_on_agent(plan.ids)?;
+    limit_processes(plan)?;
+    rustix::process::setsid().tried("leave the caller's session")?;
+    identity::no_new_privileges().tried("give up new privileges")?;
+    restrict_files(plan)?;
+    identity::die_with_parent().tried("tie the box's life to the warden's")?;
+    for number in 0..=2 {
+        program::place(null.as_fd(), number).tried("close the standard streams")?;
+    }
+    program::place(*control, CONTROL).tried("hand over the control channel")?;
+    let filter = match plan.denials {
+        Denials::Reported => &standing.reported,
+        Denials::Silent => &standing.silent,
+    };
+    let listener = filter.install().tried("install the system-call filter")?;
+    let mut arguments: Vec<&CStr> = vec![c"blastbox-agent", c"--control", c"3"];
+    if let Some(listener) = &listener {
+        program::place(listener.as_fd(), DENIALS).tried("hand over the denials")?;
+        arguments.extend([c"--denials", c"4"]);
+    }
+    Err::<Infallible, io::Error>(program::execute(standing.agent.as_fd(), &arguments, &[]))
+        .tried("start the agent")
+}
+
+/// The tables can only be written from outside. If the parent is gone, so is the reason to go on.
+fn wait_for_tables(parent: BorrowedFd<'_>) -> Result<(), Trouble> {
+    blastbox_sys::channel::send(parent, b"m", &[]).tried("ask for the box's users")?;
+    let mut answer = [0_u8; 1];
+    match blastbox_sys::channel::receive(parent, &mut answer).tried("wait for the box's users")? {
+        Some(_) => Ok(()),
+        None => Err(Trouble::plain("wait for the box's users: the warden is gone")),
+    }
+}
+
+fn take_on_agent(ids: Ids) -> Result<(), Trouble> {
+    let (uid, groups, keep) = match ids {
+        Ids::OwnRange => (0, Groups::Clear, Keep::ForAgent),
+        Ids::CallerOnly => (1000, Groups::Leave, Keep::Nothing),
+    };
+    identity::become_user(uid, uid, groups).tried("become the agent's user")?;
+    identity::own_keyring().tried("make a keyring for the box")?;
+    identity::reduce_capabilities(keep).tried("drop capabilities")
+}
+
+fn limit_processes(plan: &Plan) -> Result<(), Trouble> {
+    let Limits { millicpus: _, memory, pids, open_files, file_size } = plan.limits;
+    let mut limits = vec![
+        (Resource::Core, 0),
+        (Resource::Nofile, u64::from(open_files)),
+        (Resource::Fsize, file_size),
+        (Resource::Nproc, u64::from(pids)),
+        (Resource::Memlock, 64 * 1024),
+        (Resource::Msgqueue, 0),
+        (Resource::Nice, 0),
+        (Resource::Rtprio, 0),
+        (Resource::Stack, 8 * 1024 * 1024),
+        (Resource::Sigpending, 1024),
+    ];
+    // Without a group that counts memory, each process at least cannot have more than the box should have.
+    if !matches!(plan.cgroups, Cgroups::Enforce { memory: true, .. }) {
+        limits.push((Resource::Data, memory));
+    }
+    for (resource, most) in limits {
+        identity::limit(resource, most).tried(format!("limit {resource:?}"))?;
+    }
+    Ok(())
+}
+
+fn restrict_files(plan: &Plan) -> Result<(), Trouble> {
+    if plan.landlock.least_abi == 0 && landlock::abi() == 0 {
+        return Ok(());
+    }
+    let mut opened: Vec<(OwnedFd, Access)> = Vec::with_capacity(plan.landlock.grants.len());
+    for grant in &plan.landlock.grants {
+        let access = match grant.access {
+            GrantAccess::Read => Access::ReadOnly,
+            GrantAccess::ReadExecute => Access::ReadExecute,
+            GrantAccess::ReadWrite => Access::ReadWrite,
+            GrantAccess::ReadWriteExecute => Access::ReadWriteExecute,
+            GrantAccess::Devices => Access::Devices,
+            GrantAccess::Terminals => Access::Terminals,
+        };
+        let place = open(grant.at.as_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .tried(format!("open {} for Landlock", grant.at))?;
+        opened.push((place, access));
+    }
+    let grants: Vec<_> = opened
+        .iter()
+        .map(|(place, access)| landlock::Grant { dir: place.as_fd(), access: *access })
+        .collect();
+    // A network namespace of its own has nothing in it but the box; a shared one must not connect two boxes.
+    let tcp = match plan.network {
+        Network::SharedEmpty => Tcp::DenyAll,
+        Network::OwnLoopback => Tcp::AllowAll,
+    };
+    landlock::restrict(&grants, tcp, plan.landlock.least_abi).tried("restrict files with Landlock").map(drop)
+}

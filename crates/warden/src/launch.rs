@@ -1,0 +1,259 @@
+//! The parent's half of a new box.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use blastbox_sys::cgroup::{self, Controller, Group};
+use blastbox_sys::channel;
+use blastbox_sys::fork::{self, Side, Unshare};
+use blastbox_sys::mount::{self, Attributes, Beneath};
+use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
+use blastbox_wire::plan::{Cgroups, CheckedPlan, Ids, Network, Plan, Step};
+
+use crate::apply::{Making, become_agent};
+use crate::boxes::Live;
+use crate::ids::{self, Slot};
+use crate::places::Places;
+use crate::standing::Standing;
+use crate::template::{Templates, directory};
+use crate::trouble::{Trouble, Trying};
+
+/// Starts a box: makes its group, forks into its namespaces, and leaves the rest to the child. `descriptors` are those
+/// that came with the plan, the control channel first.
+pub(crate) fn launch(
+    standing: &mut Standing,
+    templates: &mut Templates,
+    network: &mut SharedNetwork,
+    plan: &CheckedPlan,
+    mut descriptors: Vec<OwnedFd>,
+) -> Result<Live, Trouble> {
+    let plan = plan.plan();
+    ids::fits(plan.ids, standing.ids.is_some())?;
+    if descriptors.is_empty() {
+        return Err(Trouble::plain("find the control channel"));
+    }
+    let directories = descriptors.split_off(1);
+    let control = descriptors.pop().ok_or_else(|| Trouble::plain("find the control channel"))?;
+    let slot = match plan.ids {
+        Ids::OwnRange => standing.ids.as_mut().map(ids::Block::slot).transpose()?,
+        Ids::CallerOnly => None,
+    };
+    let made = make(standing, templates, network, plan, &control, &directories, slot);
+    if let (Err(_), Some(slot), Some(ids)) = (&made, slot, standing.ids.as_mut()) {
+        ids.free(slot);
+    }
+    made
+}
+
+fn make(
+    standing: &Standing,
+    templates: &mut Templates,
+    network: &mut SharedNetwork,
+    plan: &Plan,
+    control: &OwnedFd,
+    directories: &[OwnedFd],
+    slot: Option<Slot>,
+) -> Result<Live, Trouble> {
+    let workspace = copy_workspace(standing, templates, plan, directories, slot)?;
+    if let Err(trouble) = templates.enter(standing, &plan.template, directories) {
+        templates.abandon(standing)?;
+        return Err(trouble);
+    }
+    network.enter(plan.network)?;
+    let group = make_group(standing, plan)?;
+    match start(standing, plan, group.as_ref(), slot, control, workspace.as_ref()) {
+        Ok((pid, process, making)) => Ok(Live {
+            id: plan.box_id.clone(),
+            pid,
+            process,
+            group,
+            slot,
+            making: Some(making),
+            trouble: None,
+        }),
+        Err(trouble) => {
+            if let (Some(group), Some(site)) = (group, &standing.site) {
+                site.remove(group).tried("remove the group of a box that did not start")?;
+            }
+            Err(trouble)
+        }
+    }
+}
+
+/// The empty network that boxes without network share: the warden's own, from the first such box on.
+#[derive(Debug, Default)]
+pub(crate) struct SharedNetwork {
+    entered: bool,
+}
+
+impl SharedNetwork {
+    fn enter(&mut self, network: Network) -> Result<(), Trouble> {
+        if network == Network::SharedEmpty && !self.entered {
+            namespaces::own_network().tried("make an empty network")?;
+            self.entered = true;
+        }
+        Ok(())
+    }
+}
+
+fn make_group(standing: &Standing, plan: &Plan) -> Result<Option<Group>, Trouble> {
+    let Cgroups::Enforce { memory, cpu, pids } = plan.cgroups else { return Ok(None) };
+    let Some(site) = &standing.site else {
+        return Err(Trouble::plain("limit the box: this host gives the warden no cgroups"));
+    };
+    for (wanted, controller) in
+        [(memory, Controller::Memory), (cpu, Controller::Cpu), (pids, Controller::Pids)]
+    {
+        if wanted && !site.has(controller) {
+            return Err(Trouble::plain(format!("limit the box: no {controller:?} controller")));
+        }
+    }
+    let limits = cgroup::Limits {
+        memory: plan.limits.memory,
+        millicpus: plan.limits.millicpus,
+        pids: plan.limits.pids,
+    };
+    site.make(plan.box_id.as_str(), &limits).tried("make the box's cgroup").map(Some)
+}
+
+fn start(
+    standing: &Standing,
+    plan: &Plan,
+    group: Option<&Group>,
+    slot: Option<Slot>,
+    control: &OwnedFd,
+    workspace: Option<&OwnedFd>,
+) -> Result<(u32, OwnedFd, OwnedFd), Trouble> {
+    let (ours, theirs) = channel::pair().tried("make a line to the new process")?;
+    let unshare = match plan.network {
+        Network::SharedEmpty => Unshare::BOX,
+        Network::OwnLoopback => Unshare::BOX_AND_NETWORK,
+    };
+    let birthplace = group.and_then(Group::birthplace);
+    match fork::fork(&standing.proof, unshare, birthplace).tried("make the box's first process (clone3)")? {
+        Side::Parent { pid, pidfd } => Ok((pid, pidfd, ours)),
+        Side::Child => {
+            // Only the parent may hold its end: if it goes, the child must see that.
+            drop(ours);
+            let making = Making {
+                plan,
+                standing,
+                group,
+                places: Places {
+                    workspace: workspace.map(AsFd::as_fd),
+                    payload: slot.map_or(0, |slot| slot.payload),
+                    template_shows_processes: slot.is_none(),
+                },
+                control: control.as_fd(),
+                parent: theirs.as_fd(),
+            };
+            let Err(trouble) = become_agent(&making);
+            channel::send(&theirs, &encode_trouble(&trouble), &[]).ok();
+            fork::leave(125)
+        }
+    }
+}
+
+/// What the child says of its failure: "f", the errno, what it tried.
+fn encode_trouble(trouble: &Trouble) -> Vec<u8> {
+    let mut bytes = vec![b'f'];
+    bytes.extend_from_slice(&trouble.errno.to_be_bytes());
+    bytes.extend(trouble.tried.bytes().take(200));
+    bytes
+}
+
+/// Reads what the child said.
+pub(crate) fn decode_trouble(bytes: &[u8]) -> Option<Trouble> {
+    let (&[b'f', a, b, c, d], text) = bytes.split_first_chunk::<5>()? else { return None };
+    let tried = String::from_utf8_lossy(text).into_owned();
+    Some(Trouble { tried: tried.into(), errno: i32::from_be_bytes([a, b, c, d]) })
+}
+
+/// Writes the tables of the box's users and lets the child go on.
+pub(crate) fn give_users(standing: &Standing, live: &Live) -> Result<(), Trouble> {
+    let rows = match live.slot {
+        Some(slot) => vec![
+            IdRow { inside: 0, outside: slot.agent, count: 1 },
+            IdRow { inside: 1000, outside: slot.payload, count: 1 },
+        ],
+        None => vec![IdRow { inside: 1000, outside: 0, count: 1 }],
+    };
+    // Where the one row is all there is, further groups stay denied, as the warden's own tables demand.
+    let deny = if live.slot.is_some() { DenyGroups::No } else { DenyGroups::Yes };
+    namespaces::write_maps(standing.proc.as_fd(), &live.pid.to_string(), &rows, &rows, deny)
+        .tried("write the tables of the box's users")?;
+    let Some(line) = &live.making else { return Err(Trouble::plain("answer a box that is made already")) };
+    channel::send(line, b"g", &[]).tried("let the box go on")
+}
+
+/// A read-only copy of the mount of the caller's directory, made where the caller's mounts are in reach.
+fn copy_workspace(
+    standing: &Standing,
+    templates: &mut Templates,
+    plan: &Plan,
+    directories: &[OwnedFd],
+    slot: Option<Slot>,
+) -> Result<Option<OwnedFd>, Trouble> {
+    let workspace = plan.own.iter().find_map(|step| match step {
+        Step::Workspace { slot, .. } => Some(slot.0),
+        _ => None,
+    });
+    let Some(number) = workspace else { return Ok(None) };
+    templates.leave(standing)?;
+    let host = standing.local(directory(directories, number)?)?;
+    let copy = mount::copy(&host, "", Beneath::LeftOut).tried("copy the workspace")?;
+    mount::restrict(copy.as_fd(), Attributes::PLAIN.read_only(), Beneath::LeftOut)
+        .tried("make the workspace read-only")?;
+    if let Some(slot) = slot {
+        let owners = owners_of_workspace(standing, &host, slot)?;
+        // A file system that cannot do this shows the box less, never more: the owners stay foreign to it.
+        mount::map_owners(copy.as_fd(), owners.as_fd()).ok();
+    }
+    Ok(Some(copy))
+}
+
+/// A user namespace that is nothing but a table: the owner of the workspace becomes the payload, everybody else stays
+/// who they are (and is nobody in the box).
+fn owners_of_workspace(standing: &Standing, workspace: &OwnedFd, slot: Slot) -> Result<OwnedFd, Trouble> {
+    let stat = rustix::fs::fstat(workspace).tried("look at the workspace")?;
+    let (ours, theirs) = channel::pair().tried("make a line to a helper process")?;
+    match fork::fork(&standing.proof, Unshare::USERS, None).tried("make a table of owners")? {
+        Side::Child => {
+            drop(ours);
+            // Waits until the parent has what it wants, or is gone.
+            channel::receive(&theirs, &mut [0_u8; 1]).ok();
+            fork::leave(0)
+        }
+        Side::Parent { pid, pidfd } => {
+            let process = pid.to_string();
+            let opened = namespaces::write_maps(
+                standing.proc.as_fd(),
+                &process,
+                &all_but_one(stat.st_uid, slot.payload),
+                &all_but_one(stat.st_gid, slot.payload),
+                DenyGroups::No,
+            )
+            .and_then(|()| namespaces::open(standing.proc.as_fd(), &process, "user"));
+            rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL)
+                .tried("end a helper process")?;
+            rustix::process::waitid(
+                rustix::process::WaitId::PidFd(pidfd.as_fd()),
+                rustix::process::WaitIdOptions::EXITED,
+            )
+            .tried("collect a helper process")?;
+            opened.tried("write the table of owners")
+        }
+    }
+}
+
+/// Every id as itself, except that `owner` becomes `payload`. The payload's own number shows nothing.
+fn all_but_one(owner: u32, payload: u32) -> Vec<IdRow> {
+    let mut rows = vec![IdRow { inside: owner, outside: payload, count: 1 }];
+    let (low, high) = (owner.min(payload), owner.max(payload));
+    let last = u32::MAX - 1;
+    for (first, end) in [(0, low), (low.saturating_add(1), high), (high.saturating_add(1), last)] {
+        if first < end {
+            rows.push(IdRow { inside: first, outside: first, count: end - first });
+        }
+    }
+    rows
+}

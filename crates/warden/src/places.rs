@@ -1,0 +1,161 @@
+//! What belongs to one box alone: its scratch space, its view of processes, its terminals, its workspace.
+//!
+//! Runs in the new process, in the box's own copy of the template, before the box's users exist: no mount made here
+//! belongs to anything that the payload could ever have power over.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use blastbox_sys::mount::{self, Attributes, Beneath};
+use blastbox_wire::plan::{Exec, GuestPath, Owner, Step, WorkspaceAccess};
+use rustix::fs::{AtFlags, Mode, OFlags, chmodat, chownat, mkdirat, open};
+use rustix::process::{Gid, Uid};
+
+use crate::trouble::{Trouble, Trying};
+
+/// An empty directory of every root. The scratch space is attached there while the box is made, and nowhere later.
+const ATTIC: &str = "run";
+
+/// Carries out the steps that belong to one box.
+#[derive(Debug)]
+pub(crate) struct Places<'a> {
+    /// A read-only copy of the mount of the caller's directory, with its owner shown as the payload.
+    pub(crate) workspace: Option<BorrowedFd<'a>>,
+    /// The id behind the payload, as this process's user namespace sees it.
+    pub(crate) payload: u32,
+    /// Whether a view of processes lies in the template, to be taken away.
+    pub(crate) template_shows_processes: bool,
+}
+
+impl Places<'_> {
+    /// Walks the list.
+    pub(crate) fn make(&self, steps: &[Step]) -> Result<(), Trouble> {
+        let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .tried("open the box's root")?;
+        let mut scratch = None;
+        for step in steps {
+            match step {
+                Step::Scratch { bytes, inodes } => scratch = Some(make_scratch(&root, *bytes, *inodes)?),
+                Step::ScratchDirectory { at, owner, exec } => {
+                    self.scratch_directory(&root, needed(&scratch)?, at, *owner, *exec)?;
+                }
+                Step::Processes => self.processes(&root)?,
+                Step::Terminals => terminals(&root)?,
+                Step::Workspace { slot: _, at, access, exec } => {
+                    self.workspace(&root, needed(&scratch)?, at, *access, *exec)?;
+                }
+                Step::Directory { .. }
+                | Step::File { .. }
+                | Step::Link { .. }
+                | Step::HostView { .. }
+                | Step::Image { .. }
+                | Step::Device { .. } => {
+                    return Err(Trouble::plain("make a box from a step that belongs to its template"));
+                }
+            }
+        }
+        if scratch.is_some() {
+            mount::detach("/run").tried("clear the attic")?;
+        }
+        Ok(())
+    }
+
+    fn scratch_directory(
+        &self,
+        root: &OwnedFd,
+        scratch: &OwnedFd,
+        at: &GuestPath,
+        owner: Owner,
+        exec: Exec,
+    ) -> Result<(), Trouble> {
+        let name = at.relative().replace('/', "-");
+        let mode = match owner {
+            Owner::Payload => 0o755,
+            Owner::Everybody => 0o1777,
+        };
+        self.make_owned(scratch, &name, mode).tried(format!("make {at}"))?;
+        let tree = mount::copy(scratch, &name, Beneath::LeftOut).tried(format!("copy {at}"))?;
+        if exec == Exec::Denied {
+            mount::restrict(tree.as_fd(), Attributes::PLAIN.no_programs(), Beneath::LeftOut)
+                .tried(format!("forbid programs in {at}"))?;
+        }
+        mount::attach(tree.as_fd(), root.as_fd(), at.relative()).tried(format!("attach {at}"))
+    }
+
+    /// A directory of the scratch space that is the payload's.
+    fn make_owned(&self, scratch: &OwnedFd, name: &str, mode: u32) -> rustix::io::Result<()> {
+        mkdirat(scratch, name, Mode::from_raw_mode(0o700))?;
+        let (uid, gid) = (Uid::from_raw(self.payload), Gid::from_raw(self.payload));
+        chownat(scratch, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        chmodat(scratch, name, Mode::from_raw_mode(mode), AtFlags::empty())
+    }
+
+    fn processes(&self, root: &OwnedFd) -> Result<(), Trouble> {
+        let options = [("hidepid", Some("ptraceable")), ("subset", Some("pid"))];
+        let attributes = Attributes::PLAIN.no_programs();
+        let view =
+            mount::create("proc", &options, attributes).tried("make the box's view of its processes")?;
+        if self.template_shows_processes {
+            mount::detach("/proc").tried("take the host's /proc away")?;
+        }
+        mount::attach(view.as_fd(), root.as_fd(), "proc").tried("attach /proc")
+    }
+
+    /// The caller's directory, always behind an overlay: the box never touches an inode of the host, so that a socket
+    /// or a pipe that lies there leads nowhere, and what is written goes to the scratch space.
+    fn workspace(
+        &self,
+        root: &OwnedFd,
+        scratch: &OwnedFd,
+        at: &GuestPath,
+        access: WorkspaceAccess,
+        exec: Exec,
+    ) -> Result<(), Trouble> {
+        let lower = self.workspace.ok_or_else(|| Trouble::plain("find the workspace"))?;
+        for name in ["lower", "upper", "work", "nothing"] {
+            self.make_owned(scratch, name, 0o755).tried("make room for the workspace")?;
+        }
+        mount::attach(lower, scratch.as_fd(), "lower").tried("attach the workspace in the attic")?;
+        let mut options = match access {
+            WorkspaceAccess::ReadOnly => vec![("lowerdir", Some("/run/lower:/run/nothing"))],
+            WorkspaceAccess::CopyOnWrite => vec![
+                ("lowerdir", Some("/run/lower")),
+                ("upperdir", Some("/run/upper")),
+                ("workdir", Some("/run/work")),
+            ],
+        };
+        if self.template_shows_processes {
+            // Without privilege the layer's own marks must be ones that an ordinary user may write.
+            options.push(("userxattr", None));
+        }
+        let mut attributes = Attributes::PLAIN;
+        if access == WorkspaceAccess::ReadOnly {
+            attributes = attributes.read_only();
+        }
+        if exec == Exec::Denied {
+            attributes = attributes.no_programs();
+        }
+        let merged =
+            mount::create("overlay", &options, attributes).tried("lay an overlay over the workspace")?;
+        mount::attach(merged.as_fd(), root.as_fd(), at.relative()).tried(format!("attach {at}"))
+    }
+}
+
+fn make_scratch(root: &OwnedFd, bytes: u64, inodes: u64) -> Result<OwnedFd, Trouble> {
+    let (size, inodes) = (bytes.to_string(), inodes.to_string());
+    let options =
+        [("mode", Some("0755")), ("size", Some(size.as_str())), ("nr_inodes", Some(inodes.as_str()))];
+    let scratch = mount::create("tmpfs", &options, Attributes::PLAIN).tried("make the scratch space")?;
+    mount::attach(scratch.as_fd(), root.as_fd(), ATTIC).tried("attach the scratch space")?;
+    Ok(scratch)
+}
+
+fn needed(scratch: &Option<OwnedFd>) -> Result<&OwnedFd, Trouble> {
+    scratch.as_ref().ok_or_else(|| Trouble::plain("use the scratch space before it is made"))
+}
+
+fn terminals(root: &OwnedFd) -> Result<(), Trouble> {
+    let options = [("ptmxmode", Some("0666")), ("mode", Some("0620"))];
+    let attributes = Attributes::DEVICE;
+    let pts = mount::create("devpts", &options, attributes).tried("make the box's terminals")?;
+    mount::attach(pts.as_fd(), root.as_fd(), "dev/pts").tried("attach /dev/pts")
+}

@@ -1,0 +1,165 @@
+//! What this warden is and holds: taken once at the start, before the first plan is looked at.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use blastbox_sys::cgroup::{Controller, Flavour, Site};
+use blastbox_sys::fork::SingleThreaded;
+use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
+use blastbox_sys::seccomp::{Filter, Visibility};
+use blastbox_sys::{identity, mount, program};
+use blastbox_wire::warden::Powers;
+use rustix::fs::{Mode, OFlags, fstat, open, openat, readlinkat};
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::CapabilitySet;
+
+use crate::ids::Block;
+use crate::trouble::{Trouble, Trying};
+
+/// Descriptors below this number are kept free for what the agent inherits.
+pub(crate) const RESERVED: i32 = 10;
+
+/// Everything that launching needs and that does not change from box to box.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    /// Proof that forking is safe.
+    pub(crate) proof: SingleThreaded,
+    /// Ids to hand out; `None` without privilege.
+    pub(crate) ids: Option<Block>,
+    /// Where groups can be made; `None` where they cannot.
+    pub(crate) site: Option<Site>,
+    /// The host's /proc, for tables of users and namespaces.
+    pub(crate) proc: OwnedFd,
+    /// The mounts from which templates are made.
+    pub(crate) base: OwnedFd,
+    /// The agent's program, in a memory file that nobody can change.
+    pub(crate) agent: OwnedFd,
+    /// The filter whose denials are reported.
+    pub(crate) reported: Filter,
+    /// The filter whose denials are not.
+    pub(crate) silent: Filter,
+}
+
+impl Standing {
+    /// Finds out what this warden may do, and takes what it needs for that.
+    pub(crate) fn take() -> Result<Self, Trouble> {
+        let proof = SingleThreaded::prove().tried("count the warden's threads")?;
+        reserve_descriptors()?;
+        raise_descriptor_limit();
+        let agent = seal_agent()?;
+        let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let proc = open("/proc", directory, Mode::empty()).tried("open /proc")?;
+        let site = Site::find().tried("look for cgroups")?;
+        let ids = if has_privilege() { Some(Block::take()?) } else { None };
+        if ids.is_some() {
+            identity::hide().tried("hide the warden's memory")?;
+        } else {
+            // Not hidden: the kernel would then keep the tables of its boxes' users from it. It holds nothing that
+            // its caller, the only one who could look, does not hold as well.
+            enter_own_users(&proc)?;
+        }
+        let base = namespaces::open(proc.as_fd(), "self", "mnt").tried("open the own mount namespace")?;
+        Ok(Self {
+            proof,
+            ids,
+            site,
+            proc,
+            base,
+            agent,
+            reported: Filter::compile(Visibility::Reported),
+            silent: Filter::compile(Visibility::Silent),
+        })
+    }
+
+    /// What the caller may count on.
+    pub(crate) fn powers(&self) -> Powers {
+        let has = |controller| self.site.as_ref().is_some_and(|site| site.has(controller));
+        Powers {
+            own_ranges: self.ids.is_some(),
+            cgroups: self.site.as_ref().map_or(0, |site| match site.flavour {
+                Flavour::V1 => 1,
+                Flavour::V2 => 2,
+            }),
+            memory: has(Controller::Memory),
+            cpu: has(Controller::Cpu),
+            pids: has(Controller::Pids),
+        }
+    }
+}
+
+impl Standing {
+    /// A directory of the caller as this warden can copy it. The kernel copies only mounts of the current namespace:
+    /// with privilege the warden goes to where the caller is; without, it opens the same directory in its own copy of
+    /// the mounts, as the same user, and makes sure that it is the same one.
+    pub(crate) fn local(&self, directory: BorrowedFd<'_>) -> Result<OwnedFd, Trouble> {
+        if self.ids.is_some() {
+            return directory.try_clone_to_owned().tried("copy a descriptor");
+        }
+        let name = format!("self/fd/{}", directory.as_raw_fd());
+        let path = readlinkat(&self.proc, name, Vec::new()).tried("find the path of a directory")?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = open(path.as_c_str(), flags, Mode::empty()).tried("open a directory again")?;
+        let identity = |fd: BorrowedFd<'_>| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+        let same = identity(directory).and_then(|one| identity(opened.as_fd()).map(|other| one == other));
+        if same.tried("compare directories")? {
+            Ok(opened)
+        } else {
+            Err(Trouble::plain("open a directory again: another one is at its path now"))
+        }
+    }
+}
+
+/// Whether this process can do all that root can do for a box. Root without these (in a container, say) is treated as
+/// an ordinary user rather than failing halfway.
+fn has_privilege() -> bool {
+    let needed = CapabilitySet::SYS_ADMIN
+        | CapabilitySet::SETUID
+        | CapabilitySet::SETGID
+        | CapabilitySet::CHOWN
+        | CapabilitySet::SETPCAP
+        | CapabilitySet::DAC_OVERRIDE
+        | CapabilitySet::SYS_CHROOT;
+    rustix::process::geteuid().is_root()
+        && rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+}
+
+/// Without privilege: a user namespace in which this process may do what it needs to itself and to nobody else.
+fn enter_own_users(proc: &OwnedFd) -> Result<(), Trouble> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    namespaces::own_users_and_mounts().tried("make a user namespace")?;
+    let row = |outside| [IdRow { inside: 0, outside, count: 1 }];
+    namespaces::write_maps(proc.as_fd(), "self", &row(uid), &row(gid), DenyGroups::Yes)
+        .tried("write the tables of the user namespace")?;
+    mount::keep_to_ourselves().tried("make the mounts private")
+}
+
+/// The agent lies beside the warden: nobody can hand in another one.
+fn seal_agent() -> Result<OwnedFd, Trouble> {
+    let own = std::fs::read_link("/proc/self/exe").tried("find the warden's own program")?;
+    let directory =
+        own.parent().ok_or_else(|| Trouble::plain("find the directory of the warden's program"))?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory =
+        open(directory, flags, Mode::empty()).tried("open the directory of the warden's program")?;
+    let file = openat(&directory, "blastbox-agent", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .tried("open blastbox-agent beside blastbox-warden")?;
+    program::seal(file.as_fd(), "blastbox-agent").tried("seal blastbox-agent in memory")
+}
+
+/// No descriptor of the warden has a number that the agent's own descriptors will get.
+fn reserve_descriptors() -> Result<(), Trouble> {
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).tried("open /dev/null")?;
+    loop {
+        let next = rustix::io::fcntl_dupfd_cloexec(&null, 0).tried("reserve descriptors")?;
+        if next.as_raw_fd() >= RESERVED {
+            return Ok(());
+        }
+        // Held until the warden ends.
+        std::mem::forget(next);
+    }
+}
+
+fn raise_descriptor_limit() {
+    let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
+    // A lower limit only means fewer boxes at a time, and says so when it is met.
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).ok();
+}

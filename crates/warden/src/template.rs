@@ -1,0 +1,262 @@
+//! What boxes of the same image share: a mount namespace that each of them copies.
+//!
+//! Everything is put together on descriptors of mounts that are not attached yet, or beneath a directory that is
+//! opened without following links, and all of it is finished before any foreign program exists.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use blastbox_sys::mount::{self, Attributes, Beneath};
+use blastbox_sys::namespaces;
+use blastbox_wire::Writer;
+use blastbox_wire::plan::{DeviceName, GuestPath, Step};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdirat, openat, readlinkat, statat, symlinkat};
+use rustix::io::Errno;
+
+use crate::standing::Standing;
+use crate::trouble::{Trouble, Trying};
+
+/// What an image may not bring along, because the box makes it itself.
+const OURS: [&str; 7] = ["dev", "proc", "sys", "tmp", "run", "home", "workspace"];
+
+/// A finished template.
+#[derive(Debug)]
+pub(crate) struct Template {
+    /// What it was made from; equal keys, equal templates.
+    key: Vec<u8>,
+    /// Its mount namespace.
+    namespace: OwnedFd,
+}
+
+/// The templates of this warden, and the one whose mounts the warden itself is in.
+#[derive(Debug, Default)]
+pub(crate) struct Templates {
+    made: Vec<Template>,
+    current: Option<usize>,
+}
+
+impl Templates {
+    /// Goes into the template for these steps, and makes it first where it is not there yet.
+    pub(crate) fn enter(
+        &mut self,
+        standing: &Standing,
+        steps: &[Step],
+        directories: &[OwnedFd],
+    ) -> Result<(), Trouble> {
+        let key = key(steps, directories)?;
+        if let Some(index) = self.made.iter().position(|template| template.key == key) {
+            if self.current != Some(index)
+                && let Some(template) = self.made.get(index)
+            {
+                namespaces::enter_mounts(template.namespace.as_fd()).tried("enter the template's mounts")?;
+                self.current = Some(index);
+            }
+            return Ok(());
+        }
+        self.leave(standing)?;
+        let gathered = gather(standing, steps, directories)?;
+        namespaces::own_mounts().tried("copy the host's mounts")?;
+        mount::keep_to_ourselves().tried("make the mounts private")?;
+        build(standing, steps, gathered)?;
+        let namespace =
+            namespaces::open(standing.proc.as_fd(), "self", "mnt").tried("open the template's mounts")?;
+        self.made.push(Template { key, namespace });
+        self.current = Some(self.made.len() - 1);
+        Ok(())
+    }
+
+    /// Goes back to where the caller's directories can be copied.
+    pub(crate) fn leave(&mut self, standing: &Standing) -> Result<(), Trouble> {
+        if self.current.take().is_some() { self.abandon(standing) } else { Ok(()) }
+    }
+
+    /// After a template could not be finished: back to where the next one can be made.
+    pub(crate) fn abandon(&mut self, standing: &Standing) -> Result<(), Trouble> {
+        self.current = None;
+        namespaces::enter_mounts(standing.base.as_fd()).tried("go back to the host's mounts")
+    }
+}
+
+/// The identity of a template: its steps, and the identity of each directory that they name.
+fn key(steps: &[Step], directories: &[OwnedFd]) -> Result<Vec<u8>, Trouble> {
+    let mut key = Writer::default();
+    for step in steps {
+        step.encode(&mut key);
+        if let Step::Image { slot } = step {
+            let stat =
+                rustix::fs::fstat(directory(directories, slot.0)?).tried("look at the image's directory")?;
+            key.u64(stat.st_dev);
+            key.u64(stat.st_ino);
+        }
+    }
+    Ok(key.finish())
+}
+
+/// A directory that came with the plan. Slot 0 is the control channel and not among them.
+pub(crate) fn directory(directories: &[OwnedFd], slot: u8) -> Result<BorrowedFd<'_>, Trouble> {
+    let index = usize::from(slot).checked_sub(1);
+    index
+        .and_then(|index| directories.get(index))
+        .map(AsFd::as_fd)
+        .ok_or_else(|| Trouble::plain(format!("find the directory in slot {slot}")))
+}
+
+fn build(standing: &Standing, steps: &[Step], mut gathered: Vec<Entry>) -> Result<(), Trouble> {
+    let options = [("mode", Some("0755")), ("size", Some("1m")), ("nr_inodes", Some("1024"))];
+    let root =
+        mount::create("tmpfs", &options, Attributes::PLAIN.no_programs()).tried("make the box's root")?;
+    // Host paths are looked up from here on until the root is exchanged, so the new root must not be in the way.
+    let mut later = Vec::new();
+    for step in steps {
+        match step {
+            Step::Directory { at } => make_directory(&root, at)?,
+            Step::File { at, text } => write_file(&root, at, text)?,
+            Step::Link { at, to } => make_link(&root, at.relative(), to)?,
+            Step::HostView { path } => later.push((host_view(&root, path)?, path.relative().to_owned())),
+            Step::Device { name } => later.push(device(&root, *name)?),
+            Step::Image { .. } => show_image(&root, std::mem::take(&mut gathered), &mut later)?,
+            Step::Scratch { .. }
+            | Step::ScratchDirectory { .. }
+            | Step::Processes
+            | Step::Terminals
+            | Step::Workspace { .. } => {
+                return Err(Trouble::plain("build a template from a step that belongs to one box"));
+            }
+        }
+    }
+    if standing.ids.is_none() {
+        // The kernel lets nobody without privilege mount a view of processes where none is visible yet. Each box
+        // takes this one away again before its first program starts.
+        let visible = mount::copy_path("/proc", Beneath::Included).tried("copy the host's /proc")?;
+        later.push((visible, "proc".to_owned()));
+    }
+    mount::cover_root(root.as_fd()).tried("put the box's root in place")?;
+    for (mounted, at) in later {
+        mount::attach(mounted.as_fd(), root.as_fd(), &at).tried(format!("attach /{at}"))?;
+    }
+    mount::restrict(root.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)
+        .tried("make the box's root read-only")?;
+    mount::become_root().tried("exchange the root (pivot_root)")
+}
+
+fn make_directory(root: &OwnedFd, at: &GuestPath) -> Result<(), Trouble> {
+    let (parent, name) = parent(root, at)?;
+    match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error).tried(format!("make {at}")),
+    }
+}
+
+fn write_file(root: &OwnedFd, at: &GuestPath, text: &str) -> Result<(), Trouble> {
+    let (parent, name) = parent(root, at)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(&parent, name, flags, Mode::from_raw_mode(0o644)).tried(format!("make {at}"))?;
+    std::io::Write::write_all(&mut std::fs::File::from(file), text.as_bytes()).tried(format!("write {at}"))
+}
+
+fn make_link(root: &OwnedFd, at: &str, to: &str) -> Result<(), Trouble> {
+    symlinkat(to, root, at).tried(format!("link /{at}"))
+}
+
+/// Opens the directory in which something is to be made, without following links.
+fn parent<'a>(root: &OwnedFd, at: &'a GuestPath) -> Result<(OwnedFd, &'a str), Trouble> {
+    match at.relative().rsplit_once('/') {
+        Some((parent, name)) => {
+            Ok((mount::open_point(root.as_fd(), parent).tried(format!("open the parent of {at}"))?, name))
+        }
+        None => Ok((root.try_clone().tried("copy a descriptor")?, at.relative())),
+    }
+}
+
+/// A file or directory of the host, read-only, and an empty one of the same kind to attach it to.
+fn host_view(root: &OwnedFd, path: &GuestPath) -> Result<OwnedFd, Trouble> {
+    let tree = mount::copy_path(path.as_str(), Beneath::Included).tried(format!("copy the host's {path}"))?;
+    show(root, &tree, path)?;
+    Ok(tree)
+}
+
+fn show(root: &OwnedFd, tree: &OwnedFd, at: &GuestPath) -> Result<(), Trouble> {
+    mount::restrict(tree.as_fd(), Attributes::PLAIN.read_only(), Beneath::Included)
+        .tried(format!("make {at} read-only"))?;
+    let stat = rustix::fs::fstat(tree).tried(format!("look at {at}"))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => make_directory(root, at),
+        FileType::RegularFile => write_file(root, at, ""),
+        _ => Err(Trouble::plain(format!("show {at}: it is neither a file nor a directory"))),
+    }
+}
+
+fn device(root: &OwnedFd, name: DeviceName) -> Result<(OwnedFd, String), Trouble> {
+    let path = format!("/dev/{}", name.as_str());
+    let tree = mount::copy_path(&path, Beneath::LeftOut).tried(format!("copy the host's {path}"))?;
+    let stat = rustix::fs::fstat(&tree).tried(format!("look at {path}"))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice {
+        return Err(Trouble::plain(format!("show {path}: it is no device")));
+    }
+    mount::restrict(tree.as_fd(), Attributes::DEVICE, Beneath::LeftOut).tried(format!("restrict {path}"))?;
+    let at = path.parse().map_err(|_| Trouble::plain("name a device"))?;
+    write_file(root, &at, "")?;
+    Ok((tree, at.relative().to_owned()))
+}
+
+/// One entry at the top of an image.
+#[derive(Debug)]
+enum Entry {
+    /// A file or directory, as a copy of its mount.
+    Tree { at: GuestPath, tree: OwnedFd },
+    /// A link, as it is: it can lead nowhere but to other places in the box.
+    Link { at: GuestPath, to: CString },
+}
+
+/// Every entry at the top of the image, except what the box makes itself. Done while the caller's mounts are in reach.
+fn gather(standing: &Standing, steps: &[Step], directories: &[OwnedFd]) -> Result<Vec<Entry>, Trouble> {
+    let mut entries = Vec::new();
+    for step in steps {
+        let Step::Image { slot } = step else { continue };
+        let image = standing.local(directory(directories, slot.0)?)?;
+        let listing =
+            openat(&image, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                .tried("open the image's directory")?;
+        for entry in Dir::read_from(&listing).tried("list the image's directory")? {
+            let entry = entry.tried("list the image's directory")?;
+            let Ok(name) = entry.file_name().to_str() else {
+                return Err(Trouble::plain("show the image: a name at its top is not UTF-8"));
+            };
+            if matches!(name, "." | "..") || OURS.contains(&name) {
+                continue;
+            }
+            let Ok(at) = format!("/{name}").parse::<GuestPath>() else {
+                return Err(Trouble::plain("show the image: a name at its top is not a plain name"));
+            };
+            let stat = statat(&listing, name, AtFlags::SYMLINK_NOFOLLOW).tried(format!("look at {at}"))?;
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Symlink => {
+                    let to = readlinkat(&listing, name, Vec::new()).tried(format!("read the link {at}"))?;
+                    entries.push(Entry::Link { at, to });
+                }
+                FileType::Directory | FileType::RegularFile => {
+                    let tree = mount::copy(&listing, name, Beneath::LeftOut).tried(format!("copy {at}"))?;
+                    entries.push(Entry::Tree { at, tree });
+                }
+                // Sockets, devices and pipes of an image are not shown.
+                _ => {}
+            }
+        }
+    }
+    Ok(entries)
+}
+
+fn show_image(root: &OwnedFd, image: Vec<Entry>, later: &mut Vec<(OwnedFd, String)>) -> Result<(), Trouble> {
+    for entry in image {
+        match entry {
+            Entry::Tree { at, tree } => {
+                show(root, &tree, &at)?;
+                later.push((tree, at.relative().to_owned()));
+            }
+            Entry::Link { at, to } => {
+                symlinkat(to.as_c_str(), root, at.relative()).tried(format!("link {at}"))?
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! Every bound on what one process may send to another, in one place.
+//!
+//! A guest can push against each of these; none of them is ever taken from a length that the guest sent.
+
+/// Largest body of a frame that the agent may send. A longer one ends the box.
+pub const MAX_AGENT_FRAME: usize = 64 * 1024 + 64;
+/// Largest piece of output in one frame.
+pub const MAX_OUTPUT_CHUNK: usize = 64 * 1024;
+/// Largest body of a frame that the host may send: an argument list of the kernel's own limit fits.
+pub const MAX_HOST_FRAME: usize = 4 * 1024 * 1024;
+/// Largest piece of standard input in one frame.
+pub const MAX_STDIN_CHUNK: usize = 64 * 1024;
+/// Bytes of arguments and environment that a host accepts for one command (Linux: a quarter of an 8 MiB stack).
+pub const MAX_ARGUMENT_BYTES: usize = 2 * 1024 * 1024;
+/// Longest single argument (Linux: `MAX_ARG_STRLEN`, 32 pages).
+pub const MAX_ARGUMENT: usize = 128 * 1024;
+/// Most arguments or variables in one command.
+pub const MAX_ARGUMENTS: usize = 65_536;
+/// Commands that may run in one box at the same time.
+pub const MAX_EXECS: usize = 256;
+/// Output that the agent may send for one command before the host has acknowledged any of it.
+pub const OUTPUT_WINDOW: u32 = 1024 * 1024;
+/// Standard input that the host may send for one command before the agent has passed any of it on.
+pub const STDIN_WINDOW: u32 = 256 * 1024;
+/// Longest text (kernel release, fault) in a frame from the agent.
+pub const MAX_AGENT_TEXT: usize = 256;
+
+/// Largest message to or from the warden.
+pub const MAX_WARDEN_MESSAGE: usize = 128 * 1024;
+/// Descriptors that may travel with one message to the warden.
+pub const MAX_WARDEN_FDS: usize = 8;
+/// Steps in one half of a plan.
+pub const MAX_STEPS: usize = 256;
+/// Landlock grants in a plan.
+pub const MAX_GRANTS: usize = 64;
+/// Longest path in a plan.
+pub const MAX_PATH: usize = 4096;
+/// Longest text of a synthetic file in a plan.
+pub const MAX_FILE_TEXT: usize = 32 * 1024;

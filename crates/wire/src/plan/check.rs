@@ -1,0 +1,186 @@
+//! What every plan must hold to, whoever wrote it. The warden trusts nothing else.
+
+use super::{GuestPath, Limits, Network, Plan, Slot, Step};
+use crate::limits::{MAX_FILE_TEXT, MAX_GRANTS, MAX_STEPS, MAX_WARDEN_FDS};
+
+/// All that a box may ever see of the host's own files, read-only. A privileged warden binds nothing else by name:
+/// other directories come as descriptors, which their caller had to be allowed to open.
+pub const HOST_VIEW: [&str; 14] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc/alternatives",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/tls/certs",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/ca-certificates",
+    "/etc/ld.so.cache",
+];
+
+/// Why a plan is not carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnsafePlan {
+    /// A list is longer than anyone needs.
+    #[error("the plan has too many {0}")]
+    TooMany(&'static str),
+    /// A file of the host that no box may see.
+    #[error("{0} is not among the files of the host that a box may see")]
+    NotInHostView(GuestPath),
+    /// A step that belongs to the other list.
+    #[error("step {index} of the {list} list belongs to the other list")]
+    WrongList {
+        /// Which list.
+        list: &'static str,
+        /// Which step.
+        index: usize,
+    },
+    /// A directory of the scratch space without a scratch space before it, or two scratch spaces.
+    #[error("the plan needs exactly one scratch space, before everything that lies in it")]
+    Scratch,
+    /// A descriptor that does not travel with the plan, or the control channel used as a directory.
+    #[error("descriptor slot {0} is not a directory that was sent along")]
+    BadSlot(u8),
+    /// A limit that limits nothing or lets nothing live.
+    #[error("the limit on {0} is out of range")]
+    BadLimit(&'static str),
+    /// No second file boundary at all.
+    #[error("the plan grants no place to read programs from")]
+    NoGrants,
+    /// Synthetic text over the limit.
+    #[error("the text of {0} is too long")]
+    LongText(GuestPath),
+    /// A box that shares its network namespace must have Landlock keep abstract sockets and TCP apart.
+    #[error("a shared network namespace needs Landlock version 6")]
+    SharedNetworkNeedsLandlock,
+}
+
+/// A plan that holds to every rule: the only kind that can be carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedPlan(Plan);
+
+impl CheckedPlan {
+    /// What is to be done.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.0
+    }
+}
+
+impl Plan {
+    /// Holds the plan against every rule. `descriptors` is how many travel with it, the control channel included.
+    pub fn check(self, descriptors: usize) -> Result<CheckedPlan, UnsafePlan> {
+        if self.template.len() > MAX_STEPS || self.own.len() > MAX_STEPS {
+            return Err(UnsafePlan::TooMany("steps"));
+        }
+        if self.landlock.grants.len() > MAX_GRANTS {
+            return Err(UnsafePlan::TooMany("grants"));
+        }
+        if descriptors > MAX_WARDEN_FDS {
+            return Err(UnsafePlan::TooMany("descriptors"));
+        }
+        if self.landlock.grants.is_empty() {
+            return Err(UnsafePlan::NoGrants);
+        }
+        if self.network == Network::SharedEmpty && self.landlock.least_abi < 6 {
+            return Err(UnsafePlan::SharedNetworkNeedsLandlock);
+        }
+        for (index, step) in self.template.iter().enumerate() {
+            check_template(index, step, descriptors)?;
+        }
+        check_own(&self.own, descriptors)?;
+        check_limits(&self.limits)?;
+        Ok(CheckedPlan(self))
+    }
+}
+
+fn check_template(index: usize, step: &Step, descriptors: usize) -> Result<(), UnsafePlan> {
+    match step {
+        Step::Directory { .. } | Step::Link { .. } | Step::Device { .. } => Ok(()),
+        Step::File { at, text } => {
+            if text.len() > MAX_FILE_TEXT {
+                Err(UnsafePlan::LongText(at.clone()))
+            } else {
+                Ok(())
+            }
+        }
+        Step::HostView { path } => {
+            if HOST_VIEW.contains(&path.as_str()) {
+                Ok(())
+            } else {
+                Err(UnsafePlan::NotInHostView(path.clone()))
+            }
+        }
+        Step::Image { slot } => check_slot(*slot, descriptors),
+        Step::Scratch { .. }
+        | Step::ScratchDirectory { .. }
+        | Step::Processes
+        | Step::Terminals
+        | Step::Workspace { .. } => Err(UnsafePlan::WrongList { list: "template", index }),
+    }
+}
+
+fn check_own(own: &[Step], descriptors: usize) -> Result<(), UnsafePlan> {
+    let mut scratch = false;
+    for (index, step) in own.iter().enumerate() {
+        match step {
+            Step::Scratch { bytes, inodes } => {
+                if scratch {
+                    return Err(UnsafePlan::Scratch);
+                }
+                // Size 0 means "no limit" to tmpfs: the worst possible reading of a bad number.
+                if *bytes == 0 || *inodes < 16 {
+                    return Err(UnsafePlan::BadLimit("scratch space"));
+                }
+                scratch = true;
+            }
+            Step::ScratchDirectory { .. } => {
+                if !scratch {
+                    return Err(UnsafePlan::Scratch);
+                }
+            }
+            Step::Workspace { slot, .. } => {
+                if !scratch {
+                    return Err(UnsafePlan::Scratch);
+                }
+                check_slot(*slot, descriptors)?;
+            }
+            Step::Processes | Step::Terminals => {}
+            Step::Directory { .. }
+            | Step::File { .. }
+            | Step::Link { .. }
+            | Step::HostView { .. }
+            | Step::Image { .. }
+            | Step::Device { .. } => return Err(UnsafePlan::WrongList { list: "own", index }),
+        }
+    }
+    if scratch { Ok(()) } else { Err(UnsafePlan::Scratch) }
+}
+
+fn check_slot(slot: Slot, descriptors: usize) -> Result<(), UnsafePlan> {
+    if slot.0 == 0 || usize::from(slot.0) >= descriptors { Err(UnsafePlan::BadSlot(slot.0)) } else { Ok(()) }
+}
+
+fn check_limits(limits: &Limits) -> Result<(), UnsafePlan> {
+    let Limits { millicpus, memory, pids, open_files, file_size } = *limits;
+    if !(1..=1_024_000).contains(&millicpus) {
+        return Err(UnsafePlan::BadLimit("processors"));
+    }
+    if !(4 << 20..=1 << 40).contains(&memory) {
+        return Err(UnsafePlan::BadLimit("memory"));
+    }
+    if !(2..=4_194_304).contains(&pids) {
+        return Err(UnsafePlan::BadLimit("processes"));
+    }
+    if !(16..=1_048_576).contains(&open_files) {
+        return Err(UnsafePlan::BadLimit("open files"));
+    }
+    if file_size == 0 {
+        return Err(UnsafePlan::BadLimit("file size"));
+    }
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! What a tier wants done on the host for one box: a list of data.
+//!
+//! A tier writes a [`Plan`]; [`Plan::check`] turns it into a [`CheckedPlan`], the only thing that can be carried out.
+//! The warden decodes the bytes that it is sent and checks them again, because whoever sends them may be broken.
+//!
+//! The first list of steps, `template`, makes what boxes of the same image share (a mount namespace that each of them
+//! copies); the second, `own`, makes what belongs to one box alone.
+
+mod check;
+mod encode;
+mod paths;
+
+pub use check::{CheckedPlan, HOST_VIEW, UnsafePlan};
+pub use paths::{BadPath, GuestPath};
+
+use crate::BoxId;
+
+/// Which of the descriptors that travel with the plan is meant. 0 is always the control channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(transparent))]
+pub struct Slot(pub u8);
+
+/// One thing to do while the box's root is made.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case", tag = "step"))]
+pub enum Step {
+    /// An empty directory of the root.
+    Directory {
+        /// Where.
+        at: GuestPath,
+    },
+    /// A small file of the root, written by us.
+    File {
+        /// Where.
+        at: GuestPath,
+        /// Its content.
+        text: String,
+    },
+    /// A symbolic link of the root.
+    Link {
+        /// Where.
+        at: GuestPath,
+        /// What it says.
+        to: String,
+    },
+    /// A file or directory of the host, read-only, from the closed list [`HOST_VIEW`].
+    HostView {
+        /// The host's path, and the path in the box.
+        path: GuestPath,
+    },
+    /// Every entry at the top of an image directory, read-only, except those that the box makes itself.
+    Image {
+        /// The image's directory.
+        slot: Slot,
+    },
+    /// One of the harmless devices of the host: null, zero, full, random, urandom.
+    Device {
+        /// Its name under /dev.
+        name: DeviceName,
+    },
+    /// The one memory file system of the box: everything that it writes counts against these two numbers.
+    Scratch {
+        /// Its size in bytes.
+        bytes: u64,
+        /// How many files and directories it holds.
+        inodes: u64,
+    },
+    /// A directory of the scratch space, shown at this place.
+    ScratchDirectory {
+        /// Where.
+        at: GuestPath,
+        /// Whose it is.
+        owner: Owner,
+        /// Whether programs may be started from it.
+        exec: Exec,
+    },
+    /// The box's own view of its processes, and nothing else of /proc.
+    Processes,
+    /// The box's own pseudo-terminals.
+    Terminals,
+    /// A directory of the caller.
+    Workspace {
+        /// The directory.
+        slot: Slot,
+        /// Where it appears.
+        at: GuestPath,
+        /// What the box may do with it.
+        access: WorkspaceAccess,
+        /// Whether programs may be started from it.
+        exec: Exec,
+    },
+}
+
+/// A device of the host that every box may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum DeviceName {
+    /// Swallows everything.
+    Null,
+    /// Gives zeros.
+    Zero,
+    /// Is always full.
+    Full,
+    /// Gives randomness.
+    Random,
+    /// Gives randomness.
+    Urandom,
+}
+
+impl DeviceName {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Null, Self::Zero, Self::Full, Self::Random, Self::Urandom];
+    /// The name under /dev.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Zero => "zero",
+            Self::Full => "full",
+            Self::Random => "random",
+            Self::Urandom => "urandom",
+        }
+    }
+}
+
+/// Who owns a directory of the scratch space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Owner {
+    /// The payload alone.
+    Payload,
+    /// Everybody writes, nobody removes what is another's.
+    Everybody,
+}
+
+/// Whether programs may be started from a place that the box can write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Exec {
+    /// They may.
+    Allowed,
+    /// They may not.
+    Denied,
+}
+
+/// What a box may do with the caller's directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum WorkspaceAccess {
+    /// Read it.
+    ReadOnly,
+    /// Write over it; the changes go to the scratch space and never reach the directory.
+    CopyOnWrite,
+}
+
+/// Which host users stand behind the users of the box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Ids {
+    /// A range of the host's ids that no other box has (needs root).
+    OwnRange,
+    /// The caller's own id, for everything.
+    CallerOnly,
+}
+
+/// What the box has of a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Network {
+    /// The empty network namespace that boxes without network share and that none of them owns. No loopback.
+    SharedEmpty,
+    /// A network namespace of its own with nothing but a loopback.
+    OwnLoopback,
+}
+
+/// Which kernel interface holds the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Cgroups {
+    /// One of the two cgroup interfaces, with each of these controllers; one that is missing fails the launch.
+    Enforce {
+        /// The memory controller must hold `memory`.
+        memory: bool,
+        /// The cpu controller must hold `millicpus`.
+        cpu: bool,
+        /// The pids controller must hold `pids`.
+        pids: bool,
+    },
+    /// None can be had: resource limits of single processes only.
+    Absent,
+}
+
+/// How much the box may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub struct Limits {
+    /// Thousandths of a processor.
+    pub millicpus: u32,
+    /// Bytes of memory, scratch space included.
+    pub memory: u64,
+    /// Processes and threads.
+    pub pids: u32,
+    /// Open files of one process.
+    pub open_files: u32,
+    /// Largest file.
+    pub file_size: u64,
+}
+
+/// One file right of the second file boundary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub struct Grant {
+    /// The tree.
+    pub at: GuestPath,
+    /// What may be done beneath it.
+    pub access: GrantAccess,
+}
+
+/// What a grant allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum GrantAccess {
+    /// Read files and list directories.
+    Read,
+    /// Read, and start programs.
+    ReadExecute,
+    /// Read and write, without starting programs.
+    ReadWrite,
+    /// Read, write, and start programs.
+    ReadWriteExecute,
+    /// Read and write device files.
+    Devices,
+    /// The same with their ioctls, without which a pseudo-terminal has no size. For `/dev/pts` alone.
+    Terminals,
+}
+
+/// The second, independent boundary for files, TCP, abstract sockets and signals.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub struct Landlock {
+    /// The oldest interface version that is good enough; 0 = the policy accepts that there is none.
+    pub least_abi: u32,
+    /// What may be done where. Nothing else may be done anywhere.
+    pub grants: Vec<Grant>,
+}
+
+/// Whether denied system calls are reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Denials {
+    /// Each is handed to the agent, which answers it with an error and reports it.
+    Reported,
+    /// The kernel answers with an error and nobody learns of it.
+    Silent,
+}
+
+/// Everything that is to be done for one box.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub struct Plan {
+    /// The box.
+    pub box_id: BoxId,
+    /// What boxes of this image share.
+    pub template: Vec<Step>,
+    /// What belongs to this box alone.
+    pub own: Vec<Step>,
+    /// Users.
+    pub ids: Ids,
+    /// Network.
+    pub network: Network,
+    /// Who holds the limits.
+    pub cgroups: Cgroups,
+    /// The limits.
+    pub limits: Limits,
+    /// Second file boundary.
+    pub landlock: Landlock,
+    /// What happens to denied system calls.
+    pub denials: Denials,
+}

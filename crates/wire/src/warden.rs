@@ -1,0 +1,203 @@
+//! The closed list of what the warden can be asked, and of what it answers.
+//!
+//! One message is one packet of a sequenced socket; descriptors travel beside it. There is no verb for "run this as
+//! root": the most a caller can get is a box.
+
+use crate::BoxId;
+use crate::codec::{CodecError, Reader, Writer};
+use crate::limits::MAX_AGENT_TEXT;
+use crate::plan::Plan;
+
+/// What the warden can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// Make a box. Beside it: the agent's end of the control channel, then the directories that the plan names.
+    Launch(Box<Plan>),
+    /// End a box with everything in it.
+    Kill(BoxId),
+    /// Release whatever wardens that were killed have left behind.
+    Sweep,
+}
+
+/// What the warden answers, each once per thing that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The warden is ready. First message.
+    Ready(Powers),
+    /// The box exists and its agent runs.
+    Launched {
+        /// The box.
+        box_id: BoxId,
+        /// The agent's process id on the host.
+        pid: u32,
+    },
+    /// The box could not be made; nothing is left of it.
+    Failed {
+        /// The box.
+        box_id: BoxId,
+        /// What was tried last.
+        tried: String,
+        /// Why it did not work, as an errno; 0 where the message says it all.
+        errno: i32,
+    },
+    /// The box is gone: no process, mount or cgroup is left.
+    Ended {
+        /// The box.
+        box_id: BoxId,
+        /// What it used, and which limits it met.
+        spent: Spent,
+    },
+    /// So many boxes of dead wardens were released.
+    Swept {
+        /// How many.
+        boxes: u32,
+    },
+}
+
+/// What a warden found that it can do on this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Powers {
+    /// Whether it has ids to give to boxes (root).
+    pub own_ranges: bool,
+    /// The cgroup interface: 0 none, 1 the old one, 2 the unified one.
+    pub cgroups: u8,
+    /// The memory controller works.
+    pub memory: bool,
+    /// The cpu controller works.
+    pub cpu: bool,
+    /// The pids controller works.
+    pub pids: bool,
+}
+
+/// What a box used, as the kernel counted it for the whole box.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Microseconds of processor time; 0 where nobody counted.
+    pub cpu_micros: u64,
+    /// Largest memory in bytes; 0 where nobody counted.
+    pub memory_peak: u64,
+    /// Processes that the kernel killed because memory ran out.
+    pub oom_kills: u64,
+    /// Times that a process could not be made because of the limit.
+    pub pids_refused: u64,
+    /// The signal that ended the agent, or 0.
+    pub agent_signal: u8,
+}
+
+impl Ask {
+    /// The message as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        match self {
+            Self::Launch(plan) => {
+                to.u8(1);
+                plan.encode(&mut to);
+            }
+            Self::Kill(id) => {
+                to.u8(2);
+                to.bytes(id.as_str().as_bytes());
+            }
+            Self::Sweep => to.u8(3),
+        }
+        to.finish()
+    }
+
+    /// Reads a message.
+    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        let mut from = Reader::new(bytes);
+        let ask = match from.u8()? {
+            1 => Self::Launch(Box::new(Plan::decode(&mut from)?)),
+            2 => Self::Kill(box_id(&mut from)?),
+            3 => Self::Sweep,
+            other => return Err(CodecError::Unknown(u32::from(other), "verb")),
+        };
+        from.end()?;
+        Ok(ask)
+    }
+}
+
+impl Answer {
+    /// The message as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        match self {
+            Self::Ready(Powers { own_ranges, cgroups, memory, cpu, pids }) => {
+                to.u8(1);
+                to.u8(u8::from(*own_ranges));
+                to.u8(*cgroups);
+                to.u8(u8::from(*memory) | u8::from(*cpu) << 1 | u8::from(*pids) << 2);
+            }
+            Self::Launched { box_id, pid } => {
+                to.u8(2);
+                to.bytes(box_id.as_str().as_bytes());
+                to.u32(*pid);
+            }
+            Self::Failed { box_id, tried, errno } => {
+                to.u8(3);
+                to.bytes(box_id.as_str().as_bytes());
+                to.bytes(tried.as_bytes().get(..MAX_AGENT_TEXT).unwrap_or(tried.as_bytes()));
+                to.i32(*errno);
+            }
+            Self::Ended { box_id, spent } => {
+                to.u8(4);
+                to.bytes(box_id.as_str().as_bytes());
+                let Spent { cpu_micros, memory_peak, oom_kills, pids_refused, agent_signal } = *spent;
+                to.u64(cpu_micros);
+                to.u64(memory_peak);
+                to.u64(oom_kills);
+                to.u64(pids_refused);
+                to.u8(agent_signal);
+            }
+            Self::Swept { boxes } => {
+                to.u8(5);
+                to.u32(*boxes);
+            }
+        }
+        to.finish()
+    }
+
+    /// Reads a message.
+    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        let mut from = Reader::new(bytes);
+        let answer = match from.u8()? {
+            1 => {
+                let own_ranges = from.u8()? != 0;
+                let cgroups = from.u8()?;
+                let bits = from.u8()?;
+                Self::Ready(Powers {
+                    own_ranges,
+                    cgroups,
+                    memory: bits & 1 != 0,
+                    cpu: bits & 2 != 0,
+                    pids: bits & 4 != 0,
+                })
+            }
+            2 => Self::Launched { box_id: box_id(&mut from)?, pid: from.u32()? },
+            3 => Self::Failed {
+                box_id: box_id(&mut from)?,
+                tried: String::from_utf8_lossy(from.bytes(MAX_AGENT_TEXT)?).into_owned(),
+                errno: from.i32()?,
+            },
+            4 => Self::Ended {
+                box_id: box_id(&mut from)?,
+                spent: Spent {
+                    cpu_micros: from.u64()?,
+                    memory_peak: from.u64()?,
+                    oom_kills: from.u64()?,
+                    pids_refused: from.u64()?,
+                    agent_signal: from.u8()?,
+                },
+            },
+            5 => Self::Swept { boxes: from.u32()? },
+            other => return Err(CodecError::Unknown(u32::from(other), "answer")),
+        };
+        from.end()?;
+        Ok(answer)
+    }
+}
+
+fn box_id(from: &mut Reader<'_>) -> Result<BoxId, CodecError> {
+    from.text(64)?.parse().map_err(|_| CodecError::Invalid("box id"))
+}
