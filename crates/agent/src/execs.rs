@@ -1,0 +1,168 @@
+//! All commands of the box.
+
+use std::os::fd::OwnedFd;
+
+use blastbox_sys::spawn::{self, Dead, Identity};
+use blastbox_wire::agent::{AgentFrame, ExecSpec, Stage};
+use blastbox_wire::limits::MAX_EXECS;
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use crate::control::Control;
+use crate::denials::Denials;
+use crate::exec::{Exec, NotStarted, Part};
+
+/// Tokens below this are not about commands.
+pub(crate) const FIRST_TOKEN: u64 = 8;
+/// Tokens of one command.
+const TOKENS: u64 = 4;
+
+/// The commands, each with the serial number that its tokens are made from. Unlike a descriptor's number a serial is
+/// never used again: an event that comes late finds nobody, and not somebody else.
+#[derive(Debug)]
+pub(crate) struct Execs {
+    list: Vec<(u64, Exec)>,
+    serial: u64,
+    payload: Option<Identity>,
+}
+
+impl Execs {
+    pub(crate) fn new(payload: Option<Identity>) -> Self {
+        Self { list: Vec::new(), serial: FIRST_TOKEN / TOKENS, payload }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The command that the host calls by this number. None: it has ended, and the host may not know yet.
+    pub(crate) fn get(&mut self, number: u32) -> Option<&mut Exec> {
+        self.list.iter_mut().map(|(_, exec)| exec).find(|exec| exec.number() == number)
+    }
+
+    /// The processes that have not been waited for.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = Pid> {
+        self.list.iter().filter_map(|(_, exec)| exec.pid())
+    }
+
+    /// Starts a command, or tells the host why not.
+    pub(crate) fn start(&mut self, spec: ExecSpec, epoll: &OwnedFd, control: &mut Control) {
+        let number = spec.exec;
+        let admitted = if self.get(number).is_some() {
+            Err(NotStarted(Stage::Admission, Errno::EXIST.raw_os_error()))
+        } else if self.list.len() >= MAX_EXECS {
+            Err(NotStarted(Stage::Admission, Errno::AGAIN.raw_os_error()))
+        } else {
+            Ok(())
+        };
+        let serial = self.serial;
+        let token = |part: Part| serial.saturating_mul(TOKENS).saturating_add(part.number());
+        match admitted.and_then(|()| Exec::start(spec, self.payload, epoll, token)) {
+            Ok(exec) => {
+                self.serial = serial.saturating_add(1);
+                self.list.push((serial, exec));
+            }
+            Err(NotStarted(stage, errno)) => {
+                control.send(&AgentFrame::NotStarted { exec: number, stage, errno });
+            }
+        }
+    }
+
+    /// An event about a part of a command.
+    pub(crate) fn ready(&mut self, token: u64, control: &mut Control) {
+        let (serial, number) = (token / TOKENS, token % TOKENS);
+        let Ok(at) = self.list.binary_search_by_key(&serial, |&(serial, _)| serial) else { return };
+        let Some((_, exec)) = self.list.get_mut(at) else { return };
+        if number == Part::Outcome.number() {
+            self.settle(at, control);
+        } else {
+            for part in [Part::Input, Part::Output, Part::Error] {
+                if part.number() == number {
+                    exec.ready(part);
+                }
+            }
+        }
+    }
+
+    /// The start of this command has been decided. Whether it is still in the list.
+    fn settle(&mut self, at: usize, control: &mut Control) -> bool {
+        let Some((_, exec)) = self.list.get_mut(at) else { return false };
+        match exec.settle(control) {
+            Ok(()) => {
+                if let (None, Some(pid)) = (self.payload, exec.pid()) {
+                    volunteer_for_the_oom_killer(pid);
+                }
+                true
+            }
+            Err(NotStarted(stage, errno)) => {
+                control.send(&AgentFrame::NotStarted { exec: exec.number(), stage, errno });
+                self.list.remove(at);
+                false
+            }
+        }
+    }
+
+    /// A process has ended. Most often a command's; or one that a command left behind.
+    pub(crate) fn ended(&mut self, dead: &Dead, control: &mut Control) {
+        let Some(at) = self.list.iter().position(|(_, exec)| exec.pid() == Some(dead.pid)) else { return };
+        // Whether it ended as the command or before it became one, the pipe knows.
+        if self.settle(at, control)
+            && let Some((_, exec)) = self.list.get_mut(at)
+        {
+            exec.end(dead);
+        }
+    }
+
+    /// Whether [`Execs::pump`] would find something to do, given room for it.
+    pub(crate) fn have_work(&self) -> bool {
+        self.list.iter().any(|(_, exec)| exec.has_output() || exec.finished().is_some())
+    }
+
+    /// Carries input, output and ends, until nothing moves or the queue to the host is full. All commands in turn, so
+    /// that one that says much does not silence the others.
+    pub(crate) fn pump(&mut self, control: &mut Control, denials: &mut Denials) {
+        for (_, exec) in &mut self.list {
+            exec.pump_input(control);
+        }
+        let mut moved = true;
+        while moved && control.has_room() {
+            moved = false;
+            for (_, exec) in &mut self.list {
+                if control.has_room() && exec.has_output() {
+                    moved |= exec.pump_output(control);
+                }
+            }
+        }
+        self.list.retain(|(_, exec)| {
+            let Some((exit, usage)) = exec.finished().filter(|_| control.has_room()) else { return true };
+            // First what the command was refused: with its end the host has seen everything about it.
+            denials.flush(control);
+            control.send(&AgentFrame::Exited { exec: exec.number(), exit, usage });
+            false
+        });
+    }
+
+    /// Signals a command's process group.
+    pub(crate) fn signal(&mut self, number: u32, signal: u8) {
+        if let Some(pid) = self.get(number).and_then(|exec| exec.pid())
+            && (1..=64).contains(&signal)
+        {
+            // It may have ended this moment; that is what the host will hear next.
+            spawn::signal_group(pid, signal).ok();
+        }
+    }
+
+    /// Gives a command's terminal another size.
+    pub(crate) fn resize(&mut self, number: u32, rows: u16, columns: u16) {
+        if let Some(exec) = self.get(number) {
+            // A terminal that has gone has no size.
+            exec.resize(rows, columns).ok();
+        }
+    }
+}
+
+/// For a command that runs as the same user as the agent: until its exec it was as hidden as the agent, and could not
+/// do this itself. Best effort, as there.
+fn volunteer_for_the_oom_killer(pid: Pid) {
+    std::fs::write(format!("/proc/{}/oom_score_adj", pid.as_raw_nonzero()), "1000").ok();
+}

@@ -1,0 +1,103 @@
+//! What the agent does before it speaks: gives up what it does not need, and hides from the payload.
+//!
+//! The confinement itself (namespaces, filter, Landlock, limits) is there already when the agent starts; this is what
+//! only the program itself can do, because an exec undoes it or because only it knows what it needs.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use blastbox_sys::spawn::{Identity, keep_only};
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
+
+use crate::arguments::Arguments;
+
+/// The box's ordinary user and group.
+const PAYLOAD: Identity = Identity { uid: 1000, gid: 1000 };
+
+/// Used after the start: becoming the payload, signalling it, and (in a virtual machine) setting the clock.
+const NEEDED: CapabilitySet = CapabilitySet::SETUID
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::SYS_TIME);
+
+/// No capability from being root, from changing the user, or kept beyond; and none of this can be changed again.
+const LOCKED: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
+    .union(CapabilitiesSecureBits::NO_ROOT_LOCKED)
+    .union(CapabilitiesSecureBits::NO_SETUID_FIXUP)
+    .union(CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED)
+    .union(CapabilitiesSecureBits::KEEP_CAPS_LOCKED)
+    .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE)
+    .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED);
+
+/// What the agent holds and is, once it is safe.
+#[derive(Debug)]
+pub(crate) struct House {
+    /// The stream to the host.
+    pub(crate) control: OwnedFd,
+    /// The listener for denied system calls.
+    pub(crate) denials: Option<OwnedFd>,
+    /// Who commands run as; `None`: as the agent itself, because the box has only one user.
+    pub(crate) payload: Option<Identity>,
+    /// The capabilities that the agent has kept.
+    pub(crate) capabilities: CapabilitySet,
+}
+
+/// Takes over the descriptors and gives up everything else.
+pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
+    // First of all: until now the payload could have looked into this memory.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    std::panic::set_hook(Box::new(|_| std::process::abort()));
+    rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
+    let (control, denials) = match arguments.denials {
+        None => {
+            let [control] = keep_only([arguments.control])?;
+            (control, None)
+        }
+        Some(denials) => {
+            let [control, denials] = keep_only([arguments.control, denials])?;
+            (control, Some(denials))
+        }
+    };
+    rustix::io::ioctl_fionbio(&control, true)?;
+    rustix::thread::set_no_new_privs(true)?;
+    if !is_first() {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    }
+    let payload = rustix::process::getuid().is_root().then_some(PAYLOAD);
+    let capabilities = give_up_capabilities(payload)?;
+    Ok(House { control, denials, payload, capabilities })
+}
+
+/// Whether the agent is the first process of its namespace, so that all others live and die with it.
+pub(crate) fn is_first() -> bool {
+    rustix::process::getpid().is_init()
+}
+
+/// Empties every set that a command could inherit from, once, so that starting a command has nothing left to empty
+/// but what the agent itself needs. Fails where an agent that is root cannot: its commands might become it again.
+fn give_up_capabilities(payload: Option<Identity>) -> io::Result<CapabilitySet> {
+    let had = rustix::thread::capabilities(None)?;
+    if had.effective.contains(CapabilitySet::SETPCAP) {
+        rustix::thread::set_capabilities_secure_bits(LOCKED)?;
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    for bit in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << bit);
+        match rustix::thread::capability_is_in_bounding_set(capability) {
+            Ok(false) => {}
+            Ok(true) => match rustix::thread::remove_capability_from_bounding_set(capability) {
+                // An ordinary user has nothing that the bounding set bounds, and can never have: no new privileges.
+                Err(rustix::io::Errno::PERM) if payload.is_none() => break,
+                done => done?,
+            },
+            // The kernel has no more.
+            Err(_) => break,
+        }
+    }
+    let kept = if payload.is_some() { had.permitted & NEEDED } else { CapabilitySet::empty() };
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets)?;
+    Ok(kept)
+}

@@ -1,0 +1,259 @@
+//! The loop: everything that the agent does, it does because something became ready here.
+//!
+//! Nothing in it waits for a command or for the host. A command that made a denied call sleeps until the loop answers
+//! it; a loop that slept for that command would sleep for ever.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use blastbox_wire::agent::{AgentFrame, BootFacts, FrameError, HostFrame, VERSION};
+use blastbox_wire::limits::MAX_AGENT_TEXT;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+use rustix::time::Timespec;
+
+use crate::control::{Control, Received};
+use crate::denials::Denials;
+use crate::execs::{Execs, FIRST_TOKEN};
+use crate::harden::House;
+use crate::input::OverWindow;
+use crate::reap::{self, Reaper};
+use crate::refresh;
+
+const CONTROL: u64 = 0;
+const CHILDREN: u64 = 1;
+const DENIALS: u64 = 2;
+/// Events taken in one turn.
+const EVENTS: usize = 64;
+
+/// Why the agent ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    /// The host asked for it.
+    #[error("the host asked for it")]
+    Shutdown,
+    /// The host's end of the stream is closed.
+    #[error("the host is gone")]
+    HostGone,
+    /// What the host sent is not a frame.
+    #[error("the host does not speak our language")]
+    HostBroken(#[source] FrameError),
+    /// The host sent a frame that may not come now.
+    #[error("the host broke the protocol: {0}")]
+    Breach(&'static str),
+    /// The kernel refused something that the agent cannot do without.
+    #[error("the agent cannot go on")]
+    Failed(#[source] io::Error),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::HostGone,
+            _ => Self::Failed(error),
+        }
+    }
+}
+
+/// Whether the host has said `Begin`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Greeting {
+    Awaited,
+    Heard,
+}
+
+/// The agent at work.
+pub(crate) struct Session {
+    epoll: OwnedFd,
+    events: Vec<Event>,
+    control: Control,
+    /// What the stream to the host is watched for.
+    interest: EventFlags,
+    children: Reaper,
+    denials: Denials,
+    execs: Execs,
+    greeting: Greeting,
+    capabilities: CapabilitySet,
+}
+
+impl Session {
+    /// Sets up the loop and says hello.
+    pub(crate) fn open(house: House) -> io::Result<Self> {
+        let House { control, denials, payload, capabilities } = house;
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let (mut control, denials) = (Control::new(control), Denials::new(denials));
+        let (children, interest) = (Reaper::new()?, EventFlags::IN);
+        epoll::add(&epoll, &control, EventData::new_u64(CONTROL), interest)?;
+        epoll::add(&epoll, &children, EventData::new_u64(CHILDREN), EventFlags::IN)?;
+        if let Some(listener) = denials.listener() {
+            epoll::add(&epoll, listener, EventData::new_u64(DENIALS), EventFlags::IN)?;
+        }
+        let facts = BootFacts {
+            pid: u32::try_from(rustix::process::getpid().as_raw_nonzero().get()).unwrap_or(0),
+            uid: rustix::process::getuid().as_raw(),
+            capabilities: capabilities.bits(),
+            sees_denials: denials.listener().is_some(),
+            kernel: cut(&rustix::system::uname().release().to_string_lossy()).to_owned(),
+        };
+        control.send(&AgentFrame::Hello { version: VERSION, facts });
+        let (execs, greeting) = (Execs::new(payload), Greeting::Awaited);
+        let events = Vec::with_capacity(EVENTS);
+        Ok(Self { epoll, events, control, interest, children, denials, execs, greeting, capabilities })
+    }
+
+    /// Works until the end, and takes the box with it.
+    pub(crate) fn run(mut self) -> End {
+        let end = loop {
+            if let Err(end) = self.turn() {
+                break end;
+            }
+        };
+        self.denials.flush(&mut self.control);
+        match &end {
+            End::Shutdown | End::HostGone => {}
+            End::HostBroken(_) | End::Breach(_) | End::Failed(_) => {
+                self.control.send(&AgentFrame::Fault { text: cut(&end.to_string()) });
+            }
+        }
+        // Last words: to a host that does not listen they are lost.
+        self.control.flush().ok();
+        reap::end_everything(self.execs.pids());
+        end
+    }
+
+    fn turn(&mut self) -> Result<(), End> {
+        self.control.flush()?;
+        self.watch_control()?;
+        if self.execs.is_empty() {
+            self.control.relax();
+        }
+        self.wait()?;
+        let mut events = std::mem::take(&mut self.events);
+        for event in events.drain(..) {
+            let (token, flags) = (event.data.u64(), event.flags);
+            match token {
+                // First of all the answers: somebody sleeps for each of them.
+                DENIALS => self.answer_denied(flags)?,
+                CONTROL if flags == EventFlags::OUT => {}
+                CONTROL => self.hear_host()?,
+                CHILDREN => self.children.quiet(),
+                FIRST_TOKEN.. => self.execs.ready(token, &mut self.control),
+                _ => {}
+            }
+        }
+        self.events = events;
+        self.reap();
+        self.execs.pump(&mut self.control, &mut self.denials);
+        self.denials.flush_if_due(&mut self.control);
+        Ok(())
+    }
+
+    /// Sleeps until something is ready.
+    fn wait(&mut self) -> Result<(), End> {
+        let busy = self.children.has_more() || (self.execs.have_work() && self.control.has_room());
+        let patience = if busy {
+            Some(Duration::ZERO)
+        } else {
+            // Rounded up: a little too early would be a turn for nothing.
+            self.denials.due_in().map(|due| due.saturating_add(Duration::from_millis(1)))
+        };
+        let patience = patience.map(|patience| Timespec {
+            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: patience.subsec_nanos().into(),
+        });
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), patience.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(End::Failed(errno.into())),
+        }
+    }
+
+    fn watch_control(&mut self) -> io::Result<()> {
+        let interest = self.control.interest();
+        if interest != self.interest {
+            epoll::modify(&self.epoll, &self.control, EventData::new_u64(CONTROL), interest)?;
+            self.interest = interest;
+        }
+        Ok(())
+    }
+
+    fn answer_denied(&mut self, flags: EventFlags) -> Result<(), End> {
+        if flags.contains(EventFlags::IN) {
+            self.denials.answer(&mut self.control)?;
+        } else if let Some(listener) = self.denials.listener() {
+            // Nobody lives under the filter any more; the kernel would say so for ever.
+            epoll::delete(&self.epoll, listener).map_err(io::Error::from)?;
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self) {
+        for _ in 0..reap::MOST_IN_A_TURN {
+            if !self.children.has_more() {
+                return;
+            }
+            if let Some(dead) = self.children.next() {
+                self.execs.ended(&dead, &mut self.control);
+            }
+        }
+    }
+
+    fn hear_host(&mut self) -> Result<(), End> {
+        let received = self.control.receive()?;
+        while let Some(frame) = self.control.next().map_err(End::HostBroken)? {
+            self.obey(frame)?;
+        }
+        match received {
+            Received::Bytes => Ok(()),
+            Received::End => Err(End::HostGone),
+        }
+    }
+
+    fn obey(&mut self, frame: HostFrame) -> Result<(), End> {
+        match (self.greeting, frame) {
+            (_, HostFrame::Shutdown) => return Err(End::Shutdown),
+            (_, HostFrame::Ping { token }) => self.control.send(&AgentFrame::Pong { token }),
+            // A host newer than this agent adapts to it: any version is welcome.
+            (Greeting::Awaited, HostFrame::Begin { version: _, on_denied }) => {
+                self.denials.react(on_denied);
+                self.greeting = Greeting::Heard;
+            }
+            (Greeting::Heard, HostFrame::Begin { .. }) => return Err(End::Breach("a second begin")),
+            (Greeting::Awaited, _) => return Err(End::Breach("a command before the begin")),
+            (Greeting::Heard, HostFrame::Exec(spec)) => {
+                self.execs.start(spec, &self.epoll, &mut self.control)
+            }
+            (Greeting::Heard, HostFrame::Stdin { exec, bytes }) => {
+                if let Some(exec) = self.execs.get(exec) {
+                    exec.input().push(bytes).map_err(|OverWindow| End::Breach("input over its window"))?;
+                }
+            }
+            (Greeting::Heard, HostFrame::StdinEnd { exec }) => {
+                if let Some(exec) = self.execs.get(exec) {
+                    exec.input().end();
+                }
+            }
+            (Greeting::Heard, HostFrame::Resize { exec, rows, columns }) => {
+                self.execs.resize(exec, rows, columns);
+            }
+            (Greeting::Heard, HostFrame::Signal { exec, signal }) => self.execs.signal(exec, signal),
+            (Greeting::Heard, HostFrame::Credit { exec, bytes }) => {
+                if let Some(exec) = self.execs.get(exec) {
+                    exec.add_credit(bytes);
+                }
+            }
+            (Greeting::Heard, HostFrame::Refresh { unix_nanos, entropy }) => {
+                refresh::refresh(unix_nanos, entropy, self.capabilities);
+                self.control.send(&AgentFrame::Refreshed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As much of a text as a frame may hold.
+fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(MAX_AGENT_TEXT)).unwrap_or_default()
+}

@@ -1,0 +1,16 @@
+//! The real agent as a plain child process, with a host at the other end of its stream. No box is needed: whatever
+//! the agent does for a box, it does here for its own commands.
+
+// `cfg(test)` says nothing new here; by it the lints know that all of this is test code.
+#[cfg(test)]
+mod commands;
+#[cfg(test)]
+mod confined;
+#[cfg(test)]
+mod endings;
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod terminal;
