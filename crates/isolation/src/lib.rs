@@ -1,1 +1,24 @@
-//! isolation
+//! Policy in, plan out.
+//!
+//! - [`Facts`]: what this host can do, as far as lowering needs to know.
+//! - [`choose`]: which tier a sealed policy gets on this host, why, and the plan that makes the box.
+//! - [`tiers`]: each tier, a pure function from (sealed policy, facts, request) to a plan and an honest report.
+//! - [`doctor`]: what this host lacks, in words and with the command that helps.
+//! - [`warden`]: the client of the one privileged program. Only it acts on a plan.
+
+mod choose;
+pub mod doctor;
+mod facts;
+mod report;
+mod request;
+pub mod tiers;
+pub mod warden;
+
+/// Names of system calls, for receipts.
+pub use blastbox_sys::arch::syscall_name;
+pub use choose::{Choice, Considered, Verdict, choose};
+pub use facts::{CgroupKind, Facts, KernelVersion, Swap, UserNamespaces};
+pub use report::{BoundaryReport, Lowered};
+pub use request::Request;
+pub use tiers::jail::WANTED_LANDLOCK_ABI;
+pub use warden::{Heard, Warden, WardenError};

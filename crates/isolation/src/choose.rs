@@ -1,0 +1,225 @@
+//! Which tier a policy gets on this host, and why not another one.
+
+use blastbox_policy::{Refusal, SealedPolicy, Tier, enough_boundaries, passed_over, tiers_for};
+use serde::ser::{SerializeMap, Serializer};
+
+use crate::{Facts, Lowered, Request, tiers};
+
+/// The outcome, with everything that was weighed.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Choice {
+    /// Every tier that was thought of, in that order; those that the policy passes over come last.
+    pub considered: Vec<Considered>,
+    /// The plan, or why there is none.
+    #[serde(serialize_with = "outcome")]
+    pub chosen: Result<Lowered, Refusal>,
+}
+
+/// One tier, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Considered {
+    /// The tier.
+    pub tier: Tier,
+    /// What became of it.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+/// What became of a tier.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case", tag = "verdict", content = "refusal")]
+pub enum Verdict {
+    /// This one.
+    Chosen,
+    /// The policy would have it, but it cannot or may not run here.
+    Refused(Refusal),
+    /// The policy does not let it be tried.
+    PassedOver(Refusal),
+    /// A tier that the policy prefers was chosen before it.
+    NotNeeded,
+}
+
+/// Tries the tiers that the policy allows, best first, and takes the first one that holds.
+pub fn choose(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Choice {
+    // Wrong in every tier, so none needs to be tried.
+    if let Err(refusal) = request.worksite(policy) {
+        return Choice { considered: Vec::new(), chosen: Err(refusal) };
+    }
+    let mut considered = Vec::new();
+    let mut chosen: Option<Lowered> = None;
+    for tier in tiers_for(policy) {
+        let verdict = if chosen.is_some() {
+            Verdict::NotNeeded
+        } else {
+            match tiers::lower(tier, policy, facts, request).and_then(|lowered| judge(policy, lowered)) {
+                Ok(lowered) => {
+                    chosen = Some(lowered);
+                    Verdict::Chosen
+                }
+                Err(refusal) => Verdict::Refused(refusal),
+            }
+        };
+        considered.push(Considered { tier, verdict });
+    }
+    let over = passed_over(policy).into_iter();
+    considered.extend(over.map(|(tier, why)| Considered { tier, verdict: Verdict::PassedOver(why) }));
+    let chosen = chosen.ok_or_else(|| most_useful(policy, &considered));
+    Choice { considered, chosen }
+}
+
+/// Holds what a tier reports against what the policy accepts.
+fn judge(policy: &SealedPolicy, lowered: Lowered) -> Result<Lowered, Refusal> {
+    if let Some(gap) = lowered.gaps.iter().find(|gap| !policy.accepts(**gap)) {
+        return Err(Refusal::GapNotAccepted { gap: *gap });
+    }
+    enough_boundaries(&lowered.effective())?;
+    Ok(lowered)
+}
+
+/// Of several refusals, the one that the caller can do most about; of equal ones the first.
+fn most_useful(policy: &SealedPolicy, considered: &[Considered]) -> Refusal {
+    let refusals = considered.iter().filter_map(|one| match &one.verdict {
+        Verdict::Refused(refusal) | Verdict::PassedOver(refusal) => Some(refusal),
+        Verdict::Chosen | Verdict::NotNeeded => None,
+    });
+    let best = refusals.min_by_key(|refusal| match refusal {
+        // What the caller asked for is wrong whatever the tier.
+        Refusal::WorkspaceNotAllowed { .. } | Refusal::ImageUnusable { .. } => 0,
+        // One flag away.
+        Refusal::GapNotAccepted { .. } => 1,
+        Refusal::HostUnfit { .. } => 2,
+        Refusal::TooFewBoundaries { .. } => 3,
+        Refusal::TierUnavailable { .. } => 4,
+        Refusal::TierTooWeak { .. } => 5,
+    });
+    // A policy always names at least one tier; should it ever not, the level is what left none over.
+    best.cloned().unwrap_or(Refusal::TierTooWeak { tier: Tier::Jail, level: policy.level() })
+}
+
+/// `{"lowered": …}` or `{"refusal": …}`.
+fn outcome<S: Serializer>(chosen: &Result<Lowered, Refusal>, to: S) -> Result<S::Ok, S::Error> {
+    let mut map = to.serialize_map(Some(1))?;
+    match chosen {
+        Ok(lowered) => map.serialize_entry("lowered", lowered)?,
+        Err(refusal) => map.serialize_entry("refusal", refusal)?,
+    }
+    map.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use blastbox_images::Image;
+    use blastbox_policy::{Draft, Gap, Profile, ThreatLevel};
+    use blastbox_wire::BoxId;
+    use blastbox_wire::plan::WorkspaceAccess;
+
+    use super::*;
+    use crate::facts::tests::{good_host, rootless_host};
+
+    fn made(draft: Draft, facts: &Facts) -> Choice {
+        let image = Image::host();
+        let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: None };
+        choose(&draft.seal().unwrap(), facts, &request)
+    }
+
+    fn of(profile: Profile, facts: &Facts) -> Choice {
+        made(profile.draft().unwrap(), facts)
+    }
+
+    #[test]
+    fn the_default_profile_runs_on_a_fresh_machine_as_root_and_as_a_user() {
+        for facts in [good_host(), rootless_host()] {
+            let lowered = of(Profile::Default, &facts).chosen.unwrap();
+            assert_eq!(lowered.tier, Tier::Jail);
+            assert!(lowered.gaps.contains(&Gap::SharedKernel));
+        }
+    }
+
+    #[test]
+    fn a_gap_is_in_the_choice_only_where_the_host_has_it() {
+        assert!(of(Profile::Default, &rootless_host()).chosen.unwrap().gaps.contains(&Gap::SharedUid));
+        assert!(!of(Profile::Default, &good_host()).chosen.unwrap().gaps.contains(&Gap::SharedUid));
+    }
+
+    #[test]
+    fn strict_is_refused_with_the_flag_that_would_help() {
+        let choice = of(Profile::Strict, &good_host());
+        let refusal = choice.chosen.unwrap_err();
+        assert_eq!(refusal, Refusal::GapNotAccepted { gap: Gap::SharedKernel });
+        assert!(refusal.fix().contains("--accept shared-kernel"));
+        let tiers: Vec<Tier> = choice.considered.iter().map(|one| one.tier).collect();
+        assert_eq!(tiers, [Tier::Microvm, Tier::Gvisor, Tier::Jail]);
+    }
+
+    #[test]
+    fn strict_runs_once_what_the_host_lacks_is_accepted_by_name() {
+        let draft = || Profile::Strict.draft().unwrap().accept(Gap::SharedKernel);
+        let refusal = made(draft(), &good_host()).chosen.unwrap_err();
+        assert_eq!(refusal, Refusal::GapNotAccepted { gap: Gap::HostImage });
+        let lowered = made(draft().accept(Gap::HostImage), &good_host()).chosen.unwrap();
+        assert_eq!(lowered.gaps, [Gap::SharedKernel, Gap::HostImage]);
+    }
+
+    #[test]
+    fn critical_is_refused_where_there_is_only_the_jail() {
+        let choice = of(Profile::Critical, &good_host());
+        let refusal = choice.chosen.unwrap_err();
+        assert_eq!(refusal.code(), "tier_unavailable");
+        assert!(matches!(refusal, Refusal::TierUnavailable { tier: Tier::Microvm, .. }));
+        let jail = choice.considered.iter().find(|one| one.tier == Tier::Jail).unwrap();
+        let weak = Refusal::TierTooWeak { tier: Tier::Jail, level: ThreatLevel::Critical };
+        assert_eq!(jail.verdict, Verdict::PassedOver(weak));
+    }
+
+    #[test]
+    fn a_gap_that_only_this_host_has_is_refused_by_its_name() {
+        let silent = Facts { seccomp_user_notif: false, ..good_host() };
+        let refusal = of(Profile::Default, &silent).chosen.unwrap_err();
+        assert_eq!(refusal, Refusal::GapNotAccepted { gap: Gap::SilentDenials });
+        let draft = Profile::Default.draft().unwrap().accept(Gap::SilentDenials);
+        assert!(made(draft, &silent).chosen.is_ok());
+    }
+
+    #[test]
+    fn a_named_tier_that_is_not_built_is_unavailable_and_no_other_is_tried() {
+        for tier in [Tier::Wasm, Tier::Gvisor, Tier::Microvm] {
+            let choice = made(Profile::Default.draft().unwrap().tier(tier), &good_host());
+            assert_eq!(choice.chosen.unwrap_err().code(), "tier_unavailable");
+            assert_eq!(choice.considered.len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_workspace_without_a_place_is_refused_before_any_tier() {
+        let image = Image::host();
+        let workspace = Some(WorkspaceAccess::ReadOnly);
+        let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace };
+        let strict = Profile::Strict.draft().and_then(Draft::seal).unwrap();
+        let refusal = choose(&strict, &good_host(), &request).chosen.unwrap_err();
+        assert_eq!(refusal.code(), "workspace_not_allowed");
+    }
+
+    #[test]
+    fn too_few_boundaries_are_refused_even_when_every_gap_is_accepted() {
+        let image = Image::host();
+        let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: None };
+        let policy = Profile::Default.draft().and_then(Draft::seal).unwrap();
+        let mut lowered = tiers::lower(Tier::Jail, &policy, &good_host(), &request).unwrap();
+        assert!(judge(&policy, lowered.clone()).is_ok());
+        lowered.report.iter_mut().take(3).for_each(|report| report.effective = false);
+        assert_eq!(judge(&policy, lowered), Err(Refusal::TooFewBoundaries { effective: 2 }));
+    }
+
+    #[test]
+    fn the_written_form_says_what_became_of_each_tier() {
+        let json = serde_json::to_value(of(Profile::Default, &good_host())).unwrap();
+        assert_eq!(json["considered"][0]["tier"], "microvm");
+        assert_eq!(json["considered"][0]["verdict"], "refused");
+        assert_eq!(json["considered"][0]["refusal"]["code"], "tier_unavailable");
+        assert_eq!(json["considered"][2]["verdict"], "chosen");
+        assert_eq!(json["chosen"]["lowered"]["tier"], "jail");
+        let json = serde_json::to_value(of(Profile::Strict, &good_host())).unwrap();
+        assert_eq!(json["considered"][2]["verdict"], "passed_over");
+        assert_eq!(json["chosen"]["refusal"]["gap"], "shared-kernel");
+    }
+}

@@ -1,0 +1,224 @@
+//! What this host can do, as far as lowering needs to know. Cheap: a few system calls and small files of /proc.
+
+use std::fs;
+use std::path::Path;
+
+use blastbox_wire::warden::Powers;
+
+/// What this host can do.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Facts {
+    /// The kernel's release, as it calls itself.
+    pub kernel: String,
+    /// The same as numbers.
+    pub version: KernelVersion,
+    /// The machine, such as `x86_64`.
+    pub arch: String,
+    /// Whether the warden has ids to give to boxes.
+    pub privileged: bool,
+    /// Which interface holds limits for a whole box.
+    pub cgroups: CgroupKind,
+    /// Memory can be limited for a whole box.
+    pub memory: bool,
+    /// Processor time can be limited for a whole box.
+    pub cpu: bool,
+    /// Processes can be limited for a whole box.
+    pub pids: bool,
+    /// Landlock's interface version; 0 = there is none.
+    pub landlock_abi: u32,
+    /// Denied system calls can be reported.
+    pub seccomp_user_notif: bool,
+    /// Swap space, and whether a limit on memory covers it.
+    pub swap: Swap,
+    /// Who may make user namespaces.
+    pub user_namespaces: UserNamespaces,
+}
+
+/// A kernel's version, comparable. An unreadable one is 0.0: older than anything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct KernelVersion {
+    /// The first number.
+    pub major: u32,
+    /// The second number.
+    pub minor: u32,
+}
+
+/// The cgroup interface that the warden can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CgroupKind {
+    /// None.
+    None,
+    /// The old one, a hierarchy for each controller.
+    V1,
+    /// The unified one.
+    V2,
+}
+
+/// Swap space of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Swap {
+    /// There is none.
+    Absent,
+    /// There is, and a limit on memory covers it.
+    Counted,
+    /// There is, and nothing counts it.
+    Uncounted,
+}
+
+/// What stands in the way of user namespaces.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct UserNamespaces {
+    /// How many there may be, where the kernel says so.
+    pub most: Option<u64>,
+    /// A distribution's switch keeps ordinary users from making them.
+    pub switched_off: bool,
+    /// AppArmor takes their rights from programs without a profile.
+    pub apparmor_restricts: bool,
+}
+
+impl KernelVersion {
+    /// A version.
+    #[must_use]
+    pub const fn new(major: u32, minor: u32) -> Self {
+        Self { major, minor }
+    }
+
+    /// Reads the beginning of a release such as `6.8.0-31-generic`.
+    #[must_use]
+    pub fn of_release(release: &str) -> Self {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => Self { major, minor },
+            _ => Self::default(),
+        }
+    }
+}
+
+impl Facts {
+    /// Looks at the host. What the warden says about itself is the truth; the rest is read here.
+    #[must_use]
+    pub fn probe(powers: &Powers) -> Self {
+        let Powers { own_ranges, cgroups, memory, cpu, pids } = *powers;
+        let name = rustix::system::uname();
+        let kernel = name.release().to_string_lossy().into_owned();
+        let cgroups = match cgroups {
+            0 => CgroupKind::None,
+            1 => CgroupKind::V1,
+            _ => CgroupKind::V2,
+        };
+        Self {
+            version: KernelVersion::of_release(&kernel),
+            kernel,
+            arch: name.machine().to_string_lossy().into_owned(),
+            privileged: own_ranges,
+            cgroups,
+            memory,
+            cpu,
+            pids,
+            landlock_abi: blastbox_sys::landlock::abi(),
+            seccomp_user_notif: reports_denials(),
+            swap: swap(cgroups, memory),
+            user_namespaces: UserNamespaces::probe(),
+        }
+    }
+}
+
+impl UserNamespaces {
+    pub(crate) fn probe() -> Self {
+        Self {
+            most: number("/proc/sys/user/max_user_namespaces"),
+            switched_off: number("/proc/sys/kernel/unprivileged_userns_clone") == Some(0),
+            apparmor_restricts: number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+                .is_some_and(|value| value != 0),
+        }
+    }
+}
+
+fn reports_denials() -> bool {
+    fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail")
+        .is_ok_and(|actions| actions.split_whitespace().any(|action| action == "user_notif"))
+}
+
+fn swap(cgroups: CgroupKind, memory: bool) -> Swap {
+    // A header, then one line for each. Unreadable is taken for the worse.
+    if fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() <= 1) {
+        return Swap::Absent;
+    }
+    let counted = match cgroups {
+        CgroupKind::None => false,
+        // Absent when the kernel was not started with swap accounting.
+        CgroupKind::V1 => Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists(),
+        CgroupKind::V2 => true,
+    };
+    if counted && memory { Swap::Counted } else { Swap::Uncounted }
+}
+
+/// A number from a file of one line.
+pub(crate) fn number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A new kernel, root, everything there.
+    pub(crate) fn good_host() -> Facts {
+        Facts {
+            kernel: "6.12.0".into(),
+            version: KernelVersion::new(6, 12),
+            arch: "x86_64".into(),
+            privileged: true,
+            cgroups: CgroupKind::V2,
+            memory: true,
+            cpu: true,
+            pids: true,
+            landlock_abi: 7,
+            seccomp_user_notif: true,
+            swap: Swap::Absent,
+            user_namespaces: UserNamespaces { most: Some(60_000), ..UserNamespaces::default() },
+        }
+    }
+
+    /// The same for an ordinary user without delegated cgroups.
+    pub(crate) fn rootless_host() -> Facts {
+        let none = Facts { privileged: false, cgroups: CgroupKind::None, ..good_host() };
+        Facts { memory: false, cpu: false, pids: false, ..none }
+    }
+
+    #[test]
+    fn releases_are_read_and_nonsense_is_older_than_anything() {
+        let version = KernelVersion::of_release;
+        assert_eq!(version("6.8.0-31-generic"), KernelVersion::new(6, 8));
+        assert_eq!(version("5.13-rc1"), KernelVersion::new(5, 13));
+        assert_eq!(version("6.18.44+"), KernelVersion::new(6, 18));
+        for nonsense in ["", "six", "6", "6.x", "99999999999.1"] {
+            assert_eq!(version(nonsense), KernelVersion::default(), "{nonsense}");
+        }
+        assert!(KernelVersion::new(5, 9) < KernelVersion::new(5, 13));
+    }
+
+    #[test]
+    fn what_the_warden_says_is_taken_as_it_is() {
+        let powers = Powers { own_ranges: true, cgroups: 1, memory: true, cpu: false, pids: true };
+        let facts = Facts::probe(&powers);
+        assert!(facts.privileged && facts.memory && !facts.cpu && facts.pids);
+        assert_eq!(facts.cgroups, CgroupKind::V1);
+        assert!(facts.version > KernelVersion::new(3, 0), "{facts:?}");
+    }
+
+    #[test]
+    fn probing_is_cheap() {
+        let powers = Powers { own_ranges: true, cgroups: 2, memory: true, cpu: true, pids: true };
+        let best = (0..50).map(|_| {
+            let start = std::time::Instant::now();
+            std::hint::black_box(Facts::probe(&powers));
+            start.elapsed()
+        });
+        let best = best.min().unwrap();
+        println!("probing the host took {best:?}");
+        assert!(best < std::time::Duration::from_millis(1), "{best:?}");
+    }
+}

@@ -1,0 +1,38 @@
+//! What a tier makes of a policy: a plan, and what truly holds.
+
+use blastbox_policy::{Boundary, Gap, Tier};
+use blastbox_wire::plan::Plan;
+
+/// What one tier makes of one policy on one host.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Lowered {
+    /// The tier.
+    pub tier: Tier,
+    /// What is to be done on the host. It holds to every rule of `Plan::check`.
+    pub plan: Plan,
+    /// Each of the five boundaries, in the order of [`Boundary::ALL`].
+    pub report: Vec<BoundaryReport>,
+    /// Every gap that this tier has on this host. Of a choice: those that the policy accepted by name.
+    pub gaps: Vec<Gap>,
+}
+
+/// What holds one boundary.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct BoundaryReport {
+    /// The boundary.
+    pub boundary: Boundary,
+    /// Whether it holds on its own when another one falls.
+    pub effective: bool,
+    /// What holds it, in short sentences.
+    pub how: Vec<String>,
+    /// What makes it weaker than it could be.
+    pub gaps: Vec<Gap>,
+}
+
+impl Lowered {
+    /// The boundaries that hold.
+    #[must_use]
+    pub fn effective(&self) -> Vec<Boundary> {
+        self.report.iter().filter(|report| report.effective).map(|report| report.boundary).collect()
+    }
+}

@@ -1,0 +1,62 @@
+//! What a caller wants in one box, beside the policy.
+
+use blastbox_images::Image;
+use blastbox_policy::{Refusal, SealedPolicy, Workspace};
+use blastbox_wire::BoxId;
+use blastbox_wire::plan::{Slot, WorkspaceAccess};
+
+/// What a caller wants in one box, beside the policy.
+///
+/// The descriptors travel with the plan in this order: the control channel, the image's directory if it has one, the
+/// workspace's directory if one is given.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// The name of the box.
+    pub box_id: BoxId,
+    /// Its root file system.
+    pub image: &'a Image,
+    /// A directory of the host is given as workspace, for this use at most: the policy may allow less, never more.
+    pub workspace: Option<WorkspaceAccess>,
+}
+
+/// Where the payload works, after policy and request have been put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Worksite {
+    /// Nowhere.
+    Absent,
+    /// In an empty directory of the scratch space.
+    Scratch,
+    /// In the caller's directory.
+    Directory(WorkspaceAccess),
+}
+
+impl Request<'_> {
+    /// How many descriptors travel with the plan, the control channel included.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        1 + usize::from(self.image.dir().is_some()) + usize::from(self.workspace.is_some())
+    }
+
+    /// Where the image's directory travels, if it has one.
+    pub(crate) const IMAGE: Slot = Slot(1);
+
+    /// Where the workspace's directory travels, if one is given.
+    pub(crate) fn workspace_slot(&self) -> Slot {
+        if self.image.dir().is_some() { Slot(2) } else { Slot(1) }
+    }
+
+    /// Where the payload works, or a refusal where the policy has no place for the directory that is given.
+    pub(crate) fn worksite(&self, policy: &SealedPolicy) -> Result<Worksite, Refusal> {
+        match (policy.files().workspace, self.workspace) {
+            (Workspace::None | Workspace::Scratch, Some(_)) => {
+                Err(Refusal::WorkspaceNotAllowed { level: policy.level() })
+            }
+            (Workspace::None, None) => Ok(Worksite::Absent),
+            (Workspace::Scratch | Workspace::ReadOnly | Workspace::CopyOnWrite, None) => {
+                Ok(Worksite::Scratch)
+            }
+            (Workspace::ReadOnly, Some(_)) => Ok(Worksite::Directory(WorkspaceAccess::ReadOnly)),
+            (Workspace::CopyOnWrite, Some(access)) => Ok(Worksite::Directory(access)),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The tier `jail`: the host's kernel behind namespaces, seccomp, Landlock and cgroups.
+//!
+//! Must not: do I/O. Everything that it knows is in its arguments.
+
+mod gaps;
+mod places;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use blastbox_policy::{
+    CredentialMode, CredentialRules, FileRules, KernelRules, LifetimeRules, Loopback, NetworkMode,
+    NetworkRules, OnDenied, Refusal, SealedPolicy, Tier,
+};
+use blastbox_wire::plan::{Cgroups, Denials, Ids, Landlock, Limits, Network, Plan};
+
+use crate::{CgroupKind, Facts, KernelVersion, Lowered, Request};
+
+/// The Landlock interface whose rights a box should have: the first that keeps abstract sockets and signals inside.
+pub const WANTED_LANDLOCK_ABI: u32 = 6;
+
+/// The first kernel with everything that a jail cannot do without.
+pub(crate) const OLDEST_KERNEL: KernelVersion = KernelVersion::new(5, 13);
+
+/// What the jail makes of the policy. Its gaps are reported, not judged.
+pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
+    // No `..` in any of these: a rule that is added does not compile until the jail says what it does with it.
+    // The tier was chosen before; how long the box lives and how much it says is held by the engine.
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall } = policy.kernel();
+    let FileRules { workspace: _, disk, inodes, file_size, open_files, exec } = policy.files();
+    let NetworkRules { mode: NetworkMode::Off, loopback } = policy.network();
+    let CredentialRules { mode: CredentialMode::None } = policy.credentials();
+    let LifetimeRules { timeout: _, output: _ } = policy.lifetime();
+
+    fit(facts)?;
+    let denials = denials(*on_denied_syscall, facts)?;
+    let worksite = request.worksite(policy)?;
+    let places =
+        places::Places { image: request.image, worksite, slot: request.workspace_slot(), exec: *exec };
+    let plan = Plan {
+        box_id: request.box_id.clone(),
+        template: request.image.template_steps(Request::IMAGE),
+        own: places.own_steps(disk.0, *inodes),
+        ids: if facts.privileged { Ids::OwnRange } else { Ids::CallerOnly },
+        network: network(*loopback, facts),
+        cgroups: cgroups(facts),
+        limits: Limits {
+            millicpus: cpus.millis(),
+            memory: memory.0,
+            pids: *pids,
+            open_files: *open_files,
+            file_size: file_size.0,
+        },
+        landlock: Landlock {
+            least_abi: facts.landlock_abi.min(WANTED_LANDLOCK_ABI),
+            grants: places.grants(),
+        },
+        denials,
+    };
+    if let Err(wrong) = plan.clone().check(request.descriptors()) {
+        return Err(Refusal::TierUnavailable {
+            tier: Tier::Jail,
+            why: format!("its plan does not hold: {wrong}"),
+        });
+    }
+    let gaps = gaps::find(&plan, facts, request.image, worksite);
+    let report = report::write(policy, facts, &plan, worksite, &gaps);
+    Ok(Lowered { tier: Tier::Jail, plan, report, gaps })
+}
+
+/// What no jail can do without, whatever is accepted.
+fn fit(facts: &Facts) -> Result<(), Refusal> {
+    let unfit = |why: String, fix: &str| Err(Refusal::HostUnfit { why, fix: fix.to_owned() });
+    if facts.version < OLDEST_KERNEL {
+        return unfit(format!("its kernel {} is older than 5.13", facts.kernel), "boot Linux 5.13 or newer");
+    }
+    if facts.user_namespaces.most == Some(0) {
+        return unfit(
+            "user namespaces are switched off (user.max_user_namespaces is 0)".to_owned(),
+            "sysctl -w user.max_user_namespaces=15000",
+        );
+    }
+    if !facts.privileged && facts.user_namespaces.switched_off {
+        return unfit(
+            "ordinary users may not make user namespaces (kernel.unprivileged_userns_clone is 0)".to_owned(),
+            "sysctl -w kernel.unprivileged_userns_clone=1, or run blastbox as root",
+        );
+    }
+    Ok(())
+}
+
+fn denials(on_denied: OnDenied, facts: &Facts) -> Result<Denials, Refusal> {
+    match (on_denied, facts.seccomp_user_notif) {
+        (OnDenied::Record | OnDenied::Kill, true) => Ok(Denials::Reported),
+        (OnDenied::Record, false) => Ok(Denials::Silent),
+        // Accepting that nobody learns of a denied call is not accepting that the box goes on.
+        (OnDenied::Kill, false) => Err(Refusal::TierUnavailable {
+            tier: Tier::Jail,
+            why: "the policy ends the box at a denied system call, and this kernel cannot report one"
+                .to_owned(),
+        }),
+    }
+}
+
+/// Boxes share the empty namespace only where Landlock keeps them apart in it.
+fn network(loopback: Loopback, facts: &Facts) -> Network {
+    match loopback {
+        Loopback::None if facts.landlock_abi >= WANTED_LANDLOCK_ABI => Network::SharedEmpty,
+        Loopback::None | Loopback::Own => Network::OwnLoopback,
+    }
+}
+
+fn cgroups(facts: &Facts) -> Cgroups {
+    let Facts { memory, cpu, pids, .. } = *facts;
+    match facts.cgroups {
+        CgroupKind::V1 | CgroupKind::V2 if memory || cpu || pids => Cgroups::Enforce { memory, cpu, pids },
+        CgroupKind::None | CgroupKind::V1 | CgroupKind::V2 => Cgroups::Absent,
+    }
+}

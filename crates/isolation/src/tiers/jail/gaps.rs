@@ -1,0 +1,47 @@
+//! What the jail cannot enforce on this host, by name.
+
+use blastbox_images::Image;
+use blastbox_policy::Gap;
+use blastbox_wire::plan::{Cgroups, Denials, Ids, Plan};
+
+use super::WANTED_LANDLOCK_ABI;
+use crate::request::Worksite;
+use crate::{Facts, KernelVersion, Swap};
+
+/// The first kernel whose overlays can lie on a directory with mapped owners. Every workspace lies behind an overlay.
+const OVERLAY_OWNER_MAP: KernelVersion = KernelVersion::new(5, 19);
+
+/// Every gap of this plan on this host, in the order of [`Gap::ALL`].
+pub(super) fn find(plan: &Plan, facts: &Facts, image: &Image, worksite: Worksite) -> Vec<Gap> {
+    let (memory, cpu, pids) = match plan.cgroups {
+        Cgroups::Enforce { memory, cpu, pids } => (memory, cpu, pids),
+        Cgroups::Absent => (false, false, false),
+    };
+    let holds = |gap: &Gap| match gap {
+        Gap::SharedKernel => true,
+        Gap::HostImage => match image {
+            Image::Host(_) => true,
+            Image::Directory(_) => false,
+        },
+        Gap::SharedUid => plan.ids == Ids::CallerOnly,
+        Gap::NoMemoryLimit => !memory,
+        Gap::NoCpuLimit => !cpu,
+        Gap::NoPidsLimit => !pids,
+        Gap::WeakLandlock => plan.landlock.least_abi < WANTED_LANDLOCK_ABI,
+        Gap::SilentDenials => plan.denials == Denials::Silent,
+        Gap::SwapUnlimited => match facts.swap {
+            Swap::Uncounted => true,
+            Swap::Counted => !memory,
+            Swap::Absent => false,
+        },
+        // Without ids of its own the box is the caller, and the caller's files are its own.
+        Gap::OwnerMapMissing => {
+            plan.ids == Ids::OwnRange
+                && matches!(worksite, Worksite::Directory(_))
+                && facts.version < OVERLAY_OWNER_MAP
+        }
+        // A jail has neither a processor nor a GPU of its own.
+        Gap::EmulatedCpu | Gap::GpuDriverSurface => false,
+    };
+    Gap::ALL.iter().copied().filter(holds).collect()
+}

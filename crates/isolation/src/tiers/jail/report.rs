@@ -1,0 +1,151 @@
+//! Which of the five boundaries hold in a jail, and what holds them, in words for people.
+
+use blastbox_policy::{Boundary, Gap, Loopback, OnDenied, ScratchExec, SealedPolicy};
+use blastbox_wire::plan::{Denials, Ids, Network, Plan, WorkspaceAccess};
+
+use super::WANTED_LANDLOCK_ABI;
+use crate::request::Worksite;
+use crate::{BoundaryReport, CgroupKind, Facts};
+
+/// The report for each boundary, in the order of [`Boundary::ALL`].
+pub(super) fn write(
+    policy: &SealedPolicy,
+    facts: &Facts,
+    plan: &Plan,
+    worksite: Worksite,
+    gaps: &[Gap],
+) -> Vec<BoundaryReport> {
+    let has = |gap| gaps.contains(&gap);
+    let report = |boundary: &Boundary| {
+        let (effective, how) = match boundary {
+            Boundary::Kernel => (true, kernel(policy, facts, plan, gaps)),
+            Boundary::Files => (facts.landlock_abi > 0, files(policy, facts, worksite)),
+            Boundary::Network => (true, network(policy, facts, plan)),
+            Boundary::Credentials => (true, credentials()),
+            // Without limits for the whole box, what it started can outgrow the host before its time is over.
+            Boundary::Lifecycle => {
+                (!has(Gap::NoMemoryLimit) && !has(Gap::NoPidsLimit), lifecycle(policy, gaps))
+            }
+        };
+        let weakened =
+            |gap: &Gap| gap.boundary() == *boundary || (*boundary == Boundary::Lifecycle && ends(*gap));
+        let gaps = gaps.iter().copied().filter(weakened).collect();
+        BoundaryReport { boundary: *boundary, effective, how, gaps }
+    };
+    Boundary::ALL.iter().map(report).collect()
+}
+
+/// Gaps of the kernel boundary that the lifecycle boundary leans on too.
+fn ends(gap: Gap) -> bool {
+    matches!(gap, Gap::NoMemoryLimit | Gap::NoPidsLimit)
+}
+
+fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Vec<String> {
+    let rules = policy.kernel();
+    let interface = match facts.cgroups {
+        CgroupKind::None => "no cgroup",
+        CgroupKind::V1 => "cgroup v1",
+        CgroupKind::V2 => "cgroup v2",
+    };
+    let held = |gap, limit: String, instead: &str| {
+        if gaps.contains(&gap) { instead.to_owned() } else { format!("{limit} ({interface})") }
+    };
+    vec![
+        "the host's kernel, reached only through a list of allowed system calls (seccomp)".to_owned(),
+        match (plan.denials, rules.on_denied_syscall) {
+            (Denials::Reported, OnDenied::Record) => "a denied system call fails and is reported",
+            (Denials::Reported, OnDenied::Kill) => "the first denied system call ends the box",
+            (Denials::Silent, _) => "a denied system call fails, and nobody learns of it",
+        }
+        .to_owned(),
+        "namespaces of its own, no capabilities, no new privileges".to_owned(),
+        match plan.ids {
+            Ids::OwnRange => "host user ids that no other box has",
+            Ids::CallerOnly => "the user id of the caller",
+        }
+        .to_owned(),
+        held(
+            Gap::NoMemoryLimit,
+            format!("at most {} of memory, scratch space included", rules.memory),
+            "memory is limited for each process alone",
+        ),
+        held(Gap::NoCpuLimit, format!("at most {} processors", rules.cpus), "processor time is not limited"),
+        held(
+            Gap::NoPidsLimit,
+            format!("at most {} processes and threads", rules.pids),
+            "processes are limited by user id alone",
+        ),
+    ]
+}
+
+fn files(policy: &SealedPolicy, facts: &Facts, worksite: Worksite) -> Vec<String> {
+    let rules = policy.files();
+    let mut how = vec![
+        "a root of its own that is read-only".to_owned(),
+        match facts.landlock_abi {
+            0 => "no Landlock: what the mounts show is not checked a second time".to_owned(),
+            abi => format!("Landlock (version {abi}) checks a second time what may be opened"),
+        },
+        format!("at most {} in {} files can be written, all of it in memory", rules.disk, rules.inodes),
+        match worksite {
+            Worksite::Absent => "no workspace",
+            Worksite::Scratch => "an empty workspace in memory",
+            Worksite::Directory(WorkspaceAccess::ReadOnly) => "the workspace is a host directory, read-only",
+            Worksite::Directory(WorkspaceAccess::CopyOnWrite) => {
+                "the workspace is a host directory; changes stay in the box"
+            }
+        }
+        .to_owned(),
+    ];
+    if rules.exec == ScratchExec::Denied {
+        how.push("nothing can be executed where the box can write".to_owned());
+    }
+    how
+}
+
+fn network(policy: &SealedPolicy, facts: &Facts, plan: &Plan) -> Vec<String> {
+    let mut how = vec!["no way out: no interface leads anywhere".to_owned()];
+    how.push(
+        match (plan.network, policy.network().loopback) {
+            (Network::SharedEmpty, _) => "an empty network namespace, without even a loopback",
+            (Network::OwnLoopback, Loopback::Own) => {
+                "a network namespace of its own with nothing but a loopback"
+            }
+            (Network::OwnLoopback, Loopback::None) => {
+                "a network namespace of its own, which has a loopback: \
+                 Landlock is too old here for sharing an empty one"
+            }
+        }
+        .to_owned(),
+    );
+    if plan.network == Network::SharedEmpty {
+        how.push("Landlock refuses TCP".to_owned());
+    }
+    if facts.landlock_abi >= WANTED_LANDLOCK_ABI {
+        how.push("Landlock keeps abstract sockets and signals inside the box".to_owned());
+    }
+    how
+}
+
+fn credentials() -> Vec<String> {
+    vec![
+        "no secret is given to the box".to_owned(),
+        "its environment is built from nothing: the caller's variables do not reach it".to_owned(),
+    ]
+}
+
+fn lifecycle(policy: &SealedPolicy, gaps: &[Gap]) -> Vec<String> {
+    let rules = policy.lifetime();
+    let mut how = vec![
+        format!("ends after {} at the latest, with everything that it started", rules.timeout),
+        "what it wrote goes with it".to_owned(),
+        format!("says at most {}; the rest is cut off", rules.output),
+    ];
+    if gaps.contains(&Gap::NoMemoryLimit) {
+        how.push("nothing limits the memory of all its processes together".to_owned());
+    }
+    if gaps.contains(&Gap::NoPidsLimit) {
+        how.push("nothing counts the processes of this box alone".to_owned());
+    }
+    how
+}

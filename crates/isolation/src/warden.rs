@@ -1,0 +1,288 @@
+//! The client of the warden, the one privileged program.
+
+mod error;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use blastbox_sys::channel;
+use blastbox_wire::limits::MAX_WARDEN_MESSAGE;
+use blastbox_wire::warden::{Answer, Ask, Powers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+pub use error::WardenError;
+
+/// The program's name.
+const PROGRAM: &str = "blastbox-warden";
+/// How long a warden may take to release everything after its socket has closed.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a busy warden may take to read what was asked before.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// A warden that runs.
+///
+/// It has a process group of its own, so that Ctrl-C in a terminal does not end it before it has cleaned up. It ends
+/// itself when its socket closes: dropping this value waits for that.
+#[derive(Debug)]
+pub struct Warden {
+    socket: OwnedFd,
+    child: Child,
+    buffer: Box<[u8]>,
+}
+
+/// What the warden had to say at this moment.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// An answer.
+    Answer(Answer),
+    /// Nothing yet.
+    Waiting,
+    /// It has ended; there will be no more answers, and all its boxes are gone or will be swept.
+    Gone,
+}
+
+impl Warden {
+    /// Starts the warden that is installed with this program. It is ready only after [`Warden::wait_ready`].
+    pub fn start() -> Result<Self, WardenError> {
+        Self::start_program(&find_program()?)
+    }
+
+    /// Starts this very program as warden.
+    pub fn start_program(program: &Path) -> Result<Self, WardenError> {
+        let failed = |source| WardenError::Start { program: program.to_owned(), source };
+        let (ours, theirs) = channel::pair().map_err(failed)?;
+        let flags = fcntl_getfl(&ours).map_err(|errno| failed(errno.into()))?;
+        fcntl_setfl(&ours, flags | OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
+        #[expect(clippy::disallowed_methods, reason = "the one place a program is started on the host")]
+        let child = Command::new(program)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        Ok(Self { socket: ours, child, buffer: vec![0; MAX_WARDEN_MESSAGE].into_boxed_slice() })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks for something, with the descriptors that belong to it. The answer comes later.
+    pub fn ask(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), WardenError> {
+        let bytes = ask.encode();
+        let deadline = Instant::now() + BUSY;
+        loop {
+            match channel::send(self, &bytes, fds) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if !ready(self.as_fd(), PollFlags::OUT, left).map_err(WardenError::Send)? {
+                        return Err(WardenError::Busy);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(WardenError::Send(error)),
+            }
+        }
+    }
+
+    /// The next answer, if there is one already. Never waits.
+    pub fn answer(&mut self) -> Result<Heard, WardenError> {
+        loop {
+            return match channel::receive(&self.socket, &mut self.buffer) {
+                Ok(Some((length, _))) => {
+                    let bytes = self.buffer.get(..length).unwrap_or_default();
+                    Answer::decode(bytes).map(Heard::Answer).map_err(WardenError::Garbled)
+                }
+                Ok(None) => Ok(Heard::Gone),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => Ok(Heard::Waiting),
+                    io::ErrorKind::Interrupted => continue,
+                    io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Ok(Heard::Gone),
+                    _ => Err(WardenError::Receive(error)),
+                },
+            };
+        }
+    }
+
+    /// Waits until the warden is ready, and says what it can do on this host.
+    pub fn wait_ready(&mut self, timeout: Duration) -> Result<Powers, WardenError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.answer()? {
+                Heard::Answer(Answer::Ready(powers)) => return Ok(powers),
+                Heard::Answer(_) => return Err(WardenError::OutOfTurn),
+                Heard::Gone => {
+                    self.ended_within(PATIENCE);
+                    return Err(WardenError::Ended { status: self.child.try_wait().ok().flatten() });
+                }
+                Heard::Waiting => {}
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !ready(self.as_fd(), PollFlags::IN, left).map_err(WardenError::Receive)? {
+                return Err(WardenError::NotReady(timeout));
+            }
+        }
+    }
+
+    /// Whether the process ends in this time.
+    fn ended_within(&mut self, patience: Duration) -> bool {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return false };
+        ready(process.as_fd(), PollFlags::IN, patience).unwrap_or(false)
+    }
+}
+
+impl AsFd for Warden {
+    /// The socket, for waiting until it can be read.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Warden {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+impl Drop for Warden {
+    fn drop(&mut self) {
+        // To the warden the same as closing it. Where it is gone already there is nothing to tell.
+        rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both).ok();
+        if !self.ended_within(PATIENCE) {
+            // It hangs. What it leaves behind is released by the next warden's sweep.
+            self.child.kill().ok();
+        }
+        self.child.wait().ok();
+    }
+}
+
+/// Where the warden is installed: beside this program, or in the place for programs that only programs start.
+pub fn find_program() -> Result<PathBuf, WardenError> {
+    let own = std::env::current_exe().map_err(WardenError::Whereabouts)?;
+    let beside = own.parent().unwrap_or(Path::new("/"));
+    let looked_for = vec![beside.join(PROGRAM), beside.join("../libexec/blastbox").join(PROGRAM)];
+    match looked_for.iter().find(|path| path.is_file()) {
+        Some(found) => Ok(found.clone()),
+        None => Err(WardenError::NotInstalled { looked_for }),
+    }
+}
+
+/// Waits until a descriptor is ready, or its other side is gone. `false`: the time is over.
+fn ready(fd: BorrowedFd<'_>, what: PollFlags, patience: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match poll(&mut [PollFd::from_borrowed_fd(fd, what)], Some(&timeout)) {
+            Ok(count) => return Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    /// A program that ends when its socket closes and says nothing, with the other end of a socket in its place.
+    fn stand_in() -> (Warden, OwnedFd) {
+        let mut warden = Warden::start_program(Path::new("/bin/cat")).unwrap();
+        let (ours, theirs) = channel::pair().unwrap();
+        let flags = fcntl_getfl(&ours).unwrap();
+        fcntl_setfl(&ours, flags | OFlags::NONBLOCK).unwrap();
+        warden.socket = ours;
+        (warden, theirs)
+    }
+
+    #[test]
+    fn a_program_that_ends_at_once_is_reported_with_its_status() {
+        let mut warden = Warden::start_program(Path::new("/bin/false")).unwrap();
+        let error = warden.wait_ready(SOON).unwrap_err();
+        assert!(matches!(error, WardenError::Ended { status: Some(_) }), "{error:?}");
+        assert!(error.to_string().contains("exit status: 1"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_says_nothing_is_given_up() {
+        let mut warden = Warden::start_program(Path::new("/bin/cat")).unwrap();
+        assert_eq!(warden.answer().unwrap(), Heard::Waiting);
+        let error = warden.wait_ready(Duration::from_millis(20)).unwrap_err();
+        assert!(matches!(error, WardenError::NotReady(_)), "{error:?}");
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = Warden::start_program(Path::new("/no/such/warden")).unwrap_err();
+        assert!(error.to_string().contains("/no/such/warden"), "{error}");
+        // A test's own program lies in a directory without a warden.
+        if let Err(error) = find_program() {
+            assert!(error.to_string().contains("libexec/blastbox/blastbox-warden"), "{error}");
+        }
+    }
+
+    #[test]
+    fn powers_are_heard_and_a_question_arrives_with_its_descriptors() {
+        let (mut warden, theirs) = stand_in();
+        let powers = Powers { own_ranges: true, cgroups: 2, memory: true, cpu: false, pids: true };
+        channel::send(&theirs, &Answer::Ready(powers).encode(), &[]).unwrap();
+        assert_eq!(warden.wait_ready(SOON).unwrap(), powers);
+        warden.ask(&Ask::Sweep, &[theirs.as_fd()]).unwrap();
+        let mut bytes = [0; 64];
+        let (length, fds) = channel::receive(&theirs, &mut bytes).unwrap().unwrap();
+        assert_eq!(Ask::decode(&bytes[..length]), Ok(Ask::Sweep));
+        assert_eq!(fds.len(), 1);
+    }
+
+    #[test]
+    fn anything_but_powers_first_is_out_of_turn_and_nonsense_is_garbled() {
+        let (mut warden, theirs) = stand_in();
+        channel::send(&theirs, &Answer::Swept { boxes: 1 }.encode(), &[]).unwrap();
+        assert!(matches!(warden.wait_ready(SOON), Err(WardenError::OutOfTurn)));
+        channel::send(&theirs, b"nonsense", &[]).unwrap();
+        assert!(matches!(warden.answer(), Err(WardenError::Garbled(_))));
+        drop(theirs);
+        assert_eq!(warden.answer().unwrap(), Heard::Gone);
+    }
+
+    #[test]
+    fn a_warden_that_does_not_read_is_not_waited_for_for_ever() {
+        let (warden, theirs) = stand_in();
+        let start = Instant::now();
+        let error = (0..100_000).find_map(|_| warden.ask(&Ask::Sweep, &[]).err());
+        assert!(matches!(error, Some(WardenError::Busy)), "{error:?}");
+        assert!(start.elapsed() < BUSY * 2);
+        drop(theirs);
+    }
+
+    #[test]
+    fn dropping_it_leaves_no_process_behind_even_when_it_hangs() {
+        for (program, patience) in [("/bin/cat", PATIENCE / 2), ("/usr/bin/yes", PATIENCE * 3)] {
+            let warden = Warden::start_program(Path::new(program)).unwrap();
+            let process = PathBuf::from(format!("/proc/{}", warden.pid()));
+            assert!(process.exists());
+            let start = Instant::now();
+            drop(warden);
+            assert!(!process.exists());
+            assert!(start.elapsed() < patience, "{program}: {:?}", start.elapsed());
+        }
+    }
+}
