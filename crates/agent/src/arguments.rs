@@ -5,15 +5,15 @@ use std::os::fd::RawFd;
 
 /// Descriptors that the program was started with.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     /// The stream to the host.
-    pub(crate) control: RawFd,
+    pub control: RawFd,
     /// The listener for denied system calls.
-    pub(crate) denials: Option<RawFd>,
+    pub denials: Option<RawFd>,
 }
 
 /// `None`: not our command line. Each option at most once, each descriptor above the standard ones, none twice.
-pub(crate) fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Arguments> {
+pub fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Arguments> {
     let (mut control, mut denials) = (None, None);
     while let Some(option) = words.next() {
         let place = match option.to_str()? {

@@ -53,14 +53,18 @@ impl Warden {
         Self::start_program(&find_program()?)
     }
 
-    /// Starts this very program as warden.
+    /// Starts this very program as warden, from a sealed copy in memory: the agents of its boxes are forked from it,
+    /// so that whatever reaches for the program behind pid 1 finds nothing that can be changed (CVE-2019-5736).
     pub fn start_program(program: &Path) -> Result<Self, WardenError> {
         let failed = |source| WardenError::Start { program: program.to_owned(), source };
+        let file = std::fs::File::open(program).map_err(failed)?;
+        let sealed = blastbox_sys::program::seal(file.as_fd(), PROGRAM).map_err(failed)?;
         let (ours, theirs) = channel::pair().map_err(failed)?;
         let flags = fcntl_getfl(&ours).map_err(|errno| failed(errno.into()))?;
         fcntl_setfl(&ours, flags | OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
         #[expect(clippy::disallowed_methods, reason = "the one place a program is started on the host")]
-        let child = Command::new(program)
+        let child = Command::new(format!("/proc/self/fd/{}", sealed.as_raw_fd()))
+            .arg0(PROGRAM)
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(theirs))

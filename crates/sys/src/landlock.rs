@@ -21,6 +21,8 @@ const WITH_SCOPES: u32 = 6;
 /// What may be done beneath a directory (or with a single file).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
+    /// List directories, read nothing.
+    List,
     /// Read files, list directories.
     ReadOnly,
     /// Also run programs.
@@ -147,6 +149,7 @@ fn allowed(access: Access, abi: ABI) -> BitFlags<AccessFs> {
     let never = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let wanted = match access {
+        Access::List => AccessFs::ReadDir.into(),
         Access::ReadOnly => read,
         Access::ReadExecute => read | AccessFs::Execute,
         Access::ReadWrite => AccessFs::from_all(abi) & !(never | AccessFs::Execute),

@@ -5,8 +5,6 @@
 //! else. A layer that cannot be put on fails the launch.
 
 use std::convert::Infallible;
-use std::ffi::CStr;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use blastbox_sys::cgroup::Group;
@@ -72,13 +70,12 @@ pub(crate) fn become_agent(making: &Making<'_>) -> Result<Infallible, Trouble> {
         Denials::Silent => &standing.silent,
     };
     let listener = filter.install().tried("install the system-call filter")?;
-    let mut arguments: Vec<&CStr> = vec![c"blastbox-agent", c"--control", c"3"];
     if let Some(listener) = &listener {
         program::place(listener.as_fd(), DENIALS).tried("hand over the denials")?;
-        arguments.extend([c"--denials", c"4"]);
     }
-    Err::<Infallible, io::Error>(program::execute(standing.agent.as_fd(), &arguments, &[]))
-        .tried("start the agent")
+    let arguments =
+        blastbox_agent::Arguments { control: CONTROL, denials: listener.as_ref().map(|_| DENIALS) };
+    blastbox_sys::fork::leave(i32::from(blastbox_agent::run(&arguments)))
 }
 
 /// The tables can only be written from outside. If the parent is gone, so is the reason to go on.
@@ -129,7 +126,10 @@ fn restrict_files(plan: &Plan) -> Result<(), Trouble> {
     if plan.landlock.least_abi == 0 && landlock::abi() == 0 {
         return Ok(());
     }
-    let mut opened: Vec<(OwnedFd, Access)> = Vec::with_capacity(plan.landlock.grants.len());
+    // Names may be listed everywhere: there is nothing in the box's root that was not put there for it.
+    let root =
+        open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).tried("open the root for Landlock")?;
+    let mut opened: Vec<(OwnedFd, Access)> = vec![(root, Access::List)];
     for grant in &plan.landlock.grants {
         let access = match grant.access {
             GrantAccess::Read => Access::ReadOnly,

@@ -2,12 +2,12 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use blastbox_sys::cgroup::{self, Controller, Group};
+use blastbox_sys::cgroup::Group;
 use blastbox_sys::channel;
 use blastbox_sys::fork::{self, Side, Unshare};
 use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
-use blastbox_wire::plan::{Cgroups, CheckedPlan, Ids, Network, Plan, Step};
+use blastbox_wire::plan::{CheckedPlan, Ids, Network, Plan, Step};
 
 use crate::apply::{Making, become_agent};
 use crate::boxes::Live;
@@ -45,7 +45,7 @@ pub(crate) fn launch(
 }
 
 fn make(
-    standing: &Standing,
+    standing: &mut Standing,
     templates: &mut Templates,
     network: &mut SharedNetwork,
     plan: &Plan,
@@ -59,7 +59,7 @@ fn make(
         return Err(trouble);
     }
     network.enter(plan.network)?;
-    let group = make_group(standing, plan)?;
+    let group = standing.groups.take(plan)?;
     match start(standing, plan, group.as_ref(), slot, control, workspace.as_ref()) {
         Ok((pid, process, making)) => Ok(Live {
             id: plan.box_id.clone(),
@@ -71,8 +71,8 @@ fn make(
             trouble: None,
         }),
         Err(trouble) => {
-            if let (Some(group), Some(site)) = (group, &standing.site) {
-                site.remove(group).tried("remove the group of a box that did not start")?;
+            if let Some(group) = group {
+                standing.groups.give_back(group)?;
             }
             Err(trouble)
         }
@@ -93,26 +93,6 @@ impl SharedNetwork {
         }
         Ok(())
     }
-}
-
-fn make_group(standing: &Standing, plan: &Plan) -> Result<Option<Group>, Trouble> {
-    let Cgroups::Enforce { memory, cpu, pids } = plan.cgroups else { return Ok(None) };
-    let Some(site) = &standing.site else {
-        return Err(Trouble::plain("limit the box: this host gives the warden no cgroups"));
-    };
-    for (wanted, controller) in
-        [(memory, Controller::Memory), (cpu, Controller::Cpu), (pids, Controller::Pids)]
-    {
-        if wanted && !site.has(controller) {
-            return Err(Trouble::plain(format!("limit the box: no {controller:?} controller")));
-        }
-    }
-    let limits = cgroup::Limits {
-        memory: plan.limits.memory,
-        millicpus: plan.limits.millicpus,
-        pids: plan.limits.pids,
-    };
-    site.make(plan.box_id.as_str(), &limits).tried("make the box's cgroup").map(Some)
 }
 
 fn start(

@@ -10,6 +10,7 @@
 
 mod apply;
 mod boxes;
+mod groups;
 mod ids;
 mod launch;
 mod places;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_wire::plan::{Exec, GuestPath, Owner, Step, WorkspaceAccess};
-use rustix::fs::{AtFlags, Mode, OFlags, chmodat, chownat, mkdirat, open};
+use rustix::fs::{AtFlags, Mode, OFlags, chownat, mkdirat, open};
 use rustix::process::{Gid, Uid};
 
 use crate::trouble::{Trouble, Trying};
@@ -31,6 +31,8 @@ impl Places<'_> {
     pub(crate) fn make(&self, steps: &[Step]) -> Result<(), Trouble> {
         let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .tried("open the box's root")?;
+        // Modes are meant as they are written here; the agent sets its own mask.
+        rustix::process::umask(Mode::empty());
         let mut scratch = None;
         for step in steps {
             match step {
@@ -39,7 +41,7 @@ impl Places<'_> {
                     self.scratch_directory(&root, needed(&scratch)?, at, *owner, *exec)?;
                 }
                 Step::Processes => self.processes(&root)?,
-                Step::Terminals => terminals(&root)?,
+                Step::Terminals => self.terminals(&root)?,
                 Step::Workspace { slot: _, at, access, exec } => {
                     self.workspace(&root, needed(&scratch)?, at, *access, *exec)?;
                 }
@@ -68,11 +70,11 @@ impl Places<'_> {
         exec: Exec,
     ) -> Result<(), Trouble> {
         let name = at.relative().replace('/', "-");
-        let mode = match owner {
-            Owner::Payload => 0o755,
-            Owner::Everybody => 0o1777,
-        };
-        self.make_owned(scratch, &name, mode).tried(format!("make {at}"))?;
+        match owner {
+            Owner::Payload => self.make_owned(scratch, &name),
+            Owner::Everybody => mkdirat(scratch, &*name, Mode::from_raw_mode(0o1777)),
+        }
+        .tried(format!("make {at}"))?;
         let tree = mount::copy(scratch, &name, Beneath::LeftOut).tried(format!("copy {at}"))?;
         if exec == Exec::Denied {
             mount::restrict(tree.as_fd(), Attributes::PLAIN.no_programs(), Beneath::LeftOut)
@@ -82,11 +84,10 @@ impl Places<'_> {
     }
 
     /// A directory of the scratch space that is the payload's.
-    fn make_owned(&self, scratch: &OwnedFd, name: &str, mode: u32) -> rustix::io::Result<()> {
-        mkdirat(scratch, name, Mode::from_raw_mode(0o700))?;
+    fn make_owned(&self, scratch: &OwnedFd, name: &str) -> rustix::io::Result<()> {
+        mkdirat(scratch, name, Mode::from_raw_mode(0o755))?;
         let (uid, gid) = (Uid::from_raw(self.payload), Gid::from_raw(self.payload));
-        chownat(scratch, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
-        chmodat(scratch, name, Mode::from_raw_mode(mode), AtFlags::empty())
+        chownat(scratch, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
     }
 
     fn processes(&self, root: &OwnedFd) -> Result<(), Trouble> {
@@ -98,6 +99,19 @@ impl Places<'_> {
             mount::detach("/proc").tried("take the host's /proc away")?;
         }
         mount::attach(view.as_fd(), root.as_fd(), "proc").tried("attach /proc")
+    }
+
+    /// The box's own pseudo-terminals, which belong to the payload: it opens its own terminal again by name.
+    fn terminals(&self, root: &OwnedFd) -> Result<(), Trouble> {
+        let id = self.payload.to_string();
+        let options = [
+            ("ptmxmode", Some("0666")),
+            ("mode", Some("0620")),
+            ("uid", Some(id.as_str())),
+            ("gid", Some(id.as_str())),
+        ];
+        let pts = mount::create("devpts", &options, Attributes::DEVICE).tried("make the box's terminals")?;
+        mount::attach(pts.as_fd(), root.as_fd(), "dev/pts").tried("attach /dev/pts")
     }
 
     /// The caller's directory, always behind an overlay: the box never touches an inode of the host, so that a socket
@@ -112,7 +126,7 @@ impl Places<'_> {
     ) -> Result<(), Trouble> {
         let lower = self.workspace.ok_or_else(|| Trouble::plain("find the workspace"))?;
         for name in ["lower", "upper", "work", "nothing"] {
-            self.make_owned(scratch, name, 0o755).tried("make room for the workspace")?;
+            self.make_owned(scratch, name).tried("make room for the workspace")?;
         }
         mount::attach(lower, scratch.as_fd(), "lower").tried("attach the workspace in the attic")?;
         let mut options = match access {
@@ -151,11 +165,4 @@ fn make_scratch(root: &OwnedFd, bytes: u64, inodes: u64) -> Result<OwnedFd, Trou
 
 fn needed(scratch: &Option<OwnedFd>) -> Result<&OwnedFd, Trouble> {
     scratch.as_ref().ok_or_else(|| Trouble::plain("use the scratch space before it is made"))
-}
-
-fn terminals(root: &OwnedFd) -> Result<(), Trouble> {
-    let options = [("ptmxmode", Some("0666")), ("mode", Some("0620"))];
-    let attributes = Attributes::DEVICE;
-    let pts = mount::create("devpts", &options, attributes).tried("make the box's terminals")?;
-    mount::attach(pts.as_fd(), root.as_fd(), "dev/pts").tried("attach /dev/pts")
 }

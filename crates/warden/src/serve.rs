@@ -8,6 +8,7 @@ use blastbox_wire::limits::MAX_WARDEN_MESSAGE;
 use blastbox_wire::warden::{Answer, Ask, Spent};
 use blastbox_wire::{BoxId, plan::Plan};
 use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::process::{Signal, pidfd_send_signal};
 
@@ -45,10 +46,8 @@ pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
         epoll,
         message: vec![0; MAX_WARDEN_MESSAGE],
     };
-    if let Some(site) = &warden.standing.site {
-        // What was killed together with its warden is released by the next one that comes along.
-        let _released: u32 = site.sweep();
-    }
+    // What was killed together with its warden is released by the next one that comes along.
+    let _released: u32 = warden.standing.groups.sweep();
     warden.answer(&Answer::Ready(warden.standing.powers()))?;
     let outcome = warden.listen();
     warden.bury_everybody();
@@ -69,7 +68,10 @@ impl Warden {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
+            let preparing = self.standing.groups.wants_stock();
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), preparing.then_some(&at_once)) {
+                Ok(0) if preparing => self.standing.groups.restock()?,
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error).tried("wait for events"),
             }
@@ -124,7 +126,7 @@ impl Warden {
                 Ok(())
             }
             Ask::Sweep => {
-                let boxes = self.standing.site.as_ref().map_or(0, |site| site.sweep());
+                let boxes = self.standing.groups.sweep();
                 self.answer(&Answer::Swept { boxes })
             }
         }
@@ -201,13 +203,10 @@ impl Warden {
         let mut spent =
             Spent { cpu_micros: ended.cpu_micros, agent_signal: ended.signal, ..Spent::default() };
         if let Some(group) = live.group {
-            let counts = group.counts();
+            let counts = self.standing.groups.close(group)?;
             spent.memory_peak = counts.memory_peak;
             spent.oom_kills = counts.oom_kills;
             spent.pids_refused = counts.pids_refused;
-            if let Some(site) = &self.standing.site {
-                site.remove(group).tried("remove a box's cgroup")?;
-            }
         }
         if let (Some(slot), Some(ids)) = (live.slot, self.standing.ids.as_mut()) {
             ids.free(slot);
@@ -240,9 +239,7 @@ impl Warden {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        if let Some(site) = &self.standing.site {
-            site.close();
-        }
+        self.standing.groups.clear();
     }
 }
 

@@ -2,16 +2,17 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use blastbox_sys::cgroup::{Controller, Flavour, Site};
+use blastbox_sys::cgroup::Controller;
 use blastbox_sys::fork::SingleThreaded;
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
 use blastbox_sys::seccomp::{Filter, Visibility};
-use blastbox_sys::{identity, mount, program};
+use blastbox_sys::{identity, mount};
 use blastbox_wire::warden::Powers;
-use rustix::fs::{Mode, OFlags, fstat, open, openat, readlinkat};
+use rustix::fs::{Mode, OFlags, fstat, open, readlinkat};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CapabilitySet;
 
+use crate::groups::Groups;
 use crate::ids::Block;
 use crate::trouble::{Trouble, Trying};
 
@@ -25,14 +26,12 @@ pub(crate) struct Standing {
     pub(crate) proof: SingleThreaded,
     /// Ids to hand out; `None` without privilege.
     pub(crate) ids: Option<Block>,
-    /// Where groups can be made; `None` where they cannot.
-    pub(crate) site: Option<Site>,
+    /// Groups to hand out.
+    pub(crate) groups: Groups,
     /// The host's /proc, for tables of users and namespaces.
     pub(crate) proc: OwnedFd,
     /// The mounts from which templates are made.
     pub(crate) base: OwnedFd,
-    /// The agent's program, in a memory file that nobody can change.
-    pub(crate) agent: OwnedFd,
     /// The filter whose denials are reported.
     pub(crate) reported: Filter,
     /// The filter whose denials are not.
@@ -45,10 +44,9 @@ impl Standing {
         let proof = SingleThreaded::prove().tried("count the warden's threads")?;
         reserve_descriptors()?;
         raise_descriptor_limit();
-        let agent = seal_agent()?;
         let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = open("/proc", directory, Mode::empty()).tried("open /proc")?;
-        let site = Site::find().tried("look for cgroups")?;
+        let groups = Groups::find()?;
         let ids = if has_privilege() { Some(Block::take()?) } else { None };
         if ids.is_some() {
             identity::hide().tried("hide the warden's memory")?;
@@ -61,10 +59,9 @@ impl Standing {
         Ok(Self {
             proof,
             ids,
-            site,
+            groups,
             proc,
             base,
-            agent,
             reported: Filter::compile(Visibility::Reported),
             silent: Filter::compile(Visibility::Silent),
         })
@@ -72,21 +69,15 @@ impl Standing {
 
     /// What the caller may count on.
     pub(crate) fn powers(&self) -> Powers {
-        let has = |controller| self.site.as_ref().is_some_and(|site| site.has(controller));
         Powers {
             own_ranges: self.ids.is_some(),
-            cgroups: self.site.as_ref().map_or(0, |site| match site.flavour {
-                Flavour::V1 => 1,
-                Flavour::V2 => 2,
-            }),
-            memory: has(Controller::Memory),
-            cpu: has(Controller::Cpu),
-            pids: has(Controller::Pids),
+            cgroups: self.groups.flavour(),
+            memory: self.groups.has(Controller::Memory),
+            cpu: self.groups.has(Controller::Cpu),
+            pids: self.groups.has(Controller::Pids),
         }
     }
-}
 
-impl Standing {
     /// A directory of the caller as this warden can copy it. The kernel copies only mounts of the current namespace:
     /// with privilege the warden goes to where the caller is; without, it opens the same directory in its own copy of
     /// the mounts, as the same user, and makes sure that it is the same one.
@@ -130,19 +121,6 @@ fn enter_own_users(proc: &OwnedFd) -> Result<(), Trouble> {
     namespaces::write_maps(proc.as_fd(), "self", &row(uid), &row(gid), DenyGroups::Yes)
         .tried("write the tables of the user namespace")?;
     mount::keep_to_ourselves().tried("make the mounts private")
-}
-
-/// The agent lies beside the warden: nobody can hand in another one.
-fn seal_agent() -> Result<OwnedFd, Trouble> {
-    let own = std::fs::read_link("/proc/self/exe").tried("find the warden's own program")?;
-    let directory =
-        own.parent().ok_or_else(|| Trouble::plain("find the directory of the warden's program"))?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory =
-        open(directory, flags, Mode::empty()).tried("open the directory of the warden's program")?;
-    let file = openat(&directory, "blastbox-agent", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .tried("open blastbox-agent beside blastbox-warden")?;
-    program::seal(file.as_fd(), "blastbox-agent").tried("seal blastbox-agent in memory")
 }
 
 /// No descriptor of the warden has a number that the agent's own descriptors will get.

@@ -9,8 +9,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("crates/sys", &[]),
     ("crates/wire", &["blastbox-policy"]),
     ("crates/agent", &["blastbox-wire", "blastbox-sys"]),
-    ("crates/warden", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
-    ("crates/isolation", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
+    ("crates/warden", &["blastbox-agent", "blastbox-wire", "blastbox-sys"]),
+    ("crates/isolation", &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("crates/images", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("crates/engine", &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-images"]),
     (
@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-images", "blastbox-engine"],
     ),
     ("tests", &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"]),
-    ("benches", &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"]),
+    ("benches", &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"]),
     ("fuzz", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("xtask", &[]),
 ];

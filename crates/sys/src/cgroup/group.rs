@@ -3,14 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, mkdirat, openat, unlinkat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, mkdirat, openat, statat, unlinkat};
 use rustix::io::Errno;
 
 use super::{Controller, Flavour, PARENT, Site, read_at};
 use crate::namespaces::write_at;
 
 /// What a group is limited to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes.
     pub memory: u64,
@@ -43,11 +43,10 @@ pub struct Group {
 const TRIES: u32 = 20;
 
 impl Site {
-    /// Makes and locks the group of a box, with its limits set.
-    pub fn make(&self, name: &str, limits: &Limits) -> io::Result<Group> {
+    /// Makes and locks a group. It has no limits yet.
+    pub fn make(&self, name: &str) -> io::Result<Group> {
         let mut group = Group { name: name.to_owned(), flavour: self.flavour, dirs: Vec::new() };
-        let made = self.make_each(&mut group).and_then(|()| group.set(limits));
-        match made {
+        match self.make_each(&mut group) {
             Ok(()) => Ok(group),
             Err(error) => {
                 self.remove(group)?;
@@ -114,7 +113,7 @@ fn make_locked(
         let Ok(dir) = openat(root, path.as_str(), flags, Mode::empty()) else { continue };
         // A sweep may have taken it in the moment before the lock; then it is made anew.
         if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
-            && read_at(&dir, "cgroup.procs").is_ok()
+            && statat(&dir, "cgroup.procs", AtFlags::empty()).is_ok()
         {
             return Ok(dir);
         }
@@ -143,7 +142,8 @@ impl Group {
             .map(|(_, dir)| dir.as_fd())
     }
 
-    fn set(&self, limits: &Limits) -> io::Result<()> {
+    /// Sets the limits.
+    pub fn set(&self, limits: &Limits) -> io::Result<()> {
         let period = 100_000_u64;
         let quota = (u64::from(limits.millicpus) * period / 1000).max(1000);
         if let Some(dir) = self.dir(Controller::Memory) {

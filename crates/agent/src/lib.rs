@@ -1,0 +1,49 @@
+//! The hand inside a box: its first process, and the only one that speaks to the host.
+//!
+//! One static program, one thread, one event loop. It starts commands, carries their output, input and signals, waits
+//! for whatever ends in the box, and reports the system calls that the box was refused. The host starts it confined:
+//! it lives under the payload's own filter and may not make a call that the payload may not make.
+//!
+//! ```text
+//! run ─► harden ─► session (the loop) ─┬─ control   frames to and from the host
+//!                                       ├─ execs ─► exec ─► streams, find      commands
+//!                                       ├─ reap      ended processes
+//!                                       └─ denials   refused system calls
+//! ```
+//!
+//! Trust: what the host sends is bounded and believed; what commands write is passed on unread.
+//!
+//! Ends with 0 after `Shutdown`, 2 for a command line that is not ours, 3 when the host has gone, 1 for all else.
+
+mod arguments;
+mod control;
+mod denials;
+mod exec;
+mod execs;
+mod find;
+mod harden;
+mod input;
+mod output;
+mod reap;
+mod refresh;
+mod session;
+mod streams;
+
+pub use arguments::{Arguments, parse};
+
+use crate::session::{End, Session};
+
+/// Is the agent until there is nothing left to do. Returns the code to leave with.
+#[must_use]
+pub fn run(arguments: &Arguments) -> u8 {
+    let Ok(house) = harden::harden(arguments) else { return 1 };
+    let end = match Session::open(house) {
+        Ok(session) => session.run(),
+        Err(error) => End::Failed(error),
+    };
+    match end {
+        End::Shutdown => 0,
+        End::HostGone => 3,
+        End::HostBroken(_) | End::Breach(_) | End::Failed(_) => 1,
+    }
+}
