@@ -1,2 +1,92 @@
-//! cli
-fn main() {}
+//! The `blastbox` command.
+//!
+//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`policy`]); `output` is the only room that writes to
+//! the terminal. The warden is started before anything else is looked at, so that it gets ready meanwhile.
+
+mod args;
+mod capture;
+mod doctor;
+mod explain;
+mod output;
+mod plan;
+mod policy;
+mod problem;
+mod pump;
+mod receipt_file;
+mod run;
+mod summary;
+mod terminal;
+
+use std::process::ExitCode;
+
+use blastbox_engine::EXIT_REFUSED;
+use blastbox_isolation::Warden;
+use clap::Parser;
+use clap::error::ErrorKind;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::args::{Cli, Verb};
+use crate::problem::Problem;
+
+fn main() -> ExitCode {
+    harden();
+    let code = match Cli::try_parse() {
+        Ok(cli) => act(cli).unwrap_or_else(|problem| complain(&problem)),
+        Err(error) => usage(&error),
+    };
+    ExitCode::from(code)
+}
+
+/// What passes through this process is nobody else's business: a crash leaves no image of it on a disk.
+fn harden() {
+    // Fails only where the limit is 0 already.
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).ok();
+}
+
+fn act(cli: Cli) -> Result<u8, Problem> {
+    match cli.verb {
+        Verb::Policy(verb) => policy::policy(&verb),
+        Verb::Run(args) => {
+            let warden = Warden::start()?;
+            runtime()?.block_on(run::run(*args, warden))
+        }
+        Verb::Explain(args) => {
+            let warden = Warden::start()?;
+            runtime()?.block_on(async { explain::explain(&args, warden) })
+        }
+        Verb::Plan(args) => {
+            let warden = Warden::start()?;
+            runtime()?.block_on(async { plan::plan(&args, warden) })
+        }
+        Verb::Doctor(args) => {
+            let warden = Warden::start();
+            runtime()?.block_on(doctor::doctor(&args, warden))
+        }
+    }
+}
+
+/// One thread and one epoll are enough: a box costs its owner a few system calls.
+fn runtime() -> Result<Runtime, Problem> {
+    Builder::new_current_thread().enable_io().enable_time().build().map_err(Problem::Runtime)
+}
+
+fn complain(problem: &Problem) -> u8 {
+    let fix = problem.fix().map(|fix| format!("fix: {}\n", output::plain(&fix))).unwrap_or_default();
+    output::say(&format!("error: {}\n{fix}", output::plain(&problem.line())));
+    EXIT_REFUSED
+}
+
+/// Bad usage is 125 like every other no: 2 might be the program's own.
+fn usage(error: &clap::Error) -> u8 {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            output::print(&error.render().to_string());
+            0
+        }
+        _ => {
+            output::say(&error.render().to_string());
+            EXIT_REFUSED
+        }
+    }
+}

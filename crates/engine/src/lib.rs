@@ -1,1 +1,32 @@
-//! engine
+//! Starts, watches and ends boxes, and writes their receipts.
+//!
+//! - [`Engine`]: knows the host, chooses the tier, asks the warden. One line to the warden, one task per box.
+//! - [`LiveBox`] and [`Exec`]: a box and a command in it, as their owner holds them.
+//! - [`state`]: the whole lifecycle, one pure function.
+//! - [`outcome`]: from an ending to one word and one exit code, pure.
+//! - [`receipt`]: everything that is known, on one page.
+//!
+//! Must not: hold a privilege, or believe what comes out of a box.
+
+mod desk;
+mod driver;
+mod engine;
+mod error;
+mod hear;
+mod inbox;
+mod link;
+mod live;
+mod outcome;
+mod outlet;
+mod paper;
+pub mod state;
+mod workspace;
+
+pub use desk::{Ended, Tally};
+pub use engine::{BoxSpec, Engine};
+pub use error::{Blame, CreateError, EngineError, Over, WorkspaceError};
+pub use live::{Command, Exec, LiveBox, Stdin};
+pub use outcome::{EXIT_REFUSED, Ending, Loss, Verdict, outcome, refused};
+pub use outlet::{ExecEnd, ExecEvent, Stream};
+pub use paper::{Account, receipt};
+pub use workspace::WorkspaceDir;

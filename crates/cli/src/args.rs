@@ -1,0 +1,380 @@
+//! What can be written on the command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use blastbox_images::Language;
+use blastbox_policy::{
+    Bytes, Cpus, Draft, Gap, Loopback, Profile, ScratchExec, SealedPolicy, Seconds, ThreatLevel, TierChoice,
+    Workspace,
+};
+use blastbox_wire::plan::WorkspaceAccess;
+use clap::{Args, Parser, Subcommand};
+
+use crate::problem::Problem;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  that of the program, or 128 + N when signal N ended it
+  124  the time was over             137  the memory was used up
+  125  refused, or blastbox failed   141  whoever read the output went away
+  126  not executable                153  the output was over its limit
+  127  not found                     129, 130, 143  blastbox was told to end (HUP, INT, TERM)
+The receipt names the outcome: exited, signalled, timed_out, out_of_memory, pids_exhausted, output_limit, refused,
+not_started, failed, lost.";
+
+const RUN_HELP: &str = "\
+Examples:
+  blastbox run -- python3 -c 'print(6 * 7)'
+  echo 'print(6 * 7)' | blastbox run --lang python
+  blastbox run --workspace . --timeout 10m -- make test      changes never reach the directory
+  blastbox run -t -- bash                                    a shell to look around in
+  blastbox run --json --memory 64MiB -- ./untrusted          one JSON document on standard output
+
+With --json standard output carries one document: {\"receipt\": …, \"stdout\": {\"base64\": …, \"text\": …}, \"stderr\": …};
+`text` is null where the bytes are not UTF-8.
+";
+
+/// An execution sandbox for AI agents: runs code that nobody has reviewed and keeps the blast radius inside a
+/// disposable box.
+#[derive(Debug, Parser)]
+#[command(name = "blastbox", version, after_help = EXIT_CODES, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Run a program in a box that vanishes afterwards
+    #[command(after_help = format!("{RUN_HELP}\n{EXIT_CODES}"))]
+    Run(Box<RunArgs>),
+    /// Say what a policy means on this host: each boundary, which tier and why, which gaps
+    #[command(after_help = "Example:\n  blastbox explain --profile strict")]
+    Explain(BoxArgs),
+    /// Print the exact steps that would make the box, without making it
+    #[command(after_help = "Example:\n  blastbox plan --workspace . --json")]
+    Plan(BoxArgs),
+    /// Say what this host can do, and how to fix what it cannot
+    Doctor(DoctorArgs),
+    /// Check, print or name a policy
+    #[command(subcommand)]
+    Policy(PolicyVerb),
+}
+
+/// The options that form a policy.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Policy")]
+pub(crate) struct PolicyFlags {
+    /// How hostile the code is taken to be: low, medium, high, critical [default: high]
+    #[arg(long, value_name = "LEVEL", conflicts_with_all = ["profile", "policy"])]
+    pub(crate) threat: Option<ThreatLevel>,
+    /// A policy that comes with blastbox: default, strict, medium, low, critical
+    #[arg(long, value_name = "NAME", conflicts_with = "policy")]
+    pub(crate) profile: Option<Profile>,
+    /// A policy of your own
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) policy: Option<PathBuf>,
+    /// The kernel boundary: wasm, jail, gvisor, microvm, or by-threat
+    #[arg(long, value_name = "TIER")]
+    pub(crate) tier: Option<TierChoice>,
+    /// Accept a weakness by name, as `explain` and refusals name it (repeatable)
+    #[arg(long, value_name = "GAP")]
+    pub(crate) accept: Vec<Gap>,
+    /// Processors, such as 2 or 0.5
+    #[arg(long, value_name = "N")]
+    pub(crate) cpus: Option<Cpus>,
+    /// Memory of the whole box, such as 512MiB
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Bytes>,
+    /// Processes and threads
+    #[arg(long, value_name = "N")]
+    pub(crate) pids: Option<u32>,
+    /// Writable space, in memory
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) disk: Option<Bytes>,
+    /// Life of the box, such as 30s or 10m
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<Seconds>,
+    /// Standard output and error together
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) output_limit: Option<Bytes>,
+    /// Give the box a loopback interface of its own
+    #[arg(long)]
+    pub(crate) loopback: bool,
+    /// Let nothing be executed that the box wrote itself
+    #[arg(long)]
+    pub(crate) no_exec: bool,
+}
+
+impl PolicyFlags {
+    /// Where the policy starts from, before the flags.
+    fn base(&self) -> Result<Draft, Problem> {
+        if let Some(path) = &self.policy {
+            return crate::policy::read(path);
+        }
+        let level = self.threat.map(Profile::for_level);
+        Ok(self.profile.or(level).unwrap_or_default().draft()?)
+    }
+
+    /// The sealed policy: file, profile or level first, then each flag over it.
+    pub(crate) fn seal(&self, workspace: Option<&WorkspaceFlag>) -> Result<SealedPolicy, Problem> {
+        let mut draft = self.base()?;
+        let Self {
+            threat: _, profile: _, policy: _, tier, accept, cpus, memory, pids, disk, timeout, ..
+        } = self;
+        if let Some(tier) = *tier {
+            draft = draft.tier(tier);
+        }
+        if let Some(cpus) = *cpus {
+            draft = draft.cpus(cpus);
+        }
+        if let Some(memory) = *memory {
+            draft = draft.memory(memory);
+        }
+        if let Some(pids) = *pids {
+            draft = draft.pids(pids);
+        }
+        if let Some(disk) = *disk {
+            draft = draft.disk(disk);
+        }
+        if let Some(timeout) = *timeout {
+            draft = draft.timeout(timeout);
+        }
+        if let Some(output) = self.output_limit {
+            draft = draft.output(output);
+        }
+        if self.loopback {
+            draft = draft.loopback(Loopback::Own);
+        }
+        if self.no_exec {
+            draft = draft.exec(ScratchExec::Denied);
+        }
+        if let Some(workspace) = workspace {
+            draft = draft.workspace(match workspace.access {
+                WorkspaceAccess::ReadOnly => Workspace::ReadOnly,
+                WorkspaceAccess::CopyOnWrite => Workspace::CopyOnWrite,
+            });
+        }
+        let draft = accept.iter().fold(draft, |draft, gap| draft.accept(*gap));
+        Ok(draft.seal()?)
+    }
+}
+
+/// A directory and what the box may do with it: `DIR`, `DIR:cow` or `DIR:ro`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WorkspaceFlag {
+    pub(crate) path: PathBuf,
+    pub(crate) access: WorkspaceAccess,
+}
+
+impl std::str::FromStr for WorkspaceFlag {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (path, access) = match text.rsplit_once(':') {
+            Some((path, "cow")) => (path, WorkspaceAccess::CopyOnWrite),
+            Some((path, "ro")) => (path, WorkspaceAccess::ReadOnly),
+            Some((_, word)) if !word.contains('/') => {
+                return Err(format!(
+                    "unknown use {word:?} of a workspace; write DIR:cow (changes are thrown away) or DIR:ro"
+                ));
+            }
+            Some(_) | None => (text, WorkspaceAccess::CopyOnWrite),
+        };
+        if path.is_empty() {
+            return Err("the directory is missing; write DIR, DIR:cow or DIR:ro".to_owned());
+        }
+        Ok(Self { path: PathBuf::from(path), access })
+    }
+}
+
+/// A variable of the environment: `NAME=value`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+impl std::str::FromStr for Variable {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => {
+                Ok(Self { name: name.to_owned(), value: value.to_owned() })
+            }
+            Some(_) => Err("the name before `=` is missing; write NAME=value".to_owned()),
+            None => {
+                Err(format!("it has no `=`; write {text}=value (nothing is taken from your own environment)"))
+            }
+        }
+    }
+}
+
+/// What a box is made from.
+#[derive(Debug, Args)]
+pub(crate) struct BoxArgs {
+    #[command(flatten)]
+    pub(crate) policy: PolicyFlags,
+    #[command(flatten)]
+    pub(crate) source: SourceFlags,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Files")]
+pub(crate) struct SourceFlags {
+    /// The root file system: `host` (a read-only view of this host's programs) or a directory
+    #[arg(long, value_name = "host|DIR", default_value = "host")]
+    pub(crate) image: String,
+    /// Show one directory at /workspace: copy-on-write (changes are thrown away) or read-only [default: cow]
+    #[arg(long, value_name = "DIR[:cow|:ro]")]
+    pub(crate) workspace: Option<WorkspaceFlag>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) policy: PolicyFlags,
+    #[command(flatten)]
+    pub(crate) source: SourceFlags,
+    /// Run a program in this language from standard input: python, sh, node
+    #[arg(long, value_name = "LANGUAGE", conflicts_with = "tty")]
+    pub(crate) lang: Option<Language>,
+    /// Set a variable (repeatable); nothing is taken from your own environment
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<Variable>,
+    /// Give the program a terminal
+    #[arg(long, short)]
+    pub(crate) tty: bool,
+    /// Pass standard input on
+    #[arg(long, short)]
+    pub(crate) interactive: bool,
+    /// Print one JSON document with the receipt and all output instead of the output
+    #[arg(long, conflicts_with = "tty")]
+    pub(crate) json: bool,
+    /// Write the receipt to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) receipt: Option<PathBuf>,
+    /// Print nothing but the program's own output, and errors
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// Program and arguments
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyVerb {
+    /// Say whether a policy can be read and sealed
+    Check {
+        /// The policy
+        file: PathBuf,
+    },
+    /// Print the whole effective policy, every key
+    Show {
+        /// The policy
+        #[arg(required_unless_present = "profile")]
+        file: Option<PathBuf>,
+        /// One that comes with blastbox
+        #[arg(long, value_name = "NAME", conflicts_with = "file")]
+        profile: Option<Profile>,
+    },
+    /// Print the name (SHA-256) that stands in receipts
+    Digest {
+        /// The policy
+        file: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use blastbox_policy::PolicyError;
+
+    use super::*;
+
+    fn run(words: &[&str]) -> Result<RunArgs, clap::Error> {
+        let all = ["blastbox", "run"].iter().chain(words);
+        match Cli::try_parse_from(all)?.verb {
+            Verb::Run(args) => Ok(*args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_after_the_dashes_belongs_to_the_program() {
+        let args = run(&["--memory", "64MiB", "-q", "--", "ls", "--json", "-q"]).unwrap();
+        assert_eq!(args.command, ["ls", "--json", "-q"]);
+        assert!(args.quiet && !args.json);
+        assert_eq!(args.policy.memory, Some(Bytes::mib(64)));
+        assert_eq!(run(&["ls", "--json"]).unwrap().command, ["ls", "--json"]);
+    }
+
+    #[test]
+    fn a_misspelt_gap_names_the_one_that_was_meant() {
+        let error = run(&["--accept", "shared-kernal", "true"]).unwrap_err().to_string();
+        assert!(error.contains("did you mean \"shared-kernel\""), "{error}");
+    }
+
+    #[test]
+    fn a_workspace_is_copy_on_write_unless_it_says_otherwise() {
+        let parse = |text: &str| text.parse::<WorkspaceFlag>();
+        assert_eq!(parse("/a").unwrap().access, WorkspaceAccess::CopyOnWrite);
+        assert_eq!(
+            parse("/a:ro").unwrap(),
+            WorkspaceFlag { path: "/a".into(), access: WorkspaceAccess::ReadOnly }
+        );
+        assert_eq!(parse("/a:b:cow").unwrap().path, PathBuf::from("/a:b"));
+        assert_eq!(parse("/a:b/c").unwrap().path, PathBuf::from("/a:b/c"));
+        assert!(parse("/a:rw").unwrap_err().contains("\"rw\""));
+        assert!(parse(":ro").is_err());
+    }
+
+    #[test]
+    fn a_variable_needs_a_name_and_a_value() {
+        assert!(run(&["--env", "HOME", "true"]).unwrap_err().to_string().contains("HOME=value"));
+        assert!(run(&["--env", "=x", "true"]).is_err());
+        assert_eq!(run(&["--env", "A=b=c", "true"]).unwrap().env[0].value, "b=c");
+    }
+
+    #[test]
+    fn flags_go_over_the_profile_and_the_level_may_refuse_them() {
+        let sealed = |words: &[&str]| {
+            let args = run(words).unwrap();
+            args.policy.seal(args.source.workspace.as_ref())
+        };
+        let policy =
+            sealed(&["--threat", "medium", "--pids", "7", "--loopback", "--no-exec", "true"]).unwrap();
+        assert_eq!((policy.level(), policy.kernel().pids), (ThreatLevel::Medium, 7));
+        assert_eq!(policy.network().loopback, Loopback::Own);
+        assert_eq!(policy.files().exec, ScratchExec::Denied);
+        assert_eq!(sealed(&["true"]).unwrap().level(), ThreatLevel::High);
+        assert_eq!(sealed(&["--workspace", "/a:ro", "true"]).unwrap().files().workspace, Workspace::ReadOnly);
+        let refused = sealed(&["--threat", "critical", "--workspace", "/a", "true"]).unwrap_err();
+        assert!(
+            matches!(&refused, Problem::Policy(error) if matches!(**error, PolicyError::WorkspaceNotAtLevel { .. }))
+        );
+        assert!(matches!(sealed(&["--memory", "0", "true"]), Err(Problem::Policy(_))));
+    }
+
+    #[test]
+    fn one_source_of_policy_is_enough() {
+        assert!(run(&["--threat", "low", "--profile", "strict", "true"]).is_err());
+        assert!(run(&["--policy", "a.toml", "--profile", "strict", "true"]).is_err());
+        assert!(run(&["--lang", "python", "-t"]).is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! `blastbox doctor`: what this host can do, with a box really made to prove it.
+
+use std::fmt::Write as _;
+
+use blastbox_engine::{BoxSpec, Engine};
+use blastbox_images::Image;
+use blastbox_isolation::doctor::{Finding, State, examine};
+use blastbox_isolation::{Warden, WardenError};
+use blastbox_policy::{Draft, Gap, ThreatLevel, Tier};
+
+use crate::args::DoctorArgs;
+use crate::output;
+use crate::problem::Problem;
+
+/// Prints every finding. 0: a box in the jail tier was made and ended on this host.
+pub(crate) async fn doctor(args: &DoctorArgs, warden: Result<Warden, WardenError>) -> Result<u8, Problem> {
+    let engine = warden.map_err(Problem::from).and_then(|warden| Ok(Engine::with_warden(warden)?));
+    let why = engine.as_ref().err().map(Problem::line);
+    let powers = engine.as_ref().map(Engine::powers).map_err(|_| why.as_deref().unwrap_or_default());
+    let mut findings = vec![jail(&engine).await];
+    findings.extend(examine(powers));
+    let works = findings.first().is_some_and(|jail| jail.state == State::Good);
+    if args.json {
+        output::print_json(&findings)?;
+    } else {
+        output::print(&text(&findings));
+    }
+    Ok(if works { 0 } else { 1 })
+}
+
+/// Makes a box and ends it: the one finding that cannot be wrong.
+async fn jail(engine: &Result<Engine, Problem>) -> Finding {
+    let tried = match engine {
+        Ok(engine) => try_box(engine).await,
+        Err(problem) => Err(problem.line()),
+    };
+    let (state, detail) = match tried {
+        Ok(()) => (State::Good, "a box was made and ended".to_owned()),
+        Err(why) => (State::Missing, why),
+    };
+    let fix = (state != State::Good).then(|| "see the lines below that are not ✓".to_owned());
+    Finding { code: "jail_works", subject: "jail tier", state, detail, fix }
+}
+
+async fn try_box(engine: &Engine) -> Result<(), String> {
+    // Every gap is accepted: this asks whether a box can be had at all, not whether it is good enough for a policy.
+    let draft =
+        Gap::ALL.iter().fold(Draft::at(ThreatLevel::High).tier(Tier::Jail), |draft, gap| draft.accept(*gap));
+    let policy = draft.seal().map_err(|error| error.to_string())?;
+    let image = Image::host();
+    let spec = BoxSpec { policy: &policy, image: &image, workspace: None };
+    let live = engine.create(spec).await.map_err(|error| Problem::from(error).line())?;
+    live.end().await;
+    Ok(())
+}
+
+fn text(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    let width = findings.iter().map(|finding| finding.subject.chars().count()).max().unwrap_or(0);
+    for Finding { code, subject, state, detail, fix } in findings {
+        let mark = match state {
+            State::Good => "✓",
+            State::Weaker => "–",
+            State::Missing => "✗",
+        };
+        // Writing to a string does not fail.
+        writeln!(text, "{mark} {subject:<width$}  {}", output::plain(detail)).ok();
+        if *state != State::Good {
+            let fix = fix.as_deref().map(|fix| format!("; fix: {fix}")).unwrap_or_default();
+            writeln!(text, "  {:width$}  [{code}]{}", "", output::plain(&fix)).ok();
+        }
+    }
+    text.push_str("\n✓ good   – works, with a named gap or without a tier   ✗ missing\n");
+    text
+}

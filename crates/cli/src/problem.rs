@@ -1,0 +1,98 @@
+//! What can be wrong with what was asked, each with what to do about it. All of it exits with 125.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+
+use blastbox_engine::{CreateError, EngineError, WorkspaceError};
+use blastbox_images::ImageError;
+use blastbox_isolation::WardenError;
+use blastbox_policy::PolicyError;
+use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS};
+
+/// Why nothing was run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Problem {
+    #[error("there is no command to run")]
+    NoCommand,
+    #[error("cannot read the policy {path}")]
+    ReadPolicy { path: PathBuf, source: io::Error },
+    #[error("the policy {path} is not valid")]
+    PolicyFile { path: PathBuf, source: Box<PolicyError> },
+    #[error(transparent)]
+    Policy(Box<PolicyError>),
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    #[error("argument {number} has {length} bytes; the kernel takes at most {MAX_ARGUMENT}")]
+    LongArgument { number: usize, length: usize },
+    #[error("arguments and environment have {bytes} bytes; the kernel takes at most {MAX_ARGUMENT_BYTES}")]
+    LongCommand { bytes: usize },
+    #[error("there are {count} arguments or variables; at most {MAX_ARGUMENTS} can be passed")]
+    ManyArguments { count: usize },
+    #[error("--tty needs a terminal, and standard input is none")]
+    NotATerminal,
+    #[error("cannot set up the terminal")]
+    Terminal(#[source] io::Error),
+    #[error("cannot write the receipt to {path}")]
+    Receipt { path: PathBuf, source: io::Error },
+    #[error("cannot write JSON")]
+    Json(#[from] serde_json::Error),
+    #[error("cannot set up the event loop")]
+    Runtime(#[source] io::Error),
+    #[error(transparent)]
+    Warden(#[from] WardenError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Create(#[from] CreateError),
+}
+
+impl From<PolicyError> for Problem {
+    fn from(error: PolicyError) -> Self {
+        Self::Policy(Box::new(error))
+    }
+}
+
+impl Problem {
+    /// What to do about it, where something can be done.
+    pub(crate) fn fix(&self) -> Option<String> {
+        let fix = match self {
+            Self::NoCommand => {
+                "write `blastbox run -- COMMAND`, or pipe a program into `blastbox run --lang python`"
+            }
+            Self::ReadPolicy { .. } => "name a TOML file, or use --profile with one that comes with blastbox",
+            Self::PolicyFile { .. } | Self::Policy(_) => {
+                "see every key and its value with `blastbox policy show --profile default`"
+            }
+            Self::Image(ImageError::NoInterpreter { .. }) => return None,
+            Self::Image(_) => "use --image host, or a directory that holds a whole root file system",
+            Self::Workspace(_) => "name an existing directory that you may read: --workspace DIR[:cow|:ro]",
+            Self::LongArgument { .. } | Self::LongCommand { .. } | Self::ManyArguments { .. } => {
+                "pass the data through standard input (-i) or a file of the workspace"
+            }
+            Self::NotATerminal => "leave out -t, or use -i to pass standard input on",
+            Self::Receipt { .. } => "name a file in a directory that you may write to",
+            Self::Warden(WardenError::NotInstalled { .. }) => {
+                "build all three programs with `make build`, and keep them in one directory"
+            }
+            Self::Warden(_) | Self::Engine(_) => "see what the host lacks with `blastbox doctor`",
+            Self::Create(CreateError::Refused { refusal, .. }) => return Some(refusal.fix()),
+            Self::Create(_) | Self::Terminal(_) | Self::Json(_) | Self::Runtime(_) => return None,
+        };
+        Some(fix.to_owned())
+    }
+
+    /// The whole chain of causes in one line.
+    pub(crate) fn line(&self) -> String {
+        let mut line = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            line.push_str(": ");
+            line.push_str(&error.to_string());
+            cause = error.source();
+        }
+        line
+    }
+}

@@ -1,0 +1,230 @@
+//! Carries bytes between the caller's streams and a command, until one of them ends.
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use blastbox_engine::{Ending, Exec, ExecEnd, ExecEvent, LiveBox, Stdin};
+use blastbox_wire::agent::Usage;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+
+use crate::capture::Capture;
+use crate::output::Printer;
+use crate::problem::Problem;
+use crate::terminal;
+
+/// How long a piece of output may take to be written once its box has ended.
+const PATIENCE: Duration = Duration::from_secs(2);
+const SIGHUP: u8 = 1;
+const SIGINT: u8 = 2;
+const SIGTERM: u8 = 15;
+const GULP: usize = 64 * 1024;
+
+/// Where a command's standard input comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// Nowhere.
+    None,
+    /// The caller's standard input; its end is passed on.
+    Pipe,
+    /// The caller's terminal; its end is the end of the box.
+    Terminal,
+}
+
+/// The signals that end a box cleanly, and the one that resizes it.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    hang_up: Signal,
+    interrupt: Signal,
+    terminate: Signal,
+    resize: Option<Signal>,
+}
+
+enum Told {
+    End(u8),
+    Resize,
+}
+
+impl Signals {
+    /// Catches them from now on.
+    pub(crate) fn catch(tty: bool) -> Result<Self, Problem> {
+        let catch = |kind| signal(kind).map_err(Problem::Runtime);
+        Ok(Self {
+            hang_up: catch(SignalKind::hangup())?,
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+            resize: if tty { Some(catch(SignalKind::window_change())?) } else { None },
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        let resize = async {
+            match &mut self.resize {
+                Some(resize) => resize.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.hang_up.recv() => Told::End(SIGHUP),
+            _ = self.interrupt.recv() => Told::End(SIGINT),
+            _ = self.terminate.recv() => Told::End(SIGTERM),
+            _ = resize => Told::Resize,
+        }
+    }
+}
+
+/// A command and everything that it is connected to.
+#[derive(Debug)]
+pub(crate) struct Pump {
+    pub(crate) exec: Exec,
+    pub(crate) signals: Signals,
+    pub(crate) input: Input,
+    /// Output is kept instead of being printed.
+    pub(crate) capture: Option<Capture>,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(crate) struct Pumped {
+    pub(crate) ending: Ending,
+    pub(crate) usage: Option<Usage>,
+    pub(crate) capture: Capture,
+    /// Output was left over because nobody took it.
+    pub(crate) gave_up: bool,
+}
+
+/// What the caller's input came to.
+enum InputEnd {
+    /// The terminal went away.
+    HungUp,
+    /// It was passed on to its end, or nobody wants it any more.
+    Done,
+}
+
+impl Pump {
+    /// Pumps until the command is over, somebody stops it, or its reader goes away.
+    pub(crate) async fn run(mut self, live: &LiveBox) -> Pumped {
+        let (mut printer, mut writing) = (Printer::default(), None);
+        let input = feed(self.input, self.exec.stdin());
+        tokio::pin!(input);
+        let mut feeding = true;
+        loop {
+            let happened = tokio::select! {
+                biased;
+                told = self.signals.next() => match told {
+                    Told::End(signal) => return self.over(Ending::Interrupted { signal }),
+                    Told::Resize => {
+                        let (rows, columns) = terminal::size();
+                        // An error: the command is over, and the next event says so.
+                        self.exec.resize(rows, columns).await.ok();
+                        continue;
+                    }
+                },
+                end = &mut input, if feeding => {
+                    feeding = false;
+                    match end {
+                        InputEnd::HungUp => return self.over(Ending::Interrupted { signal: SIGHUP }),
+                        InputEnd::Done => continue,
+                    }
+                },
+                written = written(&mut writing, live), if writing.is_some() => match written {
+                    Written::Yes => {
+                        writing = None;
+                        continue;
+                    }
+                    Written::ReaderGone => return self.over(Ending::ReaderGone),
+                    Written::Stalled => return self.give_up().await,
+                },
+                event = self.exec.next(), if writing.is_none() => event,
+            };
+            match happened {
+                ExecEvent::Started { .. } => {}
+                ExecEvent::Output { stream, bytes } => match &mut self.capture {
+                    Some(capture) => capture.add(stream, &bytes),
+                    None => writing = Some(printer.write(stream, bytes)),
+                },
+                ExecEvent::Ended(end) => return self.ended(end),
+            }
+        }
+    }
+
+    fn over(self, ending: Ending) -> Pumped {
+        Pumped { ending, usage: None, capture: self.capture.unwrap_or_default(), gave_up: false }
+    }
+
+    fn ended(self, end: ExecEnd) -> Pumped {
+        let usage = match &end {
+            ExecEnd::Exited { usage, .. } => Some(*usage),
+            ExecEnd::NotStarted { .. } | ExecEnd::BoxEnded(_) => None,
+        };
+        Pumped { usage, ..self.over(end.into()) }
+    }
+
+    /// Nobody takes the output and the box has ended: looks for the last event behind what is left.
+    async fn give_up(self) -> Pumped {
+        loop {
+            if let ExecEvent::Ended(end) = self.exec.next().await {
+                return Pumped { gave_up: true, ..self.ended(end) };
+            }
+        }
+    }
+}
+
+enum Written {
+    Yes,
+    ReaderGone,
+    Stalled,
+}
+
+/// Waits for a piece of output to be written: for as long as the box lives, and a little longer.
+async fn written(writing: &mut Option<oneshot::Receiver<io::Result<()>>>, live: &LiveBox) -> Written {
+    let Some(done) = writing else { return Written::Yes };
+    let stalled = async {
+        live.stopped().await;
+        sleep(PATIENCE).await;
+    };
+    tokio::select! {
+        biased;
+        result = done => match result {
+            Ok(Ok(())) => Written::Yes,
+            Ok(Err(_)) | Err(_) => Written::ReaderGone,
+        },
+        () = stalled => Written::Stalled,
+    }
+}
+
+/// Passes the caller's input on.
+async fn feed(input: Input, stdin: Option<Stdin>) -> InputEnd {
+    let (Input::Pipe | Input::Terminal, Some(stdin)) = (input, stdin) else { return InputEnd::Done };
+    let mut pieces = read_in_thread();
+    while let Some(piece) = pieces.recv().await {
+        if stdin.write(&piece).await.is_err() {
+            return InputEnd::Done;
+        }
+    }
+    if input == Input::Terminal {
+        return InputEnd::HungUp;
+    }
+    // An error: the command is over, which is an end as well.
+    stdin.end().await.ok();
+    InputEnd::Done
+}
+
+/// Reads standard input in a thread that nobody waits for, because a read of a terminal cannot be called off.
+fn read_in_thread() -> mpsc::Receiver<Vec<u8>> {
+    let (to, pieces) = mpsc::channel(1);
+    let work = move || {
+        let mut room = vec![0; GULP];
+        // An error ends it like its end does: a terminal that went away cannot be read.
+        while let Ok(count @ 1..) = terminal::read_stdin(&mut room) {
+            let piece = room.get(..count).unwrap_or_default().to_vec();
+            if to.blocking_send(piece).is_err() {
+                return;
+            }
+        }
+    };
+    drop(thread::Builder::new().name("stdin".to_owned()).stack_size(64 * 1024).spawn(work));
+    pieces
+}

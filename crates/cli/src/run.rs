@@ -1,0 +1,247 @@
+//! `blastbox run`: one command in one box, from the command line to the receipt.
+
+use std::os::unix::ffi::OsStringExt;
+use std::time::SystemTime;
+
+use blastbox_engine::{
+    Account, BoxSpec, Command, CreateError, Ended, Ending, Engine, LiveBox, WorkspaceDir, receipt,
+};
+use blastbox_images::Image;
+use blastbox_isolation::{Choice, Warden};
+use blastbox_policy::SealedPolicy;
+use blastbox_wire::agent::{Io, Usage};
+use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS};
+use blastbox_wire::plan::{Plan, Step};
+use blastbox_wire::receipt::Receipt;
+
+use crate::args::{RunArgs, Variable};
+use crate::capture::{Capture, Document};
+use crate::problem::Problem;
+use crate::pump::{Input, Pump, Pumped, Signals};
+use crate::receipt_file::ReceiptFile;
+use crate::terminal::{self, RawTerminal};
+use crate::{output, summary};
+
+const WORKSPACE: &str = "/workspace";
+const HOME: &str = "/home/user";
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Everything that was asked, checked before anything is started.
+struct Wanted {
+    policy: SealedPolicy,
+    image: Image,
+    workspace: Option<WorkspaceDir>,
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+    receipt: Option<ReceiptFile>,
+    input: Input,
+}
+
+/// What became of it.
+struct Story {
+    box_id: Option<blastbox_wire::BoxId>,
+    choice: Option<Choice>,
+    ending: Ending,
+    usage: Option<Usage>,
+    ended: Option<Ended>,
+    capture: Capture,
+}
+
+/// Runs the command. The warden was started before anything was checked and gets ready meanwhile.
+pub(crate) async fn run(args: RunArgs, warden: Warden) -> Result<u8, Problem> {
+    let wanted = check(&args)?;
+    let signals = Signals::catch(args.tty)?;
+    let engine = Engine::with_warden(warden)?;
+    let raw = if args.tty { Some(RawTerminal::enter()?) } else { None };
+    let started = SystemTime::now();
+    let story = live(&engine, &wanted, &args, signals).await;
+    // Before anything is said: lines in raw mode are stairs.
+    drop(raw);
+    let receipt = receipt(&Account {
+        policy: &wanted.policy,
+        image: wanted.image.label(),
+        facts: engine.facts(),
+        choice: story.choice.as_ref(),
+        box_id: story.box_id.clone(),
+        arguments: &wanted.arguments,
+        started,
+        ending: story.ending,
+        usage: story.usage,
+        ended: story.ended.as_ref(),
+    });
+    hand_out(&args, wanted.receipt, &receipt, story.capture)?;
+    Ok(receipt.exit_code)
+}
+
+fn hand_out(
+    args: &RunArgs,
+    file: Option<ReceiptFile>,
+    receipt: &Receipt,
+    capture: Capture,
+) -> Result<(), Problem> {
+    if let Some(file) = file {
+        file.write(receipt)?;
+    }
+    if args.json {
+        output::print_json(&Document::new(receipt, capture))?;
+    }
+    let quiet = args.quiet || args.json;
+    output::say_last(&summary::text(receipt, quiet));
+    Ok(())
+}
+
+/// Holds everything that was asked against what can be done, before anything is started.
+fn check(args: &RunArgs) -> Result<Wanted, Problem> {
+    if args.tty && !terminal::on_stdin() {
+        return Err(Problem::NotATerminal);
+    }
+    let policy = args.policy.seal(args.source.workspace.as_ref())?;
+    let image = Image::parse(&args.source.image)?;
+    let workspace = match &args.source.workspace {
+        Some(flag) => Some(WorkspaceDir::open(&flag.path, flag.access)?),
+        None => None,
+    };
+    let command = args.command.iter().map(|word| word.clone().into_vec());
+    let arguments: Vec<Vec<u8>> = match args.lang {
+        Some(language) => {
+            let interpreter = image.find_interpreter(language)?;
+            interpreter.into_iter().map(String::into_bytes).chain(command).collect()
+        }
+        None => command.collect(),
+    };
+    if arguments.first().is_none_or(Vec::is_empty) {
+        return Err(Problem::NoCommand);
+    }
+    let environment = environment(args.tty, &args.env);
+    check_length(&arguments, &environment)?;
+    let receipt = args.receipt.as_deref().map(ReceiptFile::prepare).transpose()?;
+    let input = match (args.tty, args.lang.is_some() || args.interactive) {
+        (true, _) => Input::Terminal,
+        (false, true) => Input::Pipe,
+        (false, false) => Input::None,
+    };
+    if args.lang.is_some() && terminal::on_stdin() {
+        output::say("type the program, end with Ctrl-D\n");
+    }
+    Ok(Wanted { policy, image, workspace, arguments, environment, receipt, input })
+}
+
+/// The environment of the box, built from nothing. A variable that is given twice has its last value.
+fn environment(tty: bool, given: &[Variable]) -> Vec<Vec<u8>> {
+    let mut all: Vec<(String, String)> =
+        [("HOME", HOME), ("USER", "user"), ("LANG", "C.UTF-8"), ("PATH", SEARCH_PATH)]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+    if tty {
+        let term = std::env::var("TERM").ok().filter(|term| is_plain_word(term));
+        all.push(("TERM".to_owned(), term.unwrap_or_else(|| "xterm-256color".to_owned())));
+    }
+    for Variable { name, value } in given {
+        all.retain(|(other, _)| other != name);
+        all.push((name.clone(), value.clone()));
+    }
+    all.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect()
+}
+
+fn is_plain_word(word: &str) -> bool {
+    !word.is_empty()
+        && word.len() <= 64
+        && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-+._".contains(&b))
+}
+
+/// The kernel's own limits, so that the answer is a sentence and not an errno from inside the box.
+fn check_length(arguments: &[Vec<u8>], environment: &[Vec<u8>]) -> Result<(), Problem> {
+    let count = arguments.len().max(environment.len());
+    if count > MAX_ARGUMENTS {
+        return Err(Problem::ManyArguments { count });
+    }
+    let all = || arguments.iter().chain(environment);
+    // The terminating zero counts, and so does the pointer to each.
+    if let Some((number, long)) = all().enumerate().find(|(_, text)| text.len() >= MAX_ARGUMENT) {
+        return Err(Problem::LongArgument { number, length: long.len() });
+    }
+    let bytes = all().map(|text| text.len() + 1 + size_of::<usize>()).sum();
+    if bytes > MAX_ARGUMENT_BYTES { Err(Problem::LongCommand { bytes }) } else { Ok(()) }
+}
+
+async fn live(engine: &Engine, wanted: &Wanted, args: &RunArgs, signals: Signals) -> Story {
+    let spec = BoxSpec { policy: &wanted.policy, image: &wanted.image, workspace: wanted.workspace.as_ref() };
+    let live = match engine.launch(spec).await {
+        Ok(live) => live,
+        Err(error) => return not_launched(error),
+    };
+    let choice = live.choice().clone();
+    let box_id = Some(live.id().clone());
+    let exec = live.exec(command(wanted, &live)).await;
+    let pump = Pump { exec, signals, input: wanted.input, capture: args.json.then(Capture::default) };
+    let Pumped { ending, usage, capture, gave_up } = pump.run(&live).await;
+    let ended = live.end().await;
+    let ending = match &ended.ending {
+        // What was printed did not all arrive: why the box was stopped says more than how the command ended.
+        Some(stopped) if gave_up => stopped.clone(),
+        _ => ending,
+    };
+    Story { box_id, choice: Some(choice), ending, usage, ended: Some(ended), capture }
+}
+
+fn not_launched(error: CreateError) -> Story {
+    let (ending, choice) = match error {
+        CreateError::Refused { refusal, choice } => (Ending::Refused(refusal), Some(*choice)),
+        CreateError::NotReady(ending) => (ending, None),
+        other => (Ending::LaunchFailed { tried: Problem::from(other).line(), errno: 0 }, None),
+    };
+    Story { box_id: None, choice, ending, usage: None, ended: None, capture: Capture::default() }
+}
+
+fn command(wanted: &Wanted, live: &LiveBox) -> Command {
+    let has_workspace = live.choice().chosen.as_ref().is_ok_and(|lowered| has_workspace(&lowered.plan));
+    let io = match wanted.input {
+        Input::None => Io::Pipes,
+        Input::Pipe => Io::PipesWithStdin,
+        Input::Terminal => {
+            let (rows, columns) = terminal::size();
+            Io::Terminal { rows, columns }
+        }
+    };
+    Command {
+        arguments: wanted.arguments.clone(),
+        environment: wanted.environment.clone(),
+        directory: (if has_workspace { WORKSPACE } else { HOME }).as_bytes().to_vec(),
+        io,
+    }
+}
+
+fn has_workspace(plan: &Plan) -> bool {
+    plan.own.iter().any(|step| match step {
+        Step::ScratchDirectory { at, .. } | Step::Workspace { at, .. } => at.as_str() == WORKSPACE,
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_built_from_nothing() {
+        let given = [("PATH", "/x"), ("A", "1"), ("A", "2")]
+            .map(|(name, value)| Variable { name: name.to_owned(), value: value.to_owned() });
+        let built: Vec<String> =
+            environment(false, &given).into_iter().map(|text| String::from_utf8(text).unwrap()).collect();
+        assert_eq!(built, ["HOME=/home/user", "USER=user", "LANG=C.UTF-8", "PATH=/x", "A=2"]);
+        assert!(environment(true, &[]).iter().any(|text| text.starts_with(b"TERM=")));
+    }
+
+    #[test]
+    fn a_command_line_over_the_kernels_limit_is_named_before_anything_starts() {
+        let long = vec![b"x".to_vec(), vec![b'a'; MAX_ARGUMENT]];
+        assert!(matches!(check_length(&long, &[]), Err(Problem::LongArgument { number: 1, .. })));
+        let many = vec![vec![b'a'; 100_000]; 21];
+        assert!(matches!(check_length(&many, &[]), Err(Problem::LongCommand { .. })));
+        assert!(check_length(&[vec![b'a'; MAX_ARGUMENT - 1]], &[]).is_ok());
+        assert!(matches!(
+            check_length(&vec![Vec::new(); MAX_ARGUMENTS + 1], &[]),
+            Err(Problem::ManyArguments { .. })
+        ));
+    }
+}

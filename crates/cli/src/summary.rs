@@ -1,0 +1,109 @@
+//! The few lines that a person reads after a run.
+
+use std::time::Duration;
+
+use blastbox_wire::receipt::{LimitName, Outcome, Receipt};
+
+use crate::output::plain;
+
+/// Denied calls that are named; the receipt has all of them.
+const MOST_DENIED: usize = 5;
+
+/// The summary. Quiet: only what went wrong on our side.
+pub(crate) fn text(receipt: &Receipt, quiet: bool) -> String {
+    let ours = match receipt.outcome {
+        Outcome::Refused | Outcome::NotStarted | Outcome::Failed | Outcome::Lost => true,
+        Outcome::Exited
+        | Outcome::Signalled
+        | Outcome::TimedOut
+        | Outcome::OutOfMemory
+        | Outcome::PidsExhausted
+        | Outcome::OutputLimit => false,
+    };
+    let mut text = String::new();
+    if ours {
+        let message = receipt.reason.as_ref().map_or(receipt.outcome.as_str(), |reason| &reason.message);
+        text.push_str(&format!("error: {}: {}\n", word(receipt), plain(message)));
+        if let Some(fix) = receipt.reason.as_ref().and_then(|reason| reason.fix.as_deref()) {
+            text.push_str(&format!("fix: {fix}\n"));
+        }
+    } else if !quiet {
+        text.push_str(&format!("blastbox: {}\n", facts(receipt).join(" · ")));
+        if let Some(reason) = &receipt.reason {
+            text.push_str(&format!("  {}\n", plain(&reason.message)));
+        }
+    }
+    text
+}
+
+/// The one line: what happened, how long it took, where, what was weaker, what was denied, what was met.
+fn facts(receipt: &Receipt) -> Vec<String> {
+    let durations = receipt.durations;
+    let micros =
+        durations.setup_micros.saturating_add(durations.run_micros).saturating_add(durations.teardown_micros);
+    let mut facts = vec![format!("{} in {}", word(receipt), time(Duration::from_micros(micros)))];
+    if let Some(tier) = receipt.tier {
+        facts.push(tier.to_string());
+    }
+    let gaps: Vec<&str> = receipt.gaps.iter().map(|gap| gap.code.as_str()).collect();
+    match gaps.len() {
+        0 => {}
+        1 => facts.push(format!("1 gap accepted ({})", gaps.join(", "))),
+        count => facts.push(format!("{count} gaps accepted ({})", gaps.join(", "))),
+    }
+    if !receipt.denied.is_empty() {
+        facts.push(format!("denied: {} (kernel)", denied(receipt)));
+    }
+    if !receipt.limits_hit.is_empty() {
+        let names: Vec<&str> = receipt.limits_hit.iter().copied().map(LimitName::as_str).collect();
+        facts.push(format!("limits met: {}", names.join(", ")));
+    }
+    facts
+}
+
+fn word(receipt: &Receipt) -> String {
+    match receipt.outcome {
+        Outcome::Exited => format!("exited {}", receipt.exit_code),
+        Outcome::Signalled => format!("ended by signal {}", receipt.signal.unwrap_or(0)),
+        Outcome::TimedOut => format!("timed out after {} s", receipt.limits.timeout_seconds),
+        Outcome::OutOfMemory => "out of memory".to_owned(),
+        Outcome::PidsExhausted => format!("exited {} after its limit on processes", receipt.exit_code),
+        Outcome::OutputLimit => "ended for too much output".to_owned(),
+        Outcome::Refused => "refused".to_owned(),
+        Outcome::NotStarted => "not started".to_owned(),
+        Outcome::Failed => "failed".to_owned(),
+        Outcome::Lost => "lost".to_owned(),
+    }
+}
+
+fn denied(receipt: &Receipt) -> String {
+    let name = |call: &blastbox_wire::receipt::DeniedCall| {
+        let name = call.name.clone().unwrap_or_else(|| format!("system call {}", call.number));
+        format!("{name} ×{}", call.count)
+    };
+    let mut names: Vec<String> = receipt.denied.iter().take(MOST_DENIED).map(name).collect();
+    if receipt.denied.len() > MOST_DENIED {
+        names.push(format!("{} more", receipt.denied.len() - MOST_DENIED));
+    }
+    names.join(", ")
+}
+
+fn time(time: Duration) -> String {
+    match time.as_millis() {
+        0..10 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
+        10..10_000 => format!("{} ms", time.as_millis()),
+        _ => format!("{:.1} s", time.as_secs_f64()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_reads_like_one() {
+        assert_eq!(time(Duration::from_micros(1_240)), "1.2 ms");
+        assert_eq!(time(Duration::from_millis(41)), "41 ms");
+        assert_eq!(time(Duration::from_millis(12_340)), "12.3 s");
+    }
+}

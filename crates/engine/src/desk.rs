@@ -1,0 +1,106 @@
+//! What a box's owner and its driver hand each other: orders in, a tally and a report out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blastbox_wire::agent::{BootFacts, ExecSpec};
+use blastbox_wire::receipt::{DeniedCall, Output};
+use blastbox_wire::warden::Spent;
+use tokio::sync::{Notify, Semaphore};
+
+use crate::outcome::Ending;
+use crate::outlet::{Outlet, Stream};
+
+/// Different system calls that a tally tells apart. No kernel has so many; a guest's numbers might.
+const MOST_DENIED: usize = 512;
+
+/// Something that the owner wants from the driver.
+#[derive(Debug)]
+pub(crate) enum Order {
+    Exec { spec: Box<ExecSpec>, outlet: Arc<Outlet>, room: Arc<Semaphore> },
+    Stdin { exec: u32, bytes: Vec<u8> },
+    StdinEnd { exec: u32 },
+    Resize { exec: u32, rows: u16, columns: u16 },
+    Signal { exec: u32, signal: u8 },
+}
+
+/// Two bells on the driver's desk. They carry nothing, so they can be rung without waiting.
+#[derive(Debug, Default)]
+pub(crate) struct Bells {
+    /// A listener took so much that the agent should hear of it.
+    pub(crate) credit: Notify,
+    /// The owner is done with the box.
+    pub(crate) stop: Notify,
+}
+
+/// What a box did, counted while it lived. The numbers come from a guest and are bounded, not believed.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// How much it printed.
+    pub output: Output,
+    denied: BTreeMap<u32, DeniedCall>,
+}
+
+impl Tally {
+    pub(crate) fn printed(&mut self, stream: Stream, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let total = match stream {
+            Stream::Stdout => &mut self.output.stdout_bytes,
+            Stream::Stderr => &mut self.output.stderr_bytes,
+        };
+        *total = total.saturating_add(bytes);
+    }
+
+    pub(crate) fn denied(&mut self, number: u32, count: u64, first_pid: u32, first_arguments: [u64; 3]) {
+        if let Some(call) = self.denied.get_mut(&number) {
+            call.count = call.count.saturating_add(count);
+        } else if self.denied.len() < MOST_DENIED {
+            let name = blastbox_isolation::syscall_name(number).map(ToOwned::to_owned);
+            self.denied.insert(number, DeniedCall { number, name, count, first_pid, first_arguments });
+        }
+    }
+
+    /// The system calls that it was denied, most frequent first.
+    #[must_use]
+    pub fn denied_calls(&self) -> Vec<DeniedCall> {
+        let mut calls: Vec<DeniedCall> = self.denied.values().cloned().collect();
+        calls.sort_by_key(|call| std::cmp::Reverse(call.count));
+        calls
+    }
+}
+
+/// What is known of a box when nothing is left of it.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// What it used and which limits it met, as the kernel counted; all zero where nobody could say.
+    pub spent: Spent,
+    /// What it did.
+    pub tally: Tally,
+    /// Why it ended, where it was not its owner's wish.
+    pub ending: Option<Ending>,
+    /// What its agent found, where it got so far.
+    pub facts: Option<BootFacts>,
+    /// From the question to the agent's answer; up to the end, where it never answered.
+    pub setup: Duration,
+    /// From there until somebody or something ended it.
+    pub run: Duration,
+    /// From there until nothing was left.
+    pub teardown: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_cannot_make_the_tally_grow_without_end() {
+        let mut tally = Tally::default();
+        for number in 0..100_000 {
+            tally.denied(number, u64::MAX, 2, [0; 3]);
+            tally.denied(number, 7, 3, [1; 3]);
+        }
+        assert_eq!(tally.denied_calls().len(), MOST_DENIED);
+        assert!(tally.denied_calls().iter().all(|call| call.count == u64::MAX && call.first_pid == 2));
+    }
+}

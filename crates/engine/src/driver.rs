@@ -1,0 +1,321 @@
+//! One task per box: carries out what [`state::step`](crate::state::step) says, and talks to the agent.
+//!
+//! Must not: believe the agent. Whoever speaks on that channel may be a payload that has taken the agent over, so a
+//! frame that is malformed, early, late or over its window ends the box, and only that box.
+
+use std::collections::HashMap;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+
+use blastbox_wire::BoxId;
+use blastbox_wire::agent::{BootFacts, HostFrame};
+use blastbox_wire::limits::{MAX_EXECS, OUTPUT_WINDOW};
+use blastbox_wire::warden::{Ask, Spent};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use crate::desk::{Bells, Ended, Order, Tally};
+use crate::engine::House;
+use crate::inbox::Inbox;
+use crate::link::Word;
+use crate::outcome::{Ending, Loss};
+use crate::outlet::{ExecEnd, Outlet};
+use crate::state::{Effect, Event, State, Stop, step};
+
+/// Bytes that may wait for the agent before the driver stops taking orders.
+const FULL_OUTBOX: usize = 1024 * 1024;
+const EAGAIN: i32 = 11;
+
+/// A command that was sent to the agent and is not over.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) outlet: Arc<Outlet>,
+    pub(crate) room: Arc<Semaphore>,
+    /// Standard input that the agent has not passed on yet.
+    pub(crate) stdin_out: u32,
+    /// Output that the agent may still send.
+    pub(crate) window: u32,
+}
+
+/// Everything about one box while it lives.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) id: BoxId,
+    pub(crate) state: State,
+    pub(crate) house: Arc<House>,
+    pub(crate) agent: UnixStream,
+    pub(crate) words: mpsc::UnboundedReceiver<Word>,
+    pub(crate) orders: mpsc::Receiver<Order>,
+    pub(crate) bells: Arc<Bells>,
+    pub(crate) asked: Instant,
+    pub(crate) deadline: Instant,
+    pub(crate) output_left: u64,
+    /// Held until the warden has made the box, or failed to.
+    pub(crate) making: Option<OwnedSemaphorePermit>,
+    pub(crate) ready: Option<oneshot::Sender<Result<(), Ending>>>,
+    pub(crate) report: Option<oneshot::Sender<Ended>>,
+    pub(crate) log: Log,
+}
+
+/// What the driver has learned and not yet sent.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) execs: HashMap<u32, Running>,
+    pub(crate) inbox: Inbox,
+    pub(crate) outbox: Vec<u8>,
+    pub(crate) tally: Tally,
+    pub(crate) facts: Option<BootFacts>,
+    pub(crate) ending: Option<Ending>,
+    pub(crate) spent: Spent,
+    pub(crate) greeted: Option<Instant>,
+    pub(crate) stopped: Option<Instant>,
+}
+
+enum Happening {
+    Word(Option<Word>),
+    Order(Option<Order>),
+    Agent(io::Result<()>),
+    Deadline,
+    Credit,
+    Stop,
+}
+
+impl Driver {
+    /// Drives the box until nothing is left of it.
+    pub(crate) async fn run(mut self) {
+        let mut listening = true;
+        while self.state != State::Gone {
+            let live = !matches!(self.state, State::Teardown);
+            let interest = if self.log.outbox.is_empty() {
+                Interest::READABLE
+            } else {
+                Interest::READABLE | Interest::WRITABLE
+            };
+            let takes_orders = live && listening && self.log.outbox.len() < FULL_OUTBOX;
+            let happening = tokio::select! {
+                biased;
+                word = self.words.recv() => Happening::Word(word),
+                () = self.bells.stop.notified(), if live => Happening::Stop,
+                () = sleep_until(self.deadline), if live => Happening::Deadline,
+                order = self.orders.recv(), if takes_orders => Happening::Order(order),
+                () = self.bells.credit.notified(), if live => Happening::Credit,
+                ready = self.agent.ready(interest), if live => Happening::Agent(ready.map(drop)),
+            };
+            match happening {
+                Happening::Word(Some(word)) => self.hear_warden(word),
+                Happening::Word(None) => self.stop(Stop::WardenLost, Ending::Lost(Loss::WardenGone)),
+                Happening::Order(Some(order)) => self.obey(order),
+                Happening::Order(None) => listening = false,
+                Happening::Agent(Ok(())) => self.talk(),
+                Happening::Agent(Err(_)) => self.stop(Stop::AgentGone, Ending::Lost(Loss::AgentGone)),
+                Happening::Deadline => self.stop(Stop::Deadline, Ending::TimedOut),
+                Happening::Credit => self.send_credit(),
+                Happening::Stop => self.stop(Stop::Asked, Ending::Dismissed),
+            }
+        }
+    }
+
+    /// Carries out one event. One that the state does not know changes nothing and is for the caller to judge.
+    pub(crate) fn happen(&mut self, event: Event) -> bool {
+        let Ok((next, effects)) = step(self.state, event) else { return false };
+        self.state = next;
+        effects.iter().for_each(|effect| self.carry_out(*effect));
+        true
+    }
+
+    /// Ends the box. The first reason stays.
+    pub(crate) fn stop(&mut self, why: Stop, ending: Ending) {
+        self.log.ending.get_or_insert(ending);
+        self.log.stopped.get_or_insert_with(Instant::now);
+        self.happen(Event::Stopped(why));
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            // Done by whoever made this driver and by `obey`: both need what only they hold.
+            Effect::Launch | Effect::SendExec => {}
+            Effect::SayReady => {
+                self.log.greeted = Some(Instant::now());
+                self.say_ready(Ok(()));
+            }
+            Effect::EndCommands => {
+                let ending = self.log.ending.clone().unwrap_or(Ending::Lost(Loss::AgentGone));
+                for running in mem::take(&mut self.log.execs).into_values() {
+                    running.room.close();
+                    running.outlet.end(ExecEnd::BoxEnded(ending.clone()));
+                }
+                // Nobody can run a command here any more; whoever waits for room to ask learns it.
+                self.orders.close();
+                self.say_ready(Err(ending));
+            }
+            Effect::Kill => {
+                // An error means that the warden is gone, and then its socket says so.
+                self.house.link.ask(&Ask::Kill(self.id.clone()), &[]).ok();
+            }
+            // The link sweeps once for all the boxes of a lost warden, and tells each of them.
+            Effect::Sweep => {}
+            Effect::Report => self.send_report(),
+        }
+    }
+
+    fn say_ready(&mut self, ready: Result<(), Ending>) {
+        if let Some(waiting) = self.ready.take() {
+            // Nobody waits: they went straight on to a command.
+            waiting.send(ready).ok();
+        }
+    }
+
+    fn send_report(&mut self) {
+        self.house.link.forget(&self.id);
+        let log = mem::take(&mut self.log);
+        let now = Instant::now();
+        let stopped = log.stopped.unwrap_or(now);
+        let greeted = log.greeted.unwrap_or(stopped);
+        let ended = Ended {
+            spent: log.spent,
+            tally: log.tally,
+            ending: log.ending.filter(|ending| *ending != Ending::Dismissed),
+            facts: log.facts,
+            setup: greeted.duration_since(self.asked),
+            run: stopped.duration_since(greeted),
+            teardown: now.duration_since(stopped),
+        };
+        if let Some(waiting) = self.report.take() {
+            // The owner went away without waiting.
+            waiting.send(ended).ok();
+        }
+    }
+
+    fn hear_warden(&mut self, word: Word) {
+        self.making = None;
+        match word {
+            Word::Launched => {}
+            Word::Failed { tried, errno } => {
+                self.log.ending.get_or_insert(Ending::LaunchFailed { tried, errno });
+                self.happen(Event::LaunchFailed);
+                self.happen(Event::Released);
+            }
+            Word::Ended(spent) => {
+                // It died by itself: its last words may still lie in the socket.
+                if self.state != State::Teardown {
+                    self.drain();
+                }
+                self.log.spent = spent;
+                self.log.stopped.get_or_insert_with(Instant::now);
+                if self.state != State::Teardown {
+                    self.log.ending.get_or_insert(Ending::Lost(Loss::AgentGone));
+                }
+                self.happen(Event::Released);
+            }
+            Word::WardenGone => self.stop(Stop::WardenLost, Ending::Lost(Loss::WardenGone)),
+            Word::Swept => {
+                self.happen(Event::Released);
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        let frame = match order {
+            Order::Exec { spec, outlet, room } => {
+                if self.log.execs.len() >= MAX_EXECS || !self.happen(Event::ExecAsked) {
+                    let stage = blastbox_wire::agent::Stage::Admission;
+                    outlet.end(ExecEnd::NotStarted { stage, errno: EAGAIN });
+                    room.close();
+                    return;
+                }
+                let running = Running { outlet, room, stdin_out: 0, window: OUTPUT_WINDOW };
+                self.log.execs.insert(spec.exec, running);
+                HostFrame::Exec(*spec)
+            }
+            Order::Stdin { exec, bytes } => {
+                let Some(running) = self.log.execs.get_mut(&exec) else { return };
+                running.stdin_out =
+                    running.stdin_out.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                HostFrame::Stdin { exec, bytes }
+            }
+            Order::StdinEnd { exec } if self.log.execs.contains_key(&exec) => HostFrame::StdinEnd { exec },
+            Order::Resize { exec, rows, columns } if self.log.execs.contains_key(&exec) => {
+                HostFrame::Resize { exec, rows, columns }
+            }
+            Order::Signal { exec, signal } if self.log.execs.contains_key(&exec) => {
+                HostFrame::Signal { exec, signal }
+            }
+            // The command ended while the order was on its way.
+            Order::StdinEnd { .. } | Order::Resize { .. } | Order::Signal { .. } => return,
+        };
+        self.send(&frame);
+    }
+
+    /// Queues a frame and sends what goes at once.
+    pub(crate) fn send(&mut self, frame: &HostFrame) {
+        self.log.outbox.extend(frame.encode());
+        self.flush();
+    }
+
+    fn send_credit(&mut self) {
+        let mut due = Vec::new();
+        for (exec, running) in &mut self.log.execs {
+            if let Some(bytes) = running.outlet.take_credit() {
+                running.window = running.window.saturating_add(bytes);
+                due.push(HostFrame::Credit { exec: *exec, bytes });
+            }
+        }
+        due.iter().for_each(|frame| self.send(frame));
+    }
+
+    fn flush(&mut self) {
+        while !self.log.outbox.is_empty() {
+            match self.agent.try_write(&self.log.outbox) {
+                Ok(sent) => {
+                    self.log.outbox.drain(..sent);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Not now; or the agent is gone, which reading says as well, after its last words.
+                Err(_) => return,
+            }
+        }
+        // A command line of 2 MiB should not stay in memory for the life of the box.
+        if self.log.outbox.capacity() > FULL_OUTBOX {
+            self.log.outbox = Vec::new();
+        }
+    }
+
+    /// The agent's channel is ready for something: one write, one read.
+    fn talk(&mut self) {
+        self.flush();
+        match self.read() {
+            Ok(0) => self.stop(Stop::AgentGone, Ending::Lost(Loss::AgentGone)),
+            Ok(_) => self.hear_agent(),
+            Err(error) if is_patience(&error) => {}
+            Err(_) => self.stop(Stop::AgentGone, Ending::Lost(Loss::AgentGone)),
+        }
+    }
+
+    fn read(&mut self) -> io::Result<usize> {
+        let agent = &self.agent;
+        self.log.inbox.fill(|room| agent.try_read(room))
+    }
+
+    /// Reads what a dead agent has left. Bounded by what a socket holds.
+    fn drain(&mut self) {
+        // Tokio may not have seen yet that there is something to read: ask the kernel, not the cache.
+        while self.state != State::Teardown {
+            let agent = &self.agent;
+            let read = self
+                .log
+                .inbox
+                .fill(|room| Ok(rustix::net::recv(agent, room, rustix::net::RecvFlags::DONTWAIT)?.0));
+            match read {
+                Ok(1..) => self.hear_agent(),
+                Ok(0) | Err(_) => return,
+            }
+        }
+    }
+}
+
+fn is_patience(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

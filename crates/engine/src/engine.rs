@@ -1,0 +1,195 @@
+//! The engine: seals nothing and mounts nothing, but knows the host, chooses the tier and starts the boxes.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use blastbox_images::Image;
+use blastbox_isolation::{Choice, Facts, Request, Warden, choose};
+use blastbox_policy::{OnDenied, SealedPolicy};
+use blastbox_wire::BoxId;
+use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
+use blastbox_wire::plan::WorkspaceAccess;
+use blastbox_wire::warden::{Ask, Powers};
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::desk::Bells;
+use crate::driver::{Driver, Log};
+use crate::error::{CreateError, EngineError};
+use crate::link::{self, Link};
+use crate::live::LiveBox;
+use crate::state::State;
+use crate::workspace::WorkspaceDir;
+
+/// Orders that may wait for a driver.
+const ORDERS: usize = 32;
+/// Boxes that may be in the making at the same time. More would only wait in the warden's socket.
+const MAKING: usize = 32;
+/// Longest life of a box that a clock can add.
+const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
+
+/// What a caller wants to have.
+#[derive(Debug)]
+pub struct BoxSpec<'a> {
+    /// What may happen.
+    pub policy: &'a SealedPolicy,
+    /// The root file system.
+    pub image: &'a Image,
+    /// A directory of the caller, where the policy has a place for one.
+    pub workspace: Option<&'a WorkspaceDir>,
+}
+
+/// Starts, watches and ends boxes.
+#[derive(Debug)]
+pub struct Engine {
+    facts: Facts,
+    powers: Powers,
+    house: Arc<House>,
+}
+
+/// What every box of an engine shares, for as long as one of them is left.
+#[derive(Debug)]
+pub(crate) struct House {
+    pub(crate) link: Arc<Link>,
+    pub(crate) making: Arc<Semaphore>,
+    listener: AbortHandle,
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+impl Engine {
+    /// Starts a warden, waits until it is ready, and looks at the host. Inside a tokio runtime.
+    pub fn start() -> Result<Self, EngineError> {
+        Self::with_warden(Warden::start().map_err(EngineError::Warden)?)
+    }
+
+    /// Goes on with a warden that was started already, which may still be getting ready.
+    pub fn with_warden(mut warden: Warden) -> Result<Self, EngineError> {
+        let powers = warden.wait_ready(link::READY).map_err(EngineError::Warden)?;
+        let facts = Facts::probe(&powers);
+        let link = Link::new(warden).map_err(EngineError::Watch)?;
+        let listener = tokio::spawn(link::listen(Arc::downgrade(&link))).abort_handle();
+        let house = House { link, making: Arc::new(Semaphore::new(MAKING)), listener };
+        Ok(Self { facts, powers, house: Arc::new(house) })
+    }
+
+    /// What this host can do.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// What the warden said about itself.
+    #[must_use]
+    pub fn powers(&self) -> &Powers {
+        &self.powers
+    }
+
+    /// Which tier a policy gets here, why, and the plan. Starts nothing.
+    pub fn choose(
+        &self,
+        policy: &SealedPolicy,
+        image: &Image,
+        workspace: Option<WorkspaceAccess>,
+    ) -> Result<Choice, CreateError> {
+        Ok(choose(policy, &self.facts, &Request { box_id: new_id()?, image, workspace }))
+    }
+
+    /// Makes a box and waits until its agent has answered.
+    pub async fn create(&self, spec: BoxSpec<'_>) -> Result<LiveBox, CreateError> {
+        let mut live = self.launch(spec).await?;
+        live.ready().await?;
+        Ok(live)
+    }
+
+    /// Asks for a box and comes back at once: a command may be given to it while it is in the making, and what goes wrong
+    /// then is that command's last event.
+    pub async fn launch(&self, spec: BoxSpec<'_>) -> Result<LiveBox, CreateError> {
+        let BoxSpec { policy, image, workspace } = spec;
+        let access = workspace.map(WorkspaceDir::access);
+        let choice = self.choose(policy, image, access)?;
+        let plan = match &choice.chosen {
+            Ok(lowered) => lowered.plan.clone(),
+            Err(refusal) => {
+                let refusal = refusal.clone();
+                return Err(CreateError::Refused { refusal, choice: Box::new(choice) });
+            }
+        };
+        // Never closed, so this fails for nobody.
+        let making = Arc::clone(&self.house.making).acquire_owned().await.ok();
+        let (ours, theirs) = StdStream::pair().map_err(CreateError::Channel)?;
+        ours.set_nonblocking(true).map_err(CreateError::Channel)?;
+        let agent = UnixStream::from_std(ours).map_err(CreateError::Channel)?;
+
+        let id = plan.box_id.clone();
+        let words = self.house.link.expect(id.clone());
+        let asked = Instant::now();
+        let fds: Vec<BorrowedFd<'_>> =
+            [Some(theirs.as_fd()), image.dir(), workspace.map(AsFd::as_fd)].into_iter().flatten().collect();
+        if let Err(error) = self.house.link.ask(&Ask::Launch(Box::new(plan)), &fds) {
+            self.house.link.forget(&id);
+            return Err(CreateError::Ask(error));
+        }
+        // The agent's end is the agent's alone, so that its end is an end.
+        drop(theirs);
+
+        let (orders_to, orders) = mpsc::channel(ORDERS);
+        let (ready_to, ready) = oneshot::channel();
+        let (report_to, report) = oneshot::channel();
+        let bells = Arc::new(Bells::default());
+        let lifetime = policy.lifetime();
+        let mut driver = Driver {
+            id: id.clone(),
+            state: State::Provisioning,
+            house: Arc::clone(&self.house),
+            agent,
+            words,
+            orders,
+            bells: Arc::clone(&bells),
+            asked,
+            deadline: asked + Duration::from_secs(lifetime.timeout.0).min(FOR_EVER),
+            output_left: lifetime.output.0,
+            making,
+            ready: Some(ready_to),
+            report: Some(report_to),
+            log: Log::default(),
+        };
+        // Waits in the socket until there is an agent to read it: one round trip less for every box.
+        driver.send(&HostFrame::Begin { version: VERSION, on_denied: reaction(policy) });
+        tokio::spawn(driver.run());
+        Ok(LiveBox {
+            id,
+            choice: Arc::new(choice),
+            house: Arc::clone(&self.house),
+            orders: orders_to,
+            bells,
+            ready: Some(ready),
+            report: Some(report),
+            next_exec: AtomicU32::new(1),
+        })
+    }
+}
+
+fn reaction(policy: &SealedPolicy) -> Reaction {
+    match policy.kernel().on_denied_syscall {
+        OnDenied::Record => Reaction::Record,
+        OnDenied::Kill => Reaction::Kill,
+    }
+}
+
+fn new_id() -> Result<BoxId, CreateError> {
+    let mut random = [0_u8; 20];
+    // 20 bytes come whole or not at all.
+    getrandom(&mut random, GetRandomFlags::empty()).map_err(|errno| CreateError::Randomness(errno.into()))?;
+    Ok(BoxId::from_random(random))
+}

@@ -1,0 +1,137 @@
+//! What can go wrong in this room, and whose fault it is.
+
+use std::io;
+use std::path::PathBuf;
+
+use blastbox_isolation::{Choice, WardenError};
+use blastbox_policy::Refusal;
+
+use crate::outcome::{Ending, Loss};
+
+/// Whose fault it is. The single input for exit codes, statuses and alerts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// Whoever asked.
+    Caller,
+    /// What runs in the box.
+    Guest,
+    /// The machine or its configuration.
+    Host,
+    /// We.
+    Blastbox,
+}
+
+/// Why there is no engine.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The warden could not be started.
+    #[error("cannot start the warden")]
+    Warden(#[source] WardenError),
+    /// The warden cannot be listened to.
+    #[error("cannot watch the warden's socket")]
+    Watch(#[source] io::Error),
+}
+
+impl EngineError {
+    /// Whose fault it is.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Warden(_) | Self::Watch(_) => Blame::Host,
+        }
+    }
+}
+
+/// Why there is no box.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// blastbox worked, and the answer is no.
+    #[error("refused: {refusal}")]
+    Refused {
+        /// Why.
+        refusal: Refusal,
+        /// Everything that was weighed.
+        choice: Box<Choice>,
+    },
+    /// No channel to the agent could be made.
+    #[error("cannot make the channel to the agent")]
+    Channel(#[source] io::Error),
+    /// No name could be made.
+    #[error("cannot get randomness for the name of the box")]
+    Randomness(#[source] io::Error),
+    /// The warden could not be asked.
+    #[error("cannot ask the warden for a box")]
+    Ask(#[source] WardenError),
+    /// The box ended before it was ready.
+    #[error("the box was not ready before it ended: {0:?}")]
+    NotReady(Ending),
+}
+
+impl CreateError {
+    /// Whose fault it is.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Refused { .. } => Blame::Caller,
+            Self::Channel(_) | Self::Randomness(_) | Self::Ask(_) => Blame::Host,
+            Self::NotReady(ending) => blame_for(ending),
+        }
+    }
+}
+
+/// Whose fault an ending is, where it is anybody's.
+pub(crate) fn blame_for(ending: &Ending) -> Blame {
+    match ending {
+        Ending::Exited(_)
+        | Ending::TimedOut
+        | Ending::OutputSpent
+        | Ending::Lost(Loss::GuestLied(_) | Loss::AgentGone | Loss::AgentGaveUp(_)) => Blame::Guest,
+        Ending::NotStarted { .. }
+        | Ending::Interrupted { .. }
+        | Ending::Dismissed
+        | Ending::ReaderGone
+        | Ending::Refused(_) => Blame::Caller,
+        Ending::LaunchFailed { .. } | Ending::Lost(Loss::WardenGone) => Blame::Host,
+    }
+}
+
+/// Why a directory cannot be a workspace. All of it is for whoever named the directory.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    /// It is not there, or may not be read.
+    #[error("cannot open the workspace {path}")]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("the workspace {path} is not a directory")]
+    NotADirectory {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// It is the whole host.
+    #[error("the workspace {path} is the root of this host; name the one directory that the box should see")]
+    HostRoot {
+        /// What was named.
+        path: PathBuf,
+    },
+}
+
+impl WorkspaceError {
+    /// Whose fault it is.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Open { .. } | Self::NotADirectory { .. } | Self::HostRoot { .. } => Blame::Caller,
+        }
+    }
+}
+
+/// The box or the command is over, and takes nothing more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the command is over")]
+pub struct Over;

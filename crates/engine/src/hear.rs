@@ -1,0 +1,124 @@
+//! What the driver makes of each frame of the agent. Every frame is a claim of the guest.
+
+use std::mem;
+
+use blastbox_wire::agent::{AgentFrame, FrameError, VERSION};
+use blastbox_wire::limits::MAX_OUTPUT_CHUNK;
+
+use crate::driver::{Driver, Running};
+use crate::outcome::{Ending, Loss};
+use crate::outlet::{ExecEnd, Stream};
+use crate::state::{Event, State, Stop};
+
+/// Why the driver stops listening.
+#[derive(Debug)]
+enum Enough {
+    /// The agent broke the protocol.
+    Lie(String),
+    /// The box printed more than it may.
+    OutputSpent,
+    /// The agent said its last word.
+    GaveUp(String),
+}
+
+impl From<FrameError> for Enough {
+    fn from(error: FrameError) -> Self {
+        Self::Lie(error.to_string())
+    }
+}
+
+fn lie(what: &str) -> Enough {
+    Enough::Lie(what.to_owned())
+}
+
+impl Driver {
+    /// Hears every whole frame that has arrived; a bad one ends the box.
+    pub(crate) fn hear_agent(&mut self) {
+        let mut inbox = mem::take(&mut self.log.inbox);
+        let heard = inbox.frames(|frame| self.hear(frame));
+        if self.log.execs.is_empty() {
+            inbox.relax();
+        }
+        self.log.inbox = inbox;
+        match heard {
+            Ok(()) => {}
+            Err(Enough::Lie(how)) => self.stop(Stop::GuestLied, Ending::Lost(Loss::GuestLied(how))),
+            Err(Enough::OutputSpent) => self.stop(Stop::OutputSpent, Ending::OutputSpent),
+            Err(Enough::GaveUp(text)) => self.stop(Stop::AgentGone, Ending::Lost(Loss::AgentGaveUp(text))),
+        }
+    }
+
+    fn hear(&mut self, frame: AgentFrame<'_>) -> Result<(), Enough> {
+        match frame {
+            AgentFrame::Hello { version, facts } => {
+                if version == 0 || version > VERSION {
+                    return Err(Enough::Lie(format!("its agent speaks version {version}")));
+                }
+                self.log.facts = Some(facts);
+                if self.happen(Event::Greeted) { Ok(()) } else { Err(lie("a second hello")) }
+            }
+            AgentFrame::Fault { text } => Err(Enough::GaveUp(text.to_owned())),
+            _ if self.state == State::Provisioning => Err(lie("a frame before the hello")),
+            AgentFrame::Started { exec, pid } => {
+                self.running(exec)?.outlet.started(pid);
+                self.happen(Event::CommandStarted);
+                Ok(())
+            }
+            AgentFrame::NotStarted { exec, stage, errno } => {
+                self.ended(exec, ExecEnd::NotStarted { stage, errno })
+            }
+            AgentFrame::Exited { exec, exit, usage } => self.ended(exec, ExecEnd::Exited { exit, usage }),
+            AgentFrame::Output { exec, stream, bytes } => {
+                self.output(exec, if stream == 2 { Stream::Stderr } else { Stream::Stdout }, bytes)
+            }
+            AgentFrame::Denied { number, count, pid, arguments } => {
+                self.log.tally.denied(number, count, pid, arguments);
+                Ok(())
+            }
+            AgentFrame::StdinTaken { exec, bytes } => {
+                let running = self.running(exec)?;
+                running.stdin_out = running
+                    .stdin_out
+                    .checked_sub(bytes)
+                    .ok_or_else(|| lie("more input taken than was sent"))?;
+                running.room.add_permits(usize::try_from(bytes).unwrap_or(0));
+                Ok(())
+            }
+            AgentFrame::Refreshed | AgentFrame::Pong { .. } => Err(lie("an answer that nobody asked for")),
+        }
+    }
+
+    fn running(&mut self, exec: u32) -> Result<&mut Running, Enough> {
+        self.log.execs.get_mut(&exec).ok_or_else(|| lie("a frame about a command that does not run"))
+    }
+
+    fn ended(&mut self, exec: u32, end: ExecEnd) -> Result<(), Enough> {
+        let Some(running) = self.log.execs.remove(&exec) else {
+            return Err(lie("the end of a command that does not run"));
+        };
+        running.room.close();
+        running.outlet.end(end);
+        if self.log.execs.is_empty() {
+            self.happen(Event::LastCommandEnded);
+        }
+        Ok(())
+    }
+
+    fn output(&mut self, exec: u32, stream: Stream, bytes: &[u8]) -> Result<(), Enough> {
+        let left = usize::try_from(self.output_left).unwrap_or(usize::MAX);
+        let running = self.running(exec)?;
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        debug_assert!(bytes.len() <= MAX_OUTPUT_CHUNK, "the parser bounds it");
+        running.window =
+            running.window.checked_sub(length).ok_or_else(|| lie("more output than its window"))?;
+        let within = bytes.get(..left).unwrap_or(bytes);
+        running.outlet.push(stream, within);
+        self.log.tally.printed(stream, within.len());
+        self.output_left -= u64::try_from(within.len()).unwrap_or(0);
+        if within.len() < bytes.len() {
+            self.log.tally.output.truncated = true;
+            return Err(Enough::OutputSpent);
+        }
+        Ok(())
+    }
+}

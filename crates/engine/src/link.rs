@@ -1,0 +1,192 @@
+//! The one line to the warden, shared by every box of this engine.
+//!
+//! Answers are handed to the box that they name. When the warden dies, each of its boxes is told, a fresh warden is
+//! started and asked to release by name whatever the dead one has left, and the boxes are told again.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use blastbox_isolation::{Heard, Warden, WardenError};
+use blastbox_wire::BoxId;
+use blastbox_wire::warden::{Answer, Ask, Spent};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+
+/// How long a warden may take to get ready.
+pub(crate) const READY: Duration = Duration::from_secs(10);
+/// How long a fresh warden may take to release what a dead one has left.
+const SWEEP: Duration = Duration::from_secs(2);
+
+/// What a box hears from the warden.
+#[derive(Debug, Clone)]
+pub(crate) enum Word {
+    Launched,
+    Failed {
+        tried: String,
+        errno: i32,
+    },
+    Ended(Spent),
+    /// The warden died. `Swept` follows.
+    WardenGone,
+    /// What the dead warden left was released, as far as that could be done.
+    Swept,
+}
+
+/// The line.
+#[derive(Debug)]
+pub(crate) struct Link {
+    warden: Mutex<Option<Arc<Line>>>,
+    boxes: Mutex<HashMap<BoxId, mpsc::UnboundedSender<Word>>>,
+    swept: Notify,
+}
+
+/// One warden.
+#[derive(Debug)]
+struct Line {
+    /// Its socket once more, only to learn when it can be read. (It carries packets, not a stream; nothing is ever read
+    /// through this.) Dropped before the warden, which waits for its process to see the socket close.
+    watch: UnixStream,
+    warden: Mutex<Warden>,
+}
+
+impl Line {
+    fn to(warden: Warden) -> io::Result<Arc<Self>> {
+        let socket = StdStream::from(warden.as_fd().try_clone_to_owned()?);
+        Ok(Arc::new(Self { watch: UnixStream::from_std(socket)?, warden: Mutex::new(warden) }))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Pulse {
+    Alive,
+    Gone,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nobody panics while holding one of these; a guest cannot make them.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    /// A line to this warden, which is ready.
+    pub(crate) fn new(warden: Warden) -> io::Result<Arc<Self>> {
+        let line = Mutex::new(Some(Line::to(warden)?));
+        Ok(Arc::new(Self { warden: line, boxes: Mutex::default(), swept: Notify::new() }))
+    }
+
+    fn line(&self) -> Option<Arc<Line>> {
+        lock(&self.warden).clone()
+    }
+
+    /// The place where a new box hears the warden.
+    pub(crate) fn expect(&self, id: BoxId) -> mpsc::UnboundedReceiver<Word> {
+        // Not bounded, because the warden says at most four things about a box.
+        let (to, from) = mpsc::unbounded_channel();
+        lock(&self.boxes).insert(id, to);
+        from
+    }
+
+    /// Nothing more will be heard of this box.
+    pub(crate) fn forget(&self, id: &BoxId) {
+        lock(&self.boxes).remove(id);
+    }
+
+    /// Asks the warden for something.
+    pub(crate) fn ask(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), WardenError> {
+        let Some(line) = self.line() else { return Err(WardenError::Ended { status: None }) };
+        let mut warden = lock(&line.warden);
+        // Its answers are read first: a warden that waits for us to read would not read what we ask.
+        self.hear(&mut warden);
+        warden.ask(ask, fds)
+    }
+
+    /// Hands out every answer that is there.
+    fn hear(&self, warden: &mut Warden) -> Pulse {
+        loop {
+            match warden.answer() {
+                Ok(Heard::Answer(answer)) => self.hand_out(answer),
+                Ok(Heard::Waiting) => return Pulse::Alive,
+                // A warden that talks nonsense is as good as dead; a fresh one cleans up after it.
+                Ok(Heard::Gone) | Err(_) => return Pulse::Gone,
+            }
+        }
+    }
+
+    fn hand_out(&self, answer: Answer) {
+        let (id, word) = match answer {
+            Answer::Launched { box_id, pid: _ } => (box_id, Word::Launched),
+            Answer::Failed { box_id, tried, errno } => (box_id, Word::Failed { tried, errno }),
+            Answer::Ended { box_id, spent } => (box_id, Word::Ended(spent)),
+            Answer::Swept { boxes: _ } => return self.swept.notify_one(),
+            Answer::Ready(_) => return,
+        };
+        if let Some(to) = lock(&self.boxes).get(&id) {
+            // The box was given up without waiting for the warden.
+            to.send(word).ok();
+        }
+    }
+
+    /// Waits for answers until the warden has died.
+    async fn hear_until_gone(&self, line: Arc<Line>) {
+        while line.watch.readable().await.is_ok() {
+            let heard = line.watch.try_io(Interest::READABLE, || match self.hear(&mut lock(&line.warden)) {
+                Pulse::Gone => Ok(()),
+                Pulse::Alive => Err(io::ErrorKind::WouldBlock.into()),
+            });
+            if heard.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Starts a fresh warden and has it release what the dead one left.
+    async fn recover(self: &Arc<Self>) {
+        let orphans: Vec<_> = std::mem::take(&mut *lock(&self.boxes)).into_values().collect();
+        let tell = |word: &Word| orphans.iter().for_each(|to| drop(to.send(word.clone())));
+        *lock(&self.warden) = None;
+        tell(&Word::WardenGone);
+        let started = tokio::task::spawn_blocking(start).await;
+        if let Some(line) = started.ok().and_then(Result::ok).and_then(|fresh| Line::to(fresh).ok()) {
+            *lock(&self.warden) = Some(line);
+            if self.ask(&Ask::Sweep, &[]).is_ok() {
+                self.wait_swept().await;
+            }
+        }
+        tell(&Word::Swept);
+    }
+
+    async fn wait_swept(self: &Arc<Self>) {
+        let Some(line) = self.line() else { return };
+        let heard = async {
+            tokio::select! {
+                () = self.swept.notified() => {}
+                () = self.hear_until_gone(line) => {}
+            }
+        };
+        // Too slow: the sweep goes on by itself, and every later warden sweeps as well.
+        timeout(SWEEP, heard).await.ok();
+    }
+}
+
+/// Starts a warden and waits until it is ready.
+fn start() -> Result<Warden, WardenError> {
+    let mut warden = Warden::start()?;
+    // It is the same host with the same powers: what was known of it still holds.
+    warden.wait_ready(READY)?;
+    Ok(warden)
+}
+
+/// Listens for as long as somebody uses the link, through the death of wardens.
+pub(crate) async fn listen(link: Weak<Link>) {
+    while let Some(strong) = link.upgrade() {
+        let Some(line) = strong.line() else { return };
+        strong.hear_until_gone(line).await;
+        strong.recover().await;
+    }
+}

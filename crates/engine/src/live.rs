@@ -1,0 +1,199 @@
+//! A box that was asked for, and the commands in it, as its owner holds them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use blastbox_isolation::Choice;
+use blastbox_wire::BoxId;
+use blastbox_wire::agent::{ExecSpec, Io, User};
+use blastbox_wire::limits::{MAX_STDIN_CHUNK, OUTPUT_WINDOW, STDIN_WINDOW};
+use blastbox_wire::warden::{Ask, Spent};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::desk::{Bells, Ended, Order, Tally};
+use crate::engine::House;
+use crate::error::{CreateError, Over};
+use crate::outcome::{Ending, Loss};
+use crate::outlet::{ExecEvent, Outlet};
+
+/// A command to run in a box.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// Program and arguments.
+    pub arguments: Vec<Vec<u8>>,
+    /// The whole environment, as `NAME=value`.
+    pub environment: Vec<Vec<u8>>,
+    /// The working directory inside the box.
+    pub directory: Vec<u8>,
+    /// Its standard streams.
+    pub io: Io,
+}
+
+/// A box that was asked for. It may still be in the making; commands can be given to it at once.
+///
+/// Dropping it has the warden end the box, without waiting for that; [`LiveBox::end`] waits and tells what it used.
+#[derive(Debug)]
+pub struct LiveBox {
+    pub(crate) id: BoxId,
+    pub(crate) choice: Arc<Choice>,
+    pub(crate) house: Arc<House>,
+    pub(crate) orders: mpsc::Sender<Order>,
+    pub(crate) bells: Arc<Bells>,
+    pub(crate) ready: Option<oneshot::Receiver<Result<(), Ending>>>,
+    pub(crate) report: Option<oneshot::Receiver<Ended>>,
+    pub(crate) next_exec: AtomicU32,
+}
+
+impl LiveBox {
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> &BoxId {
+        &self.id
+    }
+
+    /// What was weighed before it was made.
+    #[must_use]
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// Waits until its agent has answered. A command can be given without waiting.
+    pub async fn ready(&mut self) -> Result<(), CreateError> {
+        let Some(ready) = self.ready.take() else { return Ok(()) };
+        let outcome = ready.await.unwrap_or(Err(Ending::Lost(Loss::WardenGone)));
+        outcome.map_err(CreateError::NotReady)
+    }
+
+    /// Runs a command. Whatever goes wrong comes as its last event.
+    pub async fn exec(&self, command: Command) -> Exec {
+        let Command { arguments, environment, directory, io } = command;
+        let exec = self.next_exec.fetch_add(1, Ordering::Relaxed);
+        let spec = ExecSpec {
+            exec,
+            arguments,
+            environment,
+            directory,
+            user: User::Payload,
+            io,
+            window: OUTPUT_WINDOW,
+        };
+        let outlet = Arc::new(Outlet::default());
+        let room = Arc::new(Semaphore::new(usize::try_from(STDIN_WINDOW).unwrap_or(0)));
+        let order =
+            Order::Exec { spec: Box::new(spec), outlet: Arc::clone(&outlet), room: Arc::clone(&room) };
+        if let Err(mpsc::error::SendError(Order::Exec { outlet, room, .. })) = self.orders.send(order).await {
+            outlet.end(crate::outlet::ExecEnd::BoxEnded(Ending::Dismissed));
+            room.close();
+        }
+        let desk = Desk { exec, orders: self.orders.clone() };
+        let stdin = Stdin { desk: desk.clone(), room };
+        Exec { desk, outlet, bells: Arc::clone(&self.bells), stdin: Some(stdin) }
+    }
+
+    /// Waits until the box is being ended, by whomever.
+    pub async fn stopped(&self) {
+        self.orders.closed().await;
+    }
+
+    /// Ends the box with everything in it, waits until nothing is left, and tells what it used.
+    pub async fn end(mut self) -> Ended {
+        self.bells.stop.notify_one();
+        let report = self.report.take();
+        let ended = match report {
+            Some(report) => report.await.ok(),
+            None => None,
+        };
+        // Only a driver that was dropped with its runtime reports nothing.
+        ended.unwrap_or_else(|| Ended {
+            spent: Spent::default(),
+            tally: Tally::default(),
+            ending: Some(Ending::Lost(Loss::WardenGone)),
+            facts: None,
+            setup: Default::default(),
+            run: Default::default(),
+            teardown: Default::default(),
+        })
+    }
+}
+
+impl Drop for LiveBox {
+    fn drop(&mut self) {
+        if self.report.is_some() {
+            // A courtesy, sent without the driver because its runtime may be going down. The guarantee is the warden's:
+            // it ends its boxes when we go.
+            self.house.link.ask(&Ask::Kill(self.id.clone()), &[]).ok();
+        }
+    }
+}
+
+/// A command that was given to a box.
+#[derive(Debug)]
+pub struct Exec {
+    desk: Desk,
+    outlet: Arc<Outlet>,
+    bells: Arc<Bells>,
+    stdin: Option<Stdin>,
+}
+
+#[derive(Debug, Clone)]
+struct Desk {
+    exec: u32,
+    orders: mpsc::Sender<Order>,
+}
+
+impl Desk {
+    async fn order(&self, order: Order) -> Result<(), Over> {
+        self.orders.send(order).await.map_err(|_| Over)
+    }
+}
+
+impl Exec {
+    /// The next thing that happened. Cancel safe. Taking output is what lets the command print more.
+    pub async fn next(&self) -> ExecEvent {
+        let event = self.outlet.next().await;
+        if self.outlet.owes_credit() {
+            self.bells.credit.notify_one();
+        }
+        event
+    }
+
+    /// The way to its standard input, once.
+    pub fn stdin(&mut self) -> Option<Stdin> {
+        self.stdin.take()
+    }
+
+    /// Tells it that its terminal has another size.
+    pub async fn resize(&self, rows: u16, columns: u16) -> Result<(), Over> {
+        self.desk.order(Order::Resize { exec: self.desk.exec, rows, columns }).await
+    }
+
+    /// Signals its process group.
+    pub async fn signal(&self, signal: u8) -> Result<(), Over> {
+        self.desk.order(Order::Signal { exec: self.desk.exec, signal }).await
+    }
+}
+
+/// The way to a command's standard input.
+#[derive(Debug)]
+pub struct Stdin {
+    desk: Desk,
+    room: Arc<Semaphore>,
+}
+
+impl Stdin {
+    /// Passes bytes on; waits while the command does not read. An error: it is over.
+    pub async fn write(&self, bytes: &[u8]) -> Result<(), Over> {
+        for chunk in bytes.chunks(MAX_STDIN_CHUNK) {
+            let size = u32::try_from(chunk.len()).map_err(|_| Over)?;
+            // What is sent belongs to the agent now; its word that it was taken brings the room back.
+            self.room.acquire_many(size).await.map_err(|_| Over)?.forget();
+            self.desk.order(Order::Stdin { exec: self.desk.exec, bytes: chunk.to_vec() }).await?;
+        }
+        Ok(())
+    }
+
+    /// There will be no more.
+    pub async fn end(self) -> Result<(), Over> {
+        self.desk.order(Order::StdinEnd { exec: self.desk.exec }).await
+    }
+}

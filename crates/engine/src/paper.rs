@@ -1,0 +1,134 @@
+//! Writing the receipt: everything that is known of one command in one box, in one place.
+
+use std::time::{Duration, SystemTime};
+
+use blastbox_isolation::{CgroupKind, Choice, Facts};
+use blastbox_policy::{FileRules, KernelRules, LifetimeRules, SealedPolicy};
+use blastbox_wire::BoxId;
+use blastbox_wire::agent::Usage as ExecUsage;
+use blastbox_wire::receipt::{
+    BoundaryLine, CgroupFlavour, Durations, GapLine, Host, Limits, Receipt, Usage, VERSION, echo_command,
+    rfc3339,
+};
+use blastbox_wire::warden::Spent;
+
+use crate::desk::Ended;
+use crate::outcome::{Ending, outcome};
+
+/// What a receipt is written from.
+#[derive(Debug)]
+pub struct Account<'a> {
+    /// The policy.
+    pub policy: &'a SealedPolicy,
+    /// The image's name.
+    pub image: String,
+    /// The host.
+    pub facts: &'a Facts,
+    /// What was weighed, where it came so far.
+    pub choice: Option<&'a Choice>,
+    /// The box, where one was made.
+    pub box_id: Option<BoxId>,
+    /// Program and arguments.
+    pub arguments: &'a [Vec<u8>],
+    /// When the box was asked for.
+    pub started: SystemTime,
+    /// How the command ended.
+    pub ending: Ending,
+    /// What the command's process used, where it ran.
+    pub usage: Option<ExecUsage>,
+    /// What is known of the box, where one was made.
+    pub ended: Option<&'a Ended>,
+}
+
+/// Writes the receipt.
+#[must_use]
+pub fn receipt(account: &Account<'_>) -> Receipt {
+    let spent = account.ended.map_or(Spent::default(), |ended| ended.spent);
+    let verdict = outcome(&account.ending, &spent);
+    let lowered = account.choice.and_then(|choice| choice.chosen.as_ref().ok());
+    let boundaries = lowered.map(|lowered| lowered.report.as_slice()).unwrap_or_default().iter();
+    Receipt {
+        version: VERSION,
+        box_id: account.box_id.clone(),
+        outcome: verdict.outcome,
+        exit_code: verdict.exit_code,
+        signal: verdict.signal,
+        reason: verdict.reason,
+        command: echo_command(account.arguments),
+        image: account.image.clone(),
+        tier: lowered.map(|lowered| lowered.tier),
+        threat: account.policy.level(),
+        policy: account.policy.digest(),
+        started_at: rfc3339(account.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()),
+        durations: durations(account.ended),
+        boundaries: boundaries
+            .map(|line| BoundaryLine {
+                boundary: line.boundary,
+                effective: line.effective,
+                how: line.how.clone(),
+                gaps: line.gaps.clone(),
+            })
+            .collect(),
+        gaps: lowered.map(|l| l.gaps.iter().copied().map(GapLine::from).collect()).unwrap_or_default(),
+        denied: account.ended.map(|ended| ended.tally.denied_calls()).unwrap_or_default(),
+        limits: limits(account.policy),
+        limits_hit: verdict.limits_hit,
+        usage: usage(&spent, account.usage),
+        output: account.ended.map(|ended| ended.tally.output).unwrap_or_default(),
+        host: host(account.facts),
+    }
+}
+
+fn durations(ended: Option<&Ended>) -> Durations {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    ended.map_or(Durations::default(), |ended| Durations {
+        setup_micros: micros(ended.setup),
+        run_micros: micros(ended.run),
+        teardown_micros: micros(ended.teardown),
+    })
+}
+
+fn limits(policy: &SealedPolicy) -> Limits {
+    // No `..`: a limit that is added does not compile until the receipt names it.
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall: _ } = policy.kernel();
+    let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = policy.files();
+    let LifetimeRules { timeout, output } = policy.lifetime();
+    Limits {
+        millicpus: cpus.millis(),
+        memory_bytes: memory.0,
+        pids: *pids,
+        disk_bytes: disk.0,
+        inodes: *inodes,
+        file_size_bytes: file_size.0,
+        open_files: *open_files,
+        output_bytes: output.0,
+        timeout_seconds: timeout.0,
+    }
+}
+
+fn usage(spent: &Spent, command: Option<ExecUsage>) -> Usage {
+    // 0 is how the warden says that nobody counted.
+    let counted = |value: u64| (value != 0).then_some(value);
+    Usage {
+        cpu_micros: counted(spent.cpu_micros),
+        memory_peak_bytes: counted(spent.memory_peak),
+        command_user_micros: command.map(|usage| usage.user_micros),
+        command_system_micros: command.map(|usage| usage.system_micros),
+        command_peak_bytes: command.map(|usage| usage.peak_bytes),
+        oom_kills: spent.oom_kills,
+        pids_refused: spent.pids_refused,
+    }
+}
+
+fn host(facts: &Facts) -> Host {
+    Host {
+        kernel: facts.kernel.clone(),
+        cgroups: match facts.cgroups {
+            CgroupKind::None => CgroupFlavour::None,
+            CgroupKind::V1 => CgroupFlavour::V1,
+            CgroupKind::V2 => CgroupFlavour::V2,
+        },
+        landlock_abi: facts.landlock_abi,
+        privileged: facts.privileged,
+    }
+}

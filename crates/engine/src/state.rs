@@ -1,0 +1,245 @@
+//! The whole lifecycle of a box: one pure function. No clock, no I/O, no locks; the driver carries out effects.
+//!
+//! ```text
+//!            Asked             Greeted            CommandStarted
+//!  Dormant ───────► Provisioning ─────► Ready ───────────────────► Executing
+//!     │                 │   │             │                         │     ▲
+//!     │                 │   │             │ LastCommandEnded        │     │ CommandStarted
+//!     │                 │   │             ▼                         ▼     │
+//!     │                 │   │          Completed ◄────────────── (last one ended)
+//!     │     LaunchFailed│   │             │                         │
+//!     │                 ▼   ▼             ▼                         ▼
+//!     │   Stopped    ┌──────────────── Teardown ◄───── Stopped (kill, deadline, output, lie, silence,
+//!     └───────►──────┤                    │                     or the warden is lost)
+//!                    ▼                    │ Released
+//!                   Gone ◄────────────────┘       Released in any state: the box died by itself
+//! ```
+//!
+//! Three properties hold and are tested: a gone box never comes back; being stopped is accepted in every state;
+//! every path ends in `Gone`.
+
+/// Where a box is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Nothing was asked of the host yet.
+    Dormant,
+    /// The warden was asked and the agent has not spoken yet.
+    Provisioning,
+    /// The agent answered; no command has run.
+    Ready,
+    /// At least one command runs.
+    Executing,
+    /// Every command has ended; another may follow.
+    Completed,
+    /// Being ended.
+    Teardown,
+    /// Nothing is left on the host.
+    Gone,
+}
+
+/// What can happen to a box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// Somebody wants the box.
+    Asked,
+    /// The agent said hello.
+    Greeted,
+    /// The warden could not make it.
+    LaunchFailed,
+    /// Somebody wants a command run. Accepted before the agent has spoken: the frame waits in its socket.
+    ExecAsked,
+    /// A command runs.
+    CommandStarted,
+    /// The last command that was asked for has ended, or could not be started.
+    LastCommandEnded,
+    /// The box has to end.
+    Stopped(Stop),
+    /// The warden says that nothing is left.
+    Released,
+}
+
+/// Why a box has to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stop {
+    /// Its owner is done with it.
+    Asked,
+    /// Its time is over.
+    Deadline,
+    /// It printed more than it may.
+    OutputSpent,
+    /// It broke the protocol: whoever speaks there is not our agent any more.
+    GuestLied,
+    /// Its agent closed the channel.
+    AgentGone,
+    /// The warden died; what it left is released by name.
+    WardenLost,
+}
+
+/// What the driver has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Ask the warden to make the box.
+    Launch,
+    /// Send the command to the agent.
+    SendExec,
+    /// Tell whoever waits that the box is there.
+    SayReady,
+    /// Tell the commands that still run that it is over.
+    EndCommands,
+    /// Ask the warden to end the box.
+    Kill,
+    /// Ask a fresh warden to release what the lost one has left.
+    Sweep,
+    /// Tell whoever waits what it used; forget the box.
+    Report,
+}
+
+/// An event that this state does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a box that is {state:?} cannot meet {event:?}")]
+pub struct Refused {
+    /// Where the box is.
+    pub state: State,
+    /// What happened.
+    pub event: Event,
+}
+
+/// The next state and what has to be done to get there.
+pub fn step(state: State, event: Event) -> Result<(State, &'static [Effect]), Refused> {
+    use Effect::{EndCommands, Kill, Launch, Report, SayReady, SendExec, Sweep};
+    use Event::{
+        Asked, CommandStarted, ExecAsked, Greeted, LastCommandEnded, LaunchFailed, Released, Stopped,
+    };
+    use State::{Completed, Dormant, Executing, Gone, Provisioning, Ready, Teardown};
+    let to = |next: State, effects: &'static [Effect]| Ok((next, effects));
+    match (state, event) {
+        (Dormant, Asked) => to(Provisioning, &[Launch]),
+        (Provisioning, Greeted) => to(Ready, &[SayReady]),
+        (Provisioning | Ready | Executing | Completed, ExecAsked) => to(state, &[SendExec]),
+        (Ready | Executing | Completed, CommandStarted) => to(Executing, &[]),
+        (Ready | Executing | Completed, LastCommandEnded) => to(Completed, &[]),
+        // The warden leaves nothing of a box that it could not make: `Released` follows at once.
+        (Provisioning, LaunchFailed) => to(Teardown, &[EndCommands]),
+        (Dormant, Stopped(_) | Released) => to(Gone, &[Report]),
+        (Gone, Stopped(_) | Released) => to(Gone, &[]),
+        (Teardown, Stopped(Stop::WardenLost)) => to(Teardown, &[Sweep]),
+        (Teardown, Stopped(_) | LaunchFailed) => to(Teardown, &[]),
+        (Provisioning | Ready | Executing | Completed, Stopped(Stop::WardenLost)) => {
+            to(Teardown, &[EndCommands, Sweep])
+        }
+        (Provisioning | Ready | Executing | Completed, Stopped(_)) => to(Teardown, &[EndCommands, Kill]),
+        (Teardown, Released) => to(Gone, &[Report]),
+        (Provisioning | Ready | Executing | Completed, Released) => to(Gone, &[EndCommands, Report]),
+        // What was on its way when the box was stopped arrives late and changes nothing.
+        (Teardown, Greeted | CommandStarted | LastCommandEnded) => to(Teardown, &[]),
+        (Provisioning, Asked | CommandStarted | LastCommandEnded)
+        | (Ready | Executing | Completed, Asked | Greeted | LaunchFailed)
+        | (Teardown, Asked | ExecAsked)
+        | (Dormant, Greeted | LaunchFailed | ExecAsked | CommandStarted | LastCommandEnded)
+        | (Gone, Asked | Greeted | LaunchFailed | ExecAsked | CommandStarted | LastCommandEnded) => {
+            Err(Refused { state, event })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STOPS: [Stop; 6] =
+        [Stop::Asked, Stop::Deadline, Stop::OutputSpent, Stop::GuestLied, Stop::AgentGone, Stop::WardenLost];
+    const STATES: [State; 7] = [
+        State::Dormant,
+        State::Provisioning,
+        State::Ready,
+        State::Executing,
+        State::Completed,
+        State::Teardown,
+        State::Gone,
+    ];
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            Just(Event::Asked),
+            Just(Event::Greeted),
+            Just(Event::LaunchFailed),
+            Just(Event::ExecAsked),
+            Just(Event::CommandStarted),
+            Just(Event::LastCommandEnded),
+            prop::sample::select(&STOPS[..]).prop_map(Event::Stopped),
+            Just(Event::Released),
+        ]
+    }
+
+    /// Walks the events; one that is refused changes nothing.
+    fn walk(events: &[Event]) -> Vec<(State, &'static [Effect])> {
+        let mut state = State::Dormant;
+        let mut seen = Vec::new();
+        for event in events {
+            if let Ok((next, effects)) = step(state, *event) {
+                state = next;
+                seen.push((next, effects));
+            }
+        }
+        seen
+    }
+
+    proptest! {
+        #[test]
+        fn a_gone_box_never_comes_back(events in prop::collection::vec(event(), 0..40)) {
+            let seen = walk(&events);
+            let mut after = seen.iter().skip_while(|(state, _)| *state != State::Gone);
+            after.next();
+            for (state, effects) in after {
+                prop_assert_eq!(*state, State::Gone);
+                prop_assert!(effects.is_empty());
+            }
+        }
+
+        #[test]
+        fn every_path_ends_in_gone(events in prop::collection::vec(event(), 0..40)) {
+            let last = walk(&events).last().map_or(State::Dormant, |(state, _)| *state);
+            let (stopped, _) = step(last, Event::Stopped(Stop::Asked)).unwrap();
+            prop_assert_eq!(step(stopped, Event::Released).unwrap().0, State::Gone);
+        }
+
+        #[test]
+        fn what_a_box_used_is_reported_once(events in prop::collection::vec(event(), 0..60)) {
+            let reports = walk(&events).iter().flat_map(|(_, effects)| effects.iter())
+                .filter(|effect| **effect == Effect::Report).count();
+            prop_assert!(reports <= 1);
+        }
+
+        #[test]
+        fn nothing_is_killed_that_was_never_launched(events in prop::collection::vec(event(), 0..40)) {
+            let effects: Vec<Effect> = walk(&events).iter().flat_map(|(_, e)| e.iter().copied()).collect();
+            let launched = effects.iter().position(|effect| *effect == Effect::Launch);
+            let killed = effects.iter().position(|effect| *effect == Effect::Kill);
+            prop_assert!(killed.is_none() || launched < killed);
+        }
+    }
+
+    #[test]
+    fn being_stopped_is_accepted_in_every_state() {
+        for state in STATES {
+            for stop in STOPS {
+                let (next, _) = step(state, Event::Stopped(stop)).unwrap();
+                assert!(matches!(next, State::Teardown | State::Gone), "{state:?} {stop:?}");
+            }
+            assert_eq!(step(state, Event::Released).unwrap().0, State::Gone, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_accepted_before_the_agent_speaks_and_refused_once_the_box_ends() {
+        assert_eq!(
+            step(State::Provisioning, Event::ExecAsked),
+            Ok((State::Provisioning, &[Effect::SendExec][..]))
+        );
+        for state in [State::Dormant, State::Teardown, State::Gone] {
+            assert!(step(state, Event::ExecAsked).is_err());
+        }
+    }
+}
