@@ -1,0 +1,35 @@
+//! Where the built programs are, for whoever is to start them.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::Place;
+
+const NAMES: [&str; 3] = ["blastbox", "blastbox-warden", "blastbox-agent"];
+
+/// The directory that `BLASTBOX_BIN_DIR` names, or the one that `make build` fills.
+pub(crate) fn built() -> PathBuf {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/blastbox");
+    let dir = std::env::var_os("BLASTBOX_BIN_DIR").map_or_else(beside, PathBuf::from);
+    let dir = std::path::absolute(&dir).expect("name the directory of the programs");
+    for name in NAMES {
+        assert!(dir.join(name).is_file(), "{} is not built: run `make build`", dir.join(name).display());
+    }
+    dir
+}
+
+/// The same directory where everybody can reach it; a copy in `place` where it lies behind a closed door.
+pub(crate) fn for_everybody(place: &Place) -> PathBuf {
+    let built = built();
+    let closed = |at: &Path| fs::metadata(at).is_ok_and(|about| about.mode() & 0o001 == 0);
+    if !built.ancestors().any(closed) && NAMES.iter().all(|name| !closed(&built.join(name))) {
+        return built;
+    }
+    let copy = place.join("programs");
+    fs::create_dir(&copy).expect("make a directory for the programs");
+    for name in NAMES {
+        fs::copy(built.join(name), copy.join(name)).expect("copy a program");
+    }
+    copy
+}
