@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use blastbox_sys::spawn::{Identity, keep_only};
-use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use rustix::process::{DumpableBehavior, Resource};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::arguments::Arguments;
@@ -47,7 +47,7 @@ pub(crate) struct House {
 pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
     // First of all: until now the payload could have looked into this memory.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    blastbox_sys::identity::limit(Resource::Core, blastbox_sys::identity::NO_CORE)?;
     std::panic::set_hook(Box::new(|_| std::process::abort()));
     rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
     let (control, denials) = match arguments.denials {

@@ -105,9 +105,13 @@ pub fn die_with_parent() -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
+/// The limit on core files that stops all of them: the kernel hands a core to a piped `core_pattern`, a program of
+/// the host that runs as root, even where the limit is 0. Of all numbers only 1 stops it there as well.
+pub const NO_CORE: u64 = 1;
+
 /// No core dump, no looking into memory or /proc by others of the same user.
 pub fn hide() -> io::Result<()> {
-    rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    limit(Resource::Core, NO_CORE)?;
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 

@@ -101,7 +101,7 @@ fn take_on_agent(ids: Ids) -> Result<(), Trouble> {
 fn limit_processes(plan: &Plan) -> Result<(), Trouble> {
     let Limits { millicpus: _, memory, pids, open_files, file_size } = plan.limits;
     let mut limits = vec![
-        (Resource::Core, 0),
+        (Resource::Core, identity::NO_CORE),
         (Resource::Nofile, u64::from(open_files)),
         (Resource::Fsize, file_size),
         (Resource::Nproc, u64::from(pids)),

@@ -116,6 +116,12 @@ fn has_privilege() -> bool {
 /// Without privilege: a user namespace in which this process may do what it needs to itself and to nobody else.
 fn enter_own_users(proc: &OwnedFd) -> Result<(), Trouble> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    if uid == 0 {
+        // Its boxes would run as the root of whatever is around us. No box ever does.
+        return Err(Trouble::plain(
+            "act for root without root's capabilities (a container, perhaps): start blastbox as an ordinary user",
+        ));
+    }
     namespaces::own_users_and_mounts().tried("make a user namespace")?;
     let row = |outside| [IdRow { inside: 0, outside, count: 1 }];
     namespaces::write_maps(proc.as_fd(), "self", &row(uid), &row(gid), DenyGroups::Yes)

@@ -165,3 +165,18 @@ const NODES: &[u32] = &[0, 0x8000, 0x1000, 0xC000];
 pub(super) const MKNOD: Check = Check::Is { arg: 1, mask: FILE_TYPE, values: NODES, yes: &ALLOW, no: &DENY };
 pub(super) const MKNODAT: Check =
     Check::Is { arg: 2, mask: FILE_TYPE, values: NODES, yes: &ALLOW, no: &DENY };
+
+/// A piped `core_pattern` hands the memory of a crashing process to a program of the host that runs as root, and the
+/// kernel does so even where the limit on core files is 0. Only a limit of exactly 1 stops it, which is what a box
+/// has; whoever sets another one (gpg and ssh set 0) is told that it was done.
+const CORE: u32 = 4;
+const UNDONE: Check = Check::Then(Verdict::Errno(0));
+pub(super) const SETRLIMIT: Check =
+    Check::Is { arg: 0, mask: WHOLE, values: &[CORE], yes: &UNDONE, no: &ALLOW };
+pub(super) const PRLIMIT: Check = Check::Is {
+    arg: 1,
+    mask: WHOLE,
+    values: &[CORE],
+    yes: &Check::Null { arg: 2, yes: &ALLOW, no: &UNDONE },
+    no: &ALLOW,
+};

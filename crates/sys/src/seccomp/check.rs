@@ -1,7 +1,7 @@
 //! What a line of the table can say: a plain verdict, or a decision over the arguments.
 //!
 //! A check is data, so that the same text is evaluated ([`Check::decide`]), compiled (`tree`) and tested against each
-//! other. All tests look at the low 32 bits of an argument, because that is what the kernel uses of an `int` or
+//! other. Tests on values look at the low 32 bits of an argument, because that is what the kernel uses of an `int` or
 //! `unsigned int` parameter (and of the flags of `clone`): a test on all 64 bits could be dodged by setting high ones.
 
 /// What happens to a system call.
@@ -10,7 +10,8 @@
 pub enum Verdict {
     /// The kernel carries it out.
     Allow,
-    /// Refused with this errno, unseen: libraries try these calls and fall back.
+    /// Not carried out, and answered with this errno, unseen: libraries try these calls and fall back. 0 tells the
+    /// caller that it was done, which is for settings that the box already has in a stricter form.
     Errno(i32),
     /// Refused with this errno and reported to the holder of the listener.
     Notify(i32),
@@ -25,6 +26,8 @@ pub(super) enum Check {
     Then(Verdict),
     /// Is `arg & mask` (low 32 bits) one of `values`?
     Is { arg: u8, mask: u32, values: &'static [u32], yes: &'static Check, no: &'static Check },
+    /// Is the whole argument, all 64 bits, zero? For pointers: one with a zero low half is still a pointer.
+    Null { arg: u8, yes: &'static Check, no: &'static Check },
 }
 
 impl Check {
@@ -35,6 +38,10 @@ impl Check {
             Self::Is { arg, mask, values, yes, no } => {
                 let low = args.get(usize::from(arg)).map_or(0, |&value| low_half(value));
                 if values.contains(&(low & mask)) { yes.decide(args) } else { no.decide(args) }
+            }
+            Self::Null { arg, yes, no } => {
+                let null = args.get(usize::from(arg)).is_none_or(|&value| value == 0);
+                if null { yes.decide(args) } else { no.decide(args) }
             }
         }
     }

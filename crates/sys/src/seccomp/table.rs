@@ -4,7 +4,8 @@
 //! the table fall back. `same` refers to the line above.
 
 use super::arguments::{
-    ABSENT, ALLOW, CLONE, DENY, IOCTL, MKNOD, MKNODAT, PERSONALITY, PRCTL, SECCOMP, SETSOCKOPT, SOCKET,
+    ABSENT, ALLOW, CLONE, DENY, IOCTL, MKNOD, MKNODAT, PERSONALITY, PRCTL, PRLIMIT, SECCOMP, SETRLIMIT,
+    SETSOCKOPT, SOCKET,
 };
 use super::check::{Check, Verdict};
 use crate::arch;
@@ -190,8 +191,8 @@ pub(super) const TABLE: &[(&str, Check, &str)] = &[
     ("sched_setattr", ALLOW, "chrt"),
     ("sched_getattr", ALLOW, "chrt"),
     ("getrlimit", ALLOW, "older programs"),
-    ("setrlimit", ALLOW, "shells ulimit"),
-    ("prlimit64", ALLOW, "every runtime, pid 1"),
+    ("setrlimit", SETRLIMIT, "shells ulimit"),
+    ("prlimit64", PRLIMIT, "every runtime, pid 1"),
     ("getrusage", ALLOW, "time, Python"),
     ("times", ALLOW, "shells"),
     ("getcpu", ALLOW, "malloc arenas"),

@@ -126,6 +126,15 @@ impl Backwards {
                 }
                 self.step(LOAD, ARGS_AT + 8 * u32::from(arg) + LOW_HALF, next)
             }
+            Check::Null { arg, yes, no } => {
+                let no = self.check(no);
+                let yes = self.check(yes);
+                let at = ARGS_AT + 8 * u32::from(arg);
+                let second = self.branch(IF_EQUAL, 0, yes, no);
+                let second = self.step(LOAD, at + 4, second);
+                let first = self.branch(IF_EQUAL, 0, second, no);
+                self.step(LOAD, at, first)
+            }
         }
     }
 
@@ -209,6 +218,11 @@ mod tests {
                 for value in values.iter().copied().chain(bits).chain([mask, !mask]) {
                     into.extend([value, value.wrapping_sub(1), value.wrapping_add(1)].map(u64::from));
                 }
+                collect(yes, into);
+                collect(no, into);
+            }
+            if let Check::Null { yes, no, .. } = *check {
+                into.extend([0, 1, 1 << 32]);
                 collect(yes, into);
                 collect(no, into);
             }
