@@ -21,13 +21,13 @@ pub(crate) struct Weighed {
 
 /// Holds what was asked against this host, without starting a box.
 pub(crate) fn weigh(args: &BoxArgs, warden: Warden) -> Result<Weighed, Problem> {
+    let engine = Engine::with_warden(warden)?;
     let policy = args.policy.seal(args.source.workspace.as_ref())?;
     let image = Image::parse(&args.source.image)?;
     let workspace = match &args.source.workspace {
         Some(flag) => Some(WorkspaceDir::open(&flag.path, flag.access)?.access()),
         None => None,
     };
-    let engine = Engine::with_warden(warden)?;
     let choice = engine.choose(&policy, &image, workspace)?;
     Ok(Weighed { policy, image: image.label(), choice })
 }

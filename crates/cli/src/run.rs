@@ -1,10 +1,10 @@
 //! `blastbox run`: one command in one box, from the command line to the receipt.
 
 use std::os::unix::ffi::OsStringExt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use blastbox_engine::{
-    Account, BoxSpec, Command, CreateError, Ended, Ending, Engine, LiveBox, WorkspaceDir, receipt,
+    Account, BoxSpec, Command, CreateError, Ended, Ending, Engine, LiveBox, Loss, WorkspaceDir, receipt,
 };
 use blastbox_images::Image;
 use blastbox_isolation::{Choice, Warden};
@@ -22,6 +22,8 @@ use crate::receipt_file::ReceiptFile;
 use crate::terminal::{self, RawTerminal};
 use crate::{output, summary};
 
+/// How long a warden that is not needed after all may take to get ready.
+const SETTLE: Duration = Duration::from_secs(1);
 const WORKSPACE: &str = "/workspace";
 const HOME: &str = "/home/user";
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -48,8 +50,15 @@ struct Story {
 }
 
 /// Runs the command. The warden was started before anything was checked and gets ready meanwhile.
-pub(crate) async fn run(args: RunArgs, warden: Warden) -> Result<u8, Problem> {
-    let wanted = check(&args)?;
+pub(crate) async fn run(args: RunArgs, mut warden: Warden) -> Result<u8, Problem> {
+    let wanted = match check(&args) {
+        Ok(wanted) => wanted,
+        Err(problem) => {
+            // A warden that loses its caller while it gets ready says so; the caller's own mistake is not its trouble.
+            warden.wait_ready(SETTLE).ok();
+            return Err(problem);
+        }
+    };
     let signals = Signals::catch(args.tty)?;
     let engine = Engine::with_warden(warden)?;
     let raw = if args.tty { Some(RawTerminal::enter()?) } else { None };
@@ -179,6 +188,8 @@ async fn live(engine: &Engine, wanted: &Wanted, args: &RunArgs, signals: Signals
     let ending = match &ended.ending {
         // What was printed did not all arrive: why the box was stopped says more than how the command ended.
         Some(stopped) if gave_up => stopped.clone(),
+        // Nobody can say that nothing is left, and that is the worse news.
+        Some(lost @ Ending::Lost(Loss::NotReleased)) => lost.clone(),
         _ => ending,
     };
     Story { box_id, choice: Some(choice), ending, usage, ended: Some(ended), capture }

@@ -98,7 +98,80 @@ fn time(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use blastbox_engine::{Account, Ending, receipt};
+    use blastbox_isolation::{CgroupKind, Facts, KernelVersion, Swap, UserNamespaces};
+    use blastbox_policy::{Gap, Profile, Refusal};
+    use blastbox_wire::agent::Exit;
+    use blastbox_wire::receipt::{DeniedCall, GapLine};
+
     use super::*;
+
+    fn sample(ending: Ending) -> Receipt {
+        let facts = Facts {
+            kernel: "6.1.0".into(),
+            version: KernelVersion::new(6, 1),
+            arch: "x86_64".into(),
+            privileged: true,
+            cgroups: CgroupKind::V2,
+            memory: true,
+            cpu: true,
+            pids: true,
+            landlock_abi: 4,
+            seccomp_user_notif: true,
+            swap: Swap::Absent,
+            user_namespaces: UserNamespaces::default(),
+        };
+        let policy = Profile::Default.draft().unwrap().seal().unwrap();
+        receipt(&Account {
+            policy: &policy,
+            image: "host".into(),
+            facts: &facts,
+            choice: None,
+            box_id: None,
+            arguments: &[b"true".to_vec()],
+            started: std::time::SystemTime::UNIX_EPOCH,
+            ending,
+            usage: None,
+            ended: None,
+        })
+    }
+
+    #[test]
+    fn a_receipt_reads_back_as_it_was_written() {
+        let mut receipt = sample(Ending::Refused(Refusal::GapNotAccepted { gap: Gap::SharedKernel }));
+        receipt.gaps.push(GapLine::from(Gap::HostImage));
+        receipt.denied.push(mount(1));
+        receipt.limits_hit.push(LimitName::Memory);
+        let text = serde_json::to_string(&receipt).unwrap();
+        assert_eq!(serde_json::from_str::<Receipt>(&text).unwrap(), receipt);
+        assert!(
+            text.contains(r#""outcome":"refused""#) && text.contains(r#""code":"gap_not_accepted""#),
+            "{text}"
+        );
+    }
+
+    fn mount(count: u64) -> DeniedCall {
+        DeniedCall { number: 165, name: Some("mount".into()), count, first_pid: 2, first_arguments: [0; 3] }
+    }
+
+    #[test]
+    fn a_run_is_one_line_and_quiet_is_none() {
+        let mut receipt = sample(Ending::Exited(Exit::Code(0)));
+        receipt.gaps = vec![GapLine::from(Gap::SharedKernel), GapLine::from(Gap::HostImage)];
+        receipt.denied.push(mount(1));
+        receipt.durations.run_micros = 41_000;
+        assert_eq!(
+            text(&receipt, false),
+            "blastbox: exited 0 in 41 ms · 2 gaps accepted (shared-kernel, host-image) · denied: mount ×1 (kernel)\n"
+        );
+        assert_eq!(text(&receipt, true), "");
+    }
+
+    #[test]
+    fn a_refusal_is_said_even_when_quiet_and_says_what_to_do() {
+        let said = text(&sample(Ending::Refused(Refusal::TooFewBoundaries { effective: 2 })), true);
+        assert!(said.starts_with("error: refused: only 2 of the five") && said.contains("\nfix: "), "{said}");
+    }
 
     #[test]
     fn a_time_reads_like_one() {

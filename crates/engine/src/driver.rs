@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{BootFacts, HostFrame};
@@ -27,6 +28,8 @@ use crate::state::{Effect, Event, State, Stop, step};
 
 /// Bytes that may wait for the agent before the driver stops taking orders.
 const FULL_OUTBOX: usize = 1024 * 1024;
+/// How long the warden may take to confirm that a box is gone.
+const RELEASE: Duration = Duration::from_secs(5);
 const EAGAIN: i32 = 11;
 
 /// A command that was sent to the agent and is not over.
@@ -99,7 +102,7 @@ impl Driver {
                 biased;
                 word = self.words.recv() => Happening::Word(word),
                 () = self.bells.stop.notified(), if live => Happening::Stop,
-                () = sleep_until(self.deadline), if live => Happening::Deadline,
+                () = sleep_until(self.deadline) => Happening::Deadline,
                 order = self.orders.recv(), if takes_orders => Happening::Order(order),
                 () = self.bells.credit.notified(), if live => Happening::Credit,
                 ready = self.agent.ready(interest), if live => Happening::Agent(ready.map(drop)),
@@ -111,7 +114,8 @@ impl Driver {
                 Happening::Order(None) => listening = false,
                 Happening::Agent(Ok(())) => self.talk(),
                 Happening::Agent(Err(_)) => self.stop(Stop::AgentGone, Ending::Lost(Loss::AgentGone)),
-                Happening::Deadline => self.stop(Stop::Deadline, Ending::TimedOut),
+                Happening::Deadline if live => self.stop(Stop::Deadline, Ending::TimedOut),
+                Happening::Deadline => self.give_up(),
                 Happening::Credit => self.send_credit(),
                 Happening::Stop => self.stop(Stop::Asked, Ending::Dismissed),
             }
@@ -129,8 +133,15 @@ impl Driver {
     /// Ends the box. The first reason stays.
     pub(crate) fn stop(&mut self, why: Stop, ending: Ending) {
         self.log.ending.get_or_insert(ending);
-        self.log.stopped.get_or_insert_with(Instant::now);
+        let stopped = *self.log.stopped.get_or_insert_with(Instant::now);
+        self.deadline = stopped + RELEASE;
         self.happen(Event::Stopped(why));
+    }
+
+    /// The warden does not answer any more. It is not said of the box that it is gone.
+    fn give_up(&mut self) {
+        self.log.ending = Some(Ending::Lost(Loss::NotReleased));
+        self.happen(Event::Released);
     }
 
     fn carry_out(&mut self, effect: Effect) {
@@ -319,3 +330,6 @@ impl Driver {
 fn is_patience(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
+
+#[cfg(test)]
+mod tests;

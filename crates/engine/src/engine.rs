@@ -15,14 +15,14 @@ use blastbox_wire::plan::WorkspaceAccess;
 use blastbox_wire::warden::{Ask, Powers};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::desk::Bells;
 use crate::driver::{Driver, Log};
 use crate::error::{CreateError, EngineError};
-use crate::link::{self, Link};
+use crate::link::{self, Link, Word};
 use crate::live::LiveBox;
 use crate::state::State;
 use crate::workspace::WorkspaceDir;
@@ -61,6 +61,13 @@ pub(crate) struct House {
     listener: AbortHandle,
 }
 
+impl House {
+    pub(crate) fn new(link: Arc<Link>) -> Arc<Self> {
+        let listener = tokio::spawn(link::listen(Arc::downgrade(&link))).abort_handle();
+        Arc::new(Self { link, making: Arc::new(Semaphore::new(MAKING)), listener })
+    }
+}
+
 impl Drop for House {
     fn drop(&mut self) {
         self.listener.abort();
@@ -78,9 +85,7 @@ impl Engine {
         let powers = warden.wait_ready(link::READY).map_err(EngineError::Warden)?;
         let facts = Facts::probe(&powers);
         let link = Link::new(warden).map_err(EngineError::Watch)?;
-        let listener = tokio::spawn(link::listen(Arc::downgrade(&link))).abort_handle();
-        let house = House { link, making: Arc::new(Semaphore::new(MAKING)), listener };
-        Ok(Self { facts, powers, house: Arc::new(house) })
+        Ok(Self { facts, powers, house: House::new(link) })
     }
 
     /// What this host can do.
@@ -143,41 +148,72 @@ impl Engine {
         // The agent's end is the agent's alone, so that its end is an end.
         drop(theirs);
 
-        let (orders_to, orders) = mpsc::channel(ORDERS);
-        let (ready_to, ready) = oneshot::channel();
-        let (report_to, report) = oneshot::channel();
-        let bells = Arc::new(Bells::default());
         let lifetime = policy.lifetime();
-        let mut driver = Driver {
-            id: id.clone(),
-            state: State::Provisioning,
+        let (live, mut driver) = connect(Seat {
+            id,
+            choice,
             house: Arc::clone(&self.house),
             agent,
             words,
-            orders,
-            bells: Arc::clone(&bells),
             asked,
-            deadline: asked + Duration::from_secs(lifetime.timeout.0).min(FOR_EVER),
-            output_left: lifetime.output.0,
+            timeout: Duration::from_secs(lifetime.timeout.0),
+            output: lifetime.output.0,
             making,
-            ready: Some(ready_to),
-            report: Some(report_to),
-            log: Log::default(),
-        };
+        });
         // Waits in the socket until there is an agent to read it: one round trip less for every box.
         driver.send(&HostFrame::Begin { version: VERSION, on_denied: reaction(policy) });
         tokio::spawn(driver.run());
-        Ok(LiveBox {
-            id,
-            choice: Arc::new(choice),
-            house: Arc::clone(&self.house),
-            orders: orders_to,
-            bells,
-            ready: Some(ready),
-            report: Some(report),
-            next_exec: AtomicU32::new(1),
-        })
+        Ok(live)
     }
+}
+
+/// What a box and its driver are made from, once the warden was asked.
+pub(crate) struct Seat {
+    pub(crate) id: BoxId,
+    pub(crate) choice: Choice,
+    pub(crate) house: Arc<House>,
+    pub(crate) agent: UnixStream,
+    pub(crate) words: mpsc::UnboundedReceiver<Word>,
+    pub(crate) asked: Instant,
+    pub(crate) timeout: Duration,
+    pub(crate) output: u64,
+    pub(crate) making: Option<OwnedSemaphorePermit>,
+}
+
+/// The two ends of a box in this process: what its owner holds, and what drives it.
+pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
+    let Seat { id, choice, house, agent, words, asked, timeout, output, making } = seat;
+    let (orders_to, orders) = mpsc::channel(ORDERS);
+    let (ready_to, ready) = oneshot::channel();
+    let (report_to, report) = oneshot::channel();
+    let bells = Arc::new(Bells::default());
+    let driver = Driver {
+        id: id.clone(),
+        state: State::Provisioning,
+        house: Arc::clone(&house),
+        agent,
+        words,
+        orders,
+        bells: Arc::clone(&bells),
+        asked,
+        deadline: asked + timeout.min(FOR_EVER),
+        output_left: output,
+        making,
+        ready: Some(ready_to),
+        report: Some(report_to),
+        log: Log::default(),
+    };
+    let live = LiveBox {
+        id,
+        choice: Arc::new(choice),
+        house,
+        orders: orders_to,
+        bells,
+        ready: Some(ready),
+        report: Some(report),
+        next_exec: AtomicU32::new(1),
+    };
+    (live, driver)
 }
 
 fn reaction(policy: &SealedPolicy) -> Reaction {

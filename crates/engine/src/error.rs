@@ -91,7 +91,7 @@ pub(crate) fn blame_for(ending: &Ending) -> Blame {
         | Ending::Dismissed
         | Ending::ReaderGone
         | Ending::Refused(_) => Blame::Caller,
-        Ending::LaunchFailed { .. } | Ending::Lost(Loss::WardenGone) => Blame::Host,
+        Ending::LaunchFailed { .. } | Ending::Lost(Loss::WardenGone | Loss::NotReleased) => Blame::Host,
     }
 }
 

@@ -80,6 +80,21 @@ impl Link {
         Ok(Arc::new(Self { warden: line, boxes: Mutex::default(), swept: Notify::new() }))
     }
 
+    /// A line without a warden: tests speak for it.
+    #[cfg(test)]
+    pub(crate) fn unmanned() -> Arc<Self> {
+        Arc::new(Self { warden: Mutex::default(), boxes: Mutex::default(), swept: Notify::new() })
+    }
+
+    /// What a box hears when its warden dies and is swept up after.
+    #[cfg(test)]
+    pub(crate) fn orphan_for_test(&self) {
+        for to in lock(&self.boxes).values() {
+            to.send(Word::WardenGone).ok();
+            to.send(Word::Swept).ok();
+        }
+    }
+
     fn line(&self) -> Option<Arc<Line>> {
         lock(&self.warden).clone()
     }
@@ -118,7 +133,7 @@ impl Link {
         }
     }
 
-    fn hand_out(&self, answer: Answer) {
+    pub(crate) fn hand_out(&self, answer: Answer) {
         let (id, word) = match answer {
             Answer::Launched { box_id, pid: _ } => (box_id, Word::Launched),
             Answer::Failed { box_id, tried, errno } => (box_id, Word::Failed { tried, errno }),

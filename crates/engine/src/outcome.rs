@@ -70,6 +70,8 @@ pub enum Loss {
     AgentGaveUp(String),
     /// The warden died; blame lies with the host.
     WardenGone,
+    /// The warden did not confirm that the box is gone.
+    NotReleased,
 }
 
 /// One word, one exit code, one reason.
@@ -219,6 +221,10 @@ fn lost(loss: &Loss, spent: &Spent) -> Reason {
         Loss::AgentGaveUp(text) => {
             ("agent_gave_up", format!("the agent of the box gave up: {}", text.escape_debug()))
         }
+        Loss::NotReleased => (
+            "not_released",
+            "the warden did not confirm that the box is gone; the next one releases what is left".to_owned(),
+        ),
         Loss::WardenGone => ("warden_gone", "the warden ended; what it left was released".to_owned()),
     };
     Reason { code: code.to_owned(), message, fix: None }

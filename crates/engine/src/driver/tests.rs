@@ -1,0 +1,289 @@
+//! A driver against an agent that is played by the test, honestly and otherwise. No warden, no box.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream as StdStream;
+use std::time::Duration;
+
+use blastbox_isolation::Choice;
+use blastbox_policy::Refusal;
+use blastbox_wire::agent::{AgentFrame, Exit, Io, Stage, Usage, VERSION};
+use blastbox_wire::limits::{MAX_OUTPUT_CHUNK, STDIN_WINDOW};
+use blastbox_wire::warden::Answer;
+
+use super::*;
+use crate::engine::{Seat, connect};
+use crate::link::Link;
+use crate::live::{Command, Exec, LiveBox};
+use crate::outlet::ExecEvent;
+
+struct Rig {
+    live: LiveBox,
+    /// The agent's end.
+    agent: StdStream,
+    link: Arc<Link>,
+    id: BoxId,
+}
+
+fn rig(timeout: Duration, output: u64) -> Rig {
+    let link = Link::unmanned();
+    let (ours, agent) = StdStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let id = BoxId::from_random([3; 20]);
+    let choice = Choice { considered: Vec::new(), chosen: Err(Refusal::TooFewBoundaries { effective: 0 }) };
+    let (live, driver) = connect(Seat {
+        id: id.clone(),
+        choice,
+        house: House::new(Arc::clone(&link)),
+        agent: UnixStream::from_std(ours).unwrap(),
+        words: link.expect(id.clone()),
+        asked: Instant::now(),
+        timeout,
+        output,
+        making: None,
+    });
+    tokio::spawn(driver.run());
+    Rig { live, agent, link, id }
+}
+
+fn calm() -> Rig {
+    rig(Duration::from_secs(60), 1 << 30)
+}
+
+impl Rig {
+    fn say(&mut self, frame: &AgentFrame<'_>) {
+        self.agent.write_all(&frame.encode()).unwrap();
+    }
+
+    fn hello(&mut self) {
+        let facts = BootFacts { pid: 1, uid: 0, capabilities: 0, sees_denials: true, kernel: "6.1".into() };
+        self.say(&AgentFrame::Hello { version: VERSION, facts });
+    }
+
+    async fn exec(&self) -> Exec {
+        let (environment, directory) = (Vec::new(), b"/".to_vec());
+        let command =
+            Command { arguments: vec![b"x".to_vec()], environment, directory, io: Io::PipesWithStdin };
+        let exec = self.live.exec(command).await;
+        // The driver takes the order before the agent speaks of it.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        exec
+    }
+
+    /// The next frame that the host sent, by its kind.
+    fn hear(&mut self) -> u8 {
+        let mut head = [0_u8; 5];
+        self.agent.read_exact(&mut head).unwrap();
+        let [kind, a, b, c, d] = head;
+        let mut body = vec![0; u32::from_be_bytes([a, b, c, d]) as usize];
+        self.agent.read_exact(&mut body).unwrap();
+        kind
+    }
+
+    /// The warden says that it is gone.
+    async fn gone(self, spent: Spent) -> Ended {
+        self.link.hand_out(Answer::Ended { box_id: self.id.clone(), spent });
+        self.live.end().await
+    }
+}
+
+async fn last(exec: &Exec) -> (Vec<u8>, ExecEnd) {
+    let mut printed = Vec::new();
+    loop {
+        match exec.next().await {
+            ExecEvent::Started { .. } => {}
+            ExecEvent::Output { bytes, .. } => printed.extend(bytes),
+            ExecEvent::Ended(end) => return (printed, end),
+        }
+    }
+}
+
+fn output(bytes: &[u8]) -> AgentFrame<'_> {
+    AgentFrame::Output { exec: 1, stream: 1, bytes }
+}
+
+#[tokio::test]
+async fn an_honest_command_is_heard_to_its_end() {
+    let mut rig = calm();
+    let exec = rig.exec().await;
+    assert_eq!(rig.hear(), 130);
+    rig.hello();
+    rig.say(&AgentFrame::Started { exec: 1, pid: 2 });
+    rig.say(&output(b"hi"));
+    rig.say(&AgentFrame::Denied { number: 165, count: 2, pid: 2, arguments: [1, 2, 3] });
+    rig.say(&AgentFrame::Exited { exec: 1, exit: Exit::Code(3), usage: Usage::default() });
+    let (printed, end) = last(&exec).await;
+    assert_eq!(printed, b"hi");
+    assert_eq!(end, ExecEnd::Exited { exit: Exit::Code(3), usage: Usage::default() });
+    rig.live.ready().await.unwrap();
+    let ended = rig.gone(Spent { cpu_micros: 7, ..Spent::default() }).await;
+    assert_eq!((ended.spent.cpu_micros, ended.tally.output.stdout_bytes), (7, 2));
+    assert_eq!(ended.tally.denied_calls()[0].count, 2);
+}
+
+#[tokio::test]
+async fn each_lie_of_the_agent_ends_its_box_with_blame_on_the_guest() {
+    let hello_of = |version| AgentFrame::Hello {
+        version,
+        facts: BootFacts { pid: 1, uid: 0, capabilities: 0, sees_denials: true, kernel: String::new() },
+    };
+    let lies: Vec<(&str, Vec<Vec<u8>>)> = vec![
+        ("a frame before the hello", vec![AgentFrame::Started { exec: 1, pid: 2 }.encode()]),
+        ("two hellos", vec![hello_of(1).encode(), hello_of(1).encode()]),
+        ("a version of the future", vec![hello_of(999).encode()]),
+        ("an unknown kind", vec![vec![99, 0, 0, 0, 0]]),
+        ("a lying length", vec![vec![4, 0xff, 0xff, 0xff, 0xff]]),
+        (
+            "a command that is not there",
+            vec![hello_of(1).encode(), AgentFrame::Started { exec: 9, pid: 2 }.encode()],
+        ),
+        (
+            "input that was not sent",
+            vec![hello_of(1).encode(), AgentFrame::StdinTaken { exec: 1, bytes: 1 }.encode()],
+        ),
+        ("an answer to nothing", vec![hello_of(1).encode(), AgentFrame::Pong { token: 1 }.encode()]),
+        (
+            "two ends",
+            vec![
+                hello_of(1).encode(),
+                AgentFrame::NotStarted { exec: 1, stage: Stage::Find, errno: 2 }.encode(),
+                AgentFrame::NotStarted { exec: 1, stage: Stage::Find, errno: 2 }.encode(),
+            ],
+        ),
+    ];
+    for (what, frames) in lies {
+        let mut rig = calm();
+        let _exec = rig.exec().await;
+        for frame in frames {
+            rig.agent.write_all(&frame).unwrap();
+        }
+        rig.live.stopped().await;
+        let ended = rig.gone(Spent::default()).await;
+        assert!(matches!(ended.ending, Some(Ending::Lost(Loss::GuestLied(_)))), "{what}: {:?}", ended.ending);
+    }
+}
+
+#[tokio::test]
+async fn output_over_the_window_is_a_lie_and_output_within_it_is_not() {
+    let mut rig = calm();
+    let exec = rig.exec().await;
+    rig.hello();
+    let chunk = vec![b'x'; MAX_OUTPUT_CHUNK];
+    let mut agent = rig.agent.try_clone().unwrap();
+    // Nobody takes anything, so nothing is credited.
+    let sent = tokio::task::spawn_blocking(move || {
+        for _ in 0..17 {
+            agent.write_all(&output(&chunk).encode()).ok();
+        }
+    });
+    rig.live.stopped().await;
+    sent.await.unwrap();
+    let (printed, end) = last(&exec).await;
+    assert_eq!(printed.len(), OUTPUT_WINDOW as usize);
+    assert!(matches!(end, ExecEnd::BoxEnded(Ending::Lost(Loss::GuestLied(_)))));
+}
+
+#[tokio::test]
+async fn output_that_is_taken_is_credited() {
+    let mut rig = calm();
+    let exec = rig.exec().await;
+    assert_eq!(rig.hear(), 130);
+    rig.hello();
+    for _ in 0..2 {
+        rig.say(&output(&vec![b'x'; MAX_OUTPUT_CHUNK]));
+        while !matches!(exec.next().await, ExecEvent::Output { .. }) {}
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(rig.hear(), 135);
+}
+
+#[tokio::test]
+async fn the_cap_on_output_delivers_what_is_within_and_ends_the_box() {
+    let mut rig = rig(Duration::from_secs(60), 10);
+    let exec = rig.exec().await;
+    rig.hello();
+    rig.say(&output(b"12345"));
+    rig.say(&AgentFrame::Output { exec: 1, stream: 2, bytes: b"67890x" });
+    let (printed, end) = last(&exec).await;
+    assert_eq!((printed.as_slice(), end), (&b"1234567890"[..], ExecEnd::BoxEnded(Ending::OutputSpent)));
+    let ended = rig.gone(Spent::default()).await;
+    assert!(ended.tally.output.truncated);
+    assert_eq!(ended.ending, Some(Ending::OutputSpent));
+}
+
+#[tokio::test]
+async fn a_box_that_never_speaks_ends_with_its_time() {
+    let rig = rig(Duration::from_millis(50), 10);
+    let exec = rig.exec().await;
+    assert_eq!(last(&exec).await.1, ExecEnd::BoxEnded(Ending::TimedOut));
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_dead_agent_are_heard() {
+    let mut rig = calm();
+    let exec = rig.exec().await;
+    rig.hello();
+    rig.say(&output(b"bye"));
+    rig.say(&AgentFrame::Exited { exec: 1, exit: Exit::Code(0), usage: Usage::default() });
+    // The warden is faster than the event loop.
+    rig.link.hand_out(Answer::Ended { box_id: rig.id.clone(), spent: Spent::default() });
+    let (printed, end) = last(&exec).await;
+    assert_eq!(printed, b"bye");
+    assert!(matches!(end, ExecEnd::Exited { exit: Exit::Code(0), .. }));
+}
+
+#[tokio::test]
+async fn an_agent_that_goes_away_loses_its_box() {
+    let mut rig = calm();
+    let exec = rig.exec().await;
+    rig.hello();
+    rig.agent.shutdown(std::net::Shutdown::Both).unwrap();
+    assert_eq!(last(&exec).await.1, ExecEnd::BoxEnded(Ending::Lost(Loss::AgentGone)));
+}
+
+#[tokio::test]
+async fn a_launch_that_failed_is_told_to_whoever_waits() {
+    let mut rig = calm();
+    let exec = rig.exec().await;
+    rig.link.hand_out(Answer::Failed { box_id: rig.id.clone(), tried: "mount".into(), errno: 1 });
+    let failed = Ending::LaunchFailed { tried: "mount".into(), errno: 1 };
+    assert_eq!(last(&exec).await.1, ExecEnd::BoxEnded(failed.clone()));
+    assert!(matches!(rig.live.ready().await, Err(crate::CreateError::NotReady(ending)) if ending == failed));
+    assert_eq!(rig.live.end().await.ending, Some(failed));
+}
+
+#[tokio::test]
+async fn input_waits_for_room_and_goes_on_when_the_agent_takes_it() {
+    let mut rig = calm();
+    let mut exec = rig.exec().await;
+    rig.hello();
+    let stdin = exec.stdin().unwrap();
+    let window = STDIN_WINDOW as usize;
+    // Read along, so that only the window holds it up.
+    let mut agent = rig.agent.try_clone().unwrap();
+    std::thread::spawn(move || io::copy(&mut agent, &mut io::sink()).ok());
+    stdin.write(&vec![0; window]).await.unwrap();
+    let more = tokio::time::timeout(Duration::from_millis(50), stdin.write(b"x")).await;
+    assert!(more.is_err(), "the window is full");
+    rig.say(&AgentFrame::StdinTaken { exec: 1, bytes: 5 });
+    stdin.write(b"x").await.unwrap();
+    rig.say(&AgentFrame::Exited { exec: 1, exit: Exit::Code(0), usage: Usage::default() });
+    last(&exec).await;
+    assert_eq!(stdin.write(b"x").await, Err(crate::Over));
+}
+
+#[tokio::test]
+async fn a_dead_warden_is_an_end_and_the_sweep_is_the_last_of_it() {
+    let rig = calm();
+    let exec = rig.exec().await;
+    // The line has no warden: what it does for its orphans is said here by hand.
+    rig.link.orphan_for_test();
+    assert_eq!(last(&exec).await.1, ExecEnd::BoxEnded(Ending::Lost(Loss::WardenGone)));
+    assert_eq!(rig.live.end().await.ending, Some(Ending::Lost(Loss::WardenGone)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warden_that_never_confirms_is_not_waited_for_for_ever() {
+    let rig = calm();
+    let ended = rig.live.end().await;
+    assert_eq!(ended.ending, Some(Ending::Lost(Loss::NotReleased)));
+}
