@@ -53,7 +53,7 @@ pub enum Step {
         /// The image's directory.
         slot: Slot,
     },
-    /// One of the harmless devices of the host: null, zero, full, random, urandom.
+    /// One of the harmless devices of the host: null, zero, full, random, urandom, tty.
     Device {
         /// Its name under /dev.
         name: DeviceName,
@@ -105,11 +105,14 @@ pub enum DeviceName {
     Random,
     /// Gives randomness.
     Urandom,
+    /// The terminal of whoever opens it: one of the box's own, or none.
+    Tty,
 }
 
 impl DeviceName {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Null, Self::Zero, Self::Full, Self::Random, Self::Urandom];
+    pub const ALL: [Self; 6] =
+        [Self::Null, Self::Zero, Self::Full, Self::Random, Self::Urandom, Self::Tty];
     /// The name under /dev.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -119,6 +122,7 @@ impl DeviceName {
             Self::Full => "full",
             Self::Random => "random",
             Self::Urandom => "urandom",
+            Self::Tty => "tty",
         }
     }
 }

@@ -59,6 +59,7 @@ impl Places<'_> {
             ("/proc", GrantAccess::ReadWrite),
             ("/dev", GrantAccess::Devices),
             ("/dev/pts", GrantAccess::Terminals),
+            ("/dev/tty", GrantAccess::Terminals),
             ("/dev/shm", GrantAccess::ReadWrite),
             ("/tmp", scratch),
             ("/home/user", scratch),

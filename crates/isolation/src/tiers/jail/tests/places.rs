@@ -42,6 +42,7 @@ fn grants_name_what_is_there_and_nothing_of_the_rest() {
         ("/proc", Some(GrantAccess::ReadWrite)),
         ("/dev", Some(GrantAccess::Devices)),
         ("/dev/pts", Some(GrantAccess::Terminals)),
+        ("/dev/tty", Some(GrantAccess::Terminals)),
         ("/dev/shm", Some(GrantAccess::ReadWrite)),
         ("/tmp", Some(GrantAccess::ReadWriteExecute)),
         ("/home/user", Some(GrantAccess::ReadWriteExecute)),
