@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use blastbox_sys::seccomp::{self, Denied};
+use blastbox_sys::spawn;
 use blastbox_wire::agent::{AgentFrame, OnDenied};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
@@ -69,7 +70,7 @@ impl Denials {
             let Some(denied) = seccomp::receive(listener)? else { continue };
             match self.reaction {
                 OnDenied::Record => {}
-                OnDenied::Kill => kill(denied.pid),
+                OnDenied::Kill => end_box(denied.pid),
             }
             seccomp::refuse(listener, denied.id, seccomp::errno_for(denied.nr, &denied.args))?;
             self.count(&denied, control);
@@ -130,9 +131,13 @@ fn is_waiting(listener: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(looked.iter().any(|look| look.revents().contains(PollFlags::IN)))
 }
 
-/// Kills the caller, which sleeps in its call; so the number is still its own. It cannot be the agent, nor a process
-/// that cannot be seen from here (0).
-fn kill(pid: u32) {
+/// Kills every process of the box: whoever sent the caller would send the next one. Where the agent is not the first
+/// process, it kills the caller, which sleeps in its call; so the number is still its own. It cannot be the agent, nor a
+/// process that cannot be seen from here (0).
+fn end_box(pid: u32) {
+    if spawn::kill_everything().is_ok() {
+        return;
+    }
     let pid = i32::try_from(pid).ok().filter(|&pid| pid > 1).and_then(Pid::from_raw);
     if let Some(pid) = pid {
         // Already dead is dead.

@@ -9,7 +9,7 @@ use crate::limits::{MAX_ARGUMENT, MAX_ARGUMENTS, MAX_HOST_FRAME, MAX_PATH, MAX_S
 pub enum OnDenied {
     /// Report it.
     Record,
-    /// Report it and kill the process that made it.
+    /// Report it and kill every process of the box.
     Kill,
 }
 
