@@ -6,9 +6,12 @@
 //! - [`plan`]: what a tier wants done on the host, as data that can be printed, checked and diffed.
 //! - [`warden`]: the closed list of verbs that the privileged program understands.
 //! - [`receipt`]: what happened, for people and for machines.
+//! - `event`: what the ledger tells, hash-chained.
 
 pub mod agent;
 mod codec;
+#[cfg(feature = "text")]
+pub mod event;
 mod ids;
 pub mod limits;
 pub mod plan;
