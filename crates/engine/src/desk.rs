@@ -7,8 +7,9 @@ use std::time::Duration;
 use blastbox_wire::agent::{BootFacts, ExecSpec};
 use blastbox_wire::receipt::{DeniedCall, Output};
 use blastbox_wire::warden::Spent;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, oneshot};
 
+use crate::error::PauseError;
 use crate::outcome::Ending;
 use crate::outlet::{Outlet, Stream};
 
@@ -23,7 +24,12 @@ pub(crate) enum Order {
     StdinEnd { exec: u32 },
     Resize { exec: u32, rows: u16, columns: u16 },
     Signal { exec: u32, signal: u8 },
+    Pause(Pausing),
+    Resume(Pausing),
 }
+
+/// Where the outcome of a pause, or of its end, is waited for.
+pub(crate) type Pausing = oneshot::Sender<Result<(), PauseError>>;
 
 /// Two bells on the driver's desk. They carry nothing, so they can be rung without waiting.
 #[derive(Debug, Default)]

@@ -18,13 +18,14 @@ use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use crate::desk::{Bells, Ended, Order, Tally};
+use crate::desk::{Bells, Ended, Order, Pausing, Tally};
 use crate::engine::House;
+use crate::error::PauseError;
 use crate::inbox::Inbox;
 use crate::link::Word;
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEnd, Outlet};
-use crate::state::{Effect, Event, State, Stop, step};
+use crate::state::{Effect, Event, Load, State, Stop, step};
 
 /// Bytes that may wait for the agent before the driver stops taking orders.
 const FULL_OUTBOX: usize = 1024 * 1024;
@@ -58,6 +59,8 @@ pub(crate) struct Driver {
     pub(crate) output_left: u64,
     /// Held until the warden has made the box, or failed to.
     pub(crate) making: Option<OwnedSemaphorePermit>,
+    /// Whoever waits for a pause, or for its end.
+    pub(crate) pausing: Option<Pausing>,
     pub(crate) ready: Option<oneshot::Sender<Result<(), Ending>>>,
     pub(crate) report: Option<oneshot::Sender<Ended>>,
     pub(crate) log: Log,
@@ -162,6 +165,12 @@ impl Driver {
                 self.orders.close();
                 self.say_ready(Err(ending));
             }
+            Effect::Freeze => {
+                self.house.link.ask(&Ask::Pause(self.id.clone()), &[]).ok();
+            }
+            Effect::Thaw => {
+                self.house.link.ask(&Ask::Resume(self.id.clone()), &[]).ok();
+            }
             Effect::Kill => {
                 // An error means that the warden is gone, and then its socket says so.
                 self.house.link.ask(&Ask::Kill(self.id.clone()), &[]).ok();
@@ -221,6 +230,14 @@ impl Driver {
                 }
                 self.happen(Event::Released);
             }
+            Word::Paused => self.paused(Event::Paused, Ok(())),
+            Word::Resumed => {
+                let load = if self.log.execs.is_empty() { Load::Idle } else { Load::Busy };
+                self.paused(Event::Resumed(load), Ok(()));
+            }
+            Word::NotPaused { tried, errno } => {
+                self.answer_pause(Err(PauseError::Host { tried, errno }));
+            }
             Word::WardenGone => self.stop(Stop::WardenLost, Ending::Lost(Loss::WardenGone)),
             Word::Swept => {
                 self.happen(Event::Released);
@@ -254,10 +271,32 @@ impl Driver {
             Order::Signal { exec, signal } if self.log.execs.contains_key(&exec) => {
                 HostFrame::Signal { exec, signal }
             }
+            Order::Pause(to) => return self.ask_pause(Event::PauseAsked, to),
+            Order::Resume(to) => return self.ask_pause(Event::ResumeAsked, to),
             // The command ended while the order was on its way.
             Order::StdinEnd { .. } | Order::Resize { .. } | Order::Signal { .. } => return,
         };
         self.send(&frame);
+    }
+
+    fn ask_pause(&mut self, event: Event, to: Pausing) {
+        if self.pausing.is_some() || !self.happen(event) {
+            to.send(Err(PauseError::NotNow(self.state))).ok();
+        } else {
+            self.pausing = Some(to);
+        }
+    }
+
+    fn paused(&mut self, event: Event, outcome: Result<(), PauseError>) {
+        self.happen(event);
+        self.answer_pause(outcome);
+    }
+
+    fn answer_pause(&mut self, outcome: Result<(), PauseError>) {
+        if let Some(waiting) = self.pausing.take() {
+            // Whoever asked went away; the box is as they wanted it all the same.
+            waiting.send(outcome).ok();
+        }
     }
 
     /// Queues a frame and sends what goes at once.

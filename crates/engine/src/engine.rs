@@ -199,6 +199,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         deadline: asked + timeout.min(FOR_EVER),
         output_left: output,
         making,
+        pausing: None,
         ready: Some(ready_to),
         report: Some(report_to),
         log: Log::default(),

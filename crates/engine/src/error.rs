@@ -135,3 +135,22 @@ impl WorkspaceError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the command is over")]
 pub struct Over;
+
+/// Why a box could not be paused or go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PauseError {
+    /// It is in no state for that: not there yet, ending, paused already, or not paused.
+    #[error("the box is {0:?}")]
+    NotNow(crate::state::State),
+    /// The host could not do it.
+    #[error("cannot {tried}: {}", std::io::Error::from_raw_os_error(*errno))]
+    Host {
+        /// What was tried last.
+        tried: String,
+        /// Why it did not work, as an errno.
+        errno: i32,
+    },
+    /// The box ended meanwhile.
+    #[error("the box ended meanwhile")]
+    Over,
+}

@@ -24,7 +24,7 @@ mod workspace;
 
 pub use desk::{Ended, Tally};
 pub use engine::{BoxSpec, Engine};
-pub use error::{Blame, CreateError, EngineError, Over, WorkspaceError};
+pub use error::{Blame, CreateError, EngineError, Over, PauseError, WorkspaceError};
 pub use live::{Command, Exec, LiveBox, Stdin};
 pub use outcome::{EXIT_REFUSED, Ending, Loss, Verdict, outcome, refused};
 pub use outlet::{ExecEnd, ExecEvent, Stream};

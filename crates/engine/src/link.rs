@@ -32,6 +32,12 @@ pub(crate) enum Word {
         errno: i32,
     },
     Ended(Spent),
+    Paused,
+    Resumed,
+    NotPaused {
+        tried: String,
+        errno: i32,
+    },
     /// The warden died. `Swept` follows.
     WardenGone,
     /// What the dead warden left was released, as far as that could be done.
@@ -101,7 +107,7 @@ impl Link {
 
     /// The place where a new box hears the warden.
     pub(crate) fn expect(&self, id: BoxId) -> mpsc::UnboundedReceiver<Word> {
-        // Not bounded, because the warden says at most four things about a box.
+        // Not bounded, because the warden says at most four things about a box, and one for each pause that is asked.
         let (to, from) = mpsc::unbounded_channel();
         lock(&self.boxes).insert(id, to);
         from
@@ -138,6 +144,9 @@ impl Link {
             Answer::Launched { box_id, pid: _ } => (box_id, Word::Launched),
             Answer::Failed { box_id, tried, errno } => (box_id, Word::Failed { tried, errno }),
             Answer::Ended { box_id, spent } => (box_id, Word::Ended(spent)),
+            Answer::Paused { box_id } => (box_id, Word::Paused),
+            Answer::Resumed { box_id } => (box_id, Word::Resumed),
+            Answer::NotPaused { box_id, tried, errno } => (box_id, Word::NotPaused { tried, errno }),
             Answer::Swept { boxes: _ } => return self.swept.notify_one(),
             Answer::Ready(_) => return,
         };

@@ -10,9 +10,9 @@ use blastbox_wire::limits::{MAX_STDIN_CHUNK, OUTPUT_WINDOW, STDIN_WINDOW};
 use blastbox_wire::warden::{Ask, Spent};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::desk::{Bells, Ended, Order, Tally};
+use crate::desk::{Bells, Ended, Order, Pausing, Tally};
 use crate::engine::House;
-use crate::error::{CreateError, Over};
+use crate::error::{CreateError, Over, PauseError};
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEvent, Outlet};
 
@@ -88,6 +88,22 @@ impl LiveBox {
         let desk = Desk { exec, orders: self.orders.clone() };
         let stdin = Stdin { desk: desk.clone(), room };
         Exec { desk, outlet, bells: Arc::clone(&self.bells), stdin: Some(stdin) }
+    }
+
+    /// Stops every process of the box where it stands. Its memory and files stay; its time goes on.
+    pub async fn pause(&self) -> Result<(), PauseError> {
+        self.pausing(Order::Pause).await
+    }
+
+    /// Lets a paused box go on.
+    pub async fn resume(&self) -> Result<(), PauseError> {
+        self.pausing(Order::Resume).await
+    }
+
+    async fn pausing(&self, order: impl FnOnce(Pausing) -> Order) -> Result<(), PauseError> {
+        let (to, from) = oneshot::channel();
+        self.orders.send(order(to)).await.map_err(|_| PauseError::Over)?;
+        from.await.unwrap_or(Err(PauseError::Over))
     }
 
     /// Waits until the box is being ended, by whomever.

@@ -15,6 +15,9 @@
 //!                   Gone ◄────────────────┘       Released in any state: the box died by itself
 //! ```
 //!
+//! From `Ready`, `Executing` and `Completed` a box can be `Paused`, and come back from there to `Executing` or
+//! `Completed`. The warden is asked first; the state follows its answer.
+//!
 //! Three properties hold and are tested: a gone box never comes back; being stopped is accepted in every state;
 //! every path ends in `Gone`.
 
@@ -31,6 +34,8 @@ pub enum State {
     Executing,
     /// Every command has ended; another may follow.
     Completed,
+    /// Every process was stopped where it stood.
+    Paused,
     /// Being ended.
     Teardown,
     /// Nothing is left on the host.
@@ -52,10 +57,27 @@ pub enum Event {
     CommandStarted,
     /// The last command that was asked for has ended, or could not be started.
     LastCommandEnded,
+    /// Somebody wants the box paused.
+    PauseAsked,
+    /// Nothing runs in it any more.
+    Paused,
+    /// Somebody wants it to go on.
+    ResumeAsked,
+    /// It runs again.
+    Resumed(Load),
     /// The box has to end.
     Stopped(Stop),
     /// The warden says that nothing is left.
     Released,
+}
+
+/// Whether commands run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Load {
+    /// At least one does.
+    Busy,
+    /// None does.
+    Idle,
 }
 
 /// Why a box has to end.
@@ -86,6 +108,10 @@ pub enum Effect {
     SayReady,
     /// Tell the commands that still run that it is over.
     EndCommands,
+    /// Ask the warden to stop every process of the box.
+    Freeze,
+    /// Ask the warden to let them go on.
+    Thaw,
     /// Ask the warden to end the box.
     Kill,
     /// Ask a fresh warden to release what the lost one has left.
@@ -106,11 +132,12 @@ pub struct Refused {
 
 /// The next state and what has to be done to get there.
 pub fn step(state: State, event: Event) -> Result<(State, &'static [Effect]), Refused> {
-    use Effect::{EndCommands, Kill, Launch, Report, SayReady, SendExec, Sweep};
+    use Effect::{EndCommands, Freeze, Kill, Launch, Report, SayReady, SendExec, Sweep, Thaw};
     use Event::{
-        Asked, CommandStarted, ExecAsked, Greeted, LastCommandEnded, LaunchFailed, Released, Stopped,
+        Asked, CommandStarted, ExecAsked, Greeted, LastCommandEnded, LaunchFailed, PauseAsked, Released,
+        ResumeAsked, Resumed, Stopped,
     };
-    use State::{Completed, Dormant, Executing, Gone, Provisioning, Ready, Teardown};
+    use State::{Completed, Dormant, Executing, Gone, Paused, Provisioning, Ready, Teardown};
     let to = |next: State, effects: &'static [Effect]| Ok((next, effects));
     match (state, event) {
         (Dormant, Asked) => to(Provisioning, &[Launch]),
@@ -118,27 +145,51 @@ pub fn step(state: State, event: Event) -> Result<(State, &'static [Effect]), Re
         (Provisioning | Ready | Executing | Completed, ExecAsked) => to(state, &[SendExec]),
         (Ready | Executing | Completed, CommandStarted) => to(Executing, &[]),
         (Ready | Executing | Completed, LastCommandEnded) => to(Completed, &[]),
+        (Ready | Executing | Completed, PauseAsked) => to(state, &[Freeze]),
+        (Ready | Executing | Completed, Event::Paused) => to(Paused, &[]),
+        (Paused, ResumeAsked) => to(Paused, &[Thaw]),
+        (Paused, Resumed(Load::Busy)) => to(Executing, &[]),
+        (Paused, Resumed(Load::Idle)) => to(Completed, &[]),
+        // Said before the pause, heard after it.
+        (Paused, CommandStarted | LastCommandEnded) => to(Paused, &[]),
         // The warden leaves nothing of a box that it could not make: `Released` follows at once.
         (Provisioning, LaunchFailed) => to(Teardown, &[EndCommands]),
         (Dormant, Stopped(_) | Released) => to(Gone, &[Report]),
         (Gone, Stopped(_) | Released) => to(Gone, &[]),
         (Teardown, Stopped(Stop::WardenLost)) => to(Teardown, &[Sweep]),
         (Teardown, Stopped(_) | LaunchFailed) => to(Teardown, &[]),
-        (Provisioning | Ready | Executing | Completed, Stopped(Stop::WardenLost)) => {
+        (Provisioning | Ready | Executing | Completed | Paused, Stopped(Stop::WardenLost)) => {
             to(Teardown, &[EndCommands, Sweep])
         }
-        (Provisioning | Ready | Executing | Completed, Stopped(_)) => to(Teardown, &[EndCommands, Kill]),
-        (Teardown, Released) => to(Gone, &[Report]),
-        (Provisioning | Ready | Executing | Completed, Released) => to(Gone, &[EndCommands, Report]),
-        // What was on its way when the box was stopped arrives late and changes nothing.
-        (Teardown, Greeted | CommandStarted | LastCommandEnded) => to(Teardown, &[]),
-        (Provisioning, Asked | CommandStarted | LastCommandEnded)
-        | (Ready | Executing | Completed, Asked | Greeted | LaunchFailed)
-        | (Teardown, Asked | ExecAsked)
-        | (Dormant, Greeted | LaunchFailed | ExecAsked | CommandStarted | LastCommandEnded)
-        | (Gone, Asked | Greeted | LaunchFailed | ExecAsked | CommandStarted | LastCommandEnded) => {
-            Err(Refused { state, event })
+        (Provisioning | Ready | Executing | Completed | Paused, Stopped(_)) => {
+            to(Teardown, &[EndCommands, Kill])
         }
+        (Teardown, Released) => to(Gone, &[Report]),
+        (Provisioning | Ready | Executing | Completed | Paused, Released) => to(Gone, &[EndCommands, Report]),
+        // What was on its way when the box was stopped arrives late and changes nothing.
+        (Teardown, Greeted | CommandStarted | LastCommandEnded | Event::Paused | Resumed(_)) => {
+            to(Teardown, &[])
+        }
+        (
+            Provisioning,
+            Asked | CommandStarted | LastCommandEnded | PauseAsked | Event::Paused | ResumeAsked | Resumed(_),
+        )
+        | (Ready | Executing | Completed, Asked | Greeted | LaunchFailed | ResumeAsked | Resumed(_))
+        | (Paused, Asked | Greeted | LaunchFailed | ExecAsked | PauseAsked | Event::Paused)
+        | (Teardown, Asked | ExecAsked | PauseAsked | ResumeAsked)
+        | (
+            Dormant | Gone,
+            Greeted
+            | LaunchFailed
+            | ExecAsked
+            | CommandStarted
+            | LastCommandEnded
+            | PauseAsked
+            | Event::Paused
+            | ResumeAsked
+            | Resumed(_),
+        )
+        | (Gone, Asked) => Err(Refused { state, event }),
     }
 }
 
@@ -150,12 +201,13 @@ mod tests {
 
     const STOPS: [Stop; 6] =
         [Stop::Asked, Stop::Deadline, Stop::OutputSpent, Stop::GuestLied, Stop::AgentGone, Stop::WardenLost];
-    const STATES: [State; 7] = [
+    const STATES: [State; 8] = [
         State::Dormant,
         State::Provisioning,
         State::Ready,
         State::Executing,
         State::Completed,
+        State::Paused,
         State::Teardown,
         State::Gone,
     ];
@@ -168,6 +220,11 @@ mod tests {
             Just(Event::ExecAsked),
             Just(Event::CommandStarted),
             Just(Event::LastCommandEnded),
+            Just(Event::PauseAsked),
+            Just(Event::Paused),
+            Just(Event::ResumeAsked),
+            Just(Event::Resumed(Load::Busy)),
+            Just(Event::Resumed(Load::Idle)),
             prop::sample::select(&STOPS[..]).prop_map(Event::Stopped),
             Just(Event::Released),
         ]

@@ -52,6 +52,9 @@ impl Boxes {
     pub(crate) fn find(&self, id: &BoxId) -> Option<&Live> {
         self.live.values().find(|live| live.id == *id)
     }
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Live> {
+        self.live.values()
+    }
     pub(crate) fn numbers(&self) -> Vec<u64> {
         self.live.keys().copied().collect()
     }

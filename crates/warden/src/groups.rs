@@ -70,6 +70,16 @@ impl Groups {
         Ok(Some(group))
     }
 
+    /// Stops everything in a group.
+    pub(crate) fn freeze(&self, group: &Group) -> Result<(), Trouble> {
+        self.site.as_ref().map_or(Ok(()), |site| site.freeze(group)).tried("stop the processes of the box")
+    }
+
+    /// Lets everything in a group go on.
+    pub(crate) fn thaw(&self, group: &Group) -> Result<(), Trouble> {
+        self.site.as_ref().map_or(Ok(()), |site| site.thaw(group)).tried("let the processes of the box go on")
+    }
+
     /// What a group has counted. Then it is gone.
     pub(crate) fn close(&self, group: Group) -> Result<Counts, Trouble> {
         let counts = group.counts();

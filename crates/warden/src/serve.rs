@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use blastbox_sys::cgroup::Group;
 use blastbox_sys::{channel, fork};
 use blastbox_wire::limits::MAX_WARDEN_MESSAGE;
 use blastbox_wire::warden::{Answer, Ask, Spent};
@@ -13,6 +14,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::boxes::{Boxes, Live};
+use crate::groups::Groups;
 use crate::launch::{SharedNetwork, decode_trouble, give_users, launch};
 use crate::standing::Standing;
 use crate::template::Templates;
@@ -121,14 +123,46 @@ impl Warden {
             }
             Ask::Kill(id) => {
                 if let Some(live) = self.boxes.find(&id) {
-                    kill(live);
+                    self.kill(live);
                 }
                 Ok(())
             }
+            Ask::Pause(id) => self.pause(id, Groups::freeze, |box_id| Answer::Paused { box_id }),
+            Ask::Resume(id) => self.pause(id, Groups::thaw, |box_id| Answer::Resumed { box_id }),
             Ask::Sweep => {
                 let boxes = self.standing.groups.sweep();
                 self.answer(&Answer::Swept { boxes })
             }
+        }
+    }
+
+    /// Stops a box or lets it go on. Not while it is made: nothing foreign runs in it yet.
+    fn pause(
+        &self,
+        box_id: BoxId,
+        act: impl FnOnce(&Groups, &Group) -> Result<(), Trouble>,
+        done: impl FnOnce(BoxId) -> Answer,
+    ) -> Result<(), Trouble> {
+        let outcome = match self.boxes.find(&box_id) {
+            Some(Live { group: Some(group), making: None, .. }) => act(&self.standing.groups, group),
+            Some(Live { making: Some(_), .. }) => Err(Trouble::plain("pause a box that is still being made")),
+            Some(_) => Err(Trouble::plain("pause a box that has no cgroup")),
+            None => Err(Trouble::plain("pause a box that is not there")),
+        };
+        match outcome {
+            Ok(()) => self.answer(&done(box_id)),
+            Err(trouble) => {
+                let tried = trouble.tried.clone().into_owned();
+                self.answer(&Answer::NotPaused { box_id, tried, errno: trouble.errno })
+            }
+        }
+    }
+
+    /// Ends a box. One that is stopped dies when it is let go, before it does anything else.
+    fn kill(&self, live: &Live) {
+        kill(live);
+        if let Some(group) = &live.group {
+            self.standing.groups.thaw(group).ok();
         }
     }
 
@@ -224,10 +258,8 @@ impl Warden {
 
     /// The caller is gone: end every box, wait for it, and leave nothing behind.
     fn bury_everybody(&mut self) {
-        for number in self.boxes.numbers() {
-            if let Some(live) = self.boxes.get(number) {
-                kill(live);
-            }
+        for live in self.boxes.all() {
+            self.kill(live);
         }
         let deadline = Instant::now() + FAREWELL;
         while !self.boxes.is_empty() && Instant::now() < deadline {

@@ -17,6 +17,10 @@ pub enum Ask {
     Kill(BoxId),
     /// Release whatever wardens that were killed have left behind.
     Sweep,
+    /// Stop every process of a box where it stands.
+    Pause(BoxId),
+    /// Let them go on.
+    Resume(BoxId),
 }
 
 /// What the warden answers, each once per thing that happened.
@@ -51,6 +55,25 @@ pub enum Answer {
     Swept {
         /// How many.
         boxes: u32,
+    },
+    /// Nothing runs in the box any more.
+    Paused {
+        /// The box.
+        box_id: BoxId,
+    },
+    /// Everything in the box runs again.
+    Resumed {
+        /// The box.
+        box_id: BoxId,
+    },
+    /// A pause or its end could not be had; the box is as it was.
+    NotPaused {
+        /// The box.
+        box_id: BoxId,
+        /// What was tried last.
+        tried: String,
+        /// Why it did not work, as an errno; 0 where the message says it all.
+        errno: i32,
     },
 }
 
@@ -99,6 +122,14 @@ impl Ask {
                 to.bytes(id.as_str().as_bytes());
             }
             Self::Sweep => to.u8(3),
+            Self::Pause(id) => {
+                to.u8(4);
+                to.bytes(id.as_str().as_bytes());
+            }
+            Self::Resume(id) => {
+                to.u8(5);
+                to.bytes(id.as_str().as_bytes());
+            }
         }
         to.finish()
     }
@@ -110,6 +141,8 @@ impl Ask {
             1 => Self::Launch(Box::new(Plan::decode(&mut from)?)),
             2 => Self::Kill(box_id(&mut from)?),
             3 => Self::Sweep,
+            4 => Self::Pause(box_id(&mut from)?),
+            5 => Self::Resume(box_id(&mut from)?),
             other => return Err(CodecError::Unknown(u32::from(other), "verb")),
         };
         from.end()?;
@@ -136,9 +169,7 @@ impl Answer {
             }
             Self::Failed { box_id, tried, errno } => {
                 to.u8(3);
-                to.bytes(box_id.as_str().as_bytes());
-                to.bytes(tried.as_bytes().get(..MAX_AGENT_TEXT).unwrap_or(tried.as_bytes()));
-                to.i32(*errno);
+                trouble(&mut to, box_id, tried, *errno);
             }
             Self::Ended { box_id, spent } => {
                 to.u8(4);
@@ -153,6 +184,18 @@ impl Answer {
             Self::Swept { boxes } => {
                 to.u8(5);
                 to.u32(*boxes);
+            }
+            Self::Paused { box_id } => {
+                to.u8(6);
+                to.bytes(box_id.as_str().as_bytes());
+            }
+            Self::Resumed { box_id } => {
+                to.u8(7);
+                to.bytes(box_id.as_str().as_bytes());
+            }
+            Self::NotPaused { box_id, tried, errno } => {
+                to.u8(8);
+                trouble(&mut to, box_id, tried, *errno);
             }
         }
         to.finish()
@@ -175,11 +218,10 @@ impl Answer {
                 })
             }
             2 => Self::Launched { box_id: box_id(&mut from)?, pid: from.u32()? },
-            3 => Self::Failed {
-                box_id: box_id(&mut from)?,
-                tried: String::from_utf8_lossy(from.bytes(MAX_AGENT_TEXT)?).into_owned(),
-                errno: from.i32()?,
-            },
+            3 => {
+                let (box_id, tried, errno) = read_trouble(&mut from)?;
+                Self::Failed { box_id, tried, errno }
+            }
             4 => Self::Ended {
                 box_id: box_id(&mut from)?,
                 spent: Spent {
@@ -191,6 +233,12 @@ impl Answer {
                 },
             },
             5 => Self::Swept { boxes: from.u32()? },
+            6 => Self::Paused { box_id: box_id(&mut from)? },
+            7 => Self::Resumed { box_id: box_id(&mut from)? },
+            8 => {
+                let (box_id, tried, errno) = read_trouble(&mut from)?;
+                Self::NotPaused { box_id, tried, errno }
+            }
             other => return Err(CodecError::Unknown(u32::from(other), "answer")),
         };
         from.end()?;
@@ -200,4 +248,15 @@ impl Answer {
 
 fn box_id(from: &mut Reader<'_>) -> Result<BoxId, CodecError> {
     from.text(64)?.parse().map_err(|_| CodecError::Invalid("box id"))
+}
+
+fn trouble(to: &mut Writer, box_id: &BoxId, tried: &str, errno: i32) {
+    to.bytes(box_id.as_str().as_bytes());
+    to.bytes(tried.as_bytes().get(..MAX_AGENT_TEXT).unwrap_or(tried.as_bytes()));
+    to.i32(errno);
+}
+
+fn read_trouble(from: &mut Reader<'_>) -> Result<(BoxId, String, i32), CodecError> {
+    let id = box_id(from)?;
+    Ok((id, String::from_utf8_lossy(from.bytes(MAX_AGENT_TEXT)?).into_owned(), from.i32()?))
 }

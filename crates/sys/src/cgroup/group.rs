@@ -1,5 +1,6 @@
 //! The group of one box.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -34,9 +35,11 @@ pub struct Counts {
 /// The group of one box, made and locked.
 #[derive(Debug)]
 pub struct Group {
-    name: String,
+    pub(super) name: String,
     flavour: Flavour,
     dirs: Vec<(Vec<Controller>, OwnedFd)>,
+    /// Whether it has a group among those that stop processes.
+    pub(super) was_paused: Cell<bool>,
 }
 
 /// How often a group is made anew when somebody else takes its parent away at the same moment.
@@ -45,7 +48,12 @@ const TRIES: u32 = 20;
 impl Site {
     /// Makes and locks a group. It has no limits yet.
     pub fn make(&self, name: &str) -> io::Result<Group> {
-        let mut group = Group { name: name.to_owned(), flavour: self.flavour, dirs: Vec::new() };
+        let mut group = Group {
+            name: name.to_owned(),
+            flavour: self.flavour,
+            dirs: Vec::new(),
+            was_paused: Cell::new(false),
+        };
         match self.make_each(&mut group) {
             Ok(()) => Ok(group),
             Err(error) => {
@@ -66,7 +74,8 @@ impl Site {
     /// Takes a group away. Its processes must have ended.
     pub fn remove(&self, group: Group) -> io::Result<()> {
         let mut outcome = Ok(());
-        for (_, root) in &self.roots {
+        let freezer = self.freezer.iter().filter(|_| group.was_paused.get());
+        for root in self.roots.iter().map(|(_, root)| root).chain(freezer) {
             if let Err(error) = remove_by_name(root, &group.name) {
                 outcome = Err(error);
             }
@@ -76,14 +85,14 @@ impl Site {
 
     /// Takes the parent of all groups away, if no other warden has groups in it.
     pub fn close(&self) {
-        for (_, root) in &self.roots {
-            // Not empty: somebody else still needs it.
+        for root in self.roots.iter().map(|(_, root)| root).chain(&self.freezer) {
+            // Not empty: somebody else still needs it. Not there: nobody ever did.
             unlinkat(root, PARENT, AtFlags::REMOVEDIR).ok();
         }
     }
 }
 
-fn make_locked(
+pub(super) fn make_locked(
     root: &OwnedFd,
     name: &str,
     flavour: Flavour,
@@ -135,7 +144,7 @@ pub(super) fn remove_by_name(root: &OwnedFd, name: &str) -> io::Result<()> {
 }
 
 impl Group {
-    fn dir(&self, controller: Controller) -> Option<BorrowedFd<'_>> {
+    pub(super) fn dir(&self, controller: Controller) -> Option<BorrowedFd<'_>> {
         self.dirs
             .iter()
             .find(|(controllers, _)| controllers.contains(&controller))

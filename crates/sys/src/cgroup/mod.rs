@@ -3,6 +3,7 @@
 //! A box's group is named after the box and locked by the warden that made it. The lock goes with the warden, however
 //! it ends, so that any later one can tell what is left over and release it by name alone ([`Site::sweep`]).
 
+mod freeze;
 mod group;
 mod site;
 mod sweep;
@@ -20,6 +21,9 @@ pub enum Controller {
     /// Processor time.
     Cpu,
 }
+
+/// The old interface's controller that stops processes; the unified interface needs none.
+const FREEZER: &str = "freezer";
 
 impl Controller {
     const ALL: [Self; 3] = [Self::Memory, Self::Pids, Self::Cpu];

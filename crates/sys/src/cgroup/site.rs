@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
-use super::{Controller, Flavour, PARENT, read_at};
+use super::{Controller, FREEZER, Flavour, PARENT, read_at};
 use crate::namespaces::write_at;
 
 /// A place to make groups in, with the controllers that really work there.
@@ -17,6 +17,8 @@ pub struct Site {
     /// On the old interface one directory a controller, on the unified one a single directory for all of them.
     /// These are the parents of the directory called [`PARENT`].
     pub(super) roots: Vec<(Vec<Controller>, OwnedFd)>,
+    /// On the old interface, where processes are stopped; a box has a group there only once it was paused.
+    pub(super) freezer: Option<OwnedFd>,
 }
 
 impl Site {
@@ -46,7 +48,11 @@ impl Site {
         }
         let root = open_dir(mount.at)?;
         let controllers = enable(&root)?;
-        writable(&root).then_some(Self { flavour: Flavour::V2, roots: vec![(controllers, root)] })
+        writable(&root).then_some(Self {
+            flavour: Flavour::V2,
+            roots: vec![(controllers, root)],
+            freezer: None,
+        })
     }
 
     /// A group that the service manager has handed over (`Delegate=yes`). Its processes move down into a leaf, since
@@ -70,32 +76,34 @@ impl Site {
             write_at(&group, "blastbox-caller/cgroup.procs", pid.as_bytes()).ok();
         }
         let controllers = enable(&group)?;
-        Some(Self { flavour: Flavour::V2, roots: vec![(controllers, group)] })
+        Some(Self { flavour: Flavour::V2, roots: vec![(controllers, group)], freezer: None })
     }
 
     fn find_v1(mounts: &str, own: &str) -> Option<Self> {
         let mut roots = Vec::new();
         for controller in Controller::ALL {
-            let name = controller.as_str();
-            let found = mounts.lines().filter_map(Mounted::parse).find(|mount| {
-                mount.kind == "cgroup" && mount.options.split(',').any(|option| option == name)
-            });
-            let own_path = own.lines().find_map(|line| {
-                let (_, rest) = line.split_once(':')?;
-                let (controllers, path) = rest.split_once(':')?;
-                controllers.split(',').any(|other| other == name).then_some(path)
-            });
-            let (Some(mount), Some(own_path)) = (found, own_path) else { continue };
-            // Beneath our own group, so that what our caller was limited to still holds.
-            let path = format!("{}{}", mount.at, own_path.strip_prefix(mount.root).unwrap_or(own_path));
-            if let Some(dir) = open_dir(path.trim_end_matches('/'))
-                && writable(&dir)
-            {
+            if let Some(dir) = hierarchy(mounts, own, controller.as_str()).filter(writable) {
                 roots.push((vec![controller], dir));
             }
         }
-        (!roots.is_empty()).then_some(Self { flavour: Flavour::V1, roots })
+        let freezer = hierarchy(mounts, own, FREEZER);
+        (!roots.is_empty()).then_some(Self { flavour: Flavour::V1, roots, freezer })
     }
+}
+
+/// Our own group in one hierarchy of the old interface. What our caller was limited to holds beneath it.
+fn hierarchy(mounts: &str, own: &str, name: &str) -> Option<OwnedFd> {
+    let mount = mounts
+        .lines()
+        .filter_map(Mounted::parse)
+        .find(|mount| mount.kind == "cgroup" && mount.options.split(',').any(|option| option == name))?;
+    let own_path = own.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        controllers.split(',').any(|other| other == name).then_some(path)
+    })?;
+    let path = format!("{}{}", mount.at, own_path.strip_prefix(mount.root).unwrap_or(own_path));
+    open_dir(path.trim_end_matches('/'))
 }
 
 /// Switches the controllers on for the children of a group of the unified hierarchy, and tells which are.
@@ -128,6 +136,12 @@ fn writable(root: &OwnedFd) -> bool {
         .is_ok(),
         Err(_) => false,
     }
+}
+
+/// The group of this name under one root.
+pub(super) fn open_beneath(root: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(root, format!("{PARENT}/{name}"), flags, Mode::empty())?)
 }
 
 pub(super) fn open_dir(path: &str) -> Option<OwnedFd> {

@@ -10,7 +10,9 @@ impl Site {
     /// Ends and removes every group whose warden is gone. Returns how many there were in the fullest hierarchy.
     #[must_use]
     pub fn sweep(&self) -> u32 {
-        self.roots.iter().map(|(_, root)| sweep_one(root)).max().unwrap_or(0)
+        // The freezer first: a stopped process dies only when it is let go.
+        let freezer = self.freezer.as_ref().map_or(0, sweep_one);
+        self.roots.iter().map(|(_, root)| sweep_one(root)).max().unwrap_or(0).max(freezer)
     }
 }
 
@@ -37,6 +39,7 @@ fn sweep_one(root: &std::os::fd::OwnedFd) -> u32 {
                 }
             }
         }
+        write_at(&group, "freezer.state", b"THAWED").ok();
         if remove_by_name(root, name).is_ok() {
             removed += 1;
         }

@@ -111,8 +111,7 @@ pub enum DeviceName {
 
 impl DeviceName {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Null, Self::Zero, Self::Full, Self::Random, Self::Urandom, Self::Tty];
+    pub const ALL: [Self; 6] = [Self::Null, Self::Zero, Self::Full, Self::Random, Self::Urandom, Self::Tty];
     /// The name under /dev.
     #[must_use]
     pub fn as_str(self) -> &'static str {

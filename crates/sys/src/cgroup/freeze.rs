@@ -1,0 +1,94 @@
+//! Stopping every process of a box where it stands, and letting it go on.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+
+use super::group::make_locked;
+use super::{Controller, Flavour, Group, Site, read_at};
+use crate::namespaces::write_at;
+
+/// How often the kernel is asked whether everything has stopped.
+const LOOKS: u32 = 200;
+const PAUSE: Duration = Duration::from_micros(500);
+
+impl Site {
+    /// Stops everything in a group. On an error nothing is stopped.
+    pub fn freeze(&self, group: &Group) -> io::Result<()> {
+        let stopped = match self.flavour {
+            Flavour::V1 => self.freeze_v1(group),
+            Flavour::V2 => freeze_v2(group),
+        };
+        if stopped.is_err() {
+            self.thaw(group).ok();
+        }
+        stopped
+    }
+
+    /// Lets everything in a group go on.
+    pub fn thaw(&self, group: &Group) -> io::Result<()> {
+        if !group.was_paused.get() {
+            return Ok(());
+        }
+        match (self.flavour, &self.freezer) {
+            (Flavour::V2, _) => group.birthplace().map_or(Ok(()), |dir| write_at(dir, "cgroup.freeze", b"0")),
+            (Flavour::V1, Some(root)) => {
+                write_at(root, &format!("{}/{}/freezer.state", super::PARENT, group.name), b"THAWED")
+            }
+            (Flavour::V1, _) => Ok(()),
+        }
+    }
+
+    /// The old interface stops whole groups of one hierarchy only, so the box's processes are gathered there first. One
+    /// that is born meanwhile is born where its parent was: gathered in the next round, until a round finds nothing new.
+    fn freeze_v1(&self, group: &Group) -> io::Result<()> {
+        let Some(root) = &self.freezer else {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "this host has no freezer controller"));
+        };
+        let Some(members) = [Controller::Pids, Controller::Memory, Controller::Cpu]
+            .into_iter()
+            .find_map(|controller| group.dir(controller))
+        else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let dir = if group.was_paused.get() {
+            super::site::open_beneath(root, &group.name)?
+        } else {
+            let dir = make_locked(root, &group.name, Flavour::V1, &[])?;
+            group.was_paused.set(true);
+            dir
+        };
+        for _ in 0..LOOKS {
+            let all = pids(&read_at(members, "cgroup.procs")?);
+            let gathered = pids(&read_at(&dir, "cgroup.procs")?);
+            let missing: Vec<_> = all.difference(&gathered).collect();
+            for pid in &missing {
+                // One that has ended meanwhile needs no stopping.
+                write_at(&dir, "cgroup.procs", pid.to_string().as_bytes()).ok();
+            }
+            write_at(&dir, "freezer.state", b"FROZEN")?;
+            if missing.is_empty() && read_at(&dir, "freezer.state")?.trim() == "FROZEN" {
+                return Ok(());
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+fn freeze_v2(group: &Group) -> io::Result<()> {
+    let Some(dir) = group.birthplace() else { return Err(io::ErrorKind::Unsupported.into()) };
+    group.was_paused.set(true);
+    write_at(dir, "cgroup.freeze", b"1")?;
+    for _ in 0..LOOKS {
+        if read_at(dir, "cgroup.events")?.lines().any(|line| line == "frozen 1") {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+fn pids(text: &str) -> BTreeSet<u32> {
+    text.lines().filter_map(|line| line.trim().parse().ok()).collect()
+}
