@@ -244,6 +244,7 @@ impl Session {
                     exec.add_credit(bytes);
                 }
             }
+            (Greeting::Heard, HostFrame::File { .. }) => return Err(End::Breach("no file operations yet")),
             (Greeting::Heard, HostFrame::Refresh { unix_nanos, entropy }) => {
                 refresh::refresh(unix_nanos, entropy, self.capabilities);
                 self.control.send(&AgentFrame::Refreshed);

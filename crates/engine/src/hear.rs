@@ -84,7 +84,9 @@ impl Driver {
                 running.room.add_permits(usize::try_from(bytes).unwrap_or(0));
                 Ok(())
             }
-            AgentFrame::Refreshed | AgentFrame::Pong { .. } => Err(lie("an answer that nobody asked for")),
+            AgentFrame::File { .. } | AgentFrame::Refreshed | AgentFrame::Pong { .. } => {
+                Err(lie("an answer that nobody asked for"))
+            }
         }
     }
 

@@ -63,6 +63,10 @@ impl Writer {
     pub fn i32(&mut self, value: i32) {
         self.out.extend_from_slice(&value.to_be_bytes());
     }
+    /// Eight bytes, signed.
+    pub fn i64(&mut self, value: i64) {
+        self.out.extend_from_slice(&value.to_be_bytes());
+    }
     /// Bytes without a length: the rest of the message.
     pub fn rest(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
@@ -117,6 +121,10 @@ impl<'a> Reader<'a> {
     /// Four bytes, signed.
     pub fn i32(&mut self) -> Result<i32, CodecError> {
         self.array().map(i32::from_be_bytes)
+    }
+    /// Eight bytes, signed.
+    pub fn i64(&mut self) -> Result<i64, CodecError> {
+        self.array().map(i64::from_be_bytes)
     }
     /// A fixed number of bytes.
     pub fn exactly<const N: usize>(&mut self) -> Result<[u8; N], CodecError> {

@@ -22,6 +22,18 @@ pub const MAX_EXECS: usize = 256;
 pub const OUTPUT_WINDOW: u32 = 1024 * 1024;
 /// Standard input that the host may send for one command before the agent has passed any of it on.
 pub const STDIN_WINDOW: u32 = 256 * 1024;
+/// File operations that may run in one box at the same time.
+pub const MAX_FILE_OPS: usize = 64;
+/// Largest piece of a file or an archive in one frame, in both directions.
+pub const MAX_FILE_CHUNK: usize = 64 * 1024;
+/// Most entries or changes in one frame.
+pub const MAX_FILE_BATCH: usize = 4096;
+/// Bytes that either side may send for one file operation before the other has acknowledged any of them.
+pub const FILE_WINDOW: u32 = 512 * 1024;
+/// Most entries of one list, whatever the host asks for.
+pub const MAX_LISTED: u32 = 1_000_000;
+/// Directories that one box may watch at the same time.
+pub const MAX_WATCHES: usize = 8192;
 /// Longest text (kernel release, fault) in a frame from the agent.
 pub const MAX_AGENT_TEXT: usize = 256;
 

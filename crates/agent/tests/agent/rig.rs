@@ -7,7 +7,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use blastbox_wire::agent::{
-    AgentFrame, BootFacts, ExecSpec, Exit, HostFrame, Io, OnDenied, Stage, Usage, User, VERSION, parse,
+    AgentFrame, BootFacts, Change, Entry, ExecSpec, Exit, FileEnd, FileSay, HostFrame, Io, OnDenied, Stage,
+    Usage, User, VERSION, parse,
 };
 use blastbox_wire::limits::OUTPUT_WINDOW;
 use rustix::io::FdFlags;
@@ -28,6 +29,18 @@ pub(crate) enum Said {
     Refreshed,
     Pong(u64),
     Fault(String),
+    File(u32, Word),
+}
+
+/// What the agent said about a file operation, with everything owned.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Word {
+    Begun(Entry),
+    Chunk(Vec<u8>),
+    Taken(u32),
+    Entries(Vec<Entry>),
+    Changes(Vec<Change>),
+    Done(FileEnd),
 }
 
 /// A command that has ended.
@@ -206,5 +219,16 @@ fn own(frame: AgentFrame<'_>) -> Said {
         AgentFrame::Refreshed => Said::Refreshed,
         AgentFrame::Pong { token } => Said::Pong(token),
         AgentFrame::Fault { text } => Said::Fault(text.to_owned()),
+        AgentFrame::File { op, say } => Said::File(
+            op,
+            match say {
+                FileSay::Begun { entry } => Word::Begun(entry),
+                FileSay::Chunk { bytes } => Word::Chunk(bytes.to_vec()),
+                FileSay::Taken { bytes } => Word::Taken(bytes),
+                FileSay::Entries { entries } => Word::Entries(entries),
+                FileSay::Changes { changes } => Word::Changes(changes),
+                FileSay::Done { end } => Word::Done(end),
+            },
+        ),
     }
 }

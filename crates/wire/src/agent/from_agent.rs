@@ -2,6 +2,7 @@
 //!
 //! Trust: guest. Every byte is chosen by an attacker: a payload that has taken over its agent speaks here.
 
+use super::file_say::FileSay;
 use super::{FrameError, split, wrap};
 use crate::codec::{CodecError, Reader, Writer};
 use crate::limits::{MAX_AGENT_FRAME, MAX_AGENT_TEXT, MAX_OUTPUT_CHUNK};
@@ -155,6 +156,13 @@ pub enum AgentFrame<'a> {
         /// Why, in the agent's words. Never shown without escaping.
         text: &'a str,
     },
+    /// Something about a file operation.
+    File {
+        /// The operation's number.
+        op: u32,
+        /// What about it.
+        say: FileSay<'a>,
+    },
 }
 
 /// Reads one frame off the front. `Ok(None)`: more bytes are needed. The number is how many bytes it took.
@@ -222,6 +230,9 @@ fn decode(kind: u8, body: &[u8]) -> Result<Option<AgentFrame<'_>>, CodecError> {
         8 => AgentFrame::Refreshed,
         9 => AgentFrame::Pong { token: from.u64()? },
         10 => AgentFrame::Fault { text: from.text(MAX_AGENT_TEXT)? },
+        kind if FileSay::KINDS.contains(&kind) => {
+            AgentFrame::File { op: from.u32()?, say: FileSay::decode(kind, &mut from)? }
+        }
         _ => return Ok(None),
     };
     from.end()?;
@@ -304,6 +315,10 @@ impl AgentFrame<'_> {
             Self::Fault { text } => {
                 to.bytes(text.as_bytes());
                 10
+            }
+            Self::File { op, say } => {
+                to.u32(*op);
+                say.encode(&mut to)
             }
         };
         wrap(kind, &to.finish())

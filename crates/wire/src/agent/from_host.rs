@@ -1,5 +1,6 @@
 //! Frames that the host sends. The agent bounds them too: it must not fall over a broken host.
 
+use super::file_ask::FileAsk;
 use super::{FrameError, split, wrap};
 use crate::codec::{CodecError, Reader, Writer};
 use crate::limits::{MAX_ARGUMENT, MAX_ARGUMENTS, MAX_HOST_FRAME, MAX_PATH, MAX_STDIN_CHUNK};
@@ -116,6 +117,13 @@ pub enum HostFrame {
     },
     /// End everything and exit.
     Shutdown,
+    /// Something about a file operation.
+    File {
+        /// The operation's number.
+        op: u32,
+        /// What about it.
+        ask: FileAsk,
+    },
 }
 
 impl HostFrame {
@@ -149,6 +157,9 @@ impl HostFrame {
             136 => Self::Refresh { unix_nanos: from.u64()?, entropy: from.exactly()? },
             137 => Self::Ping { token: from.u64()? },
             138 => Self::Shutdown,
+            kind if FileAsk::KINDS.contains(&kind) => {
+                Self::File { op: from.u32()?, ask: FileAsk::decode(kind, &mut from)? }
+            }
             _ => return Ok(None),
         };
         from.end()?;
@@ -207,6 +218,10 @@ impl HostFrame {
                 137
             }
             Self::Shutdown => 138,
+            Self::File { op, ask } => {
+                to.u32(*op);
+                ask.encode(&mut to)
+            }
         };
         wrap(kind, &to.finish())
     }

@@ -5,9 +5,15 @@
 //! then on both speak freely. Output and standard input carry credit, so that one command whose reader stalls holds
 //! up neither the other commands nor anybody's memory.
 
+mod file_ask;
+mod file_say;
+mod files;
 mod from_agent;
 mod from_host;
 
+pub use file_ask::{Depth, Extent, FileAct, FileAsk, Links, Parents, Target, Writing};
+pub use file_say::{Coverage, FileEnd, FileSay};
+pub use files::{Beyond, Change, ChangeKind, Entry, EntryKind, Fault, Link, MAX_ENTRY};
 pub use from_agent::{AgentFrame, BootFacts, Exit, Stage, Usage, parse};
 pub use from_host::{ExecSpec, HostFrame, Io, OnDenied, User};
 
