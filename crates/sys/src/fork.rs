@@ -1,7 +1,9 @@
 //! New processes in new namespaces.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::process::Pid;
 
 /// Proof that this process has one thread. Only such a process may go on in Rust after a bare `clone3`.
 #[derive(Debug)]
@@ -43,25 +45,15 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 pub enum Side {
     /// The new process.
     Child,
-    /// The old process, with the new one's id and descriptor.
-    Parent {
-        /// The new process's id.
-        pid: u32,
-        /// A descriptor that stands for it, whatever becomes of the id.
-        pidfd: OwnedFd,
-    },
+    /// The old process, with the new one's id. It is the old one's to collect, and stays its own until then.
+    Parent(Pid),
 }
 
 /// Forks into new namespaces, and into a cgroup of the unified hierarchy where one is given.
 pub fn fork(_proof: &SingleThreaded, unshare: Unshare, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Side> {
-    let mut pidfd: libc::c_int = -1;
-    let mut flags = unshare.0 | u64::from(libc::CLONE_PIDFD.unsigned_abs());
-    if cgroup.is_some() {
-        flags |= CLONE_INTO_CGROUP;
-    }
     let args = libc::clone_args {
-        flags,
-        pidfd: (&raw mut pidfd).addr() as u64,
+        flags: unshare.0 | cgroup.map_or(0, |_| CLONE_INTO_CGROUP),
+        pidfd: 0,
         child_tid: 0,
         parent_tid: 0,
         exit_signal: u64::from(libc::SIGCHLD.unsigned_abs()),
@@ -72,17 +64,15 @@ pub fn fork(_proof: &SingleThreaded, unshare: Unshare, cgroup: Option<BorrowedFd
         set_tid_size: 0,
         cgroup: cgroup.map_or(0, |fd| u64::from(fd.as_raw_fd().unsigned_abs())),
     };
-    // SAFETY: the arguments are a valid `clone_args` whose pidfd pointer outlives the call. No memory is shared with
-    // the child (no CLONE_VM), and the proof says that no other thread can hold a lock that the child would miss.
+    // SAFETY: the arguments are a valid `clone_args` without pointers. No memory is shared with the child (no CLONE_VM),
+    // and the proof says that no other thread can hold a lock that the child would miss.
     let result = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) };
     match result {
         0 => Ok(Side::Child),
-        pid if pid > 0 => {
-            // SAFETY: the kernel has just put a descriptor there that nobody else owns.
-            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-            Ok(Side::Parent { pid: u32::try_from(pid).unwrap_or(0), pidfd })
-        }
-        _ => Err(io::Error::last_os_error()),
+        pid => match i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(Pid::from_raw) {
+            Some(pid) => Ok(Side::Parent(pid)),
+            None => Err(io::Error::last_os_error()),
+        },
     }
 }
 
@@ -90,36 +80,4 @@ pub fn fork(_proof: &SingleThreaded, unshare: Unshare, cgroup: Option<BorrowedFd
 pub fn leave(code: i32) -> ! {
     // SAFETY: `_exit` has no preconditions.
     unsafe { libc::_exit(code) }
-}
-
-/// How a child ended and what it used.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Ended {
-    /// The signal that ended it, or 0.
-    pub signal: u8,
-    /// Processor time of it and everything beneath it that was waited for, in microseconds.
-    pub cpu_micros: u64,
-}
-
-/// Collects a child that has ended. `None`: it has not.
-pub fn collect(pid: u32) -> io::Result<Option<Ended>> {
-    let Ok(pid) = libc::pid_t::try_from(pid) else { return Err(io::ErrorKind::InvalidInput.into()) };
-    let mut status: libc::c_int = 0;
-    // SAFETY: `rusage` is plain data for which all zeros is a value.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to live locals of the right types.
-    let result = unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut usage) };
-    match result {
-        0 => Ok(None),
-        done if done > 0 => {
-            let micros = |time: libc::timeval| {
-                u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_usec).unwrap_or(0)
-            };
-            Ok(Some(Ended {
-                signal: u8::try_from(status & 0x7f).unwrap_or(0),
-                cpu_micros: micros(usage.ru_utime) + micros(usage.ru_stime),
-            }))
-        }
-        _ => Err(io::Error::last_os_error()),
-    }
 }

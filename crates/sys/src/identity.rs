@@ -128,12 +128,3 @@ pub fn ordinary_scheduling() -> io::Result<()> {
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const parameter) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
-
-/// The signals that a terminal or a service manager sends do not end this process: it ends when its caller does, and
-/// then in order.
-pub fn outlive_terminal() {
-    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE, libc::SIGTSTP] {
-        // SAFETY: ignoring a signal installs no handler, and each number is a valid one.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
-}

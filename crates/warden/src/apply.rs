@@ -40,7 +40,7 @@ pub(crate) struct Making<'a> {
 pub(crate) fn become_agent(making: &Making<'_>) -> Result<Infallible, Trouble> {
     let Making { plan, standing, group, places, control, parent } = making;
     if let Some(group) = group {
-        group.join().tried("join the box's cgroup")?;
+        standing.groups.join(group)?;
     }
     identity::ordinary_scheduling().tried("take the ordinary scheduler")?;
     namespaces::write_at(&standing.proc, "self/oom_score_adj", b"900")

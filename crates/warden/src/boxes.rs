@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use blastbox_sys::cgroup::Group;
 use blastbox_wire::BoxId;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::ids::Slot;
 
@@ -13,10 +14,9 @@ use crate::ids::Slot;
 pub(crate) struct Live {
     /// Its name.
     pub(crate) id: BoxId,
-    /// Its agent's process id, as the warden sees it.
-    pub(crate) pid: u32,
-    /// The agent's process, whatever becomes of the number.
-    pub(crate) process: OwnedFd,
+    /// Its agent's process id, as the warden sees it. It is a child of the warden that nobody else collects, so that the
+    /// number stays its own for as long as it is here.
+    pub(crate) pid: Pid,
     /// Its group.
     pub(crate) group: Option<Group>,
     /// Its ids.
@@ -27,36 +27,39 @@ pub(crate) struct Live {
     pub(crate) trouble: Option<crate::trouble::Trouble>,
 }
 
-/// All of them, by a number that is never used twice.
+impl Live {
+    /// Ends its first process, and with it all others.
+    pub(crate) fn kill(&self) {
+        // An error means that it has ended already, which is what was wanted.
+        kill_process(self.pid, Signal::KILL).ok();
+    }
+}
+
+/// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Boxes {
-    next: u64,
-    live: HashMap<u64, Live>,
+    live: HashMap<Pid, Live>,
+    names: HashMap<BoxId, Pid>,
 }
 
 impl Boxes {
-    /// A number for the next box.
-    pub(crate) fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+    pub(crate) fn add(&mut self, live: Live) {
+        self.names.insert(live.id.clone(), live.pid);
+        self.live.insert(live.pid, live);
     }
-    pub(crate) fn add(&mut self, number: u64, live: Live) {
-        self.live.insert(number, live);
+    pub(crate) fn get(&mut self, pid: Pid) -> Option<&mut Live> {
+        self.live.get_mut(&pid)
     }
-    pub(crate) fn get(&mut self, number: u64) -> Option<&mut Live> {
-        self.live.get_mut(&number)
-    }
-    pub(crate) fn remove(&mut self, number: u64) -> Option<Live> {
-        self.live.remove(&number)
+    pub(crate) fn remove(&mut self, pid: Pid) -> Option<Live> {
+        let live = self.live.remove(&pid)?;
+        self.names.remove(&live.id);
+        Some(live)
     }
     pub(crate) fn find(&self, id: &BoxId) -> Option<&Live> {
-        self.live.values().find(|live| live.id == *id)
+        self.live.get(self.names.get(id)?)
     }
     pub(crate) fn all(&self) -> impl Iterator<Item = &Live> {
         self.live.values()
-    }
-    pub(crate) fn numbers(&self) -> Vec<u64> {
-        self.live.keys().copied().collect()
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.live.is_empty()

@@ -1,5 +1,7 @@
 //! Groups in stock: making one costs more than all mounts of a box, so the next one is made while nobody waits.
 
+use std::os::fd::OwnedFd;
+
 use blastbox_sys::cgroup::{Controller, Counts, Flavour, Group, Limits, Site};
 use blastbox_wire::BoxId;
 use blastbox_wire::plan::{Cgroups, Plan};
@@ -63,11 +65,21 @@ impl Groups {
             None => (false, site.make(new_name()?.as_str()).tried("make the box's cgroup")?),
         };
         // Setting a processor limit can cost as much as a whole process: not twice.
-        if !set && let Err(error) = group.set(&limits) {
+        if !set && let Err(error) = site.set(&group, &limits) {
             self.give_back(group)?;
             return Err(error).tried("set the limits of the box's cgroup");
         }
         Ok(Some(group))
+    }
+
+    /// The directory into which the first process of a box is born, where the interface has that.
+    pub(crate) fn birthplace(&self, group: &Group) -> Result<Option<OwnedFd>, Trouble> {
+        self.site.as_ref().map_or(Ok(None), |site| site.birthplace(group)).tried("open the box's cgroup")
+    }
+
+    /// Moves the calling process into a group, where it was not born there.
+    pub(crate) fn join(&self, group: &Group) -> Result<(), Trouble> {
+        self.site.as_ref().map_or(Ok(()), |site| site.join(group)).tried("join the box's cgroup")
     }
 
     /// Stops everything in a group.
@@ -82,7 +94,7 @@ impl Groups {
 
     /// What a group has counted. Then it is gone.
     pub(crate) fn close(&self, group: Group) -> Result<Counts, Trouble> {
-        let counts = group.counts();
+        let counts = self.site.as_ref().map_or_else(Counts::default, |site| site.counts(&group));
         self.give_back(group)?;
         Ok(counts)
     }
@@ -107,7 +119,7 @@ impl Groups {
     pub(crate) fn restock(&mut self) -> Result<(), Trouble> {
         let Some(site) = &self.site else { return Ok(()) };
         let group = site.make(new_name()?.as_str()).tried("make a cgroup for later")?;
-        if let Err(error) = group.set(&self.likely) {
+        if let Err(error) = site.set(&group, &self.likely) {
             self.give_back(group)?;
             return Err(error).tried("set the limits of a cgroup for later");
         }

@@ -9,6 +9,8 @@ use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
 use blastbox_wire::plan::{CheckedPlan, Ids, Network, Plan, Step};
 
+use rustix::process::Pid;
+
 use crate::apply::{Making, become_agent};
 use crate::boxes::Live;
 use crate::ids::{self, Slot};
@@ -61,15 +63,9 @@ fn make(
     network.enter(plan.network)?;
     let group = standing.groups.take(plan)?;
     match start(standing, plan, group.as_ref(), slot, control, workspace.as_ref()) {
-        Ok((pid, process, making)) => Ok(Live {
-            id: plan.box_id.clone(),
-            pid,
-            process,
-            group,
-            slot,
-            making: Some(making),
-            trouble: None,
-        }),
+        Ok((pid, making)) => {
+            Ok(Live { id: plan.box_id.clone(), pid, group, slot, making: Some(making), trouble: None })
+        }
         Err(trouble) => {
             if let Some(group) = group {
                 standing.groups.give_back(group)?;
@@ -102,15 +98,16 @@ fn start(
     slot: Option<Slot>,
     control: &OwnedFd,
     workspace: Option<&OwnedFd>,
-) -> Result<(u32, OwnedFd, OwnedFd), Trouble> {
+) -> Result<(Pid, OwnedFd), Trouble> {
     let (ours, theirs) = channel::pair().tried("make a line to the new process")?;
     let unshare = match plan.network {
         Network::SharedEmpty => Unshare::BOX,
         Network::OwnLoopback => Unshare::BOX_AND_NETWORK,
     };
-    let birthplace = group.and_then(Group::birthplace);
+    let birthplace = group.map_or(Ok(None), |group| standing.groups.birthplace(group))?;
+    let birthplace = birthplace.as_ref().map(AsFd::as_fd);
     match fork::fork(&standing.proof, unshare, birthplace).tried("make the box's first process (clone3)")? {
-        Side::Parent { pid, pidfd } => Ok((pid, pidfd, ours)),
+        Side::Parent(pid) => Ok((pid, ours)),
         Side::Child => {
             // Only the parent may hold its end: if it goes, the child must see that.
             drop(ours);
@@ -159,7 +156,7 @@ pub(crate) fn give_users(standing: &Standing, live: &Live) -> Result<(), Trouble
     };
     // Where the one row is all there is, further groups stay denied, as the warden's own tables demand.
     let deny = if live.slot.is_some() { DenyGroups::No } else { DenyGroups::Yes };
-    namespaces::write_maps(standing.proc.as_fd(), &live.pid.to_string(), &rows, &rows, deny)
+    namespaces::write_maps(standing.proc.as_fd(), &live.pid.as_raw_nonzero().to_string(), &rows, &rows, deny)
         .tried("write the tables of the box's users")?;
     let Some(line) = &live.making else { return Err(Trouble::plain("answer a box that is made already")) };
     channel::send(line, b"g", &[]).tried("let the box go on")
@@ -203,8 +200,8 @@ fn owners_of_workspace(standing: &Standing, workspace: &OwnedFd, slot: Slot) -> 
             channel::receive(&theirs, &mut [0_u8; 1]).ok();
             fork::leave(0)
         }
-        Side::Parent { pid, pidfd } => {
-            let process = pid.to_string();
+        Side::Parent(pid) => {
+            let process = pid.as_raw_nonzero().to_string();
             let opened = namespaces::write_maps(
                 standing.proc.as_fd(),
                 &process,
@@ -213,13 +210,10 @@ fn owners_of_workspace(standing: &Standing, workspace: &OwnedFd, slot: Slot) -> 
                 DenyGroups::No,
             )
             .and_then(|()| namespaces::open(standing.proc.as_fd(), &process, "user"));
-            rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL)
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL)
                 .tried("end a helper process")?;
-            rustix::process::waitid(
-                rustix::process::WaitId::PidFd(pidfd.as_fd()),
-                rustix::process::WaitIdOptions::EXITED,
-            )
-            .tried("collect a helper process")?;
+            rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())
+                .tried("collect a helper process")?;
             opened.tried("write the table of owners")
         }
     }

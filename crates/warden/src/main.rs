@@ -39,7 +39,5 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Trouble> {
-    blastbox_sys::identity::outlive_terminal();
-    let warden = standing::Standing::take()?;
-    serve::serve(warden)
+    serve::serve(standing::Standing::take()?)
 }

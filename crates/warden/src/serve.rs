@@ -1,17 +1,18 @@
 //! The loop: one caller asks, boxes begin and end.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use blastbox_sys::cgroup::Group;
-use blastbox_sys::{channel, fork};
+use blastbox_sys::channel;
+use blastbox_sys::spawn::{self, Dead, Patience};
 use blastbox_wire::limits::MAX_WARDEN_MESSAGE;
 use blastbox_wire::warden::{Answer, Ask, Spent};
 use blastbox_wire::{BoxId, plan::Plan};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::process::Pid;
 
 use crate::boxes::{Boxes, Live};
 use crate::groups::Groups;
@@ -23,9 +24,9 @@ use crate::trouble::{Trouble, Trying};
 /// How long the last boxes may take to die after the caller has gone.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// What an event is about; everything else is the process id of a box in the making.
 const CALLER: u64 = 0;
-const MAKING: u64 = 0;
-const PROCESS: u64 = 1;
+const CHILDREN: u64 = u64::MAX;
 
 struct Warden {
     standing: Standing,
@@ -40,6 +41,8 @@ struct Warden {
 pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
     let epoll = epoll::create(CreateFlags::CLOEXEC).tried("make an epoll")?;
     epoll::add(&epoll, caller(), EventData::new_u64(CALLER), EventFlags::IN).tried("watch the caller")?;
+    epoll::add(&epoll, &standing.children, EventData::new_u64(CHILDREN), EventFlags::IN)
+        .tried("watch the warden's children")?;
     let mut warden = Warden {
         standing,
         templates: Templates::default(),
@@ -84,8 +87,12 @@ impl Warden {
                             return Ok(());
                         }
                     }
-                    number if number & 1 == MAKING => self.hear_making(number >> 1)?,
-                    number => self.bury(number >> 1)?,
+                    CHILDREN => self.bury_the_dead()?,
+                    pid => {
+                        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+                            self.hear_making(pid)?;
+                        }
+                    }
                 }
             }
         }
@@ -160,7 +167,7 @@ impl Warden {
 
     /// Ends a box. One that is stopped dies when it is let go, before it does anything else.
     fn kill(&self, live: &Live) {
-        kill(live);
+        live.kill();
         if let Some(group) = &live.group {
             self.standing.groups.thaw(group).ok();
         }
@@ -174,25 +181,22 @@ impl Warden {
             .check(descriptors.len())
             .map_err(|unsafe_plan| Trouble::plain(format!("check the plan: {unsafe_plan}")))?;
         let live = launch(&mut self.standing, &mut self.templates, &mut self.network, &checked, descriptors)?;
-        let number = self.boxes.number();
-        let watch = |fd: BorrowedFd<'_>, what| {
-            epoll::add(&self.epoll, fd, EventData::new_u64(number << 1 | what), EventFlags::IN)
-        };
+        let data = EventData::new_u64(u64::from(live.pid.as_raw_nonzero().get().unsigned_abs()));
         let watched = live
             .making
             .as_ref()
-            .map_or(Ok(()), |line| watch(line.as_fd(), MAKING))
-            .and_then(|()| watch(live.process.as_fd(), PROCESS));
+            .map_or(Ok(()), |line| epoll::add(&self.epoll, line, data, EventFlags::IN))
+            .tried("watch the new box");
         if watched.is_err() {
-            kill(&live);
+            live.kill();
         }
-        self.boxes.add(number, live);
-        watched.tried("watch the new box")
+        self.boxes.add(live);
+        watched
     }
 
     /// The process that is being turned into an agent says something, or has stopped being ours by becoming it.
-    fn hear_making(&mut self, number: u64) -> Result<(), Trouble> {
-        let Some(live) = self.boxes.get(number) else { return Ok(()) };
+    fn hear_making(&mut self, pid: Pid) -> Result<(), Trouble> {
+        let Some(live) = self.boxes.get(pid) else { return Ok(()) };
         let Some(line) = &live.making else { return Ok(()) };
         let mut message = [0_u8; 256];
         let received = channel::receive(line, &mut message).tried("hear the new box");
@@ -200,42 +204,53 @@ impl Warden {
             Ok(Some((1, _))) if message.first() == Some(&b'm') => {
                 if let Err(trouble) = give_users(&self.standing, live) {
                     live.trouble = Some(trouble);
-                    kill(live);
+                    live.kill();
                 }
                 Ok(())
             }
             Ok(Some((length, _))) => {
                 live.trouble = message.get(..length).and_then(decode_trouble);
-                kill(live);
+                live.kill();
                 Ok(())
             }
             Ok(None) => {
                 live.making = None;
-                let (box_id, pid) = (live.id.clone(), live.pid);
+                let box_id = live.id.clone();
+                let pid = live.pid.as_raw_nonzero().get().unsigned_abs();
                 if live.trouble.is_none() { self.answer(&Answer::Launched { box_id, pid }) } else { Ok(()) }
             }
             Err(trouble) => {
                 live.trouble = Some(trouble);
-                kill(live);
+                live.kill();
                 Ok(())
             }
         }
     }
 
+    /// Children have ended: first processes of boxes.
+    fn bury_the_dead(&mut self) -> Result<(), Trouble> {
+        let mut told = [0_u8; 1024];
+        // How often it rang says nothing: signals of one kind are merged.
+        rustix::io::read(&self.standing.children, &mut told).ok();
+        while let Some(dead) = spawn::reap(Patience::Look) {
+            self.bury(&dead)?;
+        }
+        Ok(())
+    }
+
     /// A box's first process has ended, and with it every other: the kernel has seen to that.
-    fn bury(&mut self, number: u64) -> Result<(), Trouble> {
-        let Some(live) = self.boxes.get(number) else { return Ok(()) };
+    fn bury(&mut self, dead: &Dead) -> Result<(), Trouble> {
+        let Some(live) = self.boxes.get(dead.pid) else { return Ok(()) };
         if live.making.is_some() && live.trouble.is_none() {
             // It may have said why before it ended.
-            self.hear_making(number)?;
+            self.hear_making(dead.pid)?;
         }
-        let Some(live) = self.boxes.get(number) else { return Ok(()) };
-        let Some(ended) = fork::collect(live.pid).tried("collect a box's first process")? else {
-            return Ok(());
+        let Some(live) = self.boxes.remove(dead.pid) else { return Ok(()) };
+        let mut spent = Spent {
+            cpu_micros: dead.user_micros.saturating_add(dead.system_micros),
+            agent_signal: dead.signal,
+            ..Spent::default()
         };
-        let Some(live) = self.boxes.remove(number) else { return Ok(()) };
-        let mut spent =
-            Spent { cpu_micros: ended.cpu_micros, agent_signal: ended.signal, ..Spent::default() };
         if let Some(group) = live.group {
             let counts = self.standing.groups.close(group)?;
             spent.memory_peak = counts.memory_peak;
@@ -263,19 +278,12 @@ impl Warden {
         }
         let deadline = Instant::now() + FAREWELL;
         while !self.boxes.is_empty() && Instant::now() < deadline {
-            for number in self.boxes.numbers() {
-                // Nobody is left to answer to; what counts is that the box is gone.
-                self.bury(number).ok();
-            }
+            // Nobody is left to answer to; what counts is that the box is gone.
+            self.bury_the_dead().ok();
             if !self.boxes.is_empty() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
         self.standing.groups.clear();
     }
-}
-
-fn kill(live: &Live) {
-    // An error means that it has ended already, which is what was wanted.
-    pidfd_send_signal(&live.process, Signal::KILL).ok();
 }

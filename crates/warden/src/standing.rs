@@ -6,7 +6,7 @@ use blastbox_sys::cgroup::Controller;
 use blastbox_sys::fork::SingleThreaded;
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
 use blastbox_sys::seccomp::{Filter, Visibility};
-use blastbox_sys::{identity, mount};
+use blastbox_sys::{identity, mount, spawn};
 use blastbox_wire::warden::Powers;
 use rustix::fs::{Mode, OFlags, fstat, open, readlinkat};
 use rustix::process::{Resource, Rlimit};
@@ -24,6 +24,8 @@ pub(crate) const RESERVED: i32 = 10;
 pub(crate) struct Standing {
     /// Proof that forking is safe.
     pub(crate) proof: SingleThreaded,
+    /// Readable when a child has ended.
+    pub(crate) children: OwnedFd,
     /// Ids to hand out; `None` without privilege.
     pub(crate) ids: Option<Block>,
     /// Groups to hand out.
@@ -43,6 +45,8 @@ impl Standing {
     pub(crate) fn take() -> Result<Self, Trouble> {
         let proof = SingleThreaded::prove().tried("count the warden's threads")?;
         reserve_descriptors()?;
+        // From here on no signal of a terminal or a service manager ends the warden: it ends when its caller does.
+        let children = spawn::watch_children().tried("watch the warden's children")?;
         raise_descriptor_limit();
         let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = open("/proc", directory, Mode::empty()).tried("open /proc")?;
@@ -58,6 +62,7 @@ impl Standing {
         let base = namespaces::open(proc.as_fd(), "self", "mnt").tried("open the own mount namespace")?;
         Ok(Self {
             proof,
+            children,
             ids,
             groups,
             proc,

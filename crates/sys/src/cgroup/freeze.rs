@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use super::group::make_locked;
+use rustix::fs::{Mode, mkdirat};
+
 use super::{Controller, Flavour, Group, Site, read_at};
 use crate::namespaces::write_at;
 
@@ -17,7 +18,7 @@ impl Site {
     pub fn freeze(&self, group: &Group) -> io::Result<()> {
         let stopped = match self.flavour {
             Flavour::V1 => self.freeze_v1(group),
-            Flavour::V2 => freeze_v2(group),
+            Flavour::V2 => self.freeze_v2(group),
         };
         if stopped.is_err() {
             self.thaw(group).ok();
@@ -30,36 +31,31 @@ impl Site {
         if !group.was_paused.get() {
             return Ok(());
         }
-        match (self.flavour, &self.freezer) {
-            (Flavour::V2, _) => group.birthplace().map_or(Ok(()), |dir| write_at(dir, "cgroup.freeze", b"0")),
-            (Flavour::V1, Some(root)) => {
-                write_at(root, &format!("{}/{}/freezer.state", super::PARENT, group.name), b"THAWED")
+        match (self.flavour, self.freezer_nest()) {
+            (Flavour::V1, Some(nest)) => {
+                write_at(&nest.dir, &format!("{}/freezer.state", group.name), b"THAWED")
             }
-            (Flavour::V1, _) => Ok(()),
+            (Flavour::V1, None) => Ok(()),
+            (Flavour::V2, _) => {
+                self.birthplace(group)?.map_or(Ok(()), |dir| write_at(&dir, "cgroup.freeze", b"0"))
+            }
         }
     }
 
     /// The old interface stops whole groups of one hierarchy only, so the box's processes are gathered there first. One
     /// that is born meanwhile is born where its parent was: gathered in the next round, until a round finds nothing new.
     fn freeze_v1(&self, group: &Group) -> io::Result<()> {
-        let Some(root) = &self.freezer else {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "this host has no freezer controller"));
-        };
-        let Some(members) = [Controller::Pids, Controller::Memory, Controller::Cpu]
+        let members = [Controller::Pids, Controller::Memory, Controller::Cpu]
             .into_iter()
-            .find_map(|controller| group.dir(controller))
-        else {
-            return Err(io::ErrorKind::Unsupported.into());
-        };
-        let dir = if group.was_paused.get() {
-            super::site::open_beneath(root, &group.name)?
-        } else {
-            let dir = make_locked(root, &group.name, Flavour::V1, &[])?;
-            group.was_paused.set(true);
-            dir
-        };
+            .find_map(|controller| self.nest(controller));
+        let Some(members) = members else { return Err(io::ErrorKind::Unsupported.into()) };
+        let freezer = self.need_freezer_nest()?;
+        if !group.was_paused.replace(true) {
+            mkdirat(&freezer.dir, group.name.as_str(), Mode::from_raw_mode(0o755))?;
+        }
+        let dir = freezer.open(&group.name)?;
         for _ in 0..LOOKS {
-            let all = pids(&read_at(members, "cgroup.procs")?);
+            let all = pids(&read_at(&members.dir, &format!("{}/cgroup.procs", group.name))?);
             let gathered = pids(&read_at(&dir, "cgroup.procs")?);
             let missing: Vec<_> = all.difference(&gathered).collect();
             for pid in &missing {
@@ -74,19 +70,19 @@ impl Site {
         }
         Err(io::ErrorKind::TimedOut.into())
     }
-}
 
-fn freeze_v2(group: &Group) -> io::Result<()> {
-    let Some(dir) = group.birthplace() else { return Err(io::ErrorKind::Unsupported.into()) };
-    group.was_paused.set(true);
-    write_at(dir, "cgroup.freeze", b"1")?;
-    for _ in 0..LOOKS {
-        if read_at(dir, "cgroup.events")?.lines().any(|line| line == "frozen 1") {
-            return Ok(());
+    fn freeze_v2(&self, group: &Group) -> io::Result<()> {
+        let Some(dir) = self.birthplace(group)? else { return Err(io::ErrorKind::Unsupported.into()) };
+        group.was_paused.set(true);
+        write_at(&dir, "cgroup.freeze", b"1")?;
+        for _ in 0..LOOKS {
+            if read_at(&dir, "cgroup.events")?.lines().any(|line| line == "frozen 1") {
+                return Ok(());
+            }
+            std::thread::sleep(PAUSE);
         }
-        std::thread::sleep(PAUSE);
+        Err(io::ErrorKind::TimedOut.into())
     }
-    Err(io::ErrorKind::TimedOut.into())
 }
 
 fn pids(text: &str) -> BTreeSet<u32> {

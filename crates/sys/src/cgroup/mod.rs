@@ -1,10 +1,12 @@
 //! Control groups: who counts and limits what a box uses, on the old interface, the unified one, or a mix.
 //!
-//! A box's group is named after the box and locked by the warden that made it. The lock goes with the warden, however
-//! it ends, so that any later one can tell what is left over and release it by name alone ([`Site::sweep`]).
+//! Each warden has a directory of its own, which it locks; the groups of its boxes lie in it. The lock goes with the
+//! warden, however it ends, so that any later one can tell what is left over and release it by name alone
+//! ([`Site::sweep`]).
 
 mod freeze;
 mod group;
+mod nest;
 mod site;
 mod sweep;
 
@@ -46,8 +48,10 @@ pub enum Flavour {
     V2,
 }
 
-/// The directory under which all boxes have their groups.
+/// The directory under which all wardens have theirs.
 const PARENT: &str = "blastbox";
+/// How the name of a warden's directory begins.
+const NEST: &str = "warden-";
 
 fn read_at(dir: impl std::os::fd::AsFd, name: &str) -> std::io::Result<String> {
     use rustix::fs::{Mode, OFlags, openat};

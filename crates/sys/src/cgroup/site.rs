@@ -1,12 +1,14 @@
 //! Where on this host groups can be made.
 
+use std::cell::OnceCell;
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
-use super::{Controller, FREEZER, Flavour, PARENT, read_at};
+use super::nest::Nest;
+use super::{Controller, FREEZER, Flavour, NEST, PARENT, read_at};
 use crate::namespaces::write_at;
 
 /// A place to make groups in, with the controllers that really work there.
@@ -19,6 +21,10 @@ pub struct Site {
     pub(super) roots: Vec<(Vec<Controller>, OwnedFd)>,
     /// On the old interface, where processes are stopped; a box has a group there only once it was paused.
     pub(super) freezer: Option<OwnedFd>,
+    /// The name of our own directory in each of them.
+    pub(super) name: String,
+    pub(super) nests: OnceCell<Vec<Nest>>,
+    pub(super) freezer_nest: OnceCell<Nest>,
 }
 
 impl Site {
@@ -48,11 +54,7 @@ impl Site {
         }
         let root = open_dir(mount.at)?;
         let controllers = enable(&root)?;
-        writable(&root).then_some(Self {
-            flavour: Flavour::V2,
-            roots: vec![(controllers, root)],
-            freezer: None,
-        })
+        writable(&root).then(|| Self::at(Flavour::V2, vec![(controllers, root)], None))
     }
 
     /// A group that the service manager has handed over (`Delegate=yes`). Its processes move down into a leaf, since
@@ -76,7 +78,7 @@ impl Site {
             write_at(&group, "blastbox-caller/cgroup.procs", pid.as_bytes()).ok();
         }
         let controllers = enable(&group)?;
-        Some(Self { flavour: Flavour::V2, roots: vec![(controllers, group)], freezer: None })
+        Some(Self::at(Flavour::V2, vec![(controllers, group)], None))
     }
 
     fn find_v1(mounts: &str, own: &str) -> Option<Self> {
@@ -87,7 +89,15 @@ impl Site {
             }
         }
         let freezer = hierarchy(mounts, own, FREEZER);
-        (!roots.is_empty()).then_some(Self { flavour: Flavour::V1, roots, freezer })
+        (!roots.is_empty()).then(|| Self::at(Flavour::V1, roots, freezer))
+    }
+
+    fn at(flavour: Flavour, roots: Vec<(Vec<Controller>, OwnedFd)>, freezer: Option<OwnedFd>) -> Self {
+        let mut random = [0_u8; 8];
+        // Two wardens of one name would quarrel over one lock, and the second would fail; no worse can come of it.
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok();
+        let name = format!("{NEST}{:016x}", u64::from_ne_bytes(random));
+        Self { flavour, roots, freezer, name, nests: OnceCell::new(), freezer_nest: OnceCell::new() }
     }
 }
 
@@ -138,13 +148,7 @@ fn writable(root: &OwnedFd) -> bool {
     }
 }
 
-/// The group of this name under one root.
-pub(super) fn open_beneath(root: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(openat(root, format!("{PARENT}/{name}"), flags, Mode::empty())?)
-}
-
-pub(super) fn open_dir(path: &str) -> Option<OwnedFd> {
+fn open_dir(path: &str) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(rustix::fs::CWD, path, flags, Mode::empty()).ok()
 }

@@ -1,48 +1,65 @@
 //! Releasing what killed wardens left behind, by name alone.
 
-use rustix::fs::{Dir, FlockOperation, Mode, OFlags, flock, openat};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, flock, openat, unlinkat};
 
 use super::group::remove_by_name;
-use super::{PARENT, Site, read_at};
+use super::{NEST, PARENT, Site, read_at};
 use crate::namespaces::write_at;
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Site {
     /// Ends and removes every group whose warden is gone. Returns how many there were in the fullest hierarchy.
     #[must_use]
     pub fn sweep(&self) -> u32 {
         // The freezer first: a stopped process dies only when it is let go.
-        let freezer = self.freezer.as_ref().map_or(0, sweep_one);
-        self.roots.iter().map(|(_, root)| sweep_one(root)).max().unwrap_or(0).max(freezer)
+        let roots = self.freezer.iter().chain(self.roots.iter().map(|(_, root)| root));
+        roots.map(sweep_hierarchy).max().unwrap_or(0)
     }
 }
 
-fn sweep_one(root: &std::os::fd::OwnedFd) -> u32 {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(parent) = openat(root, PARENT, flags, Mode::empty()) else { return 0 };
-    let Ok(entries) = Dir::read_from(&parent) else { return 0 };
-    let mut removed = 0;
-    for entry in entries.flatten() {
-        let Ok(name) = entry.file_name().to_str() else { continue };
-        if !name.starts_with("bx_") {
-            continue;
-        }
-        let Ok(group) = openat(&parent, name, flags, Mode::empty()) else { continue };
+fn sweep_hierarchy(root: &OwnedFd) -> u32 {
+    let Ok(parent) = openat(root, PARENT, DIRECTORY, Mode::empty()) else { return 0 };
+    let mut boxes = 0;
+    for name in names(&parent, NEST) {
+        let Ok(nest) = openat(&parent, name.as_str(), DIRECTORY, Mode::empty()) else { continue };
         // Locked: its warden lives.
-        if flock(&group, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if flock(&nest, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        // Boxes die with their warden, so this is for one that is just dying, or that the kernel failed to end.
-        if write_at(&group, "cgroup.kill", b"1").is_err() {
-            for pid in read_at(&group, "cgroup.procs").unwrap_or_default().lines() {
-                if let Some(pid) = pid.parse().ok().and_then(rustix::process::Pid::from_raw) {
-                    rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
-                }
+        for group in names(&nest, "bx_") {
+            release(&nest, &group);
+            boxes += 1;
+        }
+        remove_by_name(&parent, &name).ok();
+    }
+    drop(parent);
+    unlinkat(root, PARENT, AtFlags::REMOVEDIR).ok();
+    boxes
+}
+
+/// Boxes die with their warden, so this is for one that is just dying, was stopped, or that the kernel failed to end.
+fn release(nest: &OwnedFd, name: &str) {
+    let Ok(group) = openat(nest, name, DIRECTORY, Mode::empty()) else { return };
+    if write_at(&group, "cgroup.kill", b"1").is_err() {
+        for pid in read_at(&group, "cgroup.procs").unwrap_or_default().lines() {
+            if let Some(pid) = pid.parse().ok().and_then(rustix::process::Pid::from_raw) {
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
             }
         }
-        write_at(&group, "freezer.state", b"THAWED").ok();
-        if remove_by_name(root, name).is_ok() {
-            removed += 1;
-        }
     }
-    removed
+    write_at(&group, "freezer.state", b"THAWED").ok();
+    // What cannot be removed now is found by the next sweep.
+    remove_by_name(nest, name).ok();
+}
+
+fn names(dir: &OwnedFd, prefix: &str) -> Vec<String> {
+    let Ok(entries) = Dir::read_from(dir) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str().ok().map(ToOwned::to_owned))
+        .filter(|name| name.starts_with(prefix))
+        .collect()
 }

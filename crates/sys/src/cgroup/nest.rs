@@ -1,0 +1,119 @@
+//! The directory that one warden has in one hierarchy: all its groups lie in it, and its lock says that it lives.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, mkdirat, openat, statat, unlinkat};
+use rustix::io::Errno;
+
+use super::{Controller, Flavour, PARENT, Site};
+use crate::namespaces::write_at;
+
+/// How often a nest is made anew when somebody else takes its parent away at the same moment.
+const TRIES: u32 = 20;
+
+/// A warden's own directory in one hierarchy, locked for as long as it is open.
+#[derive(Debug)]
+pub(super) struct Nest {
+    pub(super) controllers: Vec<Controller>,
+    pub(super) dir: OwnedFd,
+}
+
+impl Nest {
+    /// The group of this name.
+    pub(super) fn open(&self, name: &str) -> io::Result<OwnedFd> {
+        Ok(openat(&self.dir, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+    }
+}
+
+impl Site {
+    /// The nests, made when the first group is.
+    pub(super) fn nests(&self) -> io::Result<&[Nest]> {
+        if let Some(nests) = self.nests.get() {
+            return Ok(nests);
+        }
+        let mut made = Vec::with_capacity(self.roots.len());
+        for (controllers, root) in &self.roots {
+            let dir = make_locked(root, &self.name, self.flavour, controllers)?;
+            made.push(Nest { controllers: controllers.clone(), dir });
+        }
+        Ok(self.nests.get_or_init(|| made))
+    }
+
+    /// The nest in which a controller counts.
+    pub(super) fn nest(&self, controller: Controller) -> Option<&Nest> {
+        self.nests.get()?.iter().find(|nest| nest.controllers.contains(&controller))
+    }
+
+    /// The nest in the freezer, where one was ever needed.
+    pub(super) fn freezer_nest(&self) -> Option<&Nest> {
+        self.freezer_nest.get()
+    }
+
+    /// The nest in the freezer, made when the first box is paused.
+    pub(super) fn need_freezer_nest(&self) -> io::Result<&Nest> {
+        if let Some(nest) = self.freezer_nest.get() {
+            return Ok(nest);
+        }
+        let Some(root) = &self.freezer else {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "this host has no freezer controller"));
+        };
+        let dir = make_locked(root, &self.name, Flavour::V1, &[])?;
+        Ok(self.freezer_nest.get_or_init(|| Nest { controllers: Vec::new(), dir }))
+    }
+
+    /// Takes the nests away, and the parent of all nests if no other warden has one.
+    pub fn close(&self) {
+        let path = format!("{PARENT}/{}", self.name);
+        for root in self.roots.iter().map(|(_, root)| root).chain(&self.freezer) {
+            // Not empty: a group is left, for the next sweep. Not there: it was never needed.
+            unlinkat(root, path.as_str(), AtFlags::REMOVEDIR).ok();
+            unlinkat(root, PARENT, AtFlags::REMOVEDIR).ok();
+        }
+    }
+}
+
+fn make_locked(
+    root: &OwnedFd,
+    name: &str,
+    flavour: Flavour,
+    controllers: &[Controller],
+) -> io::Result<OwnedFd> {
+    let path = format!("{PARENT}/{name}");
+    for _ in 0..TRIES {
+        match mkdirat(root, PARENT, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match hand_down(root, PARENT, flavour, controllers) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            result => result?,
+        }
+        match mkdirat(root, path.as_str(), Mode::from_raw_mode(0o755)) {
+            // There already: made by ourselves in an earlier try.
+            Ok(()) | Err(Errno::EXIST) => {}
+            // The parent went away between the two calls: its last user has just closed.
+            Err(Errno::NOENT) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(dir) = openat(root, path.as_str(), flags, Mode::empty()) else { continue };
+        // A sweep may have taken it in the moment before the lock; then it is made anew.
+        if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && statat(&dir, "cgroup.procs", AtFlags::empty()).is_ok()
+        {
+            hand_down(root, &path, flavour, controllers)?;
+            return Ok(dir);
+        }
+    }
+    Err(io::Error::other("the group was taken away again and again"))
+}
+
+/// On the unified interface, controllers work in a group only when its parent hands them down.
+fn hand_down(root: &OwnedFd, path: &str, flavour: Flavour, controllers: &[Controller]) -> io::Result<()> {
+    if flavour == Flavour::V1 {
+        return Ok(());
+    }
+    let names: Vec<_> = controllers.iter().map(|controller| format!("+{}", controller.as_str())).collect();
+    write_at(root, &format!("{path}/cgroup.subtree_control"), names.join(" ").as_bytes())
+}
