@@ -1,0 +1,128 @@
+//! `blastbox run`, beside bubblewrap, crun and runc, in turns.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::boxes::programs;
+use crate::bundle::Bundle;
+use crate::options::Options;
+use crate::paper::{Finding, Promise, Row, Wrong};
+use crate::process::{Shell, installed, run};
+use crate::sample::{Samples, Summary};
+
+const WARM_UP: usize = 5;
+
+/// bubblewrap, with everything that it can unshare and mounts that show what our boxes show.
+const BWRAP: &str = "--unshare-all --die-with-parent --new-session --cap-drop ALL --clearenv --hostname box \
+    --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/sbin /sbin --symlink usr/lib /lib --symlink usr/lib64 /lib64 \
+    --ro-bind-try /etc/ld.so.cache /etc/ld.so.cache --ro-bind-try /etc/ssl/certs /etc/ssl/certs \
+    --ro-bind-try /etc/alternatives /etc/alternatives --proc /proc --dev /dev --tmpfs /dev/shm --tmpfs /tmp \
+    --tmpfs /home/user --tmpfs /workspace --chdir /home/user --setenv PATH /usr/bin:/bin --remount-ro / /bin/true";
+
+/// What crun 1.8 needs where the controllers are on the old interface: it refuses a mix.
+const ONLY_UNIFIED: &str = "umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup";
+
+/// One competitor.
+struct Runner {
+    name: &'static str,
+    line: Vec<String>,
+    shell: Option<Shell>,
+    times: Samples,
+    trouble: Option<String>,
+}
+
+impl Runner {
+    fn new(name: &'static str, line: Vec<String>) -> Self {
+        Self { name, line, shell: None, times: Samples::default(), trouble: None }
+    }
+
+    fn peer(name: &'static str, arguments: &str) -> Self {
+        let Some(path) = installed(name) else {
+            let trouble = Some("could not run: it is not installed".to_owned());
+            return Self { trouble, ..Self::new(name, vec![name.to_owned()]) };
+        };
+        let words = arguments.split_whitespace().map(str::to_owned);
+        Self::new(name, [path.display().to_string()].into_iter().chain(words).collect())
+    }
+
+    fn crun(bundle: &Path) -> Self {
+        let at = bundle.display();
+        let mut crun =
+            Self::peer("crun", &format!("--root {at}/crun --cgroup-manager=disabled run --bundle {at} c"));
+        // As it is, where that works.
+        if crun.trouble.is_none() && run(&crun.line).is_err() {
+            match Shell::with_own_mounts(ONLY_UNIFIED) {
+                Ok(shell) => crun.shell = Some(shell),
+                Err(error) => crun.trouble = Some(format!("could not run: {error}")),
+            }
+        }
+        crun
+    }
+
+    fn run(&mut self) -> io::Result<Duration> {
+        match &mut self.shell {
+            Some(shell) => shell.run(&self.line),
+            None => run(&self.line),
+        }
+    }
+
+    /// One turn. What does not work is not tried again.
+    fn turn(&mut self, counts: bool) {
+        if self.trouble.is_none() {
+            match self.run() {
+                Ok(took) if counts => self.times.add(took),
+                Ok(_) => {}
+                Err(error) => self.trouble = Some(format!("could not run: {error}")),
+            }
+        }
+    }
+
+    fn summary(&self) -> Option<Summary> {
+        self.trouble.is_none().then(|| self.times.summary())
+    }
+
+    fn row(&self) -> Row {
+        let mut how = self.line.join(" ");
+        if self.shell.is_some() {
+            how = format!("(by a waiting shell with its own mounts: {ONLY_UNIFIED}) {how}");
+        }
+        let note = self.trouble.clone().unwrap_or_default();
+        Row { name: self.name.to_owned(), how, times: self.summary(), note }
+    }
+}
+
+/// Measures it.
+pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
+    let bundle = Bundle::write()?;
+    let ours = programs()?.join("blastbox").display().to_string();
+    let words = ["run", "--quiet", "--", "/bin/true"].map(str::to_owned);
+    let at = bundle.path.display();
+    let mut runners = [
+        Runner::new("blastbox run", [ours].into_iter().chain(words).collect()),
+        Runner::peer("bwrap", BWRAP),
+        Runner::crun(&bundle.path),
+        Runner::peer("runc", &format!("--root {at}/runc run --bundle {at} r")),
+        Runner::new("bare process", vec!["/bin/true".to_owned()]),
+    ];
+    for turn in 0..WARM_UP + options.samples(60, 20) {
+        runners.iter_mut().for_each(|runner| runner.turn(turn >= WARM_UP));
+    }
+    let summaries = runners.each_ref().map(Runner::summary);
+    let [Some(ours), bwrap, crun, runc, _] = summaries else {
+        return Err(runners.first().and_then(|us| us.trouble.clone()).unwrap_or_default().into());
+    };
+    let against = |says: &str, most, theirs: Option<Summary>| match theirs {
+        Some(theirs) => Promise::at_most(says, most, ours, theirs),
+        None => Promise { says: says.to_owned(), measured: "the peer did not run".to_owned(), kept: None },
+    };
+    Ok(Finding {
+        title: "command · one command from start to exit, in turns (peers without seccomp, Landlock and limits)",
+        rows: runners.iter().map(Runner::row).collect(),
+        promises: vec![
+            against("faster than bwrap", 1.0, bwrap),
+            against("three times as fast as crun", 0.333, crun),
+            against("three times as fast as runc", 0.333, runc),
+        ],
+    })
+}

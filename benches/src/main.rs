@@ -1,0 +1,73 @@
+//! `blastbox-bench`: what the specification promises in numbers, measured.
+//!
+//! Each promise is a ratio of two things that were measured in turns, in one run: absolute times of a busy machine say
+//! little. `--quick` takes fewer samples, `--json FILE` keeps everything, and names of benchmarks select some of them.
+//!
+//! - `cycle`: one box from nothing to nothing, beside a bare process;
+//! - `command`: `blastbox run`, beside bubblewrap, crun and runc;
+//! - `throughput`: boxes a second from one process;
+//! - `memory`: what an idle box costs;
+//! - `crowd`: the thousandth box, beside the first;
+//! - `output`: what a command can print.
+
+mod boxes;
+mod bundle;
+mod command;
+mod crowd;
+mod cycle;
+mod machine;
+mod memory;
+mod options;
+mod output;
+mod paper;
+mod process;
+mod sample;
+mod throughput;
+
+use std::process::ExitCode;
+
+use options::{Options, USAGE};
+use paper::{Finding, Paper, Wrong};
+
+type Bench = fn(&Options) -> Result<Finding, Wrong>;
+
+const ALL: [(&str, Bench); 6] = [
+    ("cycle", cycle::measure),
+    ("command", command::measure),
+    ("throughput", throughput::measure),
+    ("memory", memory::measure),
+    ("crowd", crowd::measure),
+    ("output", output::measure),
+];
+
+fn main() -> ExitCode {
+    match Options::read(std::env::args().skip(1), &ALL.map(|(name, _)| name)) {
+        Ok(options) => run(&options),
+        Err(what) => {
+            paper::complain(&format!("{what}\n{USAGE}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> ExitCode {
+    let mut paper = Paper::begin(machine::look());
+    let mut code = ExitCode::SUCCESS;
+    for (name, measure) in ALL.iter().filter(|(name, _)| options.wants(name)) {
+        match measure(options) {
+            Ok(finding) => paper.add(finding),
+            Err(wrong) => {
+                paper::complain(&format!("{name} could not be measured: {wrong}"));
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    paper.sum_up();
+    if let Some(file) = &options.json
+        && let Err(wrong) = paper.keep(file)
+    {
+        paper::complain(&format!("cannot write {}: {wrong}", file.display()));
+        code = ExitCode::FAILURE;
+    }
+    code
+}
