@@ -119,10 +119,8 @@ impl Gap {
     /// What closes the gap: an instruction without a full stop.
     pub const fn fix(&self) -> &'static str {
         match self {
-            Self::SharedKernel => {
-                "use a tier with its own kernel (--tier gvisor with runsc, --tier microvm with KVM)"
-            }
-            Self::HostImage => "use an imported image (--image NAME) instead of the host's",
+            Self::SharedKernel => "use a tier with its own kernel, once this version has one",
+            Self::HostImage => "use a root file system of your own (--image DIR) instead of the host's",
             Self::SharedUid => "run blastbox as root, so that each box gets user ids of its own",
             Self::NoMemoryLimit => {
                 "delegate the memory cgroup controller to blastbox (systemd: Delegate=yes), or run it as root"

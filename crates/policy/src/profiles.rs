@@ -77,6 +77,7 @@ mod tests {
         Gap::NoMemoryLimit,
         Gap::NoCpuLimit,
         Gap::NoPidsLimit,
+        Gap::WeakLandlock,
         Gap::SwapUnlimited,
         Gap::OwnerMapMissing,
     ];

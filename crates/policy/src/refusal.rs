@@ -101,13 +101,11 @@ impl Refusal {
 /// What makes a tier available, or which other one to name.
 const fn unavailable_fix(tier: Tier) -> &'static str {
     match tier {
-        Tier::Wasm => "use another tier: --tier jail --accept shared-kernel",
-        Tier::Jail => "see what the host lacks with `blastbox doctor`, or use another tier: --tier gvisor",
-        Tier::Gvisor => {
-            "install runsc, or use another tier: --tier microvm, or --tier jail --accept shared-kernel"
-        }
-        Tier::Microvm => {
-            "make /dev/kvm usable for blastbox; below threat level critical another tier may do: --tier gvisor, or \
+        Tier::Jail => "see what the host lacks with `blastbox doctor`",
+        // At level critical only a virtual machine will do, and this version has none: naming the jail there is refused
+        // again, with the reason.
+        Tier::Wasm | Tier::Gvisor | Tier::Microvm => {
+            "below threat level critical the jail may do, if its shared kernel is accepted by name: \
              --tier jail --accept shared-kernel"
         }
     }

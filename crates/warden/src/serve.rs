@@ -53,8 +53,12 @@ pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
     };
     // What was killed together with its warden is released by the next one that comes along.
     let _released: u32 = warden.standing.groups.sweep();
-    warden.answer(&Answer::Ready(warden.standing.powers()))?;
-    let outcome = warden.listen();
+    let outcome = match warden.answer(&Answer::Ready(warden.standing.powers())) {
+        Ok(()) => warden.listen(),
+        // The caller has thought better of it, which is no reason to complain.
+        Err(trouble) if trouble.errno == rustix::io::Errno::PIPE.raw_os_error() => Ok(()),
+        Err(trouble) => Err(trouble),
+    };
     warden.bury_everybody();
     outcome
 }
