@@ -14,6 +14,7 @@ mod engine;
 mod error;
 mod hear;
 mod inbox;
+pub mod keeper;
 mod link;
 mod live;
 mod outcome;
