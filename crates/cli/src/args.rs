@@ -1,6 +1,7 @@
 //! What can be written on the command line.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use blastbox_images::Language;
@@ -9,6 +10,7 @@ use blastbox_policy::{
     Workspace,
 };
 use blastbox_wire::plan::WorkspaceAccess;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::problem::Problem;
@@ -168,43 +170,47 @@ pub(crate) struct WorkspaceFlag {
     pub(crate) access: WorkspaceAccess,
 }
 
-impl std::str::FromStr for WorkspaceFlag {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (path, access) = match text.rsplit_once(':') {
-            Some((path, "cow")) => (path, WorkspaceAccess::CopyOnWrite),
-            Some((path, "ro")) => (path, WorkspaceAccess::ReadOnly),
-            Some((_, word)) if !word.contains('/') => {
+impl WorkspaceFlag {
+    /// Names of directories are bytes, not text.
+    fn parse(given: &OsStr) -> Result<Self, String> {
+        let given = given.as_bytes();
+        let colon = given.iter().rposition(|byte| *byte == b':').and_then(|at| given.split_at_checked(at));
+        let (path, access) = match colon {
+            Some((path, b":cow")) => (path, WorkspaceAccess::CopyOnWrite),
+            Some((path, b":ro")) => (path, WorkspaceAccess::ReadOnly),
+            Some((_, [_, word @ ..])) if !word.contains(&b'/') => {
+                let word = String::from_utf8_lossy(word);
                 return Err(format!(
                     "unknown use {word:?} of a workspace; write DIR:cow (changes are thrown away) or DIR:ro"
                 ));
             }
-            Some(_) | None => (text, WorkspaceAccess::CopyOnWrite),
+            Some(_) | None => (given, WorkspaceAccess::CopyOnWrite),
         };
         if path.is_empty() {
             return Err("the directory is missing; write DIR, DIR:cow or DIR:ro".to_owned());
         }
-        Ok(Self { path: PathBuf::from(path), access })
+        Ok(Self { path: PathBuf::from(OsStr::from_bytes(path)), access })
     }
 }
 
-/// A variable of the environment: `NAME=value`.
+/// A variable of the environment: `NAME=value`. Both are bytes: what the kernel passes on is not always text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Variable {
-    pub(crate) name: String,
-    pub(crate) value: String,
+    pub(crate) name: Vec<u8>,
+    pub(crate) value: Vec<u8>,
 }
 
-impl std::str::FromStr for Variable {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            Some((name, value)) if !name.is_empty() => {
-                Ok(Self { name: name.to_owned(), value: value.to_owned() })
+impl Variable {
+    fn parse(given: OsString) -> Result<Self, String> {
+        let given = given.into_vec();
+        match given.iter().position(|byte| *byte == b'=').and_then(|at| given.split_at_checked(at)) {
+            Some((name @ [_, ..], [_, value @ ..])) => {
+                Ok(Self { name: name.to_vec(), value: value.to_vec() })
             }
             Some(_) => Err("the name before `=` is missing; write NAME=value".to_owned()),
             None => {
-                Err(format!("it has no `=`; write {text}=value (nothing is taken from your own environment)"))
+                let name = String::from_utf8_lossy(&given);
+                Err(format!("it has no `=`; write {name}=value (nothing is taken from your own environment)"))
             }
         }
     }
@@ -229,7 +235,11 @@ pub(crate) struct SourceFlags {
     #[arg(long, value_name = "host|DIR", default_value = "host")]
     pub(crate) image: String,
     /// Show one directory at /workspace: copy-on-write (changes are thrown away) or read-only [default: cow]
-    #[arg(long, value_name = "DIR[:cow|:ro]")]
+    #[arg(
+        long,
+        value_name = "DIR[:cow|:ro]",
+        value_parser = OsStringValueParser::new().try_map(|given| WorkspaceFlag::parse(&given))
+    )]
     pub(crate) workspace: Option<WorkspaceFlag>,
 }
 
@@ -243,7 +253,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "LANGUAGE", conflicts_with = "tty")]
     pub(crate) lang: Option<Language>,
     /// Set a variable (repeatable); nothing is taken from your own environment
-    #[arg(long, value_name = "NAME=VALUE")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
     pub(crate) env: Vec<Variable>,
     /// Give the program a terminal
     #[arg(long, short)]
@@ -261,7 +271,7 @@ pub(crate) struct RunArgs {
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// Program and arguments
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -332,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_workspace_is_copy_on_write_unless_it_says_otherwise() {
-        let parse = |text: &str| text.parse::<WorkspaceFlag>();
+        let parse = |text: &str| WorkspaceFlag::parse(OsStr::new(text));
         assert_eq!(parse("/a").unwrap().access, WorkspaceAccess::CopyOnWrite);
         assert_eq!(
             parse("/a:ro").unwrap(),
@@ -348,7 +358,17 @@ mod tests {
     fn a_variable_needs_a_name_and_a_value() {
         assert!(run(&["--env", "HOME", "true"]).unwrap_err().to_string().contains("HOME=value"));
         assert!(run(&["--env", "=x", "true"]).is_err());
-        assert_eq!(run(&["--env", "A=b=c", "true"]).unwrap().env[0].value, "b=c");
+        assert_eq!(run(&["--env", "A=b=c", "true"]).unwrap().env[0].value, b"b=c");
+        assert!(run(&["--env", "A=", "true"]).unwrap().env[0].value.is_empty());
+        let bytes = OsString::from_vec(b"A=\xff".to_vec());
+        assert_eq!(Variable::parse(bytes).unwrap().value, b"\xff");
+    }
+
+    #[test]
+    fn a_misspelt_option_is_not_taken_for_the_program() {
+        let error = run(&["--memroy", "64MiB", "--", "true"]).unwrap_err().to_string();
+        assert!(error.contains("--memroy") && error.contains("'--memory'"), "{error}");
+        assert_eq!(run(&["--", "--memroy"]).unwrap().command, ["--memroy"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! nor our end: nothing ever waits for that thread. The descriptors are shared with other processes, so they are never
 //! switched to non-blocking.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -111,10 +111,15 @@ pub(crate) fn print(text: &str) {
 
 /// Prints a value as JSON on standard output.
 pub(crate) fn print_json<T: serde::Serialize>(value: &T) -> Result<(), serde_json::Error> {
-    let mut text = serde_json::to_vec_pretty(value)?;
-    writeln!(text).map_err(serde_json::Error::io)?;
-    write_all(rustix::stdio::stdout(), &text).ok();
+    write_all(rustix::stdio::stdout(), &json(value)?).ok();
     Ok(())
+}
+
+/// A value as JSON, as it is printed.
+pub(crate) fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    Ok(text)
 }
 
 /// Text from elsewhere, safe to show: no control character reaches the terminal.

@@ -59,6 +59,15 @@ impl Signals {
         })
     }
 
+    /// Waits for one that means the end.
+    pub(crate) async fn told_to_end(&mut self) -> u8 {
+        loop {
+            if let Told::End(signal) = self.next().await {
+                return signal;
+            }
+        }
+    }
+
     async fn next(&mut self) -> Told {
         let resize = async {
             match &mut self.resize {

@@ -2,10 +2,13 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use blastbox_wire::receipt::Receipt;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fcntl_getfl, fcntl_setfl, linkat, open};
+use rustix::io::Errno;
 
 use crate::problem::Problem;
 
@@ -18,7 +21,7 @@ pub(crate) struct ReceiptFile {
 
 #[derive(Debug)]
 enum Way {
-    /// Written beside it and moved over it.
+    /// Written without a name, then named; where something has the name already, named beside it and moved over it.
     Replace { beside: PathBuf },
     /// A pipe or a device: written into.
     Into(File),
@@ -31,12 +34,14 @@ impl ReceiptFile {
         let way = match fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(failed(io::ErrorKind::IsADirectory.into())),
             Ok(found) if found.file_type().is_fifo() || found.file_type().is_char_device() => {
-                Way::Into(OpenOptions::new().write(true).open(path).map_err(failed)?)
+                Way::Into(open_stream(path).map_err(failed)?)
             }
             Ok(_) | Err(_) => {
                 let beside = beside(path).ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-                drop(create(&beside).map_err(failed)?);
-                fs::remove_file(&beside).map_err(failed)?;
+                if create_nameless(path).map_err(failed)?.is_none() {
+                    drop(create(&beside).map_err(failed)?);
+                    fs::remove_file(&beside).map_err(failed)?;
+                }
                 Way::Replace { beside }
             }
         };
@@ -67,17 +72,65 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-fn replace(path: &Path, beside: &Path, text: &[u8]) -> io::Result<()> {
-    let written = create(beside).and_then(|mut file| {
-        file.set_permissions(Permissions::from_mode(0o600))?;
-        file.write_all(text)?;
-        fs::rename(beside, path)
-    });
-    if written.is_err() {
-        // Whatever went wrong, half a receipt is not left lying about.
-        fs::remove_file(beside).ok();
+/// A file that nobody sees before it has a name, and that goes with this process if we are killed before. `None`: the
+/// file system cannot do that.
+fn create_nameless(path: &Path) -> io::Result<Option<File>> {
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        Some(_) | None => Path::new("."),
+    };
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    match open(directory, flags, Mode::from_raw_mode(0o600)) {
+        Ok(file) => Ok(Some(file.into())),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
+        Err(errno) => Err(errno.into()),
     }
-    written
+}
+
+/// Opens a pipe or a device without waiting for somebody to read from it.
+fn open_stream(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let stream = match open(path, flags, Mode::empty()) {
+        Err(Errno::NXIO) => return Err(io::Error::other("nobody reads from this pipe")),
+        opened => opened?,
+    };
+    fcntl_setfl(&stream, fcntl_getfl(&stream)? - OFlags::NONBLOCK)?;
+    Ok(stream.into())
+}
+
+fn replace(path: &Path, beside: &Path, text: &[u8]) -> io::Result<()> {
+    let Some(mut file) = create_nameless(path)? else { return replace_by_name(path, beside, text) };
+    fill(&mut file, text)?;
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let name = |at: &Path| linkat(CWD, own.as_str(), CWD, at, AtFlags::SYMLINK_FOLLOW);
+    match name(path) {
+        Err(Errno::EXIST) => {
+            name(beside)?;
+            rename(beside, path)
+        }
+        named => Ok(named?),
+    }
+}
+
+fn replace_by_name(path: &Path, beside: &Path, text: &[u8]) -> io::Result<()> {
+    let written = create(beside).and_then(|mut file| fill(&mut file, text));
+    match written {
+        Ok(()) => rename(beside, path),
+        Err(error) => {
+            fs::remove_file(beside).ok();
+            Err(error)
+        }
+    }
+}
+
+fn fill(file: &mut File, text: &[u8]) -> io::Result<()> {
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(text)
+}
+
+/// Whatever goes wrong, a receipt is not left lying about under another name.
+fn rename(beside: &Path, path: &Path) -> io::Result<()> {
+    fs::rename(beside, path).inspect_err(|_| drop(fs::remove_file(beside)))
 }
 
 #[cfg(test)]
@@ -99,9 +152,11 @@ mod tests {
         let file = ReceiptFile::prepare(&path).unwrap();
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
         let Way::Replace { beside } = &file.way else { panic!("a file is replaced") };
-        replace(&path, beside, b"{}").unwrap();
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        for replace in [replace, replace, replace_by_name] {
+            replace(&path, beside, b"{}").unwrap();
+            assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
         fs::remove_dir_all(&directory).unwrap();
     }
 }

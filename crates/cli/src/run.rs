@@ -4,7 +4,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, SystemTime};
 
 use blastbox_engine::{
-    Account, BoxSpec, Command, CreateError, Ended, Ending, Engine, LiveBox, Loss, WorkspaceDir, receipt,
+    Account, BoxSpec, Command, CreateError, Ended, Ending, Engine, LiveBox, Loss, Stream, WorkspaceDir,
+    receipt,
 };
 use blastbox_images::Image;
 use blastbox_isolation::{Choice, Warden};
@@ -16,6 +17,7 @@ use blastbox_wire::receipt::Receipt;
 
 use crate::args::{RunArgs, Variable};
 use crate::capture::{Capture, Document};
+use crate::output::Printer;
 use crate::problem::Problem;
 use crate::pump::{Input, Pump, Pumped, Signals};
 use crate::receipt_file::ReceiptFile;
@@ -24,6 +26,8 @@ use crate::{output, summary};
 
 /// How long a warden that is not needed after all may take to get ready.
 const SETTLE: Duration = Duration::from_secs(1);
+/// Exit code of a process that a signal ended, less the signal's number.
+const SIGNALLED: u8 = 128;
 const WORKSPACE: &str = "/workspace";
 const HOME: &str = "/home/user";
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -78,25 +82,32 @@ pub(crate) async fn run(args: RunArgs, mut warden: Warden) -> Result<u8, Problem
         usage: story.usage,
         ended: story.ended.as_ref(),
     });
-    hand_out(&args, wanted.receipt, &receipt, story.capture)?;
-    Ok(receipt.exit_code)
+    hand_out(&args, wanted.receipt, &receipt, story.capture).await
 }
 
-fn hand_out(
+/// Hands out everything that is known of the run. The exit code: the run's own, or that of a signal that came meanwhile.
+async fn hand_out(
     args: &RunArgs,
     file: Option<ReceiptFile>,
     receipt: &Receipt,
     capture: Capture,
-) -> Result<(), Problem> {
+) -> Result<u8, Problem> {
     if let Some(file) = file {
         file.write(receipt)?;
     }
     if args.json {
-        output::print_json(&Document::new(receipt, capture))?;
+        let text = output::json(&Document::new(receipt, capture))?;
+        // Signals are caught for good, so a reader that stalls must not keep them from ending us.
+        let mut signals = Signals::catch(false)?;
+        tokio::select! {
+            biased;
+            _ = Printer::default().write(Stream::Stdout, text) => {}
+            signal = signals.told_to_end() => return Ok(SIGNALLED.saturating_add(signal)),
+        }
     }
     let quiet = args.quiet || args.json;
     output::say_last(&summary::text(receipt, quiet));
-    Ok(())
+    Ok(receipt.exit_code)
 }
 
 /// Holds everything that was asked against what can be done, before anything is started.
@@ -137,19 +148,18 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
 
 /// The environment of the box, built from nothing. A variable that is given twice has its last value.
 fn environment(tty: bool, given: &[Variable]) -> Vec<Vec<u8>> {
-    let mut all: Vec<(String, String)> =
-        [("HOME", HOME), ("USER", "user"), ("LANG", "C.UTF-8"), ("PATH", SEARCH_PATH)]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into();
+    let ours = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+    let mut all =
+        vec![ours("HOME", HOME), ours("USER", "user"), ours("LANG", "C.UTF-8"), ours("PATH", SEARCH_PATH)];
     if tty {
         let term = std::env::var("TERM").ok().filter(|term| is_plain_word(term));
-        all.push(("TERM".to_owned(), term.unwrap_or_else(|| "xterm-256color".to_owned())));
+        all.push(ours("TERM", term.as_deref().unwrap_or("xterm-256color")));
     }
     for Variable { name, value } in given {
         all.retain(|(other, _)| other != name);
         all.push((name.clone(), value.clone()));
     }
-    all.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect()
+    all.into_iter().map(|(name, value)| [name, value].join(&b'=')).collect()
 }
 
 fn is_plain_word(word: &str) -> bool {
@@ -236,7 +246,7 @@ mod tests {
     #[test]
     fn the_environment_is_built_from_nothing() {
         let given = [("PATH", "/x"), ("A", "1"), ("A", "2")]
-            .map(|(name, value)| Variable { name: name.to_owned(), value: value.to_owned() });
+            .map(|(name, value)| Variable { name: name.into(), value: value.into() });
         let built: Vec<String> =
             environment(false, &given).into_iter().map(|text| String::from_utf8(text).unwrap()).collect();
         assert_eq!(built, ["HOME=/home/user", "USER=user", "LANG=C.UTF-8", "PATH=/x", "A=2"]);

@@ -8,6 +8,7 @@ use crate::output::plain;
 
 /// Denied calls that are named; the receipt has all of them.
 const MOST_DENIED: usize = 5;
+const LONGEST_NAME: usize = 80;
 
 /// The summary. Quiet: only what went wrong on our side.
 pub(crate) fn text(receipt: &Receipt, quiet: bool) -> String {
@@ -23,7 +24,12 @@ pub(crate) fn text(receipt: &Receipt, quiet: bool) -> String {
     let mut text = String::new();
     if ours {
         let message = receipt.reason.as_ref().map_or(receipt.outcome.as_str(), |reason| &reason.message);
-        text.push_str(&format!("error: {}: {}\n", word(receipt), plain(message)));
+        // Which one, where the message is about the command and not about blastbox.
+        let what = match (receipt.outcome, receipt.command.first()) {
+            (Outcome::NotStarted, Some(command)) => format!("{}: ", short(&plain(command))),
+            _ => String::new(),
+        };
+        text.push_str(&format!("error: {}: {what}{}\n", word(receipt), plain(message)));
         if let Some(fix) = receipt.reason.as_ref().and_then(|reason| reason.fix.as_deref()) {
             text.push_str(&format!("fix: {fix}\n"));
         }
@@ -86,6 +92,14 @@ fn denied(receipt: &Receipt) -> String {
         names.push(format!("{} more", receipt.denied.len() - MOST_DENIED));
     }
     names.join(", ")
+}
+
+/// So much of a name that a line stays a line.
+fn short(name: &str) -> String {
+    match name.char_indices().nth(LONGEST_NAME) {
+        Some((end, _)) => format!("{}…", name.get(..end).unwrap_or_default()),
+        None => name.to_owned(),
+    }
 }
 
 fn time(time: Duration) -> String {

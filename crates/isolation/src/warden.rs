@@ -4,7 +4,7 @@ mod error;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,6 +34,17 @@ pub struct Warden {
     socket: OwnedFd,
     child: Child,
     buffer: Box<[u8]>,
+    program: PathBuf,
+    mission: Mission,
+}
+
+/// What a warden was started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mission {
+    /// Making boxes. If it is killed, a fresh one cleans up after it.
+    Serve,
+    /// Cleaning up after another. If this one is killed as well, the next caller's will do it.
+    CleanUp,
 }
 
 /// What the warden had to say at this moment.
@@ -73,7 +84,8 @@ impl Warden {
             .process_group(0)
             .spawn()
             .map_err(failed)?;
-        Ok(Self { socket: ours, child, buffer: vec![0; MAX_WARDEN_MESSAGE].into_boxed_slice() })
+        let buffer = vec![0; MAX_WARDEN_MESSAGE].into_boxed_slice();
+        Ok(Self { socket: ours, child, buffer, program: program.to_owned(), mission: Mission::Serve })
     }
 
     /// Its process id.
@@ -140,6 +152,15 @@ impl Warden {
         }
     }
 
+    /// A warden releases what killed ones have left before it is ready: starting one is all that it takes.
+    fn clean_up_after(&self) {
+        // Whatever goes wrong, the next warden on this host does it.
+        if let Ok(mut fresh) = Self::start_program(&self.program) {
+            fresh.mission = Mission::CleanUp;
+            fresh.wait_ready(PATIENCE).ok();
+        }
+    }
+
     /// Whether the process ends in this time.
     fn ended_within(&mut self, patience: Duration) -> bool {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
@@ -168,8 +189,13 @@ impl Drop for Warden {
         if !self.ended_within(PATIENCE) {
             // It hangs. What it leaves behind is released by the next warden's sweep.
             self.child.kill().ok();
+            self.child.wait().ok();
+            return;
         }
-        self.child.wait().ok();
+        let killed = self.child.wait().is_ok_and(|status| status.signal().is_some());
+        if killed && self.mission == Mission::Serve {
+            self.clean_up_after();
+        }
     }
 }
 
