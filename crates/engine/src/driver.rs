@@ -78,6 +78,8 @@ pub(crate) struct Log {
     pub(crate) spent: Spent,
     pub(crate) greeted: Option<Instant>,
     pub(crate) stopped: Option<Instant>,
+    /// The agent's channel closed before it said a word.
+    pub(crate) mute: bool,
 }
 
 enum Happening {
@@ -108,7 +110,9 @@ impl Driver {
                 () = sleep_until(self.deadline) => Happening::Deadline,
                 order = self.orders.recv(), if takes_orders => Happening::Order(order),
                 () = self.bells.credit.notified(), if live => Happening::Credit,
-                ready = self.agent.ready(interest), if live => Happening::Agent(ready.map(drop)),
+                ready = self.agent.ready(interest), if live && !self.log.mute => {
+                    Happening::Agent(ready.map(drop))
+                }
             };
             match happening {
                 Happening::Word(Some(word)) => self.hear_warden(word),
@@ -116,7 +120,8 @@ impl Driver {
                 Happening::Order(Some(order)) => self.obey(order),
                 Happening::Order(None) => listening = false,
                 Happening::Agent(Ok(())) => self.talk(),
-                Happening::Agent(Err(_)) => self.stop(Stop::AgentGone, Ending::Lost(Loss::AgentGone)),
+                Happening::Agent(Err(_)) => self.agent_gone(),
+                Happening::Deadline if live && self.log.mute => self.agent_gone(),
                 Happening::Deadline if live => self.stop(Stop::Deadline, Ending::TimedOut),
                 Happening::Deadline => self.give_up(),
                 Happening::Credit => self.send_credit(),
@@ -139,6 +144,18 @@ impl Driver {
         let stopped = *self.log.stopped.get_or_insert_with(Instant::now);
         self.deadline = stopped + RELEASE;
         self.happen(Event::Stopped(why));
+    }
+
+    /// The agent's channel has closed. One that has never spoken was still being made, and what failed is known to the
+    /// warden alone, whose word may be slower than the end of the process: it is asked to end the box, and waited for.
+    fn agent_gone(&mut self) {
+        if self.state == State::Provisioning && !self.log.mute {
+            self.log.mute = true;
+            self.deadline = Instant::now() + RELEASE;
+            self.carry_out(Effect::Kill);
+        } else {
+            self.stop(Stop::AgentGone, Ending::Lost(Loss::AgentGone));
+        }
     }
 
     /// The warden does not answer any more. It is not said of the box that it is gone.
@@ -337,10 +354,10 @@ impl Driver {
     fn talk(&mut self) {
         self.flush();
         match self.read() {
-            Ok(0) => self.stop(Stop::AgentGone, Ending::Lost(Loss::AgentGone)),
+            Ok(0) => self.agent_gone(),
             Ok(_) => self.hear_agent(),
             Err(error) if is_patience(&error) => {}
-            Err(_) => self.stop(Stop::AgentGone, Ending::Lost(Loss::AgentGone)),
+            Err(_) => self.agent_gone(),
         }
     }
 

@@ -252,6 +252,28 @@ async fn a_launch_that_failed_is_told_to_whoever_waits() {
 }
 
 #[tokio::test]
+async fn a_channel_that_closes_before_its_first_word_waits_for_what_the_warden_knows() {
+    let rig = calm();
+    let exec = rig.exec().await;
+    rig.agent.shutdown(std::net::Shutdown::Both).unwrap();
+    // The process is gone before the warden has buried it.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    rig.link.hand_out(Answer::Failed { box_id: rig.id.clone(), tried: "mount".into(), errno: 1 });
+    let failed = Ending::LaunchFailed { tried: "mount".into(), errno: 1 };
+    assert_eq!(last(&exec).await.1, ExecEnd::BoxEnded(failed));
+}
+
+#[tokio::test]
+async fn an_agent_that_dies_before_its_first_word_is_lost() {
+    let rig = calm();
+    let exec = rig.exec().await;
+    rig.agent.shutdown(std::net::Shutdown::Both).unwrap();
+    let ended = rig.gone(Spent::default()).await;
+    assert_eq!(ended.ending, Some(Ending::Lost(Loss::AgentGone)));
+    assert_eq!(last(&exec).await.1, ExecEnd::BoxEnded(Ending::Lost(Loss::AgentGone)));
+}
+
+#[tokio::test]
 async fn input_waits_for_room_and_goes_on_when_the_agent_takes_it() {
     let mut rig = calm();
     let mut exec = rig.exec().await;
