@@ -73,6 +73,7 @@ pub(crate) fn become_agent(making: &Making<'_>) -> Result<Infallible, Trouble> {
     if let Some(listener) = &listener {
         program::place(listener.as_fd(), DENIALS).tried("hand over the denials")?;
     }
+    identity::limit(Resource::Nofile, u64::from(plan.limits.open_files)).tried("limit open files")?;
     let arguments =
         blastbox_agent::Arguments { control: CONTROL, denials: listener.as_ref().map(|_| DENIALS) };
     blastbox_sys::fork::leave(i32::from(blastbox_agent::run(&arguments)))
@@ -99,10 +100,10 @@ fn take_on_agent(ids: Ids) -> Result<(), Trouble> {
 }
 
 fn limit_processes(plan: &Plan) -> Result<(), Trouble> {
-    let Limits { millicpus: _, memory, pids, open_files, file_size } = plan.limits;
+    // Open files are limited last: until then this process holds what it needs to make the box, and all of the warden's.
+    let Limits { millicpus: _, memory, pids, open_files: _, file_size } = plan.limits;
     let mut limits = vec![
         (Resource::Core, identity::NO_CORE),
-        (Resource::Nofile, u64::from(open_files)),
         (Resource::Fsize, file_size),
         (Resource::Nproc, u64::from(pids)),
         (Resource::Memlock, 64 * 1024),
