@@ -163,6 +163,10 @@ impl Warden {
 
     /// Whether the process ends in this time.
     fn ended_within(&mut self, patience: Duration) -> bool {
+        // Once it was collected its number may be another's.
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return true;
+        }
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return false };
         ready(process.as_fd(), PollFlags::IN, patience).unwrap_or(false)

@@ -22,13 +22,15 @@ pub(crate) struct Groups {
     stock: Vec<(Limits, Group)>,
     likely: Limits,
     taken: u64,
+    /// How large the stock may become.
+    most: usize,
 }
 
 impl Groups {
     /// Looks for a place to make groups in, and releases what killed wardens have left there.
     pub(crate) fn find() -> Result<Self, Trouble> {
         let site = Site::find().tried("look for cgroups")?;
-        Ok(Self { site, stock: Vec::new(), likely: LIKELY, taken: 0 })
+        Ok(Self { site, stock: Vec::new(), likely: LIKELY, taken: 0, most: STOCK })
     }
 
     /// The kind of interface, as the caller is told: 0 none, 1 the old one, 2 the unified one.
@@ -112,19 +114,25 @@ impl Groups {
             1 => 0,
             _ => STOCK,
         };
-        self.site.is_some() && self.stock.len() < wanted
+        self.site.is_some() && self.stock.len() < self.most.min(wanted)
     }
 
-    /// Makes one for later.
-    pub(crate) fn restock(&mut self) -> Result<(), Trouble> {
-        let Some(site) = &self.site else { return Ok(()) };
+    /// Makes one for later. If that fails there is no stock any more: whoever then needs a group makes one and learns why.
+    pub(crate) fn restock(&mut self) {
+        match self.make_for_later() {
+            Ok(group) => self.stock.push((self.likely, group)),
+            Err(_) => self.most = 0,
+        }
+    }
+
+    fn make_for_later(&self) -> Result<Group, Trouble> {
+        let Some(site) = &self.site else { return Err(Trouble::plain("make a cgroup: there are none")) };
         let group = site.make(new_name()?.as_str()).tried("make a cgroup for later")?;
         if let Err(error) = site.set(&group, &self.likely) {
             self.give_back(group)?;
             return Err(error).tried("set the limits of a cgroup for later");
         }
-        self.stock.push((self.likely, group));
-        Ok(())
+        Ok(group)
     }
 
     /// Releases what killed wardens have left. Returns how many boxes that was.

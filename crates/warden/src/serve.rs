@@ -1,5 +1,6 @@
 //! The loop: one caller asks, boxes begin and end.
 
+use std::io::ErrorKind;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -53,12 +54,8 @@ pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
     };
     // What was killed together with its warden is released by the next one that comes along.
     let _released: u32 = warden.standing.groups.sweep();
-    let outcome = match warden.answer(&Answer::Ready(warden.standing.powers())) {
-        Ok(()) => warden.listen(),
-        // The caller has thought better of it, which is no reason to complain.
-        Err(trouble) if trouble.errno == rustix::io::Errno::PIPE.raw_os_error() => Ok(()),
-        Err(trouble) => Err(trouble),
-    };
+    let ready = Answer::Ready(warden.standing.powers());
+    let outcome = warden.answer(&ready).and_then(|()| warden.listen());
     warden.bury_everybody();
     outcome
 }
@@ -69,8 +66,14 @@ fn caller() -> BorrowedFd<'static> {
 }
 
 impl Warden {
+    /// Answers. A caller that is gone is no trouble: the loop sees that next and ends in order, whatever was on its way.
     fn answer(&self, answer: &Answer) -> Result<(), Trouble> {
-        channel::send(caller(), &answer.encode(), &[]).tried("answer the caller")
+        match channel::send(caller(), &answer.encode(), &[]) {
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                Ok(())
+            }
+            sent => sent.tried("answer the caller"),
+        }
     }
 
     fn listen(&mut self) -> Result<(), Trouble> {
@@ -80,7 +83,7 @@ impl Warden {
             let preparing = self.standing.groups.wants_stock();
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
             match epoll::wait(&self.epoll, spare_capacity(&mut events), preparing.then_some(&at_once)) {
-                Ok(0) if preparing => self.standing.groups.restock()?,
+                Ok(0) if preparing => self.standing.groups.restock(),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error).tried("wait for events"),
             }
@@ -109,7 +112,7 @@ impl Warden {
         let going_on = match received {
             Ok(None) => Ok(false),
             // It went without reading our last answers.
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Ok(false),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(false),
             Ok(Some((length, descriptors))) => {
                 let ask = Ask::decode(message.get(..length).unwrap_or_default());
                 // A caller that talks nonsense is broken: it loses its boxes rather than getting a guess.
