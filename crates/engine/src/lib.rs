@@ -3,6 +3,7 @@
 //! - [`Engine`]: knows the host, chooses the tier, asks the warden. One line to the warden, one task per box.
 //! - [`LiveBox`] and [`Exec`]: a box and a command in it, as their owner holds them.
 //! - [`state`]: the whole lifecycle, one pure function.
+//! - [`ledger`]: what was done, in an order that nobody can change unseen.
 //! - [`outcome`]: from an ending to one word and one exit code, pure.
 //! - [`receipt`]: everything that is known, on one page.
 //!
@@ -15,6 +16,7 @@ mod error;
 mod hear;
 mod inbox;
 pub mod keeper;
+pub mod ledger;
 mod link;
 mod live;
 mod outcome;
