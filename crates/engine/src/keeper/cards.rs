@@ -58,7 +58,7 @@ pub enum OnTimeout {
 }
 
 /// Where a box is in its life, as its owner sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// It is being made.
@@ -73,6 +73,21 @@ pub enum Phase {
     Ending,
     /// Nothing is left of it.
     Gone,
+}
+
+impl Phase {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Provisioning => "provisioning",
+            Self::Ready => "ready",
+            Self::Executing => "executing",
+            Self::Paused => "paused",
+            Self::Ending => "ending",
+            Self::Gone => "gone",
+        }
+    }
 }
 
 /// A box.
@@ -123,6 +138,8 @@ pub struct ExecCard {
     pub terminal: bool,
     /// How it ended.
     pub ended: Option<ExecEnded>,
+    /// Whether the keeper ended it, by signal 9, because its own time was over.
+    pub timed_out: bool,
 }
 
 /// How a command ended.

@@ -1,5 +1,24 @@
 //! Keeps many boxes for many owners: admission, warm pools, deadlines, tapes of output, events.
+//!
+//! - [`Keeper`]: what the daemon's faces talk to. One task per box watches its life; one per command writes its tape.
+//! - [`TapeReader`]: what a command printed, replayed and then live.
+//! - [`EventReader`]: what happened, for alerts and consoles.
+//! - [`Metrics`]: how often, how long.
+//!
+//! Bounded memory everywhere: a guest, a slow reader or a thousand askers at once cost a number that is written here.
 
 mod cards;
+mod config;
+mod error;
+mod events;
+mod face;
+mod metrics;
+mod tape;
 
 pub use cards::{BadTenant, BoxCard, ExecCard, ExecEnded, OnTimeout, Phase, Tenant};
+pub use config::{DEFAULT_IDLE, DEFAULT_LIFE, HostLimits, KeeperConfig, NewBox, PoolConfig, Quota};
+pub use error::KeepError;
+pub use events::{EventItem, EventReader, Happened, KeeperEvent};
+pub use face::Keeper;
+pub use metrics::{BUCKETS, Histogram, Metrics};
+pub use tape::{TapeEvent, TapeReader};

@@ -1,0 +1,150 @@
+//! How much a keeper may give away, and what a caller asks it for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use blastbox_images::Image;
+use blastbox_policy::SealedPolicy;
+
+use super::cards::{OnTimeout, Tenant};
+use crate::workspace::WorkspaceDir;
+
+/// Longest life of a box whose owner says nothing.
+pub const DEFAULT_LIFE: Duration = Duration::from_secs(3_600);
+/// Longest idleness of a box whose owner says nothing.
+pub const DEFAULT_IDLE: Duration = Duration::from_secs(900);
+
+/// Assumed where the host does not say how much memory it has.
+const SMALL_HOST: u64 = 1 << 30;
+const MOST_BOXES: usize = 10_000;
+
+/// How much a keeper may give away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeeperConfig {
+    /// To everybody together.
+    pub host: HostLimits,
+    /// To a tenant that `quotas` does not name.
+    pub tenant_default: Quota,
+    /// To these tenants.
+    pub quotas: BTreeMap<Tenant, Quota>,
+    /// Boxes that are made before they are asked for.
+    pub pool: PoolConfig,
+}
+
+/// What all boxes together may have: the sums of what their policies allow them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostLimits {
+    /// Boxes, those in pools and in the making included.
+    pub boxes: usize,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Thousandths of a processor.
+    pub millicpus: u64,
+    /// Askers that may wait for room.
+    pub queue: usize,
+    /// How long one of them waits at most.
+    pub patience: Duration,
+}
+
+/// What the boxes of one tenant together may have, those that wait for room included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Boxes.
+    pub boxes: usize,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Thousandths of a processor.
+    pub millicpus: u64,
+}
+
+/// Boxes that are made before they are asked for, for each (image, policy, tier) that was asked for lately.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Never fewer, for as long as the key is remembered.
+    pub min: usize,
+    /// Never more. 0: no pools.
+    pub max: usize,
+    /// How long one waits to be asked for before it is replaced, and for how long an ask counts as demand.
+    pub ttl: Duration,
+}
+
+impl Default for KeeperConfig {
+    /// What this host has: three quarters of the memory that is free now, and each processor promised twice.
+    fn default() -> Self {
+        let memory = free_memory().unwrap_or(SMALL_HOST) / 4 * 3;
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let millicpus = u64::try_from(cores).unwrap_or(1).saturating_mul(2_000);
+        Self {
+            host: HostLimits {
+                boxes: MOST_BOXES,
+                memory,
+                millicpus,
+                queue: 4_096,
+                patience: Duration::from_secs(10),
+            },
+            tenant_default: Quota { boxes: MOST_BOXES, memory, millicpus },
+            quotas: BTreeMap::new(),
+            pool: PoolConfig { min: 0, max: 8, ttl: Duration::from_secs(60) },
+        }
+    }
+}
+
+/// What a caller asks a keeper for.
+#[derive(Debug)]
+pub struct NewBox {
+    /// What may happen in it.
+    pub policy: SealedPolicy,
+    /// Its root file system.
+    pub image: Image,
+    /// A directory of the caller, where the policy has a place for one. Such a box never comes from a pool.
+    pub workspace: Option<WorkspaceDir>,
+    /// What its owner writes on it.
+    pub metadata: BTreeMap<String, String>,
+    /// How long it lives at most. The policy's own timeout is for `run` and does not count here.
+    pub life: Duration,
+    /// How long it lives without a running command and without a request.
+    pub idle: Duration,
+    /// What happens when either is over.
+    pub on_timeout: OnTimeout,
+}
+
+impl NewBox {
+    /// A box with this policy and image, and the defaults for the rest.
+    #[must_use]
+    pub fn new(policy: SealedPolicy, image: Image) -> Self {
+        Self {
+            policy,
+            image,
+            workspace: None,
+            metadata: BTreeMap::new(),
+            life: DEFAULT_LIFE,
+            idle: DEFAULT_IDLE,
+            on_timeout: OnTimeout::default(),
+        }
+    }
+}
+
+fn free_memory() -> Option<u64> {
+    available(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+/// The bytes that a `/proc/meminfo` calls available.
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_free_memory_is_read_and_nonsense_is_not() {
+        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:   12345 kB\n"), Some(12_345 * 1024));
+        for bad in ["", "MemAvailable: kB", "MemAvailable: 99999999999999999999 kB", "MemAvailable: 1 MB"] {
+            assert_eq!(available(bad), None, "{bad}");
+        }
+        assert!(KeeperConfig::default().host.memory > 0);
+    }
+}

@@ -1,0 +1,131 @@
+//! Why a keeper says no, and whose fault it is.
+
+use std::time::Duration;
+
+use blastbox_policy::Refusal;
+
+use super::cards::Phase;
+use crate::error::{Blame, CreateError, PauseError};
+
+/// Why a keeper did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// There is no such box for this tenant, or no such command in it.
+    #[error("there is no such box or command")]
+    NotFound,
+    /// The box is gone, or is being ended by somebody else.
+    #[error("the box is gone")]
+    Gone,
+    /// The box is in no phase for that.
+    #[error("the box is {}", .0.as_str())]
+    WrongPhase(Phase),
+    /// The command has ended, or takes no input any more.
+    #[error("the command is over, or its input is")]
+    CommandOver,
+    /// blastbox worked, and the answer is no.
+    #[error("refused: {refusal}")]
+    Refused {
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The tenant has as much as it may have, or asks for more than it may ever have.
+    #[error("the quota of {what} is spent")]
+    QuotaSpent {
+        /// `boxes`, `memory`, `millicpus`, `commands`; with `host_` before it, more than all boxes of this host may have.
+        what: &'static str,
+    },
+    /// The host has no room now.
+    #[error("the host has no room now; try again in {} s", .retry_after.as_secs())]
+    Busy {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The keeper is being stopped and takes nothing new.
+    #[error("blastbox is stopping")]
+    Stopping,
+    /// The box could not be made.
+    #[error("the box could not be made")]
+    Failed(#[source] CreateError),
+    /// The box was not made in time.
+    #[error("the box was not ready after {} s", .0.as_secs())]
+    TooSlow(Duration),
+    /// The box could not be paused, or could not go on.
+    #[error("the box could not be paused, or could not go on")]
+    Pause(#[source] PauseError),
+}
+
+impl KeepError {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Gone => "gone",
+            Self::WrongPhase(_) => "wrong_phase",
+            Self::CommandOver => "command_over",
+            Self::Refused { refusal } => refusal.code(),
+            Self::QuotaSpent { .. } => "quota_spent",
+            Self::Busy { .. } => "busy",
+            Self::Stopping => "stopping",
+            Self::Failed(_) => "create_failed",
+            Self::TooSlow(_) => "create_too_slow",
+            Self::Pause(_) => "pause_failed",
+        }
+    }
+
+    /// Whose fault it is.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::NotFound
+            | Self::Gone
+            | Self::WrongPhase(_)
+            | Self::CommandOver
+            | Self::Refused { .. }
+            | Self::QuotaSpent { .. } => Blame::Caller,
+            Self::Busy { .. } | Self::Stopping | Self::TooSlow(_) | Self::Pause(_) => Blame::Host,
+            Self::Failed(error) => error.blame(),
+        }
+    }
+
+    /// When to try again, where trying again may help.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { retry_after } => Some(*retry_after),
+            Self::Stopping => Some(Duration::from_secs(5)),
+            Self::NotFound
+            | Self::Gone
+            | Self::WrongPhase(_)
+            | Self::CommandOver
+            | Self::Refused { .. }
+            | Self::QuotaSpent { .. }
+            | Self::Failed(_)
+            | Self::TooSlow(_)
+            | Self::Pause(_) => None,
+        }
+    }
+}
+
+impl From<CreateError> for KeepError {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::Refused { refusal, .. } => Self::Refused { refusal },
+            error @ (CreateError::Channel(_)
+            | CreateError::Randomness(_)
+            | CreateError::Ask(_)
+            | CreateError::NotReady(_)) => Self::Failed(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_its_own_code() {
+        let refusal = Refusal::TooFewBoundaries { effective: 1 };
+        assert_eq!(KeepError::Refused { refusal }.code(), "too_few_boundaries");
+    }
+}
