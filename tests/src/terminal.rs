@@ -41,16 +41,14 @@ impl Terminal {
         let all = ["--ctty", "--wait"].map(AsRef::as_ref).into_iter().chain([blastbox.as_os_str()]);
         let all = all.chain(words.iter().map(AsRef::as_ref));
         let start = caller.program(Path::new(SETSID), all).env("TERM", "xterm");
+        set_size(&end, rows, columns);
         let streams = [copy(), copy(), copy()];
-        let mut terminal = Self { end, seen: String::new(), held: start.start_with(streams) };
-        terminal.resize(rows, columns);
-        Some(terminal)
+        Some(Self { end, seen: String::new(), held: start.start_with(streams) })
     }
 
     /// Changes the size of the window.
     pub fn resize(&mut self, rows: u16, columns: u16) {
-        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&self.end, size).expect("resize the terminal");
+        set_size(&self.end, rows, columns);
     }
 
     /// Types.
@@ -107,4 +105,9 @@ impl Terminal {
         drop(self.end);
         self.held.end().code
     }
+}
+
+fn set_size(end: &OwnedFd, rows: u16, columns: u16) {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(end, size).expect("resize the terminal");
 }
