@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use blastbox_wire::agent::{AgentFrame, FrameError, HostFrame};
+use blastbox_wire::agent::{AgentFrame, FileSay, FrameError, HostFrame};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -20,6 +20,8 @@ const SMALL: usize = 4 * 1024;
 const LARGE: usize = 64 * 1024;
 /// What stands before the bytes in an `Output` frame.
 const HEAD: usize = 10;
+/// What stands before the bytes in a frame with a piece of a file.
+const FILE_HEAD: usize = 9;
 
 /// What a look at the stream brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +93,25 @@ impl Control {
         if got > 0 {
             *head = AgentFrame::output_head(exec, stream, got);
             self.queued = self.queued.saturating_add(got).saturating_add(HEAD);
+        }
+        Ok(got)
+    }
+
+    /// Queues bytes of a file that `fill` puts right behind the frame's head, at most `most`. Returns how many.
+    pub(crate) fn send_chunk(
+        &mut self,
+        op: u32,
+        most: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
+        let space = self.space(most.saturating_add(FILE_HEAD));
+        let Some((head, body)) = space.split_first_chunk_mut::<FILE_HEAD>() else {
+            return Err(Errno::NOBUFS);
+        };
+        let got = fill(body)?.min(body.len());
+        if got > 0 {
+            *head = FileSay::chunk_head(op, got);
+            self.queued = self.queued.saturating_add(got).saturating_add(FILE_HEAD);
         }
         Ok(got)
     }

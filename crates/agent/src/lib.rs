@@ -7,6 +7,7 @@
 //! ```text
 //! run ─► harden ─► session (the loop) ─┬─ control   frames to and from the host
 //!                                       ├─ execs ─► exec ─► streams, find      commands
+//!                                       ├─ files     file operations, as the payload's user
 //!                                       ├─ reap      ended processes
 //!                                       └─ denials   refused system calls
 //! ```
@@ -20,6 +21,7 @@ mod control;
 mod denials;
 mod exec;
 mod execs;
+mod files;
 mod find;
 mod harden;
 mod input;

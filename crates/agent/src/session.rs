@@ -18,6 +18,7 @@ use rustix::time::Timespec;
 use crate::control::{Control, Received};
 use crate::denials::Denials;
 use crate::execs::{Execs, FIRST_TOKEN};
+use crate::files::{self, Files, Wrong};
 use crate::harden::House;
 use crate::input::OverWindow;
 use crate::reap::{self, Reaper};
@@ -49,6 +50,15 @@ pub(crate) enum End {
     Failed(#[source] io::Error),
 }
 
+impl From<Wrong> for End {
+    fn from(wrong: Wrong) -> Self {
+        match wrong {
+            Wrong::Breach(what) => Self::Breach(what),
+            Wrong::Stuck(error) => Self::Failed(error),
+        }
+    }
+}
+
 impl From<io::Error> for End {
     fn from(error: io::Error) -> Self {
         match error.kind() {
@@ -75,6 +85,7 @@ pub(crate) struct Session {
     children: Reaper,
     denials: Denials,
     execs: Execs,
+    files: Files,
     greeting: Greeting,
     capabilities: CapabilitySet,
 }
@@ -99,9 +110,9 @@ impl Session {
             kernel: cut(&rustix::system::uname().release().to_string_lossy()).to_owned(),
         };
         control.send(&AgentFrame::Hello { version: VERSION, facts });
-        let (execs, greeting) = (Execs::new(payload), Greeting::Awaited);
+        let (execs, files, greeting) = (Execs::new(payload), Files::new(payload), Greeting::Awaited);
         let events = Vec::with_capacity(EVENTS);
-        Ok(Self { epoll, events, control, interest, children, denials, execs, greeting, capabilities })
+        Ok(Self { epoll, events, control, interest, children, denials, execs, files, greeting, capabilities })
     }
 
     /// Works until the end, and takes the box with it.
@@ -127,7 +138,7 @@ impl Session {
     fn turn(&mut self) -> Result<(), End> {
         self.control.flush()?;
         self.watch_control()?;
-        if self.execs.is_empty() {
+        if self.execs.is_empty() && self.files.is_empty() {
             self.control.relax();
         }
         self.wait()?;
@@ -140,6 +151,7 @@ impl Session {
                 CONTROL if flags == EventFlags::OUT => {}
                 CONTROL => self.hear_host()?,
                 CHILDREN => self.children.quiet(),
+                files::FIRST_TOKEN.. => self.files.ready(token),
                 FIRST_TOKEN.. => self.execs.ready(token, &mut self.control),
                 _ => {}
             }
@@ -147,13 +159,15 @@ impl Session {
         self.events = events;
         self.reap();
         self.execs.pump(&mut self.control, &mut self.denials);
+        self.files.pump(&mut self.control)?;
         self.denials.flush_if_due(&mut self.control);
         Ok(())
     }
 
     /// Sleeps until something is ready.
     fn wait(&mut self) -> Result<(), End> {
-        let busy = self.children.has_more() || (self.execs.have_work() && self.control.has_room());
+        let has_work = self.execs.have_work() || self.files.have_work();
+        let busy = self.children.has_more() || (has_work && self.control.has_room());
         let patience = if busy {
             Some(Duration::ZERO)
         } else {
@@ -244,7 +258,9 @@ impl Session {
                     exec.add_credit(bytes);
                 }
             }
-            (Greeting::Heard, HostFrame::File { .. }) => return Err(End::Breach("no file operations yet")),
+            (Greeting::Heard, HostFrame::File { op, ask }) => {
+                self.files.hear(op, ask, &self.epoll, &mut self.control)?;
+            }
             (Greeting::Heard, HostFrame::Refresh { unix_nanos, entropy }) => {
                 refresh::refresh(unix_nanos, entropy, self.capabilities);
                 self.control.send(&AgentFrame::Refreshed);

@@ -9,6 +9,7 @@ pub mod arch;
 pub mod cgroup;
 pub mod channel;
 pub mod fork;
+pub mod guise;
 pub mod identity;
 #[cfg(feature = "kvm")]
 pub mod kvm;

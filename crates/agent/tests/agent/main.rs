@@ -9,6 +9,16 @@ mod confined;
 #[cfg(test)]
 mod endings;
 #[cfg(test)]
+mod files;
+#[cfg(test)]
+mod files_hostile;
+#[cfg(test)]
+mod files_rig;
+#[cfg(test)]
+mod files_tar;
+#[cfg(test)]
+mod files_watch;
+#[cfg(test)]
 mod rig;
 #[cfg(test)]
 mod streams;

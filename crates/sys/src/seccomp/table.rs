@@ -232,8 +232,8 @@ pub(super) const TABLE: &[(&str, Check, &str)] = &[
     ("setresuid", ALLOW, "pid 1"),
     ("setresgid", ALLOW, "pid 1"),
     ("setgroups", ALLOW, "pid 1"),
-    ("setfsuid", ALLOW, "file servers"),
-    ("setfsgid", ALLOW, "file servers"),
+    ("setfsuid", ALLOW, "pid 1, for file operations as the payload; file servers"),
+    ("setfsgid", ALLOW, "same"),
     ("capget", ALLOW, "libcap, pid 1"),
     ("capset", ALLOW, "pid 1"),
     // Waiting and clocks.
