@@ -1,13 +1,14 @@
 //! What a box's owner and its driver hand each other: orders in, a tally and a report out.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use blastbox_wire::agent::{BootFacts, ExecSpec};
 use blastbox_wire::receipt::{DeniedCall, Output};
 use blastbox_wire::warden::Spent;
 use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::Instant;
 
 use crate::error::PauseError;
 use crate::outcome::Ending;
@@ -31,13 +32,46 @@ pub(crate) enum Order {
 /// Where the outcome of a pause, or of its end, is waited for.
 pub(crate) type Pausing = oneshot::Sender<Result<(), PauseError>>;
 
-/// Two bells on the driver's desk. They carry nothing, so they can be rung without waiting.
+/// Bells between the owner's desk and the driver's. They can be rung without waiting.
 #[derive(Debug, Default)]
 pub(crate) struct Bells {
     /// A listener took so much that the agent should hear of it.
     pub(crate) credit: Notify,
     /// The owner is done with the box.
     pub(crate) stop: Notify,
+    /// The owner gave the box another deadline.
+    pub(crate) moved: Notify,
+    deadline: Mutex<Option<Instant>>,
+    /// The box was denied something. Rung by the driver.
+    pub(crate) alarm: Notify,
+    denied: Mutex<BTreeMap<u32, u64>>,
+}
+
+impl Bells {
+    pub(crate) fn move_deadline(&self, to: Instant) {
+        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
+        self.moved.notify_one();
+    }
+
+    pub(crate) fn take_deadline(&self) -> Option<Instant> {
+        self.deadline.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn deny(&self, number: u32, count: u64) {
+        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = denied.get_mut(&number) {
+            *known = known.saturating_add(count);
+        } else if denied.len() < MOST_DENIED {
+            denied.insert(number, count);
+        }
+        drop(denied);
+        self.alarm.notify_one();
+    }
+
+    /// What was denied since this was asked last, by number of the system call.
+    pub(crate) fn take_denied(&self) -> BTreeMap<u32, u64> {
+        std::mem::take(&mut *self.denied.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// What a box did, counted while it lived. The numbers come from a guest and are bounded, not believed.

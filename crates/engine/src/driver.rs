@@ -88,6 +88,7 @@ enum Happening {
     Agent(io::Result<()>),
     Deadline,
     Credit,
+    Moved,
     Stop,
 }
 
@@ -107,6 +108,7 @@ impl Driver {
                 biased;
                 word = self.words.recv() => Happening::Word(word),
                 () = self.bells.stop.notified(), if live => Happening::Stop,
+                () = self.bells.moved.notified(), if live => Happening::Moved,
                 () = sleep_until(self.deadline) => Happening::Deadline,
                 order = self.orders.recv(), if takes_orders => Happening::Order(order),
                 () = self.bells.credit.notified(), if live => Happening::Credit,
@@ -125,6 +127,7 @@ impl Driver {
                 Happening::Deadline if live => self.stop(Stop::Deadline, Ending::TimedOut),
                 Happening::Deadline => self.give_up(),
                 Happening::Credit => self.send_credit(),
+                Happening::Moved => self.deadline = self.bells.take_deadline().unwrap_or(self.deadline),
                 Happening::Stop => self.stop(Stop::Asked, Ending::Dismissed),
             }
         }

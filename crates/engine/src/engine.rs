@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -211,7 +211,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         orders: orders_to,
         bells,
         ready: Some(ready),
-        report: Some(report),
+        report: Mutex::new(Some(report)),
         next_exec: AtomicU32::new(1),
     };
     (live, driver)

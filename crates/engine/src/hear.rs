@@ -73,6 +73,7 @@ impl Driver {
             }
             AgentFrame::Denied { number, count, pid, arguments } => {
                 self.log.tally.denied(number, count, pid, arguments);
+                self.bells.deny(number, count);
                 Ok(())
             }
             AgentFrame::StdinTaken { exec, bytes } => {

@@ -1,7 +1,7 @@
 //! A box that was asked for, and the commands in it, as its owner holds them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use blastbox_isolation::Choice;
 use blastbox_wire::BoxId;
@@ -9,6 +9,7 @@ use blastbox_wire::agent::{ExecSpec, Io, User};
 use blastbox_wire::limits::{MAX_STDIN_CHUNK, OUTPUT_WINDOW, STDIN_WINDOW};
 use blastbox_wire::warden::{Ask, Spent};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
 use crate::engine::House;
@@ -40,7 +41,7 @@ pub struct LiveBox {
     pub(crate) orders: mpsc::Sender<Order>,
     pub(crate) bells: Arc<Bells>,
     pub(crate) ready: Option<oneshot::Receiver<Result<(), Ending>>>,
-    pub(crate) report: Option<oneshot::Receiver<Ended>>,
+    pub(crate) report: Mutex<Option<oneshot::Receiver<Ended>>>,
     pub(crate) next_exec: AtomicU32,
 }
 
@@ -111,10 +112,32 @@ impl LiveBox {
         self.orders.closed().await;
     }
 
+    /// Whether the box is being ended, or is gone.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.orders.is_closed()
+    }
+
+    /// From now on this is when the box's time is over, whatever its policy says of a `run`.
+    pub fn live_until(&self, deadline: Instant) {
+        self.bells.move_deadline(deadline);
+    }
+
+    /// Waits until the box was denied a system call, and tells which since the last time, by number, and how often.
+    pub(crate) async fn denied(&self) -> std::collections::BTreeMap<u32, u64> {
+        self.bells.alarm.notified().await;
+        self.bells.take_denied()
+    }
+
     /// Ends the box with everything in it, waits until nothing is left, and tells what it used.
-    pub async fn end(mut self) -> Ended {
+    pub async fn end(self) -> Ended {
+        self.finish().await
+    }
+
+    /// The same for a box that several hold. Only the first who asks learns what it used.
+    pub(crate) async fn finish(&self) -> Ended {
         self.bells.stop.notify_one();
-        let report = self.report.take();
+        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner).take();
         let ended = match report {
             Some(report) => report.await.ok(),
             None => None,
@@ -134,7 +157,7 @@ impl LiveBox {
 
 impl Drop for LiveBox {
     fn drop(&mut self) {
-        if self.report.is_some() {
+        if self.report.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             // A courtesy, sent without the driver because its runtime may be going down. The guarantee is the warden's:
             // it ends its boxes when we go.
             self.house.link.ask(&Ask::Kill(self.id.clone()), &[]).ok();
@@ -164,6 +187,12 @@ impl Desk {
 }
 
 impl Exec {
+    /// Its number in the box.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.desk.exec
+    }
+
     /// The next thing that happened. Cancel safe. Taking output is what lets the command print more.
     pub async fn next(&self) -> ExecEvent {
         let event = self.outlet.next().await;
