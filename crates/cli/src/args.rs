@@ -13,6 +13,7 @@ use blastbox_wire::plan::WorkspaceAccess;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
+use crate::audit::AuditVerb;
 use crate::problem::Problem;
 
 const EXIT_CODES: &str = "\
@@ -62,6 +63,9 @@ pub(crate) enum Verb {
     /// Check, print or name a policy
     #[command(subcommand)]
     Policy(PolicyVerb),
+    /// Verify, read and export a ledger
+    #[command(subcommand)]
+    Audit(AuditVerb),
 }
 
 /// The options that form a policy.

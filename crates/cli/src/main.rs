@@ -1,9 +1,10 @@
 //! The `blastbox` command.
 //!
-//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`policy`]); `output` is the only room that writes to
-//! the terminal. The warden is started before anything else is looked at, so that it gets ready meanwhile.
+//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`policy`], [`audit`]); `output` is the only room that
+//! writes to the terminal. The warden is started before anything else is looked at, so that it gets ready meanwhile.
 
 mod args;
+mod audit;
 mod capture;
 mod doctor;
 mod explain;
@@ -47,6 +48,7 @@ fn harden() {
 
 fn act(cli: Cli) -> Result<u8, Problem> {
     match cli.verb {
+        Verb::Audit(verb) => audit::audit(&verb),
         Verb::Policy(verb) => policy::policy(&verb),
         Verb::Run(args) => {
             let warden = Warden::start()?;

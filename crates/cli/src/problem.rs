@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use blastbox_engine::ledger::LedgerError;
 use blastbox_engine::{CreateError, EngineError, WorkspaceError};
 use blastbox_images::ImageError;
 use blastbox_isolation::WardenError;
@@ -42,6 +43,8 @@ pub(crate) enum Problem {
     #[error("cannot set up the event loop")]
     Runtime(#[source] io::Error),
     #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error(transparent)]
     Warden(#[from] WardenError),
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -76,6 +79,9 @@ impl Problem {
             Self::Receipt { .. } => "name a file in a directory that you may write to",
             Self::Warden(WardenError::NotInstalled { .. }) => {
                 "build all three programs with `make build`, and keep them in one directory"
+            }
+            Self::Ledger(_) => {
+                "name the directory of a ledger, which holds ledger-000001.jsonl, or a copy in one file"
             }
             Self::Warden(_) | Self::Engine(_) => "see what the host lacks with `blastbox doctor`",
             Self::Create(CreateError::Refused { refusal, .. }) => return Some(refusal.fix()),

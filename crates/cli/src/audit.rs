@@ -1,0 +1,255 @@
+//! `blastbox audit`: verify a ledger, read it, and hand it on. Needs no daemon, no key and no privilege.
+//!
+//! Trust: whoever held the files. Everything that is printed for people is escaped.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use blastbox_engine::ledger::{Completeness, Report, Trust, records, verify};
+use blastbox_wire::BoxId;
+use blastbox_wire::event::ledger_text::{Record, read_record};
+use blastbox_wire::event::{Hash, PublicKey};
+use clap::{Subcommand, ValueEnum};
+
+use crate::output::{self, plain};
+use crate::problem::Problem;
+
+const VERIFY_HELP: &str = "\
+Exit codes: 0 nothing is wrong, 1 something is (named with file and line), 125 it could not be read.
+An end that was cut off between two records leaves nothing to see: pass --head with a hash that you noted elsewhere.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditVerb {
+    /// Say whether a ledger is what was written, and name the first line that is not
+    #[command(after_help = VERIFY_HELP)]
+    Verify {
+        /// The ledger's directory, or a copy in one file
+        path: PathBuf,
+        /// The key that must have signed it, as noted when it was made (without it: the key that it names itself)
+        #[arg(long, value_name = "ed25519:HEX")]
+        key: Option<PublicKey>,
+        /// The hash of a record that must be in it: everything up to there is complete
+        #[arg(long, value_name = "sha256:HEX")]
+        head: Option<Hash>,
+        /// Also fail where records could be missing at the end: neither closed nor ending in the given head
+        #[arg(long)]
+        complete: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print what happened, one line per record
+    Show {
+        /// The ledger's directory, or a copy in one file
+        path: PathBuf,
+        /// Only what is about this box
+        #[arg(long = "box", value_name = "ID")]
+        only: Option<BoxId>,
+        /// Print the records as they are, one JSON document per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print every record in a form for other programs
+    Export {
+        /// The ledger's directory, or a copy in one file
+        path: PathBuf,
+        /// The form
+        #[arg(long, value_name = "jsonl|csv", default_value = "jsonl")]
+        format: Form,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Form {
+    /// The lines as they are, all files in one: `audit verify` reads it
+    Jsonl,
+    /// A table for spreadsheets
+    Csv,
+}
+
+/// Carries out the verb.
+pub(crate) fn audit(verb: &AuditVerb) -> Result<u8, Problem> {
+    match verb {
+        AuditVerb::Verify { path, key, head, complete, json } => {
+            let report = verify(path, &Trust { key: *key, head: *head })?;
+            if *json {
+                output::print_json(&report)?;
+            } else {
+                output::print(&text(&report));
+            }
+            let proven = report.completeness != Completeness::Unproven;
+            Ok(if report.is_intact() && (proven || !complete) { 0 } else { 1 })
+        }
+        AuditVerb::Show { path, only, json } => print_all(path, "", |line, out| {
+            let record = read_record(line).ok();
+            let about = record.as_ref().and_then(|record| record.about.as_ref());
+            if only.is_some() && about.and_then(|about| about.box_id.as_ref()) != only.as_ref() {
+                return;
+            }
+            match record {
+                _ if *json => exact(line, out),
+                Some(record) => show(&record, out),
+                None => {
+                    writeln!(out, "     ?  {}", plain(&String::from_utf8_lossy(line))).unwrap_or_default()
+                }
+            }
+        }),
+        AuditVerb::Export { path, format: Form::Jsonl } => print_all(path, "", exact),
+        AuditVerb::Export { path, format: Form::Csv } => print_all(path, CSV_HEAD, csv),
+    }
+}
+
+/// Prints something for every line. A ledger that is not intact is shown all the same, with a word on standard error.
+fn print_all(path: &Path, head: &str, print: impl Fn(&[u8], &mut String)) -> Result<u8, Problem> {
+    if let Some(finding) = verify(path, &Trust::default())?.finding {
+        let (file, line) = (plain(&finding.file), finding.line);
+        output::say(&format!("warning: the ledger is not intact: {file}:{line}: {}\n", finding.fault));
+    }
+    let mut out = head.to_owned();
+    records::<Problem>(path, |_, _, line| {
+        print(line, &mut out);
+        if out.len() > 1 << 16 {
+            output::print(&out);
+            out.clear();
+        }
+        Ok(())
+    })?;
+    output::print(&out);
+    Ok(0)
+}
+
+/// For programs: every byte as it is, so that the copy verifies.
+fn exact(line: &[u8], out: &mut String) {
+    out.push_str(&String::from_utf8_lossy(line));
+    out.push('\n');
+}
+
+/// The word for an event, and the rest of it.
+fn words(record: &Record) -> (String, serde_json::Map<String, serde_json::Value>) {
+    let mut fields = match serde_json::to_value(&record.event) {
+        Ok(serde_json::Value::Object(fields)) => fields,
+        Ok(_) | Err(_) => serde_json::Map::new(),
+    };
+    let kind = fields.remove("kind").and_then(|kind| kind.as_str().map(str::to_owned));
+    (kind.unwrap_or_default(), fields)
+}
+
+fn show(record: &Record, out: &mut String) {
+    let (kind, fields) = words(record);
+    let about = record.about.as_ref();
+    let id = about.and_then(|about| about.box_id.as_ref()).map_or("-", BoxId::as_str);
+    let tier = about.and_then(|about| about.tier).map_or("-", |tier| tier.as_str());
+    // Writing to a string does not fail.
+    write!(out, "{:>6}  {}  {id:<23}  {tier:<7}  {kind}", record.seq, plain(&record.time)).ok();
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        write!(out, " {name}={}", plain(&value.to_string())).ok();
+    }
+    out.push('\n');
+}
+
+const CSV_HEAD: &str = "seq,time,box,tenant,policy,image,tier,gaps,event,detail,hash\r\n";
+
+fn csv(line: &[u8], out: &mut String) {
+    let cells = match read_record(line) {
+        Ok(record) => {
+            let (kind, fields) = words(&record);
+            let about = record.about.as_ref();
+            let gaps = about.map(|about| about.gaps.iter().map(ToString::to_string).collect::<Vec<_>>());
+            vec![
+                record.seq.to_string(),
+                record.time.clone(),
+                about.and_then(|about| about.box_id.as_ref()).map(ToString::to_string).unwrap_or_default(),
+                about.map(|about| about.tenant.as_str().to_owned()).unwrap_or_default(),
+                about.map(|about| about.policy.to_string()).unwrap_or_default(),
+                about.map(|about| about.image.label.as_str().to_owned()).unwrap_or_default(),
+                about.and_then(|about| about.tier).map(|tier| tier.to_string()).unwrap_or_default(),
+                gaps.unwrap_or_default().join(" "),
+                kind,
+                serde_json::Value::Object(fields).to_string(),
+                record.hash.to_string(),
+            ]
+        }
+        // Of a later version, or broken: nothing is left out.
+        Err(_) => {
+            let mut cells = vec![String::new(); 8];
+            cells.extend([
+                "unreadable".to_owned(),
+                String::from_utf8_lossy(line).into_owned(),
+                String::new(),
+            ]);
+            cells
+        }
+    };
+    let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
+    out.push_str(&cells.join(","));
+    out.push_str("\r\n");
+}
+
+/// One cell. A spreadsheet must not take a tenant's name for a formula.
+fn cell(text: &str) -> String {
+    let text = plain(text);
+    let guard = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
+    if text.contains([',', '"']) || !guard.is_empty() {
+        format!("\"{guard}{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        // Writing to a string does not fail.
+        writeln!(text, "{name:<9} {}", plain(&value)).ok();
+    };
+    if let Some(ledger) = &report.ledger {
+        line("ledger", ledger.to_string());
+    }
+    if let Some(key) = &report.key {
+        let word = if report.key_known { "" } else { "   (its own word: pass --key to hold it to yours)" };
+        line("key", format!("{key}{word}"));
+    }
+    line("files", report.files.to_string());
+    let signed =
+        report.signed.map_or_else(|| "none signed".to_owned(), |head| format!("signed up to {}", head.seq));
+    line("records", format!("{}, {signed}, {} after the last signature", report.records, report.unsigned));
+    if let Some(head) = &report.head {
+        line("head", format!("{} {}", head.seq, head.hash));
+    }
+    let verdict = match (&report.finding, report.completeness) {
+        (Some(finding), _) => format!("✗ {}:{}: {}", finding.file, finding.line, finding.fault),
+        (None, Completeness::HeadMatches) => "✓ intact, and complete: it ends in the given head".to_owned(),
+        (None, Completeness::Closed) => "✓ intact, and complete up to where it was closed".to_owned(),
+        (None, Completeness::Unproven) => match report.expected_at {
+            Some(seq) => format!(
+                "✓ intact, and complete up to record {seq}, the given head; what follows cannot be proven complete"
+            ),
+            None => {
+                "✓ intact; its unsigned tail cannot be proven complete: records at the end could be missing"
+                    .to_owned()
+            }
+        },
+    };
+    line("verdict", verdict);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spreadsheet_takes_no_cell_for_a_formula_or_for_two() {
+        assert_eq!(cell("acme"), "acme");
+        assert_eq!(cell("=cmd|' /C calc'!A0"), "\"'=cmd|' /C calc'!A0\"");
+        assert_eq!(cell("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(cell("a\nb"), "a\\nb");
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_exported_all_the_same() {
+        let mut out = String::new();
+        csv(b"{\"seq\":1,\x1b}", &mut out);
+        assert_eq!(out, ",,,,,,,,unreadable,\"{\"\"seq\"\":1,\\u{1b}}\",\r\n");
+    }
+}
