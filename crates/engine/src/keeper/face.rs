@@ -4,149 +4,204 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_wire::BoxId;
+use blastbox_wire::limits::MAX_EXECS;
 use blastbox_wire::receipt::Receipt;
+use tokio::time::{Instant, timeout_at};
 
-use super::cards::{BoxCard, ExecCard, Tenant};
+use super::admission::Admission;
+use super::cards::{BoxCard, ExecCard, Phase, Tenant};
+use super::commands::{KeptExec, Title};
 use super::config::{KeeperConfig, NewBox};
 use super::error::KeepError;
-use super::events::{EventReader, Hub};
+use super::events::{EventReader, Happened};
+use super::house::House;
+use super::kept::{Cause, Kept};
 use super::metrics::Metrics;
+use super::pool::Pool;
+use super::pump::pump;
 use super::tape::TapeReader;
+use super::{make, tend};
 use crate::engine::Engine;
 use crate::live::{Command, LiveBox};
 
-/// Keeps many boxes for many owners. Cheap to clone; all clones are one keeper.
-#[derive(Debug, Clone)]
-pub struct Keeper(Arc<Inner>);
+/// How long a keeper that stops waits for its boxes.
+const STOP: Duration = Duration::from_secs(15);
 
-#[derive(Debug)]
-struct Inner {
-    hub: Hub,
-}
+/// Keeps many boxes for many owners. Cheap to clone; all clones are one keeper.
+///
+/// A tenant sees its own boxes and no other: what belongs to somebody else is [`KeepError::NotFound`], as if it had
+/// never been.
+#[derive(Debug, Clone)]
+pub struct Keeper(Arc<House>);
 
 impl Keeper {
     /// Starts a keeper and its background work. Inside a tokio runtime.
     #[must_use]
-    pub fn start(_engine: Engine, _config: KeeperConfig) -> Self {
-        Self(Arc::new(Inner { hub: Hub::default() }))
+    pub fn start(engine: Engine, config: KeeperConfig) -> Self {
+        let admission = Admission::new(&config);
+        let pool = Pool::new(config.pool);
+        let house = Arc::new(House::new(engine, admission, Arc::clone(&pool)));
+        tokio::spawn(tend::tend(Arc::downgrade(&house), pool));
+        Self(house)
     }
 
-    /// Makes a box, or takes one from a pool, and waits until it is ready.
-    pub async fn create(&self, _tenant: &Tenant, _new: NewBox) -> Result<BoxCard, KeepError> {
-        Err(KeepError::NotFound)
-    }
-
-    /// The boxes of a tenant.
+    /// The engine, for what it knows of the host.
     #[must_use]
-    pub fn list(&self, _tenant: &Tenant) -> Vec<BoxCard> {
-        Vec::new()
+    pub fn engine(&self) -> &Engine {
+        &self.0.engine
     }
 
-    /// One box, and the commands in it.
-    pub fn get(&self, _tenant: &Tenant, _id: &BoxId) -> Result<(BoxCard, Vec<ExecCard>), KeepError> {
-        Err(KeepError::NotFound)
+    /// Makes a box, or takes one from a pool, and waits until it is ready. A caller that goes away meanwhile gets none
+    /// and leaves nothing.
+    pub async fn create(&self, tenant: &Tenant, new: NewBox) -> Result<BoxCard, KeepError> {
+        make::make(&self.0, tenant, new).await
     }
 
-    /// The receipt of a box that is gone, while it is remembered.
+    /// The boxes of a tenant, oldest first.
     #[must_use]
-    pub fn receipt(&self, _tenant: &Tenant, _id: &BoxId) -> Option<Arc<Receipt>> {
-        None
+    pub fn list(&self, tenant: &Tenant) -> Vec<BoxCard> {
+        let boxes = self.0.boxes().into_iter().filter(|kept| kept.card.tenant == *tenant);
+        let mut cards: Vec<BoxCard> = boxes.map(|kept| kept.card()).collect();
+        cards.sort_by(|a, b| (&a.created_at, &a.id).cmp(&(&b.created_at, &b.id)));
+        cards
     }
 
-    /// Ends a box with everything in it, and waits until nothing is left. Of several that kill it, one wins.
-    pub async fn kill(&self, _tenant: &Tenant, _id: &BoxId) -> Result<Receipt, KeepError> {
-        Err(KeepError::NotFound)
+    /// One box, and the commands in it. Does not count as a request.
+    pub fn get(&self, tenant: &Tenant, id: &BoxId) -> Result<(BoxCard, Vec<ExecCard>), KeepError> {
+        let kept = self.0.find(tenant, id)?;
+        Ok((kept.card(), kept.commands.cards()))
     }
 
-    /// Stops everything in a box where it stands.
-    pub async fn pause(&self, _tenant: &Tenant, _id: &BoxId) -> Result<BoxCard, KeepError> {
-        Err(KeepError::NotFound)
+    /// The receipt of a box that is gone: of the last 1,000.
+    #[must_use]
+    pub fn receipt(&self, tenant: &Tenant, id: &BoxId) -> Option<Arc<Receipt>> {
+        self.0.receipt(tenant, id)
     }
 
-    /// Lets a paused box go on.
-    pub async fn resume(&self, _tenant: &Tenant, _id: &BoxId) -> Result<BoxCard, KeepError> {
-        Err(KeepError::NotFound)
+    /// Ends a box with everything in it, and waits until nothing is left. Of several that kill it, one gets the receipt
+    /// and the others [`KeepError::Gone`]. It ends also when its killer does not wait.
+    pub async fn kill(&self, tenant: &Tenant, id: &BoxId) -> Result<Receipt, KeepError> {
+        let receipt = self.0.find(tenant, id)?.kill()?;
+        receipt.await.map_err(|_| KeepError::Gone)
+    }
+
+    /// Stops everything in a box where it stands. Its life goes on; it does not become idle.
+    pub async fn pause(&self, tenant: &Tenant, id: &BoxId) -> Result<BoxCard, KeepError> {
+        let kept = self.touch(tenant, id)?;
+        let house = Arc::clone(&self.0);
+        to_its_end(async move {
+            kept.pause().await?;
+            house.hub.tell(whose(&kept), Happened::BoxPaused);
+            Ok(kept.card())
+        })
+        .await
+    }
+
+    /// Lets a paused box go on. One that was paused because its life was over begins it anew.
+    pub async fn resume(&self, tenant: &Tenant, id: &BoxId) -> Result<BoxCard, KeepError> {
+        let kept = self.touch(tenant, id)?;
+        let house = Arc::clone(&self.0);
+        to_its_end(async move {
+            kept.resume().await?;
+            house.hub.tell(whose(&kept), Happened::BoxResumed);
+            Ok(kept.card())
+        })
+        .await
     }
 
     /// Sets when a box's life is over.
     pub fn set_deadline(
         &self,
-        _tenant: &Tenant,
-        _id: &BoxId,
-        _life_from_now: Duration,
+        tenant: &Tenant,
+        id: &BoxId,
+        life_from_now: Duration,
     ) -> Result<BoxCard, KeepError> {
-        Err(KeepError::NotFound)
+        let kept = self.touch(tenant, id)?;
+        kept.set_life(life_from_now)?;
+        Ok(kept.card())
     }
 
-    /// The box itself, for file operations. Counts as a request.
-    pub fn live(&self, _tenant: &Tenant, _id: &BoxId) -> Result<Arc<LiveBox>, KeepError> {
-        Err(KeepError::NotFound)
+    /// The box itself, for file operations. Counts as a request. Holding it does not keep the box.
+    pub fn live(&self, tenant: &Tenant, id: &BoxId) -> Result<Arc<LiveBox>, KeepError> {
+        let kept = self.touch(tenant, id)?;
+        match kept.phase() {
+            phase @ Phase::Paused => Err(KeepError::WrongPhase(phase)),
+            _ => Ok(Arc::clone(&kept.live)),
+        }
     }
 
-    /// Runs a command. It goes on when nobody listens.
+    /// Runs a command. It goes on when nobody listens; what it prints goes on a tape.
     pub async fn exec(&self, tenant: &Tenant, id: &BoxId, command: Command) -> Result<u32, KeepError> {
         self.exec_within(tenant, id, command, None).await
     }
 
-    /// Runs a command that is killed (signal 9, to its process group) when this time is over.
+    /// Runs a command that is killed (signal 9, to its process group) when this time is over. Its end is then
+    /// `Signalled { signal: 9 }` with `timed_out` on its card and in the event; its box goes on.
     pub async fn exec_within(
         &self,
-        _tenant: &Tenant,
-        _id: &BoxId,
-        _command: Command,
-        _timeout: Option<Duration>,
+        tenant: &Tenant,
+        id: &BoxId,
+        command: Command,
+        timeout: Option<Duration>,
     ) -> Result<u32, KeepError> {
-        Err(KeepError::NotFound)
+        let kept = self.touch(tenant, id)?;
+        let starting = Starting::begin(&kept)?;
+        let title = Title::of(&command);
+        let exec = kept.live.exec(command).await;
+        // From here to the pump nothing waits, so that no caller who goes away leaves a command without one.
+        let number = exec.number();
+        let exec = kept.commands.add(title, exec);
+        starting.done();
+        self.0.count(|metrics| metrics.execs += 1);
+        self.0.hub.tell(whose(&kept), Happened::ExecStarted { exec: number });
+        tokio::spawn(pump(self.0.hub.clone(), kept, exec, timeout));
+        Ok(number)
     }
 
-    /// What a command printed, from after this place on its tape, and then live.
+    /// What a command printed, from after this place on its tape, and then live. Counts as a request.
     pub fn tape(
         &self,
-        _tenant: &Tenant,
-        _id: &BoxId,
-        _exec: u32,
-        _after: Option<u64>,
+        tenant: &Tenant,
+        id: &BoxId,
+        exec: u32,
+        after: Option<u64>,
     ) -> Result<TapeReader, KeepError> {
-        Err(KeepError::NotFound)
+        Ok(self.command(tenant, id, exec)?.tape.reader(after))
     }
 
-    /// Passes bytes to a command; waits while it does not read.
+    /// Passes bytes to a command; waits while it does not read. A caller that goes away may have passed a part.
     pub async fn write_stdin(
         &self,
-        _tenant: &Tenant,
-        _id: &BoxId,
-        _exec: u32,
-        _bytes: &[u8],
+        tenant: &Tenant,
+        id: &BoxId,
+        exec: u32,
+        bytes: &[u8],
     ) -> Result<(), KeepError> {
-        Err(KeepError::NotFound)
+        self.command(tenant, id, exec)?.write(bytes).await
     }
 
     /// Tells a command that there will be no more input.
-    pub async fn end_stdin(&self, _tenant: &Tenant, _id: &BoxId, _exec: u32) -> Result<(), KeepError> {
-        Err(KeepError::NotFound)
+    pub async fn end_stdin(&self, tenant: &Tenant, id: &BoxId, exec: u32) -> Result<(), KeepError> {
+        self.command(tenant, id, exec)?.end_input().await
     }
 
     /// Signals a command's process group.
-    pub async fn signal(
-        &self,
-        _tenant: &Tenant,
-        _id: &BoxId,
-        _exec: u32,
-        _signal: u8,
-    ) -> Result<(), KeepError> {
-        Err(KeepError::NotFound)
+    pub async fn signal(&self, tenant: &Tenant, id: &BoxId, exec: u32, signal: u8) -> Result<(), KeepError> {
+        let command = self.command(tenant, id, exec)?;
+        command.running()?.signal(signal).await.map_err(|_| KeepError::CommandOver)
     }
 
     /// Tells a command that its terminal has another size.
     pub async fn resize(
         &self,
-        _tenant: &Tenant,
-        _id: &BoxId,
-        _exec: u32,
-        _rows: u16,
-        _columns: u16,
+        tenant: &Tenant,
+        id: &BoxId,
+        exec: u32,
+        rows: u16,
+        columns: u16,
     ) -> Result<(), KeepError> {
-        Err(KeepError::NotFound)
+        let command = self.command(tenant, id, exec)?;
+        command.running()?.resize(rows, columns).await.map_err(|_| KeepError::CommandOver)
     }
 
     /// What happens from now on, to the boxes of one tenant or of all.
@@ -155,7 +210,7 @@ impl Keeper {
         self.0.hub.subscribe(tenant, None)
     }
 
-    /// What happened after this event, and what happens from now on.
+    /// What happened after this event, as far as it is kept, and what happens from now on.
     #[must_use]
     pub fn subscribe_after(&self, tenant: Option<&Tenant>, after: Option<u64>) -> EventReader {
         self.0.hub.subscribe(tenant, after)
@@ -164,11 +219,95 @@ impl Keeper {
     /// What was counted so far.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        Metrics::default()
+        self.0.metrics()
     }
 
-    /// Ends every box, and waits until nothing is left, for a bounded time.
+    /// Takes nothing new, ends every box, and waits until nothing is left, for a bounded time.
     pub async fn stop(&self) {
-        self.0.hub.close();
+        let house = &self.0;
+        house.close();
+        house.admission.close();
+        house.pool.bell.notify_one();
+        let deadline = Instant::now() + STOP;
+        let pooled = tend::end_all(house.pool.shed());
+        for kept in house.boxes() {
+            kept.condemn(Cause::Stopped);
+        }
+        let empty = async {
+            for ending in pooled {
+                // A task that was aborted with its runtime has nothing to say.
+                ending.await.ok();
+            }
+            loop {
+                let left = house.left.notified();
+                tokio::pin!(left);
+                left.as_mut().enable();
+                if house.boxes().is_empty() {
+                    return;
+                }
+                left.await;
+            }
+        };
+        // What is not gone by then is the warden's to end, when the engine goes.
+        timeout_at(deadline, empty).await.ok();
+        house.hub.close();
+    }
+
+    fn touch(&self, tenant: &Tenant, id: &BoxId) -> Result<Arc<Kept>, KeepError> {
+        let kept = self.0.find(tenant, id)?;
+        kept.touch()?;
+        Ok(kept)
+    }
+
+    fn command(&self, tenant: &Tenant, id: &BoxId, exec: u32) -> Result<Arc<KeptExec>, KeepError> {
+        let kept = self.0.find(tenant, id)?;
+        // What a command printed can be read while its box is being ended.
+        kept.touch().ok();
+        kept.commands.find(exec)
+    }
+}
+
+fn whose(kept: &Kept) -> Option<(&Tenant, &BoxId)> {
+    Some((&kept.card.tenant, &kept.card.id))
+}
+
+/// What must not stop halfway when the caller goes away.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, KeepError>> + Send + 'static,
+) -> Result<T, KeepError> {
+    tokio::spawn(work).await.unwrap_or(Err(KeepError::Stopping))
+}
+
+/// A command that counts as running before the box has it, so that the box is not idle meanwhile.
+struct Starting<'a>(Option<&'a Kept>);
+
+impl<'a> Starting<'a> {
+    fn begin(kept: &'a Kept) -> Result<Self, KeepError> {
+        let mut fate = kept.fate();
+        match fate.phase() {
+            Phase::Ready | Phase::Executing => {}
+            Phase::Ending | Phase::Gone => return Err(KeepError::Gone),
+            phase @ (Phase::Paused | Phase::Provisioning) => return Err(KeepError::WrongPhase(phase)),
+        }
+        if fate.clock.running >= MAX_EXECS {
+            return Err(KeepError::QuotaSpent { what: "commands" });
+        }
+        fate.clock.running += 1;
+        drop(fate);
+        Ok(Self(Some(kept)))
+    }
+
+    /// The pump counts it from here.
+    fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        if let Some(kept) = self.0 {
+            let mut fate = kept.fate();
+            fate.clock.running = fate.clock.running.saturating_sub(1);
+        }
     }
 }

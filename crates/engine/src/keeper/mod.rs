@@ -7,13 +7,25 @@
 //!
 //! Bounded memory everywhere: a guest, a slow reader or a thousand askers at once cost a number that is written here.
 
+mod admission;
 mod cards;
+mod clock;
+mod commands;
 mod config;
+mod demand;
 mod error;
 mod events;
 mod face;
+mod gate;
+mod house;
+mod kept;
+mod make;
 mod metrics;
+mod pool;
+mod pump;
 mod tape;
+mod tend;
+mod watch;
 
 pub use cards::{BadTenant, BoxCard, ExecCard, ExecEnded, OnTimeout, Phase, Tenant};
 pub use config::{DEFAULT_IDLE, DEFAULT_LIFE, HostLimits, KeeperConfig, NewBox, PoolConfig, Quota};
@@ -22,3 +34,6 @@ pub use events::{EventItem, EventReader, Happened, KeeperEvent};
 pub use face::Keeper;
 pub use metrics::{BUCKETS, Histogram, Metrics};
 pub use tape::{TapeEvent, TapeReader};
+
+#[cfg(test)]
+mod tests;

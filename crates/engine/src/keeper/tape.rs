@@ -71,17 +71,20 @@ impl Tape {
         self.written.notify_waiters();
     }
 
-    /// Writes; waits only for readers that hold the tape back.
-    pub(crate) async fn write(&self, stream: Stream, bytes: Vec<u8>) {
+    /// Waits until so many bytes can be written without overwriting what a reader holds back. Cancel safe.
+    pub(crate) async fn room(&self, bytes: usize) {
         loop {
             let read = self.read.notified();
             tokio::pin!(read);
             read.as_mut().enable();
-            if self.ring().has_room(bytes.len()) {
-                break;
+            if self.ring().has_room(bytes) {
+                return;
             }
             read.await;
         }
+    }
+
+    pub(crate) fn write(&self, stream: Stream, bytes: Vec<u8>) {
         self.ring().push(stream, bytes);
         self.written.notify_waiters();
     }

@@ -1,0 +1,222 @@
+//! The commands of one box: those that run, and the last of those that have ended.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use blastbox_wire::agent::{Exit, Io};
+use blastbox_wire::receipt::echo_command;
+use blastbox_wire::warden::Spent;
+
+use super::cards::{ExecCard, ExecEnded};
+use super::error::KeepError;
+use super::events::wall_clock;
+use super::kept::Cause;
+use super::tape::Tape;
+use crate::live::{Command, Exec, Stdin};
+use crate::outcome::{Ending, outcome};
+use crate::outlet::ExecEnd;
+
+/// Commands that have ended and are remembered.
+const FINISHED: usize = 64;
+/// Bytes that their tapes may keep together.
+const FINISHED_BYTES: usize = 4 * 1024 * 1024;
+
+/// The commands of one box.
+#[derive(Debug, Default)]
+pub(crate) struct Commands(Mutex<Shelf>);
+
+#[derive(Debug, Default)]
+struct Shelf {
+    all: BTreeMap<u32, Arc<KeptExec>>,
+    /// Those that have ended, in that order, with what their tapes cost.
+    finished: VecDeque<(u32, usize)>,
+    cost: usize,
+}
+
+/// What a command was, before it is given to the box.
+#[derive(Debug)]
+pub(crate) struct Title {
+    shown: Vec<String>,
+    io: Io,
+    started: SystemTime,
+}
+
+impl Title {
+    pub(crate) fn of(command: &Command) -> Self {
+        Self { shown: echo_command(&command.arguments), io: command.io, started: SystemTime::now() }
+    }
+}
+
+/// One command.
+#[derive(Debug)]
+pub(crate) struct KeptExec {
+    title: Title,
+    pub(crate) exec: Exec,
+    /// Held while somebody writes, so that the bytes of two writers do not mix.
+    stdin: tokio::sync::Mutex<Option<Stdin>>,
+    pub(crate) tape: Arc<Tape>,
+    story: Mutex<Story>,
+}
+
+#[derive(Debug, Default)]
+struct Story {
+    pid: Option<u32>,
+    ended: Option<ExecEnded>,
+    timed_out: bool,
+}
+
+impl KeptExec {
+    fn story(&self) -> MutexGuard<'_, Story> {
+        self.story.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn started(&self, pid: u32) {
+        self.story().pid = Some(pid);
+        self.tape.started(pid);
+    }
+
+    pub(crate) fn timed_out(&self) {
+        self.story().timed_out = true;
+    }
+
+    /// Says how it ended; tells whether it was because its own time was over.
+    pub(crate) fn ended(&self, ended: ExecEnded) -> bool {
+        let mut story = self.story();
+        story.ended = Some(ended.clone());
+        let timed_out = story.timed_out;
+        drop(story);
+        self.tape.end(ended);
+        timed_out
+    }
+
+    fn card(&self) -> ExecCard {
+        let story = self.story();
+        ExecCard {
+            exec: self.exec.number(),
+            command: self.title.shown.clone(),
+            started_at: wall_clock(self.title.started),
+            pid: story.pid,
+            terminal: matches!(self.title.io, Io::Terminal { .. }),
+            ended: story.ended.clone(),
+            timed_out: story.timed_out,
+        }
+    }
+
+    pub(crate) async fn write(&self, bytes: &[u8]) -> Result<(), KeepError> {
+        let stdin = self.stdin.lock().await;
+        let stdin = stdin.as_ref().ok_or(KeepError::CommandOver)?;
+        stdin.write(bytes).await.map_err(|_| KeepError::CommandOver)
+    }
+
+    pub(crate) async fn end_input(&self) -> Result<(), KeepError> {
+        let stdin = self.stdin.lock().await.take().ok_or(KeepError::CommandOver)?;
+        stdin.end().await.map_err(|_| KeepError::CommandOver)
+    }
+
+    /// Something is to be told to a command that still runs.
+    pub(crate) fn running(&self) -> Result<&Exec, KeepError> {
+        if self.story().ended.is_some() { Err(KeepError::CommandOver) } else { Ok(&self.exec) }
+    }
+}
+
+impl Commands {
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        // Nobody panics while holding it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, title: Title, mut exec: Exec) -> Arc<KeptExec> {
+        let stdin = exec.stdin().filter(|_| title.io != Io::Pipes);
+        let number = exec.number();
+        let kept = Arc::new(KeptExec {
+            title,
+            exec,
+            stdin: tokio::sync::Mutex::new(stdin),
+            tape: Arc::new(Tape::default()),
+            story: Mutex::default(),
+        });
+        self.shelf().all.insert(number, Arc::clone(&kept));
+        kept
+    }
+
+    pub(crate) fn find(&self, number: u32) -> Result<Arc<KeptExec>, KeepError> {
+        self.shelf().all.get(&number).cloned().ok_or(KeepError::NotFound)
+    }
+
+    pub(crate) fn cards(&self) -> Vec<ExecCard> {
+        self.shelf().all.values().map(|exec| exec.card()).collect()
+    }
+
+    /// One has ended: of those, only the last are remembered.
+    pub(crate) fn finish(&self, exec: &KeptExec) {
+        let cost = exec.tape.cost();
+        let mut shelf = self.shelf();
+        shelf.finished.push_back((exec.exec.number(), cost));
+        shelf.cost += cost;
+        while shelf.finished.len() > FINISHED || (shelf.cost > FINISHED_BYTES && shelf.finished.len() > 1) {
+            let Some((oldest, cost)) = shelf.finished.pop_front() else { break };
+            shelf.cost -= cost;
+            shelf.all.remove(&oldest);
+        }
+    }
+}
+
+/// How a command ended, in the words of a card. `cause` is why the keeper ended the box, where it did.
+pub(crate) fn ended(end: ExecEnd, cause: Option<Cause>) -> ExecEnded {
+    let ending = match end {
+        ExecEnd::Exited { exit: Exit::Code(code), .. } => return ExecEnded::Exited { code },
+        ExecEnd::Exited { exit: Exit::Signal(signal), .. } => return ExecEnded::Signalled { signal },
+        ExecEnd::NotStarted { stage, errno } => {
+            let (code, message) = words(&Ending::NotStarted { stage, errno });
+            return ExecEnded::NotStarted { code, message };
+        }
+        ExecEnd::BoxEnded(ending) => ending,
+    };
+    let (code, message) = match ending {
+        // The driver only knows that it was told to.
+        Ending::Dismissed => {
+            let cause = cause.unwrap_or(Cause::Killed);
+            (cause.code().to_owned(), cause.message().to_owned())
+        }
+        Ending::TimedOut => (Cause::TimedOut.code().to_owned(), Cause::TimedOut.message().to_owned()),
+        Ending::OutputSpent => ("output_limit".to_owned(), "the box printed more than it may".to_owned()),
+        Ending::Exited(_)
+        | Ending::NotStarted { .. }
+        | Ending::Interrupted { .. }
+        | Ending::ReaderGone
+        | Ending::Refused(_)
+        | Ending::LaunchFailed { .. }
+        | Ending::Lost(_) => ("lost".to_owned(), words(&ending).1),
+    };
+    ExecEnded::BoxEnded { code, message }
+}
+
+fn words(ending: &Ending) -> (String, String) {
+    let verdict = outcome(ending, &Spent::default());
+    match verdict.reason {
+        Some(reason) => (reason.code, reason.message),
+        None => (verdict.outcome.as_str().to_owned(), verdict.outcome.as_str().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blastbox_wire::agent::Stage;
+
+    use super::*;
+    use crate::outcome::Loss;
+
+    #[test]
+    fn a_command_whose_box_was_ended_says_why_it_was() {
+        let code = |end, cause| match ended(end, cause) {
+            ExecEnded::BoxEnded { code, .. } | ExecEnded::NotStarted { code, .. } => code,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(code(ExecEnd::BoxEnded(Ending::Dismissed), Some(Cause::TimedOut)), "timed_out");
+        assert_eq!(code(ExecEnd::BoxEnded(Ending::Dismissed), Some(Cause::Killed)), "killed");
+        assert_eq!(code(ExecEnd::BoxEnded(Ending::OutputSpent), None), "output_limit");
+        assert_eq!(code(ExecEnd::BoxEnded(Ending::Lost(Loss::AgentGone)), None), "lost");
+        assert_eq!(code(ExecEnd::NotStarted { stage: Stage::Find, errno: 2 }, None), "not_found");
+    }
+}

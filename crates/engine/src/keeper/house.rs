@@ -1,0 +1,133 @@
+//! All the boxes of a keeper, those that are gone included for a while, and what was counted.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use blastbox_wire::BoxId;
+use blastbox_wire::receipt::Receipt;
+use tokio::sync::Notify;
+
+use super::admission::Admission;
+use super::cards::Tenant;
+use super::error::KeepError;
+use super::events::Hub;
+use super::kept::Kept;
+use super::metrics::Metrics;
+use super::pool::Pool;
+use crate::engine::Engine;
+
+/// Receipts of boxes that are gone.
+const GRAVES: usize = 1_000;
+
+/// Everything that a keeper holds.
+#[derive(Debug)]
+pub(crate) struct House {
+    pub(crate) engine: Engine,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) hub: Hub,
+    rooms: Mutex<Rooms>,
+    metrics: Mutex<Metrics>,
+    /// Rings when a box is gone.
+    pub(crate) left: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Rooms {
+    boxes: HashMap<BoxId, Arc<Kept>>,
+    graves: VecDeque<(BoxId, Tenant, Arc<Receipt>)>,
+    closed: bool,
+}
+
+impl House {
+    pub(crate) fn new(engine: Engine, admission: Arc<Admission>, pool: Arc<Pool>) -> Self {
+        Self {
+            engine,
+            admission,
+            pool,
+            hub: Hub::default(),
+            rooms: Mutex::default(),
+            metrics: Mutex::default(),
+            left: Notify::new(),
+        }
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, Rooms> {
+        // Nobody panics while holding it.
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts something.
+    pub(crate) fn count(&self, count: impl FnOnce(&mut Metrics)) {
+        count(&mut self.metrics.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn metrics(&self) -> Metrics {
+        let mut metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for kept in self.boxes() {
+            *metrics.live.entry(kept.phase()).or_default() += 1;
+        }
+        metrics.pool_size = u64::try_from(self.pool.size()).unwrap_or(u64::MAX);
+        metrics.waiting = u64::try_from(self.admission.waiting()).unwrap_or(u64::MAX);
+        metrics
+    }
+
+    pub(crate) fn boxes(&self) -> Vec<Arc<Kept>> {
+        self.rooms().boxes.values().cloned().collect()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.rooms().closed
+    }
+
+    pub(crate) fn close(&self) {
+        self.rooms().closed = true;
+    }
+
+    /// Moves a new box in, unless the house is closed.
+    pub(crate) fn move_in(&self, kept: &Arc<Kept>) -> Result<(), KeepError> {
+        let mut rooms = self.rooms();
+        if rooms.closed {
+            return Err(KeepError::Stopping);
+        }
+        rooms.boxes.insert(kept.card.id.clone(), Arc::clone(kept));
+        Ok(())
+    }
+
+    /// A box is gone: its receipt stays for a while.
+    pub(crate) fn bury(&self, kept: &Kept, receipt: &Receipt) {
+        let mut rooms = self.rooms();
+        rooms.boxes.remove(&kept.card.id);
+        if rooms.graves.len() >= GRAVES {
+            rooms.graves.pop_front();
+        }
+        let grave = (kept.card.id.clone(), kept.card.tenant.clone(), Arc::new(receipt.clone()));
+        rooms.graves.push_back(grave);
+        drop(rooms);
+        self.left.notify_waiters();
+    }
+
+    pub(crate) fn receipt(&self, tenant: &Tenant, id: &BoxId) -> Option<Arc<Receipt>> {
+        let rooms = self.rooms();
+        let grave = rooms.graves.iter().rev().find(|(other, whose, _)| other == id && whose == tenant)?;
+        Some(Arc::clone(&grave.2))
+    }
+
+    /// The box of this tenant. To another tenant it is as if it had never been.
+    pub(crate) fn find(&self, tenant: &Tenant, id: &BoxId) -> Result<Arc<Kept>, KeepError> {
+        let found = self.rooms().boxes.get(id).cloned();
+        match found {
+            Some(kept) if kept.card.tenant == *tenant => Ok(kept),
+            Some(_) => Err(KeepError::NotFound),
+            None if self.receipt(tenant, id).is_some() => Err(KeepError::Gone),
+            None => Err(KeepError::NotFound),
+        }
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        // Whoever tends the pool learns that there is nothing to tend.
+        self.pool.bell.notify_one();
+    }
+}

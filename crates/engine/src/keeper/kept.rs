@@ -1,0 +1,235 @@
+//! One box as the keeper holds it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use blastbox_policy::SealedPolicy;
+use blastbox_wire::receipt::Receipt;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::cards::{BoxCard, Phase};
+use super::clock::{Clock, Motion, Now};
+use super::commands::Commands;
+use super::error::KeepError;
+use super::events::wall_clock;
+use crate::live::LiveBox;
+use crate::outcome::Ending;
+
+/// Why the keeper ends a box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Its owner killed it.
+    Killed,
+    /// Its life was over.
+    TimedOut,
+    /// It was idle for too long.
+    Idle,
+    /// It should have been paused and could not.
+    NotPaused,
+    /// The keeper stops.
+    Stopped,
+    /// It ended by itself.
+    ByItself,
+}
+
+impl Cause {
+    pub(crate) const fn code(self) -> &'static str {
+        match self {
+            Self::Killed => "killed",
+            Self::TimedOut => "timed_out",
+            Self::Idle => "idle",
+            Self::NotPaused => "not_paused",
+            Self::Stopped => "stopped",
+            Self::ByItself => "lost",
+        }
+    }
+
+    pub(crate) const fn message(self) -> &'static str {
+        match self {
+            Self::Killed => "the owner of the box ended it",
+            Self::TimedOut => "the life of the box was over",
+            Self::Idle => "the box was idle for too long",
+            Self::NotPaused => "the box should have been paused and could not be",
+            Self::Stopped => "blastbox was stopped",
+            Self::ByItself => "the box ended by itself",
+        }
+    }
+
+    /// What its receipt says, where the box has nothing to say.
+    pub(crate) const fn ending(self) -> Ending {
+        match self {
+            Self::TimedOut | Self::Idle => Ending::TimedOut,
+            Self::Killed | Self::NotPaused | Self::Stopped | Self::ByItself => Ending::Dismissed,
+        }
+    }
+}
+
+/// One box.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// Its card as it was when it was made; phase and end are filled in when somebody asks.
+    pub(crate) card: BoxCard,
+    pub(crate) live: Arc<LiveBox>,
+    pub(crate) policy: SealedPolicy,
+    pub(crate) asked: SystemTime,
+    /// How long it waited in a pool. That time was nobody's.
+    pub(crate) pooled: Duration,
+    pub(crate) commands: Commands,
+    /// Wakes the task of the box.
+    pub(crate) bell: Notify,
+    fate: Mutex<Fate>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Fate {
+    pub(crate) clock: Clock,
+    /// Set once, by whoever ends it.
+    pub(crate) cause: Option<Cause>,
+    killer: Option<oneshot::Sender<Receipt>>,
+}
+
+/// What is known of a box when it is made.
+pub(crate) struct Made {
+    pub(crate) card: BoxCard,
+    pub(crate) live: LiveBox,
+    pub(crate) policy: SealedPolicy,
+    pub(crate) asked: SystemTime,
+    pub(crate) pooled: Duration,
+    pub(crate) clock: Clock,
+}
+
+impl Kept {
+    pub(crate) fn new(made: Made) -> Arc<Self> {
+        let Made { card, live, policy, asked, pooled, clock } = made;
+        live.live_until(clock.backstop());
+        Arc::new(Self {
+            card,
+            live: Arc::new(live),
+            policy,
+            asked,
+            pooled,
+            commands: Commands::default(),
+            bell: Notify::new(),
+            fate: Mutex::new(Fate { clock, cause: None, killer: None }),
+        })
+    }
+
+    pub(crate) fn fate(&self) -> MutexGuard<'_, Fate> {
+        // Nobody panics while holding it.
+        self.fate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.fate().phase()
+    }
+
+    pub(crate) fn card(&self) -> BoxCard {
+        let fate = self.fate();
+        let (phase, ends_at) = (fate.phase(), wall_clock(fate.clock.ends_at()));
+        drop(fate);
+        BoxCard { phase, ends_at, ..self.card.clone() }
+    }
+
+    /// Somebody asks for something of a box that can still give it.
+    pub(crate) fn touch(&self) -> Result<(), KeepError> {
+        let mut fate = self.fate();
+        if fate.cause.is_some() || self.live.is_stopped() {
+            return Err(KeepError::Gone);
+        }
+        fate.clock.touch(Instant::now());
+        Ok(())
+    }
+
+    /// Ends it, for this reason. The first one stays; `false` for all others.
+    pub(crate) fn condemn(&self, cause: Cause) -> bool {
+        let mut fate = self.fate();
+        let first = fate.cause.is_none();
+        fate.cause.get_or_insert(cause);
+        drop(fate);
+        self.bell.notify_one();
+        first
+    }
+
+    /// Ends it for its owner, who learns what it used. Only one does.
+    pub(crate) fn kill(&self) -> Result<oneshot::Receiver<Receipt>, KeepError> {
+        let mut fate = self.fate();
+        if fate.cause.is_some() {
+            return Err(KeepError::Gone);
+        }
+        let (to, from) = oneshot::channel();
+        fate.cause = Some(Cause::Killed);
+        fate.killer = Some(to);
+        drop(fate);
+        self.bell.notify_one();
+        Ok(from)
+    }
+
+    pub(crate) fn take_killer(&self) -> Option<oneshot::Sender<Receipt>> {
+        self.fate().killer.take()
+    }
+
+    /// Stops everything in it.
+    pub(crate) async fn pause(&self) -> Result<(), KeepError> {
+        match self.phase() {
+            Phase::Ready | Phase::Executing => {}
+            Phase::Ending | Phase::Gone => return Err(KeepError::Gone),
+            phase @ (Phase::Paused | Phase::Provisioning) => return Err(KeepError::WrongPhase(phase)),
+        }
+        self.live.pause().await.map_err(|error| self.not_paused(error))?;
+        self.fate().clock.motion = Motion::Paused;
+        self.bell.notify_one();
+        Ok(())
+    }
+
+    /// Lets it go on.
+    pub(crate) async fn resume(&self) -> Result<(), KeepError> {
+        match self.phase() {
+            Phase::Paused => {}
+            Phase::Ending | Phase::Gone => return Err(KeepError::Gone),
+            phase @ (Phase::Ready | Phase::Executing | Phase::Provisioning) => {
+                return Err(KeepError::WrongPhase(phase));
+            }
+        }
+        self.live.resume().await.map_err(|error| self.not_paused(error))?;
+        let mut fate = self.fate();
+        fate.clock.resume(Now::read());
+        let backstop = fate.clock.backstop();
+        drop(fate);
+        self.live.live_until(backstop);
+        self.bell.notify_one();
+        Ok(())
+    }
+
+    fn not_paused(&self, error: crate::error::PauseError) -> KeepError {
+        use crate::error::PauseError;
+        match error {
+            PauseError::Over => KeepError::Gone,
+            PauseError::NotNow(_) => KeepError::WrongPhase(self.phase()),
+            error @ PauseError::Host { .. } => KeepError::Pause(error),
+        }
+    }
+
+    /// Its life is over in so long from now.
+    pub(crate) fn set_life(&self, life: Duration) -> Result<(), KeepError> {
+        self.touch()?;
+        let mut fate = self.fate();
+        fate.clock.set_life(life, Now::read());
+        let backstop = fate.clock.backstop();
+        drop(fate);
+        self.live.live_until(backstop);
+        self.bell.notify_one();
+        Ok(())
+    }
+}
+
+impl Fate {
+    pub(crate) fn phase(&self) -> Phase {
+        match (self.cause, self.clock.motion, self.clock.running) {
+            (Some(_), ..) => Phase::Ending,
+            (None, Motion::Paused, _) => Phase::Paused,
+            (None, Motion::Going, 0) => Phase::Ready,
+            (None, Motion::Going, _) => Phase::Executing,
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Making a box for somebody: admission, pool or engine, and moving in.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use blastbox_images::Image;
+use blastbox_isolation::Lowered;
+use blastbox_policy::SealedPolicy;
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::time::{Instant, timeout};
+
+use super::admission::{Hold, Room};
+use super::cards::{BoxCard, Phase, Tenant};
+use super::clock::{Clock, Now};
+use super::config::NewBox;
+use super::error::KeepError;
+use super::events::{Happened, wall_clock};
+use super::gate::Need;
+use super::house::House;
+use super::kept::{Kept, Made};
+use super::pool::{Claim, Kind, Member, Recipe};
+use super::{tend, watch};
+use crate::engine::BoxSpec;
+use crate::error::CreateError;
+use crate::live::LiveBox;
+use crate::outcome::{Ending, Loss};
+use crate::workspace::WorkspaceDir;
+
+/// How long a box may take until it is ready.
+const PROVISION: Duration = Duration::from_secs(30);
+/// How often a box that the host could not make is tried.
+const TRIES: u32 = 3;
+const BACKOFF: Duration = Duration::from_millis(40);
+
+/// A box for somebody.
+struct Fresh {
+    live: LiveBox,
+    room: Room,
+    asked: SystemTime,
+    pooled: Option<Duration>,
+}
+
+/// Makes a box for a tenant and counts how that went.
+pub(crate) async fn make(house: &Arc<House>, tenant: &Tenant, new: NewBox) -> Result<BoxCard, KeepError> {
+    let began = Instant::now();
+    let outcome = try_make(house, tenant, new, began).await;
+    house.count(|metrics| match &outcome {
+        Ok(_) => {
+            metrics.creates += 1;
+            metrics.create_latency.add(began.elapsed());
+        }
+        Err(KeepError::Failed(_) | KeepError::TooSlow(_)) => metrics.failures += 1,
+        Err(refused) => *metrics.refusals.entry(refused.code()).or_default() += 1,
+    });
+    outcome
+}
+
+async fn try_make(
+    house: &Arc<House>,
+    tenant: &Tenant,
+    new: NewBox,
+    began: Instant,
+) -> Result<BoxCard, KeepError> {
+    if house.is_closed() {
+        return Err(KeepError::Stopping);
+    }
+    let NewBox { policy, image, workspace, metadata, life, idle, on_timeout } = new;
+    let access = workspace.as_ref().map(WorkspaceDir::access);
+    // What is refused is refused before anything is reserved for it.
+    let Lowered { tier, gaps, .. } = house
+        .engine
+        .choose(&policy, &image, access)?
+        .chosen
+        .map_err(|refusal| KeepError::Refused { refusal })?;
+    let need = need_of(&policy);
+    let hold = house.admission.reserve(tenant, need)?;
+    let recipe = Recipe { policy, image: Arc::new(image) };
+    let kind = match workspace {
+        Some(_) => None,
+        None => Kind::of(&recipe.image, &recipe.policy, tier).filter(|_| !house.pool.is_off()),
+    };
+    let fresh = match kind.and_then(|kind| claim(house, &kind, &recipe)) {
+        Some(member) => Fresh {
+            live: member.live,
+            room: member.room,
+            asked: member.asked,
+            pooled: Some(member.made.elapsed()),
+        },
+        None => {
+            let shed = || drop(tend::end_all(house.pool.shed()));
+            let room = house.admission.room(tenant, need, shed).await?;
+            let asked = SystemTime::now();
+            let live = provision(house, &recipe, workspace.as_ref()).await?;
+            Fresh { live, room, asked, pooled: None }
+        }
+    };
+    let now = Now::read();
+    let card = BoxCard {
+        id: fresh.live.id().clone(),
+        tenant: tenant.clone(),
+        phase: Phase::Ready,
+        tier,
+        level: recipe.policy.level(),
+        policy: recipe.policy.digest().to_string(),
+        image: recipe.image.label(),
+        gaps,
+        created_at: wall_clock(now.wall),
+        ends_at: String::new(),
+        idle_seconds: idle.as_secs(),
+        on_timeout,
+        warm: fresh.pooled.is_some(),
+        metadata,
+    };
+    let clock = Clock::start(life, idle, on_timeout, now);
+    move_in(house, fresh, card, recipe.policy, clock, hold, began)
+}
+
+fn move_in(
+    house: &Arc<House>,
+    fresh: Fresh,
+    card: BoxCard,
+    policy: SealedPolicy,
+    clock: Clock,
+    hold: Hold,
+    began: Instant,
+) -> Result<BoxCard, KeepError> {
+    let Fresh { live, room, asked, pooled } = fresh;
+    let pooled = pooled.unwrap_or_default();
+    let kept = Kept::new(Made { card, live, policy, asked, pooled, clock });
+    house.move_in(&kept)?;
+    let whose = Some((&kept.card.tenant, &kept.card.id));
+    house.hub.tell(whose, Happened::BoxCreated { warm: kept.card.warm });
+    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    house.hub.tell(whose, Happened::BoxReady { took_ms });
+    let card = kept.card();
+    tokio::spawn(watch::watch(Arc::clone(house), kept, room, hold));
+    Ok(card)
+}
+
+/// What a box with this policy may use.
+pub(crate) fn need_of(policy: &SealedPolicy) -> Need {
+    let kernel = policy.kernel();
+    Need { memory: kernel.memory.0, millicpus: u64::from(kernel.cpus.millis()) }
+}
+
+fn claim(house: &Arc<House>, kind: &Kind, recipe: &Recipe) -> Option<Member> {
+    let Claim { member, poisoned, old } = house.pool.claim(kind, || recipe.clone());
+    tend::bury_poisoned(house, poisoned);
+    tend::end_all(old);
+    house.count(|metrics| match &member {
+        Some(_) => metrics.pool_hits += 1,
+        None => metrics.pool_misses += 1,
+    });
+    member
+}
+
+/// Makes a box and waits until it is ready. What the host could not do is tried again, ever later.
+async fn provision(
+    house: &House,
+    recipe: &Recipe,
+    workspace: Option<&WorkspaceDir>,
+) -> Result<LiveBox, KeepError> {
+    let deadline = Instant::now() + PROVISION;
+    let mut tried = 0;
+    loop {
+        tried += 1;
+        match launch(house, &recipe.policy, &recipe.image, workspace).await {
+            Err(KeepError::Failed(error)) if tried < TRIES && is_passing(&error) => {
+                tokio::time::sleep(BACKOFF * 2_u32.pow(tried) + jitter()).await;
+            }
+            outcome => return outcome,
+        }
+        if Instant::now() >= deadline {
+            return Err(KeepError::TooSlow(PROVISION));
+        }
+    }
+}
+
+/// Makes a box once and waits until it is ready.
+pub(crate) async fn launch(
+    house: &House,
+    policy: &SealedPolicy,
+    image: &Image,
+    workspace: Option<&WorkspaceDir>,
+) -> Result<LiveBox, KeepError> {
+    let mut live = house.engine.launch(BoxSpec { policy, image, workspace }).await?;
+    // Its life is the keeper's to end; the timeout of its policy is for `run`.
+    live.live_until(Instant::now() + PROVISION);
+    match timeout(PROVISION, live.ready()).await {
+        Ok(ready) => ready?,
+        Err(_) => return Err(KeepError::TooSlow(PROVISION)),
+    }
+    Ok(live)
+}
+
+/// Whether trying again may help.
+fn is_passing(error: &CreateError) -> bool {
+    match error {
+        CreateError::Ask(_)
+        | CreateError::Channel(_)
+        | CreateError::NotReady(Ending::LaunchFailed { .. } | Ending::Lost(Loss::WardenGone)) => true,
+        CreateError::NotReady(_) | CreateError::Randomness(_) | CreateError::Refused { .. } => false,
+    }
+}
+
+/// So that a thousand that failed together do not try again together.
+fn jitter() -> Duration {
+    let mut random = [0_u8; 1];
+    // Without randomness there is no jitter, and nothing worse.
+    getrandom(&mut random, GetRandomFlags::empty()).ok();
+    Duration::from_millis(u64::from(random[0]) / 4)
+}

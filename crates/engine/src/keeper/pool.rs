@@ -1,0 +1,229 @@
+//! Boxes that are made before they are asked for.
+//!
+//! A member is a box that is ready and in which nothing has run: it holds no data, no credentials and no directory of
+//! anybody. It is handed out once, never comes back, and is replaced after its time. One that died while it waited is
+//! never handed out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use blastbox_images::Image;
+use blastbox_policy::{PolicyDigest, SealedPolicy, Tier};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::admission::Room;
+use super::config::PoolConfig;
+use super::demand::Demand;
+use crate::live::LiveBox;
+
+/// Kinds that are remembered. The one that was not asked for the longest makes place.
+const KINDS: usize = 64;
+/// Members that are in the making at the same time.
+const MAKING: usize = 4;
+/// A kind that nobody asked for in so many spans is forgotten.
+const FORGET: u32 = 10;
+
+/// What makes two boxes alike.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Kind {
+    image: String,
+    /// Which directory it is, by device and inode, so that another one of the same name is another image.
+    directory: Option<(u64, u64)>,
+    policy: PolicyDigest,
+    tier: Tier,
+}
+
+impl Kind {
+    /// `None` where the image cannot be told apart from others: such a box is not pooled.
+    pub(crate) fn of(image: &Image, policy: &SealedPolicy, tier: Tier) -> Option<Self> {
+        let directory = match image.dir() {
+            Some(dir) => rustix::fs::fstat(dir).ok().map(|found| Some((found.st_dev, found.st_ino)))?,
+            None => None,
+        };
+        Some(Self { image: image.label(), directory, policy: policy.digest(), tier })
+    }
+}
+
+/// A box that waits.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) live: LiveBox,
+    pub(crate) room: Room,
+    pub(crate) asked: SystemTime,
+    pub(crate) made: Instant,
+}
+
+/// What is needed to make a member.
+#[derive(Debug, Clone)]
+pub(crate) struct Recipe {
+    pub(crate) policy: SealedPolicy,
+    pub(crate) image: Arc<Image>,
+}
+
+#[derive(Debug)]
+struct Shelf {
+    recipe: Recipe,
+    members: VecDeque<Member>,
+    making: usize,
+    demand: Demand,
+}
+
+/// All members, by kind.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    config: PoolConfig,
+    shelves: Mutex<BTreeMap<Kind, Shelf>>,
+    /// Rings when there is something to make.
+    pub(crate) bell: Notify,
+}
+
+/// What a look through the pool found.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// To be ended: their time is over, or there are too many.
+    pub(crate) old: Vec<Member>,
+    /// They died while they waited.
+    pub(crate) poisoned: Vec<Member>,
+    /// To be made, each once.
+    pub(crate) missing: Vec<(Kind, Recipe)>,
+    /// How many kinds are remembered.
+    pub(crate) kinds: usize,
+}
+
+/// What a claim found.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    /// The member, where there is one.
+    pub(crate) member: Option<Member>,
+    /// Those that turned out to be dead.
+    pub(crate) poisoned: Vec<Member>,
+    /// To be ended: their kind is forgotten.
+    pub(crate) old: Vec<Member>,
+}
+
+impl Pool {
+    pub(crate) fn new(config: PoolConfig) -> Arc<Self> {
+        Arc::new(Self { config, shelves: Mutex::default(), bell: Notify::new() })
+    }
+
+    pub(crate) fn is_off(&self) -> bool {
+        self.config.max == 0
+    }
+
+    /// How long a member lives at most, while it waits.
+    pub(crate) fn longest(&self) -> Duration {
+        self.config.ttl.saturating_mul(2).saturating_add(Duration::from_secs(60))
+    }
+
+    fn shelves(&self) -> MutexGuard<'_, BTreeMap<Kind, Shelf>> {
+        // Nobody panics while holding it.
+        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.shelves().values().map(|shelf| shelf.members.len()).sum()
+    }
+
+    /// A member of this kind, if there is a live one. Either way it was asked for, and more will be made.
+    pub(crate) fn claim(&self, kind: &Kind, recipe: impl FnOnce() -> Recipe) -> Claim {
+        let now = Instant::now();
+        let (mut poisoned, mut old) = (Vec::new(), Vec::new());
+        let mut shelves = self.shelves();
+        if !shelves.contains_key(kind) {
+            make_place(&mut shelves, &mut old);
+        }
+        let shelf = shelves.entry(kind.clone()).or_insert_with(|| Shelf {
+            recipe: recipe(),
+            members: VecDeque::new(),
+            making: 0,
+            demand: Demand::default(),
+        });
+        shelf.demand.asked(&self.config, now);
+        let mut member = None;
+        while let Some(next) = shelf.members.pop_front() {
+            if next.live.is_stopped() {
+                poisoned.push(next);
+            } else {
+                member = Some(next);
+                break;
+            }
+        }
+        drop(shelves);
+        self.bell.notify_one();
+        Claim { member, poisoned, old }
+    }
+
+    /// What is to be ended and what is to be made. What it tells to make counts as in the making.
+    pub(crate) fn survey(&self) -> Survey {
+        let now = Instant::now();
+        let mut found = Survey::default();
+        let mut shelves = self.shelves();
+        let forgotten = self.config.ttl.saturating_mul(FORGET);
+        let idle = |shelf: &Shelf| shelf.demand.last().is_none_or(|at| now.duration_since(at) > forgotten);
+        let mut making: usize = shelves.values().map(|shelf| shelf.making).sum();
+        for (kind, shelf) in shelves.iter_mut() {
+            let wanted = if idle(shelf) { 0 } else { shelf.demand.wanted(&self.config, now) };
+            for member in std::mem::take(&mut shelf.members) {
+                if member.live.is_stopped() {
+                    found.poisoned.push(member);
+                } else if now.duration_since(member.made) >= self.config.ttl || shelf.members.len() >= wanted
+                {
+                    found.old.push(member);
+                } else {
+                    shelf.members.push_back(member);
+                }
+            }
+            let there = shelf.members.len() + shelf.making;
+            let missing = shelf.demand.missing(&self.config, there, now).min(wanted.saturating_sub(there));
+            let missing = missing.min(MAKING.saturating_sub(making));
+            making += missing;
+            shelf.making += missing;
+            found.missing.extend(std::iter::repeat_n((kind.clone(), shelf.recipe.clone()), missing));
+        }
+        shelves.retain(|_, shelf| !(idle(shelf) && shelf.members.is_empty() && shelf.making == 0));
+        found.kinds = shelves.len();
+        found
+    }
+
+    /// One that was told to be made is there, or could not be made. A member without a shelf comes back.
+    pub(crate) fn put(&self, kind: &Kind, made: Option<Member>) -> Option<Member> {
+        let mut shelves = self.shelves();
+        let Some(shelf) = shelves.get_mut(kind) else { return made };
+        shelf.making = shelf.making.saturating_sub(1);
+        match made {
+            Some(member) => {
+                shelf.demand.made();
+                shelf.members.push_back(member);
+            }
+            None => shelf.demand.failed(Instant::now()),
+        }
+        drop(shelves);
+        self.bell.notify_one();
+        None
+    }
+
+    /// One that was told to be made was not tried: there is no room on the host.
+    pub(crate) fn skip(&self, kind: &Kind) {
+        if let Some(shelf) = self.shelves().get_mut(kind) {
+            shelf.making = shelf.making.saturating_sub(1);
+        }
+    }
+
+    /// Takes all members out: somebody needs their room.
+    pub(crate) fn shed(&self) -> Vec<Member> {
+        self.shelves().values_mut().flat_map(|shelf| std::mem::take(&mut shelf.members)).collect()
+    }
+}
+
+/// Forgets the kind that was not asked for the longest, where there are too many.
+fn make_place(shelves: &mut BTreeMap<Kind, Shelf>, discarded: &mut Vec<Member>) {
+    if shelves.len() < KINDS {
+        return;
+    }
+    let oldest = shelves.iter().min_by_key(|(_, shelf)| shelf.demand.last()).map(|(kind, _)| kind.clone());
+    if let Some(shelf) = oldest.and_then(|kind| shelves.remove(&kind)) {
+        discarded.extend(shelf.members);
+    }
+}

@@ -1,0 +1,90 @@
+//! One task per command: from the box to the tape, so that the command goes on when nobody listens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::commands::{self, KeptExec};
+use super::events::{Happened, Hub};
+use super::kept::Kept;
+use crate::outlet::{ExecEnd, ExecEvent};
+
+const SIGKILL: u8 = 9;
+
+/// Writes the tape of a command until it is over.
+pub(crate) async fn pump(hub: Hub, kept: Arc<Kept>, exec: Arc<KeptExec>, timeout: Option<Duration>) {
+    let mut alarm = Alarm(timeout.and_then(|timeout| Instant::now().checked_add(timeout)));
+    let end = loop {
+        let event = tokio::select! {
+            biased;
+            () = alarm.rings() => {
+                alarm.silence(&kept, &exec).await;
+                continue;
+            }
+            event = exec.exec.next() => event,
+        };
+        match event {
+            ExecEvent::Started { pid } => exec.started(pid),
+            ExecEvent::Output { stream, bytes } => {
+                wait_for_readers(&kept, &exec, bytes.len(), &mut alarm).await;
+                exec.tape.write(stream, bytes);
+            }
+            ExecEvent::Ended(end) => break end,
+        }
+    };
+    over(&hub, &kept, &exec, end);
+}
+
+/// Readers that hold the tape back are waited for, but not longer than the box lives.
+async fn wait_for_readers(kept: &Kept, exec: &KeptExec, bytes: usize, alarm: &mut Alarm) {
+    loop {
+        tokio::select! {
+            biased;
+            () = exec.tape.room(bytes) => return,
+            () = kept.live.stopped() => return,
+            () = alarm.rings() => alarm.silence(kept, exec).await,
+        }
+    }
+}
+
+fn over(hub: &Hub, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
+    let mut fate = kept.fate();
+    fate.clock.running = fate.clock.running.saturating_sub(1);
+    // The end of a command is something that happened: idleness begins here.
+    fate.clock.touch(Instant::now());
+    let cause = fate.cause;
+    drop(fate);
+    let ended = commands::ended(end, cause);
+    let timed_out = exec.ended(ended.clone());
+    kept.commands.finish(exec);
+    kept.bell.notify_one();
+    let number = exec.exec.number();
+    hub.tell(
+        Some((&kept.card.tenant, &kept.card.id)),
+        Happened::ExecEnded { exec: number, ended, timed_out },
+    );
+}
+
+/// When the time of one command is over.
+struct Alarm(Option<Instant>);
+
+impl Alarm {
+    async fn rings(&self) {
+        match self.0 {
+            Some(at) => sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Kills the command, once.
+    async fn silence(&mut self, kept: &Kept, exec: &KeptExec) {
+        self.0 = None;
+        exec.timed_out();
+        tokio::select! {
+            // An error: it ended in this moment.
+            sent = exec.exec.signal(SIGKILL) => { sent.ok(); }
+            () = kept.live.stopped() => {}
+        }
+    }
+}

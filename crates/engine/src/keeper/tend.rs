@@ -1,0 +1,74 @@
+//! The background work on the pool: ends what is old, makes what is missing.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::events::Happened;
+use super::house::House;
+use super::make::{launch, need_of};
+use super::pool::{Kind, Member, Pool, Recipe, Survey};
+
+/// How often the pool is looked through while there is something in it.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Tends the pool for as long as there is a house.
+pub(crate) async fn tend(house: Weak<House>, pool: Arc<Pool>) {
+    let mut kinds = 0;
+    loop {
+        if kinds == 0 {
+            pool.bell.notified().await;
+        } else {
+            tokio::time::timeout(ROUND, pool.bell.notified()).await.ok();
+        }
+        let Some(house) = house.upgrade() else { return };
+        if house.is_closed() {
+            return;
+        }
+        let Survey { old, poisoned, missing, kinds: found } = pool.survey();
+        kinds = found;
+        end_all(old);
+        bury_poisoned(&house, poisoned);
+        for (kind, recipe) in missing {
+            match house.admission.try_room(need_of(&recipe.policy)) {
+                Some(room) => drop(tokio::spawn(fill(Arc::clone(&house), kind, recipe, room))),
+                None => pool.skip(&kind),
+            }
+        }
+    }
+}
+
+async fn fill(house: Arc<House>, kind: Kind, recipe: Recipe, room: super::admission::Room) {
+    let asked = SystemTime::now();
+    let made = launch(&house, &recipe.policy, &recipe.image, None).await.ok().map(|live| {
+        live.live_until(Instant::now() + house.pool.longest());
+        Member { live, room, asked, made: Instant::now() }
+    });
+    let homeless = house.pool.put(&kind, made);
+    end_all(homeless.into_iter().collect());
+    if house.is_closed() {
+        end_all(house.pool.shed());
+    }
+}
+
+/// Ends members in the background; their room is free when they are gone.
+pub(crate) fn end_all(members: Vec<Member>) -> Vec<JoinHandle<()>> {
+    let end = |Member { live, room, .. }: Member| {
+        tokio::spawn(async move {
+            live.end().await;
+            drop(room);
+        })
+    };
+    members.into_iter().map(end).collect()
+}
+
+/// Members that died while they waited: nobody gets them, and somebody is told.
+pub(crate) fn bury_poisoned(house: &House, members: Vec<Member>) {
+    for _ in &members {
+        house.count(|metrics| metrics.pool_poisoned += 1);
+        house.hub.tell(None, Happened::PoolPoisoned);
+    }
+    end_all(members);
+}

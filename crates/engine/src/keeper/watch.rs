@@ -1,0 +1,148 @@
+//! One task per box: watches its clock, tells what it was denied, and ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use blastbox_isolation::syscall_name;
+use blastbox_wire::receipt::Receipt;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::admission::{Hold, Room};
+use super::cards::{OnTimeout, Phase};
+use super::clock::Due;
+use super::events::Happened;
+use super::house::House;
+use super::kept::{Cause, Kept};
+use crate::desk::Ended;
+use crate::paper::{Account, receipt};
+
+/// How long a pause may take before the box is ended instead.
+const PAUSING: Duration = Duration::from_secs(10);
+/// Denials are told at most so often, so that a guest cannot drown its owner.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Watches a box until nothing is left of it. Its room is free only then.
+pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: Hold) {
+    live_on(&house, &kept).await;
+    // Whoever comes now is told that it is gone; commands are told why.
+    kept.condemn(Cause::ByItself);
+    let mut ended = kept.live.finish().await;
+    ended.run = ended.run.saturating_sub(kept.pooled);
+    tell_denied(&house, &kept, &kept.live.bells.take_denied());
+    let receipt = write_receipt(&house, &kept, &ended);
+    let killer = kept.take_killer();
+    house.bury(&kept, &receipt);
+    drop((room, hold));
+    tell_end(&house, &kept, &receipt);
+    if let Some(killer) = killer {
+        // Whoever killed it went away meanwhile; the receipt is kept.
+        killer.send(receipt).ok();
+    }
+}
+
+/// Comes back when the box has to end, or has.
+async fn live_on(house: &House, kept: &Kept) {
+    let mut quiet = Instant::now();
+    loop {
+        let (cause, (at, due)) = {
+            let fate = kept.fate();
+            (fate.cause, fate.clock.next())
+        };
+        if cause.is_some() {
+            return;
+        }
+        let denied = async {
+            sleep_until(quiet).await;
+            kept.live.denied().await
+        };
+        tokio::select! {
+            biased;
+            () = kept.live.stopped() => return,
+            () = kept.bell.notified() => {}
+            denied = denied => {
+                quiet = Instant::now() + QUIET;
+                tell_denied(house, kept, &denied);
+            }
+            () = sleep_until(at) => expire(house, kept, due).await,
+        }
+    }
+}
+
+async fn expire(house: &House, kept: &Kept, due: Due) {
+    if decide(house, kept, due) != Some(OnTimeout::Pause) {
+        return;
+    }
+    match timeout(PAUSING, kept.pause()).await {
+        Ok(Ok(())) => house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), Happened::BoxPaused),
+        // Its owner was faster.
+        Ok(Err(_)) if kept.phase() == Phase::Paused => {}
+        Ok(Err(_)) | Err(_) => {
+            kept.condemn(Cause::NotPaused);
+        }
+    }
+}
+
+/// What is to be done to a box whose time is over; a box that is to be destroyed is condemned already.
+fn decide(house: &House, kept: &Kept, due: Due) -> Option<OnTimeout> {
+    let now = Instant::now();
+    let mut fate = kept.fate();
+    let (at, still) = fate.clock.next();
+    if still != due || at > now {
+        // Somebody moved the deadline in this moment.
+        return None;
+    }
+    if due == Due::Warn {
+        fate.clock.warned();
+        let seconds_left = fate.clock.left(now).as_secs();
+        drop(fate);
+        let what = Happened::DeadlineNear { seconds_left };
+        house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), what);
+        return None;
+    }
+    let (what, phase, backstop) = (fate.clock.expire(due), fate.phase(), fate.clock.backstop());
+    drop(fate);
+    kept.live.live_until(backstop);
+    if what == OnTimeout::Destroy {
+        kept.condemn(if due == Due::Idle { Cause::Idle } else { Cause::TimedOut });
+    }
+    (phase != Phase::Paused).then_some(what)
+}
+
+fn tell_denied(house: &House, kept: &Kept, denied: &std::collections::BTreeMap<u32, u64>) {
+    for (number, count) in denied {
+        let syscall = syscall_name(*number).map_or_else(|| number.to_string(), ToOwned::to_owned);
+        house.count(|metrics| metrics.denied(&syscall, *count));
+        let what = Happened::SyscallDenied { syscall, count: *count };
+        house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), what);
+    }
+}
+
+fn write_receipt(house: &House, kept: &Kept, ended: &Ended) -> Receipt {
+    let cause = kept.fate().cause.unwrap_or(Cause::ByItself);
+    receipt(&Account {
+        policy: &kept.policy,
+        image: kept.card.image.clone(),
+        facts: house.engine.facts(),
+        choice: Some(kept.live.choice()),
+        box_id: Some(kept.card.id.clone()),
+        arguments: &[],
+        started: kept.asked,
+        ending: ended.ending.clone().unwrap_or_else(|| cause.ending()),
+        usage: None,
+        ended: Some(ended),
+    })
+}
+
+fn tell_end(house: &House, kept: &Kept, receipt: &Receipt) {
+    let whose = Some((&kept.card.tenant, &kept.card.id));
+    for limit in &receipt.limits_hit {
+        house.hub.tell(whose, Happened::LimitMet { limit: *limit });
+    }
+    let cause = kept.fate().cause.unwrap_or(Cause::ByItself);
+    let reason = match (cause, &receipt.reason) {
+        (Cause::ByItself, Some(reason)) => reason.code.clone(),
+        (Cause::ByItself, None) => receipt.outcome.as_str().to_owned(),
+        (cause, _) => cause.code().to_owned(),
+    };
+    house.hub.tell(whose, Happened::BoxEnded { outcome: receipt.outcome, reason });
+}
