@@ -11,6 +11,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
 use crate::error::PauseError;
+use crate::files::FileOrder;
 use crate::outcome::Ending;
 use crate::outlet::{Outlet, Stream};
 
@@ -25,6 +26,7 @@ pub(crate) enum Order {
     StdinEnd { exec: u32 },
     Resize { exec: u32, rows: u16, columns: u16 },
     Signal { exec: u32, signal: u8 },
+    File { op: u32, order: FileOrder },
     Pause(Pausing),
     Resume(Pausing),
 }

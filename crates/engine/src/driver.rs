@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
 use crate::engine::House;
 use crate::error::PauseError;
+use crate::files::FileTable;
 use crate::inbox::Inbox;
 use crate::link::Word;
 use crate::outcome::{Ending, Loss};
@@ -70,6 +71,7 @@ pub(crate) struct Driver {
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) execs: HashMap<u32, Running>,
+    pub(crate) files: FileTable,
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Vec<u8>,
     pub(crate) tally: Tally,
@@ -181,6 +183,7 @@ impl Driver {
                     running.room.close();
                     running.outlet.end(ExecEnd::BoxEnded(ending.clone()));
                 }
+                self.log.files.end(&ending);
                 // Nobody can run a command here any more; whoever waits for room to ask learns it.
                 self.orders.close();
                 self.say_ready(Err(ending));
@@ -291,6 +294,7 @@ impl Driver {
             Order::Signal { exec, signal } if self.log.execs.contains_key(&exec) => {
                 HostFrame::Signal { exec, signal }
             }
+            Order::File { op, order } => return self.obey_file(op, order),
             Order::Pause(to) => return self.ask_pause(Event::PauseAsked, to),
             Order::Resume(to) => return self.ask_pause(Event::ResumeAsked, to),
             // The command ended while the order was on its way.
@@ -334,6 +338,7 @@ impl Driver {
             }
         }
         due.iter().for_each(|frame| self.send(frame));
+        self.send_file_credit();
     }
 
     fn flush(&mut self) {

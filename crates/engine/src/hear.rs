@@ -36,7 +36,7 @@ impl Driver {
     pub(crate) fn hear_agent(&mut self) {
         let mut inbox = mem::take(&mut self.log.inbox);
         let heard = inbox.frames(|frame| self.hear(frame));
-        if self.log.execs.is_empty() {
+        if self.log.execs.is_empty() && self.log.files.is_empty() {
             inbox.relax();
         }
         self.log.inbox = inbox;
@@ -85,9 +85,8 @@ impl Driver {
                 running.room.add_permits(usize::try_from(bytes).unwrap_or(0));
                 Ok(())
             }
-            AgentFrame::File { .. } | AgentFrame::Refreshed | AgentFrame::Pong { .. } => {
-                Err(lie("an answer that nobody asked for"))
-            }
+            AgentFrame::File { op, say } => self.hear_file(op, say).map_err(lie),
+            AgentFrame::Refreshed | AgentFrame::Pong { .. } => Err(lie("an answer that nobody asked for")),
         }
     }
 

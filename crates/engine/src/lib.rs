@@ -2,6 +2,7 @@
 //!
 //! - [`Engine`]: knows the host, chooses the tier, asks the warden. One line to the warden, one task per box.
 //! - [`LiveBox`] and [`Exec`]: a box and a command in it, as their owner holds them.
+//! - [`Files`]: the files of a box, through its agent.
 //! - [`state`]: the whole lifecycle, one pure function.
 //! - [`ledger`]: what was done, in an order that nobody can change unseen.
 //! - [`outcome`]: from an ending to one word and one exit code, pure.
@@ -13,6 +14,7 @@ mod desk;
 mod driver;
 mod engine;
 mod error;
+mod files;
 mod hear;
 mod inbox;
 pub mod keeper;
@@ -28,6 +30,7 @@ mod workspace;
 pub use desk::{Ended, Tally};
 pub use engine::{BoxSpec, Engine};
 pub use error::{Blame, CreateError, EngineError, Over, PauseError, WorkspaceError};
+pub use files::{Download, FileError, Files, Listing, Slice, Summary, UnpackLimits, Upload, Watching};
 pub use live::{Command, Exec, LiveBox, Stdin};
 pub use outcome::{EXIT_REFUSED, Ending, Loss, Verdict, outcome, refused};
 pub use outlet::{ExecEnd, ExecEvent, Stream};
