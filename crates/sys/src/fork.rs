@@ -25,10 +25,6 @@ impl Unshare {
     /// Mounts, processes, IPC and host name: what every box has.
     pub const BOX: Self =
         Self::of(libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS);
-    /// The same, and a network of its own.
-    pub const BOX_AND_NETWORK: Self = Self::of(
-        libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWNET,
-    );
     /// Only users: for a namespace that serves as a table of owners.
     pub const USERS: Self = Self::of(libc::CLONE_NEWUSER);
 

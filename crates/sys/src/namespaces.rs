@@ -41,6 +41,11 @@ pub fn enter_mounts(namespace: BorrowedFd<'_>) -> io::Result<()> {
     Ok(move_into_link_name_space(namespace, Some(LinkNameSpaceType::Mount))?)
 }
 
+/// Goes over to another network.
+pub fn enter_network(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?)
+}
+
 /// A descriptor of one namespace (`mnt`, `user`, …) of a process, through an open `/proc`.
 pub fn open(proc: BorrowedFd<'_>, process: &str, kind: &str) -> io::Result<OwnedFd> {
     let path = format!("{process}/ns/{kind}");

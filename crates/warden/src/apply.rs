@@ -30,6 +30,8 @@ pub(crate) struct Making<'a> {
     pub(crate) standing: &'a Standing,
     pub(crate) group: Option<&'a Group>,
     pub(crate) places: Places<'a>,
+    /// The box's own network, in which nothing is up.
+    pub(crate) network: BorrowedFd<'a>,
     /// The agent's end of the control channel.
     pub(crate) control: BorrowedFd<'a>,
     /// The line to the parent: "m" asks for the tables of users, any answer means go.
@@ -38,7 +40,7 @@ pub(crate) struct Making<'a> {
 
 /// Turns this process into the agent of the box. Returns only if that fails.
 pub(crate) fn become_agent(making: &Making<'_>) -> Result<Infallible, Trouble> {
-    let Making { plan, standing, group, places, control, parent } = making;
+    let Making { plan, standing, group, places, network, control, parent } = making;
     if let Some(group) = group {
         standing.groups.join(group)?;
     }
@@ -47,7 +49,8 @@ pub(crate) fn become_agent(making: &Making<'_>) -> Result<Infallible, Trouble> {
         .tried("volunteer for the OOM killer")?;
     places.make(&plan.own)?;
     rustix::system::sethostname(plan.box_id.as_host_name().as_bytes()).tried("set the box's host name")?;
-    if plan.network == Network::OwnLoopback {
+    namespaces::enter_network(*network).tried("enter the box's network")?;
+    if plan.network == Network::Loopback {
         namespaces::loopback_up().tried("bring the box's loopback up")?;
     }
     namespaces::own_cgroup_view().tried("hide the cgroups above")?;
@@ -148,10 +151,10 @@ fn restrict_files(plan: &Plan) -> Result<(), Trouble> {
         .iter()
         .map(|(place, access)| landlock::Grant { dir: place.as_fd(), access: *access })
         .collect();
-    // A network namespace of its own has nothing in it but the box; a shared one must not connect two boxes.
+    // Where there is no loopback there is nothing to connect to, and Landlock says so once more.
     let tcp = match plan.network {
-        Network::SharedEmpty => Tcp::DenyAll,
-        Network::OwnLoopback => Tcp::AllowAll,
+        Network::Empty => Tcp::DenyAll,
+        Network::Loopback => Tcp::AllowAll,
     };
     landlock::restrict(&grants, tcp, plan.landlock.least_abi).tried("restrict files with Landlock").map(drop)
 }

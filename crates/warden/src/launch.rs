@@ -1,19 +1,20 @@
 //! The parent's half of a new box.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use blastbox_sys::cgroup::Group;
 use blastbox_sys::channel;
 use blastbox_sys::fork::{self, Side, Unshare};
 use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
-use blastbox_wire::plan::{CheckedPlan, Ids, Network, Plan, Step};
+use blastbox_wire::plan::{CheckedPlan, Ids, Plan, Step};
 
 use rustix::process::Pid;
 
 use crate::apply::{Making, become_agent};
 use crate::boxes::Live;
 use crate::ids::{self, Slot};
+use crate::networks::Networks;
 use crate::places::Places;
 use crate::standing::Standing;
 use crate::template::{Templates, directory};
@@ -24,7 +25,7 @@ use crate::trouble::{Trouble, Trying};
 pub(crate) fn launch(
     standing: &mut Standing,
     templates: &mut Templates,
-    network: &mut SharedNetwork,
+    networks: &mut Networks,
     plan: &CheckedPlan,
     mut descriptors: Vec<OwnedFd>,
 ) -> Result<Live, Trouble> {
@@ -39,7 +40,7 @@ pub(crate) fn launch(
         Ids::OwnRange => standing.ids.as_mut().map(ids::Block::slot).transpose()?,
         Ids::CallerOnly => None,
     };
-    let made = make(standing, templates, network, plan, &control, &directories, slot);
+    let made = make(standing, templates, networks, plan, &control, &directories, slot);
     if let (Err(_), Some(slot), Some(ids)) = (&made, slot, standing.ids.as_mut()) {
         ids.free(slot);
     }
@@ -49,7 +50,7 @@ pub(crate) fn launch(
 fn make(
     standing: &mut Standing,
     templates: &mut Templates,
-    network: &mut SharedNetwork,
+    networks: &mut Networks,
     plan: &Plan,
     control: &OwnedFd,
     directories: &[OwnedFd],
@@ -60,9 +61,9 @@ fn make(
         templates.abandon(standing)?;
         return Err(trouble);
     }
-    network.enter(plan.network)?;
+    let network = networks.take(standing.proc.as_fd())?;
     let group = standing.groups.take(plan)?;
-    match start(standing, plan, group.as_ref(), slot, control, workspace.as_ref()) {
+    match start(standing, plan, group.as_ref(), slot, control, network.as_fd(), workspace.as_ref()) {
         Ok((pid, making)) => {
             Ok(Live { id: plan.box_id.clone(), pid, group, slot, making: Some(making), trouble: None })
         }
@@ -75,38 +76,21 @@ fn make(
     }
 }
 
-/// The empty network that boxes without network share: the warden's own, from the first such box on.
-#[derive(Debug, Default)]
-pub(crate) struct SharedNetwork {
-    entered: bool,
-}
-
-impl SharedNetwork {
-    fn enter(&mut self, network: Network) -> Result<(), Trouble> {
-        if network == Network::SharedEmpty && !self.entered {
-            namespaces::own_network().tried("make an empty network")?;
-            self.entered = true;
-        }
-        Ok(())
-    }
-}
-
 fn start(
     standing: &Standing,
     plan: &Plan,
     group: Option<&Group>,
     slot: Option<Slot>,
     control: &OwnedFd,
+    network: BorrowedFd<'_>,
     workspace: Option<&OwnedFd>,
 ) -> Result<(Pid, OwnedFd), Trouble> {
     let (ours, theirs) = channel::pair().tried("make a line to the new process")?;
-    let unshare = match plan.network {
-        Network::SharedEmpty => Unshare::BOX,
-        Network::OwnLoopback => Unshare::BOX_AND_NETWORK,
-    };
     let birthplace = group.map_or(Ok(None), |group| standing.groups.birthplace(group))?;
     let birthplace = birthplace.as_ref().map(AsFd::as_fd);
-    match fork::fork(&standing.proof, unshare, birthplace).tried("make the box's first process (clone3)")? {
+    match fork::fork(&standing.proof, Unshare::BOX, birthplace)
+        .tried("make the box's first process (clone3)")?
+    {
         Side::Parent(pid) => Ok((pid, ours)),
         Side::Child => {
             // Only the parent may hold its end: if it goes, the child must see that.
@@ -120,6 +104,7 @@ fn start(
                     payload: slot.map_or(0, |slot| slot.payload),
                     template_shows_processes: slot.is_none(),
                 },
+                network,
                 control: control.as_fd(),
                 parent: theirs.as_fd(),
             };

@@ -13,6 +13,7 @@ mod boxes;
 mod groups;
 mod ids;
 mod launch;
+mod networks;
 mod places;
 mod serve;
 mod standing;

@@ -1,7 +1,7 @@
 //! The loop: one caller asks, boxes begin and end.
 
 use std::io::ErrorKind;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use blastbox_sys::cgroup::Group;
@@ -17,7 +17,8 @@ use rustix::process::Pid;
 
 use crate::boxes::{Boxes, Live};
 use crate::groups::Groups;
-use crate::launch::{SharedNetwork, decode_trouble, give_users, launch};
+use crate::launch::{decode_trouble, give_users, launch};
+use crate::networks::Networks;
 use crate::standing::Standing;
 use crate::template::Templates;
 use crate::trouble::{Trouble, Trying};
@@ -32,7 +33,7 @@ const CHILDREN: u64 = u64::MAX;
 struct Warden {
     standing: Standing,
     templates: Templates,
-    network: SharedNetwork,
+    networks: Networks,
     boxes: Boxes,
     epoll: OwnedFd,
     message: Vec<u8>,
@@ -47,7 +48,7 @@ pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
     let mut warden = Warden {
         standing,
         templates: Templates::default(),
-        network: SharedNetwork::default(),
+        networks: Networks::default(),
         boxes: Boxes::default(),
         epoll,
         message: vec![0; MAX_WARDEN_MESSAGE],
@@ -80,9 +81,10 @@ impl Warden {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
-            let preparing = self.standing.groups.wants_stock();
+            let preparing = self.standing.groups.wants_stock() || self.networks.wants_stock();
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
             match epoll::wait(&self.epoll, spare_capacity(&mut events), preparing.then_some(&at_once)) {
+                Ok(0) if self.networks.wants_stock() => self.networks.restock(self.standing.proc.as_fd()),
                 Ok(0) if preparing => self.standing.groups.restock(),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error).tried("wait for events"),
@@ -187,7 +189,8 @@ impl Warden {
         let checked = plan
             .check(descriptors.len())
             .map_err(|unsafe_plan| Trouble::plain(format!("check the plan: {unsafe_plan}")))?;
-        let live = launch(&mut self.standing, &mut self.templates, &mut self.network, &checked, descriptors)?;
+        let live =
+            launch(&mut self.standing, &mut self.templates, &mut self.networks, &checked, descriptors)?;
         let data = EventData::new_u64(u64::from(live.pid.as_raw_nonzero().get().unsigned_abs()));
         let watched = live
             .making

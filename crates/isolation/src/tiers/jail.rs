@@ -42,7 +42,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         template: request.image.template_steps(Request::IMAGE),
         own: places.own_steps(disk.0, *inodes),
         ids: if facts.privileged { Ids::OwnRange } else { Ids::CallerOnly },
-        network: network(*loopback, facts),
+        network: network(*loopback),
         cgroups: cgroups(facts),
         limits: Limits {
             millicpus: cpus.millis(),
@@ -102,11 +102,10 @@ fn denials(on_denied: OnDenied, facts: &Facts) -> Result<Denials, Refusal> {
     }
 }
 
-/// Boxes share the empty namespace only where Landlock keeps them apart in it.
-fn network(loopback: Loopback, facts: &Facts) -> Network {
+fn network(loopback: Loopback) -> Network {
     match loopback {
-        Loopback::None if facts.landlock_abi >= WANTED_LANDLOCK_ABI => Network::SharedEmpty,
-        Loopback::None | Loopback::Own => Network::OwnLoopback,
+        Loopback::None => Network::Empty,
+        Loopback::Own => Network::Loopback,
     }
 }
 

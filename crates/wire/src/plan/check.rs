@@ -1,6 +1,6 @@
 //! What every plan must hold to, whoever wrote it. The warden trusts nothing else.
 
-use super::{GuestPath, Limits, Network, Plan, Slot, Step};
+use super::{GuestPath, Limits, Plan, Slot, Step};
 use crate::limits::{MAX_FILE_TEXT, MAX_GRANTS, MAX_STEPS, MAX_WARDEN_FDS};
 
 /// All that a box may ever see of the host's own files, read-only. A privileged warden binds nothing else by name:
@@ -54,9 +54,6 @@ pub enum UnsafePlan {
     /// Synthetic text over the limit.
     #[error("the text of {0} is too long")]
     LongText(GuestPath),
-    /// A box that shares its network namespace must have Landlock keep abstract sockets and TCP apart.
-    #[error("a shared network namespace needs Landlock version 6")]
-    SharedNetworkNeedsLandlock,
 }
 
 /// A plan that holds to every rule: the only kind that can be carried out.
@@ -85,9 +82,6 @@ impl Plan {
         }
         if self.landlock.grants.is_empty() {
             return Err(UnsafePlan::NoGrants);
-        }
-        if self.network == Network::SharedEmpty && self.landlock.least_abi < 6 {
-            return Err(UnsafePlan::SharedNetworkNeedsLandlock);
         }
         for (index, step) in self.template.iter().enumerate() {
             check_template(index, step, descriptors)?;

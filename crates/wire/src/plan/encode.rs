@@ -18,8 +18,8 @@ impl Plan {
             Ids::CallerOnly => 1,
         });
         to.u8(match self.network {
-            Network::SharedEmpty => 0,
-            Network::OwnLoopback => 1,
+            Network::Empty => 0,
+            Network::Loopback => 1,
         });
         to.u8(match self.cgroups {
             Cgroups::Absent => 0,
@@ -51,7 +51,7 @@ impl Plan {
             template: from.list(MAX_STEPS, Step::decode)?,
             own: from.list(MAX_STEPS, Step::decode)?,
             ids: choice(from, &[Ids::OwnRange, Ids::CallerOnly], "kind of ids")?,
-            network: choice(from, &[Network::SharedEmpty, Network::OwnLoopback], "network")?,
+            network: choice(from, &[Network::Empty, Network::Loopback], "network")?,
             cgroups: match from.u8()? {
                 0 => Cgroups::Absent,
                 bits @ 8..=15 => {

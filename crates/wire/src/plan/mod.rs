@@ -170,10 +170,10 @@ pub enum Ids {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Network {
-    /// The empty network namespace that boxes without network share and that none of them owns. No loopback.
-    SharedEmpty,
+    /// A network namespace of its own in which nothing is up, not even a loopback.
+    Empty,
     /// A network namespace of its own with nothing but a loopback.
-    OwnLoopback,
+    Loopback,
 }
 
 /// Which kernel interface holds the limits.

@@ -1,6 +1,6 @@
 //! Which of the five boundaries hold in a jail, and what holds them, in words for people.
 
-use blastbox_policy::{Boundary, Gap, Loopback, OnDenied, ScratchExec, SealedPolicy};
+use blastbox_policy::{Boundary, Gap, OnDenied, ScratchExec, SealedPolicy};
 use blastbox_wire::plan::{Denials, Ids, Network, Plan, WorkspaceAccess};
 
 use super::WANTED_LANDLOCK_ABI;
@@ -20,7 +20,7 @@ pub(super) fn write(
         let (effective, how) = match boundary {
             Boundary::Kernel => (true, kernel(policy, facts, plan, gaps)),
             Boundary::Files => (facts.landlock_abi > 0, files(policy, facts, worksite)),
-            Boundary::Network => (true, network(policy, facts, plan)),
+            Boundary::Network => (true, network(facts, plan)),
             Boundary::Credentials => (true, credentials()),
             // Without limits for the whole box, what it started can outgrow the host before its time is over.
             Boundary::Lifecycle => {
@@ -103,22 +103,19 @@ fn files(policy: &SealedPolicy, facts: &Facts, worksite: Worksite) -> Vec<String
     how
 }
 
-fn network(policy: &SealedPolicy, facts: &Facts, plan: &Plan) -> Vec<String> {
+/// The first Landlock that can refuse TCP.
+const TCP_LANDLOCK_ABI: u32 = 4;
+
+fn network(facts: &Facts, plan: &Plan) -> Vec<String> {
     let mut how = vec!["no way out: no interface leads anywhere".to_owned()];
     how.push(
-        match (plan.network, policy.network().loopback) {
-            (Network::SharedEmpty, _) => "an empty network namespace, without even a loopback",
-            (Network::OwnLoopback, Loopback::Own) => {
-                "a network namespace of its own with nothing but a loopback"
-            }
-            (Network::OwnLoopback, Loopback::None) => {
-                "a network namespace of its own, which has a loopback: \
-                 Landlock is too old here for sharing an empty one"
-            }
+        match plan.network {
+            Network::Empty => "an empty network namespace of its own, without even a loopback",
+            Network::Loopback => "a network namespace of its own with nothing but a loopback",
         }
         .to_owned(),
     );
-    if plan.network == Network::SharedEmpty {
+    if plan.network == Network::Empty && facts.landlock_abi >= TCP_LANDLOCK_ABI {
         how.push("Landlock refuses TCP".to_owned());
     }
     if facts.landlock_abi >= WANTED_LANDLOCK_ABI {

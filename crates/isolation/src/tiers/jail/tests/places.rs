@@ -25,7 +25,7 @@ fn the_default_box_has_these_places_of_its_own() {
             Step::Terminals,
         ]
     );
-    assert_eq!((plan.ids, plan.network), (Ids::OwnRange, Network::SharedEmpty));
+    assert_eq!((plan.ids, plan.network), (Ids::OwnRange, Network::Empty));
     assert_eq!(plan.cgroups, Cgroups::Enforce { memory: true, cpu: true, pids: true });
     let expected =
         Limits { millicpus: 1_000, memory: 512 << 20, pids: 128, open_files: 1_024, file_size: 256 << 20 };
