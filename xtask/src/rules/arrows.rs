@@ -14,8 +14,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("crates/images", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("crates/engine", &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-images"]),
     (
-        "crates/cli",
+        "crates/server",
         &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-images", "blastbox-engine"],
+    ),
+    (
+        "crates/cli",
+        &[
+            "blastbox-policy",
+            "blastbox-wire",
+            "blastbox-isolation",
+            "blastbox-images",
+            "blastbox-engine",
+            "blastbox-server",
+        ],
     ),
     ("tests", &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"]),
     ("benches", &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"]),

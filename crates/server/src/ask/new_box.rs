@@ -1,0 +1,253 @@
+//! A box as a caller asks for it, and what the keeper is asked for then.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use blastbox_engine::WorkspaceDir;
+use blastbox_engine::keeper::{DEFAULT_IDLE, DEFAULT_LIFE, NewBox as Wanted, OnTimeout};
+use blastbox_images::Image;
+use blastbox_policy::{
+    Bytes, Cpus, Draft, Gap, Loopback, PolicyError, Profile, SealedPolicy, Seconds, ThreatLevel, TierChoice,
+    Workspace, parse,
+};
+use blastbox_wire::plan::WorkspaceAccess;
+use serde::{Deserialize, Serialize};
+
+use super::optional_amount;
+use crate::Trouble;
+use crate::caller::Reach;
+use crate::trouble::line;
+
+/// Longest life and idleness.
+const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+/// What an owner may write on a box.
+const MOST_NOTES: usize = 64;
+const LONGEST_NAME: usize = 64;
+const LONGEST_NOTE: usize = 1024;
+
+/// `POST /v1/boxes`. Everything may be left out: then it is the profile `default` on the image `host`.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NewBox {
+    /// A policy that comes with blastbox. Only one of `profile`, `policy` and `threat`.
+    pub profile: Option<Profile>,
+    /// A policy of your own, as TOML.
+    pub policy: Option<String>,
+    /// How hostile the code is taken to be.
+    pub threat: Option<ThreatLevel>,
+    /// The kernel boundary.
+    pub tier: Option<TierChoice>,
+    /// Weaknesses that are accepted by name.
+    pub accept: Vec<Gap>,
+    /// Limits that go over those of the policy.
+    pub limits: Limits,
+    /// `host`, an image that the operator named, or (at the socket) a directory.
+    pub image: Option<String>,
+    /// A directory of this host to work on (at the socket).
+    pub workspace: Option<WorkspaceAsk>,
+    /// Whether the box has a loopback interface of its own.
+    pub loopback: bool,
+    /// What you write on it.
+    pub metadata: BTreeMap<String, String>,
+    /// How long it lives at most.
+    #[serde(deserialize_with = "optional_amount")]
+    pub life: Option<Seconds>,
+    /// How long it lives without a command and without a request.
+    #[serde(deserialize_with = "optional_amount")]
+    pub idle: Option<Seconds>,
+    /// What happens when either is over.
+    pub on_timeout: OnTimeout,
+}
+
+/// Limits of a box.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Processors, such as 0.5.
+    #[serde(deserialize_with = "optional_amount")]
+    pub cpus: Option<Cpus>,
+    /// Memory of the whole box.
+    #[serde(deserialize_with = "optional_amount")]
+    pub memory: Option<Bytes>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// Writable space.
+    #[serde(deserialize_with = "optional_amount")]
+    pub disk: Option<Bytes>,
+    /// Life of a box of `/v1/run`.
+    #[serde(deserialize_with = "optional_amount")]
+    pub timeout: Option<Seconds>,
+    /// Standard output and error together.
+    #[serde(deserialize_with = "optional_amount")]
+    pub output: Option<Bytes>,
+}
+
+/// A directory of this host.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkspaceAsk {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What the box may do with it.
+    #[serde(default)]
+    pub access: WorkspaceUse,
+}
+
+/// What a box may do with a directory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkspaceUse {
+    /// Changes are thrown away with the box.
+    #[default]
+    CopyOnWrite,
+    /// No changes.
+    ReadOnly,
+}
+
+impl From<WorkspaceUse> for WorkspaceAccess {
+    fn from(access: WorkspaceUse) -> Self {
+        match access {
+            WorkspaceUse::CopyOnWrite => Self::CopyOnWrite,
+            WorkspaceUse::ReadOnly => Self::ReadOnly,
+        }
+    }
+}
+
+impl NewBox {
+    /// Holds it against what can be had. Opens the image and the workspace, so not on a thread that others wait for.
+    pub(crate) fn check(self, reach: Reach, images: &BTreeMap<String, PathBuf>) -> Result<Wanted, Trouble> {
+        let policy = self.seal().map_err(Box::new)?;
+        check_notes(&self.metadata)?;
+        let image = open_image(self.image.as_deref().unwrap_or("host"), reach, images)?;
+        let workspace = self.workspace.map(|asked| open_workspace(&asked, reach)).transpose()?;
+        Ok(Wanted {
+            policy,
+            image,
+            workspace,
+            metadata: self.metadata,
+            life: within("life", self.life, DEFAULT_LIFE)?,
+            idle: within("idle", self.idle, DEFAULT_IDLE)?,
+            on_timeout: self.on_timeout,
+        })
+    }
+
+    /// The sealed policy: text, profile or level first, then each field over it.
+    fn seal(&self) -> Result<SealedPolicy, PolicyError> {
+        let mut draft = self.base()?;
+        let Limits { cpus, memory, pids, disk, timeout, output } = self.limits;
+        if let Some(tier) = self.tier {
+            draft = draft.tier(tier);
+        }
+        if let Some(cpus) = cpus {
+            draft = draft.cpus(cpus);
+        }
+        if let Some(memory) = memory {
+            draft = draft.memory(memory);
+        }
+        if let Some(pids) = pids {
+            draft = draft.pids(pids);
+        }
+        if let Some(disk) = disk {
+            draft = draft.disk(disk);
+        }
+        if let Some(timeout) = timeout {
+            draft = draft.timeout(timeout);
+        }
+        if let Some(output) = output {
+            draft = draft.output(output);
+        }
+        if self.loopback {
+            draft = draft.loopback(Loopback::Own);
+        }
+        if let Some(workspace) = &self.workspace {
+            draft = draft.workspace(match workspace.access {
+                WorkspaceUse::CopyOnWrite => Workspace::CopyOnWrite,
+                WorkspaceUse::ReadOnly => Workspace::ReadOnly,
+            });
+        }
+        self.accept.iter().fold(draft, |draft, gap| draft.accept(*gap)).seal()
+    }
+
+    fn base(&self) -> Result<Draft, PolicyError> {
+        if let Some(text) = &self.policy {
+            return parse(text);
+        }
+        let level = self.threat.map(Profile::for_level);
+        self.profile.or(level).unwrap_or_default().draft()
+    }
+
+    /// Whether the policy comes from more than one place.
+    pub(crate) fn one_source(&self) -> Result<(), Trouble> {
+        let sources = [self.profile.is_some(), self.policy.is_some(), self.threat.is_some()];
+        if sources.iter().filter(|given| **given).count() > 1 {
+            let what = "give only one of `profile`, `policy` and `threat`".to_owned();
+            return Err(Trouble::BadField(what));
+        }
+        Ok(())
+    }
+}
+
+fn within(name: &str, asked: Option<Seconds>, default: Duration) -> Result<Duration, Trouble> {
+    let time = asked.map_or(default, |seconds| Duration::from_secs(seconds.0));
+    if (Duration::from_secs(1)..=LONGEST).contains(&time) {
+        return Ok(time);
+    }
+    Err(Trouble::BadField(format!("`{name}` is out of range; permitted is 1s to 30d")))
+}
+
+/// A time that a caller asked for, within what any box may have.
+pub(crate) fn checked_life(asked: Seconds) -> Result<Duration, Trouble> {
+    within("life", Some(asked), DEFAULT_LIFE)
+}
+
+fn check_notes(notes: &BTreeMap<String, String>) -> Result<(), Trouble> {
+    if notes.len() > MOST_NOTES {
+        return Err(Trouble::BadField(format!("`metadata` has more than {MOST_NOTES} entries")));
+    }
+    for (name, note) in notes {
+        let plain = |text: &str| !text.chars().any(char::is_control);
+        if name.is_empty() || name.len() > LONGEST_NAME || note.len() > LONGEST_NOTE {
+            let what = format!(
+                "a name in `metadata` has 1 to {LONGEST_NAME} bytes, and a value at most {LONGEST_NOTE}"
+            );
+            return Err(Trouble::BadField(what));
+        }
+        if !plain(name) || !plain(note) {
+            return Err(Trouble::BadField("`metadata` has a control character in it".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// Who reaches only boxes must not read this host through an image of its own choice.
+fn open_image(name: &str, reach: Reach, images: &BTreeMap<String, PathBuf>) -> Result<Image, Trouble> {
+    let opened = match (images.get(name), name, reach) {
+        (_, "host", _) => Ok(Image::host()),
+        (Some(path), _, _) => path.to_str().map_or_else(|| Image::parse(""), Image::parse),
+        (None, _, Reach::Host) => {
+            // A name that is relative would be relative to the daemon, which is never what its caller means.
+            if !Path::new(name).is_absolute() {
+                let what = "`image` is neither \"host\", nor named by the operator, nor an absolute path";
+                return Err(Trouble::BadImage(what.to_owned()));
+            }
+            Image::parse(name)
+        }
+        (None, _, Reach::Boxes) => {
+            return Err(Trouble::LocalOnly(
+                "with a key, only \"host\" and images that the operator named can be used",
+            ));
+        }
+    };
+    opened.map_err(|error| Trouble::BadImage(line(&error)))
+}
+
+fn open_workspace(asked: &WorkspaceAsk, reach: Reach) -> Result<WorkspaceDir, Trouble> {
+    if reach != Reach::Host {
+        return Err(Trouble::LocalOnly("with a key, no directory of this host can be a workspace"));
+    }
+    if !asked.path.is_absolute() {
+        return Err(Trouble::BadWorkspace("`workspace.path` is not an absolute path".to_owned()));
+    }
+    WorkspaceDir::open(&asked.path, asked.access.into()).map_err(|error| Trouble::BadWorkspace(line(&error)))
+}

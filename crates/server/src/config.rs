@@ -1,0 +1,206 @@
+//! The daemon's configuration file: how much is given away, to whom, and which images have names.
+//!
+//! Trust: operator. A key that nobody knows is an error with its place, so that a misspelt quota is never silently off.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use blastbox_engine::keeper::{KeeperConfig, Quota, Tenant};
+use blastbox_policy::{Bytes, Cpus, Seconds};
+use serde::Deserialize;
+
+/// The longest configuration that is read.
+pub const MAX_CONFIG_TEXT: usize = 1024 * 1024;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It is longer than any honest one.
+    #[error("the configuration has {length} bytes; at most {MAX_CONFIG_TEXT} are read")]
+    TooLong {
+        /// How long it is.
+        length: usize,
+    },
+    /// It is not what a configuration is; the parser says where.
+    #[error("{0}")]
+    Toml(String),
+    /// A name that no tenant can have.
+    #[error("quotas.{name}: {source}")]
+    Tenant {
+        /// The name, cut.
+        name: String,
+        /// Why not.
+        #[source]
+        source: blastbox_engine::keeper::BadTenant,
+    },
+    /// An image with a name that means something else, or with a path that is not absolute.
+    #[error("images.{name}: write an absolute path, and another name than `host` or a path")]
+    Image {
+        /// The name.
+        name: String,
+    },
+    /// A pool whose least is more than its most.
+    #[error("pool: min is more than max")]
+    Pool,
+}
+
+/// A configuration, read and checked.
+#[derive(Debug, Default)]
+pub struct Config {
+    /// What the keeper may give away.
+    pub keeper: KeeperConfig,
+    /// Images that everybody may name.
+    pub images: BTreeMap<String, PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Text {
+    host: Host,
+    default_quota: Share,
+    quotas: BTreeMap<String, Share>,
+    pool: Pool,
+    images: BTreeMap<String, PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Host {
+    boxes: Option<usize>,
+    memory: Option<Bytes>,
+    cpus: Option<Cpus>,
+    queue: Option<usize>,
+    patience: Option<Seconds>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Share {
+    boxes: Option<usize>,
+    memory: Option<Bytes>,
+    cpus: Option<Cpus>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Pool {
+    min: Option<usize>,
+    max: Option<usize>,
+    ttl: Option<Seconds>,
+}
+
+impl Config {
+    /// Reads a configuration. What it does not mention is what this host can give.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        if text.len() > MAX_CONFIG_TEXT {
+            return Err(ConfigError::TooLong { length: text.len() });
+        }
+        let Text { host, default_quota, quotas, pool, images } =
+            toml::from_str(text).map_err(|error| ConfigError::Toml(in_one_line(text, &error)))?;
+        let mut keeper = KeeperConfig::default();
+        host.apply(&mut keeper);
+        keeper.tenant_default = default_quota.over(keeper.tenant_default);
+        for (name, share) in quotas {
+            let tenant: Tenant = name.parse().map_err(|source| ConfigError::Tenant { name, source })?;
+            let quota = share.over(keeper.tenant_default);
+            keeper.quotas.insert(tenant, quota);
+        }
+        set(&mut keeper.pool.min, pool.min);
+        set(&mut keeper.pool.max, pool.max);
+        set(&mut keeper.pool.ttl, pool.ttl.map(|ttl| Duration::from_secs(ttl.0)));
+        if keeper.pool.min > keeper.pool.max {
+            return Err(ConfigError::Pool);
+        }
+        if let Some((name, _)) = images.iter().find(|(name, path)| {
+            *name == "host" || name.is_empty() || name.contains('/') || !path.is_absolute()
+        }) {
+            return Err(ConfigError::Image { name: name.clone() });
+        }
+        Ok(Self { keeper, images })
+    }
+}
+
+impl Host {
+    fn apply(self, keeper: &mut KeeperConfig) {
+        let Self { boxes, memory, cpus, queue, patience } = self;
+        // A tenant without a quota of its own may have what the host may give.
+        set(&mut keeper.host.boxes, boxes);
+        set(&mut keeper.host.memory, memory.map(|memory| memory.0));
+        set(&mut keeper.host.millicpus, cpus.map(|cpus| cpus.millis().into()));
+        set(&mut keeper.host.queue, queue);
+        set(&mut keeper.host.patience, patience.map(|time| Duration::from_secs(time.0)));
+        keeper.tenant_default =
+            Quota { boxes: keeper.host.boxes, memory: keeper.host.memory, millicpus: keeper.host.millicpus };
+    }
+}
+
+impl Share {
+    fn over(self, mut quota: Quota) -> Quota {
+        let Self { boxes, memory, cpus } = self;
+        set(&mut quota.boxes, boxes);
+        set(&mut quota.memory, memory.map(|memory| memory.0));
+        set(&mut quota.millicpus, cpus.map(|cpus| cpus.millis().into()));
+        quota
+    }
+}
+
+fn set<T>(field: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *field = value;
+    }
+}
+
+/// What is wrong and where: the parser's own text draws a picture of several lines.
+fn in_one_line(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    format!("line {line}, column {column}: {}", error.message().replace('\n', "; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_what_this_host_can_give() {
+        assert_eq!(Config::parse("").unwrap().keeper.pool, KeeperConfig::default().pool);
+    }
+
+    #[test]
+    fn what_is_written_is_taken_and_the_rest_follows_the_host() {
+        let text = "
+            [host]\nboxes = 50\nmemory = \"2GiB\"\ncpus = \"4\"\npatience = \"3s\"
+            [default_quota]\nboxes = 5
+            [quotas.team-7]\nmemory = \"512MiB\"
+            [pool]\nmin = 1\nmax = 2\nttl = \"30s\"
+            [images]\ntools = \"/srv/tools\"
+        ";
+        let Config { keeper, images } = Config::parse(text).unwrap();
+        assert_eq!((keeper.host.boxes, keeper.host.memory, keeper.host.millicpus), (50, 2 << 30, 4_000));
+        assert_eq!(keeper.tenant_default, Quota { boxes: 5, memory: 2 << 30, millicpus: 4_000 });
+        let team = keeper.quotas[&"team-7".parse().unwrap()];
+        assert_eq!(team, Quota { boxes: 5, memory: 512 << 20, millicpus: 4_000 });
+        assert_eq!((keeper.pool.min, keeper.pool.max, keeper.pool.ttl.as_secs()), (1, 2, 30));
+        assert_eq!(images["tools"], PathBuf::from("/srv/tools"));
+    }
+
+    #[test]
+    fn what_is_misspelt_is_refused_with_its_place() {
+        let shown = Config::parse("[host]\nboxs = 5\n").unwrap_err().to_string();
+        assert!(shown.starts_with("line 2, column 1: ") && shown.contains("boxs"), "{shown}");
+        for bad in [
+            "[hosts]\n",
+            "[quotas.\"../x\"]\nboxes = 1\n",
+            "[quotas.a]\nbox = 1\n",
+            "[pool]\nmin = 9\nmax = 1\n",
+            "[images]\nhost = \"/x\"\n",
+            "[images]\ntools = \"x\"\n",
+            "[host]\nmemory = 5\n",
+            "boxes",
+        ] {
+            assert!(Config::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

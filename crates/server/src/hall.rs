@@ -1,0 +1,36 @@
+//! What every handler shares.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::extract::FromRef;
+use blastbox_engine::keeper::Keeper;
+
+use crate::keys::Keys;
+
+/// What every handler shares. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Hall {
+    pub(crate) keeper: Keeper,
+    pub(crate) keys: Arc<Keys>,
+    /// Images that the operator named for everybody.
+    pub(crate) images: Arc<BTreeMap<String, PathBuf>>,
+    /// Whose socket this is.
+    pub(crate) own_uid: u32,
+}
+
+impl Hall {
+    /// A hall around a keeper.
+    #[must_use]
+    pub fn new(keeper: Keeper, keys: Keys, images: BTreeMap<String, PathBuf>) -> Self {
+        let own_uid = rustix::process::geteuid().as_raw();
+        Self { keeper, keys: Arc::new(keys), images: Arc::new(images), own_uid }
+    }
+}
+
+impl FromRef<Hall> for Keeper {
+    fn from_ref(hall: &Hall) -> Self {
+        hall.keeper.clone()
+    }
+}

@@ -1,0 +1,38 @@
+//! The faces of the daemon: a REST API with server-sent events, over a unix socket or over TCP with keys.
+//!
+//! - [`Doors`]: where callers come in; [`Hall`]: what every handler shares; [`router`]: every route.
+//! - [`ask`]: what callers may ask for, typed and closed; [`Trouble`]: what they hear when the answer is no.
+//! - [`Keys`]: API keys, hashed at rest. [`Config`]: the operator's file. [`StateDir`]: what outlives a daemon.
+//!
+//! Must not: hold a privilege, print, or believe a caller. Nobody sees another tenant's box: every question to the
+//! keeper carries the tenant.
+
+mod answer;
+pub mod ask;
+mod caller;
+mod config;
+mod door;
+mod error;
+mod hall;
+mod keys;
+mod openapi;
+mod page;
+pub mod places;
+mod rest;
+mod routes;
+mod sse;
+mod state_dir;
+mod take;
+#[cfg(test)]
+mod testing;
+mod trouble;
+mod verdict;
+
+pub use config::{Config, ConfigError, MAX_CONFIG_TEXT};
+pub use door::{DEFAULT_PORT, Doors, Log, Patience, Socket, TcpAddress, open_port};
+pub use error::DoorError;
+pub use hall::Hall;
+pub use keys::{KeyCard, KeyError, KeyName, Keys, NewKey};
+pub use routes::router;
+pub use state_dir::{StateDir, StateLock};
+pub use trouble::Trouble;

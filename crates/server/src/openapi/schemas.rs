@@ -1,0 +1,184 @@
+//! The shape of everything that is taken or given, as JSON Schema (2020-12).
+
+use serde_json::{Map, Value, json};
+
+/// An object with these fields. `closed`: one that has others is refused.
+fn object(required: &[&str], fields: Value) -> Value {
+    json!({ "type": "object", "required": required, "properties": fields })
+}
+
+fn closed(required: &[&str], fields: Value) -> Value {
+    json!({ "type": "object", "required": required, "properties": fields, "additionalProperties": false })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn number() -> Value {
+    json!({ "type": "integer", "minimum": 0 })
+}
+
+fn amount(example: &str) -> Value {
+    json!({ "type": ["string", "number", "null"], "examples": [example] })
+}
+
+fn words(all: &[&str]) -> Value {
+    json!({ "type": "string", "enum": all })
+}
+
+fn maybe(all: &[&str]) -> Value {
+    let mut all: Vec<Value> = all.iter().map(|word| json!(word)).collect();
+    all.push(Value::Null);
+    json!({ "enum": all })
+}
+
+fn map() -> Value {
+    json!({ "type": "object", "additionalProperties": { "type": "string" } })
+}
+
+fn list(of: Value) -> Value {
+    json!({ "type": "array", "items": of })
+}
+
+fn named(schema: &str) -> Value {
+    super::reference(schema)
+}
+
+/// Every schema, by name.
+pub(super) fn all() -> Value {
+    let mut all = Map::new();
+    for (name, schema) in asked().into_iter().chain(boxes()).chain(execs()).chain(daemon()) {
+        all.insert(name.to_owned(), schema);
+    }
+    Value::Object(all)
+}
+
+fn asked() -> Vec<(&'static str, Value)> {
+    let limits = json!({
+        "cpus": amount("0.5"), "memory": amount("512MiB"), "pids": { "type": ["integer", "null"] },
+        "disk": amount("256MiB"), "timeout": amount("5m"), "output": amount("10MiB"),
+    });
+    let new_box = json!({
+        "profile": maybe(&["default", "strict", "medium", "low", "critical"]),
+        "policy": { "type": ["string", "null"], "description": "A policy as TOML; only one of profile, policy, threat" },
+        "threat": maybe(&["low", "medium", "high", "critical"]),
+        "tier": maybe(&["by-threat", "wasm", "jail", "gvisor", "microvm"]),
+        "accept": list(text()),
+        "limits": named("Limits"),
+        "image": { "type": ["string", "null"], "description": "`host`, an image that the operator named, or (at the socket) a directory" },
+        "workspace": { "anyOf": [named("WorkspaceAsk"), { "type": "null" }] },
+        "loopback": { "type": "boolean" },
+        "metadata": map(),
+        "life": amount("1h"),
+        "idle": amount("15m"),
+        "on_timeout": words(&["destroy", "pause"]),
+    });
+    let new_exec = json!({
+        "command": list(text()), "env": map(), "cwd": { "type": ["string", "null"] },
+        "stdin": words(&["none", "stream"]),
+        "terminal": { "anyOf": [named("TerminalSize"), { "type": "null" }] },
+        "timeout": amount("30s"),
+    });
+    let run = json!({
+        "box": named("NewBox"), "command": list(text()), "env": map(), "cwd": { "type": ["string", "null"] },
+        "stdin_base64": { "type": ["string", "null"], "contentEncoding": "base64" },
+    });
+    let size = json!({ "type": "integer", "minimum": 0, "maximum": 65535 });
+    let workspace = json!({ "path": text(), "access": words(&["copy-on-write", "read-only"]) });
+    vec![
+        ("NewBox", closed(&[], new_box)),
+        ("Limits", closed(&[], limits)),
+        ("WorkspaceAsk", closed(&["path"], workspace)),
+        ("NewExec", closed(&["command"], new_exec)),
+        ("TerminalSize", closed(&["rows", "columns"], json!({ "rows": size, "columns": size }))),
+        ("Run", closed(&["command"], run)),
+        ("Deadline", closed(&["life"], json!({ "life": amount("1h") }))),
+        (
+            "Signal",
+            closed(&["signal"], json!({ "signal": { "type": "integer", "minimum": 1, "maximum": 64 } })),
+        ),
+    ]
+}
+
+fn card() -> Value {
+    json!({
+        "id": { "type": "string", "pattern": "^bx_[a-z0-9]{20}$" },
+        "tenant": text(),
+        "phase": words(&["provisioning", "ready", "executing", "paused", "ending", "gone"]),
+        "tier": words(&["wasm", "jail", "gvisor", "microvm"]),
+        "level": words(&["low", "medium", "high", "critical"]),
+        "policy": text(), "image": text(), "gaps": list(text()),
+        "created_at": { "type": "string", "format": "date-time" },
+        "ends_at": { "type": "string", "format": "date-time" },
+        "idle_seconds": number(), "on_timeout": words(&["destroy", "pause"]),
+        "warm": { "type": "boolean" }, "metadata": map(),
+    })
+}
+
+fn keys(fields: &Value) -> Vec<&str> {
+    fields.as_object().map(|fields| fields.keys().map(String::as_str).collect()).unwrap_or_default()
+}
+
+fn boxes() -> Vec<(&'static str, Value)> {
+    let card = card();
+    let execs = json!({ "execs": list(named("ExecCard")) });
+    let whole = json!({ "allOf": [named("BoxCard"), object(&["execs"], execs)] });
+    let receipt = json!({ "type": "object", "description": "What is known of the box, version 1; fields are only ever added" });
+    vec![
+        ("BoxCard", object(&keys(&card), card.clone())),
+        ("Whole", whole),
+        ("Page", object(&["boxes"], json!({ "boxes": list(named("BoxCard")), "next": text() }))),
+        ("Receipt", receipt),
+    ]
+}
+
+fn execs() -> Vec<(&'static str, Value)> {
+    let card = json!({
+        "exec": number(), "command": list(text()), "started_at": { "type": "string", "format": "date-time" },
+        "pid": { "type": ["integer", "null"] }, "terminal": { "type": "boolean" },
+        "ended": { "anyOf": [named("ExecEnded"), { "type": "null" }] },
+    });
+    let ended = json!({
+        "how": words(&["exited", "signalled", "not-started", "box-ended"]),
+        "code": { "type": ["integer", "string"], "description": "A number where it exited, a word where it did not" },
+        "signal": number(), "message": text(),
+    });
+    let event = json!({
+        "description": "`started` {pid}, `output` {stream, base64}, `dropped` {bytes}, `ended` (ExecEnded)",
+        "type": "object",
+        "properties": {
+            "pid": number(), "stream": words(&["stdout", "stderr"]),
+            "base64": { "type": "string", "contentEncoding": "base64" }, "bytes": number(),
+        },
+    });
+    let kept = json!({
+        "base64": { "type": "string", "contentEncoding": "base64" }, "text": text(),
+        "truncated": { "type": "boolean" },
+    });
+    let ran = json!({
+        "receipt": named("Receipt"), "ended": named("ExecEnded"), "stdout": named("Kept"), "stderr": named("Kept"),
+    });
+    vec![
+        ("ExecCard", object(&keys(&card), card.clone())),
+        ("ExecEnded", object(&["how"], ended)),
+        ("ExecEvent", event),
+        ("Begun", object(&["exec"], json!({ "exec": number() }))),
+        ("Kept", object(&["base64", "truncated"], kept)),
+        ("Ran", object(&keys(&ran), ran.clone())),
+    ]
+}
+
+fn daemon() -> Vec<(&'static str, Value)> {
+    let event = json!({
+        "seq": number(), "at": { "type": "string", "format": "date-time" },
+        "tenant": { "type": ["string", "null"] }, "box_id": { "type": ["string", "null"] }, "event": text(),
+    });
+    let words = object(&["code", "message"], json!({ "code": text(), "message": text(), "fix": text() }));
+    vec![
+        ("KeeperEvent", object(&["seq", "at", "event"], event)),
+        ("Health", object(&["status", "version"], json!({ "status": text(), "version": text() }))),
+        ("Document", json!({ "type": "object" })),
+        ("Error", object(&["error"], json!({ "error": words }))),
+    ]
+}

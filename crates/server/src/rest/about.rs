@@ -1,0 +1,57 @@
+//! What tells about the daemon: health, numbers, events, and this API itself.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, Response};
+use blastbox_engine::keeper::Keeper;
+use serde::Serialize;
+
+use crate::answer::Answer;
+use crate::caller::{Caller, Reach};
+use crate::take::Query;
+use crate::{Trouble, openapi, routes, sse};
+
+/// That the daemon answers, and which one it is.
+#[derive(Debug, Serialize)]
+pub(crate) struct Health {
+    status: &'static str,
+    version: &'static str,
+}
+
+pub(crate) async fn health() -> Answer<Health> {
+    Answer::ok(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
+}
+
+pub(crate) async fn metrics(State(keeper): State<Keeper>, _: Caller) -> Result<Response<Body>, Trouble> {
+    let mut response = Response::new(Body::from(keeper.metrics().to_prometheus()));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// A tenant hears of its own boxes; whoever sits at the socket may hear of all.
+pub(crate) async fn events(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    query: Query,
+    headers: HeaderMap,
+) -> Result<Response<Body>, Trouble> {
+    let query = query.only(&["after", "all"])?;
+    let after = match sse::last_seen(&headers)? {
+        Some(seen) => Some(seen),
+        None => query.parsed("after", "a number")?,
+    };
+    let whose = match (query.parsed("all", "`true` or `false`")?, caller.reach) {
+        (Some(true), Reach::Host) => None,
+        (Some(true), Reach::Boxes) => {
+            return Err(Trouble::LocalOnly("with a key, only events of its own tenant can be heard"));
+        }
+        (Some(false) | None, _) => Some(&caller.tenant),
+    };
+    Ok(sse::events(keeper.subscribe_after(whose, after)))
+}
+
+pub(crate) async fn document() -> Answer<serde_json::Value> {
+    Answer::ok(openapi::document(&routes::all()))
+}

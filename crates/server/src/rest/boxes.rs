@@ -1,0 +1,92 @@
+//! `/v1/boxes`: make, show, pause, end.
+
+use axum::extract::State;
+use blastbox_engine::keeper::{BoxCard, ExecCard, Keeper, NewBox as Wanted};
+use blastbox_wire::receipt::Receipt;
+use serde::Serialize;
+
+use super::to_the_end;
+use crate::answer::Answer;
+use crate::ask::{Deadline, NewBox, checked_life};
+use crate::caller::Caller;
+use crate::page::{self, Page};
+use crate::take::{BoxPath, Given, Query};
+use crate::{Hall, Trouble};
+
+/// A box and the commands in it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Whole {
+    #[serde(flatten)]
+    card: BoxCard,
+    execs: Vec<ExecCard>,
+}
+
+pub(crate) async fn create(
+    State(hall): State<Hall>,
+    caller: Caller,
+    Given(new): Given<NewBox>,
+) -> Result<Answer<BoxCard>, Trouble> {
+    let wanted = check(&hall, &caller, new).await?;
+    to_the_end(async move { Ok(hall.keeper.create(&caller.tenant, wanted).await?) })
+        .await
+        .map(Answer::created)
+}
+
+/// Opens what was named on a thread of its own: a directory on a dead file server must hold up nobody else.
+pub(crate) async fn check(hall: &Hall, caller: &Caller, new: NewBox) -> Result<Wanted, Trouble> {
+    new.one_source()?;
+    let (images, reach) = (hall.images.clone(), caller.reach);
+    let checked = tokio::task::spawn_blocking(move || new.check(reach, &images)).await;
+    checked.unwrap_or(Err(Trouble::Defect))
+}
+
+pub(crate) async fn list(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    query: Query,
+) -> Result<Answer<Page>, Trouble> {
+    let wanted = page::Wanted::from(&query.only(&["limit", "cursor"])?)?;
+    Ok(Answer::ok(page::cut(keeper.list(&caller.tenant), &wanted)))
+}
+
+pub(crate) async fn show(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    BoxPath(id): BoxPath,
+) -> Result<Answer<Whole>, Trouble> {
+    let (card, execs) = keeper.get(&caller.tenant, &id)?;
+    Ok(Answer::ok(Whole { card, execs }))
+}
+
+pub(crate) async fn end(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    BoxPath(id): BoxPath,
+) -> Result<Answer<Receipt>, Trouble> {
+    to_the_end(async move { Ok(keeper.kill(&caller.tenant, &id).await?) }).await.map(Answer::ok)
+}
+
+pub(crate) async fn pause(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    BoxPath(id): BoxPath,
+) -> Result<Answer<BoxCard>, Trouble> {
+    to_the_end(async move { Ok(keeper.pause(&caller.tenant, &id).await?) }).await.map(Answer::ok)
+}
+
+pub(crate) async fn resume(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    BoxPath(id): BoxPath,
+) -> Result<Answer<BoxCard>, Trouble> {
+    to_the_end(async move { Ok(keeper.resume(&caller.tenant, &id).await?) }).await.map(Answer::ok)
+}
+
+pub(crate) async fn deadline(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    BoxPath(id): BoxPath,
+    Given(Deadline { life }): Given<Deadline>,
+) -> Result<Answer<BoxCard>, Trouble> {
+    Ok(Answer::ok(keeper.set_deadline(&caller.tenant, &id, checked_life(life)?)?))
+}

@@ -1,0 +1,103 @@
+//! `/v1/boxes/{id}/execs`: run commands, listen to them, signal them.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Response, StatusCode};
+use blastbox_engine::keeper::{Keeper, Tenant};
+use blastbox_wire::BoxId;
+use blastbox_wire::plan::Step;
+use serde::Serialize;
+
+use super::to_the_end;
+use crate::answer::Answer;
+use crate::ask::{Checked, NewExec, Signal, TerminalSize};
+use crate::caller::Caller;
+use crate::take::{BoxPath, ExecPath, Given, Query};
+use crate::{Trouble, sse};
+
+const WORKSPACE: &str = "/workspace";
+/// Signals have these numbers on Linux.
+const SIGNALS: std::ops::RangeInclusive<u8> = 1..=64;
+
+/// A command that was given to a box.
+#[derive(Debug, Serialize)]
+pub(crate) struct Begun {
+    pub(crate) exec: u32,
+}
+
+pub(crate) async fn create(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    BoxPath(id): BoxPath,
+    Given(new): Given<NewExec>,
+) -> Result<Answer<Begun>, Trouble> {
+    begin(keeper, caller.tenant, id, new.check()?).await.map(Answer::created)
+}
+
+pub(crate) async fn begin(
+    keeper: Keeper,
+    tenant: Tenant,
+    id: BoxId,
+    checked: Checked,
+) -> Result<Begun, Trouble> {
+    let (command, timeout) = checked.start(has_workspace(&keeper, &tenant, &id)?);
+    to_the_end(async move {
+        let exec = keeper.exec_within(&tenant, &id, command, timeout).await?;
+        Ok(Begun { exec })
+    })
+    .await
+}
+
+/// Whether the box has a place to work in.
+fn has_workspace(keeper: &Keeper, tenant: &Tenant, id: &BoxId) -> Result<bool, Trouble> {
+    let live = keeper.live(tenant, id)?;
+    let Ok(lowered) = &live.choice().chosen else { return Ok(false) };
+    Ok(lowered.plan.own.iter().any(|step| match step {
+        Step::ScratchDirectory { at, .. } | Step::Workspace { at, .. } => at.as_str() == WORKSPACE,
+        _ => false,
+    }))
+}
+
+pub(crate) async fn events(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    ExecPath(id, exec): ExecPath,
+    query: Query,
+    headers: HeaderMap,
+) -> Result<Response<Body>, Trouble> {
+    let query = query.only(&["after", "slow"])?;
+    let after = match sse::last_seen(&headers)? {
+        Some(place) => Some(place),
+        None => query.parsed("after", "a number")?,
+    };
+    let reader = keeper.tape(&caller.tenant, &id, exec, after)?;
+    let reader = match query.text("slow") {
+        None | Some("hold") => reader.hold_back(),
+        Some("drop") => reader,
+        Some(_) => return Err(Trouble::BadQuery("the parameter `slow` is `hold` or `drop`".to_owned())),
+    };
+    Ok(sse::tape(reader))
+}
+
+pub(crate) async fn signal(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    ExecPath(id, exec): ExecPath,
+    Given(Signal { signal }): Given<Signal>,
+) -> Result<StatusCode, Trouble> {
+    if !SIGNALS.contains(&signal) {
+        return Err(Trouble::BadField("`signal` is out of range; permitted is 1 to 64".to_owned()));
+    }
+    keeper.signal(&caller.tenant, &id, exec, signal).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(crate) async fn resize(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    ExecPath(id, exec): ExecPath,
+    Given(TerminalSize { rows, columns }): Given<TerminalSize>,
+) -> Result<StatusCode, Trouble> {
+    keeper.resize(&caller.tenant, &id, exec, rows, columns).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

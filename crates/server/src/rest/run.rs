@@ -1,0 +1,178 @@
+//! `/v1/run`: one command in a box of its own, everything that it printed, and the receipt. The box is gone before
+//! the answer comes, also when the caller went away first.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use blastbox_engine::Stream;
+use blastbox_engine::keeper::{ExecEnded, Keeper, TapeEvent, TapeReader, Tenant};
+use blastbox_wire::BoxId;
+use blastbox_wire::receipt::Receipt;
+use serde::Serialize;
+
+use super::{boxes, execs};
+use crate::answer::Answer;
+use crate::ask::{Checked, NewExec, Run, StdinFrom};
+use crate::caller::Caller;
+use crate::take::Given;
+use crate::{Hall, Trouble};
+
+/// Most bytes of each stream that an answer carries. What is behind them is counted in the receipt, and dropped.
+const MOST: usize = 8 * 1024 * 1024;
+
+/// What a run came to.
+#[derive(Debug, Serialize)]
+pub(crate) struct Ran {
+    receipt: Receipt,
+    ended: ExecEnded,
+    stdout: Kept,
+    stderr: Kept,
+}
+
+/// Output that is kept.
+#[derive(Debug, Default, Serialize)]
+struct Kept {
+    base64: String,
+    /// Absent where the bytes are not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    truncated: bool,
+}
+
+pub(crate) async fn run(
+    State(hall): State<Hall>,
+    caller: Caller,
+    Given(mut run): Given<Run>,
+) -> Result<Answer<Ran>, Trouble> {
+    let stdin = run.stdin_base64.take().map(|text| STANDARD.decode(text)).transpose();
+    let stdin = stdin.map_err(|_| Trouble::BadField("`stdin_base64` is not base64".to_owned()))?;
+    let Run { new_box: new, command, env, cwd, stdin_base64: _ } = run;
+    let from = if stdin.is_some() { StdinFrom::Stream } else { StdinFrom::None };
+    let exec = NewExec { command, env, cwd, stdin: from, terminal: None, timeout: None };
+    // A command that no box could start is told before there is a box.
+    let exec = exec.check()?;
+    let asked_life = new.life;
+    let mut wanted = boxes::check(&hall, &caller, new).await?;
+    if asked_life.is_none() {
+        wanted.life = Duration::from_secs(wanted.policy.lifetime().timeout.0);
+    }
+    let keeper = hall.keeper.clone();
+    let mut guard = Guard { keeper: keeper.clone(), tenant: caller.tenant, id: None };
+    let card = keeper.create(&guard.tenant, wanted).await?;
+    guard.id = Some(card.id.clone());
+    let done = carry_out(&keeper, &guard.tenant, &card.id, exec, stdin).await;
+    guard.id = None;
+    let receipt = super::to_the_end({
+        let tenant = guard.tenant.clone();
+        async move {
+            match keeper.kill(&tenant, &card.id).await {
+                Ok(receipt) => Ok(receipt),
+                // It ended by itself: at its deadline, or by what it did.
+                Err(error) => match keeper.receipt(&tenant, &card.id) {
+                    Some(receipt) => Ok(Receipt::clone(&receipt)),
+                    None => Err(error.into()),
+                },
+            }
+        }
+    })
+    .await?;
+    let Done { ended, stdout, stderr } = done?;
+    Ok(Answer::ok(Ran { receipt, ended, stdout: stdout.into(), stderr: stderr.into() }))
+}
+
+/// Ends the box of a caller that went away.
+struct Guard {
+    keeper: Keeper,
+    tenant: Tenant,
+    id: Option<BoxId>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            let (keeper, tenant) = (self.keeper.clone(), self.tenant.clone());
+            // Nobody is left to hear how it went.
+            tokio::spawn(async move { keeper.kill(&tenant, &id).await.ok() });
+        }
+    }
+}
+
+struct Done {
+    ended: ExecEnded,
+    stdout: Bounded,
+    stderr: Bounded,
+}
+
+async fn carry_out(
+    keeper: &Keeper,
+    tenant: &Tenant,
+    id: &BoxId,
+    exec: Checked,
+    stdin: Option<Vec<u8>>,
+) -> Result<Done, Trouble> {
+    let execs::Begun { exec } = execs::begin(keeper.clone(), tenant.clone(), id.clone(), exec).await?;
+    let reader = keeper.tape(tenant, id, exec, None)?.hold_back();
+    let feed = async {
+        if let Some(bytes) = stdin {
+            // An error: the command does not read any more, and its end says the rest.
+            keeper.write_stdin(tenant, id, exec, &bytes).await.ok();
+            keeper.end_stdin(tenant, id, exec).await.ok();
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        done = listen(reader) => done,
+        never = feed => never,
+    }
+}
+
+async fn listen(mut reader: TapeReader) -> Result<Done, Trouble> {
+    let (mut stdout, mut stderr) = (Bounded::default(), Bounded::default());
+    while let Some((_, event)) = reader.next().await {
+        match event {
+            TapeEvent::Output { stream: Stream::Stdout, bytes } => stdout.add(&bytes),
+            TapeEvent::Output { stream: Stream::Stderr, bytes } => stderr.add(&bytes),
+            TapeEvent::Ended(ended) => return Ok(Done { ended, stdout, stderr }),
+            TapeEvent::Dropped { .. } => stdout.truncated = true,
+            TapeEvent::Started { .. } => {}
+        }
+    }
+    Err(Trouble::Defect)
+}
+
+#[derive(Debug, Default)]
+struct Bounded {
+    bytes: Vec<u8>,
+    truncated: bool,
+}
+
+impl Bounded {
+    fn add(&mut self, bytes: &[u8]) {
+        let room = MOST.saturating_sub(self.bytes.len());
+        self.truncated |= bytes.len() > room;
+        self.bytes.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    }
+}
+
+impl From<Bounded> for Kept {
+    fn from(Bounded { bytes, truncated }: Bounded) -> Self {
+        Self { base64: STANDARD.encode(&bytes), text: String::from_utf8(bytes).ok(), truncated }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_kept_up_to_its_bound_and_says_when_it_was_cut() {
+        let mut bounded = Bounded::default();
+        bounded.add(&vec![b'a'; MOST - 1]);
+        bounded.add(b"b");
+        assert!(!bounded.truncated);
+        bounded.add(b"c");
+        assert!(bounded.truncated && bounded.bytes.len() == MOST && bounded.bytes.ends_with(b"ab"));
+    }
+}

@@ -1,0 +1,227 @@
+//! What is taken from a request: its body, its path, its query. Bounded, timed, and typed before a handler sees it.
+//!
+//! Trust: caller. Whoever has a key may send anything.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::request::Parts;
+use blastbox_wire::BoxId;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use tokio::time::timeout;
+
+use crate::{Hall, Trouble};
+
+/// Most bytes of JSON: an argument list of the kernel's own limit fits, however it is escaped.
+pub(crate) const MAX_BODY: usize = 8 * 1024 * 1024;
+/// How long a body may take to come.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Most characters of a complaint that repeats what a caller sent.
+const MOST_ECHOED: usize = 300;
+
+/// A body of JSON. An empty one is an empty object.
+#[derive(Debug)]
+pub(crate) struct Given<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Hall> for Given<T> {
+    type Rejection = Trouble;
+
+    async fn from_request(request: Request, _: &Hall) -> Result<Self, Trouble> {
+        let bytes = read(request, MAX_BODY, PATIENCE).await?;
+        parse(&bytes).map(Self)
+    }
+}
+
+/// Reads a body to its end, or says why not.
+async fn read(request: Request, most: usize, patience: Duration) -> Result<Vec<u8>, Trouble> {
+    let announced = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    if announced.is_some_and(|text| text.parse::<usize>().is_ok_and(|length| length > most)) {
+        return Err(Trouble::TooLarge { most });
+    }
+    let body = Limited::new(request.into_body(), most);
+    match timeout(patience, body.collect()).await {
+        Err(_) => Err(Trouble::TooSlow),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Trouble::TooLarge { most }),
+        Ok(Err(error)) => Err(Trouble::BadRequest(clip(&error.to_string()))),
+        Ok(Ok(body)) => Ok(body.to_bytes().into()),
+    }
+}
+
+/// Reads JSON. Where it is none, line and column say where.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Trouble> {
+    let bytes = if bytes.iter().all(u8::is_ascii_whitespace) { b"{}" } else { bytes };
+    serde_json::from_slice(bytes).map_err(|error| {
+        let text = clip(&error.to_string());
+        match error.classify() {
+            Category::Data => Trouble::BadField(text),
+            Category::Syntax | Category::Eof | Category::Io => Trouble::BadJson(text),
+        }
+    })
+}
+
+fn clip(text: &str) -> String {
+    let mut shown: String = text.chars().flat_map(char::escape_debug).take(MOST_ECHOED).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// The box in the path. What is no name of a box is nobody's box.
+#[derive(Debug)]
+pub(crate) struct BoxPath(pub(crate) BoxId);
+
+/// The box and the command in the path.
+#[derive(Debug)]
+pub(crate) struct ExecPath(pub(crate) BoxId, pub(crate) u32);
+
+impl FromRequestParts<Hall> for BoxPath {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, hall: &Hall) -> Result<Self, Trouble> {
+        named(parts, hall, "id", "box").await.map(Self)
+    }
+}
+
+impl FromRequestParts<Hall> for ExecPath {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, hall: &Hall) -> Result<Self, Trouble> {
+        let id = named(parts, hall, "id", "box").await?;
+        Ok(Self(id, named(parts, hall, "exec", "command").await?))
+    }
+}
+
+async fn named<T: std::str::FromStr>(
+    parts: &mut Parts,
+    hall: &Hall,
+    name: &str,
+    what: &'static str,
+) -> Result<T, Trouble> {
+    let params = RawPathParams::from_request_parts(parts, hall).await.map_err(|_| Trouble::NotFound(what))?;
+    let found = params.iter().find(|(key, _)| *key == name).and_then(|(_, value)| value.parse().ok());
+    found.ok_or(Trouble::NotFound(what))
+}
+
+/// The query, as pairs. Names and values of ours need no escapes, so none are undone.
+#[derive(Debug)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl FromRequestParts<Hall> for Query {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Hall) -> Result<Self, Trouble> {
+        Ok(Self::of(parts.uri.query().unwrap_or_default()))
+    }
+}
+
+impl Query {
+    pub(crate) fn of(text: &str) -> Self {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty());
+        Self(pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(owned).collect())
+    }
+
+    /// Refuses every name that is not among these, and every name that comes twice.
+    pub(crate) fn only(self, names: &[&str]) -> Result<Self, Trouble> {
+        let mut seen = Vec::new();
+        for (name, _) in &self.0 {
+            if !names.contains(&name.as_str()) {
+                let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                return Err(Trouble::BadQuery(format!(
+                    "unknown parameter `{}`; this route takes {known}",
+                    clip(name)
+                )));
+            }
+            if seen.contains(&name) {
+                return Err(Trouble::BadQuery(format!("the parameter `{name}` comes twice")));
+            }
+            seen.push(name);
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn parsed<T: std::str::FromStr>(&self, name: &str, what: &str) -> Result<Option<T>, Trouble> {
+        let bad = || Trouble::BadQuery(format!("the parameter `{name}` is not {what}"));
+        self.text(name).map(|text| text.parse().map_err(|_| bad())).transpose()
+    }
+}
+
+fn owned((name, value): (&str, &str)) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Thing {
+        #[expect(dead_code, reason = "only read by serde")]
+        size: Option<u32>,
+    }
+
+    fn code(text: &str) -> String {
+        parse::<Thing>(text.as_bytes()).map_or_else(|trouble| trouble.code().into_owned(), |_| "ok".into())
+    }
+
+    #[test]
+    fn what_is_not_json_is_told_from_what_is_not_ours() {
+        for (text, expected) in [
+            ("", "ok"),
+            ("  \n", "ok"),
+            ("{\"size\":1}", "ok"),
+            ("{\"size\":", "bad_json"),
+            ("{size:1}", "bad_json"),
+            ("{} x", "bad_json"),
+            ("{\"size\":\"a\"}", "bad_field"),
+            ("{\"Size\":1}", "bad_field"),
+            ("{\"size\":1,\"size\":2}", "bad_field"),
+            ("{\"size\":-1}", "bad_field"),
+        ] {
+            assert_eq!(code(text), expected, "{text}");
+        }
+        assert_eq!(code(&"[".repeat(100_000)), "bad_field");
+        assert_eq!(code("\u{0}"), "bad_json");
+    }
+
+    #[test]
+    fn a_complaint_says_where_and_repeats_little() {
+        let text = format!("{{\n \"{}\u{1b}\": 1}}", "a".repeat(10_000));
+        let shown = parse::<Thing>(text.as_bytes()).unwrap_err().to_string();
+        assert!(shown.chars().count() < 400 && !shown.contains('\u{1b}'), "{shown}");
+        let shown = parse::<Thing>(b"{\n  \"size\": x}").unwrap_err().to_string();
+        assert!(shown.contains("line 2 column 11"), "{shown}");
+    }
+
+    #[test]
+    fn a_parameter_that_nobody_knows_or_that_comes_twice_is_refused() {
+        assert!(Query::of("limit=1&cursor=a").only(&["limit", "cursor"]).is_ok());
+        assert!(Query::of("limti=1").only(&["limit"]).is_err());
+        assert!(Query::of("limit=1&limit=2").only(&["limit"]).is_err());
+        assert!(Query::of("limit=x").parsed::<u32>("limit", "a number").is_err());
+        assert_eq!(Query::of("").parsed::<u32>("limit", "a number").unwrap(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_is_bounded_and_timed() {
+        let request = |body: Body| Request::new(body);
+        let long = read(request(Body::from(vec![b' '; 11])), 10, PATIENCE).await;
+        assert!(matches!(long, Err(Trouble::TooLarge { most: 10 })));
+        assert_eq!(read(request(Body::from("0123456789")), 10, PATIENCE).await.unwrap().len(), 10);
+        let (_keep, silent) = crate::sse::channel();
+        assert!(matches!(read(request(silent), 10, PATIENCE).await, Err(Trouble::TooSlow)));
+        let mut lying = request(Body::empty());
+        lying.headers_mut().insert(CONTENT_LENGTH, "99999999999".parse().unwrap());
+        assert!(matches!(read(lying, 10, PATIENCE).await, Err(Trouble::TooLarge { .. })));
+    }
+}

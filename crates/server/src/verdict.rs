@@ -1,0 +1,94 @@
+//! From what the keeper says to what a caller hears: code, status, fix, when to come back. Pure.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use blastbox_engine::keeper::KeepError;
+use blastbox_engine::{Blame, PauseError};
+
+/// When a tenant whose quota is spent may look again: nobody knows when it ends a box.
+const QUOTA_PAUSE: Duration = Duration::from_secs(5);
+
+/// The stable code: the keeper's own.
+pub(crate) fn code(error: &KeepError) -> Cow<'static, str> {
+    Cow::Borrowed(error.code())
+}
+
+/// The status.
+pub(crate) fn status(error: &KeepError) -> StatusCode {
+    match error {
+        KeepError::NotFound => StatusCode::NOT_FOUND,
+        KeepError::Gone | KeepError::WrongPhase(_) | KeepError::CommandOver => StatusCode::CONFLICT,
+        KeepError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        KeepError::QuotaSpent { .. } => StatusCode::TOO_MANY_REQUESTS,
+        KeepError::Busy { .. } | KeepError::Stopping | KeepError::TooSlow(_) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        KeepError::Pause(PauseError::NotNow(_) | PauseError::Over) => StatusCode::CONFLICT,
+        KeepError::Pause(PauseError::Host { .. }) => StatusCode::INTERNAL_SERVER_ERROR,
+        KeepError::Failed(_) => match error.blame() {
+            Blame::Caller | Blame::Guest => StatusCode::UNPROCESSABLE_ENTITY,
+            Blame::Host | Blame::Blastbox => StatusCode::INTERNAL_SERVER_ERROR,
+        },
+    }
+}
+
+/// What to do about it.
+pub(crate) fn fix(error: &KeepError) -> Option<String> {
+    let fix = match error {
+        KeepError::Refused { refusal } => return Some(refusal.fix()),
+        KeepError::QuotaSpent { .. } => {
+            "end a box with `blastbox kill BOX`, or have the operator raise the quota"
+        }
+        KeepError::Failed(_) => "see what the host lacks with `blastbox doctor`",
+        KeepError::Busy { .. } | KeepError::Stopping | KeepError::TooSlow(_) => "try again",
+        KeepError::NotFound
+        | KeepError::Gone
+        | KeepError::WrongPhase(_)
+        | KeepError::CommandOver
+        | KeepError::Pause(_) => return None,
+    };
+    Some(fix.to_owned())
+}
+
+/// When to come back, where that may help.
+pub(crate) fn retry_after(error: &KeepError) -> Option<Duration> {
+    match error {
+        KeepError::QuotaSpent { .. } => Some(QUOTA_PAUSE),
+        other => other.retry_after(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::header::RETRY_AFTER;
+    use axum::response::IntoResponse;
+    use blastbox_engine::keeper::Phase;
+    use blastbox_policy::Refusal;
+
+    use super::*;
+    use crate::Trouble;
+
+    #[test]
+    fn each_no_of_the_keeper_has_its_status() {
+        let refusal = Refusal::TooFewBoundaries { effective: 1 };
+        for (error, status, wait) in [
+            (KeepError::NotFound, 404, None),
+            (KeepError::Gone, 409, None),
+            (KeepError::WrongPhase(Phase::Paused), 409, None),
+            (KeepError::CommandOver, 409, None),
+            (KeepError::Refused { refusal }, 422, None),
+            (KeepError::QuotaSpent { what: "boxes" }, 429, Some("5")),
+            (KeepError::Busy { retry_after: Duration::from_millis(200) }, 503, Some("1")),
+            (KeepError::Stopping, 503, Some("5")),
+            (KeepError::Pause(PauseError::Over), 409, None),
+        ] {
+            let code = error.code();
+            let response = Trouble::from(error).into_response();
+            assert_eq!(response.status().as_u16(), status, "{code}");
+            let header = response.headers().get(RETRY_AFTER).map(|value| value.to_str().unwrap());
+            assert_eq!(header, wait, "{code}");
+        }
+    }
+}
