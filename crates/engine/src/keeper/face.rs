@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_wire::BoxId;
-use blastbox_wire::limits::MAX_EXECS;
 use blastbox_wire::receipt::Receipt;
 use tokio::time::{Instant, timeout_at};
 
@@ -15,7 +14,7 @@ use super::config::{KeeperConfig, NewBox};
 use super::error::KeepError;
 use super::events::{EventReader, Happened};
 use super::house::House;
-use super::kept::{Cause, Kept};
+use super::kept::{Cause, Kept, Starting};
 use super::metrics::Metrics;
 use super::pool::Pool;
 use super::pump::pump;
@@ -30,9 +29,9 @@ const STOP: Duration = Duration::from_secs(15);
 /// Keeps many boxes for many owners. Cheap to clone; all clones are one keeper.
 ///
 /// A tenant sees its own boxes and no other: what belongs to somebody else is [`KeepError::NotFound`], as if it had
-/// never been.
+/// never been. End it with [`Keeper::stop`]: boxes do not go because nobody holds their keeper.
 #[derive(Debug, Clone)]
-pub struct Keeper(Arc<House>);
+pub struct Keeper(pub(super) Arc<House>);
 
 impl Keeper {
     /// Starts a keeper and its background work. Inside a tokio runtime.
@@ -276,38 +275,4 @@ async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, KeepError>> + Send + 'static,
 ) -> Result<T, KeepError> {
     tokio::spawn(work).await.unwrap_or(Err(KeepError::Stopping))
-}
-
-/// A command that counts as running before the box has it, so that the box is not idle meanwhile.
-struct Starting<'a>(Option<&'a Kept>);
-
-impl<'a> Starting<'a> {
-    fn begin(kept: &'a Kept) -> Result<Self, KeepError> {
-        let mut fate = kept.fate();
-        match fate.phase() {
-            Phase::Ready | Phase::Executing => {}
-            Phase::Ending | Phase::Gone => return Err(KeepError::Gone),
-            phase @ (Phase::Paused | Phase::Provisioning) => return Err(KeepError::WrongPhase(phase)),
-        }
-        if fate.clock.running >= MAX_EXECS {
-            return Err(KeepError::QuotaSpent { what: "commands" });
-        }
-        fate.clock.running += 1;
-        drop(fate);
-        Ok(Self(Some(kept)))
-    }
-
-    /// The pump counts it from here.
-    fn done(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Starting<'_> {
-    fn drop(&mut self) {
-        if let Some(kept) = self.0 {
-            let mut fate = kept.fate();
-            fate.clock.running = fate.clock.running.saturating_sub(1);
-        }
-    }
 }

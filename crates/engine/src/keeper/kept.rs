@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use blastbox_policy::SealedPolicy;
+use blastbox_wire::limits::MAX_EXECS;
 use blastbox_wire::receipt::Receipt;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -78,6 +79,8 @@ pub(crate) struct Kept {
     pub(crate) commands: Commands,
     /// Wakes the task of the box.
     pub(crate) bell: Notify,
+    /// Held while the box is paused or resumed: one after the other, whoever asks.
+    pausing: tokio::sync::Mutex<()>,
     fate: Mutex<Fate>,
 }
 
@@ -111,6 +114,7 @@ impl Kept {
             pooled,
             commands: Commands::default(),
             bell: Notify::new(),
+            pausing: tokio::sync::Mutex::default(),
             fate: Mutex::new(Fate { clock, cause: None, killer: None }),
         })
     }
@@ -141,14 +145,10 @@ impl Kept {
         Ok(())
     }
 
-    /// Ends it, for this reason. The first one stays; `false` for all others.
-    pub(crate) fn condemn(&self, cause: Cause) -> bool {
-        let mut fate = self.fate();
-        let first = fate.cause.is_none();
-        fate.cause.get_or_insert(cause);
-        drop(fate);
+    /// Ends it, for this reason. The first one stays.
+    pub(crate) fn condemn(&self, cause: Cause) {
+        self.fate().cause.get_or_insert(cause);
         self.bell.notify_one();
-        first
     }
 
     /// Ends it for its owner, who learns what it used. Only one does.
@@ -171,6 +171,7 @@ impl Kept {
 
     /// Stops everything in it.
     pub(crate) async fn pause(&self) -> Result<(), KeepError> {
+        let _one_at_a_time = self.pausing.lock().await;
         match self.phase() {
             Phase::Ready | Phase::Executing => {}
             Phase::Ending | Phase::Gone => return Err(KeepError::Gone),
@@ -184,6 +185,7 @@ impl Kept {
 
     /// Lets it go on.
     pub(crate) async fn resume(&self) -> Result<(), KeepError> {
+        let _one_at_a_time = self.pausing.lock().await;
         match self.phase() {
             Phase::Paused => {}
             Phase::Ending | Phase::Gone => return Err(KeepError::Gone),
@@ -230,6 +232,40 @@ impl Fate {
             (None, Motion::Paused, _) => Phase::Paused,
             (None, Motion::Going, 0) => Phase::Ready,
             (None, Motion::Going, _) => Phase::Executing,
+        }
+    }
+}
+
+/// A command that counts as running before the box has it, so that the box is not idle meanwhile.
+pub(crate) struct Starting<'a>(Option<&'a Kept>);
+
+impl<'a> Starting<'a> {
+    pub(crate) fn begin(kept: &'a Kept) -> Result<Self, KeepError> {
+        let mut fate = kept.fate();
+        match fate.phase() {
+            Phase::Ready | Phase::Executing => {}
+            Phase::Ending | Phase::Gone => return Err(KeepError::Gone),
+            phase @ (Phase::Paused | Phase::Provisioning) => return Err(KeepError::WrongPhase(phase)),
+        }
+        if fate.clock.running >= MAX_EXECS {
+            return Err(KeepError::QuotaSpent { what: "commands" });
+        }
+        fate.clock.running += 1;
+        drop(fate);
+        Ok(Self(Some(kept)))
+    }
+
+    /// The pump counts it from here.
+    pub(crate) fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        if let Some(kept) = self.0 {
+            let mut fate = kept.fate();
+            fate.clock.running = fate.clock.running.saturating_sub(1);
         }
     }
 }

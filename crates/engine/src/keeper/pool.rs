@@ -211,6 +211,14 @@ impl Pool {
         }
     }
 
+    /// Has every member die, as a fault of the host would.
+    #[cfg(test)]
+    pub(crate) fn poison_for_test(&self) {
+        for shelf in self.shelves().values() {
+            shelf.members.iter().for_each(|member| member.live.bells.stop.notify_one());
+        }
+    }
+
     /// Takes all members out: somebody needs their room.
     pub(crate) fn shed(&self) -> Vec<Member> {
         self.shelves().values_mut().flat_map(|shelf| std::mem::take(&mut shelf.members)).collect()

@@ -14,6 +14,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::*;
 use crate::{Command, Engine, Stream};
 
+mod crowd;
+
 /// The warden, or why there is none.
 fn program() -> Result<PathBuf, &'static str> {
     if !rustix::process::geteuid().is_root() {
@@ -269,62 +271,5 @@ async fn a_denied_system_call_is_told_while_the_box_lives() {
     };
     timeout(Duration::from_secs(10), denied).await.unwrap();
     assert!(!keeper.metrics().denials.is_empty());
-    keeper.stop().await;
-}
-
-#[tokio::test]
-async fn a_thousand_creates_at_once_end_as_a_thousand_clear_answers() {
-    let mut config = roomy();
-    config.host.boxes = 50;
-    config.host.queue = 300;
-    config.host.patience = Duration::from_secs(60);
-    config.tenant_default.boxes = 400;
-    let Some(keeper) = keeper(config) else { return };
-    let mut asked = tokio::task::JoinSet::new();
-    for number in 0..1_000 {
-        let keeper = keeper.clone();
-        asked.spawn(async move {
-            let tenant: Tenant = if number % 4 == 0 { "small" } else { "large" }.parse().unwrap();
-            let outcome = keeper.create(&tenant, new_box()).await;
-            match outcome {
-                Ok(card) => {
-                    keeper.kill(&tenant, &card.id).await.unwrap();
-                    "made"
-                }
-                Err(error @ (KeepError::Busy { .. } | KeepError::QuotaSpent { .. })) => error.code(),
-                Err(error) => panic!("{error:?}"),
-            }
-        });
-    }
-    let answers = asked.join_all().await;
-    let count = |code: &str| answers.iter().filter(|answer| **answer == code).count();
-    let (made, busy, spent) = (count("made"), count("busy"), count("quota_spent"));
-    assert_eq!(made + busy + spent, 1_000);
-    assert!(made >= 350, "{made} made, {busy} busy, {spent} over quota");
-    let metrics = keeper.metrics();
-    assert_eq!(metrics.creates + metrics.refusals.values().sum::<u64>(), 1_000);
-    assert!(metrics.live.is_empty() && metrics.waiting == 0);
-    keeper.stop().await;
-}
-
-#[tokio::test]
-async fn a_pool_gives_live_boxes_only_and_grows_and_empties_with_demand() {
-    let mut config = roomy();
-    config.pool = PoolConfig { min: 0, max: 3, ttl: Duration::from_secs(3) };
-    let Some(keeper) = keeper(config) else { return };
-    let first = keeper.create(&me(), new_box()).await.unwrap();
-    assert!(!first.warm);
-    until("one is made", || keeper.metrics().pool_size == 1).await;
-    let second = keeper.create(&me(), new_box()).await.unwrap();
-    assert!(second.warm);
-    let exec = keeper.exec(&me(), &second.id, shell("echo warm")).await.unwrap();
-    assert_eq!(hear(keeper.tape(&me(), &second.id, exec, None).unwrap()).await.0, b"warm\n");
-    // Another policy is another kind.
-    let other = NewBox::new(draft().pids(99).seal().unwrap(), Image::host());
-    assert!(!keeper.create(&me(), other).await.unwrap().warm);
-    until("more are made", || keeper.metrics().pool_size >= 2).await;
-    until("nobody asks, so none is left", || keeper.metrics().pool_size == 0).await;
-    let metrics = keeper.metrics();
-    assert_eq!((metrics.pool_hits, metrics.pool_misses, metrics.pool_poisoned), (1, 2, 0));
     keeper.stop().await;
 }

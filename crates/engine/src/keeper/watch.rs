@@ -100,11 +100,12 @@ fn decide(house: &House, kept: &Kept, due: Due) -> Option<OnTimeout> {
         return None;
     }
     let (what, phase, backstop) = (fate.clock.expire(due), fate.phase(), fate.clock.backstop());
+    if what == OnTimeout::Destroy {
+        // Under the same lock, so that no command comes in between.
+        fate.cause.get_or_insert(if due == Due::Idle { Cause::Idle } else { Cause::TimedOut });
+    }
     drop(fate);
     kept.live.live_until(backstop);
-    if what == OnTimeout::Destroy {
-        kept.condemn(if due == Due::Idle { Cause::Idle } else { Cause::TimedOut });
-    }
     (phase != Phase::Paused).then_some(what)
 }
 
