@@ -3,6 +3,7 @@
 //! - [`Engine`]: knows the host, chooses the tier, asks the warden. One line to the warden, one task per box.
 //! - [`LiveBox`] and [`Exec`]: a box and a command in it, as their owner holds them.
 //! - [`Files`]: the files of a box, through its agent.
+//! - [`keeper`]: many boxes for many owners: admission, warm pools, deadlines, tapes of output, events, metrics.
 //! - [`state`]: the whole lifecycle, one pure function.
 //! - [`ledger`]: what was done, in an order that nobody can change unseen.
 //! - [`outcome`]: from an ending to one word and one exit code, pure.
