@@ -348,8 +348,10 @@ impl Driver {
                     self.log.outbox.drain(..sent);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Not now; or the agent is gone, which reading says as well, after its last words.
-                Err(_) => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The agent is gone, which reading says as well, after its last words. What is kept for nobody would
+                // keep the channel ready, and the driver from ever waiting.
+                Err(_) => self.log.outbox.clear(),
             }
         }
         // A command line of 2 MiB should not stay in memory for the life of the box.

@@ -25,6 +25,13 @@ struct Rig {
 }
 
 fn rig(timeout: Duration, output: u64) -> Rig {
+    let (rig, driver) = parked(timeout, output);
+    tokio::spawn(driver.run());
+    rig
+}
+
+/// A box whose driver does not run yet.
+fn parked(timeout: Duration, output: u64) -> (Rig, Driver) {
     let link = Link::unmanned();
     let (ours, agent) = StdStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
@@ -41,8 +48,7 @@ fn rig(timeout: Duration, output: u64) -> Rig {
         output,
         making: None,
     });
-    tokio::spawn(driver.run());
-    Rig { live, agent, link, id }
+    (Rig { live, agent, link, id }, driver)
 }
 
 fn calm() -> Rig {
@@ -99,6 +105,27 @@ async fn last(exec: &Exec) -> (Vec<u8>, ExecEnd) {
 
 fn output(bytes: &[u8]) -> AgentFrame<'_> {
     AgentFrame::Output { exec: 1, stream: 1, bytes }
+}
+
+/// The channel is known to be writable, then its other end goes: a write fails, and that there is an end to read is not
+/// known before somebody asks the kernel. A driver that only tries again never lets anybody ask.
+#[test]
+fn a_channel_that_breaks_before_the_first_write_does_not_keep_the_driver_awake() {
+    let (to, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (mut rig, mut driver) = parked(Duration::from_secs(60), 1 << 30);
+            driver.agent.writable().await.unwrap();
+            rig.agent = StdStream::pair().unwrap().0;
+            driver.send(&HostFrame::Shutdown);
+            tokio::spawn(driver.run());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            to.send(rig.gone(Spent::default()).await.ending).unwrap();
+        });
+    });
+    let ending = ended.recv_timeout(Duration::from_secs(20)).expect("the driver sleeps when nothing happens");
+    assert_eq!(ending, Some(Ending::Lost(Loss::AgentGone)));
 }
 
 #[tokio::test]
