@@ -111,13 +111,14 @@ pub struct SpawnError {
 /// A process that is about to become the command.
 #[derive(Debug)]
 pub struct Spawned {
-    /// Its process id, and that of its session and group.
+    /// Its process id, and that of its group.
     pub pid: Pid,
     /// Becomes readable when the start has succeeded or failed: see [`outcome`].
     pub outcome: OwnedFd,
 }
 
-/// Starts a command in a session of its own. Returns before the program runs.
+/// Starts a command in a process group of its own, and with a terminal in a session of its own. Returns before the
+/// program runs.
 ///
 /// Signal dispositions are inherited: [`watch_children`] has set them all to default in a program that called it.
 pub fn spawn(spawn: &Spawn<'_>) -> Result<Spawned, SpawnError> {

@@ -41,8 +41,13 @@ fn attempt(orders: &Orders<'_>) -> (Stage, i32) {
 }
 
 fn prepare(orders: &Orders<'_>) -> Result<(), Stage> {
-    // SAFETY: no memory is passed.
-    check(unsafe { libc::setsid() }, Stage::Streams)?;
+    match orders.terminal {
+        // A group is all that is signalled, and a session costs the kernel far more: only a terminal needs one.
+        // SAFETY: no memory is passed.
+        Terminal::None => check(unsafe { libc::setpgid(0, 0) }, Stage::Streams)?,
+        // SAFETY: no memory is passed.
+        Terminal::Controlling => check(unsafe { libc::setsid() }, Stage::Streams)?,
+    }
     for (to, &from) in (0..).zip(&orders.streams) {
         // SAFETY: no memory is passed. `spawn` has made sure that no source is among the targets.
         check(unsafe { libc::dup2(from, to) }, Stage::Streams)?;
