@@ -12,8 +12,36 @@ use rustix::process::{Gid, Uid};
 
 use crate::trouble::{Trouble, Trying};
 
-/// An empty directory of every root. The scratch space is attached there while the box is made, and nowhere later.
-const ATTIC: &str = "run";
+/// Where the scratch space as a whole is attached while the box is made. Nobody sees it there later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attic<'a> {
+    /// Where one of its own directories will cover it for good: the payload cannot uncover anything. Taking a mount away
+    /// instead makes the kernel wait for every processor, which on a busy host takes longer than all other mounts.
+    Covered(&'a GuestPath),
+    /// An empty directory of every root, because the layers of a workspace need a name; taken away afterwards.
+    Cleared,
+}
+
+impl<'a> Attic<'a> {
+    fn of(steps: &'a [Step]) -> Self {
+        let has_layers = steps.iter().any(|step| matches!(step, Step::Workspace { .. }));
+        let first = steps.iter().find_map(|step| match step {
+            Step::ScratchDirectory { at, .. } => Some(at),
+            _ => None,
+        });
+        match first {
+            Some(at) if !has_layers => Self::Covered(at),
+            _ => Self::Cleared,
+        }
+    }
+
+    fn place(self) -> &'a str {
+        match self {
+            Self::Covered(at) => at.relative(),
+            Self::Cleared => "run",
+        }
+    }
+}
 
 /// Carries out the steps that belong to one box.
 #[derive(Debug)]
@@ -33,10 +61,13 @@ impl Places<'_> {
             .tried("open the box's root")?;
         // Modes are meant as they are written here; the agent sets its own mask.
         rustix::process::umask(Mode::empty());
+        let attic = Attic::of(steps);
         let mut scratch = None;
         for step in steps {
             match step {
-                Step::Scratch { bytes, inodes } => scratch = Some(make_scratch(&root, *bytes, *inodes)?),
+                Step::Scratch { bytes, inodes } => {
+                    scratch = Some(make_scratch(&root, attic, *bytes, *inodes)?);
+                }
                 Step::ScratchDirectory { at, owner, exec } => {
                     self.scratch_directory(&root, needed(&scratch)?, at, *owner, *exec)?;
                 }
@@ -55,10 +86,15 @@ impl Places<'_> {
                 }
             }
         }
-        if scratch.is_some() {
-            mount::detach("/run").tried("clear the attic")?;
+        match (scratch, attic) {
+            (None, _) => Ok(()),
+            (Some(_), Attic::Cleared) => mount::detach("/run").tried("clear the attic"),
+            // Should anything ever reach it, there is nothing to be had that way.
+            (Some(scratch), Attic::Covered(_)) => {
+                let nothing = Attributes::PLAIN.no_programs().read_only();
+                mount::restrict(scratch.as_fd(), nothing, Beneath::LeftOut).tried("close the attic")
+            }
         }
-        Ok(())
     }
 
     fn scratch_directory(
@@ -154,12 +190,12 @@ impl Places<'_> {
     }
 }
 
-fn make_scratch(root: &OwnedFd, bytes: u64, inodes: u64) -> Result<OwnedFd, Trouble> {
+fn make_scratch(root: &OwnedFd, attic: Attic<'_>, bytes: u64, inodes: u64) -> Result<OwnedFd, Trouble> {
     let (size, inodes) = (bytes.to_string(), inodes.to_string());
     let options =
         [("mode", Some("0755")), ("size", Some(size.as_str())), ("nr_inodes", Some(inodes.as_str()))];
     let scratch = mount::create("tmpfs", &options, Attributes::PLAIN).tried("make the scratch space")?;
-    mount::attach(scratch.as_fd(), root.as_fd(), ATTIC).tried("attach the scratch space")?;
+    mount::attach(scratch.as_fd(), root.as_fd(), attic.place()).tried("attach the scratch space")?;
     Ok(scratch)
 }
 
