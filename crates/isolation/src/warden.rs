@@ -77,7 +77,6 @@ impl Warden {
         let child = Command::new(format!("/proc/self/fd/{}", sealed.as_raw_fd()))
             .arg0(PROGRAM)
             .env_clear()
-            .current_dir("/")
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::inherit())

@@ -1,7 +1,7 @@
 //! The child's half of a new box: the table of contents of the jail.
 //!
 //! Each line of [`become_agent`] is one layer. The order matters: mounts while there is power to mount; users when all
-//! namespaces belong to somebody else; capabilities, Landlock and the filter last; then the agent, and never anything
+//! namespaces belong to somebody else; Landlock, capabilities and the filter last; then the agent, and never anything
 //! else. A layer that cannot be put on fails the launch.
 
 use std::convert::Infallible;
@@ -11,7 +11,7 @@ use blastbox_sys::cgroup::Group;
 use blastbox_sys::identity::{self, Groups, Keep};
 use blastbox_sys::landlock::{self, Access, Tcp};
 use blastbox_sys::{namespaces, program};
-use blastbox_wire::plan::{Cgroups, Denials, GrantAccess, Ids, Limits, Network, Plan};
+use blastbox_wire::plan::{Cgroups, GrantAccess, Ids, Limits, Network, Plan};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::Resource;
 
@@ -57,22 +57,20 @@ pub(crate) fn become_agent(making: &Making<'_>) -> Result<Infallible, Trouble> {
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .tried("open /dev/null in the box")?;
     namespaces::own_users().tried("make the box's users")?;
-    wait_for_tables(*parent)?;
-    take_on_agent(plan.ids)?;
-    limit_processes(plan)?;
+    blastbox_sys::channel::send(parent, b"m", &[]).tried("ask for the box's users")?;
+    // What needs no user is done while the parent writes the tables: it has to wake up for that, which takes as long.
     rustix::process::setsid().tried("leave the caller's session")?;
     identity::no_new_privileges().tried("give up new privileges")?;
     restrict_files(plan)?;
+    wait_for_tables(*parent)?;
+    take_on_agent(plan.ids)?;
+    limit_processes(plan)?;
     identity::die_with_parent().tried("tie the box's life to the warden's")?;
     for number in 0..=2 {
         program::place(null.as_fd(), number).tried("close the standard streams")?;
     }
     program::place(*control, CONTROL).tried("hand over the control channel")?;
-    let filter = match plan.denials {
-        Denials::Reported => &standing.reported,
-        Denials::Silent => &standing.silent,
-    };
-    let listener = filter.install().tried("install the system-call filter")?;
+    let listener = standing.filter(plan.denials).install().tried("install the system-call filter")?;
     if let Some(listener) = &listener {
         program::place(listener.as_fd(), DENIALS).tried("hand over the denials")?;
     }
@@ -84,7 +82,6 @@ pub(crate) fn become_agent(making: &Making<'_>) -> Result<Infallible, Trouble> {
 
 /// The tables can only be written from outside. If the parent is gone, so is the reason to go on.
 fn wait_for_tables(parent: BorrowedFd<'_>) -> Result<(), Trouble> {
-    blastbox_sys::channel::send(parent, b"m", &[]).tried("ask for the box's users")?;
     let mut answer = [0_u8; 1];
     match blastbox_sys::channel::receive(parent, &mut answer).tried("wait for the box's users")? {
         Some(_) => Ok(()),

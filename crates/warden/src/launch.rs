@@ -62,6 +62,7 @@ fn make(
         return Err(trouble);
     }
     let network = networks.take(standing.proc.as_fd())?;
+    standing.filter(plan.denials);
     let group = standing.groups.take(plan)?;
     match start(standing, plan, group.as_ref(), slot, control, network.as_fd(), workspace.as_ref()) {
         Ok((pid, making)) => {

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use blastbox_sys::cgroup::Group;
 use blastbox_sys::channel;
 use blastbox_sys::spawn::{self, Dead, Patience};
+use blastbox_wire::BoxId;
 use blastbox_wire::limits::MAX_WARDEN_MESSAGE;
+use blastbox_wire::plan::{Denials, Plan};
 use blastbox_wire::warden::{Answer, Ask, Spent};
-use blastbox_wire::{BoxId, plan::Plan};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -56,7 +57,10 @@ pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
     // What was killed together with its warden is released by the next one that comes along.
     let _released: u32 = warden.standing.groups.sweep();
     let ready = Answer::Ready(warden.standing.powers());
-    let outcome = warden.answer(&ready).and_then(|()| warden.listen());
+    let answered = warden.answer(&ready);
+    // Most plans want this one, and the caller is still thinking about its first.
+    warden.standing.filter(Denials::Reported);
+    let outcome = answered.and_then(|()| warden.listen());
     warden.bury_everybody();
     outcome
 }

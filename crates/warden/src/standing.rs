@@ -1,5 +1,6 @@
 //! What this warden is and holds: taken once at the start, before the first plan is looked at.
 
+use std::cell::OnceCell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use blastbox_sys::cgroup::Controller;
@@ -7,6 +8,7 @@ use blastbox_sys::fork::SingleThreaded;
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
 use blastbox_sys::seccomp::{Filter, Visibility};
 use blastbox_sys::{identity, mount, spawn};
+use blastbox_wire::plan::Denials;
 use blastbox_wire::warden::Powers;
 use rustix::fs::{Mode, OFlags, fstat, open, readlinkat};
 use rustix::process::{Resource, Rlimit};
@@ -34,10 +36,10 @@ pub(crate) struct Standing {
     pub(crate) proc: OwnedFd,
     /// The mounts from which templates are made.
     pub(crate) base: OwnedFd,
-    /// The filter whose denials are reported.
-    pub(crate) reported: Filter,
-    /// The filter whose denials are not.
-    pub(crate) silent: Filter,
+    /// The filter whose denials are reported, and the one whose denials are not: compiled when first needed, because
+    /// hardly any warden needs both.
+    reported: OnceCell<Filter>,
+    silent: OnceCell<Filter>,
 }
 
 impl Standing {
@@ -48,6 +50,8 @@ impl Standing {
         // From here on no signal of a terminal or a service manager ends the warden: it ends when its caller does.
         let children = spawn::watch_children().tried("watch the warden's children")?;
         raise_descriptor_limit();
+        // Here and not by the caller, whose library knows a fast way to start a program only where it starts.
+        rustix::process::chdir("/").tried("leave the caller's directory")?;
         let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = open("/proc", directory, Mode::empty()).tried("open /proc")?;
         let groups = Groups::find()?;
@@ -67,9 +71,17 @@ impl Standing {
             groups,
             proc,
             base,
-            reported: Filter::compile(Visibility::Reported),
-            silent: Filter::compile(Visibility::Silent),
+            reported: OnceCell::new(),
+            silent: OnceCell::new(),
         })
+    }
+
+    /// The filter for a plan. To be asked before a box is forked, so that the next one finds it compiled.
+    pub(crate) fn filter(&self, denials: Denials) -> &Filter {
+        match denials {
+            Denials::Reported => self.reported.get_or_init(|| Filter::compile(Visibility::Reported)),
+            Denials::Silent => self.silent.get_or_init(|| Filter::compile(Visibility::Silent)),
+        }
     }
 
     /// What the caller may count on.
