@@ -82,8 +82,10 @@ impl Engine {
 
     /// Goes on with a warden that was started already, which may still be getting ready.
     pub fn with_warden(mut warden: Warden) -> Result<Self, EngineError> {
+        // While it gets ready.
+        let seen = Facts::look();
         let powers = warden.wait_ready(link::READY).map_err(EngineError::Warden)?;
-        let facts = Facts::probe(&powers);
+        let facts = seen.with(&powers);
         let link = Link::new(warden).map_err(EngineError::Watch)?;
         Ok(Self { facts, powers, house: House::new(link) })
     }

@@ -100,28 +100,44 @@ impl Facts {
     /// Looks at the host. What the warden says about itself is the truth; the rest is read here.
     #[must_use]
     pub fn probe(powers: &Powers) -> Self {
-        let Powers { own_ranges, cgroups, memory, cpu, pids } = *powers;
+        Self::look().with(powers)
+    }
+
+    /// What can be seen before the warden has said anything: it gets ready meanwhile.
+    #[must_use]
+    pub fn look() -> Self {
         let name = rustix::system::uname();
         let kernel = name.release().to_string_lossy().into_owned();
-        let cgroups = match cgroups {
-            0 => CgroupKind::None,
-            1 => CgroupKind::V1,
-            _ => CgroupKind::V2,
-        };
         Self {
             version: KernelVersion::of_release(&kernel),
             kernel,
             arch: name.machine().to_string_lossy().into_owned(),
-            privileged: own_ranges,
-            cgroups,
-            memory,
-            cpu,
-            pids,
+            privileged: false,
+            cgroups: CgroupKind::None,
+            memory: false,
+            cpu: false,
+            pids: false,
             landlock_abi: blastbox_sys::landlock::abi(),
             seccomp_user_notif: reports_denials(),
-            swap: swap(cgroups, memory),
+            swap: swap(),
             user_namespaces: UserNamespaces::probe(),
         }
+    }
+
+    /// The same, with what the warden says.
+    #[must_use]
+    pub fn with(mut self, powers: &Powers) -> Self {
+        let Powers { own_ranges, cgroups, memory, cpu, pids } = *powers;
+        (self.privileged, self.memory, self.cpu, self.pids) = (own_ranges, memory, cpu, pids);
+        self.cgroups = match cgroups {
+            0 => CgroupKind::None,
+            1 => CgroupKind::V1,
+            _ => CgroupKind::V2,
+        };
+        if self.swap == Swap::Uncounted && memory && counts_swap(self.cgroups) {
+            self.swap = Swap::Counted;
+        }
+        self
     }
 }
 
@@ -141,18 +157,23 @@ fn reports_denials() -> bool {
         .is_ok_and(|actions| actions.split_whitespace().any(|action| action == "user_notif"))
 }
 
-fn swap(cgroups: CgroupKind, memory: bool) -> Swap {
+/// Whether there is any. Nothing counts it until the warden has said so.
+fn swap() -> Swap {
     // A header, then one line for each. Unreadable is taken for the worse.
     if fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() <= 1) {
-        return Swap::Absent;
+        Swap::Absent
+    } else {
+        Swap::Uncounted
     }
-    let counted = match cgroups {
+}
+
+fn counts_swap(cgroups: CgroupKind) -> bool {
+    match cgroups {
         CgroupKind::None => false,
         // Absent when the kernel was not started with swap accounting.
         CgroupKind::V1 => Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists(),
         CgroupKind::V2 => true,
-    };
-    if counted && memory { Swap::Counted } else { Swap::Uncounted }
+    }
 }
 
 /// A number from a file of one line.
