@@ -53,10 +53,11 @@ const PARENT: &str = "blastbox";
 /// How the name of a warden's directory begins.
 const NEST: &str = "warden-";
 
+/// Reads a file of the kernel. Most are shorter than a page, and then it is one call.
 fn read_at(dir: impl std::os::fd::AsFd, name: &str) -> std::io::Result<String> {
     use rustix::fs::{Mode, OFlags, openat};
     let file = openat(dir, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut text = String::new();
+    let mut text = String::with_capacity(4096);
     std::io::Read::read_to_string(&mut std::io::Read::take(std::fs::File::from(file), 1 << 20), &mut text)?;
     Ok(text)
 }
