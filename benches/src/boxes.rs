@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use blastbox_engine::{BoxSpec, Command, Engine, ExecEnd, ExecEvent, LiveBox};
+use blastbox_engine::{BoxSpec, Command, Ended, Engine, ExecEnd, ExecEvent, LiveBox};
 use blastbox_images::Image;
 use blastbox_isolation::Warden;
 use blastbox_policy::{Bytes, Profile, SealedPolicy};
@@ -54,12 +54,12 @@ impl House {
         Ok(self.engine.create(self.spec()).await?)
     }
 
-    /// From nothing through a command to nothing. How many bytes the command printed.
-    pub(crate) async fn cycle(&self, arguments: &[&str]) -> Result<u64, Wrong> {
+    /// From nothing through a command to nothing. What the engine says about it.
+    pub(crate) async fn cycle(&self, arguments: &[&str]) -> Result<Ended, Wrong> {
         let live = self.engine.launch(self.spec()).await?;
         let printed = run(&live, arguments).await;
-        live.end().await;
-        printed
+        let ended = live.end().await;
+        printed.map(|_| ended)
     }
 }
 

@@ -13,7 +13,8 @@ const WARM_UP: usize = 20;
 
 /// Measures it.
 pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
-    let (mut boxes, mut forked, mut spawned) = (Samples::default(), Samples::default(), Samples::default());
+    let [mut boxes, mut forked, mut spawned] = [const { Samples::new() }; 3];
+    let [mut setup, mut command, mut teardown] = [const { Samples::new() }; 3];
     runtime()?.block_on(async {
         let house = House::open()?;
         for _ in 0..WARM_UP {
@@ -21,8 +22,11 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
         }
         for _ in 0..options.samples(300, 60) {
             let begun = Instant::now();
-            house.cycle(&[TRUE]).await?;
+            let ended = house.cycle(&[TRUE]).await?;
             boxes.add_since(begun);
+            setup.add(ended.setup);
+            command.add(ended.run);
+            teardown.add(ended.teardown);
             forked.add(bare(TRUE, Start::Fork)?);
             spawned.add(bare(TRUE, Start::Spawn)?);
         }
@@ -35,6 +39,9 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
         title: "cycle · create → /bin/true → destroyed, engine in this process, one at a time",
         rows: vec![
             Row::times("box", "Engine::launch, exec /bin/true, end", boxes),
+            Row::times("  of it, until its agent answers", "Ended::setup", setup.summary()),
+            Row::times("  of it, the command", "Ended::run", command.summary()),
+            Row::times("  of it, until nothing is left", "Ended::teardown", teardown.summary()),
             Row::times("bare process, fork + exec", "std::process::Command with uid(), /bin/true", forked),
             Row::times("bare process, posix_spawn", "std::process::Command, /bin/true", spawned),
         ],

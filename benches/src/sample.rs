@@ -20,6 +20,11 @@ pub(crate) struct Summary {
 }
 
 impl Samples {
+    /// None yet.
+    pub(crate) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
     /// Adds one.
     pub(crate) fn add(&mut self, took: Duration) {
         self.0.push(took.as_secs_f64() * 1e3);
