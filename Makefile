@@ -27,7 +27,7 @@ run: build ## build, then run hostile code in a box and show what stopped it
 	@tools/demo.sh $(PROGRAMS)/blastbox
 
 test: build ## install what the tests need, run them all, sum up
-	@tools/need.sh python3=python3
+	@tools/need.sh python3=python3 strace=strace
 	@BLASTBOX_BIN_DIR=$(PROGRAMS) cargo xtask test
 
 check: ## formatting, lints, house rules, dependencies

@@ -63,6 +63,9 @@ impl Held {
     }
 
     fn wait(&mut self) -> ExitStatus {
+        if self.is_over() {
+            return self.child.wait().expect("the status of a process that has ended");
+        }
         let process = pidfd_open(pid(&self.child), PidfdFlags::empty()).expect("hold a process of the test");
         let mut looked = [PollFd::from_borrowed_fd(std::os::fd::AsFd::as_fd(&process), PollFlags::IN)];
         let bound = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs()).unwrap_or(60), tv_nsec: 0 };

@@ -17,6 +17,7 @@
 )]
 
 mod caller;
+pub mod census;
 mod held;
 mod host;
 mod place;

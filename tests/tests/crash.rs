@@ -1,0 +1,437 @@
+//! Killing blastbox: whoever is killed, and whenever, nothing is left.
+//!
+//! Two ways to choose the moment: by the clock, and by the victim's own steps, where every system call that a run makes is
+//! a moment at which it can be killed (with strace, which sends the signal at exactly that call).
+#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use blastbox_tests::census::{Census, child_of};
+use blastbox_tests::{Caller, Held, Terminal, both_ways, cc, processes_naming, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Moments of the clock for each victim.
+const MOMENTS: u32 = 24;
+/// Between them. A box is made and its command runs well before the last.
+const BETWEEN: Duration = Duration::from_micros(700);
+/// Steps at which each victim is killed, of all those that it takes.
+const STEPS: usize = 24;
+
+both_ways!(
+    a_census_counts_what_lives,
+    when_a_run_returns_nothing_is_left,
+    killing_the_command_at_any_time_leaves_nothing,
+    killing_the_warden_at_any_time_leaves_nothing_and_is_reported,
+    killing_the_agent_at_any_time_leaves_nothing_and_is_reported,
+    what_is_left_when_all_are_killed_at_once_goes_with_the_next_run,
+    killing_the_command_at_each_step_leaves_nothing,
+    killing_the_warden_at_each_step_leaves_nothing,
+    killing_a_box_at_each_step_of_its_making_leaves_nothing,
+    a_signal_ends_the_box_cleanly,
+    an_interrupt_from_the_terminal_ends_the_box_cleanly,
+    a_closed_terminal_ends_the_box_cleanly,
+    a_stopped_agent_does_not_outlive_its_time,
+    a_command_that_stops_itself_does_not_outlive_its_time,
+    a_crowd_that_ignores_every_signal_is_gone_with_its_box,
+);
+
+/// A command that starts processes in its own group and in a session of their own, and waits.
+const FAMILY: &str = "echo up; sleep 30 & setsid sleep 30 & sleep 30";
+
+fn start(caller: &Caller) -> Held {
+    caller.blastbox(["run", "--timeout", "40s", "--", "/bin/sh", "-c", FAMILY]).start()
+}
+
+fn kill(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself, which is one of the moments that are tried.
+        kill_process(pid, signal).ok();
+    }
+}
+
+/// Waits for the child of a process; `None`: the process has none and is over.
+fn await_child(parent: u32, held: &mut Held) -> Option<u32> {
+    let mut found = None;
+    wait_until(|| {
+        found = child_of(parent);
+        found.is_some() || held.is_over()
+    });
+    found
+}
+
+/// A box that runs its command: the ids of command, warden and agent.
+fn await_box(held: &mut Held) -> (u32, u32, u32) {
+    let warden = await_child(held.id(), held).expect("a warden");
+    let agent = await_child(warden, held).expect("an agent");
+    assert!(wait_until(|| child_of(agent).is_some_and(|shell| child_of(shell).is_some())));
+    (held.id(), warden, agent)
+}
+
+fn pause(begun: Instant, until: Duration) {
+    std::thread::sleep(until.saturating_sub(begun.elapsed()));
+}
+
+fn a_census_counts_what_lives(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let mut held = start(caller);
+    await_box(&mut held);
+    let namespaces = census.see();
+    assert!(namespaces >= 6, "a box has namespaces of its own, seen were {namespaces}");
+    caller.file("left", "");
+    let left = census.left();
+    let mut kinds = vec!["process ", "file "];
+    if caller.is_root() {
+        kinds.push("name ");
+    }
+    for kind in kinds {
+        assert!(left.iter().any(|line| line.starts_with(kind)), "{kind}is not counted: {left:?}");
+    }
+    census.expect_file("left");
+    kill(held.id(), Signal::KILL);
+    drop(held);
+    census.expect_nothing("a killed command");
+}
+
+fn when_a_run_returns_nothing_is_left(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    for script in ["true", "sleep 30 & setsid sleep 30 & exit 3", "kill -9 $$", "exec sleep 30"] {
+        let held = caller.blastbox(["run", "--timeout", "1s", "--", "/bin/sh", "-c", script]).start();
+        census.see();
+        let ended = held.end();
+        let left = census.left();
+        assert!(left.is_empty(), "{script}: exit {}: left at once: {left:?}", ended.code);
+    }
+}
+
+fn killing_the_command_at_any_time_leaves_nothing(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    for moment in 0..MOMENTS {
+        let begun = Instant::now();
+        let held = start(caller);
+        pause(begun, BETWEEN * moment);
+        census.see();
+        held.signal(Signal::KILL);
+        assert_eq!(held.end().code, 137);
+        census.expect_nothing(&format!("command killed at moment {moment}"));
+    }
+}
+
+/// Kills somebody at each moment after it has come into being, and looks at what the command says of it.
+fn kill_at_any_time(caller: &Caller, who: &str, victim: impl Fn(&mut Held) -> Option<u32>) {
+    let mut census = Census::begin(caller);
+    for moment in 0..MOMENTS {
+        let mut held = start(caller);
+        let victim = victim(&mut held).expect("a victim");
+        pause(Instant::now(), BETWEEN * moment);
+        census.see();
+        kill(victim, Signal::KILL);
+        let ended = held.end();
+        assert_eq!(ended.code, 125, "{who} killed at moment {moment}: {}", ended.err);
+        assert!(ended.err.contains("error: "), "{who} killed at moment {moment}: {:?}", ended.err);
+        census.expect_nothing(&format!("{who} killed at moment {moment}"));
+    }
+}
+
+fn killing_the_warden_at_any_time_leaves_nothing_and_is_reported(caller: &Caller) {
+    kill_at_any_time(caller, "warden", |held| await_child(held.id(), held));
+}
+
+fn killing_the_agent_at_any_time_leaves_nothing_and_is_reported(caller: &Caller) {
+    kill_at_any_time(caller, "agent", |held| {
+        let warden = await_child(held.id(), held)?;
+        await_child(warden, held)
+    });
+}
+
+fn what_is_left_when_all_are_killed_at_once_goes_with_the_next_run(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    for moment in 0..MOMENTS {
+        let mut held = start(caller);
+        let warden = await_child(held.id(), &mut held).expect("a warden");
+        pause(Instant::now(), BETWEEN * moment);
+        census.see();
+        kill(warden, Signal::KILL);
+        held.signal(Signal::KILL);
+        drop(held);
+        census.expect_nothing_but_groups(&format!("command and warden killed at moment {moment}"));
+        // Not after each: what several left must go at once.
+        if moment % 4 == 3 {
+            let next = caller.blastbox(["run", "--", "/bin/true"]).end();
+            assert_eq!(next.code, 0, "{}", next.err);
+            census.expect_nothing("the next run");
+        }
+    }
+}
+
+/// A system call and which of its kind: the moment at which somebody is killed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Step {
+    call: String,
+    count: u32,
+}
+
+/// Every step of each process, in the order in which the log of strace has them.
+fn steps(log: &str) -> Vec<(String, Step)> {
+    let mut counts: BTreeMap<(String, String), u32> = BTreeMap::new();
+    let mut steps = Vec::new();
+    for line in log.lines() {
+        let (pid, rest) = line.split_once(' ').expect("a line begins with a process id");
+        let Some((call, _)) = rest.trim_start().split_once('(') else { continue };
+        // The other half of a call, a signal, an end: not a new step.
+        if !call.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            continue;
+        }
+        let count = counts.entry((pid.to_owned(), call.to_owned())).or_default();
+        *count += 1;
+        steps.push((pid.to_owned(), Step { call: call.to_owned(), count: *count }));
+    }
+    steps
+}
+
+/// Some of them, spread evenly.
+fn some<T: Clone>(all: &[T], most: usize) -> Vec<T> {
+    all.iter().step_by(all.len().div_ceil(most).max(1)).cloned().collect()
+}
+
+/// strace, where it is there and may trace.
+fn strace(caller: &Caller) -> Option<&'static Path> {
+    let strace = Path::new("/usr/bin/strace");
+    let works =
+        strace.exists() && caller.program(strace, ["-qq", "-o", "/dev/null", "/bin/true"]).end().code == 0;
+    if !works {
+        caller.skip("strace is not installed, or may not trace");
+    }
+    works.then_some(strace)
+}
+
+/// The words that make strace kill at a step.
+fn injection(step: &Step) -> [String; 2] {
+    ["-e".to_owned(), format!("inject={}:signal=SIGKILL:when={}", step.call, step.count)]
+}
+
+fn killing_the_command_at_each_step_leaves_nothing(caller: &Caller) {
+    let Some(strace) = strace(caller) else { return };
+    let mut census = Census::begin(caller);
+    for name in ["log", "r.json"] {
+        census.expect_file(name);
+    }
+    let log = caller.place().join("log");
+    let blastbox = caller.blastbox_path();
+    let run = |extra: &[String]| {
+        let mut words: Vec<String> = vec!["-qq".into(), "-o".into(), log.display().to_string()];
+        words.extend_from_slice(extra);
+        words.push(blastbox.display().to_string());
+        words.extend(["run", "--receipt", "r.json", "--", "/bin/echo", "up"].map(str::to_owned));
+        caller.program(strace, words).end()
+    };
+    assert_eq!(run(&[]).code, 0);
+    let text = std::fs::read_to_string(&log).expect("read the log");
+    let text: String = text.lines().map(|line| format!("0 {line}\n")).collect();
+    let all: Vec<Step> = steps(&text).into_iter().map(|(_, step)| step).collect();
+    // The last steps are those of the receipt and of the end, where most can be left: every one of them.
+    let last = all.len().saturating_sub(40);
+    let (begin, end) = all.split_at(last);
+    let mut killed = 0;
+    for step in some(begin, STEPS).into_iter().chain(some(end, 40)) {
+        std::fs::remove_file(caller.place().join("r.json")).ok();
+        let ended = run(&injection(&step));
+        killed += usize::from(ended.code == 137);
+        census.expect_nothing(&format!("command killed at {step:?}"));
+    }
+    assert!(killed > STEPS, "only {killed} were killed");
+}
+
+/// A copy of the programs in which strace stands between the command and the warden, the first time.
+struct Between {
+    blastbox: PathBuf,
+    list: PathBuf,
+    strace: &'static Path,
+    warden: PathBuf,
+}
+
+impl Between {
+    fn new(caller: &Caller) -> Option<Self> {
+        let strace = strace(caller)?;
+        let warden = caller.blastbox_path().with_file_name("blastbox-warden");
+        let list = caller.place().join("list");
+        let quoted = |path: &Path| format!("\"{}\"", path.display());
+        let source = format!(
+            "#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n\
+             static char text[65536]; static char *words[64];\n\
+             int main(void) {{\n  FILE *list = fopen({list}, \"r\");\n\
+               if (!list) {{ execl({warden}, \"blastbox-warden\", (char *)0); return 99; }}\n\
+               unlink({list});\n  text[fread(text, 1, sizeof text - 1, list)] = 0;\n  fclose(list);\n\
+               int count = 0;\n\
+               for (char *word = strtok(text, \"\\n\"); word && count < 63; word = strtok(0, \"\\n\"))\n\
+                 words[count++] = word;\n  execv(words[0], words);\n  return 99;\n}}\n",
+            list = quoted(&list),
+            warden = quoted(&warden),
+        );
+        let Some(made) = cc(caller, "between", &source, &["-w"]) else {
+            caller.skip("no C compiler");
+            return None;
+        };
+        let copies = caller.directory("copies");
+        let blastbox = copies.join("blastbox");
+        std::fs::copy(caller.blastbox_path(), &blastbox).expect("copy the program");
+        std::fs::rename(made, copies.join("blastbox-warden")).expect("put it in between");
+        Some(Self { blastbox, list, strace, warden })
+    }
+
+    /// Runs a box whose warden is traced with these options.
+    fn run(&self, caller: &Caller, options: &[String]) -> blastbox_tests::Ended {
+        let mut words = vec![self.strace.display().to_string(), "-qq".to_owned()];
+        words.extend_from_slice(options);
+        words.push(self.warden.display().to_string());
+        std::fs::write(&self.list, words.join("\n")).expect("write the list");
+        caller.own(&self.list);
+        caller.program(&self.blastbox, ["run", "--timeout", "30s", "--", "/bin/true"]).end()
+    }
+
+    /// The steps of the warden and of the box that it makes.
+    fn steps(&self, caller: &Caller) -> (Vec<Step>, Vec<Step>) {
+        let log = caller.place().join("log");
+        let options = ["-f", "-o", &log.display().to_string()].map(str::to_owned);
+        let ended = self.run(caller, &options);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        let text = std::fs::read_to_string(&log).expect("read the log");
+        std::fs::remove_file(&log).expect("remove the log");
+        let all = steps(&text);
+        let mut pids: Vec<&String> = Vec::new();
+        for (pid, _) in &all {
+            if !pids.contains(&pid) {
+                pids.push(pid);
+            }
+        }
+        let of = |number: usize| -> Vec<Step> {
+            let steps = all.iter().filter(|(pid, _)| Some(&pid) == pids.get(number));
+            steps.map(|(_, step)| step.clone()).collect()
+        };
+        (of(0), of(1))
+    }
+}
+
+fn kill_between(caller: &Caller, census: &Census, between: &Between, options: &[String], steps: &[Step]) {
+    let mut killed = 0;
+    for step in steps {
+        let words: Vec<String> = options.iter().cloned().chain(injection(step)).collect();
+        let ended = between.run(caller, &words);
+        // Killed after its last answer, nobody misses it.
+        assert!(matches!(ended.code, 0 | 125), "{step:?}: {} {}", ended.code, ended.err);
+        killed += usize::from(ended.code == 125);
+        census.expect_nothing(&format!("killed at {step:?}, exit {}", ended.code));
+    }
+    assert!(killed * 2 > steps.len(), "only {killed} of {} were killed", steps.len());
+}
+
+fn killing_the_warden_at_each_step_leaves_nothing(caller: &Caller) {
+    let Some(between) = Between::new(caller) else { return };
+    let census = Census::begin(caller);
+    let (warden, _) = between.steps(caller);
+    let steps = some(&warden, STEPS * 2);
+    kill_between(caller, &census, &between, &["-o", "/dev/null"].map(str::to_owned), &steps);
+}
+
+fn killing_a_box_at_each_step_of_its_making_leaves_nothing(caller: &Caller) {
+    let Some(between) = Between::new(caller) else { return };
+    let census = Census::begin(caller);
+    let (warden, made) = between.steps(caller);
+    // Counted in each process: a step that the warden takes as well would kill the warden first.
+    let most = |call: &str| warden.iter().filter(|step| step.call == call).map(|step| step.count).max();
+    let alone: Vec<Step> =
+        made.into_iter().filter(|step| most(&step.call).unwrap_or(0) < step.count).collect();
+    let steps = some(&alone, STEPS * 2);
+    kill_between(caller, &census, &between, &["-f", "-o", "/dev/null"].map(str::to_owned), &steps);
+}
+
+fn a_signal_ends_the_box_cleanly(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let mut held = start(caller);
+        await_box(&mut held);
+        census.see();
+        held.signal(signal);
+        let ended = held.end();
+        assert_eq!(ended.code, code, "{}", ended.err);
+        assert!(ended.err.contains("blastbox got the signal and ended the box"), "{}", ended.err);
+        let left = census.left();
+        assert!(left.is_empty(), "{signal:?}: left at once: {left:?}");
+        // However early it comes.
+        for moment in 0..6 {
+            let begun = Instant::now();
+            let held = start(caller);
+            pause(begun, BETWEEN * 3 * moment);
+            held.signal(signal);
+            assert_eq!(held.end().code, code);
+            census.expect_nothing(&format!("{signal:?} at moment {moment}"));
+        }
+    }
+}
+
+fn an_interrupt_from_the_terminal_ends_the_box_cleanly(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let words = ["run", "--", "/bin/sh", "-c", FAMILY];
+    let Some(mut terminal) = Terminal::start(caller, 24, 80, &words) else {
+        return caller.skip("no setsid");
+    };
+    terminal.expect("up");
+    census.see();
+    terminal.type_in("\u{3}");
+    let (code, shown) = terminal.end();
+    assert_eq!(code, 130, "{shown}");
+    census.expect_nothing("an interrupt");
+}
+
+fn a_closed_terminal_ends_the_box_cleanly(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    for options in [&["run", "--"][..], &["run", "-t", "--"], &["run", "-i", "--"]] {
+        let words: Vec<&str> = options.iter().copied().chain(["/bin/sh", "-c", FAMILY]).collect();
+        let Some(mut terminal) = Terminal::start(caller, 24, 80, &words) else {
+            return caller.skip("no setsid");
+        };
+        terminal.expect("up");
+        census.see();
+        assert_eq!(terminal.close(), 129, "{options:?}");
+        census.expect_nothing(&format!("a closed terminal, {options:?}"));
+    }
+}
+
+fn a_stopped_agent_does_not_outlive_its_time(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let mut held = caller.blastbox(["run", "--timeout", "1s", "--", "/bin/sh", "-c", FAMILY]).start();
+    let (_, _, agent) = await_box(&mut held);
+    census.see();
+    kill(agent, Signal::STOP);
+    let ended = held.end();
+    assert_eq!(ended.code, 124, "{}", ended.err);
+    census.expect_nothing("a stopped agent");
+}
+
+fn a_command_that_stops_itself_does_not_outlive_its_time(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let words = ["run", "--timeout", "1s", "--", "/bin/sh", "-c", "sleep 30 & kill -STOP $$"];
+    let held = caller.blastbox(words).start();
+    census.see();
+    let ended = held.end();
+    assert_eq!(ended.code, 124, "{}", ended.err);
+    census.expect_nothing("a stopped command");
+}
+
+fn a_crowd_that_ignores_every_signal_is_gone_with_its_box(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let marker = format!("30.{}", std::process::id());
+    let script = format!(
+        "trap '' HUP INT TERM QUIT PIPE; for i in 1 2 3 4 5 6 7 8 9 10; do \
+         (setsid sleep {marker} </dev/null >/dev/null 2>&1 &); done; echo up; sleep {marker}"
+    );
+    let mut held = caller.blastbox(["run", "--", "/bin/sh", "-c", &script]).start();
+    await_box(&mut held);
+    assert!(wait_until(|| processes_naming(&format!("sleep\0{marker}")).len() == 11));
+    census.see();
+    held.signal(Signal::TERM);
+    assert_eq!(held.end().code, 143);
+    assert_eq!(processes_naming(&format!("sleep\0{marker}")), Vec::<u32>::new());
+    census.expect_nothing("a crowd");
+}
