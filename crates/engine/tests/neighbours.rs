@@ -92,7 +92,8 @@ async fn meet(code: &str) -> (String, String) {
 #[tokio::test]
 async fn a_box_cannot_speak_to_its_neighbour() {
     let (knocked, heard) = meet(KNOCK).await;
-    assert_eq!(knocked, "EPERM EPERM ENETUNREACH EACCES\nend\n", "abstract sockets, UDP, TCP");
+    // The names are not even there: each box has a network of its own.
+    assert_eq!(knocked, "ECONNREFUSED ECONNREFUSED ENETUNREACH EACCES\nend\n", "abstract sockets, UDP, TCP");
     assert!(heard.contains("heard 0"), "{heard}");
 }
 
