@@ -54,7 +54,8 @@ fn about_daemon() -> Vec<Route> {
             get(about::events),
             op("events", "What happens to boxes, as it happens", Gives::stream("KeeperEvent"))
                 .query("after", "Number of the last event that was seen; `Last-Event-ID` goes before it")
-                .query("all", "`true`: of every tenant (at the socket only)"),
+                .query("all", "`true`: of every tenant (at the socket only)")
+                .query("follow", "`false`: end with what has happened by now"),
         ),
         route(
             Method::POST,
@@ -96,6 +97,12 @@ fn about_boxes() -> Vec<Route> {
             op("endBox", "End a box with everything in it", Gives::json(200, "Receipt")),
         ),
         route(
+            Method::GET,
+            "/v1/boxes/{id}/receipt",
+            get(boxes::receipt),
+            op("showReceipt", "What became of a box that is gone", Gives::json(200, "Receipt")),
+        ),
+        route(
             Method::POST,
             "/v1/boxes/{id}/pause",
             post(boxes::pause),
@@ -133,7 +140,8 @@ fn about_execs() -> Vec<Route> {
             get(execs::events),
             op("execEvents", "What a command prints, from its beginning or from a place, and how it ends", Gives::stream("ExecEvent"))
                 .query("after", "Id of the last event that was seen; `Last-Event-ID` goes before it")
-                .query("slow", "`hold` (default): the command waits for this reader; `drop`: the reader loses what it is too slow for"),
+                .query("slow", "`hold` (default): the command waits for this reader; `drop`: the reader loses what it is too slow for")
+                .query("follow", "`false`: end with what was printed by now"),
         ),
         route(
             Method::POST,

@@ -15,9 +15,10 @@ use blastbox_engine::Stream;
 use blastbox_engine::keeper::{EventItem, EventReader, TapeEvent, TapeReader};
 use hyper::body::Frame;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use crate::Trouble;
+use crate::take::Query;
 
 /// Pieces that may wait for a client. More would only be memory: what is behind them waits on the tape.
 const AHEAD: usize = 4;
@@ -54,12 +55,29 @@ pub(crate) fn last_seen(headers: &HeaderMap) -> Result<Option<u64>, Trouble> {
     number.map(Some).ok_or_else(|| Trouble::BadQuery("Last-Event-ID is not a number".to_owned()))
 }
 
+/// How far a reader goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// To what has happened by now.
+    Now,
+    /// To the end of the command, or of the daemon.
+    Over,
+}
+
+impl Until {
+    /// The parameter `follow`.
+    pub(crate) fn from(query: &Query) -> Result<Self, Trouble> {
+        let follow = query.parsed("follow", "`true` or `false`")?.unwrap_or(true);
+        Ok(if follow { Self::Over } else { Self::Now })
+    }
+}
+
 /// A command's tape as events.
-pub(crate) fn tape(mut reader: TapeReader) -> Response<Body> {
+pub(crate) fn tape(mut reader: TapeReader, until: Until) -> Response<Body> {
     let (to, body) = channel();
     tokio::spawn(async move {
         loop {
-            let piece = match next(&to, reader.next()).await {
+            let piece = match next(&to, until, reader.next()).await {
                 Next::Is((place, event)) => encode(place, &event),
                 Next::Quiet => Bytes::from_static(COMMENT),
                 Next::Over => return,
@@ -73,11 +91,11 @@ pub(crate) fn tape(mut reader: TapeReader) -> Response<Body> {
 }
 
 /// The keeper's events.
-pub(crate) fn events(mut reader: EventReader) -> Response<Body> {
+pub(crate) fn events(mut reader: EventReader, until: Until) -> Response<Body> {
     let (to, body) = channel();
     tokio::spawn(async move {
         loop {
-            let piece = match next(&to, reader.next()).await {
+            let piece = match next(&to, until, reader.next()).await {
                 Next::Is(EventItem::Event(event)) => written(Some(event.seq), "event", &*event),
                 Next::Is(EventItem::Missed { events }) => written(None, "missed", &Missed { events }),
                 Next::Quiet => Bytes::from_static(COMMENT),
@@ -98,15 +116,21 @@ enum Next<T> {
 }
 
 /// The next event, as long as somebody listens. Readers are cancel safe.
-async fn next<T>(to: &mpsc::Sender<Bytes>, event: impl Future<Output = Option<T>>) -> Next<T> {
+async fn next<T>(to: &mpsc::Sender<Bytes>, until: Until, event: impl Future<Output = Option<T>>) -> Next<T> {
+    let quiet = async {
+        match until {
+            Until::Now => Next::Over,
+            Until::Over => {
+                sleep(KEEP_ALIVE).await;
+                Next::Quiet
+            }
+        }
+    };
     tokio::select! {
         biased;
         () = to.closed() => Next::Over,
-        event = timeout(KEEP_ALIVE, event) => match event {
-            Ok(Some(event)) => Next::Is(event),
-            Ok(None) => Next::Over,
-            Err(_) => Next::Quiet,
-        },
+        event = event => event.map_or(Next::Over, Next::Is),
+        quiet = quiet => quiet,
     }
 }
 

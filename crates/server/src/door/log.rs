@@ -87,6 +87,7 @@ fn known(path: &str) -> String {
         "resume",
         "deadline",
         "files",
+        "receipt",
         "metrics",
         "healthz",
         "openapi.json",

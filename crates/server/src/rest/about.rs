@@ -37,7 +37,7 @@ pub(crate) async fn events(
     query: Query,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Trouble> {
-    let query = query.only(&["after", "all"])?;
+    let query = query.only(&["after", "all", "follow"])?;
     let after = match sse::last_seen(&headers)? {
         Some(seen) => Some(seen),
         None => query.parsed("after", "a number")?,
@@ -49,7 +49,7 @@ pub(crate) async fn events(
         }
         (Some(false) | None, _) => Some(&caller.tenant),
     };
-    Ok(sse::events(keeper.subscribe_after(whose, after)))
+    Ok(sse::events(keeper.subscribe_after(whose, after), sse::Until::from(&query)?))
 }
 
 pub(crate) async fn document() -> Answer<serde_json::Value> {

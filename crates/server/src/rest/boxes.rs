@@ -5,7 +5,6 @@ use blastbox_engine::keeper::{BoxCard, ExecCard, Keeper, NewBox as Wanted};
 use blastbox_wire::receipt::Receipt;
 use serde::Serialize;
 
-use super::to_the_end;
 use crate::answer::Answer;
 use crate::ask::{Deadline, NewBox, checked_life};
 use crate::caller::Caller;
@@ -27,9 +26,8 @@ pub(crate) async fn create(
     Given(new): Given<NewBox>,
 ) -> Result<Answer<BoxCard>, Trouble> {
     let wanted = check(&hall, &caller, new).await?;
-    to_the_end(async move { Ok(hall.keeper.create(&caller.tenant, wanted).await?) })
-        .await
-        .map(Answer::created)
+    // A caller that goes away meanwhile leaves nothing: the keeper sees to that.
+    Ok(Answer::created(hall.keeper.create(&caller.tenant, wanted).await?))
 }
 
 /// Opens what was named on a thread of its own: a directory on a dead file server must hold up nobody else.
@@ -63,7 +61,17 @@ pub(crate) async fn end(
     caller: Caller,
     BoxPath(id): BoxPath,
 ) -> Result<Answer<Receipt>, Trouble> {
-    to_the_end(async move { Ok(keeper.kill(&caller.tenant, &id).await?) }).await.map(Answer::ok)
+    Ok(Answer::ok(keeper.kill(&caller.tenant, &id).await?))
+}
+
+/// What became of a box that is gone, for as long as the keeper remembers.
+pub(crate) async fn receipt(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    BoxPath(id): BoxPath,
+) -> Result<Answer<Receipt>, Trouble> {
+    let found = keeper.receipt(&caller.tenant, &id);
+    found.map(|receipt| Answer::ok(Receipt::clone(&receipt))).ok_or(Trouble::NotFound("receipt"))
 }
 
 pub(crate) async fn pause(
@@ -71,7 +79,7 @@ pub(crate) async fn pause(
     caller: Caller,
     BoxPath(id): BoxPath,
 ) -> Result<Answer<BoxCard>, Trouble> {
-    to_the_end(async move { Ok(keeper.pause(&caller.tenant, &id).await?) }).await.map(Answer::ok)
+    Ok(Answer::ok(keeper.pause(&caller.tenant, &id).await?))
 }
 
 pub(crate) async fn resume(
@@ -79,7 +87,7 @@ pub(crate) async fn resume(
     caller: Caller,
     BoxPath(id): BoxPath,
 ) -> Result<Answer<BoxCard>, Trouble> {
-    to_the_end(async move { Ok(keeper.resume(&caller.tenant, &id).await?) }).await.map(Answer::ok)
+    Ok(Answer::ok(keeper.resume(&caller.tenant, &id).await?))
 }
 
 pub(crate) async fn deadline(

@@ -8,7 +8,6 @@ use blastbox_wire::BoxId;
 use blastbox_wire::plan::Step;
 use serde::Serialize;
 
-use super::to_the_end;
 use crate::answer::Answer;
 use crate::ask::{Checked, NewExec, Signal, TerminalSize};
 use crate::caller::Caller;
@@ -31,21 +30,17 @@ pub(crate) async fn create(
     BoxPath(id): BoxPath,
     Given(new): Given<NewExec>,
 ) -> Result<Answer<Begun>, Trouble> {
-    begin(keeper, caller.tenant, id, new.check()?).await.map(Answer::created)
+    begin(&keeper, &caller.tenant, &id, new.check()?).await.map(Answer::created)
 }
 
 pub(crate) async fn begin(
-    keeper: Keeper,
-    tenant: Tenant,
-    id: BoxId,
+    keeper: &Keeper,
+    tenant: &Tenant,
+    id: &BoxId,
     checked: Checked,
 ) -> Result<Begun, Trouble> {
-    let (command, timeout) = checked.start(has_workspace(&keeper, &tenant, &id)?);
-    to_the_end(async move {
-        let exec = keeper.exec_within(&tenant, &id, command, timeout).await?;
-        Ok(Begun { exec })
-    })
-    .await
+    let (command, timeout) = checked.start(has_workspace(keeper, tenant, id)?);
+    Ok(Begun { exec: keeper.exec_within(tenant, id, command, timeout).await? })
 }
 
 /// Whether the box has a place to work in.
@@ -65,7 +60,7 @@ pub(crate) async fn events(
     query: Query,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Trouble> {
-    let query = query.only(&["after", "slow"])?;
+    let query = query.only(&["after", "slow", "follow"])?;
     let after = match sse::last_seen(&headers)? {
         Some(place) => Some(place),
         None => query.parsed("after", "a number")?,
@@ -76,7 +71,7 @@ pub(crate) async fn events(
         Some("drop") => reader,
         Some(_) => return Err(Trouble::BadQuery("the parameter `slow` is `hold` or `drop`".to_owned())),
     };
-    Ok(sse::tape(reader))
+    Ok(sse::tape(reader, sse::Until::from(&query)?))
 }
 
 pub(crate) async fn signal(

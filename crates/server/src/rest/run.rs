@@ -1,16 +1,17 @@
 //! `/v1/run`: one command in a box of its own, everything that it printed, and the receipt. The box is gone before
 //! the answer comes, also when the caller went away first.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use blastbox_engine::Stream;
 use blastbox_engine::keeper::{ExecEnded, Keeper, TapeEvent, TapeReader, Tenant};
+use blastbox_engine::{EXIT_REFUSED, Stream};
 use blastbox_wire::BoxId;
-use blastbox_wire::receipt::Receipt;
+use blastbox_wire::receipt::{Outcome, Reason, Receipt, echo_command};
 use serde::Serialize;
+use tokio::time::sleep;
 
 use super::{boxes, execs};
 use crate::answer::Answer;
@@ -21,6 +22,12 @@ use crate::{Hall, Trouble};
 
 /// Most bytes of each stream that an answer carries. What is behind them is counted in the receipt, and dropped.
 const MOST: usize = 8 * 1024 * 1024;
+
+/// Exit code of a process that a signal ended, less the signal's number.
+const SIGNALLED: u8 = 128;
+/// How long a box that ends by itself may take, and how often it is looked at.
+const SETTLE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What a run came to.
 #[derive(Debug, Serialize)]
@@ -44,13 +51,15 @@ struct Kept {
 pub(crate) async fn run(
     State(hall): State<Hall>,
     caller: Caller,
-    Given(mut run): Given<Run>,
+    Given(run): Given<Run>,
 ) -> Result<Answer<Ran>, Trouble> {
-    let stdin = run.stdin_base64.take().map(|text| STANDARD.decode(text)).transpose();
+    let Run { new_box: new, command, env, cwd, stdin_base64 } = run;
+    let stdin = stdin_base64.map(|text| STANDARD.decode(text)).transpose();
     let stdin = stdin.map_err(|_| Trouble::BadField("`stdin_base64` is not base64".to_owned()))?;
-    let Run { new_box: new, command, env, cwd, stdin_base64: _ } = run;
     let from = if stdin.is_some() { StdinFrom::Stream } else { StdinFrom::None };
     let exec = NewExec { command, env, cwd, stdin: from, terminal: None, timeout: None };
+    let words: Vec<Vec<u8>> = exec.command.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let echo = echo_command(&words);
     // A command that no box could start is told before there is a box.
     let exec = exec.check()?;
     let asked_life = new.life;
@@ -59,27 +68,64 @@ pub(crate) async fn run(
         wanted.life = Duration::from_secs(wanted.policy.lifetime().timeout.0);
     }
     let keeper = hall.keeper.clone();
-    let mut guard = Guard { keeper: keeper.clone(), tenant: caller.tenant, id: None };
-    let card = keeper.create(&guard.tenant, wanted).await?;
-    guard.id = Some(card.id.clone());
+    let card = keeper.create(&caller.tenant, wanted).await?;
+    let mut guard = Guard { keeper: keeper.clone(), tenant: caller.tenant, id: Some(card.id.clone()) };
     let done = carry_out(&keeper, &guard.tenant, &card.id, exec, stdin).await;
+    let ended = keeper.kill(&guard.tenant, &card.id).await;
     guard.id = None;
-    let receipt = super::to_the_end({
-        let tenant = guard.tenant.clone();
-        async move {
-            match keeper.kill(&tenant, &card.id).await {
-                Ok(receipt) => Ok(receipt),
-                // It ended by itself: at its deadline, or by what it did.
-                Err(error) => match keeper.receipt(&tenant, &card.id) {
-                    Some(receipt) => Ok(Receipt::clone(&receipt)),
-                    None => Err(error.into()),
-                },
-            }
-        }
-    })
-    .await?;
+    let receipt = match ended {
+        Ok(receipt) => receipt,
+        // It ended by itself: at its deadline, or by what it did. Or somebody else was faster.
+        Err(error) => settled(&keeper, &guard.tenant, &card.id).await.ok_or(error)?,
+    };
     let Done { ended, stdout, stderr } = done?;
+    let receipt = of_command(receipt, &ended, echo);
     Ok(Answer::ok(Ran { receipt, ended, stdout: stdout.into(), stderr: stderr.into() }))
+}
+
+/// The receipt of a box that ends without us, once nothing is left of it.
+async fn settled(keeper: &Keeper, tenant: &Tenant, id: &BoxId) -> Option<Receipt> {
+    let begun = Instant::now();
+    while begun.elapsed() < SETTLE {
+        if let Some(receipt) = keeper.receipt(tenant, id) {
+            return Some(Receipt::clone(&receipt));
+        }
+        sleep(LOOK).await;
+    }
+    None
+}
+
+/// The keeper's receipt is about the box, which we ended. Whoever runs one command wants to know how that one ended.
+fn of_command(mut receipt: Receipt, ended: &ExecEnded, command: Vec<String>) -> Receipt {
+    receipt.command = command;
+    let usage = receipt.usage;
+    let (outcome, code, signal, reason) = match ended {
+        // What ended the box is on it already.
+        ExecEnded::BoxEnded { .. } => return receipt,
+        ExecEnded::NotStarted { code, message } => {
+            let exit = match code.as_str() {
+                "not_found" => 127,
+                "not_executable" => 126,
+                _ => EXIT_REFUSED,
+            };
+            let reason = Reason { code: code.clone(), message: message.clone(), fix: None };
+            (Outcome::NotStarted, exit, None, Some(reason))
+        }
+        ExecEnded::Exited { code } => (Outcome::Exited, *code, None, None),
+        ExecEnded::Signalled { signal } => {
+            (Outcome::Signalled, SIGNALLED.saturating_add(*signal), Some(*signal), None)
+        }
+    };
+    // As `blastbox run` judges: what the box met decides between "it exited" and "it met its limit".
+    receipt.outcome = match outcome {
+        Outcome::Exited | Outcome::Signalled if usage.oom_kills > 0 && code == SIGNALLED + 9 => {
+            Outcome::OutOfMemory
+        }
+        Outcome::Exited | Outcome::Signalled if usage.pids_refused > 0 && code != 0 => Outcome::PidsExhausted,
+        outcome => outcome,
+    };
+    (receipt.exit_code, receipt.signal, receipt.reason) = (code, signal, reason);
+    receipt
 }
 
 /// Ends the box of a caller that went away.
@@ -112,7 +158,7 @@ async fn carry_out(
     exec: Checked,
     stdin: Option<Vec<u8>>,
 ) -> Result<Done, Trouble> {
-    let execs::Begun { exec } = execs::begin(keeper.clone(), tenant.clone(), id.clone(), exec).await?;
+    let execs::Begun { exec } = execs::begin(keeper, tenant, id, exec).await?;
     let reader = keeper.tape(tenant, id, exec, None)?.hold_back();
     let feed = async {
         if let Some(bytes) = stdin {

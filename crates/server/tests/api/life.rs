@@ -1,0 +1,138 @@
+//! A box from its beginning to its end, and the daemon's.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::rig::Daemon;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_box_is_made_shown_listed_and_ended_once() {
+    let Some(daemon) = Daemon::start("a_box_is_made_shown_listed_and_ended_once").await else { return };
+    let me = daemon.local();
+    let new = json!({ "limits": { "memory": "64MiB" }, "metadata": { "job": "7" }, "life": "10m", "on_timeout": "pause" });
+    let made = me.create(new).await;
+    let shown = me.get(&made).await;
+    assert_eq!((shown.status, shown.body["phase"].as_str()), (200, Some("ready")), "{shown:?}");
+    assert_eq!(shown.body["metadata"], json!({ "job": "7" }));
+    assert_eq!(shown.body["on_timeout"], "pause");
+    assert_eq!(shown.body["execs"], json!([]));
+    let exec = me.shell(&made, "echo out; echo err >&2; exit 3").await;
+    let (text, ended) = me.ended(&exec).await;
+    assert!(text.contains("out\n") && text.contains("err\n"));
+    assert_eq!(ended, json!({ "how": "exited", "code": 3 }));
+    assert_eq!(me.get(&made).await.body["execs"][0]["ended"]["code"], 3);
+    assert_eq!(me.get("/v1/boxes").await.body["boxes"].as_array().unwrap().len(), 1);
+
+    let (one, two) = tokio::join!(me.delete(&made), me.delete(&made));
+    let mut answers = [one.status, two.status];
+    answers.sort_unstable();
+    assert_eq!(answers, [200, 409], "one wins, and the other is told");
+    assert_eq!(me.get(&format!("{made}/receipt")).await.body["image"], "host");
+    assert_eq!(me.post(&format!("{made}/execs"), json!({ "command": ["true"] })).await.code(), "gone");
+    assert_eq!(me.get("/v1/boxes").await.body, json!({ "boxes": [] }));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_box_takes_no_command_until_it_goes_on() {
+    let Some(daemon) = Daemon::start("a_paused_box_takes_no_command_until_it_goes_on").await else { return };
+    let me = daemon.local();
+    let made = me.create(json!({})).await;
+    assert_eq!(me.send("POST", &format!("{made}/pause"), "").await.body["phase"], "paused");
+    assert_eq!(me.post(&format!("{made}/execs"), json!({ "command": ["true"] })).await.status, 409);
+    assert_eq!(me.send("POST", &format!("{made}/pause"), "").await.status, 409);
+    assert_eq!(me.send("POST", &format!("{made}/resume"), "").await.body["phase"], "ready");
+    let before = me.get(&made).await.body["ends_at"].clone();
+    let moved = me.post(&format!("{made}/deadline"), json!({ "life": "2h" })).await;
+    assert_eq!(moved.status, 200);
+    assert!(moved.body["ends_at"].as_str() > before.as_str(), "{before} {moved:?}");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_question_runs_one_command() {
+    let Some(daemon) = Daemon::start("one_question_runs_one_command").await else { return };
+    let me = daemon.local();
+    let ran = me
+        .post("/v1/run", json!({ "command": ["/bin/sh", "-c", "cat; exit 4"], "stdin_base64": "aGk=" }))
+        .await;
+    assert_eq!(ran.status, 200, "{ran:?}");
+    assert_eq!(ran.body["stdout"], json!({ "base64": "aGk=", "text": "hi", "truncated": false }));
+    assert_eq!(ran.body["ended"], json!({ "how": "exited", "code": 4 }));
+    assert_eq!(
+        (&ran.body["receipt"]["outcome"], &ran.body["receipt"]["exit_code"]),
+        (&json!("exited"), &json!(4))
+    );
+    let late = me
+        .post("/v1/run", json!({ "command": ["sleep", "60"], "box": { "limits": { "timeout": 1 } } }))
+        .await;
+    assert_eq!(late.body["receipt"]["outcome"], "timed_out", "{late:?}");
+    let missing = me.post("/v1/run", json!({ "command": ["/no/such/program"] })).await;
+    assert_eq!(missing.body["receipt"]["exit_code"], 127, "{missing:?}");
+    assert_eq!(me.get("/v1/boxes").await.body["boxes"], json!([]));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_goes_away_leaves_no_box() {
+    let Some(daemon) = Daemon::start("a_caller_that_goes_away_leaves_no_box").await else { return };
+    let me = daemon.local();
+    let gone = me.clone();
+    let asked =
+        tokio::spawn(async move { gone.post("/v1/run", json!({ "command": ["sleep", "60"] })).await });
+    let boxes = async || me.get("/v1/boxes").await.body["boxes"].as_array().unwrap().len();
+    while boxes().await == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Let the command begin, so that it is a running one that is left.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    asked.abort();
+    let waiting = async {
+        while boxes().await > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap();
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_the_daemon_is_the_end_of_its_boxes_and_whoever_listens_hears_it() {
+    let name = "the_end_of_the_daemon_is_the_end_of_its_boxes_and_whoever_listens_hears_it";
+    let Some(daemon) = Daemon::start(name).await else { return };
+    let me = daemon.local();
+    let made = me.create(json!({})).await;
+    let exec = me.shell(&made, "echo here; sleep 60").await;
+    let (listener, followed) = (me.clone(), me.clone());
+    let listening = tokio::spawn(async move { listener.ended(&exec).await });
+    let following = tokio::spawn(async move { followed.events("/v1/events", Some(0)).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let socket = daemon.socket();
+    let begun = std::time::Instant::now();
+    daemon.stop().await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let (text, ended) = listening.await.unwrap();
+    assert_eq!((text.as_str(), &ended["how"]), ("here\n", &json!("box-ended")));
+    let told = following.await.unwrap();
+    assert!(told.iter().any(|event| event.data["event"] == "box_ended"), "{told:?}");
+    assert!(!socket.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_daemon_tells_about_itself() {
+    let Some(daemon) = Daemon::start("the_daemon_tells_about_itself").await else { return };
+    let me = daemon.local();
+    let made = me.create(json!({})).await;
+    me.delete(&made).await;
+    assert_eq!(me.get("/healthz").await.body["status"], "ok");
+    assert_eq!(me.get("/openapi.json").await.body["openapi"], "3.1.0");
+    let Value::String(metrics) = me.get("/metrics").await.body else { panic!("not text") };
+    assert!(metrics.contains("blastbox_creates_total 1\n"), "{metrics}");
+    let events = me.events("/v1/events?follow=false", Some(0)).await;
+    let named: Vec<&str> = events.iter().map(|event| event.data["event"].as_str().unwrap()).collect();
+    assert!(named.starts_with(&["box_created"]) && named.ends_with(&["box_ended"]), "{named:?}");
+    let rest = me.events("/v1/events?follow=false", Some(events[0].id)).await;
+    assert_eq!(rest, events[1..]);
+    daemon.stop().await;
+}
