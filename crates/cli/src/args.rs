@@ -14,6 +14,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::audit::AuditVerb;
+use crate::daemon::DaemonVerb;
 use crate::problem::Problem;
 
 const EXIT_CODES: &str = "\
@@ -66,6 +67,8 @@ pub(crate) enum Verb {
     /// Verify, read and export a ledger
     #[command(subcommand)]
     Audit(AuditVerb),
+    #[command(flatten)]
+    Daemon(DaemonVerb),
 }
 
 /// The options that form a policy.
@@ -205,7 +208,7 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    fn parse(given: OsString) -> Result<Self, String> {
+    pub(crate) fn parse(given: OsString) -> Result<Self, String> {
         let given = given.into_vec();
         match given.iter().position(|byte| *byte == b'=').and_then(|at| given.split_at_checked(at)) {
             Some((name @ [_, ..], [_, value @ ..])) => {

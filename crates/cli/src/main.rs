@@ -1,11 +1,12 @@
 //! The `blastbox` command.
 //!
-//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`policy`], [`audit`]); `output` is the only room that
+//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`policy`], [`audit`]), those that need a daemon in [`daemon`]; `output` is the only room that
 //! writes to the terminal. The warden is started before anything else is looked at, so that it gets ready meanwhile.
 
 mod args;
 mod audit;
 mod capture;
+mod daemon;
 mod doctor;
 mod explain;
 mod output;
@@ -49,6 +50,7 @@ fn harden() {
 fn act(cli: Cli) -> Result<u8, Problem> {
     match cli.verb {
         Verb::Audit(verb) => audit::audit(&verb),
+        Verb::Daemon(verb) => daemon::daemon(verb, runtime),
         Verb::Policy(verb) => policy::policy(&verb),
         Verb::Run(args) => {
             let warden = Warden::start()?;

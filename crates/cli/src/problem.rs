@@ -11,6 +11,8 @@ use blastbox_isolation::WardenError;
 use blastbox_policy::PolicyError;
 use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS};
 
+use crate::daemon::DaemonProblem;
+
 /// Why nothing was run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
@@ -44,6 +46,8 @@ pub(crate) enum Problem {
     Runtime(#[source] io::Error),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    #[error(transparent)]
+    Daemon(#[from] DaemonProblem),
     #[error(transparent)]
     Warden(#[from] WardenError),
     #[error(transparent)]
@@ -83,6 +87,7 @@ impl Problem {
             Self::Ledger(_) => {
                 "name the directory of a ledger, which holds ledger-000001.jsonl, or a copy in one file"
             }
+            Self::Daemon(problem) => return problem.fix(),
             Self::Warden(_) | Self::Engine(_) => "see what the host lacks with `blastbox doctor`",
             Self::Create(CreateError::Refused { refusal, .. }) => return Some(refusal.fix()),
             Self::Create(_) | Self::Terminal(_) | Self::Json(_) | Self::Runtime(_) => return None,

@@ -42,7 +42,9 @@ pub(crate) struct Signals {
     resize: Option<Signal>,
 }
 
-enum Told {
+/// What a signal means.
+#[derive(Debug)]
+pub(crate) enum Told {
     End(u8),
     Resize,
 }
@@ -68,7 +70,8 @@ impl Signals {
         }
     }
 
-    async fn next(&mut self) -> Told {
+    /// Waits for any of them. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Told {
         let resize = async {
             match &mut self.resize {
                 Some(resize) => resize.recv().await,
@@ -222,7 +225,7 @@ async fn feed(input: Input, stdin: Option<Stdin>) -> InputEnd {
 }
 
 /// Reads standard input in a thread that nobody waits for, because a read of a terminal cannot be called off.
-fn read_in_thread() -> mpsc::Receiver<Vec<u8>> {
+pub(crate) fn read_in_thread() -> mpsc::Receiver<Vec<u8>> {
     let (to, pieces) = mpsc::channel(1);
     let work = move || {
         let mut room = vec![0; GULP];

@@ -1,0 +1,109 @@
+//! `blastbox create`: a box that stays.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use blastbox_engine::keeper::OnTimeout;
+use blastbox_policy::{Seconds, to_toml};
+use blastbox_server::ask::{NewBox, WorkspaceAsk, WorkspaceUse};
+use blastbox_wire::plan::WorkspaceAccess;
+use clap::{Args, ValueEnum};
+use hyper::Method;
+use serde_json::Value;
+
+use super::Where;
+use crate::args::{PolicyFlags, SourceFlags, WorkspaceFlag};
+use crate::output::{self, plain};
+use crate::problem::Problem;
+
+pub(crate) const HELP: &str = "Examples:\n  box=$(blastbox create)\n  blastbox exec $box -- python3 --version\n  \
+blastbox create --memory 256MiB --life 10m --on-timeout pause --label job=7\n  \
+blastbox create --workspace .:ro --json\n\nThe policy is put together and sealed here, and sent as a whole.";
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateArgs {
+    #[command(flatten)]
+    policy: PolicyFlags,
+    #[command(flatten)]
+    source: SourceFlags,
+    /// How long it lives at most [default: 1h]
+    #[arg(long, value_name = "TIME")]
+    life: Option<Seconds>,
+    /// How long it lives without a command and without a request [default: 15m]
+    #[arg(long, value_name = "TIME")]
+    idle: Option<Seconds>,
+    /// What happens when either is over
+    #[arg(long, value_name = "destroy|pause", default_value = "destroy")]
+    on_timeout: Then,
+    /// Write something on it (repeatable)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    label: Vec<(String, String)>,
+    #[command(flatten)]
+    place: Where,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Then {
+    Destroy,
+    Pause,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = pair.ok_or("write NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+pub(crate) async fn create(args: CreateArgs) -> Result<u8, Problem> {
+    let client = args.place.client()?;
+    let body = asked(&args)?;
+    let card: Value = client.ask(Method::POST, "/v1/boxes", Some(&body)).await?;
+    if args.json {
+        output::print_json(&card)?;
+    } else {
+        let id = card.get("id").and_then(Value::as_str).unwrap_or_default();
+        output::print(&format!("{}\n", plain(id)));
+    }
+    Ok(0)
+}
+
+fn asked(args: &CreateArgs) -> Result<NewBox, Problem> {
+    let sealed = args.policy.seal(args.source.workspace.as_ref())?;
+    let metadata: BTreeMap<String, String> = args.label.iter().cloned().collect();
+    Ok(NewBox {
+        policy: Some(to_toml(&sealed)),
+        image: Some(image(&args.source.image)?),
+        workspace: args.source.workspace.as_ref().map(workspace).transpose()?,
+        metadata,
+        life: args.life,
+        idle: args.idle,
+        on_timeout: match args.on_timeout {
+            Then::Destroy => OnTimeout::Destroy,
+            Then::Pause => OnTimeout::Pause,
+        },
+        ..NewBox::default()
+    })
+}
+
+/// A path is meant from here, not from where the daemon is. A bare word is a name.
+fn image(given: &str) -> Result<String, Problem> {
+    if given.contains('/') || given == "." || given == ".." {
+        return Ok(absolute(Path::new(given))?.display().to_string());
+    }
+    Ok(given.to_owned())
+}
+
+fn workspace(flag: &WorkspaceFlag) -> Result<WorkspaceAsk, Problem> {
+    let access = match flag.access {
+        WorkspaceAccess::CopyOnWrite => WorkspaceUse::CopyOnWrite,
+        WorkspaceAccess::ReadOnly => WorkspaceUse::ReadOnly,
+    };
+    Ok(WorkspaceAsk { path: absolute(&flag.path)?, access })
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Problem> {
+    std::path::absolute(path).map_err(Problem::Runtime)
+}

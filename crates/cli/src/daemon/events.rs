@@ -1,0 +1,93 @@
+//! `blastbox events`: what happens to boxes.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::Where;
+use super::hear::Events;
+use super::problem::DaemonProblem;
+use super::table::moment;
+use crate::output::{self, plain};
+use crate::problem::Problem;
+
+pub(crate) const HELP: &str = "Examples:\n  blastbox events                   what is still remembered\n  \
+blastbox events --follow --json   one JSON document per line, until interrupted";
+
+/// Before the daemon is asked again after it broke off.
+const BREATH: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    /// Go on with what happens from now on, also across a broken connection
+    #[arg(long, short)]
+    follow: bool,
+    /// Of every tenant, not only of this socket's own boxes
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    place: Where,
+    /// Print JSON, one document per line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn events(args: EventsArgs) -> Result<u8, Problem> {
+    let client = args.place.client()?;
+    let mut seen = "0".to_owned();
+    loop {
+        let path = format!("/v1/events?follow={}&all={}", args.follow, args.all);
+        let mut events = Events::open(&client, &path, Some(&seen)).await?;
+        let broke = loop {
+            let event = match events.next().await {
+                Ok(Some(event)) => event,
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            };
+            let data: Value = serde_json::from_str(&event.data).map_err(DaemonProblem::Unreadable)?;
+            seen = event.id.unwrap_or(seen);
+            let line = if args.json { data.to_string() } else { line(&event.name, &data) };
+            output::print(&format!("{line}\n"));
+        };
+        match broke {
+            None => return Ok(0),
+            Some(error) if !args.follow => return Err(error.into()),
+            Some(_) => sleep(BREATH).await,
+        }
+    }
+}
+
+/// One event for people: when, which box, what, and whatever else is known.
+fn line(name: &str, data: &Value) -> String {
+    let text = |key: &str| data.get(key).and_then(Value::as_str).map(plain).unwrap_or_default();
+    if name == "missed" {
+        return format!("… {} events were missed", data.get("events").unwrap_or(&Value::Null));
+    }
+    let rest: Vec<String> = data
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| !["seq", "at", "box_id", "event", "tenant"].contains(&key.as_str()))
+        .map(|(key, value)| format!("{}={}", plain(key), plain(&value.to_string())))
+        .collect();
+    let id = Some(text("box_id")).filter(|id| !id.is_empty()).unwrap_or_else(|| "-".to_owned());
+    format!("{} {id} {} {}", moment(&text("at")), text("event"), rest.join(" ")).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_whatever_is_in_it() {
+        let data = serde_json::json!({
+            "seq": 1, "at": "2026-01-31T12:00:00.123Z", "tenant": "local", "box_id": null,
+            "event": "box_ended", "reason": "a\n\u{1b}[2Jb",
+        });
+        let line = line("event", &data);
+        assert!(line.starts_with("2026-01-31 12:00:00Z - box_ended reason="), "{line}");
+        assert!(!line.contains(['\n', '\u{1b}']), "{line}");
+    }
+}

@@ -1,0 +1,95 @@
+//! `blastbox key`: API keys. Works on the state directory, with or without a daemon; a running one sees changes at once.
+
+use std::path::PathBuf;
+
+use blastbox_engine::keeper::Tenant;
+use blastbox_server::{Keys, StateDir};
+use clap::{Args, Subcommand};
+
+use super::problem::DaemonProblem;
+use super::table::{moment, table};
+use crate::output;
+use crate::problem::Problem;
+
+pub(crate) const HELP: &str = "Examples:\n  blastbox key create ci                 prints the key, once\n  \
+blastbox key create laptop --tenant ci   another key to the same boxes\n  blastbox key rm ci";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyVerb {
+    /// Make a key and print it, once
+    Create {
+        /// Its name: 1 to 32 of a-z, 0-9 and `-`, beginning with a letter
+        name: Tenant,
+        /// Whose boxes it reaches [default: a tenant of the key's name]
+        #[arg(long, value_name = "NAME")]
+        tenant: Option<Tenant>,
+        #[command(flatten)]
+        state: State,
+    },
+    /// List keys, by name
+    Ls {
+        #[command(flatten)]
+        state: State,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a key; whoever has it is out at once
+    Rm {
+        /// Its name
+        name: Tenant,
+        #[command(flatten)]
+        state: State,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct State {
+    /// The daemon's state directory [default: $XDG_STATE_HOME/blastbox, or /var/lib/blastbox as root]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+impl State {
+    fn keys(&self) -> Result<Keys, DaemonProblem> {
+        let directory = StateDir::open(&super::state(self.state_dir.as_deref())?)?;
+        Ok(Keys::in_directory(directory.path()))
+    }
+}
+
+pub(crate) fn key(verb: KeyVerb) -> Result<u8, Problem> {
+    let failed = DaemonProblem::Key;
+    match verb {
+        KeyVerb::Create { name, tenant, state } => {
+            let key = state.keys()?.create(name, tenant).map_err(failed)?;
+            output::print(&format!("{}\n", key.show_once()));
+        }
+        KeyVerb::Ls { state, json } => {
+            let keys = state.keys()?.list().map_err(failed)?;
+            let row = |name: &Tenant, tenant: &Tenant, at: &str| {
+                vec![name.to_string(), tenant.to_string(), at.to_owned()]
+            };
+            if json {
+                let fields = ["name", "tenant", "created_at"];
+                let keys: Vec<serde_json::Map<String, serde_json::Value>> = keys
+                    .iter()
+                    .map(|key| {
+                        let values = row(&key.name, &key.tenant, &key.created_at);
+                        fields
+                            .iter()
+                            .map(|field| (*field).to_owned())
+                            .zip(values.into_iter().map(Into::into))
+                            .collect()
+                    })
+                    .collect();
+                output::print_json(&keys)?;
+            } else {
+                let rows: Vec<_> =
+                    keys.iter().map(|key| row(&key.name, &key.tenant, &moment(&key.created_at))).collect();
+                output::print(&table(&["NAME", "TENANT", "CREATED"], &rows));
+            }
+        }
+        KeyVerb::Rm { name, state } => state.keys()?.remove(&name).map_err(failed)?,
+    }
+    Ok(0)
+}

@@ -1,0 +1,120 @@
+//! The verbs that speak with a daemon, and the one that is it. One file per verb; [`client`] is the line to it.
+
+mod client;
+mod create;
+mod events;
+mod exec;
+mod follow;
+mod hear;
+mod inspect;
+mod key;
+mod kill;
+mod logs;
+mod metrics;
+mod pause;
+mod problem;
+mod ps;
+mod serve;
+mod table;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use tokio::runtime::Runtime;
+
+use crate::problem::Problem;
+use client::Client;
+
+pub(crate) use problem::DaemonProblem;
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DaemonVerb {
+    /// Be the daemon: keep boxes for whoever asks over a unix socket, or over TCP with a key
+    #[command(after_help = serve::HELP)]
+    Serve(serve::ServeArgs),
+    /// Make a box that stays
+    #[command(after_help = create::HELP)]
+    Create(Box<create::CreateArgs>),
+    /// Run a command in a box that stays
+    #[command(after_help = exec::HELP)]
+    Exec(exec::ExecArgs),
+    /// List boxes
+    #[command(after_help = ps::HELP)]
+    Ps(ps::PsArgs),
+    /// Show everything about a box, or what became of it
+    #[command(after_help = inspect::HELP)]
+    Inspect(inspect::InspectArgs),
+    /// Print what a command printed
+    #[command(after_help = logs::HELP)]
+    Logs(logs::LogsArgs),
+    /// End boxes with everything in them
+    #[command(after_help = kill::HELP)]
+    Kill(kill::KillArgs),
+    /// Stop everything in a box where it stands
+    #[command(after_help = pause::HELP)]
+    Pause(pause::PauseArgs),
+    /// Let a paused box go on
+    Resume(pause::PauseArgs),
+    /// Print what happens to boxes
+    #[command(after_help = events::HELP)]
+    Events(events::EventsArgs),
+    /// Print the daemon's numbers, as Prometheus reads them
+    #[command(after_help = metrics::HELP)]
+    Metrics(metrics::MetricsArgs),
+    /// Make, list and remove API keys
+    #[command(subcommand, after_help = key::HELP)]
+    Key(key::KeyVerb),
+}
+
+/// Where the daemon is.
+#[derive(Debug, Args)]
+pub(crate) struct Where {
+    /// The daemon's socket [default: $XDG_RUNTIME_DIR/blastbox.sock, or /run/blastbox/blastbox.sock as root]
+    #[arg(long, value_name = "PATH", env = "BLASTBOX_SOCKET", hide_env_values = true)]
+    socket: Option<PathBuf>,
+}
+
+impl Where {
+    fn client(&self) -> Result<Client, DaemonProblem> {
+        Ok(Client::new(socket(self.socket.as_deref())?))
+    }
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn socket(given: Option<&std::path::Path>) -> Result<PathBuf, DaemonProblem> {
+    let usual = || blastbox_server::places::socket(own_uid(), |name| std::env::var_os(name));
+    given.map(PathBuf::from).or_else(usual).ok_or(DaemonProblem::NoPlace { what: "socket", flag: "--socket" })
+}
+
+fn state(given: Option<&std::path::Path>) -> Result<PathBuf, DaemonProblem> {
+    let usual = || blastbox_server::places::state(own_uid(), |name| std::env::var_os(name));
+    given
+        .map(PathBuf::from)
+        .or_else(usual)
+        .ok_or(DaemonProblem::NoPlace { what: "state directory", flag: "--state-dir" })
+}
+
+/// Carries out the verb.
+pub(crate) fn daemon(
+    verb: DaemonVerb,
+    runtime: impl FnOnce() -> Result<Runtime, Problem>,
+) -> Result<u8, Problem> {
+    match verb {
+        DaemonVerb::Serve(args) => serve::serve(args),
+        DaemonVerb::Key(verb) => key::key(verb),
+        DaemonVerb::Create(args) => runtime()?.block_on(create::create(*args)),
+        DaemonVerb::Exec(args) => runtime()?.block_on(exec::exec(args)),
+        DaemonVerb::Ps(args) => runtime()?.block_on(ps::ps(args)),
+        DaemonVerb::Inspect(args) => runtime()?.block_on(inspect::inspect(args)),
+        DaemonVerb::Logs(args) => runtime()?.block_on(logs::logs(args)),
+        DaemonVerb::Kill(args) => runtime()?.block_on(kill::kill(args)),
+        DaemonVerb::Pause(args) => runtime()?.block_on(pause::pause(args, "pause")),
+        DaemonVerb::Resume(args) => runtime()?.block_on(pause::pause(args, "resume")),
+        DaemonVerb::Events(args) => runtime()?.block_on(events::events(args)),
+        DaemonVerb::Metrics(args) => runtime()?.block_on(metrics::metrics(args)),
+    }
+}

@@ -1,0 +1,77 @@
+//! What can go wrong between a verb and the daemon.
+
+use std::io;
+use std::path::PathBuf;
+
+use blastbox_server::{ConfigError, DoorError, KeyError};
+use serde::Deserialize;
+
+/// Why a verb did not do what it was told.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DaemonProblem {
+    #[error("no daemon answers on {socket}")]
+    NoDaemon { socket: PathBuf, source: io::Error },
+    #[error("the daemon said no: {}", .0.message)]
+    No(No),
+    #[error("the daemon broke off")]
+    BrokeOff(#[source] hyper::Error),
+    #[error("the daemon's answer cannot be read")]
+    Unreadable(#[source] serde_json::Error),
+    #[error("the daemon sent what is no event")]
+    BadEvent,
+    #[error("the connection to the daemon was lost before the command ended")]
+    LostTrack,
+    #[error("there is no usual place for the {what}")]
+    NoPlace { what: &'static str, flag: &'static str },
+    #[error("a request cannot be built")]
+    Request(#[from] hyper::http::Error),
+    #[error("the argument {0:?} is not text, and the daemon takes only text")]
+    NotText(std::ffi::OsString),
+    #[error("the box has no command {0}")]
+    NoCommand(String),
+    #[error("cannot read the configuration {path}")]
+    ReadConfig { path: PathBuf, source: io::Error },
+    #[error("the configuration {path} is not valid")]
+    Config { path: PathBuf, source: ConfigError },
+    #[error(transparent)]
+    Door(#[from] DoorError),
+    #[error(transparent)]
+    Key(#[from] KeyError),
+}
+
+/// What a daemon says when the answer is no.
+#[derive(Debug, Deserialize)]
+pub(crate) struct No {
+    pub(crate) code: String,
+    pub(crate) message: String,
+    #[serde(default)]
+    pub(crate) fix: Option<String>,
+}
+
+impl DaemonProblem {
+    /// What to do about it.
+    pub(crate) fn fix(&self) -> Option<String> {
+        let fix = match self {
+            Self::NoDaemon { .. } => {
+                "start one with `blastbox serve`, or name its socket with --socket or BLASTBOX_SOCKET"
+            }
+            Self::No(no) => return no.fix.clone(),
+            Self::NoPlace { flag, .. } => return Some(format!("name one with {flag}")),
+            Self::NoCommand(_) => "see its commands with `blastbox inspect BOX`",
+            Self::Door(error) => return error.fix().map(ToOwned::to_owned),
+            Self::ReadConfig { .. } | Self::Config { .. } => "see docs/api.md for every key",
+            Self::Key(KeyError::Taken(_)) => {
+                "choose another name, or remove that one with `blastbox key rm NAME`"
+            }
+            Self::Key(KeyError::Unknown(_)) => "see all with `blastbox key ls`",
+            Self::BrokeOff(_)
+            | Self::Unreadable(_)
+            | Self::BadEvent
+            | Self::LostTrack
+            | Self::Request(_)
+            | Self::NotText(_)
+            | Self::Key(_) => return None,
+        };
+        Some(fix.to_owned())
+    }
+}

@@ -1,0 +1,134 @@
+//! `blastbox serve`: the daemon. Opens its doors, keeps boxes, and ends all of them before it ends itself.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use blastbox_engine::Engine;
+use blastbox_engine::keeper::Keeper;
+use blastbox_isolation::Warden;
+use blastbox_server::{
+    Config, Doors, Hall, Keys, Log, MAX_CONFIG_TEXT, Patience, Socket, StateDir, TcpAddress, open_port,
+};
+use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Builder;
+
+use super::problem::DaemonProblem;
+use crate::output;
+use crate::problem::Problem;
+use crate::pump::Signals;
+
+pub(crate) const HELP: &str = "Examples:\n  blastbox serve                               the unix socket alone\n  \
+blastbox key create ci && blastbox serve --listen 127.0.0.1:7080\n  \
+blastbox serve --config daemon.toml --state-dir /srv/blastbox\n\n\
+Over TCP every request needs a key. An address that other hosts reach is refused while there is none.\n\
+TERM or INT ends it: nobody new is let in, every box is ended, the socket is removed.";
+
+/// Lines that may wait to be written. A reader of standard error that stalls loses lines, and holds up nobody.
+const LINES: usize = 4096;
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Listen on TCP too [default without ADDR: 127.0.0.1:7080]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:7080")]
+    listen: Option<TcpAddress>,
+    /// The unix socket [default: $XDG_RUNTIME_DIR/blastbox.sock, or /run/blastbox/blastbox.sock as root]
+    #[arg(long, value_name = "PATH", env = "BLASTBOX_SOCKET", hide_env_values = true)]
+    socket: Option<PathBuf>,
+    /// Where keys and state are [default: $XDG_STATE_HOME/blastbox, or /var/lib/blastbox as root]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Quotas, pools, limits of the host, names of images
+    #[arg(long, value_name = "FILE.toml")]
+    config: Option<PathBuf>,
+    /// Do not print a line for each request
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
+    let config = args.config.as_deref().map(read).transpose()?.unwrap_or_default();
+    let socket = super::socket(args.socket.as_deref())?;
+    let state = StateDir::open(&super::state(args.state_dir.as_deref())?).map_err(DaemonProblem::Door)?;
+    let _lock = state.lock().map_err(DaemonProblem::Door)?;
+    raise_limits();
+    let warden = Warden::start()?;
+    let runtime = Builder::new_multi_thread().enable_io().enable_time().build().map_err(Problem::Runtime)?;
+    runtime.block_on(keep(&args, config, &socket, &state, warden))
+}
+
+async fn keep(
+    args: &ServeArgs,
+    config: Config,
+    socket: &Path,
+    state: &StateDir,
+    warden: Warden,
+) -> Result<u8, Problem> {
+    let keys = Keys::in_directory(state.path());
+    // A list that cannot be read is told now, not to the first caller with a key.
+    let known = keys.list().map_err(DaemonProblem::Key)?.len();
+    let mut signals = Signals::catch(false)?;
+    let mut doors = Doors::new(Patience::default());
+    let mut said = format!("blastbox: listening on {}\n", output::plain(&socket.display().to_string()));
+    if let Some(address) = args.listen {
+        doors = doors.with_tcp(open_port(address, &keys).await.map_err(DaemonProblem::Door)?);
+        said.push_str(&format!("blastbox: listening on http://{}\n", address.0));
+        if known == 0 {
+            said.push_str(
+                "blastbox: there is no key yet, so nobody is let in over TCP: blastbox key create NAME\n",
+            );
+        }
+    }
+    // Last: whoever can connect is answered from here on.
+    doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
+    let keeper = Keeper::start(Engine::with_warden(warden)?, config.keeper);
+    let hall = Hall::new(keeper, keys, config.images);
+    let log = if args.quiet { Log::none() } else { log() };
+    output::say(&said);
+    doors
+        .serve(hall, log, async {
+            signals.told_to_end().await;
+            output::say("blastbox: ending every box\n");
+        })
+        .await;
+    Ok(0)
+}
+
+/// Each box and each caller costs descriptors; how many there may be is the administrator's hard limit.
+fn raise_limits() {
+    let hard = getrlimit(Resource::Nofile).maximum;
+    // A process may always raise its own limit that far.
+    setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).ok();
+}
+
+/// Lines go through a thread of their own.
+fn log() -> Log {
+    let (to, lines) = sync_channel::<String>(LINES);
+    let work = move || lines.into_iter().for_each(|line| output::say(&line));
+    drop(thread::Builder::new().name("log".to_owned()).stack_size(64 * 1024).spawn(work));
+    let lost = AtomicU64::new(0);
+    Log::to(move |line| {
+        let before = lost.load(Ordering::Relaxed);
+        let line = if before > 0 { format!("lines_lost={before}\n{line}") } else { line.to_owned() };
+        match to.try_send(line) {
+            Ok(()) => lost.fetch_sub(before, Ordering::Relaxed),
+            Err(_) => lost.fetch_add(1, Ordering::Relaxed),
+        };
+    })
+}
+
+fn read(path: &Path) -> Result<Config, DaemonProblem> {
+    let failed = |source| DaemonProblem::ReadConfig { path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    let most = u64::try_from(MAX_CONFIG_TEXT).unwrap_or(u64::MAX).saturating_add(1);
+    let mut text = String::new();
+    file.take(most).read_to_string(&mut text).map_err(failed)?;
+    Config::parse(&text).map_err(|source| DaemonProblem::Config { path: path.to_owned(), source })
+}
