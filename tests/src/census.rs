@@ -74,6 +74,11 @@ impl Census {
         self.seen.difference(&self.own).count()
     }
 
+    /// The files that are there now are the test's own.
+    pub fn accept_files(&mut self) {
+        self.files = files(&self.directory);
+    }
+
     /// A file that the test itself expects from now on.
     pub fn expect_file(&mut self, name: &str) {
         self.files.insert(name.to_owned());

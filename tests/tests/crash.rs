@@ -13,11 +13,11 @@ use blastbox_tests::{Caller, Held, Terminal, both_ways, cc, processes_naming, wa
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Moments of the clock for each victim.
-const MOMENTS: u32 = 24;
+const MOMENTS: u32 = 40;
 /// Between them. A box is made and its command runs well before the last.
-const BETWEEN: Duration = Duration::from_micros(700);
+const BETWEEN: Duration = Duration::from_micros(500);
 /// Steps at which each victim is killed, of all those that it takes.
-const STEPS: usize = 24;
+const STEPS: usize = 32;
 
 both_ways!(
     a_census_counts_what_lives,
@@ -212,8 +212,8 @@ fn injection(step: &Step) -> [String; 2] {
 }
 
 fn killing_the_command_at_each_step_leaves_nothing(caller: &Caller) {
-    let Some(strace) = strace(caller) else { return };
     let mut census = Census::begin(caller);
+    let Some(strace) = strace(caller) else { return };
     for name in ["log", "r.json"] {
         census.expect_file(name);
     }
@@ -327,16 +327,18 @@ fn kill_between(caller: &Caller, census: &Census, between: &Between, options: &[
 }
 
 fn killing_the_warden_at_each_step_leaves_nothing(caller: &Caller) {
+    let mut census = Census::begin(caller);
     let Some(between) = Between::new(caller) else { return };
-    let census = Census::begin(caller);
+    census.accept_files();
     let (warden, _) = between.steps(caller);
     let steps = some(&warden, STEPS * 2);
     kill_between(caller, &census, &between, &["-o", "/dev/null"].map(str::to_owned), &steps);
 }
 
 fn killing_a_box_at_each_step_of_its_making_leaves_nothing(caller: &Caller) {
+    let mut census = Census::begin(caller);
     let Some(between) = Between::new(caller) else { return };
-    let census = Census::begin(caller);
+    census.accept_files();
     let (warden, made) = between.steps(caller);
     // Counted in each process: a step that the warden takes as well would kill the warden first.
     let most = |call: &str| warden.iter().filter(|step| step.call == call).map(|step| step.count).max();
