@@ -45,6 +45,11 @@ impl House {
         Ok(Self { warden: warden.pid(), engine: Engine::with_warden(warden)?, policy, image: Image::host() })
     }
 
+    /// The engine alone.
+    pub(crate) fn into_engine(self) -> Engine {
+        self.engine
+    }
+
     fn spec(&self) -> BoxSpec<'_> {
         BoxSpec { policy: &self.policy, image: &self.image, workspace: None }
     }

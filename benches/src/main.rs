@@ -4,6 +4,7 @@
 //! little. `--quick` takes fewer samples, `--json FILE` keeps everything, and names of benchmarks select some of them.
 //!
 //! - `cycle`: one box from nothing to nothing, beside a bare process;
+//! - `warm`: the same from a warm pool, as a daemon hands boxes out;
 //! - `command`: `blastbox run`, beside bubblewrap, crun and runc;
 //! - `throughput`: boxes a second from one process;
 //! - `memory`: what an idle box costs;
@@ -23,6 +24,7 @@ mod paper;
 mod process;
 mod sample;
 mod throughput;
+mod warm;
 
 use std::process::ExitCode;
 
@@ -31,8 +33,9 @@ use paper::{Finding, Paper, Wrong};
 
 type Bench = fn(&Options) -> Result<Finding, Wrong>;
 
-const ALL: [(&str, Bench); 6] = [
+const ALL: [(&str, Bench); 7] = [
     ("cycle", cycle::measure),
+    ("warm", warm::measure),
     ("command", command::measure),
     ("throughput", throughput::measure),
     ("memory", memory::measure),

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, flock, openat, unlinkat};
+use rustix::fs::{Dir, FlockOperation, Mode, OFlags, flock, openat};
 
 use super::group::remove_by_name;
 use super::{NEST, PARENT, Site, read_at};
@@ -35,8 +35,7 @@ fn sweep_hierarchy(root: &OwnedFd) -> u32 {
         }
         remove_by_name(&parent, &name).ok();
     }
-    drop(parent);
-    unlinkat(root, PARENT, AtFlags::REMOVEDIR).ok();
+    // The parent stays: whoever sweeps is about to make a nest in it, and takes it away at the end.
     boxes
 }
 
