@@ -187,6 +187,14 @@ mod tests {
     }
 
     #[test]
+    fn the_example_in_the_docs_is_a_configuration() {
+        let docs = include_str!("../../../docs/api.md");
+        let example = docs.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let config = Config::parse(example).unwrap();
+        assert_eq!((config.keeper.host.boxes, config.keeper.quotas.len(), config.images.len()), (200, 1, 1));
+    }
+
+    #[test]
     fn what_is_misspelt_is_refused_with_its_place() {
         let shown = Config::parse("[host]\nboxs = 5\n").unwrap_err().to_string();
         assert!(shown.starts_with("line 2, column 1: ") && shown.contains("boxs"), "{shown}");

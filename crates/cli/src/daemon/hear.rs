@@ -3,6 +3,7 @@
 use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
+use memchr::memchr;
 
 use super::client::{Client, Sent};
 use super::problem::DaemonProblem;
@@ -74,20 +75,36 @@ impl Text {
 
     fn take(&mut self) -> Result<Option<Event>, DaemonProblem> {
         loop {
-            let fresh = self.bytes.get(self.searched..).unwrap_or_default();
-            let Some(at) = fresh.windows(2).position(|pair| pair == b"\n\n") else {
-                // The break may come in two halves.
-                self.searched = self.taken.max(self.bytes.len().saturating_sub(1));
+            let Some(end) = self.end() else {
                 let waiting = self.bytes.len() - self.taken;
                 return if waiting > LONGEST { Err(DaemonProblem::BadEvent) } else { Ok(None) };
             };
-            let end = self.searched + at;
             let block = self.bytes.get(self.taken..end).unwrap_or_default();
             let event = read(std::str::from_utf8(block).map_err(|_| DaemonProblem::BadEvent)?);
             self.taken = end + 2;
             self.searched = self.taken;
             if let Some(event) = event {
                 return Ok(Some(event));
+            }
+        }
+    }
+
+    /// Where the next event ends: at two line breaks. Output is long and has none in it, so this is worth a fast search.
+    fn end(&mut self) -> Option<usize> {
+        loop {
+            let fresh = self.bytes.get(self.searched..).unwrap_or_default();
+            let Some(at) = memchr(b'\n', fresh).map(|at| self.searched + at) else {
+                self.searched = self.bytes.len();
+                return None;
+            };
+            match self.bytes.get(at + 1) {
+                Some(b'\n') => return Some(at),
+                Some(_) => self.searched = at + 1,
+                // The other half is still to come.
+                None => {
+                    self.searched = at;
+                    return None;
+                }
             }
         }
     }

@@ -1,5 +1,7 @@
 //! What tells about the daemon: health, numbers, events, and this API itself.
 
+use std::sync::OnceLock;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -52,6 +54,11 @@ pub(crate) async fn events(
     Ok(sse::events(keeper.subscribe_after(whose, after), sse::Until::from(&query)?))
 }
 
-pub(crate) async fn document() -> Answer<serde_json::Value> {
-    Answer::ok(openapi::document(&routes::all()))
+/// Written once: it is for everybody, and does not change.
+pub(crate) async fn document() -> Response<Body> {
+    static PAPER: OnceLock<String> = OnceLock::new();
+    let paper = PAPER.get_or_init(|| openapi::document(&routes::all()).to_string());
+    let mut response = Response::new(Body::from(paper.as_str()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
