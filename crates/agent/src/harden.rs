@@ -45,6 +45,7 @@ pub(crate) struct House {
 
 /// Takes over the descriptors and gives up everything else.
 pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
+    rustix::thread::set_name(c"blastbox-agent")?;
     // First of all: until now the payload could have looked into this memory.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     blastbox_sys::identity::limit(Resource::Core, blastbox_sys::identity::NO_CORE)?;

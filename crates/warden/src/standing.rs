@@ -46,6 +46,8 @@ impl Standing {
     /// Finds out what this warden may do, and takes what it needs for that.
     pub(crate) fn take() -> Result<Self, Trouble> {
         let proof = SingleThreaded::prove().tried("count the warden's threads")?;
+        // Started from a descriptor, it would be called by a number.
+        rustix::thread::set_name(c"blastbox-warden").tried("take a name")?;
         reserve_descriptors()?;
         // From here on no signal of a terminal or a service manager ends the warden: it ends when its caller does.
         let children = spawn::watch_children().tried("watch the warden's children")?;
