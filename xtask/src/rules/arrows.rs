@@ -29,7 +29,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tests", &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"]),
-    ("benches", &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"]),
+    (
+        "benches",
+        &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"],
+    ),
     ("fuzz", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("xtask", &[]),
 ];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::rig::Daemon;
+use crate::rig::{Daemon, skip};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_box_is_made_shown_listed_and_ended_once() {
@@ -39,7 +39,13 @@ async fn a_paused_box_takes_no_command_until_it_goes_on() {
     let Some(daemon) = Daemon::start("a_paused_box_takes_no_command_until_it_goes_on").await else { return };
     let me = daemon.local();
     let made = me.create(json!({})).await;
-    assert_eq!(me.send("POST", &format!("{made}/pause"), "").await.body["phase"], "paused");
+    let paused = me.send("POST", &format!("{made}/pause"), "").await;
+    if paused.code() == "pause_failed" {
+        daemon.stop().await;
+        let reason = format!("this host freezes no box for this user: {}", paused.body);
+        return skip("a_paused_box_takes_no_command_until_it_goes_on", &reason).unwrap_or(());
+    }
+    assert_eq!(paused.body["phase"], "paused", "{paused:?}");
     assert_eq!(me.post(&format!("{made}/execs"), json!({ "command": ["true"] })).await.status, 409);
     assert_eq!(me.send("POST", &format!("{made}/pause"), "").await.status, 409);
     assert_eq!(me.send("POST", &format!("{made}/resume"), "").await.body["phase"], "ready");

@@ -106,7 +106,7 @@ fn warden() -> PathBuf {
 
 /// Says that a test cannot run here, where `cargo xtask test` finds and counts it.
 #[expect(clippy::print_stderr, reason = "whoever runs a single test by hand sees it too")]
-fn skip<T>(name: &str, reason: &str) -> Option<T> {
+pub(crate) fn skip<T>(name: &str, reason: &str) -> Option<T> {
     let line = format!("SKIPPED: {name}: {reason}\n");
     eprint!("{line}");
     if let Some(file) = std::env::var_os("BLASTBOX_SKIPS") {
