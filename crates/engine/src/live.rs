@@ -67,8 +67,17 @@ impl LiveBox {
 
     /// Runs a command. Whatever goes wrong comes as its last event.
     pub async fn exec(&self, command: Command) -> Exec {
+        self.exec_as(self.take_number(), command).await
+    }
+
+    /// A number for a command, which no other has.
+    pub(crate) fn take_number(&self) -> u32 {
+        self.next_exec.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Runs a command under a number that was taken for it.
+    pub(crate) async fn exec_as(&self, exec: u32, command: Command) -> Exec {
         let Command { arguments, environment, directory, io } = command;
-        let exec = self.next_exec.fetch_add(1, Ordering::Relaxed);
         let spec = ExecSpec {
             exec,
             arguments,

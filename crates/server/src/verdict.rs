@@ -22,7 +22,7 @@ pub(crate) fn status(error: &KeepError) -> StatusCode {
         KeepError::Gone | KeepError::WrongPhase(_) | KeepError::CommandOver => StatusCode::CONFLICT,
         KeepError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         KeepError::QuotaSpent { .. } => StatusCode::TOO_MANY_REQUESTS,
-        KeepError::Busy { .. } | KeepError::Stopping | KeepError::TooSlow(_) => {
+        KeepError::Busy { .. } | KeepError::Stopping | KeepError::TooSlow(_) | KeepError::Ledger(_) => {
             StatusCode::SERVICE_UNAVAILABLE
         }
         KeepError::Pause(PauseError::NotNow(_) | PauseError::Over) => StatusCode::CONFLICT,
@@ -42,6 +42,9 @@ pub(crate) fn fix(error: &KeepError) -> Option<String> {
             "end a box with `blastbox kill BOX`, or have the operator raise the quota"
         }
         KeepError::Failed(_) => "see what the host lacks with `blastbox doctor`",
+        KeepError::Ledger(_) => {
+            "have the operator look at the ledger (`blastbox audit verify`) and at the disk, and start the daemon again"
+        }
         KeepError::Busy { .. } | KeepError::Stopping | KeepError::TooSlow(_) => "try again",
         KeepError::NotFound
         | KeepError::Gone

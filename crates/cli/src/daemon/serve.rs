@@ -9,6 +9,7 @@ use std::thread;
 
 use blastbox_engine::Engine;
 use blastbox_engine::keeper::Keeper;
+use blastbox_engine::ledger::{Ledger, Options as LedgerOptions};
 use blastbox_isolation::Warden;
 use blastbox_server::{
     Config, Doors, Hall, Keys, Log, MAX_CONFIG_TEXT, Patience, Socket, StateDir, TcpAddress, open_port,
@@ -71,6 +72,8 @@ async fn keep(
     let keys = Keys::in_directory(state.path());
     // A list that cannot be read is told now, not to the first caller with a key.
     let known = keys.list().map_err(DaemonProblem::Key)?.len();
+    let place = LedgerOptions::new(state.path().join("ledger"), state.path().join("ledger.key"));
+    let ledger = Ledger::open(place)?;
     let mut signals = Signals::catch(false)?;
     let mut doors = Doors::new(Patience::default());
     let mut said = format!("blastbox: listening on {}\n", output::plain(&socket.display().to_string()));
@@ -85,7 +88,7 @@ async fn keep(
     }
     // Last: whoever can connect is answered from here on.
     doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
-    let keeper = Keeper::start(Engine::with_warden(warden)?, config.keeper);
+    let keeper = Keeper::start_recorded(Engine::with_warden(warden)?, config.keeper, ledger)?;
     let hall = Hall::new(keeper, keys, config.images);
     let log = if args.quiet { Log::none() } else { log() };
     output::say(&said);

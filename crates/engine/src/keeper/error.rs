@@ -6,6 +6,7 @@ use blastbox_policy::Refusal;
 
 use super::cards::Phase;
 use crate::error::{Blame, CreateError, PauseError};
+use crate::ledger::LedgerError;
 
 /// Why a keeper did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,9 @@ pub enum KeepError {
     /// The box could not be paused, or could not go on.
     #[error("the box could not be paused, or could not go on")]
     Pause(#[source] PauseError),
+    /// What was asked cannot be written into the ledger, and so is not done.
+    #[error("it cannot be recorded, and so is not done")]
+    Ledger(#[source] LedgerError),
 }
 
 impl KeepError {
@@ -70,6 +74,7 @@ impl KeepError {
             Self::Failed(_) => "create_failed",
             Self::TooSlow(_) => "create_too_slow",
             Self::Pause(_) => "pause_failed",
+            Self::Ledger(_) => "ledger_failed",
         }
     }
 
@@ -85,6 +90,7 @@ impl KeepError {
             | Self::QuotaSpent { .. } => Blame::Caller,
             Self::Busy { .. } | Self::Stopping | Self::TooSlow(_) | Self::Pause(_) => Blame::Host,
             Self::Failed(error) => error.blame(),
+            Self::Ledger(error) => error.blame(),
         }
     }
 
@@ -102,7 +108,8 @@ impl KeepError {
             | Self::QuotaSpent { .. }
             | Self::Failed(_)
             | Self::TooSlow(_)
-            | Self::Pause(_) => None,
+            | Self::Pause(_)
+            | Self::Ledger(_) => None,
         }
     }
 }

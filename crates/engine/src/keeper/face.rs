@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_wire::BoxId;
+use blastbox_wire::event::{Event, KilledBy, Label};
 use blastbox_wire::receipt::Receipt;
 use tokio::time::{Instant, timeout_at};
 
@@ -16,11 +17,13 @@ use super::events::{EventReader, Happened};
 use super::house::House;
 use super::kept::{Cause, Kept, Starting};
 use super::metrics::Metrics;
+use super::pen::{self, Pen};
 use super::pool::Pool;
 use super::pump::pump;
 use super::tape::TapeReader;
 use super::{make, tend};
 use crate::engine::Engine;
+use crate::ledger::{Ledger, LedgerError};
 use crate::live::{Command, LiveBox};
 
 /// How long a keeper that stops waits for its boxes.
@@ -37,9 +40,23 @@ impl Keeper {
     /// Starts a keeper and its background work. Inside a tokio runtime.
     #[must_use]
     pub fn start(engine: Engine, config: KeeperConfig) -> Self {
+        Self::begin(engine, config, None)
+    }
+
+    /// Starts a keeper that announces in a ledger what it is about to do. What cannot be written there is not begun.
+    pub fn start_recorded(
+        engine: Engine,
+        config: KeeperConfig,
+        mut ledger: Ledger,
+    ) -> Result<Self, LedgerError> {
+        ledger.append(None, &Event::DaemonStarted { version: Label::new(env!("CARGO_PKG_VERSION")) })?;
+        Ok(Self::begin(engine, config, Some(ledger)))
+    }
+
+    fn begin(engine: Engine, config: KeeperConfig, ledger: Option<Ledger>) -> Self {
         let admission = Admission::new(&config);
         let pool = Pool::new(config.pool);
-        let house = Arc::new(House::new(engine, admission, Arc::clone(&pool)));
+        let house = Arc::new(House::new(engine, admission, Arc::clone(&pool), Pen::of(ledger)));
         tokio::spawn(tend::tend(Arc::downgrade(&house), pool));
         Self(house)
     }
@@ -80,7 +97,9 @@ impl Keeper {
     /// Ends a box with everything in it, and waits until nothing is left. Of several that kill it, one gets the receipt
     /// and the others [`KeepError::Gone`]. It ends also when its killer does not wait.
     pub async fn kill(&self, tenant: &Tenant, id: &BoxId) -> Result<Receipt, KeepError> {
-        let receipt = self.0.find(tenant, id)?.kill()?;
+        let kept = self.0.find(tenant, id)?;
+        let receipt = kept.kill()?;
+        self.0.pen.record(&kept.about(), &Event::KillAsked { by: KilledBy::Caller });
         receipt.await.map_err(|_| KeepError::Gone)
     }
 
@@ -89,6 +108,7 @@ impl Keeper {
         let kept = self.touch(tenant, id)?;
         let house = Arc::clone(&self.0);
         to_its_end(async move {
+            house.pen.announce(Some(&kept.about()), &Event::BoxPaused)?;
             kept.pause().await?;
             house.hub.tell(whose(&kept), Happened::BoxPaused);
             Ok(kept.card())
@@ -101,6 +121,7 @@ impl Keeper {
         let kept = self.touch(tenant, id)?;
         let house = Arc::clone(&self.0);
         to_its_end(async move {
+            house.pen.announce(Some(&kept.about()), &Event::BoxResumed)?;
             kept.resume().await?;
             house.hub.tell(whose(&kept), Happened::BoxResumed);
             Ok(kept.card())
@@ -146,14 +167,15 @@ impl Keeper {
         let kept = self.touch(tenant, id)?;
         let starting = Starting::begin(&kept)?;
         let title = Title::of(&command);
-        let exec = kept.live.exec(command).await;
+        let number = kept.live.take_number();
+        self.0.pen.announce(Some(&kept.about()), &pen::asked(number, &command))?;
+        let exec = kept.live.exec_as(number, command).await;
         // From here to the pump nothing waits, so that no caller who goes away leaves a command without one.
-        let number = exec.number();
         let exec = kept.commands.add(title, exec);
         starting.done();
         self.0.count(|metrics| metrics.execs += 1);
         self.0.hub.tell(whose(&kept), Happened::ExecStarted { exec: number });
-        tokio::spawn(pump(self.0.hub.clone(), kept, exec, timeout));
+        tokio::spawn(pump(Arc::clone(&self.0), kept, exec, timeout));
         Ok(number)
     }
 
@@ -249,6 +271,7 @@ impl Keeper {
         };
         // What is not gone by then is the warden's to end, when the engine goes.
         timeout_at(deadline, empty).await.ok();
+        house.pen.lay_down();
         house.hub.close();
     }
 

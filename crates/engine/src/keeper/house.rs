@@ -13,6 +13,7 @@ use super::error::KeepError;
 use super::events::Hub;
 use super::kept::Kept;
 use super::metrics::Metrics;
+use super::pen::Pen;
 use super::pool::Pool;
 use crate::engine::Engine;
 
@@ -26,6 +27,7 @@ pub(crate) struct House {
     pub(crate) admission: Arc<Admission>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) hub: Hub,
+    pub(crate) pen: Pen,
     rooms: Mutex<Rooms>,
     metrics: Mutex<Metrics>,
     /// Rings when a box is gone.
@@ -40,12 +42,13 @@ struct Rooms {
 }
 
 impl House {
-    pub(crate) fn new(engine: Engine, admission: Arc<Admission>, pool: Arc<Pool>) -> Self {
+    pub(crate) fn new(engine: Engine, admission: Arc<Admission>, pool: Arc<Pool>, pen: Pen) -> Self {
         Self {
             engine,
             admission,
             pool,
             hub: Hub::default(),
+            pen,
             rooms: Mutex::default(),
             metrics: Mutex::default(),
             left: Notify::new(),

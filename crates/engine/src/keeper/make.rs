@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use blastbox_images::Image;
 use blastbox_isolation::Lowered;
 use blastbox_policy::SealedPolicy;
+use blastbox_wire::event::{About, Event};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::time::{Instant, timeout};
 
@@ -19,7 +20,7 @@ use super::gate::Need;
 use super::house::House;
 use super::kept::{Kept, Made};
 use super::pool::{Claim, Kind, Member, Recipe};
-use super::{tend, watch};
+use super::{pen, tend, watch};
 use crate::engine::BoxSpec;
 use crate::error::CreateError;
 use crate::live::LiveBox;
@@ -67,11 +68,17 @@ async fn try_make(
     let NewBox { policy, image, workspace, metadata, life, idle, on_timeout } = new;
     let access = workspace.as_ref().map(WorkspaceDir::access);
     // What is refused is refused before anything is reserved for it.
-    let Lowered { tier, gaps, .. } = house
-        .engine
-        .choose(&policy, &image, access)?
-        .chosen
-        .map_err(|refusal| KeepError::Refused { refusal })?;
+    let label = image.label();
+    let Lowered { tier, gaps, .. } = match house.engine.choose(&policy, &image, access)?.chosen {
+        Ok(lowered) => lowered,
+        Err(refusal) => {
+            let about = pen::about(None, tenant, &policy, &label, None, &[]);
+            house.pen.announce(Some(&about), &Event::BoxRefused { reason: refusal.code().into() })?;
+            return Err(KeepError::Refused { refusal });
+        }
+    };
+    let about = pen::about(None, tenant, &policy, &label, Some(tier), &gaps);
+    house.pen.announce(Some(&about), &Event::BoxAsked { threat: policy.level() })?;
     let need = need_of(&policy);
     let hold = house.admission.reserve(tenant, need)?;
     let recipe = Recipe { policy, image: Arc::new(image) };
@@ -94,6 +101,9 @@ async fn try_make(
             Fresh { live, room, asked, pooled: None }
         }
     };
+    // A box that nobody can be told of is nobody's: it goes with `fresh`.
+    let named = About { box_id: Some(fresh.live.id().clone()), ..about };
+    house.pen.announce(Some(&named), &Event::BoxReady)?;
     let now = Now::read();
     let card = BoxCard {
         id: fresh.live.id().clone(),
@@ -102,7 +112,7 @@ async fn try_make(
         tier,
         level: recipe.policy.level(),
         policy: recipe.policy.digest().to_string(),
-        image: recipe.image.label(),
+        image: label,
         gaps,
         created_at: wall_clock(now.wall),
         ends_at: String::new(),

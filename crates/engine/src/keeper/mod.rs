@@ -21,6 +21,7 @@ mod house;
 mod kept;
 mod make;
 mod metrics;
+mod pen;
 mod pool;
 mod pump;
 mod tape;

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use blastbox_wire::event::Event;
 use tokio::time::{Instant, sleep_until};
 
+use super::cards::ExecEnded;
 use super::commands::{self, KeptExec};
-use super::events::{Happened, Hub};
+use super::events::Happened;
+use super::house::House;
 use super::kept::Kept;
 use crate::outlet::{ExecEnd, ExecEvent};
 
 const SIGKILL: u8 = 9;
 
 /// Writes the tape of a command until it is over.
-pub(crate) async fn pump(hub: Hub, kept: Arc<Kept>, exec: Arc<KeptExec>, timeout: Option<Duration>) {
+pub(crate) async fn pump(house: Arc<House>, kept: Arc<Kept>, exec: Arc<KeptExec>, timeout: Option<Duration>) {
     let mut alarm = Alarm(timeout.and_then(|timeout| Instant::now().checked_add(timeout)));
     let end = loop {
         let event = tokio::select! {
@@ -33,7 +36,7 @@ pub(crate) async fn pump(hub: Hub, kept: Arc<Kept>, exec: Arc<KeptExec>, timeout
             ExecEvent::Ended(end) => break end,
         }
     };
-    over(&hub, &kept, &exec, end);
+    over(&house, &kept, &exec, end);
 }
 
 /// Readers that hold the tape back are waited for, but not longer than the box lives.
@@ -48,7 +51,7 @@ async fn wait_for_readers(kept: &Kept, exec: &KeptExec, bytes: usize, alarm: &mu
     }
 }
 
-fn over(hub: &Hub, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
+fn over(house: &House, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
     let mut fate = kept.fate();
     fate.clock.running = fate.clock.running.saturating_sub(1);
     // The end of a command is something that happened: idleness begins here.
@@ -60,7 +63,13 @@ fn over(hub: &Hub, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
     kept.commands.finish(exec);
     kept.bell.notify_one();
     let number = exec.exec.number();
-    hub.tell(
+    let (code, signal) = match &ended {
+        ExecEnded::Exited { code } => (Some(*code), None),
+        ExecEnded::Signalled { signal } => (None, Some(*signal)),
+        ExecEnded::NotStarted { .. } | ExecEnded::BoxEnded { .. } => (None, None),
+    };
+    house.pen.record(&kept.about(), &Event::CommandEnded { exec: number, code, signal });
+    house.hub.tell(
         Some((&kept.card.tenant, &kept.card.id)),
         Happened::ExecEnded { exec: number, ended, timed_out },
     );

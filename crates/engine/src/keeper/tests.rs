@@ -15,6 +15,7 @@ use super::*;
 use crate::{Command, Engine, Stream};
 
 mod crowd;
+mod recorded;
 
 /// The warden, or why there is none.
 fn program() -> Result<PathBuf, &'static str> {

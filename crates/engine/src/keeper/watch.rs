@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_isolation::syscall_name;
+use blastbox_wire::event::{Event, Label};
 use blastbox_wire::receipt::Receipt;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -30,6 +31,11 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     ended.run = ended.run.saturating_sub(kept.pooled);
     tell_denied(&house, &kept, &kept.live.bells.take_denied());
     let receipt = write_receipt(&house, &kept, &ended);
+    for limit in &receipt.limits_hit {
+        house.pen.record(&kept.about(), &Event::LimitMet { limit: *limit });
+    }
+    let ended = Event::BoxEnded { outcome: receipt.outcome, spent: receipt.usage };
+    house.pen.record(&kept.about(), &ended);
     let killer = kept.take_killer();
     house.bury(&kept, &receipt);
     drop((room, hold));
@@ -113,6 +119,8 @@ fn tell_denied(house: &House, kept: &Kept, denied: &std::collections::BTreeMap<u
     for (number, count) in denied {
         let syscall = syscall_name(*number).map_or_else(|| number.to_string(), ToOwned::to_owned);
         house.count(|metrics| metrics.denied(&syscall, *count));
+        let name = syscall_name(*number).map(Label::new);
+        house.pen.record(&kept.about(), &Event::SyscallDenied { number: *number, name, count: *count });
         let what = Happened::SyscallDenied { syscall, count: *count };
         house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), what);
     }

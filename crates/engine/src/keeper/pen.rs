@@ -1,0 +1,96 @@
+//! What the keeper is about to do goes into the ledger first.
+//!
+//! Where it cannot be written, nothing new begins: no box, no command, no pause. What makes the world smaller (the end of
+//! a box) happens all the same: a full disk must not keep anything alive.
+
+use std::sync::{Mutex, PoisonError};
+
+use blastbox_policy::{Gap, SealedPolicy, Tier};
+use blastbox_wire::BoxId;
+use blastbox_wire::event::{About, Event, Hash, ImageMark, Label};
+
+use super::cards::Tenant;
+use super::error::KeepError;
+use super::kept::Kept;
+use crate::ledger::Ledger;
+use crate::live::Command;
+
+/// The keeper's hand on its ledger, where it has one.
+#[derive(Debug, Default)]
+pub(crate) struct Pen(Mutex<Option<Ledger>>);
+
+impl Pen {
+    pub(crate) fn of(ledger: Option<Ledger>) -> Self {
+        Self(Mutex::new(ledger))
+    }
+
+    /// Announces something. On an error it must not be done.
+    pub(crate) fn announce(&self, about: Option<&About>, event: &Event) -> Result<(), KeepError> {
+        match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(ledger) => ledger.append(about, event).map(drop).map_err(KeepError::Ledger),
+            None => Ok(()),
+        }
+    }
+
+    /// Records what has happened, or is done whatever becomes of the ledger.
+    pub(crate) fn record(&self, about: &About, event: &Event) {
+        // The next announcement fails as well, and is heard.
+        self.announce(Some(about), event).ok();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn jam_for_test(&self) {
+        if let Some(ledger) = &mut *self.0.lock().unwrap() {
+            ledger.jam_for_test();
+        }
+    }
+
+    /// Closes the ledger in order. What happens later is not recorded.
+    pub(crate) fn lay_down(&self) {
+        if let Some(mut ledger) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            ledger.append(None, &Event::DaemonStopped).ok();
+            // One that cannot be closed says so to whoever verifies it: its tail is not signed.
+            ledger.close().ok();
+        }
+    }
+}
+
+/// Which box a record is about, and under which rules it stands.
+pub(crate) fn about(
+    box_id: Option<&BoxId>,
+    tenant: &Tenant,
+    policy: &SealedPolicy,
+    image: &str,
+    tier: Option<Tier>,
+    gaps: &[Gap],
+) -> About {
+    About {
+        box_id: box_id.cloned(),
+        tenant: Label::new(tenant.as_str()),
+        policy: policy.digest(),
+        image: ImageMark { label: Label::new(image), digest: None },
+        tier,
+        gaps: gaps.to_vec(),
+    }
+}
+
+impl Kept {
+    /// How records name this box.
+    pub(crate) fn about(&self) -> About {
+        let card = &self.card;
+        about(Some(&card.id), &card.tenant, &self.policy, &card.image, Some(card.tier), &card.gaps)
+    }
+}
+
+/// A command, without what its arguments say: people put tokens there.
+pub(crate) fn asked(exec: u32, command: &Command) -> Event {
+    let program =
+        command.arguments.first().map(|program| String::from_utf8_lossy(program)).unwrap_or_default();
+    let arguments = command.arguments.len().saturating_sub(1);
+    Event::CommandAsked {
+        exec,
+        program: Label::new(&program),
+        arguments: u32::try_from(arguments).unwrap_or(u32::MAX),
+        digest: Hash::of_command(&command.arguments),
+    }
+}

@@ -1,0 +1,105 @@
+//! A keeper with a ledger: everything is announced, and what cannot be announced is not begun.
+
+use blastbox_wire::event::Event;
+use blastbox_wire::event::ledger_text::read_record;
+
+use super::*;
+use crate::ledger::{Ledger, Options, Trust, records, verify};
+
+/// A directory of this test's own, gone at the end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("blastbox-recorded-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+    fn options(&self) -> Options {
+        Options::new(self.0.join("ledger"), self.0.join("key"))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn recorded(place: &Place) -> Option<Keeper> {
+    match program() {
+        Ok(program) => {
+            let engine = Engine::with_warden(Warden::start_program(&program).unwrap()).unwrap();
+            let ledger = Ledger::open(place.options()).unwrap();
+            Some(Keeper::start_recorded(engine, roomy(), ledger).unwrap())
+        }
+        Err(why) => {
+            skip(why);
+            None
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_life_of_a_box_is_in_the_ledger_in_its_order_and_verifies() {
+    let place = Place::new("life");
+    let Some(keeper) = recorded(&place) else { return };
+    let card = keeper.create(&me(), new_box()).await.unwrap();
+    let exec = keeper.exec(&me(), &card.id, shell("unshare -U true; exit 7")).await.unwrap();
+    hear_any(keeper.tape(&me(), &card.id, exec, None).unwrap()).await;
+    keeper.kill(&me(), &card.id).await.unwrap();
+    keeper.stop().await;
+    let report = verify(&place.0.join("ledger"), &Trust::default()).unwrap();
+    assert!(report.is_intact(), "{report:?}");
+    let mut kinds = Vec::new();
+    records(&place.0.join("ledger"), |_, _, line| {
+        let record = read_record(line).unwrap();
+        let about = record.about.as_ref();
+        match &record.event {
+            Event::DaemonStarted { .. } => kinds.push("started"),
+            Event::BoxAsked { .. } => kinds.push("asked"),
+            Event::BoxReady => {
+                assert_eq!(about.and_then(|about| about.box_id.as_ref()), Some(&card.id));
+                kinds.push("ready");
+            }
+            Event::CommandAsked { exec: number, program, .. } => {
+                assert_eq!((*number, program.as_str()), (exec, "/bin/sh"));
+                kinds.push("command");
+            }
+            Event::CommandEnded { code, .. } => {
+                assert_eq!(*code, Some(7));
+                kinds.push("over");
+            }
+            Event::KillAsked { .. } => kinds.push("kill"),
+            Event::BoxEnded { .. } => kinds.push("ended"),
+            Event::DaemonStopped => kinds.push("stopped"),
+            Event::SyscallDenied { name, .. } => {
+                assert_eq!(name.as_ref().map(|name| name.as_str()), Some("unshare"));
+            }
+            _ => {}
+        }
+        Ok::<_, crate::ledger::LedgerError>(())
+    })
+    .unwrap();
+    assert_eq!(kinds, ["started", "asked", "ready", "command", "over", "kill", "ended", "stopped"]);
+}
+
+#[tokio::test]
+async fn a_keeper_whose_ledger_fails_begins_nothing_and_still_ends_boxes() {
+    let place = Place::new("closed");
+    let Some(keeper) = recorded(&place) else { return };
+    let card = keeper.create(&me(), new_box()).await.unwrap();
+    keeper.0.pen.jam_for_test();
+    let refused = keeper.create(&me(), new_box()).await.unwrap_err();
+    assert_eq!(refused.code(), "ledger_failed");
+    let refused = keeper.exec(&me(), &card.id, shell("true")).await.unwrap_err();
+    assert_eq!(refused.code(), "ledger_failed");
+    assert_eq!(keeper.list(&me()).len(), 1);
+    keeper.kill(&me(), &card.id).await.unwrap();
+    assert!(keeper.list(&me()).is_empty());
+    keeper.stop().await;
+}
+
+async fn hear_any(mut reader: TapeReader) {
+    while timeout(Duration::from_secs(20), reader.next()).await.unwrap().is_some() {}
+}
