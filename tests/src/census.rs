@@ -18,6 +18,7 @@ use crate::{Caller, Who};
 /// What the issue promises: nothing is left after this time.
 const PROMISE: Duration = Duration::from_secs(2);
 const WARDEN: &str = "blastbox-warden";
+const AGENT: &str = "blastbox-agent";
 /// How the directories of wardens and boxes are called, and the one above them.
 const OURS: [&str; 2] = ["warden-", "bx_"];
 const PARENT: &str = "blastbox";
@@ -203,10 +204,10 @@ pub fn child_of(pid: u32) -> Option<u32> {
     )
 }
 
-/// Wardens and agents are executed from a descriptor and called by its number. Nothing that a test starts itself is, so
-/// that nobody waits for one of these but this census.
+/// Wardens and agents have names of their own, and before they take them are called by the number of the descriptor that
+/// they were executed from. Nothing that a test starts itself is, so that nobody waits for one of these but this census.
 fn was_adopted(name: &str) -> bool {
-    name.parse::<u32>().is_ok() || name == WARDEN
+    name.parse::<u32>().is_ok() || name == WARDEN || name == AGENT
 }
 
 fn collect(pid: u32) {

@@ -10,8 +10,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("crates/wire", &["blastbox-policy"]),
     ("crates/agent", &["blastbox-wire", "blastbox-sys"]),
     ("crates/warden", &["blastbox-agent", "blastbox-wire", "blastbox-sys"]),
-    ("crates/isolation", &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("crates/images", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
+    ("crates/isolation", &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("crates/engine", &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-images"]),
     (
         "crates/server",
