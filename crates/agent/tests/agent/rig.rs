@@ -129,10 +129,14 @@ impl Agent {
     pub(crate) fn run(&mut self, spec: ExecSpec) -> Result<Finished, (Stage, i32)> {
         let number = spec.exec;
         self.say(&HostFrame::Exec(spec));
-        match self.next() {
-            Said::Started(exec, pid) if exec == number && pid > 1 => Ok(self.finish(number)),
-            Said::NotStarted(exec, stage, errno) if exec == number => Err((stage, errno)),
-            other => panic!("{other:?}"),
+        loop {
+            match self.next() {
+                Said::Started(exec, pid) if exec == number && pid > 1 => return Ok(self.finish(number)),
+                Said::NotStarted(exec, stage, errno) if exec == number => return Err((stage, errno)),
+                // What the program does at once may be told before its start is.
+                Said::Denied(..) => {}
+                other => panic!("{other:?}"),
+            }
         }
     }
 
