@@ -175,6 +175,13 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
+        // A host that goes: the agent ends all its commands before it ends itself. Killed, it would leave them behind,
+        // because here it is not the first process of a namespace.
+        drop(self.stream.shutdown(std::net::Shutdown::Both));
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         drop(self.child.kill());
         drop(self.child.wait());
     }
