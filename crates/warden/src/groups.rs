@@ -27,7 +27,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Looks for a place to make groups in, and releases what killed wardens have left there.
+    /// Looks for a place to make groups in.
     pub(crate) fn find() -> Result<Self, Trouble> {
         let site = Site::find().tried("look for cgroups")?;
         Ok(Self { site, stock: Vec::new(), likely: LIKELY, taken: 0, most: STOCK })

@@ -56,16 +56,9 @@ impl Standing {
         rustix::process::chdir("/").tried("leave the caller's directory")?;
         let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = open("/proc", directory, Mode::empty()).tried("open /proc")?;
-        let groups = Groups::find()?;
-        let ids = if has_privilege() { Some(Block::take()?) } else { None };
-        if ids.is_some() {
-            identity::hide().tried("hide the warden's memory")?;
-        } else {
-            // Not hidden: the kernel would then keep the tables of its boxes' users from it. It holds nothing that
-            // its caller, the only one who could look, does not hold as well.
-            enter_own_users(&proc)?;
-        }
-        let base = namespaces::open(proc.as_fd(), "self", "mnt").tried("open the own mount namespace")?;
+        // Before the own users, who may not look for it; so whatever fails afterwards takes it away again.
+        let mut groups = Groups::find()?;
+        let (ids, base) = take_users(&proc).inspect_err(|_| groups.clear())?;
         Ok(Self {
             proof,
             children,
@@ -116,6 +109,20 @@ impl Standing {
             Err(Trouble::plain("open a directory again: another one is at its path now"))
         }
     }
+}
+
+/// Ids to hand out, or users of its own where there are none to be had; and the mounts as they are then.
+fn take_users(proc: &OwnedFd) -> Result<(Option<Block>, OwnedFd), Trouble> {
+    let ids = if has_privilege() { Some(Block::take()?) } else { None };
+    if ids.is_some() {
+        identity::hide().tried("hide the warden's memory")?;
+    } else {
+        // Not hidden: the kernel would then keep the tables of its boxes' users from it. It holds nothing that its
+        // caller, the only one who could look, does not hold as well.
+        enter_own_users(proc)?;
+    }
+    let base = namespaces::open(proc.as_fd(), "self", "mnt").tried("open the own mount namespace")?;
+    Ok((ids, base))
 }
 
 /// Whether this process can do all that root can do for a box. Root without these (in a container, say) is treated as

@@ -98,8 +98,9 @@ impl Keeper {
     /// and the others [`KeepError::Gone`]. It ends also when its killer does not wait.
     pub async fn kill(&self, tenant: &Tenant, id: &BoxId) -> Result<Receipt, KeepError> {
         let kept = self.0.find(tenant, id)?;
-        let receipt = kept.kill()?;
+        // Before the act, like everything; but what the ledger says to it does not keep the box alive.
         self.0.pen.record(&kept.about(), &Event::KillAsked { by: KilledBy::Caller });
+        let receipt = kept.kill()?;
         receipt.await.map_err(|_| KeepError::Gone)
     }
 
