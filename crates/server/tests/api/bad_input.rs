@@ -155,6 +155,8 @@ async fn a_half_closed_or_broken_connection_harms_nobody() {
     }
     assert_eq!(me.send("POST", &format!("{exec}/stdin"), "whole\n").await.status, 204);
     assert_eq!(me.send("POST", &format!("{exec}/stdin/end"), "").await.status, 204);
-    assert!(me.ended(&exec).await.0.ends_with("whole\n"));
+    // Connections have no order among each other: the torn one's bytes may come before or after, never within.
+    let output = me.ended(&exec).await.0;
+    assert!(output.contains("whole\n"), "{output:?}");
     daemon.stop().await;
 }
