@@ -23,6 +23,7 @@ mod host;
 mod place;
 mod programs;
 mod report;
+mod served;
 mod skips;
 mod terminal;
 
@@ -31,6 +32,7 @@ pub use held::Held;
 pub use host::{cc, fill_with, processes_naming, wait_until};
 pub use place::Place;
 pub use report::{Boxed, Ended};
+pub use served::Served;
 pub use skips::skip;
 pub use terminal::Terminal;
 

@@ -3,10 +3,10 @@
 
 use axum::Router;
 use axum::http::Method;
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::openapi::{Gives, Operation, Takes};
-use crate::rest::{about, boxes, execs, run, stdin};
+use crate::rest::{about, boxes, execs, files, run, stdin, trees};
 use crate::{Hall, Trouble};
 
 /// One way to call.
@@ -24,7 +24,7 @@ fn route(method: Method, path: &'static str, handler: MethodRouter<Hall>, operat
 
 /// Every route.
 pub(crate) fn all() -> Vec<Route> {
-    [about_daemon(), about_boxes(), about_execs()].into_iter().flatten().collect()
+    [about_daemon(), about_boxes(), about_execs(), about_files()].into_iter().flatten().collect()
 }
 
 fn about_daemon() -> Vec<Route> {
@@ -168,6 +168,105 @@ fn about_execs() -> Vec<Route> {
             post(execs::resize),
             op("resizeExec", "Tell a command that its terminal has another size", Gives::nothing(204))
                 .takes(Takes::Json("TerminalSize")),
+        ),
+    ]
+}
+
+fn about_files() -> Vec<Route> {
+    const PATH: &str =
+        "Path in the box, absolute or from its home directory; bytes are escaped as in any address";
+    const PARENTS: &str = "`true`: directories on the way are made";
+    const MODE: &str = "Permission bits, octal";
+    let op = |id, summary, gives| Operation::new(id, summary, gives).query("path", PATH);
+    vec![
+        route(
+            Method::GET,
+            "/v1/boxes/{id}/files",
+            get(files::read),
+            op("readFile", "Content of a file", Gives::bytes(200, "application/octet-stream"))
+                .query("offset", "Where to begin; 0 where it is absent")
+                .query("length", "Bytes at most"),
+        ),
+        route(
+            Method::PUT,
+            "/v1/boxes/{id}/files",
+            put(files::write),
+            op("writeFile", "Write a file from the body, as it comes", Gives::json(200, "Written"))
+                .query("mode", MODE)
+                .query("parents", PARENTS)
+                .query(
+                    "if_exists",
+                    "`replace` (default): the old file stays until the new one is whole; `fail`; `append`",
+                )
+                .takes(Takes::Bytes),
+        ),
+        route(
+            Method::DELETE,
+            "/v1/boxes/{id}/files",
+            delete(files::remove),
+            op("removeFile", "Remove an entry", Gives::json(200, "Removed"))
+                .query("recursive", "`true`: with everything in it"),
+        ),
+        route(
+            Method::GET,
+            "/v1/boxes/{id}/files/stat",
+            get(files::stat),
+            op("statFile", "What is known of one entry", Gives::json(200, "Entry"))
+                .query("follow", "`true`: a link is followed"),
+        ),
+        route(
+            Method::GET,
+            "/v1/boxes/{id}/files/list",
+            get(trees::list),
+            op("listFiles", "The entries of a directory, in no order", Gives::json(200, "Listed"))
+                .query("depth", "Levels; 1 (default) is the directory alone")
+                .query("limit", "Most entries; 10000 where it is absent, at most 1000000"),
+        ),
+        route(
+            Method::POST,
+            "/v1/boxes/{id}/files/directory",
+            post(files::make_directory),
+            op("makeDirectory", "Make a directory", Gives::nothing(204))
+                .query("mode", MODE)
+                .query("parents", PARENTS),
+        ),
+        route(
+            Method::POST,
+            "/v1/boxes/{id}/files/move",
+            post(files::rename),
+            op("moveFile", "Give an entry another name", Gives::nothing(204))
+                .query("to", "Its new path")
+                .query("replace", "`true` (default): what has that name already is replaced")
+                .query("parents", PARENTS),
+        ),
+        route(
+            Method::GET,
+            "/v1/boxes/{id}/files/watch",
+            get(trees::watch),
+            op("watchFiles", "What happens beneath a directory, as it happens", Gives::stream("Change"))
+                .query("recursive", "`true`: beneath its directories too"),
+        ),
+        route(
+            Method::GET,
+            "/v1/boxes/{id}/files/tar",
+            get(trees::pack),
+            op(
+                "packFiles",
+                "A directory, or one file, as a tar archive",
+                Gives::bytes(200, "application/x-tar"),
+            ),
+        ),
+        route(
+            Method::PUT,
+            "/v1/boxes/{id}/files/tar",
+            put(trees::unpack),
+            op(
+                "unpackFiles",
+                "Unpack a tar archive beneath a directory, as it comes",
+                Gives::json(200, "Written"),
+            )
+            .query("parents", PARENTS)
+            .takes(Takes::Bytes),
         ),
     ]
 }

@@ -11,13 +11,14 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use blastbox_engine::Stream;
 use blastbox_engine::keeper::{EventItem, EventReader, TapeEvent, TapeReader};
+use blastbox_engine::{Stream, Watching};
 use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::Trouble;
+use crate::entry::ChangeView;
 use crate::take::Query;
 
 /// Pieces that may wait for a client. More would only be memory: what is behind them waits on the tape.
@@ -102,6 +103,30 @@ pub(crate) fn events(mut reader: EventReader, until: Until) -> Response<Body> {
                 Next::Over => return,
             };
             if to.send(piece).await.is_err() {
+                return;
+            }
+        }
+    });
+    answer(body)
+}
+
+/// What happens beneath a directory. A number of its own on each event; nothing is kept for whoever was cut off.
+pub(crate) fn changes(mut watching: Watching) -> Response<Body> {
+    let (to, body) = channel();
+    tokio::spawn(async move {
+        let mut number = 0;
+        loop {
+            let asked = async { watching.next().await.ok().flatten() };
+            let piece = match next(&to, Until::Over, asked).await {
+                Next::Is(changes) => changes.into_iter().fold(Vec::new(), |mut text, change| {
+                    number += 1;
+                    text.extend_from_slice(&written(Some(number), "change", &ChangeView::from(change)));
+                    text
+                }),
+                Next::Quiet => COMMENT.to_vec(),
+                Next::Over => return,
+            };
+            if to.send(piece.into()).await.is_err() {
                 return;
             }
         }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
@@ -19,6 +20,11 @@ use crate::{Hall, Trouble};
 pub(crate) const MAX_BODY: usize = 8 * 1024 * 1024;
 /// How long a body may take to come.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a body that comes piece by piece may fall silent.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How much of a body that nobody wants is taken, and for how long.
+const MOST_DRAINED: usize = 64 * 1024 * 1024;
+const DRAIN: Duration = Duration::from_secs(2);
 /// Most characters of a complaint that repeats what a caller sent.
 const MOST_ECHOED: usize = 300;
 
@@ -48,6 +54,38 @@ async fn read(request: Request, most: usize, patience: Duration) -> Result<Vec<u
         Ok(Err(error)) => Err(Trouble::BadRequest(clip(&error.to_string()))),
         Ok(Ok(body)) => Ok(body.to_bytes().into()),
     }
+}
+
+/// The next piece of a body; `None` at its end. Cancel safe.
+pub(crate) async fn piece(body: &mut Body) -> Result<Option<Bytes>, Trouble> {
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Trouble::BadRequest("the body broke off".to_owned()))?;
+        if let Ok(bytes) = frame.into_data()
+            && !bytes.is_empty()
+        {
+            return Ok(Some(bytes));
+        }
+    }
+    Ok(None)
+}
+
+/// The next piece of a body that should be on its way. Whoever falls silent is not waited for.
+pub(crate) async fn patient_piece(body: &mut Body) -> Result<Option<Bytes>, Trouble> {
+    timeout(SILENCE, piece(body)).await.unwrap_or(Err(Trouble::TooSlow))
+}
+
+/// Takes what is still coming and nobody wants, for a moment, so that the answer can be heard.
+pub(crate) async fn drain(body: &mut Body) {
+    let taken = async {
+        let mut left = MOST_DRAINED;
+        while let Ok(Some(bytes)) = piece(body).await {
+            left = left.saturating_sub(bytes.len());
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    timeout(DRAIN, taken).await.ok();
 }
 
 /// Reads JSON. Where it is none, line and column say where.
@@ -106,7 +144,7 @@ async fn named<T: std::str::FromStr>(
     found.ok_or(Trouble::NotFound(what))
 }
 
-/// The query, as pairs. Names and values of ours need no escapes, so none are undone.
+/// The query, as pairs. Names and values of ours need no escapes, so none are undone, but for paths.
 #[derive(Debug)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -147,10 +185,45 @@ impl Query {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
+    /// A value as bytes, with its escapes undone. Every byte can be escaped, so every name of a file can be asked for.
+    pub(crate) fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble> {
+        let bad = || Trouble::BadQuery(format!("the parameter `{name}` has an escape that is none"));
+        self.text(name).map(|text| unescape(text).ok_or_else(bad)).transpose()
+    }
+
+    /// A path in a box. It must be there; what the box makes of it is the box's matter.
+    pub(crate) fn path(&self, name: &str) -> Result<Vec<u8>, Trouble> {
+        let path = self.bytes(name)?;
+        path.ok_or_else(|| Trouble::BadQuery(format!("the parameter `{name}` is missing")))
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn flag(&self, name: &str, absent: bool) -> Result<bool, Trouble> {
+        Ok(self.parsed(name, "`true` or `false`")?.unwrap_or(absent))
+    }
+
     pub(crate) fn parsed<T: std::str::FromStr>(&self, name: &str, what: &str) -> Result<Option<T>, Trouble> {
         let bad = || Trouble::BadQuery(format!("the parameter `{name}` is not {what}"));
         self.text(name).map(|text| text.parse().map_err(|_| bad())).transpose()
     }
+}
+
+/// As forms are written: `%41` is a byte, `+` is a blank.
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes();
+    let mut found = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        found.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                let (high, low) = (digit()?, digit()?);
+                u8::try_from(high * 16 + low).ok()?
+            }
+            byte => byte,
+        });
+    }
+    Some(found)
 }
 
 fn owned((name, value): (&str, &str)) -> (String, String) {
@@ -159,8 +232,6 @@ fn owned((name, value): (&str, &str)) -> (String, String) {
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
-
     use super::*;
 
     #[derive(Debug, serde::Deserialize)]
@@ -210,6 +281,15 @@ mod tests {
         assert!(Query::of("limit=1&limit=2").only(&["limit"]).is_err());
         assert!(Query::of("limit=x").parsed::<u32>("limit", "a number").is_err());
         assert_eq!(Query::of("").parsed::<u32>("limit", "a number").unwrap(), None);
+    }
+
+    #[test]
+    fn every_byte_can_be_written_in_a_path() {
+        let path = |text: &str| Query::of(&format!("path={text}")).path("path");
+        assert_eq!(path("/a+b%2Bc%0a%ff%00").unwrap(), b"/a b+c\n\xff\0");
+        assert_eq!(path("").unwrap(), b"");
+        assert!(path("%").is_err() && path("%4").is_err() && path("%zz").is_err() && path("%+1").is_err());
+        assert!(Query::of("").path("path").is_err());
     }
 
     #[tokio::test(start_paused = true)]

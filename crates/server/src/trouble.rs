@@ -71,6 +71,9 @@ pub enum Trouble {
     /// The keeper said no.
     #[error("{}", line(.0))]
     Keep(#[from] blastbox_engine::keeper::KeepError),
+    /// The box could not do it with its files.
+    #[error("{}", crate::fault::words(.0))]
+    File(#[from] blastbox_engine::FileError),
     /// A defect of ours.
     #[error("blastbox failed at this request; the daemon goes on")]
     Defect,
@@ -128,6 +131,7 @@ impl Trouble {
             Self::TooLarge { .. } => "body_too_large",
             Self::TooSlow => "request_timeout",
             Self::Keep(error) => return crate::verdict::code(error),
+            Self::File(error) => crate::fault::code(error),
             Self::Defect => "internal",
         })
     }
@@ -149,6 +153,7 @@ impl Trouble {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Keep(error) => crate::verdict::status(error),
+            Self::File(error) => crate::fault::status(error),
             Self::Defect => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -178,6 +183,7 @@ impl Trouble {
             | Self::NotFound(_)
             | Self::TooLarge { .. }
             | Self::TooSlow
+            | Self::File(_)
             | Self::Defect => return None,
         };
         Some(fix.to_owned())

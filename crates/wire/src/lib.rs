@@ -7,6 +7,7 @@
 //! - [`warden`]: the closed list of verbs that the privileged program understands.
 //! - [`receipt`]: what happened, for people and for machines.
 //! - `event`: what the ledger tells, hash-chained.
+//! - [`tar`], [`untar`]: directories on their way in and out of a box.
 
 pub mod agent;
 mod codec;
@@ -17,6 +18,8 @@ pub mod limits;
 pub mod plan;
 #[cfg(feature = "text")]
 pub mod receipt;
+pub mod tar;
+pub mod untar;
 pub mod warden;
 
 pub use codec::{CodecError, Reader, Writer};

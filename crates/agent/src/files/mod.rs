@@ -5,7 +5,7 @@
 //! sleeps when it lacks credit, bytes or events.
 //!
 //! ```text
-//! Begin ──► job: read │ write │ list │ remove │ watch │ pack (tar) │ unpack (untar, tar) ──► Done
+//! Begin ──► job: read │ write │ list │ remove │ watch │ pack │ unpack (form of archives: wire) ──► Done
 //!              ▲ credit, data, events, stop
 //! ```
 //!
@@ -20,10 +20,8 @@ mod pack;
 mod place;
 mod read;
 mod remove;
-mod tar;
 mod trouble;
 mod unpack;
-mod untar;
 mod walk;
 mod watch;
 mod write;

@@ -6,13 +6,14 @@ use std::os::fd::OwnedFd;
 
 use blastbox_wire::agent::{Coverage, Entry, EntryKind, FileEnd, FileSay};
 use blastbox_wire::limits::{MAX_FILE_CHUNK, MAX_PATH};
+use blastbox_wire::tar;
 use rustix::io::Errno;
 
 use super::desk::{Desk, Next, Step};
+use super::facts;
 use super::place::{Places, file_at};
 use super::trouble::Trouble;
 use super::walk::Walk;
-use super::{facts, tar};
 
 /// Headers and small files are gathered up to this size.
 const BATCH: usize = 32 * 1024;

@@ -8,14 +8,14 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use blastbox_wire::agent::{Fault, FileSay, Parents};
 use blastbox_wire::limits::MAX_PATH;
+use blastbox_wire::tar::Header;
+use blastbox_wire::untar::{Part, Untar};
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::desk::{Desk, Next, Step, finished};
 use super::place::{Places, hold_beneath, make_and_hold, stat_at};
-use super::tar::Header;
 use super::trouble::Trouble;
-use super::untar::{Part, Untar};
 use super::write::{create, write_all};
 
 /// An archive that is being unpacked.

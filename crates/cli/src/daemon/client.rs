@@ -1,6 +1,6 @@
 //! The line to a daemon: HTTP/1.1 over its unix socket, one connection per question.
 
-use std::convert::Infallible;
+use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -24,21 +24,26 @@ pub(crate) enum Sent {
     Whole(Option<Bytes>),
     /// What comes, as it comes.
     Piped(mpsc::Receiver<Vec<u8>>),
+    /// What comes, as it comes, and may break off: the daemon must not take that for its end.
+    Poured(mpsc::Receiver<io::Result<Vec<u8>>>),
 }
 
 impl Body for Sent {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Piped(pieces) => {
                 pieces.poll_recv(context).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes.into()))))
             }
+            Self::Poured(pieces) => pieces
+                .poll_recv(context)
+                .map(|piece| piece.map(|bytes| bytes.map(|bytes| Frame::data(bytes.into())))),
         }
     }
 
@@ -52,7 +57,7 @@ impl Body for Sent {
                 let length = bytes.as_ref().map_or(0, Bytes::len);
                 hyper::body::SizeHint::with_exact(u64::try_from(length).unwrap_or(0))
             }
-            Self::Piped(_) => hyper::body::SizeHint::default(),
+            Self::Piped(_) | Self::Poured(_) => hyper::body::SizeHint::default(),
         }
     }
 }
@@ -137,6 +142,7 @@ impl Client {
     }
 }
 
-async fn whole(response: Response<Incoming>) -> Result<Bytes, DaemonProblem> {
+/// The whole of an answer.
+pub(super) async fn whole(response: Response<Incoming>) -> Result<Bytes, DaemonProblem> {
     Ok(response.into_body().collect().await.map_err(DaemonProblem::BrokeOff)?.to_bytes())
 }

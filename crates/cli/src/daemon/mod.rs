@@ -1,6 +1,7 @@
 //! The verbs that speak with a daemon, and the one that is it. One file per verb; [`client`] is the line to it.
 
 mod client;
+mod cp;
 mod create;
 mod events;
 mod exec;
@@ -39,6 +40,9 @@ pub(crate) enum DaemonVerb {
     /// Run a command in a box that stays
     #[command(after_help = exec::HELP)]
     Exec(exec::ExecArgs),
+    /// Copy files and directories into a box, out of it, or from box to box
+    #[command(after_help = cp::HELP)]
+    Cp(cp::CpArgs),
     /// List boxes
     #[command(after_help = ps::HELP)]
     Ps(ps::PsArgs),
@@ -108,6 +112,7 @@ pub(crate) fn daemon(
         DaemonVerb::Key(verb) => key::key(verb),
         DaemonVerb::Create(args) => runtime()?.block_on(create::create(*args)),
         DaemonVerb::Exec(args) => runtime()?.block_on(exec::exec(args)),
+        DaemonVerb::Cp(args) => runtime()?.block_on(cp::cp(args)),
         DaemonVerb::Ps(args) => runtime()?.block_on(ps::ps(args)),
         DaemonVerb::Inspect(args) => runtime()?.block_on(inspect::inspect(args)),
         DaemonVerb::Logs(args) => runtime()?.block_on(logs::logs(args)),

@@ -33,6 +33,16 @@ pub(crate) enum DaemonProblem {
     ReadConfig { path: PathBuf, source: io::Error },
     #[error("the configuration {path} is not valid")]
     Config { path: PathBuf, source: ConfigError },
+    #[error("neither side of the copy is in a box")]
+    NoBox,
+    #[error("there is no {0}")]
+    NoFile(String),
+    #[error("the copy broke off")]
+    CopyBroke,
+    #[error("cannot read {path}")]
+    ReadHost { path: PathBuf, source: io::Error },
+    #[error("cannot write to {path}")]
+    WriteHost { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Door(#[from] DoorError),
     #[error(transparent)]
@@ -64,7 +74,15 @@ impl DaemonProblem {
                 "choose another name, or remove that one with `blastbox key rm NAME`"
             }
             Self::Key(KeyError::Unknown(_)) => "see all with `blastbox key ls`",
-            Self::BrokeOff(_)
+            Self::NoBox => "write a path in a box as BOX:PATH",
+            Self::WriteHost { source, .. } if source.kind() == io::ErrorKind::FileTooLarge => {
+                "raise --limit, if the box should be believed"
+            }
+            Self::NoFile(_)
+            | Self::CopyBroke
+            | Self::ReadHost { .. }
+            | Self::WriteHost { .. }
+            | Self::BrokeOff(_)
             | Self::Unreadable(_)
             | Self::BadEvent
             | Self::LostTrack

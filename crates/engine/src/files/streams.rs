@@ -113,6 +113,11 @@ impl Listing {
         }
     }
 
+    /// How it was done, after the last entries.
+    pub async fn summary(&self) -> Result<Summary, FileError> {
+        self.handle.summary().await
+    }
+
     /// All of them at once, and how complete they are. As many as were asked for are held in memory.
     pub async fn collect(mut self) -> Result<(Vec<Entry>, Summary), FileError> {
         let mut all = Vec::new();

@@ -39,6 +39,7 @@ enum Form {
     Json(&'static str),
     Stream(&'static str),
     Text,
+    Bytes(&'static str),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +57,9 @@ impl Gives {
     }
     pub(crate) const fn text(status: u16) -> Self {
         Self { status, form: Form::Text }
+    }
+    pub(crate) const fn bytes(status: u16, kind: &'static str) -> Self {
+        Self { status, form: Form::Bytes(kind) }
     }
     pub(crate) const fn nothing(status: u16) -> Self {
         Self { status, form: Form::Nothing }
@@ -167,6 +171,10 @@ fn response(form: Form) -> Value {
         Form::Stream(schema) => json!({
             "description": "Server-sent events, each with an id; a comment after 15 s of silence",
             "content": { "text/event-stream": { "schema": reference(schema) } },
+        }),
+        Form::Bytes(kind) => json!({
+            "description": "Bytes. An answer that breaks off before its length or its last piece is not whole",
+            "content": { kind: {} },
         }),
         Form::Text => json!({
             "description": "Text",

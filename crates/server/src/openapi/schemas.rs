@@ -48,7 +48,7 @@ fn named(schema: &str) -> Value {
 /// Every schema, by name.
 pub(super) fn all() -> Value {
     let mut all = Map::new();
-    for (name, schema) in asked().into_iter().chain(boxes()).chain(execs()).chain(daemon()) {
+    for (name, schema) in asked().into_iter().chain(boxes()).chain(execs()).chain(files()).chain(daemon()) {
         all.insert(name.to_owned(), schema);
     }
     Value::Object(all)
@@ -166,6 +166,45 @@ fn execs() -> Vec<(&'static str, Value)> {
         ("Begun", object(&["exec"], json!({ "exec": number() }))),
         ("Kept", object(&["base64", "truncated"], kept)),
         ("Ran", object(&keys(&ran), ran.clone())),
+    ]
+}
+
+fn files() -> Vec<(&'static str, Value)> {
+    const BYTES: &str = "Instead of it, where the bytes are no UTF-8";
+    let base64 = json!({ "type": "string", "contentEncoding": "base64", "description": BYTES });
+    let kind = words(&["file", "directory", "link", "other"]);
+    let entry = json!({
+        "path": text(), "path_base64": base64, "kind": kind, "size": number(),
+        "mode": { "type": "string", "description": "Permission bits, octal" },
+        "uid": number(), "gid": number(),
+        "modified_at": { "type": "string", "format": "date-time" },
+        "link": { "type": "object", "description": "Of a link: its text, and what following it finds" },
+    });
+    let listed = json!({
+        "entries": list(named("Entry")), "skipped": number(),
+        "complete": { "type": "boolean", "description": "`false`: the limit ended it" },
+    });
+    let kinds = [
+        "created",
+        "written",
+        "removed",
+        "moved_from",
+        "moved_to",
+        "attributes",
+        "lost",
+        "unwatched",
+        "ended",
+    ];
+    let change = json!({
+        "kind": words(&kinds), "path": text(), "path_base64": base64,
+        "cookie": { "type": "integer", "description": "The same on both halves of a move" },
+    });
+    vec![
+        ("Entry", object(&["kind", "size", "mode", "uid", "gid", "modified_at"], entry)),
+        ("Listed", object(&["entries", "skipped", "complete"], listed)),
+        ("Change", object(&["kind"], change)),
+        ("Written", object(&["bytes"], json!({ "bytes": number() }))),
+        ("Removed", object(&["entries"], json!({ "entries": number() }))),
     ]
 }
 

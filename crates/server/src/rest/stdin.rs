@@ -5,17 +5,16 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use blastbox_engine::keeper::{KeepError, Keeper, Tenant};
 use blastbox_wire::BoxId;
-use http_body_util::BodyExt;
 use tokio::time::timeout;
 
 use crate::Trouble;
 use crate::caller::Caller;
-use crate::take::ExecPath;
+use crate::take::{ExecPath, piece};
 
 /// How often a silent caller's command is looked at.
 const LOOK: Duration = Duration::from_secs(5);
@@ -28,29 +27,16 @@ pub(crate) async fn write(
 ) -> Result<StatusCode, Trouble> {
     runs(&keeper, &caller.tenant, &id, exec)?;
     loop {
-        let piece = match timeout(LOOK, next(&mut body)).await {
-            Ok(piece) => piece?,
+        let bytes = match timeout(LOOK, piece(&mut body)).await {
+            Ok(bytes) => bytes?,
             Err(_) => {
                 runs(&keeper, &caller.tenant, &id, exec)?;
                 continue;
             }
         };
-        let Some(piece) = piece else { return Ok(StatusCode::NO_CONTENT) };
-        keeper.write_stdin(&caller.tenant, &id, exec, &piece).await?;
+        let Some(bytes) = bytes else { return Ok(StatusCode::NO_CONTENT) };
+        keeper.write_stdin(&caller.tenant, &id, exec, &bytes).await?;
     }
-}
-
-/// The next piece of a body. Cancel safe.
-async fn next(body: &mut Body) -> Result<Option<Bytes>, Trouble> {
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Trouble::BadRequest("the body broke off".to_owned()))?;
-        if let Ok(bytes) = frame.into_data()
-            && !bytes.is_empty()
-        {
-            return Ok(Some(bytes));
-        }
-    }
-    Ok(None)
 }
 
 fn runs(keeper: &Keeper, tenant: &Tenant, id: &BoxId, exec: u32) -> Result<(), Trouble> {

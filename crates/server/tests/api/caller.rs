@@ -101,6 +101,16 @@ impl Caller {
         tokio::time::timeout(PATIENCE, talk).await.unwrap()
     }
 
+    /// An answer as bytes.
+    pub(crate) async fn bytes(&self, path: &str) -> (u16, Bytes) {
+        let talk = async {
+            let response = self.open("GET", path, &[], Bytes::new()).await;
+            let status = response.status().as_u16();
+            (status, response.into_body().collect().await.unwrap().to_bytes())
+        };
+        tokio::time::timeout(PATIENCE, talk).await.unwrap()
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send("GET", path, "").await
     }

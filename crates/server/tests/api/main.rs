@@ -12,6 +12,7 @@
 mod bad_input;
 mod caller;
 mod commands;
+mod files;
 mod life;
 mod rig;
 mod tenants;

@@ -23,6 +23,16 @@ async fn a_box_of_somebody_else_is_no_box() {
             ("GET", "/execs/1/events"),
             ("POST", "/execs/1/stdin"),
             ("POST", "/execs/1/stdin/end"),
+            ("GET", "/files?path=/etc/hostname"),
+            ("PUT", "/files?path=a"),
+            ("DELETE", "/files?path=a"),
+            ("GET", "/files/stat?path=/"),
+            ("GET", "/files/list?path=/"),
+            ("POST", "/files/directory?path=a"),
+            ("POST", "/files/move?path=a&to=b"),
+            ("GET", "/files/watch?path=/tmp"),
+            ("GET", "/files/tar?path=/tmp"),
+            ("PUT", "/files/tar?path=/tmp"),
         ] {
             let answer = stranger.send(method, &format!("{made}{path}"), "").await;
             let nothing = stranger.send(method, &format!("{absent}{path}"), "").await;

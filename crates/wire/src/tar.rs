@@ -1,29 +1,37 @@
-//! The form of a tar archive: ustar headers, with pax records where a header is too small. Pure.
+//! The form of a tar archive: ustar headers, with pax records where a header is too small. Files go in and out of a box
+//! in this form, in both directions.
 
-use blastbox_wire::agent::{Entry, EntryKind};
+use crate::agent::{Entry, EntryKind};
 
 /// Everything in an archive comes in blocks of this size.
-pub(super) const BLOCK: usize = 512;
+pub const BLOCK: usize = 512;
 
 /// What a header says of an entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) path: Vec<u8>,
-    pub(super) link: Vec<u8>,
-    pub(super) kind: u8,
-    pub(super) mode: u32,
-    pub(super) size: u64,
-    pub(super) modified_seconds: i64,
+pub struct Header {
+    /// Its path, as it was written: whoever unpacks must not believe it.
+    pub path: Vec<u8>,
+    /// The text of a link.
+    pub link: Vec<u8>,
+    /// One character: `0` a file, `2` a link, `5` a directory.
+    pub kind: u8,
+    /// Permission bits.
+    pub mode: u32,
+    /// Bytes of content that follow.
+    pub size: u64,
+    /// Last change, in seconds since 1970.
+    pub modified_seconds: i64,
 }
 
 /// Bytes that fill the last block of a content.
-pub(super) fn padding(size: u64) -> usize {
+#[must_use]
+pub fn padding(size: u64) -> usize {
     let over = usize::try_from(size % 512).unwrap_or(0);
     if over == 0 { 0 } else { BLOCK.saturating_sub(over) }
 }
 
-/// The header of an entry, with pax records before it where it needs them. `None`: archives have no such entry.
-pub(super) fn write(entry: &Entry, to: &mut Vec<u8>) -> bool {
+/// The header of an entry, with pax records before it where it needs them. `false`: archives have no such entry.
+pub fn write(entry: &Entry, to: &mut Vec<u8>) -> bool {
     let (kind, size, link): (_, _, &[u8]) = match (entry.kind, &entry.link) {
         (EntryKind::File, _) => (b'0', entry.size, b""),
         (EntryKind::Directory, _) => (b'5', 0, b""),
@@ -121,10 +129,10 @@ fn record(to: &mut Vec<u8>, key: &str, value: &[u8]) {
 
 /// This is no archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NoHeader;
+pub struct NoHeader;
 
 /// Reads one block of header. `None`: a block of zeros, which ends an archive.
-pub(super) fn read(block: &[u8; BLOCK]) -> Result<Option<Header>, NoHeader> {
+pub fn read(block: &[u8; BLOCK]) -> Result<Option<Header>, NoHeader> {
     if block.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
@@ -150,7 +158,7 @@ pub(super) fn read(block: &[u8; BLOCK]) -> Result<Option<Header>, NoHeader> {
 }
 
 /// Applies pax records to the header that they precede.
-pub(super) fn apply(mut records: &[u8], header: &mut Header) -> Result<(), NoHeader> {
+pub fn apply(mut records: &[u8], header: &mut Header) -> Result<(), NoHeader> {
     while !records.is_empty() {
         let space = records.iter().position(|&byte| byte == b' ').ok_or(NoHeader)?;
         let length: usize = parsed(records.get(..space).unwrap_or_default())?;
@@ -199,5 +207,4 @@ fn number(field: &[u8]) -> Result<u64, NoHeader> {
 }
 
 #[cfg(test)]
-#[path = "tar_tests.rs"]
 mod tests;

@@ -1,13 +1,15 @@
 //! A tar stream, cut into entries as it arrives. Holds no more than one header and its records.
+//!
+//! Trust: guest. On the host an archive comes out of a box; in the box it comes from whoever has a key.
 
-use super::tar::{self, BLOCK, Header, NoHeader};
+use crate::tar::{self, BLOCK, Header, NoHeader};
 
 /// Longest pax record list or long name. A path is at most 4096 bytes; what needs more than this is not meant well.
 const MOST_RECORDS: u64 = 64 * 1024;
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part<'a> {
+pub enum Part<'a> {
     /// An entry begins. Its content follows.
     Entry(Header),
     /// Content of the entry.
@@ -38,18 +40,27 @@ struct Before {
 
 /// The cutter.
 #[derive(Debug)]
-pub(super) struct Untar {
+pub struct Untar {
     reading: Reading,
     before: Before,
 }
 
+impl Default for Untar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Untar {
-    pub(super) fn new() -> Self {
+    /// At the beginning of an archive.
+    #[must_use]
+    pub fn new() -> Self {
         Self { reading: Reading::Header(Vec::new()), before: Before::default() }
     }
 
     /// Whether the stream may end here.
-    pub(super) fn is_whole(&self) -> bool {
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
         match &self.reading {
             Reading::Over => true,
             Reading::Header(bytes) => bytes.is_empty(),
@@ -58,7 +69,7 @@ impl Untar {
     }
 
     /// Cuts the next part off the front of `bytes`. `None`: more bytes are needed, and all of these are used.
-    pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Part<'a>>, NoHeader> {
+    pub fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Part<'a>>, NoHeader> {
         loop {
             match &mut self.reading {
                 Reading::Over => {

@@ -1,6 +1,6 @@
 //! Headers: what is written is read again, and what is not a header is refused.
 
-use blastbox_wire::agent::Link;
+use crate::agent::Link;
 
 use super::*;
 

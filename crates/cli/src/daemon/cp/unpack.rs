@@ -1,0 +1,312 @@
+//! What comes out of a box, on its way to a directory of this host.
+//!
+//! Every byte is chosen by an attacker. Whatever the archive says, nothing is made outside the directory that was named:
+//! no absolute path, no `..`, no step over a link (neither one of the archive nor one that was there), no hard link, no
+//! device, no set-id bit, and no link that leads out of what was copied. How much comes is bounded.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use blastbox_wire::limits::MAX_PATH;
+use blastbox_wire::tar::Header;
+use blastbox_wire::untar::{Part, Untar};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+use tokio::sync::mpsc;
+
+use super::progress::Counter;
+use super::side::last_name;
+use crate::daemon::problem::DaemonProblem;
+
+/// `None` is the good end; a channel that closes before it is a line that broke.
+type Pieces = mpsc::Receiver<Option<Vec<u8>>>;
+
+const HOLD: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const FRESH: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const BENEATH: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+/// Where it goes.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// For messages only.
+    path: PathBuf,
+    what: What,
+    left: u64,
+}
+
+#[derive(Debug)]
+enum What {
+    /// One file, with this name in this directory.
+    File { parent: OwnedFd, name: Vec<u8>, mode: u32 },
+    /// Everything beneath this directory.
+    Tree { base: OwnedFd },
+}
+
+impl Target {
+    /// Opens where it goes. What the caller typed may lead over links; what the box says may not.
+    pub(super) fn open(
+        to: &Path,
+        name: Option<&[u8]>,
+        directory: bool,
+        mode: u32,
+        limit: u64,
+    ) -> Result<Self, DaemonProblem> {
+        let failed = |errno: Errno| DaemonProblem::WriteHost { path: to.to_owned(), source: errno.into() };
+        let open = |path: &Path| rustix::fs::open(path, HOLD, Mode::empty());
+        let (parent, own) = match (open(to), name) {
+            // A directory that is there: into it, under its own name.
+            (Ok(parent), Some(name)) => (parent, name.to_vec()),
+            (Ok(base), None) => {
+                return Ok(Self { path: to.to_owned(), what: What::Tree { base }, left: limit });
+            }
+            (Err(Errno::NOENT | Errno::NOTDIR), _) => {
+                let bytes = to.as_os_str().as_bytes();
+                let own = last_name(bytes).ok_or_else(|| failed(Errno::NOENT))?.to_vec();
+                if bytes.ends_with(b"/") && !directory {
+                    return Err(failed(Errno::NOTDIR));
+                }
+                let above = to.parent().filter(|above| !above.as_os_str().is_empty());
+                (open(above.unwrap_or(Path::new("."))).map_err(failed)?, own)
+            }
+            (Err(errno), _) => return Err(failed(errno)),
+        };
+        let path = to.to_owned();
+        if !directory {
+            return Ok(Self { path, what: What::File { parent, name: own, mode }, left: limit });
+        }
+        let base = make_and_hold(&parent, &own).map_err(failed)?;
+        Ok(Self { path, what: What::Tree { base }, left: limit })
+    }
+
+    /// Writes what comes: how many bytes, and how many entries were left out.
+    pub(super) fn fill(self, pieces: Pieces, counter: &Counter) -> Result<(u64, u64), DaemonProblem> {
+        let Self { path, what, left } = self;
+        let failed = |source| DaemonProblem::WriteHost { path: path.clone(), source };
+        match what {
+            What::File { parent, name, mode } => {
+                let bytes = one_file(&parent, &name, mode, pieces, left, counter).map_err(failed)?;
+                Ok((bytes.ok_or(DaemonProblem::CopyBroke)?, 0))
+            }
+            What::Tree { base } => {
+                let unpack = Unpack {
+                    base,
+                    untar: Untar::new(),
+                    parent: None,
+                    file: None,
+                    left,
+                    bytes: 0,
+                    skipped: 0,
+                };
+                unpack.run(pieces, counter).map_err(failed)?.ok_or(DaemonProblem::CopyBroke)
+            }
+        }
+    }
+}
+
+fn too_much() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, "the box sends more than --limit allows")
+}
+
+fn bad(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Writes one file beside its name, and gives it the name when all is there. `None`: the line broke.
+fn one_file(
+    parent: &OwnedFd,
+    name: &[u8],
+    mode: u32,
+    mut pieces: Pieces,
+    mut left: u64,
+    counter: &Counter,
+) -> io::Result<Option<u64>> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let passing = format!(".blastbox-{}-{}", std::process::id(), now.as_nanos());
+    let mut file = File::from(rustix::fs::openat(parent, &passing, FRESH, Mode::RUSR | Mode::WUSR)?);
+    let mut bytes = 0_u64;
+    let mut write = || -> io::Result<bool> {
+        while let Some(piece) = pieces.blocking_recv() {
+            let Some(piece) = piece else { return Ok(true) };
+            let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+            left = left.checked_sub(length).ok_or_else(too_much)?;
+            file.write_all(&piece)?;
+            bytes = bytes.saturating_add(length);
+            counter.add(piece.len());
+        }
+        Ok(false)
+    };
+    let named = write().and_then(|whole| {
+        if whole {
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
+            // Takes the place of a link rather than being written through it.
+            rustix::fs::renameat(parent, &passing, parent, name)?;
+        }
+        Ok(whole)
+    });
+    if !matches!(named, Ok(true)) {
+        rustix::fs::unlinkat(parent, &passing, AtFlags::empty()).ok();
+    }
+    Ok(named?.then_some(bytes))
+}
+
+struct Unpack {
+    base: OwnedFd,
+    untar: Untar,
+    /// The directory that the last entry was in.
+    parent: Option<(Vec<u8>, OwnedFd)>,
+    file: Option<Half>,
+    left: u64,
+    bytes: u64,
+    skipped: u64,
+}
+
+/// A file that is not whole yet.
+struct Half {
+    file: File,
+    mode: u32,
+    modified_seconds: i64,
+}
+
+impl Unpack {
+    fn run(mut self, mut pieces: Pieces, counter: &Counter) -> io::Result<Option<(u64, u64)>> {
+        while let Some(piece) = pieces.blocking_recv() {
+            let Some(piece) = piece else {
+                return if self.untar.is_whole() {
+                    Ok(Some((self.bytes, self.skipped)))
+                } else {
+                    Err(bad("the archive is not whole"))
+                };
+            };
+            // What is no content counts too: headers without end are a flood as well.
+            let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+            self.left = self.left.checked_sub(length).ok_or_else(too_much)?;
+            counter.add(piece.len());
+            let mut rest = piece.as_slice();
+            while let Some(part) = self.untar.next(&mut rest).map_err(|_| bad("that is no archive"))? {
+                match part {
+                    Part::Entry(header) => self.begin(&header)?,
+                    Part::Content(content) => {
+                        if let Some(half) = &mut self.file {
+                            half.file.write_all(content)?;
+                            let length = u64::try_from(content.len()).unwrap_or(0);
+                            self.bytes = self.bytes.saturating_add(length);
+                        }
+                    }
+                    Part::EntryEnd => self.end()?,
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn begin(&mut self, header: &Header) -> io::Result<()> {
+        let path = beneath(&header.path)?;
+        let Some((&name, parents)) = path.split_last() else {
+            return if header.kind == b'5' { Ok(()) } else { Err(bad("a file without a name")) };
+        };
+        self.stand_in(parents)?;
+        let Some((_, parent)) = &self.parent else { return Err(Errno::BADF.into()) };
+        match header.kind {
+            b'0' | 0 | b'7' => {
+                make_room(parent, name)?;
+                let file = rustix::fs::openat(parent, name, FRESH, Mode::RUSR | Mode::WUSR)?.into();
+                let (mode, modified_seconds) = (header.mode & 0o777, header.modified_seconds);
+                self.file = Some(Half { file, mode, modified_seconds });
+            }
+            b'5' => drop(make_and_hold_with(parent, name, header.mode & 0o777 | 0o700)?),
+            b'2' if stays_inside(&header.link, parents.len()) => {
+                make_room(parent, name)?;
+                rustix::fs::symlinkat(header.link.as_slice(), parent, name)?;
+            }
+            b'2' => self.skipped = self.skipped.saturating_add(1),
+            // Boxes send none of them: hard links, devices, pipes, whatever else has been thought of.
+            _ => return Err(bad("an entry that is never unpacked")),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if let Some(Half { file, mode, modified_seconds }) = self.file.take() {
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+            let time = Timespec { tv_sec: modified_seconds, tv_nsec: 0 };
+            // A date that this file system does not know is not worth a failure.
+            rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time }).ok();
+        }
+        Ok(())
+    }
+
+    /// Opens the directory that an entry is in, and makes it where the archive has left it out.
+    fn stand_in(&mut self, parents: &[&[u8]]) -> io::Result<()> {
+        let path = parents.join(&b'/');
+        if self.parent.as_ref().is_some_and(|(known, _)| *known == path) {
+            return Ok(());
+        }
+        let beneath: &[u8] = if path.is_empty() { b"." } else { &path };
+        let parent = match rustix::fs::openat2(&self.base, beneath, HOLD, Mode::empty(), BENEATH) {
+            Err(Errno::NOENT) => {
+                let mut at = rustix::io::fcntl_dupfd_cloexec(self.base.as_fd(), 0)?;
+                for name in parents {
+                    at = make_and_hold(&at, name)?;
+                }
+                at
+            }
+            Err(Errno::LOOP) => return Err(bad("a link is on the way, and is not followed")),
+            found => found?,
+        };
+        self.parent = Some((path, parent));
+        Ok(())
+    }
+}
+
+fn make_and_hold(at: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    make_and_hold_with(at, name, 0o755)
+}
+
+/// Makes a directory, or finds it made, and holds it. A link in its place is not followed.
+fn make_and_hold_with(at: &OwnedFd, name: &[u8], mode: u32) -> Result<OwnedFd, Errno> {
+    match rustix::fs::mkdirat(at, name, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    rustix::fs::openat(at, name, HOLD | OFlags::NOFOLLOW, Mode::empty())
+}
+
+/// Takes away what has the name, so that nothing is ever written through a link. A directory stays, and is an error.
+fn make_room(parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The names of a path that stays beneath its beginning.
+fn beneath(path: &[u8]) -> io::Result<Vec<&[u8]>> {
+    if path.starts_with(b"/") || path.contains(&0) || path.len() >= MAX_PATH {
+        return Err(bad("a path that leads elsewhere, or is none"));
+    }
+    let names: Vec<_> =
+        path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+    if names.contains(&b"..".as_slice()) { Err(bad("a path that leads elsewhere")) } else { Ok(names) }
+}
+
+/// Whether a link in a directory `depth` levels down can only lead to what was copied. After a name no `..` is taken: the
+/// name may be a link itself, and then `..` is not where it seems.
+fn stays_inside(link: &[u8], depth: usize) -> bool {
+    if link.is_empty() || link.starts_with(b"/") || link.contains(&0) || link.len() >= MAX_PATH {
+        return false;
+    }
+    let names = link.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+    let names: Vec<_> = names.collect();
+    let up = names.iter().take_while(|name| **name == b"..").count();
+    up <= depth && !names.iter().skip(up).any(|name| **name == *b"..")
+}
+
+#[cfg(test)]
+#[path = "unpack_tests.rs"]
+mod tests;

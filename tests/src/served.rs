@@ -1,0 +1,78 @@
+//! A daemon of one test, and the verbs that speak with it.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+
+use crate::{Caller, Ended, Held, Start, wait_until};
+
+/// A daemon that listens. It is told to end when its test is over.
+#[derive(Debug)]
+pub struct Served<'a> {
+    caller: &'a Caller,
+    socket: PathBuf,
+    held: Option<Held>,
+}
+
+impl<'a> Served<'a> {
+    /// Starts one, with these options, and waits until it answers.
+    pub fn start(caller: &'a Caller, options: &[&str]) -> Self {
+        let (socket, state) = (caller.place().join("api.sock"), caller.place().join("state"));
+        let (at, kept) = (socket.display().to_string(), state.display().to_string());
+        let words = ["serve", "--quiet", "--socket", at.as_str(), "--state-dir", kept.as_str()];
+        let mut held = caller.blastbox(words.iter().chain(options)).start();
+        assert!(wait_until(|| held.is_over() || std::os::unix::net::UnixStream::connect(&socket).is_ok()));
+        if held.is_over() {
+            let ended = held.end();
+            panic!("the daemon ended: {}", ended.err);
+        }
+        Self { caller, socket, held: Some(held) }
+    }
+
+    /// The program `blastbox` with these arguments, as the daemon's own user, not yet started.
+    pub fn blastbox<I: IntoIterator<Item: AsRef<OsStr>>>(&self, words: I) -> Start<'a> {
+        self.caller.blastbox(words).env("BLASTBOX_SOCKET", &self.socket.display().to_string())
+    }
+
+    /// A verb that must do what it is told: what it printed, without the last line break.
+    pub fn ask<I: IntoIterator<Item: AsRef<OsStr>>>(&self, words: I) -> String {
+        let ended = self.blastbox(words).end();
+        assert_eq!(ended.code, 0, "{}{}", ended.text(), ended.err);
+        ended.text().trim_end().to_owned()
+    }
+
+    /// A shell script in a box that stays, to its good end.
+    pub fn sh(&self, id: &str, script: &str) -> String {
+        self.ask(["exec", id, "--", "/bin/sh", "-c", script])
+    }
+
+    /// Where its socket is.
+    pub fn socket(&self) -> &std::path::Path {
+        &self.socket
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.held.as_ref().map_or(0, Held::id)
+    }
+
+    /// Tells it to end, and waits until it has.
+    pub fn stop(mut self) -> Ended {
+        let held = self.held.take().expect("a daemon is stopped once");
+        held.signal(Signal::TERM);
+        held.end()
+    }
+}
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        if let Some(mut held) = self.held.take()
+            && !held.is_over()
+        {
+            held.signal(Signal::TERM);
+            // What does not end in time is killed with `held`.
+            wait_until(|| held.is_over());
+        }
+    }
+}
