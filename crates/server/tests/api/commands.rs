@@ -41,8 +41,11 @@ async fn a_slow_reader_loses_nothing_and_costs_a_bounded_amount() {
     };
     let me = daemon.local();
     let made = me.create(json!({})).await;
-    let exec = me.shell(&made, "head -c 8000000 /dev/zero; echo end").await;
+    // Begins when there is a reader: before, the tape would not have waited for anybody.
+    let script = "read go; head -c 8000000 /dev/zero; echo end";
+    let exec = me.exec(&made, json!({ "command": ["/bin/sh", "-c", script], "stdin": "stream" })).await;
     let mut response = me.open("GET", &format!("{exec}/events"), &[], Bytes::new()).await;
+    assert_eq!(me.send("POST", &format!("{exec}/stdin"), "go\n").await.status, 204);
     // The command waits for us meanwhile: 8 MB are more than the tape, the socket and the body hold.
     tokio::time::sleep(Duration::from_millis(700)).await;
     let state = me.get(&made).await.body["execs"][0]["ended"].clone();
