@@ -5,7 +5,10 @@ use std::{fmt, str::FromStr};
 use sha2::{Digest as _, Sha256};
 
 use crate::words::clip;
-use crate::{CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, NetworkRules, SealedPolicy};
+use crate::{
+    AllowRule, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, NetworkLimits, NetworkRules,
+    PathPattern, PrivateOpening, SealedPolicy,
+};
 
 /// The digest of a sealed policy, in every ledger line and receipt. Prints as `sha256:<hex>`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,14 +33,15 @@ fn canonical(policy: &SealedPolicy) -> String {
     // No `..` in any of these: a rule that is added does not compile until it is part of the digest.
     let KernelRules { tier, cpus, memory, pids, on_denied_syscall } = policy.kernel();
     let FileRules { workspace, disk, inodes, file_size, open_files, exec } = policy.files();
-    let NetworkRules { mode: network_mode, loopback } = policy.network();
+    let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
+        policy.network();
     let CredentialRules { mode: credential_mode } = policy.credentials();
     let LifetimeRules { timeout, output } = policy.lifetime();
     // By code, so that the digest does not hang on the order of declaration.
     let mut accepted: Vec<&str> = policy.accepted().iter().map(Gap::code).collect();
     accepted.sort_unstable();
     format!(
-        "blastbox-policy 1\n\
+        "blastbox-policy 2\n\
          threat {level}\n\
          accept {accepted}\n\
          kernel.tier {tier}\n\
@@ -53,6 +57,7 @@ fn canonical(policy: &SealedPolicy) -> String {
          files.exec {exec}\n\
          network.mode {network_mode}\n\
          network.loopback {loopback}\n\
+         {reach}\
          credentials.mode {credential_mode}\n\
          lifetime.timeout {timeout}\n\
          lifetime.output {output}\n",
@@ -64,7 +69,51 @@ fn canonical(policy: &SealedPolicy) -> String {
         file_size = file_size.0,
         timeout = timeout.0,
         output = output.0,
+        reach = reach(allow, dangerously_allow_private, limits),
     )
+}
+
+/// The rules of the network section, each a line. The order of rules means nothing, so it is not part of the name.
+fn reach(allow: &[AllowRule], opened: &[PrivateOpening], limits: &NetworkLimits) -> String {
+    let NetworkLimits {
+        flows,
+        connections_per_second,
+        questions_per_second,
+        names_per_wildcard,
+        bandwidth,
+        bytes,
+        bytes_per_host,
+    } = limits;
+    let mut lines: Vec<String> = allow
+        .iter()
+        .map(|rule| {
+            let paths: Vec<&str> = rule.paths().iter().map(PathPattern::as_str).collect();
+            format!(
+                "network.allow {} {} {} {} {} {}\n",
+                rule.host(),
+                join(rule.ports()),
+                rule.protocol(),
+                rule.tls(),
+                join(rule.methods()),
+                join(&paths)
+            )
+        })
+        .chain(opened.iter().map(|open| format!("network.private {} {}\n", open.range(), join(open.ports()))))
+        .collect();
+    lines.sort_unstable();
+    lines.push(format!(
+        "network.limits {flows} {connections_per_second} {questions_per_second} {names_per_wildcard} {} {} {}\n",
+        bandwidth.0, bytes.0, bytes_per_host.0
+    ));
+    lines.concat()
+}
+
+/// Parts without spaces; `-` for none. A comma may stand in a path, so paths are told apart by `|`, which cannot.
+fn join<T: fmt::Display>(parts: &[T]) -> String {
+    if parts.is_empty() {
+        return "-".to_owned();
+    }
+    parts.iter().map(T::to_string).collect::<Vec<_>>().join("|")
 }
 
 impl fmt::Display for PolicyDigest {
@@ -124,10 +173,11 @@ mod tests {
             Draft::at(ThreatLevel::High).accept(Gap::SharedUid).accept(Gap::HostImage).seal().unwrap();
         assert_eq!(
             canonical(&policy),
-            "blastbox-policy 1\nthreat high\naccept host-image,shared-uid\nkernel.tier by-threat\n\
+            "blastbox-policy 2\nthreat high\naccept host-image,shared-uid\nkernel.tier by-threat\n\
              kernel.millicpus 1000\nkernel.memory 536870912\nkernel.pids 128\nkernel.on_denied_syscall record\n\
              files.workspace scratch\nfiles.disk 268435456\nfiles.inodes 65536\nfiles.file_size 268435456\n\
              files.open_files 1024\nfiles.exec allowed\nnetwork.mode off\nnetwork.loopback none\n\
+             network.limits 256 200 100 256 1073741824 68719476736 68719476736\n\
              credentials.mode none\nlifetime.timeout 300\nlifetime.output 16777216\n",
             "receipts that were written before would no longer match: change the first line too"
         );

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    Bytes, Cpus, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, Loopback, NetworkRules,
-    OnDenied, PolicyError, ScratchExec, SealedPolicy, Seconds, ThreatLevel, TierChoice, Workspace,
+    AllowRule, Bytes, Cpus, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, Loopback,
+    NetworkLimits, NetworkMode, NetworkRules, OnDenied, PolicyError, PrivateOpening, ScratchExec,
+    SealedPolicy, Seconds, ThreatLevel, TierChoice, Workspace,
 };
 
 /// A policy that is still being written. It can be used only after [`Draft::seal`].
@@ -37,6 +38,11 @@ impl Draft {
     /// The level it was drafted at.
     pub const fn level(&self) -> ThreatLevel {
         self.level
+    }
+
+    /// What the network section says so far.
+    pub const fn network_rules(&self) -> &NetworkRules {
+        &self.network
     }
 
     /// Asks for one tier (`Tier` or `TierChoice`).
@@ -108,6 +114,25 @@ impl Draft {
     /// Says whether the box has a loopback interface.
     pub fn loopback(mut self, loopback: Loopback) -> Self {
         self.network.loopback = loopback;
+        self
+    }
+
+    /// Allows what one rule names, and turns the network on.
+    pub fn allow(mut self, rule: AllowRule) -> Self {
+        self.network.mode = NetworkMode::Allow;
+        self.network.allow.push(rule);
+        self
+    }
+
+    /// Lets names lead to private addresses of a range, on some ports.
+    pub fn dangerously_allow_private(mut self, opening: PrivateOpening) -> Self {
+        self.network.dangerously_allow_private.push(opening);
+        self
+    }
+
+    /// Limits what may pass the gateway.
+    pub fn network_limits(mut self, limits: NetworkLimits) -> Self {
+        self.network.limits = limits;
         self
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::words::{did_you_mean, one_of};
-use crate::{BadAmount, Gap, ThreatLevel, Tier, UnknownWord, Workspace};
+use crate::{BadAmount, BadRule, Gap, ThreatLevel, Tier, UnknownWord, Workspace};
 
 /// A place in a policy text; both numbers start at 1, columns count characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +85,19 @@ pub enum PolicyError {
         /// What is wrong with it.
         problem: BadAmount,
     },
+    /// A rule of the network section that means nothing, or too much.
+    #[error("{at}: {key}: {problem}")]
+    BadRule {
+        /// Where.
+        at: Place,
+        /// The key, with its section.
+        key: &'static str,
+        /// What is wrong with it.
+        problem: BadRule,
+    },
+    /// Rules of the network section that do not fit together.
+    #[error("network: {0}")]
+    Network(BadRule),
     /// A limit that no box can have.
     #[error("{key} = {value} is out of range; permitted is {least} to {most}")]
     OutOfRange {

@@ -54,7 +54,10 @@ pub use files::{FileRules, ScratchExec, Workspace};
 pub use gap::Gap;
 pub use kernel::{KernelRules, OnDenied};
 pub use lifetime::LifetimeRules;
-pub use network::{Loopback, NetworkMode, NetworkRules};
+pub use network::{
+    AllowRule, BadHost, BadRule, Below, Host, HostPattern, Loopback, Network, NetworkLimits, NetworkMode,
+    NetworkRules, PathPattern, PrivateOpening, Protocol, RuleParts, TlsMode, below_floor, may_dial,
+};
 #[cfg(feature = "text")]
 pub use print::to_toml;
 #[cfg(feature = "text")]

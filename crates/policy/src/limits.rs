@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Bytes, Cpus, FileRules, KernelRules, LifetimeRules, PolicyError, Seconds};
+use crate::{Bytes, Cpus, FileRules, KernelRules, LifetimeRules, NetworkLimits, PolicyError, Seconds};
 
 const TIB: Bytes = Bytes(1 << 40);
 /// The kernel's own ceiling for process ids (`PID_MAX_LIMIT`).
@@ -37,6 +37,27 @@ pub(crate) fn check_lifetime(rules: &LifetimeRules) -> Result<(), PolicyError> {
     let LifetimeRules { timeout, output } = rules;
     within("lifetime.timeout", *timeout, Seconds(1), THIRTY_DAYS)?;
     within("lifetime.output", *output, Bytes(1), Bytes::mib(1_024))
+}
+
+/// Checks each limit of the network section.
+pub(crate) fn check_network(limits: &NetworkLimits) -> Result<(), PolicyError> {
+    let NetworkLimits {
+        flows,
+        connections_per_second,
+        questions_per_second,
+        names_per_wildcard,
+        bandwidth,
+        bytes,
+        bytes_per_host,
+    } = limits;
+    // Each connection costs the gateway buffers: the ceiling is what one process can hold.
+    within("network.limits.flows", *flows, 1, 4096)?;
+    within("network.limits.connections_per_second", *connections_per_second, 1, 100_000)?;
+    within("network.limits.questions_per_second", *questions_per_second, 1, 100_000)?;
+    within("network.limits.names_per_wildcard", *names_per_wildcard, 1, 65_536)?;
+    within("network.limits.bandwidth", *bandwidth, Bytes::kib(1), TIB)?;
+    within("network.limits.bytes", *bytes, Bytes::kib(1), Bytes(1 << 50))?;
+    within("network.limits.bytes_per_host", *bytes_per_host, Bytes::kib(1), Bytes(1 << 50))
 }
 
 fn within<T: PartialOrd + fmt::Display>(

@@ -1,13 +1,26 @@
 //! Writing the whole effective policy as TOML: every key, so that nothing is left to a default.
 
-use crate::{CredentialRules, FileRules, KernelRules, LifetimeRules, NetworkRules, SealedPolicy};
+use crate::{
+    AllowRule, CredentialRules, FileRules, KernelRules, LifetimeRules, NetworkLimits, NetworkRules,
+    PathPattern, SealedPolicy,
+};
 
 /// The whole effective policy, in a fixed order. [`parse`](crate::parse) and sealing give the same policy back.
 pub fn to_toml(policy: &SealedPolicy) -> String {
     // No `..` in any of these: a rule that is added does not compile until it is written out.
     let KernelRules { tier, cpus, memory, pids, on_denied_syscall } = policy.kernel();
     let FileRules { workspace, disk, inodes, file_size, open_files, exec } = policy.files();
-    let NetworkRules { mode: network_mode, loopback } = policy.network();
+    let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
+        policy.network();
+    let NetworkLimits {
+        flows,
+        connections_per_second,
+        questions_per_second,
+        names_per_wildcard,
+        bandwidth,
+        bytes,
+        bytes_per_host,
+    } = limits;
     let CredentialRules { mode: credential_mode } = policy.credentials();
     let LifetimeRules { timeout, output } = policy.lifetime();
     let accepted: Vec<String> = policy.accepted().iter().map(|gap| format!("\"{gap}\"")).collect();
@@ -33,6 +46,17 @@ exec = "{exec}"
 [network]
 mode = "{network_mode}"
 loopback = "{loopback}"
+allow = [{allow}]
+dangerously_allow_private = [{private}]
+
+[network.limits]
+flows = {flows}
+connections_per_second = {connections_per_second}
+questions_per_second = {questions_per_second}
+names_per_wildcard = {names_per_wildcard}
+bandwidth = "{bandwidth}"
+bytes = "{bytes}"
+bytes_per_host = "{bytes_per_host}"
 
 [credentials]
 mode = "{credential_mode}"
@@ -43,5 +67,32 @@ output = "{output}"
 "#,
         level = policy.level(),
         accepted = accepted.join(", "),
+        allow = lines(allow, rule),
+        private = lines(dangerously_allow_private, |open| {
+            format!("{{ cidr = \"{}\", ports = {:?} }}", open.range(), open.ports())
+        }),
+    )
+}
+
+/// Each item on a line of its own; nothing where there is none.
+fn lines<T>(items: &[T], each: impl Fn(&T) -> String) -> String {
+    let lines: String = items.iter().map(|item| format!("  {},\n", each(item))).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+/// One rule as an inline table. Hosts, methods and paths hold no character that TOML would escape.
+fn rule(rule: &AllowRule) -> String {
+    let quoted =
+        |parts: Vec<&str>| parts.iter().map(|part| format!("\"{part}\"")).collect::<Vec<_>>().join(", ");
+    let methods = rule.methods().iter().map(String::as_str).collect();
+    let paths = rule.paths().iter().map(PathPattern::as_str).collect();
+    format!(
+        "{{ host = \"{}\", ports = {:?}, protocol = \"{}\", tls = \"{}\", methods = [{}], paths = [{}] }}",
+        rule.host(),
+        rule.ports(),
+        rule.protocol(),
+        rule.tls(),
+        quoted(methods),
+        quoted(paths)
     )
 }

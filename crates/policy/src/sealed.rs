@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::limits::{check_files, check_kernel, check_lifetime};
+use crate::limits::{check_files, check_kernel, check_lifetime, check_network};
 use crate::{
     CredentialRules, Draft, FileRules, Gap, KernelRules, LifetimeRules, NetworkRules, PolicyError,
     ThreatLevel, TierChoice,
@@ -27,6 +27,8 @@ impl SealedPolicy {
         check_kernel(&kernel)?;
         check_files(&files)?;
         check_lifetime(&lifetime)?;
+        check_network(&network.limits)?;
+        crate::network::check(&network).map_err(PolicyError::Network)?;
         if let TierChoice::Exactly(tier) = kernel.tier
             && !tier.allowed_at(level)
         {

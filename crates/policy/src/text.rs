@@ -7,6 +7,8 @@
 //! and an unknown key or word names the one that was probably meant. A key that is absent keeps the level's
 //! default; a key that nobody knows is an error, so a misspelt limit is never silently off.
 
+mod network;
+
 use std::str::FromStr;
 
 use toml::Spanned;
@@ -15,8 +17,8 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use crate::error::{Place, Section};
 use crate::words::{clip, nearest};
 use crate::{
-    BadAmount, CredentialRules, Draft, FileRules, Gap, KernelRules, LifetimeRules, NetworkRules, PolicyError,
-    ThreatLevel, UnknownWord,
+    BadAmount, CredentialRules, Draft, FileRules, Gap, KernelRules, LifetimeRules, PolicyError, ThreatLevel,
+    UnknownWord,
 };
 
 /// The longest policy text that is read, in bytes.
@@ -25,7 +27,6 @@ pub const MAX_POLICY_TEXT: usize = 64 * 1024;
 const TOP: &[&str] = &["threat", "accept", "kernel", "files", "network", "credentials", "lifetime"];
 const KERNEL: &[&str] = &["tier", "cpus", "memory", "pids", "on_denied_syscall"];
 const FILES: &[&str] = &["workspace", "disk", "inodes", "file_size", "open_files", "exec"];
-const NETWORK: &[&str] = &["mode", "loopback"];
 const CREDENTIALS: &[&str] = &["mode"];
 const LIFETIME: &[&str] = &["timeout", "output"];
 
@@ -96,17 +97,6 @@ impl Source<'_> {
                 "open_files" => rules.open_files = self.count("files.open_files", value)?,
                 "exec" => rules.exec = self.word("files.exec", value)?,
                 _ => return Err(self.unknown_key(key, Section::Named("files"), FILES)),
-            }
-        }
-        Ok(())
-    }
-
-    fn network(&self, section: &Value<'_>, rules: &mut NetworkRules) -> Result<(), PolicyError> {
-        for (key, value) in self.section("network", section)? {
-            match key.get_ref().as_ref() {
-                "mode" => rules.mode = self.word("network.mode", value)?,
-                "loopback" => rules.loopback = self.word("network.loopback", value)?,
-                _ => return Err(self.unknown_key(key, Section::Named("network"), NETWORK)),
             }
         }
         Ok(())
@@ -266,7 +256,7 @@ mod tests {
         for (section, known) in [
             ("kernel", KERNEL),
             ("files", FILES),
-            ("network", NETWORK),
+            ("network", network::NETWORK),
             ("credentials", CREDENTIALS),
             ("lifetime", LIFETIME),
         ] {

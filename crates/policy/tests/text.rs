@@ -96,7 +96,8 @@ fn a_misspelt_key_is_refused_with_its_place_and_the_right_one() {
 fn a_strange_key_is_refused_with_the_known_ones() {
     assert_complains(
         "[network]\n  banana = 1\n",
-        "line 2, column 3: unknown key \"banana\" in [network]; expected one of \"mode\", \"loopback\"",
+        "line 2, column 3: unknown key \"banana\" in [network]; expected one of \"mode\", \"loopback\", \
+         \"allow\", \"dangerously_allow_private\", \"limits\"",
     );
 }
 
@@ -128,10 +129,10 @@ fn a_misspelt_word_is_refused_with_its_place_and_the_right_one() {
 }
 
 #[test]
-fn networks_other_than_off_are_not_understood_yet() {
+fn the_network_of_the_host_is_no_mode() {
     assert_complains(
         "network.mode = \"host\"",
-        "line 1, column 16: network.mode: unknown network mode \"host\"; expected \"off\"",
+        "line 1, column 16: network.mode: unknown network mode \"host\"; expected one of \"off\", \"allow\"",
     );
 }
 
@@ -246,6 +247,17 @@ exec = "allowed"
 [network]
 mode = "off"
 loopback = "none"
+allow = []
+dangerously_allow_private = []
+
+[network.limits]
+flows = 256
+connections_per_second = 200
+questions_per_second = 100
+names_per_wildcard = 256
+bandwidth = "1GiB"
+bytes = "64GiB"
+bytes_per_host = "64GiB"
 
 [credentials]
 mode = "none"

@@ -1,9 +1,10 @@
 //! What the processes of blastbox say to each other.
 //!
-//! Pure vocabulary: no I/O, no clock, no async, no unsafe. Four conversations meet here:
+//! Pure vocabulary: no I/O, no clock, no async, no unsafe. These conversations meet here:
 //!
 //! - [`agent`]: the host and the agent inside a box. Every byte from the agent is chosen by an attacker.
 //! - [`plan`]: what a tier wants done on the host, as data that can be printed, checked and diffed.
+//! - [`egress`]: the engine and the gateway of a box that has network.
 //! - [`warden`]: the closed list of verbs that the privileged program understands.
 //! - [`receipt`]: what happened, for people and for machines.
 //! - `event`: what the ledger tells, hash-chained.
@@ -11,6 +12,7 @@
 
 pub mod agent;
 mod codec;
+pub mod egress;
 #[cfg(feature = "text")]
 pub mod event;
 mod ids;

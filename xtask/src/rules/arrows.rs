@@ -10,6 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("crates/wire", &["blastbox-policy"]),
     ("crates/agent", &["blastbox-wire", "blastbox-sys"]),
     ("crates/warden", &["blastbox-agent", "blastbox-wire", "blastbox-sys"]),
+    ("crates/egress", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("crates/images", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("crates/isolation", &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("crates/engine", &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-images"]),
@@ -33,7 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "benches",
         &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"],
     ),
-    ("fuzz", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
+    ("fuzz", &["blastbox-policy", "blastbox-wire", "blastbox-sys", "blastbox-egress"]),
     ("xtask", &[]),
 ];
 

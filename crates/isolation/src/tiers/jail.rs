@@ -28,11 +28,18 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     // The tier was chosen before; how long the box lives and how much it says is held by the engine.
     let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall } = policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec } = policy.files();
-    let NetworkRules { mode: NetworkMode::Off, loopback } = policy.network();
+    // What passes the gateway is the gateway's to judge; here it is only whether there is one.
+    let NetworkRules { mode, loopback, allow: _, dangerously_allow_private: _, limits: _ } = policy.network();
     let CredentialRules { mode: CredentialMode::None } = policy.credentials();
     let LifetimeRules { timeout: _, output: _ } = policy.lifetime();
 
     fit(facts)?;
+    if *mode == NetworkMode::Allow {
+        return Err(Refusal::TierUnavailable {
+            tier: Tier::Jail,
+            why: "the gateway for boxes with network is not connected in this version".to_owned(),
+        });
+    }
     let denials = denials(*on_denied_syscall, facts)?;
     let worksite = request.worksite(policy)?;
     let places =

@@ -1,0 +1,101 @@
+//! The way out: look a name up, hold its addresses against the floor, dial exactly one that was checked.
+//!
+//! The address that the box used is never dialled, and a name is never looked up twice for one connection: what was
+//! checked is what is connected to, so an answer that changes in between (rebinding) changes nothing.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use blastbox_policy::{Below, PrivateOpening, may_dial};
+use blastbox_wire::egress::Reason;
+use tokio::net::TcpStream;
+
+use crate::decide::{Allowed, Target};
+use crate::flow::Dialled;
+use crate::resolve::{LookupError, Resolver};
+
+/// Addresses of one name that are tried.
+const TRIES: usize = 4;
+/// How long one address may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Dials the target of a permission.
+pub async fn dial(
+    allowed: &Allowed,
+    opened: &[PrivateOpening],
+    resolver: &Resolver,
+) -> Result<Dialled, Reason> {
+    let found = match allowed.target() {
+        Target::Address(address) => vec![*address],
+        Target::Name(name) => resolver.look_up(name).await.map_err(|error| match error {
+            LookupError::NotFound => Reason::NameNotFound,
+            LookupError::NoAnswer => Reason::Timeout,
+        })?,
+    };
+    let mut refused = Reason::NameNotFound;
+    let mut passed = Vec::new();
+    for address in found {
+        match check(address, allowed.port(), opened) {
+            Ok(()) => passed.push(address),
+            Err(reason) => refused = reason,
+        }
+    }
+    for address in passed.into_iter().take(TRIES) {
+        let address = SocketAddr::new(address, allowed.port());
+        refused = match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                // Small messages go at once; an error here costs nothing but speed.
+                stream.set_nodelay(true).ok();
+                return Ok(Dialled { stream, address });
+            }
+            Ok(Err(_)) => Reason::Unreachable,
+            Err(_) => Reason::Timeout,
+        };
+    }
+    Err(refused)
+}
+
+/// Holds one address against the floor and against the host's own addresses.
+pub fn check(address: IpAddr, port: u16, opened: &[PrivateOpening]) -> Result<(), Reason> {
+    match may_dial(address, port, opened) {
+        Err(Below::Metadata) => return Err(Reason::MetadataAddress),
+        Err(_) => return Err(Reason::ForbiddenAddress),
+        Ok(()) => {}
+    }
+    let by_name = opened.iter().any(|open| open.covers(address, port));
+    if !by_name && is_own(address) { Err(Reason::OwnAddress) } else { Ok(()) }
+}
+
+/// Whether an address is one of this host's: then the kernel would talk to it from itself. Nothing is sent.
+fn is_own(address: IpAddr) -> bool {
+    let any = if address.is_ipv4() {
+        IpAddr::from(Ipv4Addr::UNSPECIFIED)
+    } else {
+        IpAddr::from(Ipv6Addr::UNSPECIFIED)
+    };
+    let from = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    // No way there means that it is not here either; the dial will say so.
+    from.is_ok_and(|local| local.ip() == address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forbidden_addresses_are_named_as_what_they_are() {
+        let check = |text: &str| check(text.parse().unwrap(), 80, &[]);
+        assert_eq!(check("127.0.0.1"), Err(Reason::ForbiddenAddress));
+        assert_eq!(check("169.254.169.254"), Err(Reason::MetadataAddress));
+        assert_eq!(check("::ffff:169.254.169.254"), Err(Reason::MetadataAddress));
+        assert_eq!(check("64:ff9b::a00:1"), Err(Reason::ForbiddenAddress));
+    }
+
+    #[test]
+    fn the_hosts_own_addresses_are_found_without_sending_anything() {
+        assert!(is_own(IpAddr::from([127, 0, 0, 1])));
+    }
+}

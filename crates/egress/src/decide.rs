@@ -1,0 +1,327 @@
+//! The decision: may this go there, by which rule. Pure: no clock, no I/O, no names looked up.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use blastbox_policy::{AllowRule, Host, HostPattern, NetworkMode, NetworkRules, Protocol, TlsMode};
+use blastbox_wire::egress::Reason;
+
+/// Where a box wants to go.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// To a name. Which address that is, the gateway finds out itself, after the decision.
+    Name(Host),
+    /// To an address that was given to no name.
+    Address(IpAddr),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.pad(name.as_str()),
+            Self::Address(address) => f.pad(&address.to_string()),
+        }
+    }
+}
+
+/// What a box wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// Where to.
+    pub target: &'a Target,
+    /// On which port.
+    pub port: u16,
+    /// What is known about what it will say there.
+    pub said: Said<'a>,
+}
+
+/// What is known about what a box says to its target.
+#[derive(Debug, Clone, Copy)]
+pub enum Said<'a> {
+    /// Nothing yet: the connection itself is asked for.
+    Nothing,
+    /// The first message of TLS.
+    Hello(Hello<'a>),
+    /// One HTTP request.
+    Request {
+        /// The method, as sent.
+        method: &'a str,
+        /// The canonical path, without query.
+        path: &'a str,
+        /// Whether the connection is to become something else than HTTP.
+        upgrade: Upgrade,
+    },
+}
+
+/// The server name of a TLS connection.
+#[derive(Debug, Clone, Copy)]
+pub enum Hello<'a> {
+    /// In the open.
+    Name(&'a Host),
+    /// There is none, or it is no host name.
+    NoName,
+    /// Encrypted (ECH): what is in the open is not what is meant.
+    Encrypted,
+}
+
+/// Whether a request asks for the connection to become something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upgrade {
+    /// It does not.
+    No,
+    /// To a WebSocket.
+    WebSocket,
+    /// To anything else: `h2c`, CONNECT through the target.
+    Other,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict {
+    /// It may, as described.
+    Allow(Allowed),
+    /// It may not.
+    Deny(Reason),
+}
+
+/// Permission to make one connection. Only [`decide`] makes it, so whoever dials has asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowed {
+    target: Target,
+    port: u16,
+    rule: String,
+    protocol: Protocol,
+    tls: TlsMode,
+}
+
+impl Allowed {
+    /// Where to.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+    /// On which port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+    /// The rule, by its host as written.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+    /// What may be spoken.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+    /// What happens to TLS.
+    #[must_use]
+    pub fn tls(&self) -> TlsMode {
+        self.tls
+    }
+}
+
+/// Decides. The rules whose host describes the target most closely, on this port, decide alone: a rule that narrows
+/// `api.example.com` is not widened by one for `*.example.com`.
+pub fn decide(rules: &NetworkRules, ask: &Ask<'_>) -> Verdict {
+    if rules.mode == NetworkMode::Off {
+        return Verdict::Deny(Reason::HostNotAllowed);
+    }
+    let covering: Vec<&AllowRule> =
+        rules.allow.iter().filter(|rule| covers(rule.host(), ask.target)).collect();
+    if covering.is_empty() {
+        return Verdict::Deny(match ask.target {
+            Target::Name(_) => Reason::HostNotAllowed,
+            Target::Address(_) => Reason::AddressNotAllowed,
+        });
+    }
+    let on_port = covering.iter().filter(|rule| rule.ports().contains(&ask.port));
+    let Some(closest) = on_port.clone().map(|rule| rule.host().closeness()).max() else {
+        return Verdict::Deny(Reason::PortNotAllowed);
+    };
+    let mut refused = Reason::PortNotAllowed;
+    for rule in on_port.filter(|rule| rule.host().closeness() == closest) {
+        match speaks(rule, ask) {
+            Ok(()) => {
+                return Verdict::Allow(Allowed {
+                    target: ask.target.clone(),
+                    port: ask.port,
+                    rule: rule.host().to_string(),
+                    protocol: rule.protocol(),
+                    tls: rule.tls(),
+                });
+            }
+            Err(reason) => refused = reason,
+        }
+    }
+    Verdict::Deny(refused)
+}
+
+/// Whether any rule is about this name, on whatever port: whether DNS answers for it.
+#[must_use]
+pub fn knows(rules: &NetworkRules, name: &Host) -> bool {
+    closest(rules, name).is_some()
+}
+
+/// The pattern that describes a name most closely.
+#[must_use]
+pub fn closest<'r>(rules: &'r NetworkRules, name: &Host) -> Option<&'r HostPattern> {
+    if rules.mode == NetworkMode::Off {
+        return None;
+    }
+    let covering = rules.allow.iter().map(AllowRule::host).filter(|host| host.covers(name));
+    covering.max_by_key(|host| host.closeness())
+}
+
+fn covers(pattern: &HostPattern, target: &Target) -> bool {
+    match (pattern, target) {
+        (HostPattern::Address(allowed), Target::Address(address)) => allowed == address,
+        (_, Target::Name(name)) => pattern.covers(name),
+        (HostPattern::Exact(_) | HostPattern::Under(_), Target::Address(_)) => false,
+    }
+}
+
+/// Whether the rule lets the box say this.
+fn speaks(rule: &AllowRule, ask: &Ask<'_>) -> Result<(), Reason> {
+    match ask.said {
+        Said::Nothing => Ok(()),
+        Said::Hello(hello) => match (hello, ask.target) {
+            (Hello::Encrypted, _) => Err(Reason::EncryptedName),
+            (Hello::NoName, _) => Err(Reason::NameMissing),
+            (Hello::Name(name), Target::Name(target)) if name == target => Ok(()),
+            (Hello::Name(_), _) => Err(Reason::NameMismatch),
+        },
+        Said::Request { method, path, upgrade } => {
+            let upgrades = match upgrade {
+                Upgrade::No => true,
+                Upgrade::WebSocket => rule.protocol() == Protocol::Ws,
+                Upgrade::Other => false,
+            };
+            if !rule.is_inspected() {
+                Err(Reason::InspectionNotBuilt)
+            } else if !rule.methods().is_empty() && !rule.methods().iter().any(|allowed| allowed == method) {
+                Err(Reason::MethodNotAllowed)
+            } else if !rule.paths().is_empty() && !rule.paths().iter().any(|allowed| allowed.covers(path)) {
+                Err(Reason::PathNotAllowed)
+            } else if !upgrades {
+                Err(Reason::UpgradeNotAllowed)
+            } else {
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blastbox_policy::{Draft, ThreatLevel, parse};
+
+    fn rules(text: &str) -> NetworkRules {
+        // Not sealed: rules that need inspection are judged here whether or not this version can inspect.
+        let text = format!("threat = \"medium\"\n[network]\nmode = \"allow\"\n{text}");
+        let document = parse(&text).unwrap();
+        document.network_rules().clone()
+    }
+
+    fn name(text: &str) -> Target {
+        Target::Name(text.parse().unwrap())
+    }
+
+    fn connect(rules: &NetworkRules, target: &Target, port: u16) -> Result<String, Reason> {
+        match decide(rules, &Ask { target, port, said: Said::Nothing }) {
+            Verdict::Allow(allowed) => Ok(allowed.rule),
+            Verdict::Deny(reason) => Err(reason),
+        }
+    }
+
+    #[test]
+    fn nothing_is_allowed_until_a_rule_names_it() {
+        let off = Draft::at(ThreatLevel::High).network_rules().clone();
+        assert_eq!(connect(&off, &name("example.com"), 443), Err(Reason::HostNotAllowed));
+    }
+
+    #[test]
+    fn names_match_whole_labels_and_nothing_that_only_looks_like_them() {
+        let rules = rules("allow = [{ host = \"api.github.com\" }, { host = \"*.example.org\" }]");
+        assert_eq!(connect(&rules, &name("api.github.com"), 443), Ok("api.github.com".to_owned()));
+        assert_eq!(connect(&rules, &name("a.b.example.org"), 443), Ok("*.example.org".to_owned()));
+        for stranger in
+            ["api.github.com.evil.test", "xapi.github.com", "github.com", "example.org", "badexample.org"]
+        {
+            assert_eq!(connect(&rules, &name(stranger), 443), Err(Reason::HostNotAllowed), "{stranger}");
+        }
+        assert_eq!(connect(&rules, &name("api.github.com"), 22), Err(Reason::PortNotAllowed));
+    }
+
+    #[test]
+    fn an_address_is_allowed_only_by_itself() {
+        let rules = rules("allow = [{ host = \"93.184.216.34\", ports = [5432], protocol = \"tcp\" }]");
+        let address = |text: &str| Target::Address(text.parse().unwrap());
+        assert!(connect(&rules, &address("93.184.216.34"), 5432).is_ok());
+        assert_eq!(connect(&rules, &address("93.184.216.34"), 443), Err(Reason::PortNotAllowed));
+        assert_eq!(connect(&rules, &address("93.184.216.35"), 5432), Err(Reason::AddressNotAllowed));
+        assert_eq!(connect(&rules, &address("::ffff:93.184.216.34"), 5432), Err(Reason::AddressNotAllowed));
+    }
+
+    #[test]
+    fn a_narrow_rule_is_not_widened_by_a_wildcard() {
+        let rules = rules(
+            "allow = [{ host = \"*.example.org\" }, \
+             { host = \"api.example.org\", tls = \"inspect\", methods = [\"GET\"] }]",
+        );
+        let target = name("api.example.org");
+        let Verdict::Allow(allowed) =
+            decide(&rules, &Ask { target: &target, port: 443, said: Said::Nothing })
+        else {
+            panic!("not allowed");
+        };
+        assert_eq!(allowed.tls(), TlsMode::Inspect);
+        let request = |method| {
+            let said = Said::Request { method, path: "/", upgrade: Upgrade::No };
+            decide(&rules, &Ask { target: &target, port: 443, said })
+        };
+        assert!(matches!(request("GET"), Verdict::Allow(_)));
+        assert_eq!(request("POST"), Verdict::Deny(Reason::MethodNotAllowed));
+    }
+
+    #[test]
+    fn the_name_in_tls_is_the_name_that_was_connected_to() {
+        let rules = rules("allow = [{ host = \"a.example.org\" }, { host = \"b.example.org\" }]");
+        let (target, a, b) =
+            (name("a.example.org"), "a.example.org".parse().unwrap(), "b.example.org".parse().unwrap());
+        let hello = |hello| decide(&rules, &Ask { target: &target, port: 443, said: Said::Hello(hello) });
+        assert!(matches!(hello(Hello::Name(&a)), Verdict::Allow(_)));
+        // Allowed as well, but not what this connection was opened for: fronting.
+        assert_eq!(hello(Hello::Name(&b)), Verdict::Deny(Reason::NameMismatch));
+        assert_eq!(hello(Hello::NoName), Verdict::Deny(Reason::NameMissing));
+        assert_eq!(hello(Hello::Encrypted), Verdict::Deny(Reason::EncryptedName));
+    }
+
+    #[test]
+    fn requests_are_held_against_methods_paths_and_upgrades() {
+        let rules = rules(
+            "allow = [{ host = \"a.example.org\", tls = \"inspect\", methods = [\"GET\"], paths = [\"/v1/*\"] }, \
+             { host = \"w.example.org\", tls = \"inspect\", protocol = \"ws\" }]",
+        );
+        let ask = |host: &str, method, path, upgrade| {
+            let target = name(host);
+            match decide(
+                &rules,
+                &Ask { target: &target, port: 443, said: Said::Request { method, path, upgrade } },
+            ) {
+                Verdict::Allow(_) => None,
+                Verdict::Deny(reason) => Some(reason),
+            }
+        };
+        assert_eq!(ask("a.example.org", "GET", "/v1/x", Upgrade::No), None);
+        assert_eq!(ask("a.example.org", "get", "/v1/x", Upgrade::No), Some(Reason::MethodNotAllowed));
+        assert_eq!(ask("a.example.org", "GET", "/v1", Upgrade::No), Some(Reason::PathNotAllowed));
+        assert_eq!(ask("a.example.org", "GET", "/v10/x", Upgrade::No), Some(Reason::PathNotAllowed));
+        assert_eq!(ask("a.example.org", "GET", "/v1/x", Upgrade::WebSocket), Some(Reason::UpgradeNotAllowed));
+        assert_eq!(ask("w.example.org", "GET", "/", Upgrade::WebSocket), None);
+        assert_eq!(ask("w.example.org", "GET", "/", Upgrade::Other), Some(Reason::UpgradeNotAllowed));
+    }
+}

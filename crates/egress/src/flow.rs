@@ -1,0 +1,134 @@
+//! One connection of the box, wherever it came in.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use blastbox_wire::egress::{Door, Reason, Record};
+use tokio::time::Instant;
+
+use crate::decide::{Allowed, Target};
+use crate::limits::Slot;
+use crate::report::Reporter;
+
+/// One connection of the box that was allowed to come in. Its end is reported when the last copy is dropped.
+#[derive(Debug, Clone)]
+pub struct Flow {
+    /// Its number; never used again by this gateway.
+    pub id: u64,
+    /// By which way it came.
+    pub door: Door,
+    /// The permission under which it came in. A new one is asked for whatever is said in it.
+    pub allowed: Allowed,
+    life: Arc<Life>,
+}
+
+/// What a connection counts and holds while it lives.
+#[derive(Debug)]
+struct Life {
+    id: u64,
+    target: Target,
+    port: u16,
+    begun: Instant,
+    reporter: Reporter,
+    opened: AtomicBool,
+    /// The place of the reason in [`Reason::ALL`], plus one; 0 for none.
+    ended_by: AtomicU8,
+    sent: AtomicU64,
+    received: AtomicU64,
+    /// Its place among the connections that may be open at the same time.
+    _slot: Slot,
+}
+
+impl Flow {
+    pub(crate) fn new(id: u64, door: Door, allowed: Allowed, reporter: Reporter, slot: Slot) -> Self {
+        let life = Life {
+            id,
+            target: allowed.target().clone(),
+            port: allowed.port(),
+            begun: Instant::now(),
+            reporter,
+            opened: AtomicBool::new(false),
+            ended_by: AtomicU8::new(0),
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            _slot: slot,
+        };
+        Self { id, door, allowed, life: Arc::new(life) }
+    }
+
+    /// Where to.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        self.allowed.target()
+    }
+
+    /// On which port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.allowed.port()
+    }
+
+    /// Reports that something in this connection was refused. The caller closes it, or answers and goes on.
+    pub fn deny(&self, reason: Reason) {
+        self.life.reporter.denied(self.id, self.door, self.target(), self.port(), reason);
+        self.end_by(reason);
+    }
+
+    /// Reports that the target was dialled for this connection.
+    pub(crate) fn opened(&self, address: SocketAddr) {
+        self.life.opened.store(true, Ordering::Relaxed);
+        self.life.reporter.tell(Record::Opened {
+            flow: self.id,
+            door: self.door,
+            target: self.target().to_string(),
+            port: self.port(),
+            address: address.ip(),
+            rule: self.allowed.rule().to_owned(),
+        });
+    }
+
+    /// Notes what ends it, for the report. The first reason stays.
+    pub fn end_by(&self, reason: Reason) {
+        let place = Reason::ALL.iter().position(|known| *known == reason).unwrap_or(0);
+        let number = u8::try_from(place + 1).unwrap_or(0);
+        // Losing the race means that another reason came first.
+        self.life.ended_by.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed).ok();
+    }
+
+    pub(crate) fn add_sent(&self, bytes: u64) {
+        self.life.sent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_received(&self, bytes: u64) {
+        self.life.received.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if !self.opened.load(Ordering::Relaxed) {
+            // Nothing was ever dialled: whoever refused it has said so.
+            return;
+        }
+        let number = usize::from(self.ended_by.load(Ordering::Relaxed));
+        self.reporter.tell(Record::Closed {
+            flow: self.id,
+            target: self.target.to_string(),
+            port: self.port,
+            sent: self.sent.load(Ordering::Relaxed),
+            received: self.received.load(Ordering::Relaxed),
+            millis: u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            reason: number.checked_sub(1).and_then(|place| Reason::ALL.get(place)).copied(),
+        });
+    }
+}
+
+/// What was dialled for a connection.
+#[derive(Debug)]
+pub struct Dialled {
+    /// The connection to the target.
+    pub stream: tokio::net::TcpStream,
+    /// The address that was checked, and that it is connected to.
+    pub address: SocketAddr,
+}

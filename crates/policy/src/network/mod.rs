@@ -1,0 +1,160 @@
+//! The network boundary: what may be reached. Nothing, until a rule names it.
+
+mod floor;
+mod host;
+mod problem;
+mod range;
+mod rule;
+
+pub use floor::{Below, below_floor, may_dial};
+pub use host::{BadHost, Host};
+pub use problem::BadRule;
+pub use range::{Network, PrivateOpening};
+pub use rule::{AllowRule, HostPattern, PathPattern, Protocol, RuleParts, TlsMode};
+
+use crate::words::spoken;
+use crate::{Bytes, ThreatLevel};
+
+/// Most rules of one policy.
+const MOST_RULES: usize = 256;
+/// Most characters in the hosts, methods and paths of all rules: a policy that is written out in full can be read back.
+const MOST_CHARACTERS: usize = 24 * 1024;
+
+/// What the box may reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkRules {
+    /// The way out.
+    pub mode: NetworkMode,
+    /// The way to itself.
+    pub loopback: Loopback,
+    /// What may be reached.
+    pub allow: Vec<AllowRule>,
+    /// Private addresses that names may lead to.
+    pub dangerously_allow_private: Vec<PrivateOpening>,
+    /// How much may pass.
+    pub limits: NetworkLimits,
+}
+
+/// The way out of the box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NetworkMode {
+    /// Nothing outside the box can be reached.
+    #[default]
+    Off,
+    /// What a rule allows can be reached, through the gateway.
+    Allow,
+}
+
+spoken!(NetworkMode, "network mode", { Off = "off", Allow = "allow" });
+
+/// Whether processes of the box can reach each other over `127.0.0.1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Loopback {
+    /// No interface at all, not even loopback.
+    #[default]
+    None,
+    /// A loopback interface in a network namespace of the box's own.
+    Own,
+}
+
+spoken!(Loopback, "loopback", { None = "none", Own = "own" });
+
+/// How much may pass the gateway of one box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NetworkLimits {
+    /// Connections at the same time.
+    pub flows: u32,
+    /// New connections in a second; as many more may come at once after a pause.
+    pub connections_per_second: u32,
+    /// DNS questions in a second; as many more may come at once after a pause.
+    pub questions_per_second: u32,
+    /// Different names that may be asked for under one wildcard.
+    pub names_per_wildcard: u32,
+    /// Bytes in a second, both ways together.
+    pub bandwidth: Bytes,
+    /// Bytes in the life of the box, both ways together.
+    pub bytes: Bytes,
+    /// Bytes in the life of the box to and from one host.
+    pub bytes_per_host: Bytes,
+}
+
+impl NetworkRules {
+    /// The closed defaults of a level: nothing, at each.
+    pub(crate) const fn at(_level: ThreatLevel) -> Self {
+        Self {
+            mode: NetworkMode::Off,
+            loopback: Loopback::None,
+            allow: Vec::new(),
+            dangerously_allow_private: Vec::new(),
+            limits: NetworkLimits {
+                flows: 256,
+                connections_per_second: 200,
+                questions_per_second: 100,
+                names_per_wildcard: 256,
+                bandwidth: Bytes(1 << 30),
+                bytes: Bytes(64 << 30),
+                bytes_per_host: Bytes(64 << 30),
+            },
+        }
+    }
+}
+
+/// Checks what no rule can see alone: that rules and mode fit, and that no two rules disagree about a connection.
+pub(crate) fn check(rules: &NetworkRules) -> Result<(), BadRule> {
+    let NetworkRules { mode, loopback: _, allow, dangerously_allow_private, limits: _ } = rules;
+    match mode {
+        NetworkMode::Off if !allow.is_empty() || !dangerously_allow_private.is_empty() => {
+            return Err(BadRule::RulesWhileOff);
+        }
+        NetworkMode::Allow if allow.is_empty() => return Err(BadRule::NothingAllowed),
+        NetworkMode::Off | NetworkMode::Allow => {}
+    }
+    if allow.len() > MOST_RULES || dangerously_allow_private.len() > MOST_RULES {
+        return Err(BadRule::TooManyRules { most: MOST_RULES });
+    }
+    let written = |rule: &AllowRule| {
+        let methods: usize = rule.methods().iter().map(|method| method.len() + 4).sum();
+        let paths: usize = rule.paths().iter().map(|path| path.as_str().len() + 4).sum();
+        rule.host().to_string().len() + methods + paths
+    };
+    if allow.iter().map(written).sum::<usize>() > MOST_CHARACTERS {
+        return Err(BadRule::TooLong { most: MOST_CHARACTERS });
+    }
+    for (index, rule) in allow.iter().enumerate() {
+        check_address(rule, dangerously_allow_private)?;
+        if rule.is_inspected() {
+            let what =
+                if rule.protocol() == Protocol::Http { "protocol = \"http\"" } else { "tls = \"inspect\"" };
+            return Err(BadRule::InspectionNotBuilt { host: rule.host().to_string(), what });
+        }
+        for other in allow.iter().skip(index + 1) {
+            agree(rule, other)?;
+        }
+    }
+    Ok(())
+}
+
+/// A rule for a private address needs the dangerous word as well, for each of its ports.
+fn check_address(rule: &AllowRule, opened: &[PrivateOpening]) -> Result<(), BadRule> {
+    let HostPattern::Address(address) = *rule.host() else { return Ok(()) };
+    for port in rule.ports() {
+        if let Err(class) = may_dial(address, *port, opened) {
+            return Err(BadRule::PrivateAddress { address, class, port: *port });
+        }
+    }
+    Ok(())
+}
+
+/// Two rules for the same hosts and a common port must treat the connection alike: who reads first decides.
+fn agree(one: &AllowRule, other: &AllowRule) -> Result<(), BadRule> {
+    let Some(port) = one.ports().iter().find(|port| other.ports().contains(port)) else { return Ok(()) };
+    let treatment = |rule: &AllowRule| match rule.protocol() {
+        Protocol::Https | Protocol::Ws => format!("tls = \"{}\"", rule.tls()),
+        plain @ (Protocol::Http | Protocol::Tcp) => format!("protocol = \"{plain}\""),
+    };
+    let (first, second) = (treatment(one), treatment(other));
+    if one.host() != other.host() || first == second {
+        return Ok(());
+    }
+    Err(BadRule::Disagree { host: one.host().to_string(), port: *port, one: first, other: second })
+}

@@ -1,0 +1,291 @@
+//! One rule of the allowlist: which host, which ports, what may be said there.
+
+use std::net::IpAddr;
+use std::{fmt, str::FromStr};
+
+use super::{BadRule, Host, below_floor};
+use crate::words::spoken;
+
+/// Most methods or paths in one rule.
+const MOST_WORDS: usize = 64;
+/// The longest path pattern.
+const LONGEST_PATH: usize = 1024;
+/// Most ports in one rule.
+pub(super) const MOST_PORTS: usize = 64;
+
+/// What may be spoken with a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Protocol {
+    /// HTTP inside TLS, or with passthrough whatever is inside TLS.
+    #[default]
+    Https,
+    /// HTTP without TLS.
+    Http,
+    /// Whatever runs over TCP: nothing in it is looked at.
+    Tcp,
+    /// As `https`, and a request may turn the connection into a WebSocket.
+    Ws,
+}
+
+spoken!(Protocol, "protocol", { Https = "https", Http = "http", Tcp = "tcp", Ws = "ws" });
+
+impl Protocol {
+    /// The port that is meant when a rule names none; raw TCP has to name its own.
+    #[must_use]
+    pub const fn usual_port(self) -> Option<u16> {
+        match self {
+            Self::Https | Self::Ws => Some(443),
+            Self::Http => Some(80),
+            Self::Tcp => None,
+        }
+    }
+}
+
+/// What the gateway does with a TLS connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum TlsMode {
+    /// Decides by the name in the handshake and carries the rest unread.
+    #[default]
+    Passthrough,
+    /// Ends the connection with the box's own authority, reads each request, and makes a new one to the host.
+    Inspect,
+}
+
+spoken!(TlsMode, "tls mode", { Passthrough = "passthrough", Inspect = "inspect" });
+
+/// Which hosts a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostPattern {
+    /// This name.
+    Exact(Host),
+    /// Every name with at least one whole label before this one; not this one itself.
+    Under(Host),
+    /// This address, when it is dialled without a name.
+    Address(IpAddr),
+}
+
+impl HostPattern {
+    /// Whether the pattern covers a name.
+    #[must_use]
+    pub fn covers(&self, name: &Host) -> bool {
+        match self {
+            Self::Exact(exact) => exact == name,
+            Self::Under(apex) => name.is_under(apex),
+            Self::Address(_) => false,
+        }
+    }
+
+    /// How closely the pattern describes its names: the closest one that covers a name decides about it.
+    #[must_use]
+    pub fn closeness(&self) -> usize {
+        match self {
+            Self::Exact(_) | Self::Address(_) => usize::MAX,
+            Self::Under(apex) => apex.as_str().len(),
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(name) => f.pad(name.as_str()),
+            Self::Under(apex) => f.pad(&format!("*.{apex}")),
+            Self::Address(address) => f.pad(&address.to_string()),
+        }
+    }
+}
+
+impl FromStr for HostPattern {
+    type Err = BadRule;
+    fn from_str(text: &str) -> Result<Self, BadRule> {
+        let shown = || crate::words::clip(text);
+        if text.contains('/') {
+            return Err(BadRule::RangeAsHost { text: shown() });
+        }
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self::Address(address));
+        }
+        let Some(apex) = text.strip_prefix("*.") else {
+            return match text {
+                _ if text.contains('*') => Err(BadRule::Wildcard { text: shown() }),
+                _ => text.parse().map(Self::Exact).map_err(|why| BadRule::Host { text: shown(), why }),
+            };
+        };
+        if apex.contains('*') {
+            return Err(BadRule::Wildcard { text: shown() });
+        }
+        let apex: Host = apex.parse().map_err(|why| BadRule::Host { text: shown(), why })?;
+        // Also for suffixes that no registry knows: everything under an unknown top level is as broad as `*.com`.
+        let suffix = psl::suffix(apex.as_str().as_bytes()).map(|suffix| suffix.as_bytes().len());
+        if suffix.is_none_or(|length| length >= apex.as_str().len()) {
+            return Err(BadRule::TooBroad { apex });
+        }
+        Ok(Self::Under(apex))
+    }
+}
+
+/// A path that a request may have: exact, or everything below where it ends in `/*`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathPattern(Box<str>);
+
+impl PathPattern {
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it covers a path. The path is the canonical one: without dot segments, doubled or encoded slashes.
+    #[must_use]
+    pub fn covers(&self, path: &str) -> bool {
+        match self.0.strip_suffix('*') {
+            Some(folder) => path.starts_with(folder),
+            None => path == &*self.0,
+        }
+    }
+}
+
+impl FromStr for PathPattern {
+    type Err = BadRule;
+    fn from_str(text: &str) -> Result<Self, BadRule> {
+        let bad = |why| Err(BadRule::Path { text: crate::words::clip(text), why });
+        let plain =
+            text.strip_suffix("/*").map_or(text, |folder| if folder.is_empty() { "/" } else { folder });
+        if !plain.starts_with('/') {
+            return bad("begins with /");
+        }
+        if text.len() > LONGEST_PATH {
+            return bad("is not that long");
+        }
+        if plain.contains('*') {
+            return bad("has * only as its last segment");
+        }
+        let unreserved = |b: u8| b.is_ascii_alphanumeric() || b"/-._~!$&'()+,;=:@".contains(&b);
+        if !plain.bytes().all(unreserved) {
+            return bad("is ASCII, without %, ?, # and spaces");
+        }
+        if plain != "/" && plain.split('/').skip(1).any(|segment| matches!(segment, "" | "." | "..")) {
+            return bad("has no empty, . or .. segment and does not end in /");
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+/// One rule of the allowlist. Made only by [`AllowRule::new`], so one that exists is consistent in itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllowRule {
+    host: HostPattern,
+    ports: Vec<u16>,
+    protocol: Protocol,
+    tls: TlsMode,
+    methods: Vec<String>,
+    paths: Vec<PathPattern>,
+}
+
+/// The parts of a rule as they were written, before anybody has checked that they fit together.
+#[derive(Debug, Clone, Default)]
+pub struct RuleParts {
+    /// The ports; none means the usual one of the protocol.
+    pub ports: Vec<u16>,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// What happens to TLS.
+    pub tls: TlsMode,
+    /// The methods that requests may have; none means every method.
+    pub methods: Vec<String>,
+    /// The paths that requests may have; none means every path.
+    pub paths: Vec<PathPattern>,
+}
+
+impl AllowRule {
+    /// Checks that the parts fit together.
+    pub fn new(host: HostPattern, parts: RuleParts) -> Result<Self, BadRule> {
+        let RuleParts { mut ports, protocol, tls, mut methods, paths } = parts;
+        if ports.is_empty() {
+            ports.push(protocol.usual_port().ok_or_else(|| BadRule::NoPort { host: host.to_string() })?);
+        }
+        ports.sort_unstable();
+        ports.dedup();
+        if ports.contains(&0) || ports.len() > MOST_PORTS {
+            return Err(BadRule::Ports { host: host.to_string() });
+        }
+        // DNS is answered by the gateway alone: a rule that opens a resolver would open a tunnel.
+        if let Some(port) = ports.iter().find(|port| [53, 853].contains(*port)) {
+            return Err(BadRule::Resolver { port: *port });
+        }
+        let reads_requests = !methods.is_empty() || !paths.is_empty();
+        let in_tls = matches!(protocol, Protocol::Https | Protocol::Ws);
+        if reads_requests && protocol == Protocol::Tcp {
+            return Err(BadRule::RequestsUnread { host: host.to_string(), because: "protocol = \"tcp\"" });
+        }
+        if reads_requests && in_tls && tls == TlsMode::Passthrough {
+            return Err(BadRule::RequestsUnread { host: host.to_string(), because: "tls = \"passthrough\"" });
+        }
+        if protocol == Protocol::Ws && tls == TlsMode::Passthrough {
+            return Err(BadRule::WebSocketUnread { host: host.to_string() });
+        }
+        if !in_tls && tls == TlsMode::Inspect {
+            return Err(BadRule::NothingToInspect { host: host.to_string(), protocol });
+        }
+        if methods.len() > MOST_WORDS || paths.len() > MOST_WORDS {
+            return Err(BadRule::TooMany { host: host.to_string(), most: MOST_WORDS });
+        }
+        let token = |m: &String| {
+            !m.is_empty() && m.len() <= 32 && m.bytes().all(|b| b.is_ascii_uppercase() || b == b'-')
+        };
+        if let Some(odd) = methods.iter().find(|method| !token(method)) {
+            return Err(BadRule::Method { text: crate::words::clip(odd) });
+        }
+        methods.sort_unstable();
+        methods.dedup();
+        if let HostPattern::Address(address) = host {
+            if protocol != Protocol::Tcp {
+                return Err(BadRule::AddressNeedsTcp { address });
+            }
+            if let Some(class) = below_floor(address).filter(|class| !class.can_be_opened()) {
+                return Err(BadRule::NeverOpen { address, class });
+            }
+        }
+        Ok(Self { host, ports, protocol, tls, methods, paths })
+    }
+
+    /// Which hosts it is about.
+    #[must_use]
+    pub fn host(&self) -> &HostPattern {
+        &self.host
+    }
+    /// The ports, in order, never empty.
+    #[must_use]
+    pub fn ports(&self) -> &[u16] {
+        &self.ports
+    }
+    /// What may be spoken.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+    /// What happens to TLS. Means nothing for protocols without it.
+    #[must_use]
+    pub fn tls(&self) -> TlsMode {
+        self.tls
+    }
+    /// The methods that requests may have; none means every method.
+    #[must_use]
+    pub fn methods(&self) -> &[String] {
+        &self.methods
+    }
+    /// The paths that requests may have; none means every path.
+    #[must_use]
+    pub fn paths(&self) -> &[PathPattern] {
+        &self.paths
+    }
+    /// Whether somebody has to read requests for this rule to hold.
+    #[must_use]
+    pub fn is_inspected(&self) -> bool {
+        match self.protocol {
+            Protocol::Http => true,
+            Protocol::Https | Protocol::Ws => self.tls == TlsMode::Inspect,
+            Protocol::Tcp => false,
+        }
+    }
+}
