@@ -119,7 +119,7 @@ impl Census {
             processes.iter().map(|process| format!("process {} {}", process.pid, process.name)).collect();
         let strangers = wardens_of_others(&processes);
         left.extend(self.groups(&strangers));
-        left.extend(names(strangers.len()));
+        left.extend(names(strangers.iter().filter(|pid| is_privileged(**pid)).count()));
         let mounts = mounts();
         left.extend(mounts.iter().filter(|line| !self.mounts.contains(line)).map(|l| format!("mount {l}")));
         let files = files(&self.directory);
@@ -286,6 +286,11 @@ fn search(directory: &Path, depth: u32, found: &mut Vec<PathBuf>) {
             search(&entry.path(), depth + 1, found);
         }
     }
+}
+
+/// Whether a warden is one that holds a block of ids.
+fn is_privileged(pid: u32) -> bool {
+    fs::metadata(format!("/proc/{pid}")).is_ok_and(|about| about.uid() == 0)
 }
 
 /// Names of blocks of ids, beyond those that strangers may hold.

@@ -125,6 +125,7 @@ fn an_impossible_limit_is_refused_with_what_is_possible(caller: &Caller) {
     for (flag, value, key) in out_of_range {
         refused(caller, &[flag, value], &[key, "out of range; permitted is ", "fix: "]);
     }
+    refused(caller, &["--json", "--output-limit", "2GiB"], &["--json", "1GiB", "fix: lower --output-limit"]);
     let no_limit = [
         ("--memory", "much", "such as \"512MiB\""),
         ("--memory", "99999999999999999999", "99999999999999999999"),

@@ -1,10 +1,14 @@
 //! What `--json` prints: the receipt, and everything that the command printed.
 
 use blastbox_engine::Stream;
+use blastbox_policy::Bytes;
 use blastbox_wire::receipt::Receipt;
 use serde::Serialize;
 
-/// Output that is kept. Bounded by the policy's limit on output.
+/// Output that one document may hold: it lies in memory several times over, as bytes, as base64 and as text.
+pub(crate) const MOST_IN_JSON: Bytes = Bytes::mib(1_024);
+
+/// Output that is kept. Bounded by the policy's limit on output, which `--json` takes only up to [`MOST_IN_JSON`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Capture {
     pub(crate) stdout: Vec<u8>,

@@ -8,9 +8,10 @@ use blastbox_engine::ledger::LedgerError;
 use blastbox_engine::{CreateError, EngineError, WorkspaceError};
 use blastbox_images::ImageError;
 use blastbox_isolation::WardenError;
-use blastbox_policy::PolicyError;
+use blastbox_policy::{Bytes, PolicyError};
 use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS};
 
+use crate::capture::MOST_IN_JSON;
 use crate::daemon::DaemonProblem;
 
 /// Why nothing was run.
@@ -34,6 +35,10 @@ pub(crate) enum Problem {
     LongCommand { bytes: usize },
     #[error("there are {count} arguments or variables; at most {MAX_ARGUMENTS} can be passed")]
     ManyArguments { count: usize },
+    #[error(
+        "--json holds the whole output in one document, and {limit} are more than the {MOST_IN_JSON} it may hold"
+    )]
+    MuchForJson { limit: Bytes },
     #[error("--tty needs a terminal, and standard input is none")]
     NotATerminal,
     #[error("cannot set up the terminal")]
@@ -79,6 +84,7 @@ impl Problem {
             Self::LongArgument { .. } | Self::LongCommand { .. } | Self::ManyArguments { .. } => {
                 "pass the data through standard input (-i) or a file of the workspace"
             }
+            Self::MuchForJson { .. } => "lower --output-limit, or leave out --json and use --receipt FILE",
             Self::NotATerminal => "leave out -t, or use -i to pass standard input on",
             Self::Receipt { .. } => "name a file in a directory that you may write to",
             Self::Warden(WardenError::NotInstalled { .. }) => {

@@ -16,7 +16,7 @@ use blastbox_wire::plan::{Plan, Step};
 use blastbox_wire::receipt::Receipt;
 
 use crate::args::{RunArgs, Variable};
-use crate::capture::{Capture, Document};
+use crate::capture::{Capture, Document, MOST_IN_JSON};
 use crate::output::Printer;
 use crate::problem::Problem;
 use crate::pump::{Input, Pump, Pumped, Signals};
@@ -116,6 +116,10 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
         return Err(Problem::NotATerminal);
     }
     let policy = args.policy.seal(args.source.workspace.as_ref())?;
+    let limit = policy.lifetime().output;
+    if args.json && limit > MOST_IN_JSON {
+        return Err(Problem::MuchForJson { limit });
+    }
     let image = Image::parse(&args.source.image)?;
     let workspace = match &args.source.workspace {
         Some(flag) => Some(WorkspaceDir::open(&flag.path, flag.access)?),

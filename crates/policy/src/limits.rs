@@ -36,7 +36,8 @@ pub(crate) fn check_files(rules: &FileRules) -> Result<(), PolicyError> {
 pub(crate) fn check_lifetime(rules: &LifetimeRules) -> Result<(), PolicyError> {
     let LifetimeRules { timeout, output } = rules;
     within("lifetime.timeout", *timeout, Seconds(1), THIRTY_DAYS)?;
-    within("lifetime.output", *output, Bytes(1), Bytes::mib(1_024))
+    // Output is streamed, never kept whole: whoever keeps it has a bound of its own.
+    within("lifetime.output", *output, Bytes(1), TIB)
 }
 
 /// Checks each limit of the network section.

@@ -147,11 +147,11 @@ fn impossible_timeouts_do_not_seal() {
 
 #[test]
 fn impossible_output_limits_do_not_seal() {
-    let range = "is out of range; permitted is 1B to 1GiB";
+    let range = "is out of range; permitted is 1B to 1TiB";
     assert_out_of_range(high().output(Bytes(0)), &format!("lifetime.output = 0B {range}"));
-    assert_out_of_range(high().output(Bytes(2 << 30)), &format!("lifetime.output = 2GiB {range}"));
+    assert_out_of_range(high().output(Bytes(2 << 40)), &format!("lifetime.output = 2TiB {range}"));
     assert_seals(high().output(Bytes(1)));
-    assert_seals(high().output(Bytes(1 << 30)));
+    assert_seals(high().output(Bytes(1 << 40)));
 }
 
 #[test]
