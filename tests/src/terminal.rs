@@ -60,18 +60,26 @@ impl Terminal {
         }
     }
 
-    /// Reads until `text` has been shown, and forgets what was shown up to its end.
+    /// Reads until `text` has been shown, and forgets what was shown up to its end: what came before it is the answer.
     #[track_caller]
-    pub fn expect(&mut self, text: &str) {
+    pub fn expect(&mut self, text: &str) -> String {
         let begun = Instant::now();
         loop {
             if let Some(at) = self.seen.find(text) {
-                self.seen.drain(..at + text.len());
-                return;
+                let rest = self.seen.split_off(at + text.len());
+                let mut shown = std::mem::replace(&mut self.seen, rest);
+                shown.truncate(at);
+                return shown;
             }
             assert!(begun.elapsed() < PATIENCE, "{text:?} does not come: {:?}", self.seen);
             assert!(self.read(), "the terminal closed before {text:?} came: {:?}", self.seen);
         }
+    }
+
+    /// Reads up to the next line break, and forgets what was shown up to it.
+    #[track_caller]
+    pub fn line(&mut self) -> String {
+        self.expect("\n").trim_end().to_owned()
     }
 
     /// Reads once, for a second at most. `false`: there will be no more.

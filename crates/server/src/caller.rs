@@ -1,7 +1,7 @@
 //! Who asks: whoever sits at the socket, or whoever has a key.
 
 use axum::extract::FromRequestParts;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
 use blastbox_engine::keeper::Tenant;
@@ -48,6 +48,10 @@ pub(crate) enum Denied {
     WrongUser,
     /// The file of keys cannot be read.
     Broken,
+    /// A web page asks, and nobody has named it.
+    Origin,
+    /// The tenant has as many connections as it may.
+    Crowded,
 }
 
 impl From<Denied> for Trouble {
@@ -57,12 +61,23 @@ impl From<Denied> for Trouble {
             Denied::WrongKey => Self::WrongKey,
             Denied::WrongUser => Self::WrongUser,
             Denied::Broken => Self::Defect,
+            Denied::Origin => Self::WrongOrigin,
+            Denied::Crowded => Self::Crowded,
         }
     }
 }
 
 /// Decides who asks. A key counts wherever it comes from; the socket counts for its own user and for root.
-pub(crate) fn admit(peer: Peer, own_uid: u32, headers: &HeaderMap, keys: &Keys) -> Result<Caller, Denied> {
+pub(crate) fn admit(peer: Peer, headers: &HeaderMap, hall: &Hall) -> Result<Caller, Denied> {
+    // A browser says on whose behalf it asks. No page that somebody happens to look at may speak with a daemon of this
+    // host, whatever name it has given to our address; the operator names those that may.
+    if headers.get_all(ORIGIN).iter().any(|origin| !hall.origins.iter().any(|known| origin == known)) {
+        return Err(Denied::Origin);
+    }
+    identify(peer, hall.own_uid, headers, &hall.keys)
+}
+
+fn identify(peer: Peer, own_uid: u32, headers: &HeaderMap, keys: &Keys) -> Result<Caller, Denied> {
     if let Peer::Socket { uid } = peer
         && uid != own_uid
         && uid != ROOT
@@ -132,7 +147,7 @@ mod tests {
         let scratch = Scratch::new("admit");
         let keys = Keys::in_directory(scratch.path());
         let admit = |peer, pairs: &[_]| {
-            admit(peer, 1000, &headers(pairs), &keys).map(|caller| caller.tenant.to_string())
+            identify(peer, 1000, &headers(pairs), &keys).map(|caller| caller.tenant.to_string())
         };
         assert_eq!(admit(Peer::Socket { uid: 1000 }, &[]), Ok("local".into()));
         assert_eq!(admit(Peer::Socket { uid: 0 }, &[]), Ok("local".into()));
@@ -161,7 +176,7 @@ mod tests {
             vec![("x-api-key", String::new())],
         ] {
             let pairs: Vec<_> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            assert_eq!(admit(Peer::Tcp, 0, &headers(&pairs), &keys), Err(Denied::WrongKey), "{pairs:?}");
+            assert_eq!(identify(Peer::Tcp, 0, &headers(&pairs), &keys), Err(Denied::WrongKey), "{pairs:?}");
         }
     }
 }

@@ -10,6 +10,8 @@ use blastbox_engine::keeper::{KeeperConfig, Quota, Tenant};
 use blastbox_policy::{Bytes, Cpus, Seconds};
 use serde::Deserialize;
 
+use crate::door::Patience;
+
 /// The longest configuration that is read.
 pub const MAX_CONFIG_TEXT: usize = 1024 * 1024;
 
@@ -40,6 +42,17 @@ pub enum ConfigError {
         /// The name.
         name: String,
     },
+    /// A web page that no browser would name so.
+    #[error(
+        "doors.origins: {origin:?} is no origin; write one as a browser does, such as \"https://console.example\""
+    )]
+    Origin {
+        /// What is there.
+        origin: String,
+    },
+    /// Doors that let nobody in.
+    #[error("doors: connections and tenant_connections are at least 1")]
+    Doors,
     /// A pool whose least is more than its most.
     #[error("pool: min is more than max")]
     Pool,
@@ -52,11 +65,16 @@ pub struct Config {
     pub keeper: KeeperConfig,
     /// Images that everybody may name.
     pub images: BTreeMap<String, PathBuf>,
+    /// How many may come in at the same time.
+    pub patience: Patience,
+    /// Web pages that may ask.
+    pub origins: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Text {
+    doors: Doors,
     host: Host,
     default_quota: Share,
     quotas: BTreeMap<String, Share>,
@@ -84,6 +102,14 @@ struct Share {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+struct Doors {
+    connections: Option<usize>,
+    tenant_connections: Option<usize>,
+    origins: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct Pool {
     min: Option<usize>,
     max: Option<usize>,
@@ -96,7 +122,7 @@ impl Config {
         if text.len() > MAX_CONFIG_TEXT {
             return Err(ConfigError::TooLong { length: text.len() });
         }
-        let Text { host, default_quota, quotas, pool, images } =
+        let Text { doors, host, default_quota, quotas, pool, images } =
             toml::from_str(text).map_err(|error| ConfigError::Toml(in_one_line(text, &error)))?;
         let mut keeper = KeeperConfig::default();
         host.apply(&mut keeper);
@@ -117,8 +143,26 @@ impl Config {
         }) {
             return Err(ConfigError::Image { name: name.clone() });
         }
-        Ok(Self { keeper, images })
+        let mut patience = Patience::default();
+        set(&mut patience.connections, doors.connections);
+        set(&mut patience.per_tenant, doors.tenant_connections);
+        if patience.connections == 0 || patience.per_tenant == 0 {
+            return Err(ConfigError::Doors);
+        }
+        if let Some(origin) = doors.origins.iter().find(|origin| !is_origin(origin)) {
+            return Err(ConfigError::Origin { origin: origin.clone() });
+        }
+        Ok(Self { keeper, images, patience, origins: doors.origins })
     }
+}
+
+/// Scheme, host and perhaps a port; neither a path nor a star.
+fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    host.is_some_and(|host| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:[]".contains(&byte);
+        !host.is_empty() && host.bytes().all(plain)
+    })
 }
 
 impl Host {
@@ -176,13 +220,16 @@ mod tests {
             [quotas.team-7]\nmemory = \"512MiB\"
             [pool]\nmin = 1\nmax = 2\nttl = \"30s\"
             [images]\ntools = \"/srv/tools\"
+            [doors]\nconnections = 90\ntenant_connections = 9\norigins = [\"https://console.example:8443\"]
         ";
-        let Config { keeper, images } = Config::parse(text).unwrap();
+        let Config { keeper, images, patience, origins } = Config::parse(text).unwrap();
         assert_eq!((keeper.host.boxes, keeper.host.memory, keeper.host.millicpus), (50, 2 << 30, 4_000));
         assert_eq!(keeper.tenant_default, Quota { boxes: 5, memory: 2 << 30, millicpus: 4_000 });
         let team = keeper.quotas[&"team-7".parse().unwrap()];
         assert_eq!(team, Quota { boxes: 5, memory: 512 << 20, millicpus: 4_000 });
         assert_eq!((keeper.pool.min, keeper.pool.max, keeper.pool.ttl.as_secs()), (1, 2, 30));
+        assert_eq!((patience.connections, patience.per_tenant), (90, 9));
+        assert_eq!(origins, ["https://console.example:8443"]);
         assert_eq!(images["tools"], PathBuf::from("/srv/tools"));
     }
 
@@ -206,6 +253,9 @@ mod tests {
             "[images]\nhost = \"/x\"\n",
             "[images]\ntools = \"x\"\n",
             "[host]\nmemory = 5\n",
+            "[doors]\nconnections = 0\n",
+            "[doors]\norigins = [\"*\"]\n",
+            "[doors]\norigins = [\"https://a/b\"]\n",
             "boxes",
         ] {
             assert!(Config::parse(bad).is_err(), "{bad}");

@@ -16,6 +16,8 @@ pub struct Hall {
     pub(crate) keys: Arc<Keys>,
     /// Images that the operator named for everybody.
     pub(crate) images: Arc<BTreeMap<String, PathBuf>>,
+    /// Web pages that may ask.
+    pub(crate) origins: Arc<Vec<String>>,
     /// Whose socket this is.
     pub(crate) own_uid: u32,
 }
@@ -25,7 +27,14 @@ impl Hall {
     #[must_use]
     pub fn new(keeper: Keeper, keys: Keys, images: BTreeMap<String, PathBuf>) -> Self {
         let own_uid = rustix::process::geteuid().as_raw();
-        Self { keeper, keys: Arc::new(keys), images: Arc::new(images), own_uid }
+        Self { keeper, keys: Arc::new(keys), images: Arc::new(images), origins: Arc::default(), own_uid }
+    }
+
+    /// With web pages that may ask.
+    #[must_use]
+    pub fn with_origins(mut self, origins: Vec<String>) -> Self {
+        self.origins = Arc::new(origins);
+        self
     }
 }
 

@@ -29,6 +29,7 @@ mod take;
 #[cfg(test)]
 mod testing;
 mod trouble;
+mod upgrade;
 mod verdict;
 
 pub use config::{Config, ConfigError, MAX_CONFIG_TEXT};
@@ -39,3 +40,4 @@ pub use keys::{KeyCard, KeyError, KeyName, Keys, NewKey};
 pub use routes::router;
 pub use state_dir::{StateDir, StateLock};
 pub use trouble::Trouble;
+pub use upgrade::accept as websocket_accept;

@@ -6,7 +6,7 @@ use axum::http::Method;
 use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::openapi::{Gives, Operation, Takes};
-use crate::rest::{about, boxes, execs, files, run, stdin, trees};
+use crate::rest::{about, attach, boxes, execs, files, run, stdin, trees};
 use crate::{Hall, Trouble};
 
 /// One way to call.
@@ -142,6 +142,14 @@ fn about_execs() -> Vec<Route> {
                 .query("after", "Id of the last event that was seen; `Last-Event-ID` goes before it")
                 .query("slow", "`hold` (default): the command waits for this reader; `drop`: the reader loses what it is too slow for")
                 .query("follow", "`false`: end with what was printed by now"),
+        ),
+        route(
+            Method::GET,
+            "/v1/boxes/{id}/execs/{exec}/attach",
+            get(attach::attach),
+            op("attachExec", "A command and its terminal over one WebSocket: bytes are output and input, texts the rest", Gives::line())
+                .query("after", "Place from which to go on; as the ids of `events`")
+                .query("slow", "As with `events`"),
         ),
         route(
             Method::POST,

@@ -47,6 +47,12 @@ pub enum Trouble {
     /// Another user is at the socket.
     #[error("this socket belongs to another user")]
     WrongUser,
+    /// A web page asks.
+    #[error("a web page asks, and this daemon takes nothing from it")]
+    WrongOrigin,
+    /// The tenant has as many connections as it may.
+    #[error("this tenant has as many connections as it may")]
+    Crowded,
     /// Only whoever sits at the socket may name directories of this host.
     #[error("{0}")]
     LocalOnly(&'static str),
@@ -124,6 +130,8 @@ impl Trouble {
             Self::NoKey => "key_missing",
             Self::WrongKey => "key_not_valid",
             Self::WrongUser => "wrong_user",
+            Self::WrongOrigin => "origin_not_allowed",
+            Self::Crowded => "too_many_connections",
             Self::LocalOnly(_) => "local_only",
             Self::NotFound(_) => "not_found",
             Self::NoRoute => "no_such_route",
@@ -147,7 +155,8 @@ impl Trouble {
             | Self::BadWorkspace(_)
             | Self::BadCommand(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::NoKey | Self::WrongKey => StatusCode::UNAUTHORIZED,
-            Self::WrongUser | Self::LocalOnly(_) => StatusCode::FORBIDDEN,
+            Self::WrongUser | Self::WrongOrigin | Self::LocalOnly(_) => StatusCode::FORBIDDEN,
+            Self::Crowded => StatusCode::TOO_MANY_REQUESTS,
             Self::NotFound(_) | Self::NoRoute => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -172,6 +181,8 @@ impl Trouble {
             Self::BadPolicy(_) => "see every key and its value with `blastbox policy show --profile default`",
             Self::BadImage(_) => "use \"host\", or a directory that holds a whole root file system",
             Self::WrongUser => "use a daemon of your own, or a key over TCP",
+            Self::WrongOrigin => "have the operator name the page in `origins` of the configuration",
+            Self::Crowded => "close a connection, or have the operator raise `tenant_connections`",
             Self::LocalOnly(_) => {
                 "ask over the daemon's unix socket, or have the operator name it in the configuration"
             }
@@ -192,6 +203,7 @@ impl Trouble {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Keep(error) => crate::verdict::retry_after(error),
+            Self::Crowded => Some(Duration::from_secs(1)),
             _ => None,
         }
     }

@@ -9,6 +9,7 @@
 //! - [`receipt`]: what happened, for people and for machines.
 //! - `event`: what the ledger tells, hash-chained.
 //! - [`tar`], [`untar`]: directories on their way in and out of a box.
+//! - [`websocket`]: terminals on their way to whoever looks at them.
 
 pub mod agent;
 mod codec;
@@ -23,6 +24,7 @@ pub mod receipt;
 pub mod tar;
 pub mod untar;
 pub mod warden;
+pub mod websocket;
 
 pub use codec::{CodecError, Reader, Writer};
 pub use ids::{BadBoxId, BoxId};

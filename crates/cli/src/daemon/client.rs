@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::client::conn::http1;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -78,6 +78,20 @@ impl Client {
         Self { socket }
     }
 
+    /// Asks for a line of its own. Any answer but that is an error.
+    pub(crate) async fn upgrade(
+        &self,
+        path: &str,
+        headers: &[(&str, String)],
+    ) -> Result<Response<Incoming>, DaemonProblem> {
+        let response = self.send(Method::GET, path, headers, Sent::Whole(None)).await?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            Ok(response)
+        } else {
+            Err(DaemonProblem::BadEvent)
+        }
+    }
+
     /// Asks, and gives the answer while it is still coming. A no is an error.
     pub(crate) async fn send(
         &self,
@@ -92,13 +106,13 @@ impl Client {
         let (mut line, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(DaemonProblem::BrokeOff)?;
         // Ends with the answer; what goes wrong there is seen in the answer.
-        tokio::spawn(connection);
+        tokio::spawn(connection.with_upgrades());
         let mut request = Request::builder().method(method).uri(path).header("host", "blastbox");
         for (name, value) in headers {
             request = request.header(*name, value);
         }
         let response = line.send_request(request.body(body)?).await.map_err(DaemonProblem::BrokeOff)?;
-        if response.status().is_success() {
+        if response.status().is_success() || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response);
         }
         let status = response.status();

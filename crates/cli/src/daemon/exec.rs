@@ -14,8 +14,9 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::Where;
+use super::attach::{self, End};
 use super::client::{Client, Sent};
-use super::follow::{Follow, Heard, Until, code, complaint};
+use super::follow::{Follow, Heard, Until};
 use super::problem::DaemonProblem;
 use crate::args::Variable;
 use crate::output::{self, Printer};
@@ -32,7 +33,6 @@ the\ncommand, a second one leaves it alone.";
 const SIGNALLED: u8 = 128;
 /// `128 + SIGPIPE`, as a shell would say it.
 const READER_GONE: u8 = 141;
-const SIGHUP: u8 = 1;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
@@ -83,22 +83,19 @@ pub(crate) async fn exec(args: ExecArgs) -> Result<u8, Problem> {
         output::print(&format!("{exec}\n"));
         return Ok(0);
     };
-    let raw = if args.tty { Some(RawTerminal::enter()?) } else { None };
+    if args.tty {
+        // A terminal is one line both ways.
+        let raw = RawTerminal::enter()?;
+        let session = attach::Session::new(client, args.id, exec, signals, true, attach::Input::Own);
+        let ended = session.run().await;
+        // Before anything is said: lines in raw mode are stairs.
+        drop(raw);
+        return attach::finish(ended?);
+    }
     let follow = Follow::new(client.clone(), &args.id, exec, Until::Ended);
     let session = Session { client, path: format!("{path}/{exec}"), signals, told: None };
-    let feed = feed(session.client.clone(), session.path.clone(), args.interactive, args.tty);
-    let ended = session.run(follow, feed).await;
-    // Before anything is said: lines in raw mode are stairs.
-    drop(raw);
-    match ended? {
-        End::Code(code) => Ok(code),
-        End::Ended(ended) => {
-            if let Some(complaint) = complaint(&ended) {
-                output::say_last(&complaint);
-            }
-            Ok(code(&ended))
-        }
-    }
+    let feed = feed(session.client.clone(), session.path.clone(), args.interactive);
+    attach::finish(session.run(follow, feed).await?)
 }
 
 fn text(bytes: Vec<u8>) -> Result<String, DaemonProblem> {
@@ -122,27 +119,16 @@ fn asked(args: &ExecArgs) -> Result<NewExec, DaemonProblem> {
 }
 
 /// Passes our standard input on, to its end.
-async fn feed(client: Client, path: String, interactive: bool, tty: bool) {
-    if !interactive && !tty {
+async fn feed(client: Client, path: String, interactive: bool) {
+    if !interactive {
         return;
     }
     let body = Sent::Piped(read_in_thread());
     // What goes wrong here is that the command is over, and its end says so.
     let passed = client.send(Method::POST, &format!("{path}/stdin"), &[], body).await;
-    if passed.is_ok() && tty {
-        // The terminal went away.
-        client
-            .ask::<()>(Method::POST, &format!("{path}/signal"), Some(&Signal { signal: SIGHUP }))
-            .await
-            .ok();
-    } else if passed.is_ok() {
+    if passed.is_ok() {
         client.post::<()>(&format!("{path}/stdin/end")).await.ok();
     }
-}
-
-enum End {
-    Code(u8),
-    Ended(super::table::EndedView),
 }
 
 /// A command and everything that it is connected to.
@@ -189,12 +175,7 @@ impl Session {
     async fn tell(&mut self, told: Told) -> Option<u8> {
         // An error: the command is over, and the next event says so.
         match told {
-            Told::Resize => {
-                let (rows, columns) = terminal::size();
-                let path = format!("{}/resize", self.path);
-                self.client.ask::<()>(Method::POST, &path, Some(&TerminalSize { rows, columns })).await.ok();
-                None
-            }
+            Told::Resize => None,
             Told::End(signal) if self.told.is_some() => Some(SIGNALLED.saturating_add(signal)),
             Told::End(signal) => {
                 self.told = Some(signal);

@@ -1,5 +1,6 @@
 //! The verbs that speak with a daemon, and the one that is it. One file per verb; [`client`] is the line to it.
 
+mod attach;
 mod client;
 mod cp;
 mod create;
@@ -10,6 +11,7 @@ mod hear;
 mod inspect;
 mod key;
 mod kill;
+mod line;
 mod logs;
 mod metrics;
 mod pause;
@@ -40,6 +42,9 @@ pub(crate) enum DaemonVerb {
     /// Run a command in a box that stays
     #[command(after_help = exec::HELP)]
     Exec(exec::ExecArgs),
+    /// Look at a command that runs, and type into it
+    #[command(after_help = attach::HELP)]
+    Attach(attach::AttachArgs),
     /// Copy files and directories into a box, out of it, or from box to box
     #[command(after_help = cp::HELP)]
     Cp(cp::CpArgs),
@@ -112,6 +117,7 @@ pub(crate) fn daemon(
         DaemonVerb::Key(verb) => key::key(verb),
         DaemonVerb::Create(args) => runtime()?.block_on(create::create(*args)),
         DaemonVerb::Exec(args) => runtime()?.block_on(exec::exec(args)),
+        DaemonVerb::Attach(args) => runtime()?.block_on(attach::attach(args)),
         DaemonVerb::Cp(args) => runtime()?.block_on(cp::cp(args)),
         DaemonVerb::Ps(args) => runtime()?.block_on(ps::ps(args)),
         DaemonVerb::Inspect(args) => runtime()?.block_on(inspect::inspect(args)),

@@ -12,7 +12,7 @@ use blastbox_engine::keeper::Keeper;
 use blastbox_engine::ledger::{Ledger, Options as LedgerOptions};
 use blastbox_isolation::Warden;
 use blastbox_server::{
-    Config, Doors, Hall, Keys, Log, MAX_CONFIG_TEXT, Patience, Socket, StateDir, TcpAddress, open_port,
+    Config, Doors, Hall, Keys, Log, MAX_CONFIG_TEXT, Socket, StateDir, TcpAddress, open_port,
 };
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -75,7 +75,7 @@ async fn keep(
     let place = LedgerOptions::new(state.path().join("ledger"), state.path().join("ledger.key"));
     let ledger = Ledger::open(place)?;
     let mut signals = Signals::catch(false)?;
-    let mut doors = Doors::new(Patience::default());
+    let mut doors = Doors::new(config.patience);
     let mut said = format!("blastbox: listening on {}\n", output::plain(&socket.display().to_string()));
     if let Some(address) = args.listen {
         doors = doors.with_tcp(open_port(address, &keys).await.map_err(DaemonProblem::Door)?);
@@ -89,7 +89,7 @@ async fn keep(
     // Last: whoever can connect is answered from here on.
     doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
     let keeper = Keeper::start_recorded(Engine::with_warden(warden)?, config.keeper, ledger)?;
-    let hall = Hall::new(keeper, keys, config.images);
+    let hall = Hall::new(keeper, keys, config.images).with_origins(config.origins);
     let log = if args.quiet { Log::none() } else { log() };
     output::say(&said);
     doors

@@ -31,6 +31,7 @@ pub(crate) struct ExecView {
     pub(crate) exec: u32,
     pub(crate) command: Vec<String>,
     pub(crate) started_at: String,
+    pub(crate) terminal: bool,
     pub(crate) ended: Option<EndedView>,
 }
 

@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -21,8 +22,9 @@ use tower_service::Service;
 
 use super::Lobby;
 use super::log::Line;
+use super::seats::Seat;
 use crate::Trouble;
-use crate::caller::{Peer, admit};
+use crate::caller::{Denied, Peer, admit};
 
 /// Bytes of a request's head. A key, a cookie or two, and what proxies add.
 const MOST_HEAD: usize = 64 * 1024;
@@ -36,26 +38,24 @@ where
     // Without room it is closed at once: waiting callers would only be more memory.
     let Ok(seat) = lobby.room.clone().try_acquire_owned() else { return };
     let lobby = lobby.clone();
-    tokio::spawn(async move {
-        talk(stream, peer, lobby).await;
-        drop(seat);
-    });
+    let seat = Arc::new(Seat::new(seat, &lobby.tenants));
+    tokio::spawn(talk(stream, peer, lobby, seat));
 }
 
-async fn talk<S>(stream: S, peer: Peer, lobby: Lobby)
+async fn talk<S>(stream: S, peer: Peer, lobby: Lobby, seat: Arc<Seat>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let mut closed = lobby.closed.clone();
     let head = lobby.head;
     let service = service_fn(move |request: Request<Incoming>| {
-        let lobby = lobby.clone();
-        async move { Ok::<_, Infallible>(answer(request.map(Body::new), peer, &lobby).await) }
+        let (lobby, seat) = (lobby.clone(), Arc::clone(&seat));
+        async move { Ok::<_, Infallible>(answer(request.map(Body::new), peer, &lobby, seat).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(head).max_headers(MOST_HEADERS);
     builder.max_buf_size(MOST_HEAD).half_close(false);
-    let mut talk = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut talk = pin!(builder.serve_connection(TokioIo::new(stream), service).with_upgrades());
     tokio::select! {
         // A caller that broke off, was too slow or spoke nonsense has had its answer, if any.
         _ = talk.as_mut() => return,
@@ -65,11 +65,14 @@ where
     talk.await.ok();
 }
 
-async fn answer(mut request: Request<Body>, peer: Peer, lobby: &Lobby) -> Response<Body> {
+async fn answer(mut request: Request<Body>, peer: Peer, lobby: &Lobby, seat: Arc<Seat>) -> Response<Body> {
     let begun = Instant::now();
-    let caller = admit(peer, lobby.hall.own_uid, request.headers(), &lobby.hall.keys);
+    let caller = admit(peer, request.headers(), &lobby.hall)
+        .and_then(|caller| if seat.take_for(&caller.tenant) { Ok(caller) } else { Err(Denied::Crowded) });
     let mut line = Line::of(&request, caller.as_ref().ok());
     request.extensions_mut().insert(caller);
+    // Whoever takes the connection over keeps its seat.
+    request.extensions_mut().insert(seat);
     let response = carry_out(lobby.router.clone(), request).await;
     line.answered(&response, begun.elapsed());
     lobby.log.write(&line);

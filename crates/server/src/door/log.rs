@@ -78,6 +78,7 @@ fn known(path: &str) -> String {
         "boxes",
         "execs",
         "events",
+        "attach",
         "run",
         "stdin",
         "end",

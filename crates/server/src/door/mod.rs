@@ -2,6 +2,7 @@
 
 mod connection;
 mod log;
+mod seats;
 mod socket;
 mod tcp;
 
@@ -19,11 +20,15 @@ use crate::routes::router;
 use crate::{DoorError, Hall};
 
 pub use log::Log;
+pub(crate) use seats::Seat;
+use seats::Tenants;
 pub use socket::Socket;
 pub use tcp::{DEFAULT_PORT, TcpAddress};
 
 /// Connections at the same time, through all doors together.
 const MOST_CONNECTIONS: usize = 4096;
+/// Of those, one tenant's.
+const MOST_PER_TENANT: usize = 1024;
 /// How long a caller may take to send the head of a request, and how long a connection may be idle.
 const HEAD: Duration = Duration::from_secs(15);
 /// How long callers may take to hear the rest of their answers when the daemon stops.
@@ -38,11 +43,13 @@ pub struct Patience {
     pub head: Duration,
     /// Connections at the same time.
     pub connections: usize,
+    /// Of those, one tenant's.
+    pub per_tenant: usize,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { head: HEAD, connections: MOST_CONNECTIONS }
+        Self { head: HEAD, connections: MOST_CONNECTIONS, per_tenant: MOST_PER_TENANT }
     }
 }
 
@@ -84,6 +91,7 @@ impl Doors {
             hall: hall.clone(),
             log,
             room: Arc::new(Semaphore::new(patience.connections)),
+            tenants: Tenants::new(patience.per_tenant),
             head: patience.head,
             closed,
         };
@@ -114,6 +122,7 @@ struct Lobby {
     hall: Hall,
     log: Log,
     room: Arc<Semaphore>,
+    tenants: Arc<Tenants>,
     head: Duration,
     closed: watch::Receiver<bool>,
 }

@@ -40,6 +40,7 @@ enum Form {
     Stream(&'static str),
     Text,
     Bytes(&'static str),
+    Line,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +61,9 @@ impl Gives {
     }
     pub(crate) const fn bytes(status: u16, kind: &'static str) -> Self {
         Self { status, form: Form::Bytes(kind) }
+    }
+    pub(crate) const fn line() -> Self {
+        Self { status: 101, form: Form::Line }
     }
     pub(crate) const fn nothing(status: u16) -> Self {
         Self { status, form: Form::Nothing }
@@ -164,6 +168,7 @@ fn operation(route: &Route) -> Value {
 fn response(form: Form) -> Value {
     match form {
         Form::Nothing => json!({ "description": "Done" }),
+        Form::Line => json!({ "description": "A WebSocket (RFC 6455), without extensions" }),
         Form::Json(schema) => json!({
             "description": "Done",
             "content": { "application/json": { "schema": reference(schema) } },

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Response, StatusCode};
-use blastbox_engine::keeper::{Keeper, Tenant};
+use blastbox_engine::keeper::{Keeper, TapeReader, Tenant};
 use blastbox_wire::BoxId;
 use blastbox_wire::plan::Step;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::{Trouble, sse};
 
 const WORKSPACE: &str = "/workspace";
 /// Signals have these numbers on Linux.
-const SIGNALS: std::ops::RangeInclusive<u8> = 1..=64;
+pub(crate) const SIGNALS: std::ops::RangeInclusive<u8> = 1..=64;
 
 /// A command that was given to a box.
 #[derive(Debug, Serialize)]
@@ -65,13 +65,17 @@ pub(crate) async fn events(
         Some(place) => Some(place),
         None => query.parsed("after", "a number")?,
     };
-    let reader = keeper.tape(&caller.tenant, &id, exec, after)?;
-    let reader = match query.text("slow") {
-        None | Some("hold") => reader.hold_back(),
-        Some("drop") => reader,
-        Some(_) => return Err(Trouble::BadQuery("the parameter `slow` is `hold` or `drop`".to_owned())),
-    };
+    let reader = held(keeper.tape(&caller.tenant, &id, exec, after)?, &query)?;
     Ok(sse::tape(reader, sse::Until::from(&query)?))
+}
+
+/// A reader for which the command waits, unless the caller would rather lose something.
+pub(crate) fn held(reader: TapeReader, query: &Query) -> Result<TapeReader, Trouble> {
+    match query.text("slow") {
+        None | Some("hold") => Ok(reader.hold_back()),
+        Some("drop") => Ok(reader),
+        Some(_) => Err(Trouble::BadQuery("the parameter `slow` is `hold` or `drop`".to_owned())),
+    }
 }
 
 pub(crate) async fn signal(

@@ -2,6 +2,7 @@
 //! daemon.
 
 pub(crate) mod about;
+pub(crate) mod attach;
 pub(crate) mod boxes;
 pub(crate) mod execs;
 pub(crate) mod files;

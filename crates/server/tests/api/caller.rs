@@ -78,7 +78,7 @@ impl Caller {
         body: Bytes,
     ) -> Response<Incoming> {
         let (mut line, connection) = http1::handshake(TokioIo::new(self.connect().await)).await.unwrap();
-        tokio::spawn(connection);
+        tokio::spawn(connection.with_upgrades());
         let mut request = Request::builder().method(method).uri(path).header("host", "blastbox");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -141,15 +141,18 @@ impl Caller {
         self.exec(of, json!({ "command": ["/bin/sh", "-c", script] })).await
     }
 
-    /// Every event from after a place, to the end of the stream.
-    pub(crate) async fn events(&self, path: &str, after: Option<u64>) -> Vec<Event> {
+    /// A stream of events from after a place, which has begun.
+    pub(crate) async fn listen(&self, path: &str, after: Option<u64>) -> Response<Incoming> {
         let after = after.map(|id| id.to_string());
         let headers: Vec<(&str, &str)> = after.iter().map(|id| ("last-event-id", id.as_str())).collect();
         let response = self.open("GET", path, &headers, Bytes::new()).await;
         assert_eq!(response.status(), 200);
-        let all = tokio::time::timeout(PATIENCE, response.into_body().collect()).await.unwrap();
-        let text = String::from_utf8(all.unwrap().to_bytes().to_vec()).unwrap();
-        text.split("\n\n").filter(|block| !block.is_empty() && !block.starts_with(':')).map(event).collect()
+        response
+    }
+
+    /// Every event from after a place, to the end of the stream.
+    pub(crate) async fn events(&self, path: &str, after: Option<u64>) -> Vec<Event> {
+        heard(self.listen(path, after).await).await
     }
 
     /// What a command printed, and how it ended.
@@ -169,6 +172,13 @@ impl Caller {
         tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard)).await.unwrap().ok();
         String::from_utf8_lossy(&heard).into_owned()
     }
+}
+
+/// Every event of a stream, to its end.
+pub(crate) async fn heard(response: Response<Incoming>) -> Vec<Event> {
+    let all = tokio::time::timeout(PATIENCE, response.into_body().collect()).await.unwrap();
+    let text = String::from_utf8(all.unwrap().to_bytes().to_vec()).unwrap();
+    text.split("\n\n").filter(|block| !block.is_empty() && !block.starts_with(':')).map(event).collect()
 }
 
 fn event(block: &str) -> Event {

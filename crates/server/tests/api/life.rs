@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::caller::{PATIENCE, heard, output};
 use crate::rig::{Daemon, skip};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,18 +89,27 @@ async fn a_caller_that_goes_away_leaves_no_box() {
     let asked =
         tokio::spawn(async move { gone.post("/v1/run", json!({ "command": ["sleep", "60"] })).await });
     let boxes = async || me.get("/v1/boxes").await.body["boxes"].as_array().unwrap().len();
-    while boxes().await == 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    // Let the command begin, so that it is a running one that is left.
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // Until the command runs, so that it is a running one that is left.
+    let running = async {
+        loop {
+            let listed = me.get("/v1/boxes").await.body;
+            if let Some(id) = listed["boxes"][0]["id"].as_str() {
+                let shown = me.get(&format!("/v1/boxes/{id}")).await.body;
+                if shown["execs"][0]["pid"].is_number() {
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, running).await.unwrap();
     asked.abort();
     let waiting = async {
         while boxes().await > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap();
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap();
     daemon.stop().await;
 }
 
@@ -110,16 +120,21 @@ async fn the_end_of_the_daemon_is_the_end_of_its_boxes_and_whoever_listens_hears
     let me = daemon.local();
     let made = me.create(json!({})).await;
     let exec = me.shell(&made, "echo here; sleep 60").await;
-    let (listener, followed) = (me.clone(), me.clone());
-    let listening = tokio::spawn(async move { listener.ended(&exec).await });
-    let following = tokio::spawn(async move { followed.events("/v1/events", Some(0)).await });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Both listen before the daemon is told to end.
+    let listening = me.listen(&format!("{exec}/events"), None).await;
+    let following = me.listen("/v1/events", Some(0)).await;
+    let printed = async {
+        while output(&me.events(&format!("{exec}/events?follow=false"), None).await).is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, printed).await.unwrap();
     let socket = daemon.socket();
-    let begun = std::time::Instant::now();
-    daemon.stop().await;
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    let (text, ended) = listening.await.unwrap();
-    assert_eq!((text.as_str(), &ended["how"]), ("here\n", &json!("box-ended")));
+    let (listening, following) = (tokio::spawn(heard(listening)), tokio::spawn(heard(following)));
+    tokio::time::timeout(PATIENCE, daemon.stop()).await.unwrap();
+    let events = listening.await.unwrap();
+    assert_eq!(output(&events), b"here\n");
+    assert_eq!(events.last().unwrap().data["how"], "box-ended", "{events:?}");
     let told = following.await.unwrap();
     assert!(told.iter().any(|event| event.data["event"] == "box_ended"), "{told:?}");
     assert!(!socket.exists());

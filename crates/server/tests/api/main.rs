@@ -16,3 +16,4 @@ mod files;
 mod life;
 mod rig;
 mod tenants;
+mod terminals;

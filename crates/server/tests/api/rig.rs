@@ -23,6 +23,11 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 pub(crate) const HEAD: Duration = Duration::from_millis(600);
 /// Connections at the same time, in these tests.
 pub(crate) const CONNECTIONS: usize = 24;
+/// Of those, one tenant's.
+pub(crate) const PER_TENANT: usize = 12;
+
+/// The one web page that may ask, in these tests.
+pub(crate) const ORIGIN: &str = "https://console.example";
 
 pub(crate) struct Daemon {
     directory: PathBuf,
@@ -38,6 +43,11 @@ impl Daemon {
     }
 
     pub(crate) async fn with(test: &str, config: KeeperConfig) -> Option<Self> {
+        let patience = Patience { head: HEAD, connections: CONNECTIONS, per_tenant: PER_TENANT };
+        Self::patient(test, config, patience).await
+    }
+
+    pub(crate) async fn patient(test: &str, config: KeeperConfig, patience: Patience) -> Option<Self> {
         let engine = match Warden::start_program(&warden()).map(Engine::with_warden) {
             Ok(Ok(engine)) => engine,
             Ok(Err(error)) => return skip(test, &format!("no engine: {error:?}")),
@@ -50,9 +60,9 @@ impl Daemon {
         let listener = open_port("127.0.0.1:0".parse().unwrap(), &keys).await.unwrap();
         let address = listener.local_addr().unwrap();
         let socket = Socket::open(&directory.join("api.sock")).unwrap();
-        let patience = Patience { head: HEAD, connections: CONNECTIONS };
         let doors = Doors::new(patience).with_socket(socket).with_tcp(listener);
         let hall = Hall::new(Keeper::start(engine, config), keys, BTreeMap::new());
+        let hall = hall.with_origins(vec![ORIGIN.to_owned()]);
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(doors.serve(hall, Log::none(), async {
             stopped.await.ok();

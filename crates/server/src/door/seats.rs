@@ -1,0 +1,102 @@
+//! Who sits where: each connection has a seat, and each tenant only so many, so that one with a thousand open streams
+//! does not keep the others out.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use blastbox_engine::keeper::Tenant;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// How many connections each tenant has.
+#[derive(Debug)]
+pub(crate) struct Tenants {
+    most: usize,
+    taken: Mutex<HashMap<Tenant, usize>>,
+}
+
+impl Tenants {
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, taken: Mutex::default() })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashMap<Tenant, usize>> {
+        // Nobody panics while holding it.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_back(&self, tenant: &Tenant) {
+        let mut taken = self.taken();
+        if let Some(count) = taken.get_mut(tenant) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                taken.remove(tenant);
+            }
+        }
+    }
+}
+
+/// A connection's place at the door. It belongs to a tenant from the first request that says which.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    _room: OwnedSemaphorePermit,
+    tenants: Arc<Tenants>,
+    whose: Mutex<Option<Tenant>>,
+}
+
+impl Seat {
+    pub(crate) fn new(room: OwnedSemaphorePermit, tenants: &Arc<Tenants>) -> Self {
+        Self { _room: room, tenants: Arc::clone(tenants), whose: Mutex::new(None) }
+    }
+
+    /// Gives the seat to a tenant. `false`: it has as many as it may.
+    pub(crate) fn take_for(&self, tenant: &Tenant) -> bool {
+        let mut whose = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
+        if whose.as_ref() == Some(tenant) {
+            return true;
+        }
+        {
+            let mut taken = self.tenants.taken();
+            let count = taken.entry(tenant.clone()).or_default();
+            if *count >= self.tenants.most {
+                return false;
+            }
+            *count += 1;
+        }
+        if let Some(before) = whose.replace(tenant.clone()) {
+            self.tenants.give_back(&before);
+        }
+        true
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let whose = self.whose.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tenant) = whose.take() {
+            self.tenants.give_back(&tenant);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    #[test]
+    fn a_tenant_has_so_many_seats_and_its_neighbour_has_its_own() {
+        let (room, tenants) = (Arc::new(Semaphore::new(10)), Tenants::new(2));
+        let seat = || Seat::new(Arc::clone(&room).try_acquire_owned().unwrap(), &tenants);
+        let (one, two): (Tenant, Tenant) = ("one".parse().unwrap(), "two".parse().unwrap());
+        let (a, b, c) = (seat(), seat(), seat());
+        assert!(a.take_for(&one) && a.take_for(&one) && b.take_for(&one));
+        assert!(!c.take_for(&one) && c.take_for(&two));
+        // A connection that comes with another key belongs to another tenant.
+        assert!(b.take_for(&two) && !seat().take_for(&two));
+        drop((b, c));
+        assert!(seat().take_for(&two));
+        drop(a);
+        assert_eq!(tenants.taken().len(), 0);
+    }
+}
