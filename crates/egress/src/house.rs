@@ -11,6 +11,7 @@ use blastbox_wire::egress::{Door, Reason};
 use crate::connect;
 use crate::decide::{self, Allowed, Ask, Verdict};
 use crate::flow::{Dialled, Flow};
+use crate::inspection::Inspection;
 use crate::limits::{Meter, Metered};
 use crate::report::Reporter;
 use crate::resolve::Resolver;
@@ -24,6 +25,7 @@ pub struct House {
     resolver: Resolver,
     reporter: Reporter,
     flows: AtomicU64,
+    inspection: Option<Inspection>,
 }
 
 impl House {
@@ -37,7 +39,20 @@ impl House {
             resolver: Resolver::new(resolvers),
             reporter,
             flows: AtomicU64::new(1),
+            inspection: None,
         }
+    }
+
+    /// The same house with what reading requests needs.
+    #[must_use]
+    pub fn with_inspection(self, inspection: Inspection) -> Self {
+        Self { inspection: Some(inspection), ..self }
+    }
+
+    /// What reading requests needs; `None` where no rule needs it.
+    #[must_use]
+    pub fn inspection(&self) -> Option<&Inspection> {
+        self.inspection.as_ref()
     }
 
     /// The box.

@@ -12,11 +12,13 @@
 #![forbid(unsafe_code)]
 
 pub mod connect;
+pub mod credentials;
 pub mod decide;
 pub mod dns;
 pub mod flow;
 pub mod house;
 pub mod http;
+pub mod inspection;
 pub mod limits;
 pub mod report;
 pub mod resolve;

@@ -6,8 +6,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::words::clip;
 use crate::{
-    AllowRule, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, NetworkLimits, NetworkRules,
-    PathPattern, PrivateOpening, SealedPolicy,
+    AllowRule, Binding, CredentialRules, FileRules, Gap, Given, KernelRules, LifetimeRules, NetworkLimits,
+    NetworkRules, PathPattern, PrivateOpening, SealedPolicy, Slot,
 };
 
 /// The digest of a sealed policy, in every ledger line and receipt. Prints as `sha256:<hex>`.
@@ -35,7 +35,7 @@ fn canonical(policy: &SealedPolicy) -> String {
     let FileRules { workspace, disk, inodes, file_size, open_files, exec } = policy.files();
     let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
         policy.network();
-    let CredentialRules { mode: credential_mode } = policy.credentials();
+    let CredentialRules { mode: credential_mode, bind } = policy.credentials();
     let LifetimeRules { timeout, output } = policy.lifetime();
     // By code, so that the digest does not hang on the order of declaration.
     let mut accepted: Vec<&str> = policy.accepted().iter().map(Gap::code).collect();
@@ -59,6 +59,7 @@ fn canonical(policy: &SealedPolicy) -> String {
          network.loopback {loopback}\n\
          {reach}\
          credentials.mode {credential_mode}\n\
+         {bound}\
          lifetime.timeout {timeout}\n\
          lifetime.output {output}\n",
         level = policy.level(),
@@ -70,6 +71,7 @@ fn canonical(policy: &SealedPolicy) -> String {
         timeout = timeout.0,
         output = output.0,
         reach = reach(allow, dangerously_allow_private, limits),
+        bound = bound(bind),
     )
 }
 
@@ -105,6 +107,35 @@ fn reach(allow: &[AllowRule], opened: &[PrivateOpening], limits: &NetworkLimits)
         "network.limits {flows} {connections_per_second} {questions_per_second} {names_per_wildcard} {} {} {}\n",
         bandwidth.0, bytes.0, bytes_per_host.0
     ));
+    lines.concat()
+}
+
+/// The bindings, each a line. Their order means nothing either.
+fn bound(bindings: &[Binding]) -> String {
+    let mut lines: Vec<String> = bindings
+        .iter()
+        .map(|binding| {
+            let paths: Vec<&str> = binding.paths().iter().map(PathPattern::as_str).collect();
+            let slot = match binding.slot() {
+                Slot::Bearer => "bearer".to_owned(),
+                Slot::Basic { user } => format!("basic:{user}"),
+                Slot::Header(name) => format!("header:{name}"),
+            };
+            let given = match binding.given() {
+                Given::Nothing => "-".to_owned(),
+                Given::Placeholder { prefix, env } => format!("{prefix}:{}", env.as_deref().unwrap_or("-")),
+            };
+            format!(
+                "credentials.bind {} {} {} {} {} {slot} {given}\n",
+                binding.secret(),
+                binding.host(),
+                binding.port(),
+                join(binding.methods()),
+                join(&paths)
+            )
+        })
+        .collect();
+    lines.sort_unstable();
     lines.concat()
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::words::{did_you_mean, one_of};
-use crate::{BadAmount, BadRule, Gap, ThreatLevel, Tier, UnknownWord, Workspace};
+use crate::{BadAmount, BadBinding, BadRule, Gap, ThreatLevel, Tier, UnknownWord, Workspace};
 
 /// A place in a policy text; both numbers start at 1, columns count characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +95,19 @@ pub enum PolicyError {
         /// What is wrong with it.
         problem: BadRule,
     },
+    /// A binding of the credentials section that means nothing, or too much.
+    #[error("{at}: {key}: {problem}")]
+    BadBinding {
+        /// Where.
+        at: Place,
+        /// The key, with its section.
+        key: &'static str,
+        /// What is wrong with it.
+        problem: BadBinding,
+    },
+    /// Bindings that do not fit together, or not with the rules of the network.
+    #[error("credentials: {0}")]
+    Credentials(BadBinding),
     /// Rules of the network section that do not fit together.
     #[error("network: {0}")]
     Network(BadRule),

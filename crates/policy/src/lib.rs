@@ -45,7 +45,9 @@ mod words;
 
 pub use amounts::{BadAmount, Bytes, Cpus, Seconds};
 pub use boundary::{Boundary, MIN_EFFECTIVE_BOUNDARIES, enough_boundaries};
-pub use credentials::{CredentialMode, CredentialRules};
+pub use credentials::{
+    BadBinding, Binding, BindingParts, CredentialMode, CredentialRules, Given, SecretName, Slot,
+};
 #[cfg(feature = "text")]
 pub use digest::{BadDigest, PolicyDigest};
 pub use draft::Draft;

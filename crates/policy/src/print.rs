@@ -1,8 +1,8 @@
 //! Writing the whole effective policy as TOML: every key, so that nothing is left to a default.
 
 use crate::{
-    AllowRule, CredentialRules, FileRules, KernelRules, LifetimeRules, NetworkLimits, NetworkRules,
-    PathPattern, SealedPolicy,
+    AllowRule, Binding, CredentialRules, FileRules, Given, KernelRules, LifetimeRules, NetworkLimits,
+    NetworkRules, PathPattern, SealedPolicy, Slot,
 };
 
 /// The whole effective policy, in a fixed order. [`parse`](crate::parse) and sealing give the same policy back.
@@ -21,7 +21,7 @@ pub fn to_toml(policy: &SealedPolicy) -> String {
         bytes,
         bytes_per_host,
     } = limits;
-    let CredentialRules { mode: credential_mode } = policy.credentials();
+    let CredentialRules { mode: credential_mode, bind } = policy.credentials();
     let LifetimeRules { timeout, output } = policy.lifetime();
     let accepted: Vec<String> = policy.accepted().iter().map(|gap| format!("\"{gap}\"")).collect();
     format!(
@@ -60,6 +60,7 @@ bytes_per_host = "{bytes_per_host}"
 
 [credentials]
 mode = "{credential_mode}"
+bind = [{bind}]
 
 [lifetime]
 timeout = "{timeout}"
@@ -68,6 +69,7 @@ output = "{output}"
         level = policy.level(),
         accepted = accepted.join(", "),
         allow = lines(allow, rule),
+        bind = lines(bind, binding),
         private = lines(dangerously_allow_private, |open| {
             format!("{{ cidr = \"{}\", ports = {:?} }}", open.range(), open.ports())
         }),
@@ -82,8 +84,6 @@ fn lines<T>(items: &[T], each: impl Fn(&T) -> String) -> String {
 
 /// One rule as an inline table. Hosts, methods and paths hold no character that TOML would escape.
 fn rule(rule: &AllowRule) -> String {
-    let quoted =
-        |parts: Vec<&str>| parts.iter().map(|part| format!("\"{part}\"")).collect::<Vec<_>>().join(", ");
     let methods = rule.methods().iter().map(String::as_str).collect();
     let paths = rule.paths().iter().map(PathPattern::as_str).collect();
     format!(
@@ -94,5 +94,36 @@ fn rule(rule: &AllowRule) -> String {
         rule.tls(),
         quoted(methods),
         quoted(paths)
+    )
+}
+
+fn quoted(parts: Vec<&str>) -> String {
+    parts.iter().map(|part| format!("\"{part}\"")).collect::<Vec<_>>().join(", ")
+}
+
+/// One binding as an inline table; a key that means nothing for it is left out.
+fn binding(binding: &Binding) -> String {
+    let methods = binding.methods().iter().map(String::as_str).collect();
+    let paths = binding.paths().iter().map(PathPattern::as_str).collect();
+    let slot = match binding.slot() {
+        Slot::Bearer => String::new(),
+        Slot::Basic { user } => format!(", user = \"{user}\""),
+        Slot::Header(name) => format!(", header = \"{name}\""),
+    };
+    let given = match binding.given() {
+        Given::Nothing => String::new(),
+        Given::Placeholder { prefix, env: None } => format!(", placeholder = \"{prefix}\""),
+        Given::Placeholder { prefix, env: Some(env) } => {
+            format!(", placeholder = \"{prefix}\", env = \"{env}\"")
+        }
+    };
+    format!(
+        "{{ secret = \"{}\", host = \"{}\", port = {}, methods = [{}], paths = [{}], as = \"{}\"{slot}{given} }}",
+        binding.secret(),
+        binding.host(),
+        binding.port(),
+        quoted(methods),
+        quoted(paths),
+        binding.slot().as_str(),
     )
 }

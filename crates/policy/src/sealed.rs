@@ -29,6 +29,7 @@ impl SealedPolicy {
         check_lifetime(&lifetime)?;
         check_network(&network.limits)?;
         crate::network::check(&network).map_err(PolicyError::Network)?;
+        crate::credentials::check(&credentials, &network.allow).map_err(PolicyError::Credentials)?;
         if let TierChoice::Exactly(tier) = kernel.tier
             && !tier.allowed_at(level)
         {

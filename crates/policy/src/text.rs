@@ -7,6 +7,7 @@
 //! and an unknown key or word names the one that was probably meant. A key that is absent keeps the level's
 //! default; a key that nobody knows is an error, so a misspelt limit is never silently off.
 
+mod credentials;
 mod network;
 
 use std::str::FromStr;
@@ -17,8 +18,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use crate::error::{Place, Section};
 use crate::words::{clip, nearest};
 use crate::{
-    BadAmount, CredentialRules, Draft, FileRules, Gap, KernelRules, LifetimeRules, PolicyError, ThreatLevel,
-    UnknownWord,
+    BadAmount, Draft, FileRules, Gap, KernelRules, LifetimeRules, PolicyError, ThreatLevel, UnknownWord,
 };
 
 /// The longest policy text that is read, in bytes.
@@ -27,7 +27,6 @@ pub const MAX_POLICY_TEXT: usize = 64 * 1024;
 const TOP: &[&str] = &["threat", "accept", "kernel", "files", "network", "credentials", "lifetime"];
 const KERNEL: &[&str] = &["tier", "cpus", "memory", "pids", "on_denied_syscall"];
 const FILES: &[&str] = &["workspace", "disk", "inodes", "file_size", "open_files", "exec"];
-const CREDENTIALS: &[&str] = &["mode"];
 const LIFETIME: &[&str] = &["timeout", "output"];
 
 type Value<'t> = Spanned<DeValue<'t>>;
@@ -97,16 +96,6 @@ impl Source<'_> {
                 "open_files" => rules.open_files = self.count("files.open_files", value)?,
                 "exec" => rules.exec = self.word("files.exec", value)?,
                 _ => return Err(self.unknown_key(key, Section::Named("files"), FILES)),
-            }
-        }
-        Ok(())
-    }
-
-    fn credentials(&self, section: &Value<'_>, rules: &mut CredentialRules) -> Result<(), PolicyError> {
-        for (key, value) in self.section("credentials", section)? {
-            match key.get_ref().as_ref() {
-                "mode" => rules.mode = self.word("credentials.mode", value)?,
-                _ => return Err(self.unknown_key(key, Section::Named("credentials"), CREDENTIALS)),
             }
         }
         Ok(())
@@ -257,7 +246,7 @@ mod tests {
             ("kernel", KERNEL),
             ("files", FILES),
             ("network", network::NETWORK),
-            ("credentials", CREDENTIALS),
+            ("credentials", credentials::CREDENTIALS),
             ("lifetime", LIFETIME),
         ] {
             let table = document.get_ref().get(section).unwrap().get_ref().as_table().unwrap();

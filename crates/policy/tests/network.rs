@@ -150,9 +150,8 @@ fn rules_and_mode_must_fit_together() {
 }
 
 #[test]
-fn what_needs_inspection_is_refused_by_name_until_it_is_built() {
-    for rule in ["tls = \"inspect\"", "protocol = \"http\""] {
-        let text = complaint(&format!("allow = [{{ host = \"a.example.com\", {rule} }}]"));
-        assert!(text.contains("not built into this version") && text.contains(rule), "{text}");
+fn rules_that_need_requests_to_be_read_are_taken() {
+    for rule in ["tls = \"inspect\"", "protocol = \"http\"", "protocol = \"ws\", tls = \"inspect\""] {
+        seal(&format!("allow = [{{ host = \"a.example.com\", {rule} }}]")).unwrap();
     }
 }

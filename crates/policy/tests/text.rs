@@ -261,6 +261,7 @@ bytes_per_host = "64GiB"
 
 [credentials]
 mode = "none"
+bind = []
 
 [lifetime]
 timeout = "300s"

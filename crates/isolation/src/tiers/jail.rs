@@ -30,11 +30,12 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec } = policy.files();
     // What passes the gateway is the gateway's to judge; here it is only whether there is one.
     let NetworkRules { mode, loopback, allow: _, dangerously_allow_private: _, limits: _ } = policy.network();
-    let CredentialRules { mode: CredentialMode::None } = policy.credentials();
+    // Secrets are lent by the gateway too: a policy that binds one has rules for it, so there is one.
+    let CredentialRules { mode: lending, bind: _ } = policy.credentials();
     let LifetimeRules { timeout: _, output: _ } = policy.lifetime();
 
     fit(facts)?;
-    if *mode == NetworkMode::Allow {
+    if *mode == NetworkMode::Allow || *lending == CredentialMode::Brokered {
         return Err(Refusal::TierUnavailable {
             tier: Tier::Jail,
             why: "the gateway for boxes with network is not connected in this version".to_owned(),

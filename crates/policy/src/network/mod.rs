@@ -122,11 +122,6 @@ pub(crate) fn check(rules: &NetworkRules) -> Result<(), BadRule> {
     }
     for (index, rule) in allow.iter().enumerate() {
         check_address(rule, dangerously_allow_private)?;
-        if rule.is_inspected() {
-            let what =
-                if rule.protocol() == Protocol::Http { "protocol = \"http\"" } else { "tls = \"inspect\"" };
-            return Err(BadRule::InspectionNotBuilt { host: rule.host().to_string(), what });
-        }
         for other in allow.iter().skip(index + 1) {
             agree(rule, other)?;
         }

@@ -188,14 +188,4 @@ pub enum BadRule {
         /// How many are permitted.
         most: usize,
     },
-    /// Inspection is asked for, and this version has none.
-    #[error(
-        "the rule for {host} needs requests to be read ({what}), which is not built into this version; write tls = \"passthrough\""
-    )]
-    InspectionNotBuilt {
-        /// The host.
-        host: String,
-        /// Which part of the rule needs it.
-        what: &'static str,
-    },
 }

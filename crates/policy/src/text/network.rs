@@ -106,7 +106,7 @@ impl Source<'_> {
         self.each(key, value, |port| self.count(key, port))
     }
 
-    fn each<'d, 't, T>(
+    pub(super) fn each<'d, 't, T>(
         &self,
         key: &'static str,
         value: &'d Value<'t>,
@@ -118,14 +118,14 @@ impl Source<'_> {
         }
     }
 
-    fn string<'d>(&self, key: &'static str, value: &'d Value<'_>) -> Result<&'d str, PolicyError> {
+    pub(super) fn string<'d>(&self, key: &'static str, value: &'d Value<'_>) -> Result<&'d str, PolicyError> {
         match value.get_ref() {
             DeValue::String(text) => Ok(text.as_ref()),
             _ => Err(self.wrong_kind(key, "a string", value)),
         }
     }
 
-    fn parsed<T: FromStr<Err = BadRule>>(
+    pub(super) fn parsed<T: FromStr<Err = BadRule>>(
         &self,
         key: &'static str,
         value: &Value<'_>,

@@ -4,10 +4,12 @@
 //! and never believed about anything but its own box. One message is one packet of a sequenced socket.
 
 mod record;
+mod trust;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub use record::{Door, Reason, Record};
+pub use trust::{BUNDLE, BUNDLE_FILES, BUNDLE_VARIABLES};
 
 use crate::BoxId;
 use crate::codec::{CodecError, Reader, Writer};

@@ -83,6 +83,19 @@ pub enum Record {
         /// What ended it, where it was neither of both sides.
         reason: Option<Reason>,
     },
+    /// A secret was put into a request that is about to be sent.
+    Lent {
+        /// The connection.
+        flow: u64,
+        /// The secret's name. Its value is in no record.
+        secret: String,
+        /// The host that it goes to.
+        target: String,
+        /// The port.
+        port: u16,
+        /// Method and path of the request.
+        request: String,
+    },
     /// So many records could not be told: the engine did not read them in time.
     Lost {
         /// How many.
@@ -245,6 +258,14 @@ impl Record {
                 to.u64(*millis);
                 reason(to, *why);
             }
+            Self::Lent { flow, secret, target, port, request } => {
+                to.u8(6);
+                to.u64(*flow);
+                text(to, secret);
+                text(to, target);
+                to.u16(*port);
+                text(to, request);
+            }
             Self::Lost { count } => {
                 to.u8(5);
                 to.u32(*count);
@@ -286,6 +307,13 @@ impl Record {
                 reason: read_reason(from)?,
             },
             5 => Self::Lost { count: from.u32()? },
+            6 => Self::Lent {
+                flow: from.u64()?,
+                secret: read_text(from)?,
+                target: read_text(from)?,
+                port: from.u16()?,
+                request: read_text(from)?,
+            },
             other => return Err(CodecError::Unknown(u32::from(other), "record")),
         })
     }
@@ -386,6 +414,13 @@ mod tests {
                 reason: Some(Reason::ByteLimit),
             },
             Record::Lost { count: 9 },
+            Record::Lent {
+                flow: 4,
+                secret: "github".to_owned(),
+                target: target(),
+                port: 443,
+                request: "GET /user".to_owned(),
+            },
         ] {
             assert_eq!(round(&record), record);
         }

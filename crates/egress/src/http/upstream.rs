@@ -1,0 +1,229 @@
+//! The connections to the server of one flow. They belong to this flow alone: no other connection of the box, and no
+//! other box, ever speaks over them.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use blastbox_wire::egress::Reason;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::body::AnyBody;
+use crate::decide::{Allowed, Target};
+use crate::flow::Flow;
+use crate::house::House;
+use crate::tls::{Offer, Roots};
+
+/// How long a server may take for its side of TLS.
+const HANDSHAKE: Duration = Duration::from_secs(15);
+/// How long a server may think before it begins to answer. Models do think.
+const THINKING: Duration = Duration::from_secs(15 * 60);
+/// Largest head of an answer.
+const LARGEST_HEAD: usize = 256 * 1024;
+
+/// How the server is spoken to.
+#[derive(Debug, Clone)]
+pub(super) enum Speech {
+    Plain,
+    Tls(Roots, Offer),
+}
+
+/// The connections to one server.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    house: Arc<House>,
+    flow: Flow,
+    speech: Speech,
+    idle: Mutex<Idle>,
+    /// One connection is made at a time: requests that come meanwhile may find that they can share it.
+    making: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Idle {
+    one_by_one: Vec<http1::SendRequest<AnyBody>>,
+    shared: Option<http2::SendRequest<AnyBody>>,
+}
+
+enum Line {
+    OneByOne(http1::SendRequest<AnyBody>),
+    Shared(http2::SendRequest<AnyBody>),
+}
+
+impl Upstream {
+    pub(super) fn new(house: Arc<House>, flow: Flow, speech: Speech) -> Arc<Self> {
+        Arc::new(Self { house, flow, speech, idle: Mutex::default(), making: tokio::sync::Mutex::default() })
+    }
+
+    /// Sends a request for which this permission was given. Its target is the path, its host the permission's.
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        allowed: &Allowed,
+        mut request: Request<AnyBody>,
+    ) -> Result<Response<Incoming>, Reason> {
+        loop {
+            let (line, fresh) = match self.take() {
+                Some(line) => (line, false),
+                None => {
+                    let _making = self.making.lock().await;
+                    match self.take() {
+                        Some(line) => (line, false),
+                        None => (self.connect(allowed).await?, true),
+                    }
+                }
+            };
+            let again = if fresh { None } else { copy(&request) };
+            match (timeout(THINKING, self.speak(line, request, allowed)).await, again) {
+                (Err(_), _) => return Err(Reason::Timeout),
+                (Ok(Ok(response)), _) => return Ok(response),
+                // The server closed a waiting connection: that is not an answer. What was not sent, or changes nothing
+                // by being sent twice, is sent over the next one.
+                (Ok(Err(Some(unsent))), _) if !fresh => request = unsent,
+                (Ok(Err(None)), Some(again)) => request = again,
+                (Ok(Err(_)), _) => return Err(Reason::BrokenUpstream),
+            }
+        }
+    }
+
+    fn take(&self) -> Option<Line> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = &idle.shared {
+            if !shared.is_closed() {
+                return Some(Line::Shared(shared.clone()));
+            }
+            idle.shared = None;
+        }
+        while let Some(line) = idle.one_by_one.pop() {
+            if line.is_ready() {
+                return Some(Line::OneByOne(line));
+            }
+        }
+        None
+    }
+
+    /// `Err(Some(…))`: nothing of it was sent.
+    async fn speak(
+        self: &Arc<Self>,
+        line: Line,
+        request: Request<AnyBody>,
+        allowed: &Allowed,
+    ) -> Result<Response<Incoming>, Option<Request<AnyBody>>> {
+        let (mut parts, body) = request.into_parts();
+        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+        let scheme = if matches!(self.speech, Speech::Plain) { "http" } else { "https" };
+        let authority = authority(allowed, scheme);
+        match line {
+            Line::Shared(mut line) => {
+                parts.headers.remove(http::header::HOST);
+                parts.uri = format!("{scheme}://{authority}{target}").parse().map_err(|_| None)?;
+                parts.version = http::Version::HTTP_2;
+                line.ready().await.map_err(|_| None)?;
+                let sent = line.try_send_request(Request::from_parts(parts, body)).await;
+                sent.map_err(|mut error| error.take_message())
+            }
+            Line::OneByOne(mut line) => {
+                let host = http::HeaderValue::from_str(&authority).map_err(|_| None)?;
+                parts.headers.insert(http::header::HOST, host);
+                parts.uri = target.parse().map_err(|_| None)?;
+                parts.version = http::Version::HTTP_11;
+                let sent = line.try_send_request(Request::from_parts(parts, body)).await;
+                let response = sent.map_err(|mut error| error.take_message())?;
+                keep(Arc::downgrade(self), line);
+                Ok(response)
+            }
+        }
+    }
+
+    async fn connect(self: &Arc<Self>, allowed: &Allowed) -> Result<Line, Reason> {
+        let dialled = self.house.dial(&self.flow, allowed).await?;
+        let Speech::Tls(roots, offer) = &self.speech else {
+            return self.one_by_one(dialled.stream).await;
+        };
+        let Target::Name(name) = allowed.target() else { return Err(Reason::NameMissing) };
+        let name =
+            rustls_pki_types::ServerName::try_from(name.as_str().to_owned()).map_err(|_| Reason::BadName)?;
+        let connector = TlsConnector::from(roots.client(*offer));
+        let stream = timeout(HANDSHAKE, connector.connect(name, dialled.stream))
+            .await
+            .map_err(|_| Reason::Timeout)?
+            .map_err(|error| {
+                match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+                    Some(rustls::Error::InvalidCertificate(_)) => Reason::BadCertificate,
+                    _ => Reason::BrokenUpstream,
+                }
+            })?;
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            self.shared(stream).await
+        } else {
+            self.one_by_one(stream).await
+        }
+    }
+
+    async fn one_by_one<S>(&self, stream: S) -> Result<Line, Reason>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (line, connection) = http1::Builder::new()
+            .max_buf_size(LARGEST_HEAD)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|_| Reason::BrokenUpstream)?;
+        // It ends with the last sender. What goes wrong on it is told to whoever waits for an answer.
+        tokio::spawn(async move { connection.with_upgrades().await.ok() });
+        Ok(Line::OneByOne(line))
+    }
+
+    async fn shared<S>(&self, stream: S) -> Result<Line, Reason>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (line, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(Duration::from_secs(30))
+            .max_header_list_size(u32::try_from(LARGEST_HEAD).unwrap_or(u32::MAX))
+            .initial_stream_window_size(256 * 1024)
+            .initial_connection_window_size(1024 * 1024)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|_| Reason::BrokenUpstream)?;
+        tokio::spawn(async move { connection.await.ok() });
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).shared = Some(line.clone());
+        Ok(Line::Shared(line))
+    }
+}
+
+/// The same request, if sending it twice is as good as sending it once.
+fn copy(request: &Request<AnyBody>) -> Option<Request<AnyBody>> {
+    if !request.method().is_idempotent() || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut copy = Request::new(super::body::whole(String::new()));
+    copy.method_mut().clone_from(request.method());
+    copy.uri_mut().clone_from(request.uri());
+    copy.headers_mut().clone_from(request.headers());
+    Some(copy)
+}
+
+/// Keeps a line for the next request, once the answer has been read to its end.
+fn keep(upstream: Weak<Upstream>, mut line: http1::SendRequest<AnyBody>) {
+    tokio::spawn(async move {
+        if line.ready().await.is_ok()
+            && let Some(upstream) = upstream.upgrade()
+        {
+            upstream.idle.lock().unwrap_or_else(PoisonError::into_inner).one_by_one.push(line);
+        }
+    });
+}
+
+fn authority(allowed: &Allowed, scheme: &str) -> String {
+    match (scheme, allowed.port()) {
+        ("https", 443) | ("http", 80) => allowed.target().to_string(),
+        (_, port) => format!("{}:{port}", allowed.target()),
+    }
+}

