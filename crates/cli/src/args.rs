@@ -53,6 +53,9 @@ pub(crate) enum Verb {
     /// Run a program in a box that vanishes afterwards
     #[command(after_help = format!("{RUN_HELP}\n{EXIT_CODES}"))]
     Run(Box<RunArgs>),
+    /// Give boxes to an MCP client (Claude, Cursor, an agent of your own) over standard input and output
+    #[command(after_help = crate::mcp::HELP)]
+    Mcp(Box<crate::mcp::McpArgs>),
     /// Say what a policy means on this host: each boundary, which tier and why, which gaps
     #[command(after_help = "Example:\n  blastbox explain --profile strict")]
     Explain(BoxArgs),
@@ -72,7 +75,7 @@ pub(crate) enum Verb {
 }
 
 /// The options that form a policy.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Policy")]
 pub(crate) struct PolicyFlags {
     /// How hostile the code is taken to be: low, medium, high, critical [default: high]

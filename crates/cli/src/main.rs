@@ -1,6 +1,6 @@
 //! The `blastbox` command.
 //!
-//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`policy`], [`audit`]), those that need a daemon in [`daemon`]; `output` is the only room that
+//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`policy`], [`audit`], [`mcp`]), those that need a daemon in [`daemon`]; `output` is the only room that
 //! writes to the terminal. The warden is started before anything else is looked at, so that it gets ready meanwhile.
 
 mod args;
@@ -9,6 +9,7 @@ mod capture;
 mod daemon;
 mod doctor;
 mod explain;
+mod mcp;
 mod output;
 mod plan;
 mod policy;
@@ -56,6 +57,7 @@ fn act(cli: Cli) -> Result<u8, Problem> {
             let warden = Warden::start()?;
             runtime()?.block_on(run::run(*args, warden))
         }
+        Verb::Mcp(args) => runtime()?.block_on(mcp::mcp(&args)),
         Verb::Explain(args) => {
             let warden = Warden::start()?;
             runtime()?.block_on(async { explain::explain(&args, warden) })

@@ -49,6 +49,8 @@ pub(crate) enum Problem {
     Json(#[from] serde_json::Error),
     #[error("cannot set up the event loop")]
     Runtime(#[source] io::Error),
+    #[error("cannot go on serving the MCP client")]
+    Mcp(#[source] io::Error),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     #[error(transparent)]
@@ -96,7 +98,9 @@ impl Problem {
             Self::Daemon(problem) => return problem.fix(),
             Self::Warden(_) | Self::Engine(_) => "see what the host lacks with `blastbox doctor`",
             Self::Create(CreateError::Refused { refusal, .. }) => return Some(refusal.fix()),
-            Self::Create(_) | Self::Terminal(_) | Self::Json(_) | Self::Runtime(_) => return None,
+            Self::Create(_) | Self::Terminal(_) | Self::Json(_) | Self::Mcp(_) | Self::Runtime(_) => {
+                return None;
+            }
         };
         Some(fix.to_owned())
     }

@@ -18,6 +18,7 @@ mod fault;
 mod flow;
 mod hall;
 mod keys;
+pub mod mcp;
 mod openapi;
 mod page;
 pub mod places;

@@ -1,0 +1,81 @@
+//! `blastbox mcp`: boxes for one MCP client at standard input and output. No daemon needed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use blastbox_engine::keeper::{Keeper, KeeperConfig, NewBox, Tenant};
+use blastbox_engine::{Engine, WorkspaceDir};
+use blastbox_images::Image;
+use blastbox_isolation::Warden;
+use blastbox_policy::{Bytes, SealedPolicy};
+use blastbox_server::mcp::{Recipe, Session};
+use clap::Args;
+
+use crate::args::{PolicyFlags, SourceFlags};
+use crate::problem::Problem;
+use crate::pump::Signals;
+
+pub(crate) const HELP: &str = "\
+Example, in the configuration of an MCP client:
+  { \"mcpServers\": { \"blastbox\": { \"command\": \"blastbox\", \"args\": [\"mcp\", \"--workspace\", \"/path/to/project\"] } } }
+
+Tools: run_code, run_command, read_file, write_file, list_files, start_box, stop_box, list_boxes, describe_policy.
+The session has one box, and more where the client asks for them; all are gone when the client goes. The policy is the one
+of these options: the client cannot change it.";
+
+/// A session may last a day; a box that nobody uses for an hour is ended, and made anew when it is needed again.
+const LIFE: Duration = Duration::from_secs(24 * 3_600);
+const IDLE: Duration = Duration::from_secs(3_600);
+const OUTPUT: Bytes = Bytes::mib(1_024);
+
+#[derive(Debug, Args)]
+pub(crate) struct McpArgs {
+    #[command(flatten)]
+    policy: PolicyFlags,
+    #[command(flatten)]
+    source: SourceFlags,
+}
+
+impl McpArgs {
+    /// The limit on output is meant for one command; a session has many, and its answers are bounded anyway.
+    fn seal(&self) -> Result<SealedPolicy, Problem> {
+        let flags = PolicyFlags {
+            output_limit: self.policy.output_limit.or(self.policy.policy.is_none().then_some(OUTPUT)),
+            ..self.policy.clone()
+        };
+        flags.seal(self.source.workspace.as_ref())
+    }
+}
+
+/// Serves until the client goes or a signal comes. Everything that was asked is checked before the first word is said.
+pub(crate) async fn mcp(args: &McpArgs) -> Result<u8, Problem> {
+    let mut signals = Signals::catch(false)?;
+    let policy = args.seal()?;
+    let image = Image::parse(&args.source.image)?;
+    let workspace = args.source.workspace.clone();
+    if let Some(flag) = &workspace {
+        drop(WorkspaceDir::open(&flag.path, flag.access)?);
+    }
+    let mut config = KeeperConfig::default();
+    // Boxes of a session are few, and made while a model thinks: none waits for them.
+    config.pool.max = 0;
+    let keeper = Keeper::start(Engine::with_warden(Warden::start()?)?, config);
+    let (sealed, root) = (policy.clone(), args.source.image.clone());
+    let recipe: Recipe = Arc::new(move || {
+        let say = |problem: Problem| problem.line();
+        let mut new = NewBox::new(sealed.clone(), Image::parse(&root).map_err(|error| say(error.into()))?);
+        if let Some(flag) = &workspace {
+            let opened = WorkspaceDir::open(&flag.path, flag.access).map_err(|error| say(error.into()))?;
+            new.workspace = Some(opened);
+        }
+        (new.life, new.idle) = (LIFE, IDLE);
+        Ok(new)
+    });
+    let session = Session::new(keeper.clone(), Tenant::local(), &policy, image, recipe);
+    let served = tokio::select! {
+        served = session.serve_stdio() => served.map_err(Problem::Mcp),
+        _ = signals.told_to_end() => Ok(()),
+    };
+    keeper.stop().await;
+    served.map(|()| 0)
+}

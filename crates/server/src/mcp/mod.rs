@@ -1,0 +1,73 @@
+//! The Model Context Protocol: what an agent may do with boxes, as tools.
+//!
+//! - [`Session`]: one client and its boxes. They are made when they are first needed and end with it.
+//! - `tools`: the tools, one function each. `ask`: what each takes. `work`: a command from its start to its answer.
+//!   `notebook`: a Python that remembers.
+//!
+//! Must not: let the client choose its policy. Whoever starts the server does; the model on the other side may have
+//! read anything, and every wish of its is taken as hostile.
+
+mod ask;
+mod desk;
+mod notebook;
+mod tools;
+mod work;
+
+use std::io;
+use std::sync::Arc;
+
+use blastbox_engine::keeper::{Keeper, NewBox, Tenant};
+use blastbox_images::Image;
+use blastbox_policy::{SealedPolicy, to_toml};
+use rmcp::ServiceExt as _;
+use rmcp::handler::server::router::tool::ToolRouter;
+use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
+use rmcp::transport::stdio;
+use rmcp::{ServerHandler, tool_handler};
+
+use self::desk::Desk;
+
+const WELCOME: &str = "Runs code that nobody has reviewed in disposable boxes on this machine. Without `box`, tools \
+    work in the session's own box, which is made at the first call and destroyed with the session. What a box may do \
+    (network, files, limits) was decided by whoever started this server: `describe_policy` tells. Boxes have no way to \
+    ask for more.";
+
+/// Makes what the keeper is asked for, whenever a box is needed.
+pub type Recipe = Arc<dyn Fn() -> Result<NewBox, String> + Send + Sync>;
+
+/// One client and its boxes.
+#[derive(Debug, Clone)]
+pub struct Session {
+    desk: Arc<Desk>,
+    tool_router: ToolRouter<Self>,
+}
+
+impl Session {
+    /// A session without boxes yet. `policy` and `image` are those that the recipe uses: what the client is told about,
+    /// and where interpreters are looked for.
+    #[must_use]
+    pub fn new(keeper: Keeper, tenant: Tenant, policy: &SealedPolicy, image: Image, recipe: Recipe) -> Self {
+        let desk = Desk::new(keeper, tenant, to_toml(policy), image, recipe);
+        Self { desk: Arc::new(desk), tool_router: Self::tool_router() }
+    }
+
+    /// Serves the client at standard input and output until it goes. Its boxes are gone when this returns.
+    pub async fn serve_stdio(self) -> io::Result<()> {
+        let desk = Arc::clone(&self.desk);
+        let served = match self.serve(stdio()).await {
+            Ok(running) => running.waiting().await.map(drop).map_err(io::Error::other),
+            Err(error) => Err(io::Error::other(error)),
+        };
+        desk.clear().await;
+        served
+    }
+}
+
+#[tool_handler(router = self.tool_router)]
+impl ServerHandler for Session {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new("blastbox", env!("CARGO_PKG_VERSION")))
+            .with_instructions(WELCOME)
+    }
+}

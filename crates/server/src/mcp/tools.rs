@@ -1,0 +1,278 @@
+//! The tools, one function each.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use blastbox_engine::Slice;
+use blastbox_engine::keeper::{BoxCard, EventItem, Happened};
+use blastbox_images::Language;
+use blastbox_wire::agent::{Coverage, Entry, EntryKind, Extent, Parents, Writing};
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::{CallToolResult, ContentBlock};
+use rmcp::service::{RequestContext, RoleServer};
+use rmcp::{ErrorData, tool, tool_router};
+use serde_json::{Value, json};
+
+use super::ask::{Code, ListFiles, OneBox, ReadFile, RunCode, RunCommand, WriteFile};
+use super::desk::Refused;
+use super::work::{self, Asker};
+use super::{Session, notebook};
+use crate::ask::{NewExec, StdinFrom};
+
+/// Most bytes of a file that one answer carries.
+const MOST_READ: u64 = 256 * 1024;
+/// Most entries of a list.
+const MOST_LISTED: u32 = 1_000;
+const DEEPEST: u32 = 10;
+
+/// What went wrong is for the model to read, so it is an answer and no error of the protocol.
+fn said(outcome: Result<CallToolResult, Refused>) -> Result<CallToolResult, ErrorData> {
+    Ok(outcome.unwrap_or_else(|Refused(why)| CallToolResult::error(vec![ContentBlock::text(why)])))
+}
+
+#[tool_router(vis = "pub(super)")]
+impl Session {
+    /// Runs code.
+    #[tool(
+        description = "Run a snippet of Python, JavaScript or shell in a disposable box and return what it printed. \
+            With stateful=true (Python only) variables stay for the next stateful call.",
+        annotations(title = "Run code", destructive_hint = false, open_world_hint = false)
+    )]
+    async fn run_code(
+        &self,
+        Parameters(asked): Parameters<RunCode>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        said(self.code(asked, Asker::of(context)).await)
+    }
+
+    /// Runs a command.
+    #[tool(
+        description = "Run a program with arguments in a disposable box and return exit code and output.",
+        annotations(title = "Run a command", destructive_hint = false, open_world_hint = false)
+    )]
+    async fn run_command(
+        &self,
+        Parameters(asked): Parameters<RunCommand>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        said(self.command(asked, Asker::of(context)).await)
+    }
+
+    /// Reads a file of a box.
+    #[tool(
+        description = "Read a file of a box: as text where it is UTF-8, as base64 otherwise.",
+        annotations(title = "Read a file", read_only_hint = true)
+    )]
+    async fn read_file(&self, Parameters(asked): Parameters<ReadFile>) -> Result<CallToolResult, ErrorData> {
+        said(self.read(asked).await)
+    }
+
+    /// Writes a file of a box.
+    #[tool(
+        description = "Write a whole file of a box; missing directories are made.",
+        annotations(title = "Write a file", destructive_hint = false)
+    )]
+    async fn write_file(
+        &self,
+        Parameters(asked): Parameters<WriteFile>,
+    ) -> Result<CallToolResult, ErrorData> {
+        said(self.write(asked).await)
+    }
+
+    /// Lists a directory of a box.
+    #[tool(
+        description = "List a directory of a box.",
+        annotations(title = "List files", read_only_hint = true)
+    )]
+    async fn list_files(
+        &self,
+        Parameters(asked): Parameters<ListFiles>,
+    ) -> Result<CallToolResult, ErrorData> {
+        said(self.list(asked).await)
+    }
+
+    /// Makes another box.
+    #[tool(
+        description = "Make another box beside the session's own, with the same policy. Returns its name.",
+        annotations(title = "Start a box", destructive_hint = false)
+    )]
+    async fn start_box(&self) -> Result<CallToolResult, ErrorData> {
+        said(self.desk.start().await.map(|card| CallToolResult::structured(about(&card))))
+    }
+
+    /// Ends a box.
+    #[tool(
+        description = "Destroy a box with everything in it, and return its receipt.",
+        annotations(title = "Stop a box", destructive_hint = true)
+    )]
+    async fn stop_box(
+        &self,
+        Parameters(OneBox { of }): Parameters<OneBox>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let stopped = async {
+            let id = self.desk.find(of.as_deref()).await?;
+            let receipt = self.desk.stop(&id).await?;
+            Ok(CallToolResult::structured(serde_json::to_value(receipt).unwrap_or(Value::Null)))
+        };
+        said(stopped.await)
+    }
+
+    /// Lists the boxes of this session.
+    #[tool(
+        description = "List the boxes of this session and the commands in them.",
+        annotations(title = "List boxes", read_only_hint = true)
+    )]
+    async fn list_boxes(&self) -> Result<CallToolResult, ErrorData> {
+        let boxes: Vec<Value> = self
+            .desk
+            .list()
+            .iter()
+            .map(|(card, execs)| json!({ "box": about(card), "commands": execs }))
+            .collect();
+        Ok(CallToolResult::structured(json!({ "boxes": boxes })))
+    }
+
+    /// Tells what a box may do, and what it was denied.
+    #[tool(
+        description = "What a box may do (network, files, limits, time), which weaknesses were accepted, and which \
+            system calls it was denied so far. Policies cannot be changed from here.",
+        annotations(title = "Describe the policy", read_only_hint = true)
+    )]
+    async fn describe_policy(
+        &self,
+        Parameters(OneBox { of }): Parameters<OneBox>,
+    ) -> Result<CallToolResult, ErrorData> {
+        said(self.describe(of).await)
+    }
+}
+
+impl Session {
+    async fn code(&self, asked: RunCode, asker: Asker) -> Result<CallToolResult, Refused> {
+        let RunCode { language, code, stateful, timeout_seconds, of } = asked;
+        if stateful && language != Code::Python {
+            return Err(Refused(
+                "only Python can be stateful; leave `stateful` out, or keep state in files".to_owned(),
+            ));
+        }
+        let id = self.desk.find(of.as_deref()).await?;
+        if stateful {
+            return Ok(notebook::run(&self.desk, &id, &code, timeout_seconds, &asker).await?.answer());
+        }
+        let command = self.desk.interpreter(Language::from(language))?;
+        let new = NewExec { command, stdin: StdinFrom::Stream, ..NewExec::default() };
+        let came = work::run(&self.desk, &id, new, Some(code.into_bytes()), timeout_seconds, &asker).await?;
+        Ok(came.answer())
+    }
+
+    async fn command(&self, asked: RunCommand, asker: Asker) -> Result<CallToolResult, Refused> {
+        let RunCommand { command, cwd, env, stdin, timeout_seconds, of } = asked;
+        let id = self.desk.find(of.as_deref()).await?;
+        let from = if stdin.is_some() { StdinFrom::Stream } else { StdinFrom::None };
+        let new = NewExec { command, env, cwd, stdin: from, ..NewExec::default() };
+        let stdin = stdin.map(String::into_bytes);
+        Ok(work::run(&self.desk, &id, new, stdin, timeout_seconds, &asker).await?.answer())
+    }
+
+    async fn read(&self, asked: ReadFile) -> Result<CallToolResult, Refused> {
+        let ReadFile { path, offset, limit, of } = asked;
+        let id = self.desk.find(of.as_deref()).await?;
+        let live = self.desk.keeper.live(&self.desk.tenant, &id)?;
+        let most = limit.unwrap_or(MOST_READ).min(MOST_READ);
+        let slice = Slice { offset, most, extent: Extent::Seen };
+        let mut download = live.files().read(path.as_bytes(), slice).await?;
+        let size = download.entry().map_or(0, |entry| entry.size);
+        let mut bytes = Vec::new();
+        while let Some(piece) = download.next().await? {
+            bytes.extend_from_slice(&piece);
+        }
+        let read = bytes.len();
+        let content = match String::from_utf8(bytes) {
+            Ok(text) => json!({ "text": text }),
+            Err(error) => json!({ "base64": STANDARD.encode(error.as_bytes()) }),
+        };
+        let mut answer = json!({ "path": path, "size": size, "offset": offset, "bytes": read });
+        if let (Some(answer), Value::Object(content)) = (answer.as_object_mut(), content) {
+            answer.extend(content);
+        }
+        Ok(CallToolResult::structured(answer))
+    }
+
+    async fn write(&self, asked: WriteFile) -> Result<CallToolResult, Refused> {
+        let WriteFile { path, text, base64, executable, of } = asked;
+        let bytes = match (text, base64) {
+            (Some(text), None) => text.into_bytes(),
+            (None, Some(base64)) => STANDARD
+                .decode(base64)
+                .map_err(|error| Refused(format!("`base64` is not base64: {error}")))?,
+            _ => return Err(Refused("give exactly one of `text` and `base64`".to_owned())),
+        };
+        let id = self.desk.find(of.as_deref()).await?;
+        let live = self.desk.keeper.live(&self.desk.tenant, &id)?;
+        let mode = if executable { 0o755 } else { 0o644 };
+        let mut upload = live.files().write(path.as_bytes(), mode, Writing::Replace, Parents::Make).await?;
+        upload.write(&bytes).await?;
+        let written = upload.finish().await?.amount;
+        Ok(CallToolResult::structured(json!({ "path": path, "bytes": written })))
+    }
+
+    async fn list(&self, asked: ListFiles) -> Result<CallToolResult, Refused> {
+        let ListFiles { path, depth, of } = asked;
+        let id = self.desk.find(of.as_deref()).await?;
+        let live = self.desk.keeper.live(&self.desk.tenant, &id)?;
+        let depth = depth.unwrap_or(1).clamp(1, DEEPEST);
+        let (mut entries, summary) =
+            live.files().list(path.as_bytes(), depth, MOST_LISTED).await?.collect().await?;
+        entries.sort_by(|one, other| one.path.cmp(&other.path));
+        let entries: Vec<Value> = entries.iter().map(shown).collect();
+        let whole = summary.coverage == Coverage::Whole;
+        Ok(CallToolResult::structured(json!({ "path": path, "entries": entries, "whole": whole })))
+    }
+
+    async fn describe(&self, of: Option<String>) -> Result<CallToolResult, Refused> {
+        let id = self.desk.find(of.as_deref()).await?;
+        let (card, _) = self.desk.keeper.get(&self.desk.tenant, &id)?;
+        let mut events = self.desk.keeper.subscribe_after(Some(&self.desk.tenant), Some(0));
+        let mut denied = std::collections::BTreeMap::<String, u64>::new();
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = events.next() => event,
+                () = std::future::ready(()) => break,
+            };
+            match event {
+                Some(EventItem::Event(event)) if event.box_id.as_ref() == Some(&id) => {
+                    if let Happened::SyscallDenied { syscall, count } = &event.what {
+                        *denied.entry(syscall.clone()).or_default() += count;
+                    }
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let policy = &self.desk.policy;
+        Ok(CallToolResult::structured(
+            json!({ "box": about(&card), "policy": policy, "denied_system_calls": denied }),
+        ))
+    }
+}
+
+fn about(card: &BoxCard) -> Value {
+    json!({
+        "box": card.id, "phase": card.phase, "tier": card.tier.as_str(), "image": card.image,
+        "gaps": card.gaps.iter().map(|gap| gap.as_str()).collect::<Vec<_>>(),
+        "created_at": card.created_at, "ends_at": card.ends_at,
+    })
+}
+
+fn shown(entry: &Entry) -> Value {
+    let kind = match entry.kind {
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Link => "link",
+        EntryKind::Other => "other",
+    };
+    json!({
+        "path": String::from_utf8_lossy(&entry.path), "kind": kind, "size": entry.size,
+        "mode": format!("{:04o}", entry.mode),
+    })
+}

@@ -1,0 +1,337 @@
+//! `blastbox mcp`, spoken to as a client speaks: one JSON document a line.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that cannot go on must fail at once"
+)]
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use blastbox_tests::census::Census;
+use blastbox_tests::{Caller, Held, both_ways};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value, json};
+
+both_ways!(
+    an_agent_runs_code_and_commands,
+    a_python_remembers_until_it_is_lost,
+    what_an_agent_asks_wrongly_is_answered_in_words,
+    files_go_in_and_come_out,
+    boxes_are_started_listed_described_and_stopped,
+    output_is_cut_in_the_middle,
+    a_call_that_is_cancelled_ends_its_command,
+    progress_is_told_to_whoever_wants_it,
+    the_session_takes_its_boxes_along,
+    nonsense_ends_nothing,
+);
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Client {
+    to: Option<File>,
+    from: BufReader<File>,
+    held: Option<Held>,
+    next: u64,
+    notes: Vec<Value>,
+}
+
+impl Client {
+    fn start(caller: &Caller, options: &[&str]) -> Self {
+        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let ((stdin, to), (from, stdout)) = (pipe(), pipe());
+        let stderr: OwnedFd = File::create(caller.file("stderr", "")).unwrap().into();
+        let words: Vec<&str> = ["mcp"].iter().chain(options).copied().collect();
+        let held = caller.blastbox(words).start_with([stdin, stdout, stderr]);
+        let from = BufReader::new(File::from(from));
+        let mut client = Self { to: Some(to.into()), from, held: Some(held), next: 1, notes: Vec::new() };
+        let hello = json!({
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
+        });
+        let welcome = client.ask("initialize", hello);
+        assert_eq!(welcome["result"]["serverInfo"]["name"], "blastbox", "{welcome}");
+        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        client
+    }
+
+    fn send(&mut self, message: &Value) {
+        let line = format!("{message}\n");
+        self.to.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+    }
+
+    fn begin(&mut self, method: &str, params: Value) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        id
+    }
+
+    /// The next message that has come, within a bound that only a hang meets.
+    fn hear(&mut self) -> Value {
+        if self.from.buffer().is_empty() {
+            let bound = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs()).unwrap(), tv_nsec: 0 };
+            let came = poll(&mut [PollFd::new(self.from.get_ref(), PollFlags::IN)], Some(&bound));
+            assert!(came.is_ok_and(|count| count > 0), "the server says nothing");
+        }
+        let mut line = String::new();
+        assert!(self.from.read_line(&mut line).unwrap() > 0, "the server is gone");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    fn answer(&mut self, id: u64) -> Value {
+        let begun = Instant::now();
+        loop {
+            let message = self.hear();
+            if message["id"] == id {
+                return message;
+            }
+            self.notes.push(message);
+            assert!(begun.elapsed() < PATIENCE, "no answer to {id}");
+        }
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin(method, params);
+        self.answer(id)
+    }
+
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let answer = self.ask("tools/call", json!({ "name": tool, "arguments": arguments }));
+        assert!(answer["error"].is_null(), "{answer}");
+        answer["result"].clone()
+    }
+
+    /// What a call that works comes to, as JSON.
+    fn done(&mut self, tool: &str, arguments: Value) -> Value {
+        let result = self.call(tool, arguments);
+        assert_eq!(result["isError"], false, "{result}");
+        result["structuredContent"].clone()
+    }
+
+    /// What a call that does not work says.
+    fn refused(&mut self, tool: &str, arguments: Value) -> String {
+        let answer = self.ask("tools/call", json!({ "name": tool, "arguments": arguments }));
+        let said = &answer["result"]["content"][0]["text"];
+        let text = said.as_str().or_else(|| answer["error"]["message"].as_str());
+        assert_ne!(answer["result"]["isError"], false, "{answer}");
+        text.unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+
+    fn end(mut self) -> i32 {
+        drop(self.to.take());
+        self.held.take().unwrap().end().code
+    }
+}
+
+fn an_agent_runs_code_and_commands(caller: &Caller) {
+    let mut client = Client::start(caller, &[]);
+    let tools = client.ask("tools/list", json!({}));
+    let names: Vec<&str> = tools["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    for name in ["run_code", "run_command", "read_file", "write_file", "list_files", "start_box", "stop_box"]
+    {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    let ran = client.done("run_code", json!({ "language": "python", "code": "print(6 * 7)" }));
+    assert_eq!(ran["stdout"], "42\n");
+    assert_eq!(client.done("run_code", json!({ "language": "sh", "code": "id -u" }))["stdout"], "1000\n");
+    let ran = client.done("run_command", json!({ "command": ["cat"], "stdin": "in\n", "cwd": "/tmp" }));
+    assert_eq!((&ran["stdout"], &ran["exit_code"]), (&json!("in\n"), &json!(0)));
+    let ran = client.done(
+        "run_command",
+        json!({ "command": ["sh", "-c", "echo $WHAT; pwd"], "env": { "WHAT": "x" }, "cwd": "/tmp" }),
+    );
+    assert_eq!(ran["stdout"], "x\n/tmp\n");
+    let failed = client.call("run_command", json!({ "command": ["sh", "-c", "echo no >&2; exit 3"] }));
+    assert_eq!(failed["isError"], true);
+    assert_eq!(failed["structuredContent"]["exit_code"], 3);
+    assert!(failed["content"][0]["text"].as_str().unwrap().contains("exit code 3"), "{failed}");
+    let late = client.call("run_command", json!({ "command": ["sleep", "60"], "timeout_seconds": 1 }));
+    assert_eq!(late["structuredContent"]["timed_out"], true, "{late}");
+    assert_eq!(client.end(), 0);
+}
+
+fn a_python_remembers_until_it_is_lost(caller: &Caller) {
+    let mut client = Client::start(caller, &[]);
+    let python = |code: &str| json!({ "language": "python", "code": code, "stateful": true });
+    assert_eq!(client.done("run_code", python("import math\nx = 41\nx + 1"))["stdout"], "42\n");
+    assert_eq!(client.done("run_code", python("print(x, math.pi > 3)"))["stdout"], "41 True\n");
+    let raised = client.call("run_code", python("print('before')\n1 / 0"));
+    let text = raised["content"][0]["text"].as_str().unwrap();
+    assert!(
+        raised["isError"] == true && text.contains("before") && text.contains("ZeroDivisionError"),
+        "{text}"
+    );
+    assert!(client.refused("run_code", python("this is no python")).contains("SyntaxError"));
+    // Whatever happened, what was there before is still there.
+    assert_eq!(client.done("run_code", python("x"))["stdout"], "41\n");
+    // Standard input is not where the code comes from.
+    assert_eq!(client.done("run_code", python("import sys\nsys.stdin.read()"))["stdout"], "''\n");
+    let mut late = python("while True: pass");
+    late["timeout_seconds"] = json!(1);
+    assert_eq!(client.call("run_code", late)["structuredContent"]["timed_out"], true);
+    assert!(client.refused("run_code", python("x")).contains("NameError"));
+    let gone = client.refused("run_code", python("import os\nos._exit(7)"));
+    assert!(gone.contains("the interpreter ended"), "{gone}");
+    assert_eq!(client.done("run_code", python("1"))["stdout"], "1\n");
+    client.end();
+}
+
+fn what_an_agent_asks_wrongly_is_answered_in_words(caller: &Caller) {
+    let mut client = Client::start(caller, &[]);
+    let said = client.refused("run_code", json!({ "language": "cobol", "code": "" }));
+    assert!(said.contains("cobol") && said.contains("python"), "{said}");
+    let said = client.refused("run_code", json!({ "language": "sh", "code": "", "stateful": true }));
+    assert!(said.contains("only Python"), "{said}");
+    let said =
+        client.refused("run_command", json!({ "command": ["true"], "policy": "network = everything" }));
+    assert!(said.contains("policy"), "{said}");
+    let said = client.refused("run_command", json!({ "command": [] }));
+    assert!(said.contains("`command` is empty"), "{said}");
+    let said = client.refused("run_command", json!({ "command": ["no-such-program"] }));
+    assert!(said.contains("not_found"), "{said}");
+    let said = client.refused("run_command", json!({ "command": ["true"], "timeout_seconds": 0 }));
+    assert!(said.contains("out of range"), "{said}");
+    let said = client.refused("read_file", json!({ "path": "/home/user", "box": "bx_aaaaaaaaaaaaaaaaaaaa" }));
+    assert!(said.contains("no box"), "{said}");
+    let said = client.refused("read_file", json!({ "path": "/etc/shadow" }));
+    assert!(said.contains("not_found"), "{said}");
+    assert!(client.refused("no_such_tool", json!({})).contains("tool"));
+    client.end();
+}
+
+fn files_go_in_and_come_out(caller: &Caller) {
+    let project = caller.directory("project");
+    caller.own(&project);
+    std::fs::write(project.join("seen"), "from the host").unwrap();
+    let mut client = Client::start(caller, &["--workspace", project.to_str().unwrap()]);
+    assert_eq!(client.done("read_file", json!({ "path": "/workspace/seen" }))["text"], "from the host");
+    let text = json!({ "path": "/workspace/a/b", "text": "grüße" });
+    assert_eq!(client.done("write_file", text)["bytes"], 7);
+    let bytes = json!({ "path": "tool", "base64": "AP8=", "executable": true });
+    client.done("write_file", bytes);
+    let read = client.done("read_file", json!({ "path": "/home/user/tool" }));
+    assert_eq!((&read["base64"], &read["size"]), (&json!("AP8="), &json!(2)));
+    let part = client.done("read_file", json!({ "path": "/workspace/seen", "offset": 5, "limit": 3 }));
+    assert_eq!(part["text"], "the");
+    let listed = client.done("list_files", json!({ "path": "/workspace", "depth": 2 }));
+    let paths: Vec<&str> =
+        listed["entries"].as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["a", "a/b", "seen"]);
+    let said = client.refused("write_file", json!({ "path": "x", "text": "a", "base64": "YQ==" }));
+    assert!(said.contains("exactly one"), "{said}");
+    client.end();
+    // What the box wrote into the workspace never reached the directory.
+    assert!(!project.join("a").exists());
+}
+
+fn boxes_are_started_listed_described_and_stopped(caller: &Caller) {
+    let mut client = Client::start(caller, &[]);
+    let second = client.done("start_box", json!({}))["box"].clone();
+    client.done("write_file", json!({ "path": "/tmp/mine", "text": "1", "box": second }));
+    let said = client.refused("read_file", json!({ "path": "/tmp/mine" }));
+    assert!(said.contains("not_found"), "{said}");
+    let boxes = client.done("list_boxes", json!({}))["boxes"].clone();
+    assert_eq!(boxes.as_array().unwrap().len(), 2, "{boxes}");
+    let denied = "import ctypes; ctypes.CDLL(None).ptrace(0, 0, 0, 0)";
+    client.done("run_code", json!({ "language": "python", "code": denied, "box": second }));
+    let begun = Instant::now();
+    loop {
+        let about = client.done("describe_policy", json!({ "box": second }));
+        assert!(about["policy"].as_str().unwrap().contains("[network]"), "{about}");
+        if about["denied_system_calls"]["ptrace"] == 1 {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{about}");
+    }
+    let receipt = client.done("stop_box", json!({ "box": second }));
+    assert_eq!(receipt["box_id"], second, "{receipt}");
+    assert!(client.refused("stop_box", json!({ "box": second })).contains("no box"));
+    client.end();
+}
+
+fn output_is_cut_in_the_middle(caller: &Caller) {
+    let mut client = Client::start(caller, &[]);
+    let ran = client.done("run_command", json!({ "command": ["seq", "1000000"] }));
+    let text = ran["stdout"].as_str().unwrap();
+    assert!(text.starts_with("1\n2\n") && text.ends_with("999999\n1000000\n") && text.len() < 64 * 1024);
+    assert!(ran["left_out"].as_u64().unwrap() > 6_000_000, "{}", ran["left_out"]);
+    client.end();
+}
+
+fn a_call_that_is_cancelled_ends_its_command(caller: &Caller) {
+    let mut client = Client::start(caller, &[]);
+    let script = "echo begun > /tmp/begun; exec sleep 600";
+    let params = json!({ "name": "run_command", "arguments": { "command": ["sh", "-c", script] } });
+    let id = client.begin("tools/call", params);
+    let running = |client: &mut Client| {
+        let boxes = client.done("list_boxes", json!({}))["boxes"].clone();
+        let commands = boxes[0]["commands"].as_array().cloned().unwrap_or_default();
+        commands.iter().any(|command| command["pid"].is_u64() && command["ended"].is_null())
+    };
+    let begun = Instant::now();
+    while !running(&mut client) {
+        assert!(begun.elapsed() < PATIENCE, "it never ran");
+    }
+    let cancel = json!({ "requestId": id, "reason": "changed my mind" });
+    client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel }));
+    while running(&mut client) {
+        assert!(begun.elapsed() < PATIENCE * 2, "it goes on");
+    }
+    // The box and the session go on.
+    assert_eq!(client.done("run_command", json!({ "command": ["cat", "/tmp/begun"] }))["stdout"], "begun\n");
+    client.end();
+}
+
+fn progress_is_told_to_whoever_wants_it(caller: &Caller) {
+    let mut client = Client::start(caller, &[]);
+    let params = json!({
+        "name": "run_command", "arguments": { "command": ["sh", "-c", "echo x; sleep 3"] },
+        "_meta": { "progressToken": "mine" },
+    });
+    let answer = client.ask("tools/call", params);
+    assert_eq!(answer["result"]["structuredContent"]["stdout"], "x\n", "{answer}");
+    let told = client.notes.iter().find(|note| note["method"] == "notifications/progress").unwrap();
+    assert_eq!(told["params"]["progressToken"], "mine");
+    assert!(told["params"]["message"].as_str().unwrap().contains("bytes of output"), "{told}");
+    client.end();
+}
+
+fn the_session_takes_its_boxes_along(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    census.expect_file("stderr");
+    for killed in [false, true] {
+        let mut client = Client::start(caller, &[]);
+        client.done("start_box", json!({}));
+        client.done("run_code", json!({ "language": "python", "code": "x = 1", "stateful": true }));
+        census.see();
+        if killed {
+            client.held.as_ref().unwrap().signal(rustix::process::Signal::KILL);
+            client.held.take().unwrap().end();
+        } else {
+            assert_eq!(client.end(), 0);
+        }
+        census.expect_nothing("a session");
+    }
+}
+
+fn nonsense_ends_nothing(caller: &Caller) {
+    let mut client = Client::start(caller, &[]);
+    client
+        .to
+        .as_mut()
+        .unwrap()
+        .write_all(b"{\"jsonrpc\": \"2.0\", \"id\": true\n\xff\xfe\n[]\n{}\n")
+        .unwrap();
+    client.next = 100;
+    let ran = client.done("run_command", json!({ "command": ["echo", "still here"] }));
+    assert_eq!(ran["stdout"], "still here\n");
+    assert_eq!(client.end(), 0);
+}
