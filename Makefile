@@ -26,7 +26,14 @@ run: build ## build, then run hostile code in a box and show what stopped it
 	@tools/need.sh python3=python3
 	@tools/demo.sh $(PROGRAMS)/blastbox
 
-test: build ## install what the tests need, run them all, sum up
+# The daemon once more, with places at which tests stop and kill it. Never shipped: it lies in a directory of its own.
+.PHONY: failpoints
+failpoints:
+	@cargo build --package blastbox --features failpoints
+	@install -d $(TARGET_DIR)/failpoints
+	@install -m 755 $(TARGET_DIR)/$(TRIPLE)/debug/blastbox $(PROGRAMS)/blastbox-warden $(TARGET_DIR)/failpoints
+
+test: build failpoints ## install what the tests need, run them all, sum up
 	@tools/need.sh python3=python3 strace=strace
 	@BLASTBOX_BIN_DIR=$(PROGRAMS) cargo xtask test
 

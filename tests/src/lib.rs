@@ -18,6 +18,7 @@
 
 mod caller;
 pub mod census;
+pub mod daemon;
 mod held;
 mod host;
 mod place;

@@ -19,6 +19,26 @@ pub(crate) fn built() -> PathBuf {
     dir
 }
 
+/// The programs that were built with places to be stopped at, where everybody can reach them: beside those that are
+/// shipped, in `failpoints`. `None`: nobody built them.
+pub(crate) fn with_failpoints(place: &Place) -> Option<PathBuf> {
+    let dir = built().with_file_name("failpoints");
+    let names = ["blastbox", "blastbox-warden"];
+    if !names.iter().all(|name| dir.join(name).is_file()) {
+        return None;
+    }
+    let closed = |at: &Path| fs::metadata(at).is_ok_and(|about| about.mode() & 0o001 == 0);
+    if !dir.ancestors().any(closed) {
+        return Some(dir);
+    }
+    let copy = place.join("failpoints");
+    fs::create_dir(&copy).expect("make a directory for the programs");
+    for name in names {
+        fs::copy(dir.join(name), copy.join(name)).expect("copy a program");
+    }
+    Some(copy)
+}
+
 /// The same directory where everybody can reach it; a copy in `place` where it lies behind a closed door.
 pub(crate) fn for_everybody(place: &Place) -> PathBuf {
     let built = built();

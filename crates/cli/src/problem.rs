@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use blastbox_engine::ledger::LedgerError;
+use blastbox_engine::store::StoreError;
 use blastbox_engine::{CreateError, EngineError, WorkspaceError};
 use blastbox_images::ImageError;
 use blastbox_isolation::WardenError;
@@ -54,6 +55,8 @@ pub(crate) enum Problem {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
     Daemon(#[from] DaemonProblem),
     #[error(transparent)]
     Warden(#[from] WardenError),
@@ -101,6 +104,9 @@ impl Problem {
             Self::Create(_) | Self::Terminal(_) | Self::Json(_) | Self::Mcp(_) | Self::Runtime(_) => {
                 return None;
             }
+            // It says what to do itself.
+            Self::Store(_) => return None,
+            Self::Create(_) | Self::Terminal(_) | Self::Json(_) | Self::Runtime(_) => return None,
         };
         Some(fix.to_owned())
     }

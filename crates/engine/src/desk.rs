@@ -21,14 +21,35 @@ const MOST_DENIED: usize = 512;
 /// Something that the owner wants from the driver.
 #[derive(Debug)]
 pub(crate) enum Order {
-    Exec { spec: Box<ExecSpec>, outlet: Arc<Outlet>, room: Arc<Semaphore> },
-    Stdin { exec: u32, bytes: Vec<u8> },
-    StdinEnd { exec: u32 },
-    Resize { exec: u32, rows: u16, columns: u16 },
-    Signal { exec: u32, signal: u8 },
-    File { op: u32, order: FileOrder },
+    Exec {
+        spec: Box<ExecSpec>,
+        outlet: Arc<Outlet>,
+        room: Arc<Semaphore>,
+    },
+    Stdin {
+        exec: u32,
+        bytes: Vec<u8>,
+    },
+    StdinEnd {
+        exec: u32,
+    },
+    Resize {
+        exec: u32,
+        rows: u16,
+        columns: u16,
+    },
+    Signal {
+        exec: u32,
+        signal: u8,
+    },
+    File {
+        op: u32,
+        order: FileOrder,
+    },
     Pause(Pausing),
     Resume(Pausing),
+    /// Whether the agent still answers, and rightly.
+    Ping(oneshot::Sender<()>),
 }
 
 /// Where the outcome of a pause, or of its end, is waited for.

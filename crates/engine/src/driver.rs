@@ -13,6 +13,7 @@ use blastbox_wire::BoxId;
 use blastbox_wire::agent::{BootFacts, HostFrame};
 use blastbox_wire::limits::{MAX_EXECS, OUTPUT_WINDOW};
 use blastbox_wire::warden::{Ask, Spent};
+use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -21,6 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
 use crate::engine::House;
 use crate::error::PauseError;
+use crate::failpoint;
 use crate::files::FileTable;
 use crate::inbox::Inbox;
 use crate::link::Word;
@@ -82,6 +84,8 @@ pub(crate) struct Log {
     pub(crate) stopped: Option<Instant>,
     /// The agent's channel closed before it said a word.
     pub(crate) mute: bool,
+    /// What the agent was asked to repeat, and who waits for that.
+    pub(crate) ping: Option<(u64, oneshot::Sender<()>)>,
 }
 
 enum Happening {
@@ -138,6 +142,7 @@ impl Driver {
     /// Carries out one event. One that the state does not know changes nothing and is for the caller to judge.
     pub(crate) fn happen(&mut self, event: Event) -> bool {
         let Ok((next, effects)) = step(self.state, event) else { return false };
+        failpoint::cross(self.state, next);
         self.state = next;
         effects.iter().for_each(|effect| self.carry_out(*effect));
         true
@@ -184,6 +189,7 @@ impl Driver {
                     running.outlet.end(ExecEnd::BoxEnded(ending.clone()));
                 }
                 self.log.files.end(&ending);
+                self.log.ping = None;
                 // Nobody can run a command here any more; whoever waits for room to ask learns it.
                 self.orders.close();
                 self.say_ready(Err(ending));
@@ -295,12 +301,24 @@ impl Driver {
                 HostFrame::Signal { exec, signal }
             }
             Order::File { op, order } => return self.obey_file(op, order),
+            Order::Ping(to) => return self.ping(to),
             Order::Pause(to) => return self.ask_pause(Event::PauseAsked, to),
             Order::Resume(to) => return self.ask_pause(Event::ResumeAsked, to),
             // The command ended while the order was on its way.
             Order::StdinEnd { .. } | Order::Resize { .. } | Order::Signal { .. } => return,
         };
         self.send(&frame);
+    }
+
+    /// Asks the agent for a sign of life: a number that only who has read the question knows.
+    fn ping(&mut self, to: oneshot::Sender<()>) {
+        let mut random = [0_u8; 8];
+        // Without randomness nobody is told that the agent answered.
+        if getrandom(&mut random, GetRandomFlags::empty()).is_ok() && self.log.ping.is_none() {
+            let token = u64::from_ne_bytes(random);
+            self.log.ping = Some((token, to));
+            self.send(&HostFrame::Ping { token });
+        }
     }
 
     fn ask_pause(&mut self, event: Event, to: Pausing) {

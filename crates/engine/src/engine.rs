@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::desk::Bells;
 use crate::driver::{Driver, Log};
 use crate::error::{CreateError, EngineError};
-use crate::link::{self, Link, Word};
+use crate::link::{self, Link, Supply, Word};
 use crate::live::LiveBox;
 use crate::state::State;
 use crate::workspace::WorkspaceDir;
@@ -81,12 +81,18 @@ impl Engine {
     }
 
     /// Goes on with a warden that was started already, which may still be getting ready.
-    pub fn with_warden(mut warden: Warden) -> Result<Self, EngineError> {
+    pub fn with_warden(warden: Warden) -> Result<Self, EngineError> {
+        let program = warden.program().to_owned();
+        Self::with_supply(warden, Box::new(move || Warden::start_program(&program)))
+    }
+
+    /// The same; when that warden dies, the next one comes from `supply`.
+    pub fn with_supply(mut warden: Warden, supply: Supply) -> Result<Self, EngineError> {
         // While it gets ready.
         let seen = Facts::look();
         let powers = warden.wait_ready(link::READY).map_err(EngineError::Warden)?;
         let facts = seen.with(&powers);
-        let link = Link::new(warden).map_err(EngineError::Watch)?;
+        let link = Link::new(warden, supply).map_err(EngineError::Watch)?;
         Ok(Self { facts, powers, house: House::new(link) })
     }
 
@@ -119,12 +125,27 @@ impl Engine {
         Ok(live)
     }
 
+    /// A name that no other box has.
+    pub(crate) fn new_id(&self) -> Result<BoxId, CreateError> {
+        new_id()
+    }
+
+    /// The name of the warden that boxes are asked of now, where one was chosen for it.
+    pub(crate) fn warden_name(&self) -> String {
+        self.house.link.warden_name().map(|name| name.to_string()).unwrap_or_default()
+    }
+
     /// Asks for a box and comes back at once: a command may be given to it while it is in the making, and what goes wrong
     /// then is that command's last event.
     pub async fn launch(&self, spec: BoxSpec<'_>) -> Result<LiveBox, CreateError> {
+        self.launch_as(new_id()?, spec).await
+    }
+
+    /// The same under a name that was taken for it.
+    pub(crate) async fn launch_as(&self, box_id: BoxId, spec: BoxSpec<'_>) -> Result<LiveBox, CreateError> {
         let BoxSpec { policy, image, workspace } = spec;
         let access = workspace.map(WorkspaceDir::access);
-        let choice = self.choose(policy, image, access)?;
+        let choice = choose(policy, &self.facts, &Request { box_id, image, workspace: access });
         let plan = match &choice.chosen {
             Ok(lowered) => lowered.plan.clone(),
             Err(refusal) => {

@@ -86,7 +86,15 @@ impl Driver {
                 Ok(())
             }
             AgentFrame::File { op, say } => self.hear_file(op, say).map_err(lie),
-            AgentFrame::Refreshed | AgentFrame::Pong { .. } => Err(lie("an answer that nobody asked for")),
+            AgentFrame::Pong { token } => match self.log.ping.take() {
+                Some((asked, waiting)) if asked == token => {
+                    // Whoever asked has given up on it meanwhile.
+                    waiting.send(()).ok();
+                    Ok(())
+                }
+                Some(_) | None => Err(lie("an answer that nobody asked for")),
+            },
+            AgentFrame::Refreshed => Err(lie("an answer that nobody asked for")),
         }
     }
 

@@ -6,6 +6,7 @@
 //! - [`keeper`]: many boxes for many owners: admission, warm pools, deadlines, tapes of output, events, metrics.
 //! - [`state`]: the whole lifecycle, one pure function.
 //! - [`ledger`]: what was done, in an order that nobody can change unseen.
+//! - [`store`]: what a daemon knows, where a `kill -9` cannot take it.
 //! - [`outcome`]: from an ending to one word and one exit code, pure.
 //! - [`receipt`]: everything that is known, on one page.
 //!
@@ -15,6 +16,7 @@ mod desk;
 mod driver;
 mod engine;
 mod error;
+pub mod failpoint;
 mod files;
 mod hear;
 mod inbox;
@@ -25,13 +27,16 @@ mod live;
 mod outcome;
 mod outlet;
 mod paper;
+mod patience;
 pub mod state;
+pub mod store;
 mod workspace;
 
 pub use desk::{Ended, Tally};
 pub use engine::{BoxSpec, Engine};
 pub use error::{Blame, CreateError, EngineError, Over, PauseError, WorkspaceError};
 pub use files::{Download, FileError, Files, Listing, Slice, Summary, UnpackLimits, Upload, Watching};
+pub use link::Supply;
 pub use live::{Command, Exec, LiveBox, Stdin};
 pub use outcome::{EXIT_REFUSED, Ending, Loss, Verdict, outcome, refused};
 pub use outlet::{ExecEnd, ExecEvent, Stream};

@@ -4,19 +4,22 @@
 //! started and asked to release by name whatever the dead one has left, and the boxes are told again.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use blastbox_isolation::{Heard, Warden, WardenError};
+use blastbox_isolation::{Heard, Warden, WardenError, WardenName};
 use blastbox_wire::BoxId;
 use blastbox_wire::warden::{Answer, Ask, Spent};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+
+use crate::patience::{backoff, random_byte};
 
 /// How long a warden may take to get ready.
 pub(crate) const READY: Duration = Duration::from_secs(10);
@@ -44,12 +47,21 @@ pub(crate) enum Word {
     Swept,
 }
 
+/// Where a warden comes from when one has died.
+pub type Supply = Box<dyn Fn() -> Result<Warden, WardenError> + Send + Sync>;
+
 /// The line.
-#[derive(Debug)]
 pub(crate) struct Link {
+    supply: Supply,
     warden: Mutex<Option<Arc<Line>>>,
     boxes: Mutex<HashMap<BoxId, mpsc::UnboundedSender<Word>>>,
     swept: Notify,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("warden", &self.warden).finish_non_exhaustive()
+    }
 }
 
 /// One warden.
@@ -80,16 +92,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    /// A line to this warden, which is ready.
-    pub(crate) fn new(warden: Warden) -> io::Result<Arc<Self>> {
+    /// A line to this warden, which is ready. When it dies, another one comes from `supply`.
+    pub(crate) fn new(warden: Warden, supply: Supply) -> io::Result<Arc<Self>> {
         let line = Mutex::new(Some(Line::to(warden)?));
-        Ok(Arc::new(Self { warden: line, boxes: Mutex::default(), swept: Notify::new() }))
+        Ok(Arc::new(Self { supply, warden: line, boxes: Mutex::default(), swept: Notify::new() }))
+    }
+
+    /// The name of the warden, where one was chosen for it.
+    pub(crate) fn warden_name(&self) -> Option<WardenName> {
+        lock(&self.line()?.warden).name()
     }
 
     /// A line without a warden: tests speak for it.
     #[cfg(test)]
     pub(crate) fn unmanned() -> Arc<Self> {
-        Arc::new(Self { warden: Mutex::default(), boxes: Mutex::default(), swept: Notify::new() })
+        let supply: Supply = Box::new(|| Err(WardenError::Ended { status: None }));
+        Arc::new(Self { supply, warden: Mutex::default(), boxes: Mutex::default(), swept: Notify::new() })
     }
 
     /// What a box hears when its warden dies and is swept up after.
@@ -169,20 +187,30 @@ impl Link {
         }
     }
 
-    /// Starts a fresh warden and has it release what the dead one left.
+    /// Tells every box of the dead warden, starts a fresh one and has it release what the dead one left.
     async fn recover(self: &Arc<Self>) {
         let orphans: Vec<_> = std::mem::take(&mut *lock(&self.boxes)).into_values().collect();
         let tell = |word: &Word| orphans.iter().for_each(|to| drop(to.send(word.clone())));
-        *lock(&self.warden) = None;
         tell(&Word::WardenGone);
-        let started = tokio::task::spawn_blocking(start).await;
+        self.replace().await;
+        tell(&Word::Swept);
+    }
+
+    async fn replace(self: &Arc<Self>) {
+        let dead = lock(&self.warden).take();
+        let link = Arc::clone(self);
+        let started = tokio::task::spawn_blocking(move || {
+            // Waits until its process has ended.
+            drop(dead);
+            start(&link.supply)
+        })
+        .await;
         if let Some(line) = started.ok().and_then(Result::ok).and_then(|fresh| Line::to(fresh).ok()) {
             *lock(&self.warden) = Some(line);
             if self.ask(&Ask::Sweep, &[]).is_ok() {
                 self.wait_swept().await;
             }
         }
-        tell(&Word::Swept);
     }
 
     async fn wait_swept(self: &Arc<Self>) {
@@ -199,8 +227,8 @@ impl Link {
 }
 
 /// Starts a warden and waits until it is ready.
-fn start() -> Result<Warden, WardenError> {
-    let mut warden = Warden::start()?;
+fn start(supply: &Supply) -> Result<Warden, WardenError> {
+    let mut warden = supply()?;
     // It is the same host with the same powers: what was known of it still holds.
     warden.wait_ready(READY)?;
     Ok(warden)
@@ -208,9 +236,20 @@ fn start() -> Result<Warden, WardenError> {
 
 /// Listens for as long as somebody uses the link, through the death of wardens.
 pub(crate) async fn listen(link: Weak<Link>) {
+    let mut failures = 0;
     while let Some(strong) = link.upgrade() {
-        let Some(line) = strong.line() else { return };
-        strong.hear_until_gone(line).await;
-        strong.recover().await;
+        if let Some(line) = strong.line() {
+            failures = 0;
+            strong.hear_until_gone(line).await;
+            strong.recover().await;
+            continue;
+        }
+        // The host could not have another one (no memory, no descriptors): it may later.
+        failures += 1;
+        drop(strong);
+        sleep(backoff(failures, random_byte())).await;
+        if let Some(strong) = link.upgrade() {
+            strong.replace().await;
+        }
     }
 }

@@ -116,6 +116,13 @@ impl LiveBox {
         from.await.unwrap_or(Err(PauseError::Over))
     }
 
+    /// Waits until the agent has given a sign of life. `false`: the box is being ended, because the agent died or answered
+    /// wrongly, or somebody else waits for the same.
+    pub(crate) async fn answers(&self) -> bool {
+        let (to, from) = oneshot::channel();
+        self.orders.send(Order::Ping(to)).await.is_ok() && from.await.is_ok()
+    }
+
     /// Waits until the box is being ended, by whomever.
     pub async fn stopped(&self) {
         self.orders.closed().await;

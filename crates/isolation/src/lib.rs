@@ -21,4 +21,4 @@ pub use facts::{CgroupKind, Facts, KernelVersion, Swap, UserNamespaces};
 pub use report::{BoundaryReport, Lowered};
 pub use request::Request;
 pub use tiers::jail::WANTED_LANDLOCK_ABI;
-pub use warden::{Heard, Warden, WardenError};
+pub use warden::{Farewell, Heard, Mark, Warden, WardenError, WardenName};

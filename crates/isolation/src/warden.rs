@@ -1,6 +1,7 @@
 //! The client of the warden, the one privileged program.
 
 mod error;
+mod mark;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -17,6 +18,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub use error::WardenError;
+pub use mark::{BadWardenName, Farewell, Mark, WardenName};
 
 /// The program's name.
 const PROGRAM: &str = "blastbox-warden";
@@ -36,6 +38,7 @@ pub struct Warden {
     buffer: Box<[u8]>,
     program: PathBuf,
     mission: Mission,
+    name: Option<WardenName>,
 }
 
 /// What a warden was started for.
@@ -67,6 +70,15 @@ impl Warden {
     /// Starts this very program as warden, from a sealed copy in memory: the agents of its boxes are forked from it,
     /// so that whatever reaches for the program behind pid 1 finds nothing that can be changed (CVE-2019-5736).
     pub fn start_program(program: &Path) -> Result<Self, WardenError> {
+        Self::begin(program, None)
+    }
+
+    /// The same under a name that was chosen for it, so that it could be written down before there is anything to name.
+    pub fn start_named(program: &Path, name: WardenName) -> Result<Self, WardenError> {
+        Self::begin(program, Some(name))
+    }
+
+    fn begin(program: &Path, name: Option<WardenName>) -> Result<Self, WardenError> {
         let failed = |source| WardenError::Start { program: program.to_owned(), source };
         let file = std::fs::File::open(program).map_err(failed)?;
         let sealed = blastbox_sys::program::seal(file.as_fd(), PROGRAM).map_err(failed)?;
@@ -76,6 +88,7 @@ impl Warden {
         #[expect(clippy::disallowed_methods, reason = "the one place a program is started on the host")]
         let child = Command::new(format!("/proc/self/fd/{}", sealed.as_raw_fd()))
             .arg0(PROGRAM)
+            .args(name.map(|name| name.to_string()))
             .env_clear()
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
@@ -84,7 +97,19 @@ impl Warden {
             .spawn()
             .map_err(failed)?;
         let buffer = vec![0; MAX_WARDEN_MESSAGE].into_boxed_slice();
-        Ok(Self { socket: ours, child, buffer, program: program.to_owned(), mission: Mission::Serve })
+        Ok(Self { socket: ours, child, buffer, program: program.to_owned(), mission: Mission::Serve, name })
+    }
+
+    /// The program that it was started from.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Its name, where one was chosen for it.
+    #[must_use]
+    pub fn name(&self) -> Option<WardenName> {
+        self.name
     }
 
     /// Its process id.

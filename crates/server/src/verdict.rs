@@ -22,9 +22,11 @@ pub(crate) fn status(error: &KeepError) -> StatusCode {
         KeepError::Gone | KeepError::WrongPhase(_) | KeepError::CommandOver => StatusCode::CONFLICT,
         KeepError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         KeepError::QuotaSpent { .. } => StatusCode::TOO_MANY_REQUESTS,
-        KeepError::Busy { .. } | KeepError::Stopping | KeepError::TooSlow(_) | KeepError::Ledger(_) => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        KeepError::Busy { .. }
+        | KeepError::Stopping
+        | KeepError::TooSlow(_)
+        | KeepError::Ledger(_)
+        | KeepError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         KeepError::Pause(PauseError::NotNow(_) | PauseError::Over) => StatusCode::CONFLICT,
         KeepError::Pause(PauseError::Host { .. }) => StatusCode::INTERNAL_SERVER_ERROR,
         KeepError::Failed(_) => match error.blame() {
@@ -45,6 +47,7 @@ pub(crate) fn fix(error: &KeepError) -> Option<String> {
         KeepError::Ledger(_) => {
             "have the operator look at the ledger (`blastbox audit verify`) and at the disk, and start the daemon again"
         }
+        KeepError::Store(_) => "have the operator look at the disk of the state directory, and ask again",
         KeepError::Busy { .. } | KeepError::Stopping | KeepError::TooSlow(_) => "try again",
         KeepError::NotFound
         | KeepError::Gone

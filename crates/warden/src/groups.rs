@@ -28,8 +28,8 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// Looks for a place to make groups in.
-    pub(crate) fn find() -> Result<Self, Trouble> {
-        let site = Site::find().tried("look for cgroups")?;
+    pub(crate) fn find(name: Option<u64>) -> Result<Self, Trouble> {
+        let site = Site::find(name).tried("look for cgroups")?;
         Ok(Self { site, stock: Vec::new(), likely: LIKELY, taken: 0, most: STOCK })
     }
 

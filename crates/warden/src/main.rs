@@ -40,5 +40,15 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Trouble> {
-    serve::serve(standing::Standing::take()?)
+    serve::serve(standing::Standing::take(chosen_name()?)?)
+}
+
+/// The name that the caller has chosen and written down, where it has: a number, so that it can never be a path.
+fn chosen_name() -> Result<Option<u64>, Trouble> {
+    let Some(text) = std::env::args_os().nth(1) else { return Ok(None) };
+    let digits = text.to_str().filter(|text| text.len() == 16 && !text.starts_with('+'));
+    match digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
+        Some(name) => Ok(Some(name)),
+        None => Err(Trouble::plain("read the name that the caller has chosen")),
+    }
 }

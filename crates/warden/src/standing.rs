@@ -44,7 +44,7 @@ pub(crate) struct Standing {
 
 impl Standing {
     /// Finds out what this warden may do, and takes what it needs for that.
-    pub(crate) fn take() -> Result<Self, Trouble> {
+    pub(crate) fn take(name: Option<u64>) -> Result<Self, Trouble> {
         let proof = SingleThreaded::prove().tried("count the warden's threads")?;
         // Started from a descriptor, it would be called by a number.
         rustix::thread::set_name(c"blastbox-warden").tried("take a name")?;
@@ -57,7 +57,7 @@ impl Standing {
         let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = open("/proc", directory, Mode::empty()).tried("open /proc")?;
         // Before the own users, who may not look for it; so whatever fails afterwards takes it away again.
-        let mut groups = Groups::find()?;
+        let mut groups = Groups::find(name)?;
         let (ids, base) = take_users(&proc).inspect_err(|_| groups.clear())?;
         Ok(Self {
             proof,

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -10,7 +11,9 @@ use std::thread;
 use blastbox_engine::Engine;
 use blastbox_engine::keeper::Keeper;
 use blastbox_engine::ledger::{Ledger, Options as LedgerOptions};
+use blastbox_engine::store::{Leftovers, Store};
 use blastbox_isolation::Warden;
+use blastbox_isolation::warden::find_program;
 use blastbox_server::{
     Config, Doors, Hall, Keys, Log, MAX_CONFIG_TEXT, Socket, StateDir, TcpAddress, open_port,
 };
@@ -57,9 +60,15 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     let state = StateDir::open(&super::state(args.state_dir.as_deref())?).map_err(DaemonProblem::Door)?;
     let _lock = state.lock().map_err(DaemonProblem::Door)?;
     raise_limits();
-    let warden = Warden::start()?;
+    let store = Arc::new(Store::open(state.path())?);
+    // Before the next warden, whose first act is to sweep away the empty groups of those that are gone.
+    let leftovers = Leftovers::release(&store)?;
+    output::say(&told(&leftovers));
+    let program = find_program()?;
+    let warden = store.start_warden(&program)?;
     let runtime = Builder::new_multi_thread().enable_io().enable_time().build().map_err(Problem::Runtime)?;
-    runtime.block_on(keep(&args, config, &socket, &state, warden))
+    let past = Past { store, leftovers, program };
+    runtime.block_on(keep(&args, config, &socket, &state, warden, past))
 }
 
 async fn keep(
@@ -68,6 +77,7 @@ async fn keep(
     socket: &Path,
     state: &StateDir,
     warden: Warden,
+    past: Past,
 ) -> Result<u8, Problem> {
     let keys = Keys::in_directory(state.path());
     // A list that cannot be read is told now, not to the first caller with a key.
@@ -88,7 +98,10 @@ async fn keep(
     }
     // Last: whoever can connect is answered from here on.
     doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
-    let keeper = Keeper::start_recorded(Engine::with_warden(warden)?, config.keeper, ledger)?;
+    let Past { store, leftovers, program } = past;
+    let spare = Arc::clone(&store);
+    let engine = Engine::with_supply(warden, Box::new(move || spare.replace_warden(&program)))?;
+    let keeper = Keeper::start_kept(engine, config.keeper, ledger, Arc::clone(&store), &leftovers)?;
     let hall = Hall::new(keeper, keys, config.images).with_origins(config.origins);
     let log = if args.quiet { Log::none() } else { log() };
     output::say(&said);
@@ -99,6 +112,33 @@ async fn keep(
         })
         .await;
     Ok(0)
+}
+
+/// What an earlier daemon has left, and what the next ones will be told.
+struct Past {
+    store: Arc<Store>,
+    leftovers: Leftovers,
+    program: PathBuf,
+}
+
+/// What is said of boxes that went with an earlier daemon; nothing where it ended in order.
+fn told(leftovers: &Leftovers) -> String {
+    let Leftovers { boxes, nobodys, killed, stuck } = leftovers;
+    let mut said = String::new();
+    if boxes.len() + nobodys.len() > 0 {
+        said.push_str(&format!(
+            "blastbox: the last daemon did not end in order; released {} boxes of tenants and {} of nobody\n",
+            boxes.len(),
+            nobodys.len()
+        ));
+    }
+    if *killed > 0 {
+        said.push_str(&format!("blastbox: killed {killed} warden(s) that did not end by themselves\n"));
+    }
+    for stuck in stuck {
+        said.push_str(&format!("blastbox: cannot end {}\n", output::plain(stuck)));
+    }
+    said
 }
 
 /// Each box and each caller costs descriptors; how many there may be is the administrator's hard limit.

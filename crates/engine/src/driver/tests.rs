@@ -190,6 +190,29 @@ async fn each_lie_of_the_agent_ends_its_box_with_blame_on_the_guest() {
 }
 
 #[tokio::test]
+async fn a_sign_of_life_is_the_number_that_was_asked_for_and_no_other() {
+    for (change, alive) in [(0, true), (1, false)] {
+        let mut rig = calm();
+        rig.hello();
+        let mut agent = rig.agent.try_clone().unwrap();
+        let answering = tokio::task::spawn_blocking(move || {
+            let mut head = [0_u8; 5];
+            agent.read_exact(&mut head).unwrap();
+            let mut body = vec![0; u32::from_be_bytes(head[1..].try_into().unwrap()) as usize];
+            agent.read_exact(&mut body).unwrap();
+            let asked = [&head[..], &body].concat();
+            let Some((HostFrame::Ping { token }, _)) = HostFrame::parse(&asked).unwrap() else {
+                panic!("not a ping: {asked:?}")
+            };
+            agent.write_all(&AgentFrame::Pong { token: token ^ change }.encode()).unwrap();
+        });
+        assert_eq!(rig.live.answers().await, alive);
+        answering.await.unwrap();
+        assert_eq!(rig.live.is_stopped(), !alive);
+    }
+}
+
+#[tokio::test]
 async fn output_over_the_window_is_a_lie_and_output_within_it_is_not() {
     let mut rig = calm();
     let exec = rig.exec().await;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::cards::OnTimeout;
 
 /// Longest span that a clock can add.
-const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 /// The driver ends a box by itself so long after its keeper should have done it.
 const BACKSTOP: Duration = Duration::from_secs(30);
 /// The owner is warned so long before the end; where the life is short, a tenth of it before.

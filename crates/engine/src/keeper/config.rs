@@ -17,6 +17,8 @@ pub const DEFAULT_IDLE: Duration = Duration::from_secs(900);
 /// Assumed where the host does not say how much memory it has.
 const SMALL_HOST: u64 = 1 << 30;
 const MOST_BOXES: usize = 10_000;
+/// Thousandths of a processor that are promised for each that there is.
+const PROMISES: u64 = 64_000;
 
 /// How much a keeper may give away.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,11 +71,16 @@ pub struct PoolConfig {
 }
 
 impl Default for KeeperConfig {
-    /// What this host has: three quarters of the memory that is free now, and each processor promised twice.
+    /// What this host has: three quarters of the memory that is free now, and each processor promised 64 times.
+    ///
+    /// Memory is what runs out: a box that uses what it was promised takes it from nobody only if all promises can be
+    /// kept. Processors are not used up: most boxes wait for something most of the time, and those that do not share what
+    /// there is, because the kernel holds each to its own limit and divides the rest. So memory bounds how many boxes
+    /// there are, and processors only keep the absurd out.
     fn default() -> Self {
         let memory = free_memory().unwrap_or(SMALL_HOST) / 4 * 3;
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let millicpus = u64::try_from(cores).unwrap_or(1).saturating_mul(2_000);
+        let millicpus = u64::try_from(cores).unwrap_or(1).saturating_mul(PROMISES);
         Self {
             host: HostLimits {
                 boxes: MOST_BOXES,
@@ -146,5 +153,16 @@ mod tests {
             assert_eq!(available(bad), None, "{bad}");
         }
         assert!(KeeperConfig::default().host.memory > 0);
+    }
+
+    #[test]
+    fn it_is_memory_and_not_processors_that_bounds_how_many_default_boxes_there_are() {
+        let host = KeeperConfig::default().host;
+        let policy = blastbox_policy::Profile::Default.draft().unwrap().seal().unwrap();
+        let (memory, cpus) = (policy.kernel().memory.0, u64::from(policy.kernel().cpus.millis()));
+        let cores = u64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
+        assert!(host.millicpus / cpus >= 64 * cores, "{host:?}");
+        // Where there is not more than 32 GiB for each processor, memory ends first.
+        assert!(host.memory > cores << 35 || host.memory / memory <= host.millicpus / cpus, "{host:?}");
     }
 }

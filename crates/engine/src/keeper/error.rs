@@ -7,6 +7,7 @@ use blastbox_policy::Refusal;
 use super::cards::Phase;
 use crate::error::{Blame, CreateError, PauseError};
 use crate::ledger::LedgerError;
+use crate::store::StoreError;
 
 /// Why a keeper did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,9 @@ pub enum KeepError {
     /// What was asked cannot be written into the ledger, and so is not done.
     #[error("it cannot be recorded, and so is not done")]
     Ledger(#[source] LedgerError),
+    /// The box cannot be written down, and so is not made. Those that are there go on.
+    #[error("no new box is made, because it cannot be written down")]
+    Store(#[source] StoreError),
 }
 
 impl KeepError {
@@ -75,6 +79,7 @@ impl KeepError {
             Self::TooSlow(_) => "create_too_slow",
             Self::Pause(_) => "pause_failed",
             Self::Ledger(_) => "ledger_failed",
+            Self::Store(_) => "store_failed",
         }
     }
 
@@ -91,6 +96,7 @@ impl KeepError {
             Self::Busy { .. } | Self::Stopping | Self::TooSlow(_) | Self::Pause(_) => Blame::Host,
             Self::Failed(error) => error.blame(),
             Self::Ledger(error) => error.blame(),
+            Self::Store(error) => error.blame(),
         }
     }
 
@@ -109,7 +115,8 @@ impl KeepError {
             | Self::Failed(_)
             | Self::TooSlow(_)
             | Self::Pause(_)
-            | Self::Ledger(_) => None,
+            | Self::Ledger(_)
+            | Self::Store(_) => None,
         }
     }
 }

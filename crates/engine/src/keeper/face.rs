@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{Event, KilledBy, Label};
-use blastbox_wire::receipt::Receipt;
+use blastbox_wire::receipt::{Outcome, Receipt, Usage};
 use tokio::time::{Instant, timeout_at};
 
 use super::admission::Admission;
@@ -20,11 +20,14 @@ use super::metrics::Metrics;
 use super::pen::{self, Pen};
 use super::pool::Pool;
 use super::pump::pump;
+use super::register::Register;
 use super::tape::TapeReader;
 use super::{make, tend};
 use crate::engine::Engine;
+use crate::failpoint;
 use crate::ledger::{Ledger, LedgerError};
 use crate::live::{Command, LiveBox};
+use crate::store::{BoxState, Leftovers, Store};
 
 /// How long a keeper that stops waits for its boxes.
 const STOP: Duration = Duration::from_secs(15);
@@ -40,7 +43,7 @@ impl Keeper {
     /// Starts a keeper and its background work. Inside a tokio runtime.
     #[must_use]
     pub fn start(engine: Engine, config: KeeperConfig) -> Self {
-        Self::begin(engine, config, None)
+        Self::begin(engine, config, None, None)
     }
 
     /// Starts a keeper that announces in a ledger what it is about to do. What cannot be written there is not begun.
@@ -50,13 +53,38 @@ impl Keeper {
         mut ledger: Ledger,
     ) -> Result<Self, LedgerError> {
         ledger.append(None, &Event::DaemonStarted { version: Label::new(env!("CARGO_PKG_VERSION")) })?;
-        Ok(Self::begin(engine, config, Some(ledger)))
+        Ok(Self::begin(engine, config, Some(ledger), None))
     }
 
-    fn begin(engine: Engine, config: KeeperConfig, ledger: Option<Ledger>) -> Self {
+    /// The same with a store, from which a new daemon knows what a killed one left. What it left is in `leftovers`, is
+    /// released already, and is recorded here.
+    pub fn start_kept(
+        engine: Engine,
+        config: KeeperConfig,
+        mut ledger: Ledger,
+        store: Arc<Store>,
+        leftovers: &Leftovers,
+    ) -> Result<Self, LedgerError> {
+        ledger.append(None, &Event::DaemonStarted { version: Label::new(env!("CARGO_PKG_VERSION")) })?;
+        for lost in &leftovers.boxes {
+            let about = pen::about_row(lost);
+            ledger.append(Some(&about), &Event::KillAsked { by: KilledBy::Reaper })?;
+            ledger
+                .append(Some(&about), &Event::BoxEnded { outcome: Outcome::Lost, spent: Usage::default() })?;
+        }
+        Ok(Self::begin(engine, config, Some(ledger), Some(store)))
+    }
+
+    fn begin(
+        engine: Engine,
+        config: KeeperConfig,
+        ledger: Option<Ledger>,
+        store: Option<Arc<Store>>,
+    ) -> Self {
         let admission = Admission::new(&config);
         let pool = Pool::new(config.pool);
-        let house = Arc::new(House::new(engine, admission, Arc::clone(&pool), Pen::of(ledger)));
+        let (pen, register) = (Pen::of(ledger), Register::of(store));
+        let house = Arc::new(House::new(engine, admission, Arc::clone(&pool), pen, register));
         tokio::spawn(tend::tend(Arc::downgrade(&house), pool));
         Self(house)
     }
@@ -100,6 +128,7 @@ impl Keeper {
         let kept = self.0.find(tenant, id)?;
         // Before the act, like everything; but what the ledger says to it does not keep the box alive.
         self.0.pen.record(&kept.about(), &Event::KillAsked { by: KilledBy::Caller });
+        failpoint::reach("kill-recorded");
         let receipt = kept.kill()?;
         receipt.await.map_err(|_| KeepError::Gone)
     }
@@ -111,6 +140,7 @@ impl Keeper {
         to_its_end(async move {
             house.pen.announce(Some(&kept.about()), &Event::BoxPaused)?;
             kept.pause().await?;
+            house.register.moved(&kept.card.id, BoxState::Paused);
             house.hub.tell(whose(&kept), Happened::BoxPaused);
             Ok(kept.card())
         })
@@ -124,6 +154,7 @@ impl Keeper {
         to_its_end(async move {
             house.pen.announce(Some(&kept.about()), &Event::BoxResumed)?;
             kept.resume().await?;
+            house.register.moved(&kept.card.id, BoxState::Live);
             house.hub.tell(whose(&kept), Happened::BoxResumed);
             Ok(kept.card())
         })
@@ -139,6 +170,8 @@ impl Keeper {
     ) -> Result<BoxCard, KeepError> {
         let kept = self.touch(tenant, id)?;
         kept.set_life(life_from_now)?;
+        let ends_at = kept.fate().clock.ends_at();
+        self.0.register.extended(id, ends_at, life_from_now);
         Ok(kept.card())
     }
 
@@ -170,7 +203,10 @@ impl Keeper {
         let title = Title::of(&command);
         let number = kept.live.take_number();
         self.0.pen.announce(Some(&kept.about()), &pen::asked(number, &command))?;
+        self.0.register.exec_begun(id, number, &command);
+        failpoint::reach("exec-noted");
         let exec = kept.live.exec_as(number, command).await;
+        failpoint::reach("exec-sent");
         // From here to the pump nothing waits, so that no caller who goes away leaves a command without one.
         let exec = kept.commands.add(title, exec);
         starting.done();

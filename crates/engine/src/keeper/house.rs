@@ -15,6 +15,7 @@ use super::kept::Kept;
 use super::metrics::Metrics;
 use super::pen::Pen;
 use super::pool::Pool;
+use super::register::Register;
 use crate::engine::Engine;
 
 /// Receipts of boxes that are gone.
@@ -28,6 +29,7 @@ pub(crate) struct House {
     pub(crate) pool: Arc<Pool>,
     pub(crate) hub: Hub,
     pub(crate) pen: Pen,
+    pub(crate) register: Arc<Register>,
     rooms: Mutex<Rooms>,
     metrics: Mutex<Metrics>,
     /// Rings when a box is gone.
@@ -42,13 +44,20 @@ struct Rooms {
 }
 
 impl House {
-    pub(crate) fn new(engine: Engine, admission: Arc<Admission>, pool: Arc<Pool>, pen: Pen) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        admission: Arc<Admission>,
+        pool: Arc<Pool>,
+        pen: Pen,
+        register: Register,
+    ) -> Self {
         Self {
             engine,
             admission,
             pool,
             hub: Hub::default(),
             pen,
+            register: Arc::new(register),
             rooms: Mutex::default(),
             metrics: Mutex::default(),
             left: Notify::new(),
@@ -122,7 +131,9 @@ impl House {
         match found {
             Some(kept) if kept.card.tenant == *tenant => Ok(kept),
             Some(_) => Err(KeepError::NotFound),
-            None if self.receipt(tenant, id).is_some() => Err(KeepError::Gone),
+            None if self.receipt(tenant, id).is_some() || self.register.remembers(tenant, id) => {
+                Err(KeepError::Gone)
+            }
             None => Err(KeepError::NotFound),
         }
     }

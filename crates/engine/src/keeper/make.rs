@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use blastbox_images::Image;
 use blastbox_isolation::Lowered;
 use blastbox_policy::SealedPolicy;
+use blastbox_wire::BoxId;
 use blastbox_wire::event::{About, Event};
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::time::{Instant, timeout};
 
 use super::admission::{Hold, Room};
 use super::cards::{BoxCard, Phase, Tenant};
-use super::clock::{Clock, Now};
+use super::clock::{Clock, FOR_EVER, Now};
 use super::config::NewBox;
 use super::error::KeepError;
 use super::events::{Happened, wall_clock};
@@ -20,22 +19,28 @@ use super::gate::Need;
 use super::house::House;
 use super::kept::{Kept, Made};
 use super::pool::{Claim, Kind, Member, Recipe};
+use super::register::Entry;
 use super::{pen, tend, watch};
 use crate::engine::BoxSpec;
 use crate::error::CreateError;
+use crate::failpoint;
 use crate::live::LiveBox;
 use crate::outcome::{Ending, Loss};
+use crate::patience::{backoff, random_byte};
+use crate::store::Deadlines;
 use crate::workspace::WorkspaceDir;
 
 /// How long a box may take until it is ready.
 const PROVISION: Duration = Duration::from_secs(30);
+/// How long a member of a pool may take to answer before nobody gets it.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(3);
 /// How often a box that the host could not make is tried.
 const TRIES: u32 = 3;
-const BACKOFF: Duration = Duration::from_millis(40);
 
 /// A box for somebody.
 struct Fresh {
     live: LiveBox,
+    entry: Entry,
     room: Room,
     asked: SystemTime,
     pooled: Option<Duration>,
@@ -81,14 +86,19 @@ async fn try_make(
     house.pen.announce(Some(&about), &Event::BoxAsked { threat: policy.level() })?;
     let need = need_of(&policy);
     let hold = house.admission.reserve(tenant, need)?;
-    let recipe = Recipe { policy, image: Arc::new(image) };
+    let recipe = Recipe { policy, image: Arc::new(image), tier };
     let kind = match workspace {
         Some(_) => None,
         None => Kind::of(&recipe.image, &recipe.policy, tier).filter(|_| !house.pool.is_off()),
     };
-    let fresh = match kind.and_then(|kind| claim(house, &kind, &recipe)) {
+    let claimed = match kind {
+        Some(kind) => claim(house, &kind, &recipe).await,
+        None => None,
+    };
+    let fresh = match claimed {
         Some(member) => Fresh {
             live: member.live,
+            entry: member.entry,
             room: member.room,
             asked: member.asked,
             pooled: Some(member.made.elapsed()),
@@ -97,14 +107,15 @@ async fn try_make(
             let shed = || drop(tend::end_all(house.pool.shed()));
             let room = house.admission.room(tenant, need, shed).await?;
             let asked = SystemTime::now();
-            let live = provision(house, &recipe, workspace.as_ref()).await?;
-            Fresh { live, room, asked, pooled: None }
+            let (live, entry) = provision(house, &recipe, workspace.as_ref()).await?;
+            Fresh { live, entry, room, asked, pooled: None }
         }
     };
     // A box that nobody can be told of is nobody's: it goes with `fresh`.
     let named = About { box_id: Some(fresh.live.id().clone()), ..about };
     house.pen.announce(Some(&named), &Event::BoxReady)?;
     let now = Now::read();
+    let deadlines = Deadlines { life, idle, on_timeout, ends_at: now.wall + life.min(FOR_EVER) };
     let card = BoxCard {
         id: fresh.live.id().clone(),
         tenant: tenant.clone(),
@@ -121,6 +132,8 @@ async fn try_make(
         warm: fresh.pooled.is_some(),
         metadata,
     };
+    house.register.give(&card, &recipe.policy, fresh.asked, deadlines)?;
+    failpoint::reach("box-given");
     let clock = Clock::start(life, idle, on_timeout, now);
     move_in(house, fresh, card, recipe.policy, clock, hold, began)
 }
@@ -134,15 +147,17 @@ fn move_in(
     hold: Hold,
     began: Instant,
 ) -> Result<BoxCard, KeepError> {
-    let Fresh { live, room, asked, pooled } = fresh;
+    let Fresh { live, entry, room, asked, pooled } = fresh;
     let pooled = pooled.unwrap_or_default();
     let kept = Kept::new(Made { card, live, policy, asked, pooled, clock });
     house.move_in(&kept)?;
+    entry.hand_over();
     let whose = Some((&kept.card.tenant, &kept.card.id));
     house.hub.tell(whose, Happened::BoxCreated { warm: kept.card.warm });
     let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     house.hub.tell(whose, Happened::BoxReady { took_ms });
     let card = kept.card();
+    failpoint::reach("box-moved-in");
     tokio::spawn(watch::watch(Arc::clone(house), kept, room, hold));
     Ok(card)
 }
@@ -153,15 +168,24 @@ pub(crate) fn need_of(policy: &SealedPolicy) -> Need {
     Need { memory: kernel.memory.0, millicpus: u64::from(kernel.cpus.millis()) }
 }
 
-fn claim(house: &Arc<House>, kind: &Kind, recipe: &Recipe) -> Option<Member> {
-    let Claim { member, poisoned, old } = house.pool.claim(kind, || recipe.clone());
+/// A member of the pool that has just given a sign of life. One that died, hangs or answers wrongly is nobody's.
+async fn claim(house: &Arc<House>, kind: &Kind, recipe: &Recipe) -> Option<Member> {
+    let Claim { mut member, poisoned, old } = house.pool.claim(kind, || recipe.clone());
     tend::bury_poisoned(house, poisoned);
     tend::end_all(old);
-    house.count(|metrics| match &member {
+    let mut found = None;
+    while let Some(next) = member.take().or_else(|| house.pool.another(kind)) {
+        if matches!(timeout(SIGN_OF_LIFE, next.live.answers()).await, Ok(true)) {
+            found = Some(next);
+            break;
+        }
+        tend::bury_poisoned(house, vec![next]);
+    }
+    house.count(|metrics| match &found {
         Some(_) => metrics.pool_hits += 1,
         None => metrics.pool_misses += 1,
     });
-    member
+    found
 }
 
 /// Makes a box and waits until it is ready. What the host could not do is tried again, ever later.
@@ -169,14 +193,14 @@ async fn provision(
     house: &House,
     recipe: &Recipe,
     workspace: Option<&WorkspaceDir>,
-) -> Result<LiveBox, KeepError> {
+) -> Result<(LiveBox, Entry), KeepError> {
     let deadline = Instant::now() + PROVISION;
     let mut tried = 0;
     loop {
         tried += 1;
-        match launch(house, &recipe.policy, &recipe.image, workspace).await {
+        match launch(house, recipe, workspace).await {
             Err(KeepError::Failed(error)) if tried < TRIES && is_passing(&error) => {
-                tokio::time::sleep(BACKOFF * 2_u32.pow(tried) + jitter()).await;
+                tokio::time::sleep(backoff(tried, random_byte())).await;
             }
             outcome => return outcome,
         }
@@ -186,14 +210,23 @@ async fn provision(
     }
 }
 
-/// Makes a box once and waits until it is ready.
+/// Makes a box once and waits until it is ready. It is written down before there is anything of it.
 pub(crate) async fn launch(
     house: &House,
-    policy: &SealedPolicy,
-    image: &Image,
+    recipe: &Recipe,
     workspace: Option<&WorkspaceDir>,
-) -> Result<LiveBox, KeepError> {
-    let mut live = house.engine.launch(BoxSpec { policy, image, workspace }).await?;
+) -> Result<(LiveBox, Entry), KeepError> {
+    let Recipe { policy, image, tier } = recipe;
+    let id = house.engine.new_id()?;
+    let entry = house.register.begin(&id, policy, &image.label(), *tier, &house.engine.warden_name())?;
+    failpoint::reach("box-noted");
+    let live = make_ready(house, id, BoxSpec { policy, image, workspace }).await?;
+    Ok((live, entry))
+}
+
+async fn make_ready(house: &House, id: BoxId, spec: BoxSpec<'_>) -> Result<LiveBox, KeepError> {
+    let mut live = house.engine.launch_as(id, spec).await?;
+    failpoint::reach("box-launched");
     // Its life is the keeper's to end; the timeout of its policy is for `run`.
     live.live_until(Instant::now() + PROVISION);
     match timeout(PROVISION, live.ready()).await {
@@ -211,12 +244,4 @@ fn is_passing(error: &CreateError) -> bool {
         | CreateError::NotReady(Ending::LaunchFailed { .. } | Ending::Lost(Loss::WardenGone)) => true,
         CreateError::NotReady(_) | CreateError::Randomness(_) | CreateError::Refused { .. } => false,
     }
-}
-
-/// So that a thousand that failed together do not try again together.
-fn jitter() -> Duration {
-    let mut random = [0_u8; 1];
-    // Without randomness there is no jitter, and nothing worse.
-    getrandom(&mut random, GetRandomFlags::empty()).ok();
-    Duration::from_millis(u64::from(random[0]) / 4)
 }

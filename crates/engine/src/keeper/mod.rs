@@ -24,6 +24,7 @@ mod metrics;
 mod pen;
 mod pool;
 mod pump;
+mod register;
 mod tape;
 mod tend;
 mod watch;

@@ -14,6 +14,7 @@ use super::error::KeepError;
 use super::kept::Kept;
 use crate::ledger::Ledger;
 use crate::live::Command;
+use crate::store::BoxRow;
 
 /// The keeper's hand on its ledger, where it has one.
 #[derive(Debug, Default)]
@@ -71,6 +72,18 @@ pub(crate) fn about(
         image: ImageMark { label: Label::new(image), digest: None },
         tier,
         gaps: gaps.to_vec(),
+    }
+}
+
+/// A box of an earlier daemon, as its row tells.
+pub(crate) fn about_row(row: &BoxRow) -> About {
+    About {
+        box_id: Some(row.id.clone()),
+        tenant: Label::new(row.tenant.as_str()),
+        policy: row.policy,
+        image: ImageMark { label: Label::new(&row.image), digest: None },
+        tier: Some(row.tier),
+        gaps: row.gaps.clone(),
     }
 }
 

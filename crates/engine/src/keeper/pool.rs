@@ -1,8 +1,8 @@
 //! Boxes that are made before they are asked for.
 //!
 //! A member is a box that is ready and in which nothing has run: it holds no data, no credentials and no directory of
-//! anybody. It is handed out once, never comes back, and is replaced after its time. One that died while it waited is
-//! never handed out.
+//! anybody. It is handed out once, never comes back, and is replaced after its time. One that died while it waited, or
+//! does not answer when it is claimed, is never handed out.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::admission::Room;
 use super::config::PoolConfig;
 use super::demand::Demand;
+use super::register::Entry;
 use crate::live::LiveBox;
 
 /// Kinds that are remembered. The one that was not asked for the longest makes place.
@@ -50,6 +51,7 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) live: LiveBox,
+    pub(crate) entry: Entry,
     pub(crate) room: Room,
     pub(crate) asked: SystemTime,
     pub(crate) made: Instant,
@@ -60,6 +62,7 @@ pub(crate) struct Member {
 pub(crate) struct Recipe {
     pub(crate) policy: SealedPolicy,
     pub(crate) image: Arc<Image>,
+    pub(crate) tier: Tier,
 }
 
 #[derive(Debug)]
@@ -153,6 +156,11 @@ impl Pool {
         drop(shelves);
         self.bell.notify_one();
         Claim { member, poisoned, old }
+    }
+
+    /// The next member of this kind, where the one before turned out to be of no use.
+    pub(crate) fn another(&self, kind: &Kind) -> Option<Member> {
+        self.shelves().get_mut(kind)?.members.pop_front()
     }
 
     /// What is to be ended and what is to be made. What it tells to make counts as in the making.

@@ -11,6 +11,7 @@ use super::commands::{self, KeptExec};
 use super::events::Happened;
 use super::house::House;
 use super::kept::Kept;
+use crate::failpoint;
 use crate::outlet::{ExecEnd, ExecEvent};
 
 const SIGKILL: u8 = 9;
@@ -63,6 +64,8 @@ fn over(house: &House, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
     kept.commands.finish(exec);
     kept.bell.notify_one();
     let number = exec.exec.number();
+    failpoint::reach("exec-ended");
+    house.register.exec_ended(&kept.card.id, number, word(&ended));
     let (code, signal) = match &ended {
         ExecEnded::Exited { code } => (Some(*code), None),
         ExecEnded::Signalled { signal } => (None, Some(*signal)),
@@ -73,6 +76,14 @@ fn over(house: &House, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
         Some((&kept.card.tenant, &kept.card.id)),
         Happened::ExecEnded { exec: number, ended, timed_out },
     );
+}
+
+fn word(ended: &ExecEnded) -> &str {
+    match ended {
+        ExecEnded::Exited { .. } => "exited",
+        ExecEnded::Signalled { .. } => "signalled",
+        ExecEnded::NotStarted { code, .. } | ExecEnded::BoxEnded { code, .. } => code,
+    }
 }
 
 /// When the time of one command is over.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use blastbox_wire::event::{Event, Label};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -42,9 +43,10 @@ pub(crate) async fn tend(house: Weak<House>, pool: Arc<Pool>) {
 
 async fn fill(house: Arc<House>, kind: Kind, recipe: Recipe, room: super::admission::Room) {
     let asked = SystemTime::now();
-    let made = launch(&house, &recipe.policy, &recipe.image, None).await.ok().map(|live| {
+    let made = launch(&house, &recipe, None).await.ok().map(|(live, entry)| {
         live.live_until(Instant::now() + house.pool.longest());
-        Member { live, room, asked, made: Instant::now() }
+        house.register.pooled(live.id());
+        Member { live, entry, room, asked, made: Instant::now() }
     });
     let homeless = house.pool.put(&kind, made);
     end_all(homeless.into_iter().collect());
@@ -55,10 +57,10 @@ async fn fill(house: Arc<House>, kind: Kind, recipe: Recipe, room: super::admiss
 
 /// Ends members in the background; their room is free when they are gone.
 pub(crate) fn end_all(members: Vec<Member>) -> Vec<JoinHandle<()>> {
-    let end = |Member { live, room, .. }: Member| {
+    let end = |Member { live, entry, room, .. }: Member| {
         tokio::spawn(async move {
             live.end().await;
-            drop(room);
+            drop((entry, room));
         })
     };
     members.into_iter().map(end).collect()
@@ -66,8 +68,11 @@ pub(crate) fn end_all(members: Vec<Member>) -> Vec<JoinHandle<()>> {
 
 /// Members that died while they waited: nobody gets them, and somebody is told.
 pub(crate) fn bury_poisoned(house: &House, members: Vec<Member>) {
-    for _ in &members {
+    for member in &members {
         house.count(|metrics| metrics.pool_poisoned += 1);
+        let why = if member.live.is_stopped() { "it died while it waited" } else { "it does not answer" };
+        // Nothing is begun with this, so that it is no reason to stop when it cannot be written.
+        house.pen.announce(None, &Event::PoolPoisoned { why: Label::new(why) }).ok();
         house.hub.tell(None, Happened::PoolPoisoned);
     }
     end_all(members);

@@ -15,7 +15,9 @@ use super::events::Happened;
 use super::house::House;
 use super::kept::{Cause, Kept};
 use crate::desk::Ended;
+use crate::failpoint;
 use crate::paper::{Account, receipt};
+use crate::store::BoxState;
 
 /// How long a pause may take before the box is ended instead.
 const PAUSING: Duration = Duration::from_secs(10);
@@ -27,6 +29,7 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     live_on(&house, &kept).await;
     // Whoever comes now is told that it is gone; commands are told why.
     kept.condemn(Cause::ByItself);
+    house.register.moved(&kept.card.id, BoxState::Ending);
     let mut ended = kept.live.finish().await;
     ended.run = ended.run.saturating_sub(kept.pooled);
     tell_denied(&house, &kept, &kept.live.bells.take_denied());
@@ -36,6 +39,9 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     }
     let ended = Event::BoxEnded { outcome: receipt.outcome, spent: receipt.usage };
     house.pen.record(&kept.about(), &ended);
+    failpoint::reach("box-ended");
+    house.register.gone(&kept.card.id, receipt.outcome.as_str());
+    failpoint::reach("box-struck");
     let killer = kept.take_killer();
     house.bury(&kept, &receipt);
     drop((room, hold));
@@ -79,7 +85,10 @@ async fn expire(house: &House, kept: &Kept, due: Due) {
         return;
     }
     match timeout(PAUSING, kept.pause()).await {
-        Ok(Ok(())) => house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), Happened::BoxPaused),
+        Ok(Ok(())) => {
+            house.register.moved(&kept.card.id, BoxState::Paused);
+            house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), Happened::BoxPaused);
+        }
         // Its owner was faster.
         Ok(Err(_)) if kept.phase() == Phase::Paused => {}
         Ok(Err(_)) | Err(_) => {

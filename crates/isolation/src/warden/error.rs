@@ -30,6 +30,9 @@ pub enum WardenError {
         #[source]
         source: io::Error,
     },
+    /// What is about to be started could not be written down first.
+    #[error("the warden is not started, because that cannot be recorded")]
+    NotRecorded(#[source] io::Error),
     /// A message could not be sent.
     #[error("cannot send a message to the warden")]
     Send(#[source] io::Error),

@@ -28,14 +28,16 @@ pub struct Site {
 }
 
 impl Site {
-    /// Looks for a place. `None`: there is none that this process may use.
-    pub fn find() -> io::Result<Option<Self>> {
+    /// Looks for a place, in which our own directory has this name or one that nobody else has. `None`: there is none
+    /// that this process may use.
+    pub fn find(name: Option<u64>) -> io::Result<Option<Self>> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
         let own = std::fs::read_to_string("/proc/self/cgroup")?;
-        if let Some(site) = Self::find_v2(&mounts, &own) {
-            return Ok(Some(site));
-        }
-        Ok(Self::find_v1(&mounts, &own))
+        let found = Self::find_v2(&mounts, &own).or_else(|| Self::find_v1(&mounts, &own));
+        Ok(found.map(|site| match name {
+            Some(name) => Self { name: nest_name(name), ..site },
+            None => site,
+        }))
     }
 
     /// Whether a controller works here.
@@ -96,9 +98,13 @@ impl Site {
         let mut random = [0_u8; 8];
         // Two wardens of one name would quarrel over one lock, and the second would fail; no worse can come of it.
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok();
-        let name = format!("{NEST}{:016x}", u64::from_ne_bytes(random));
+        let name = nest_name(u64::from_ne_bytes(random));
         Self { flavour, roots, freezer, name, nests: OnceCell::new(), freezer_nest: OnceCell::new() }
     }
+}
+
+fn nest_name(number: u64) -> String {
+    format!("{NEST}{number:016x}")
 }
 
 /// Our own group in one hierarchy of the old interface. What our caller was limited to holds beneath it.

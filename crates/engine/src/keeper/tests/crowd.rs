@@ -6,7 +6,7 @@ use blastbox_images::Image;
 use tokio::time::{sleep, timeout};
 
 use super::super::*;
-use super::{draft, hear, keeper, me, new_box, roomy, shell, until};
+use super::{Engine, Warden, draft, hear, keeper, me, new_box, program, roomy, shell, skip, until};
 
 #[tokio::test]
 async fn a_thousand_creates_at_once_end_as_a_thousand_clear_answers() {
@@ -79,6 +79,37 @@ async fn a_member_that_died_in_the_pool_is_never_handed_out_and_somebody_is_told
     let exec = keeper.exec(&me(), &card.id, shell("echo alive")).await.unwrap();
     assert_eq!(hear(keeper.tape(&me(), &card.id, exec, None).unwrap()).await.0, b"alive\n");
     until("it was counted", || keeper.metrics().pool_poisoned == 1).await;
+    keeper.stop().await;
+    let mut told = 0;
+    while let Some(EventItem::Event(event)) = events.next().await {
+        told += usize::from(event.what == Happened::PoolPoisoned);
+    }
+    assert_eq!(told, 1);
+}
+
+#[tokio::test]
+async fn a_member_that_hangs_in_the_pool_is_never_handed_out_and_somebody_is_told() {
+    let program = match program() {
+        Ok(program) => program,
+        Err(why) => return skip(why),
+    };
+    let mut config = roomy();
+    config.pool = PoolConfig { min: 0, max: 1, ttl: Duration::from_secs(60) };
+    let warden = Warden::start_program(&program).unwrap();
+    let pid = warden.pid();
+    let keeper = Keeper::start(Engine::with_warden(warden).unwrap(), config);
+    let mut events = keeper.subscribe(None);
+    let first = keeper.create(&me(), new_box()).await.unwrap();
+    keeper.kill(&me(), &first.id).await.unwrap();
+    until("one is made", || keeper.metrics().pool_size == 1).await;
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let agent = children.trim().parse().ok().and_then(rustix::process::Pid::from_raw).unwrap();
+    rustix::process::kill_process(agent, rustix::process::Signal::STOP).unwrap();
+    let card = keeper.create(&me(), new_box()).await.unwrap();
+    // Whether it is a fresh box or the next member, which was made meanwhile, is all the same.
+    assert_eq!(keeper.metrics().pool_poisoned, 1);
+    let exec = keeper.exec(&me(), &card.id, shell("echo alive")).await.unwrap();
+    assert_eq!(hear(keeper.tape(&me(), &card.id, exec, None).unwrap()).await.0, b"alive\n");
     keeper.stop().await;
     let mut told = 0;
     while let Some(EventItem::Event(event)) = events.next().await {

@@ -1,0 +1,218 @@
+//! Killing a daemon, its warden, a box or a client, at each place of a box's life: nothing is left, and who lives goes on.
+//!
+//! The daemon is one that was built with places to be stopped at (`crates/engine/src/failpoint.rs`). It stops itself
+//! there; the test sees that, kills whom it likes, lets the daemon go on where it is not the victim, and counts.
+#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+
+use blastbox_engine::failpoint::{STEPS, TRANSITIONS};
+use blastbox_tests::census::{Census, child_of, descendants};
+use blastbox_tests::daemon::{Daemon, end_tree, signal};
+use blastbox_tests::{Caller, both_ways, wait_until};
+use rustix::process::Signal;
+
+both_ways!(
+    a_daemon_killed_at_each_place_leaves_nothing_to_the_next,
+    a_warden_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on,
+    an_agent_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on,
+    a_client_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on,
+    a_daemon_and_its_stopped_warden_are_released_by_the_next_daemon,
+    boxes_of_a_killed_daemon_are_gone_for_their_owner_and_in_the_ledger,
+);
+
+/// A whole life: made, a command, another one that is paused and goes on, ended.
+const LIFE: &str = "
+box=$(bb create --memory 64MiB) || exit 1
+bb exec $box -- /bin/true || exit 2
+bb exec --detach $box -- /bin/sleep 60 || exit 3
+until bb inspect $box | grep -q executing; do :; done
+if bb pause $box; then bb resume $box || exit 4; fi
+bb kill $box || exit 5
+";
+
+/// Where the daemon is while it does not answer yet.
+const BEFORE_IT_ANSWERS: [&str; 2] = ["warden-noted", "warden-started"];
+/// What a host where nothing can be frozen never comes to.
+const FROZEN: [&str; 2] = ["executing>paused", "paused>executing"];
+
+fn no_pools(caller: &Caller) -> String {
+    caller.file("daemon.toml", "[pool]\nmax = 0\n").display().to_string()
+}
+
+/// Starts a daemon that stops itself at a place, and goes through a box's life until it has. `None`: never.
+fn stop_at(daemon: &mut Daemon<'_>, point: &str) -> Option<u32> {
+    daemon.start(Some(point));
+    if !daemon.await_answer() {
+        assert!(daemon.is_stopped(), "{point}: it ended");
+        return Some(0);
+    }
+    let mut life = daemon.script(LIFE);
+    let shell = life.id();
+    assert!(wait_until(|| daemon.is_stopped() || life.is_over()), "{point}");
+    if daemon.is_stopped() {
+        // Ended by its number, with what it started.
+        std::mem::forget(life);
+        return Some(shell);
+    }
+    let ended = life.end();
+    assert_eq!(ended.code, 0, "{point}: {}", ended.err);
+    None
+}
+
+fn collect(shell: u32) {
+    if shell != 0 {
+        end_tree(shell);
+        let pid = i32::try_from(shell).ok().and_then(rustix::process::Pid::from_raw).expect("a number");
+        rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()).ok();
+    }
+}
+
+fn each_place(
+    caller: &Caller,
+    kill: impl Fn(&mut Daemon<'_>, u32) -> bool,
+    after: impl Fn(&mut Daemon<'_>, &str),
+) {
+    let mut census = Census::begin(caller);
+    let Some(mut daemon) = Daemon::with_failpoints(caller) else { return };
+    daemon = daemon.with_config(no_pools(caller));
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    daemon.stop();
+    census.accept_files();
+    for point in STEPS.iter().chain(TRANSITIONS) {
+        let Some(shell) = stop_at(&mut daemon, point) else {
+            assert!(FROZEN.contains(point), "{point} was never reached");
+            daemon.stop();
+            continue;
+        };
+        census.see();
+        let killed = kill(&mut daemon, shell);
+        collect(shell);
+        assert!(
+            killed || BEFORE_IT_ANSWERS.contains(point) || FROZEN.contains(point) || !needs_box(point),
+            "{point}: nobody to kill"
+        );
+        after(&mut daemon, point);
+        daemon.stop();
+        census.expect_nothing(point);
+    }
+}
+
+/// Whether a box is there at this place.
+fn needs_box(point: &str) -> bool {
+    !BEFORE_IT_ANSWERS.contains(&point)
+        && !["box-noted", "teardown>gone", "box-ended", "box-struck"].contains(&point)
+}
+
+fn agents() -> usize {
+    descendants().iter().filter(|process| process.name == "blastbox-agent").count()
+}
+
+/// A daemon that lives makes, uses and ends a box.
+fn goes_on(daemon: &mut Daemon<'_>, point: &str) {
+    assert!(daemon.await_answer(), "{point}: the daemon is gone");
+    let made = daemon.ask(&["create", "--memory", "64MiB"]);
+    assert_eq!(daemon.ask(&["exec", &made, "--", "/bin/echo", "on"]), "on", "{point}");
+    daemon.ask(&["kill", &made]);
+}
+
+fn a_daemon_killed_at_each_place_leaves_nothing_to_the_next(caller: &Caller) {
+    let kill = |daemon: &mut Daemon<'_>, _| {
+        daemon.kill();
+        true
+    };
+    each_place(caller, kill, |daemon, point| {
+        daemon.start(None);
+        assert!(daemon.await_answer(), "{point}");
+        assert_eq!(agents(), 0, "{point}: boxes of the dead are there");
+        assert_eq!(daemon.ask(&["ps", "--json"]), "[]", "{point}");
+        goes_on(daemon, point);
+    });
+}
+
+fn kill_one(daemon: &Daemon<'_>, victim: Option<u32>) -> bool {
+    if let Some(victim) = victim {
+        signal(victim, Signal::KILL);
+    }
+    daemon.signal(Signal::CONT);
+    victim.is_some()
+}
+
+fn a_warden_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on(caller: &Caller) {
+    each_place(
+        caller,
+        |daemon, _| kill_one(daemon, daemon.warden()),
+        |daemon, point| {
+            // One that never got a warden says so and ends; another one is started.
+            if BEFORE_IT_ANSWERS.contains(&point) && !daemon.await_answer() {
+                assert_eq!(daemon.end().code, 125, "{point}");
+                daemon.start(None);
+            }
+            // What was asked of the dead warden fails; what is asked after that does not.
+            let mut made = String::new();
+            assert!(
+                wait_until(|| {
+                    let ended = daemon.client(&["create", "--memory", "64MiB"]).end();
+                    made = ended.text().trim().to_owned();
+                    ended.code == 0
+                }),
+                "{point}: no box is made any more"
+            );
+            daemon.ask(&["kill", &made]);
+        },
+    );
+}
+
+fn an_agent_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on(caller: &Caller) {
+    each_place(caller, |daemon, _| kill_one(daemon, daemon.agent()), goes_on);
+}
+
+fn a_client_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on(caller: &Caller) {
+    // The client is a child of the shell; it is killed before the shell learns of it.
+    let kill = |daemon: &mut Daemon<'_>, shell: u32| {
+        kill_one(daemon, if shell == 0 { None } else { child_of(shell) })
+    };
+    each_place(caller, kill, goes_on);
+}
+
+fn a_daemon_and_its_stopped_warden_are_released_by_the_next_daemon(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let mut daemon = Daemon::shipped(caller);
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    daemon.ask(&["create", "--memory", "64MiB"]);
+    let warden = daemon.warden().expect("a warden");
+    let agent = daemon.agent().expect("an agent");
+    census.accept_files();
+    census.see();
+    // It cannot see that its caller goes, nor do anything about it.
+    signal(warden, Signal::STOP);
+    signal(agent, Signal::STOP);
+    daemon.kill();
+    assert!(descendants().iter().any(|process| process.pid == warden), "the warden is not there any more");
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    assert!(descendants().iter().all(|process| process.pid != warden && process.pid != agent));
+    daemon.stop();
+    census.expect_nothing("a stopped warden");
+}
+
+fn boxes_of_a_killed_daemon_are_gone_for_their_owner_and_in_the_ledger(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let mut daemon = Daemon::shipped(caller);
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    let made = daemon.ask(&["create", "--memory", "64MiB"]);
+    daemon.ask(&["exec", "--detach", &made, "--", "/bin/sleep", "60"]);
+    census.accept_files();
+    daemon.kill();
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    let asked = daemon.client(&["kill", &made]).end();
+    assert!(asked.code != 0 && asked.err.contains("gone"), "{}", asked.err);
+    let ledger = daemon.state().join("ledger").display().to_string();
+    daemon.stop();
+    let shown = caller.blastbox(["audit", "show", &ledger, "--box", &made, "--json"]).end().text();
+    assert!(shown.contains("\"by\":\"reaper\"") && shown.contains("\"outcome\":\"lost\""), "{shown}");
+    assert_eq!(caller.blastbox(["audit", "verify", &ledger]).end().code, 0);
+    census.expect_nothing("a killed daemon");
+}
