@@ -106,7 +106,6 @@ impl Problem {
             }
             // It says what to do itself.
             Self::Store(_) => return None,
-            Self::Create(_) | Self::Terminal(_) | Self::Json(_) | Self::Runtime(_) => return None,
         };
         Some(fix.to_owned())
     }
