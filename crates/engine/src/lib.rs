@@ -4,6 +4,7 @@
 //! - [`LiveBox`] and [`Exec`]: a box and a command in it, as their owner holds them.
 //! - [`Files`]: the files of a box, through its agent.
 //! - [`keeper`]: many boxes for many owners: admission, warm pools, deadlines, tapes of output, events, metrics.
+//! - [`leases`]: secrets on the host's side: sources, leases, revocation.
 //! - [`state`]: the whole lifecycle, one pure function.
 //! - [`ledger`]: what was done, in an order that nobody can change unseen.
 //! - [`store`]: what a daemon knows, where a `kill -9` cannot take it.
@@ -21,6 +22,7 @@ mod files;
 mod hear;
 mod inbox;
 pub mod keeper;
+pub mod leases;
 pub mod ledger;
 mod link;
 mod live;
