@@ -8,6 +8,7 @@ use axum::extract::FromRef;
 use blastbox_engine::keeper::Keeper;
 
 use crate::keys::Keys;
+use crate::mcp::http::Services;
 
 /// What every handler shares. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub struct Hall {
     pub(crate) images: Arc<BTreeMap<String, PathBuf>>,
     /// Web pages that may ask.
     pub(crate) origins: Arc<Vec<String>>,
+    /// MCP clients.
+    pub(crate) mcp: Arc<Services>,
     /// Whose socket this is.
     pub(crate) own_uid: u32,
 }
@@ -27,7 +30,14 @@ impl Hall {
     #[must_use]
     pub fn new(keeper: Keeper, keys: Keys, images: BTreeMap<String, PathBuf>) -> Self {
         let own_uid = rustix::process::geteuid().as_raw();
-        Self { keeper, keys: Arc::new(keys), images: Arc::new(images), origins: Arc::default(), own_uid }
+        Self {
+            keeper,
+            keys: Arc::new(keys),
+            images: Arc::new(images),
+            origins: Arc::default(),
+            mcp: Arc::default(),
+            own_uid,
+        }
     }
 
     /// With web pages that may ask.

@@ -5,6 +5,7 @@ use axum::Router;
 use axum::http::Method;
 use axum::routing::{MethodRouter, delete, get, post, put};
 
+use crate::mcp::http as mcp;
 use crate::openapi::{Gives, Operation, Takes};
 use crate::rest::{about, attach, boxes, execs, files, run, stdin, trees};
 use crate::{Hall, Trouble};
@@ -24,7 +25,7 @@ fn route(method: Method, path: &'static str, handler: MethodRouter<Hall>, operat
 
 /// Every route.
 pub(crate) fn all() -> Vec<Route> {
-    [about_daemon(), about_boxes(), about_execs(), about_files()].into_iter().flatten().collect()
+    [about_daemon(), about_boxes(), about_execs(), about_files(), about_mcp()].into_iter().flatten().collect()
 }
 
 fn about_daemon() -> Vec<Route> {
@@ -275,6 +276,30 @@ fn about_files() -> Vec<Route> {
             )
             .query("parents", PARENTS)
             .takes(Takes::Bytes),
+        ),
+    ]
+}
+
+fn about_mcp() -> Vec<Route> {
+    let op = Operation::new;
+    vec![
+        route(
+            Method::POST,
+            "/mcp",
+            post(mcp::serve),
+            op("mcpSend", "A message of a Model Context Protocol client, streamable HTTP", Gives::text(200)),
+        ),
+        route(
+            Method::GET,
+            "/mcp",
+            get(mcp::serve),
+            op("mcpListen", "What the server has to say to a session", Gives::text(200)),
+        ),
+        route(
+            Method::DELETE,
+            "/mcp",
+            delete(mcp::serve),
+            op("mcpEnd", "End a session, and its own box", Gives::nothing(202)),
         ),
     ]
 }

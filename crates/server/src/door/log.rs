@@ -97,6 +97,7 @@ fn known(path: &str) -> String {
         "receipt",
         "metrics",
         "healthz",
+        "mcp",
         "openapi.json",
     ];
     let part = |part: &str| {

@@ -1,8 +1,8 @@
 //! The boxes of one session.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blastbox_engine::keeper::{BoxCard, ExecCard, Keeper, Phase, Tenant};
 use blastbox_images::{Image, Language};
@@ -10,7 +10,8 @@ use blastbox_wire::BoxId;
 use blastbox_wire::receipt::Receipt;
 
 use super::Recipe;
-use super::notebook::Notebook;
+use super::http::Seat;
+use super::notebook::Notebooks;
 use crate::Trouble;
 use crate::trouble::line;
 
@@ -40,6 +41,20 @@ impl From<blastbox_engine::FileError> for Refused {
     }
 }
 
+/// Whose a box of `start_box` is.
+#[derive(Debug)]
+pub(crate) enum Scope {
+    /// The session's: it goes with it.
+    Session,
+    /// The tenant's: it stays, and every session of the tenant may use it.
+    Tenant {
+        #[expect(dead_code, reason = "held for as long as the session is there")]
+        seat: Seat,
+        /// What all sessions of the tenant share.
+        notebooks: Arc<Notebooks>,
+    },
+}
+
 /// The boxes of one session, and how further ones are made.
 pub(crate) struct Desk {
     pub(crate) keeper: Keeper,
@@ -48,11 +63,12 @@ pub(crate) struct Desk {
     pub(crate) policy: String,
     image: Image,
     recipe: Recipe,
+    scope: Scope,
     /// Held while the session's own box is made, so that two calls at once do not make two.
     own: tokio::sync::Mutex<Option<BoxId>>,
     boxes: Mutex<BTreeSet<BoxId>>,
-    /// Pythons that remember, one a box. Held by the call that uses it.
-    notebooks: tokio::sync::Mutex<BTreeMap<BoxId, Notebook>>,
+    /// Pythons that remember.
+    pub(crate) notebooks: Arc<Notebooks>,
 }
 
 impl fmt::Debug for Desk {
@@ -62,9 +78,20 @@ impl fmt::Debug for Desk {
 }
 
 impl Desk {
-    pub(crate) fn new(keeper: Keeper, tenant: Tenant, policy: String, image: Image, recipe: Recipe) -> Self {
-        let (own, boxes, notebooks) = Default::default();
-        Self { keeper, tenant, policy, image, recipe, own, boxes, notebooks }
+    pub(crate) fn new(
+        keeper: Keeper,
+        tenant: Tenant,
+        policy: String,
+        image: Image,
+        recipe: Recipe,
+        scope: Scope,
+    ) -> Self {
+        let (own, boxes) = Default::default();
+        let notebooks = match &scope {
+            Scope::Session => Arc::default(),
+            Scope::Tenant { notebooks, .. } => Arc::clone(notebooks),
+        };
+        Self { keeper, tenant, policy, image, recipe, scope, own, boxes, notebooks }
     }
 
     fn boxes(&self) -> MutexGuard<'_, BTreeSet<BoxId>> {
@@ -82,13 +109,18 @@ impl Desk {
             *own = Some(card.id.clone());
             return Ok(card.id);
         };
-        let known = name.parse().ok().filter(|id| self.boxes().contains(id));
+        let known = name.parse().ok().filter(|id| self.boxes().contains(id) || self.shares(id));
         known.ok_or_else(|| {
             Refused(format!("there is no box {name:?} in this session; `list_boxes` tells which there are"))
         })
     }
 
-    fn lives(&self, id: &BoxId) -> bool {
+    /// Whether a box is another session's that this one may use too.
+    fn shares(&self, id: &BoxId) -> bool {
+        matches!(self.scope, Scope::Tenant { .. }) && self.lives(id)
+    }
+
+    pub(crate) fn lives(&self, id: &BoxId) -> bool {
         self.keeper
             .get(&self.tenant, id)
             .is_ok_and(|(card, _)| !matches!(card.phase, Phase::Ending | Phase::Gone))
@@ -117,22 +149,25 @@ impl Desk {
     /// Ends a box, and tells what it came to.
     pub(crate) async fn stop(&self, id: &BoxId) -> Result<Receipt, Refused> {
         self.boxes().remove(id);
-        self.notebooks.lock().await.remove(id);
         Ok(self.keeper.kill(&self.tenant, id).await?)
     }
 
-    /// Every box of this session that lives, with what runs in it.
+    /// Every box that may be used here and lives, with what runs in it.
     pub(crate) fn list(&self) -> Vec<(BoxCard, Vec<ExecCard>)> {
-        let ids: Vec<BoxId> = self.boxes().iter().cloned().collect();
+        let ids: Vec<BoxId> = match self.scope {
+            Scope::Session => self.boxes().iter().cloned().collect(),
+            Scope::Tenant { .. } => self.keeper.list(&self.tenant).into_iter().map(|card| card.id).collect(),
+        };
         ids.iter().filter_map(|id| self.keeper.get(&self.tenant, id).ok()).collect()
     }
 
-    /// The session is over: so are its boxes.
-    pub(crate) async fn clear(&self) {
-        let ids: Vec<BoxId> = std::mem::take(&mut *self.boxes()).into_iter().collect();
-        for id in ids {
-            // One that ended by itself is gone already.
-            self.keeper.kill(&self.tenant, &id).await.ok();
+    /// The boxes that go with the session.
+    fn take_along(&mut self) -> Vec<BoxId> {
+        let own = self.own.get_mut().take();
+        let boxes = std::mem::take(self.boxes.get_mut().unwrap_or_else(PoisonError::into_inner));
+        match self.scope {
+            Scope::Session => boxes.into_iter().collect(),
+            Scope::Tenant { .. } => own.into_iter().collect(),
         }
     }
 
@@ -140,9 +175,19 @@ impl Desk {
     pub(crate) fn interpreter(&self, language: Language) -> Result<Vec<String>, Refused> {
         self.image.find_interpreter(language).map_err(|error| Refused(line(&error)))
     }
+}
 
-    /// The Pythons that remember.
-    pub(crate) async fn notebooks(&self) -> tokio::sync::MutexGuard<'_, BTreeMap<BoxId, Notebook>> {
-        self.notebooks.lock().await
+impl Drop for Desk {
+    /// The session is over: so are its boxes. Where no runtime is left, the keeper that ends takes them.
+    fn drop(&mut self) {
+        let (ids, keeper, tenant) = (self.take_along(), self.keeper.clone(), self.tenant.clone());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                for id in ids {
+                    // One that ended by itself is gone already.
+                    keeper.kill(&tenant, &id).await.ok();
+                }
+            });
+        }
     }
 }

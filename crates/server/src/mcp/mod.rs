@@ -2,13 +2,14 @@
 //!
 //! - [`Session`]: one client and its boxes. They are made when they are first needed and end with it.
 //! - `tools`: the tools, one function each. `ask`: what each takes. `work`: a command from its start to its answer.
-//!   `notebook`: a Python that remembers.
+//!   `notebook`: a Python that remembers. `http`: the same for every tenant of a daemon.
 //!
 //! Must not: let the client choose its policy. Whoever starts the server does; the model on the other side may have
 //! read anything, and every wish of its is taken as hostile.
 
 mod ask;
 mod desk;
+pub(crate) mod http;
 mod notebook;
 mod tools;
 mod work;
@@ -25,7 +26,7 @@ use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 use rmcp::transport::stdio;
 use rmcp::{ServerHandler, tool_handler};
 
-use self::desk::Desk;
+use self::desk::{Desk, Scope};
 
 const WELCOME: &str = "Runs code that nobody has reviewed in disposable boxes on this machine. Without `box`, tools \
     work in the session's own box, which is made at the first call and destroyed with the session. What a box may do \
@@ -47,19 +48,25 @@ impl Session {
     /// and where interpreters are looked for.
     #[must_use]
     pub fn new(keeper: Keeper, tenant: Tenant, policy: &SealedPolicy, image: Image, recipe: Recipe) -> Self {
-        let desk = Desk::new(keeper, tenant, to_toml(policy), image, recipe);
+        Self::with(keeper, tenant, policy, image, recipe, Scope::Session)
+    }
+
+    fn with(
+        keeper: Keeper,
+        tenant: Tenant,
+        policy: &SealedPolicy,
+        image: Image,
+        recipe: Recipe,
+        scope: Scope,
+    ) -> Self {
+        let desk = Desk::new(keeper, tenant, to_toml(policy), image, recipe, scope);
         Self { desk: Arc::new(desk), tool_router: Self::tool_router() }
     }
 
-    /// Serves the client at standard input and output until it goes. Its boxes are gone when this returns.
+    /// Serves the client at standard input and output until it goes.
     pub async fn serve_stdio(self) -> io::Result<()> {
-        let desk = Arc::clone(&self.desk);
-        let served = match self.serve(stdio()).await {
-            Ok(running) => running.waiting().await.map(drop).map_err(io::Error::other),
-            Err(error) => Err(io::Error::other(error)),
-        };
-        desk.clear().await;
-        served
+        let running = self.serve(stdio()).await.map_err(io::Error::other)?;
+        running.waiting().await.map(drop).map_err(io::Error::other)
     }
 }
 

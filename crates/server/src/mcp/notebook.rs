@@ -3,10 +3,12 @@
 //! It is the payload's own process, and whatever it says is the payload's word: a piece of code that forges the end of
 //! its own output fools only whoever wrote it.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use blastbox_engine::Stream;
-use blastbox_engine::keeper::{TapeEvent, TapeReader};
+use blastbox_engine::keeper::{Keeper, TapeEvent, TapeReader, Tenant};
 use blastbox_images::Language;
 use blastbox_wire::BoxId;
 use serde::Serialize;
@@ -58,12 +60,42 @@ struct Line<'a> {
     mark: &'a str,
 }
 
-/// One interpreter.
+/// The interpreters of everybody who may share boxes, one a box.
+#[derive(Debug, Default)]
+pub(crate) struct Notebooks(Mutex<BTreeMap<BoxId, Arc<Page>>>);
+
+/// Held by the call that uses it: one piece of code at a time, in the order in which they come.
+type Page = tokio::sync::Mutex<Option<Notebook>>;
+
+impl Notebooks {
+    /// The page of a box. Those of boxes that are gone are thrown away.
+    fn page(&self, id: &BoxId, lives: impl Fn(&BoxId) -> bool) -> Arc<Page> {
+        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pages.retain(|other, _| lives(other));
+        Arc::clone(pages.entry(id.clone()).or_default())
+    }
+}
+
+/// One interpreter. Whoever lets go of it in the middle of a piece of code ends it.
 #[derive(Debug)]
-pub(crate) struct Notebook {
+struct Notebook {
+    keeper: Keeper,
+    tenant: Tenant,
+    id: BoxId,
     exec: u32,
     reader: TapeReader,
     turns: u64,
+}
+
+impl Drop for Notebook {
+    fn drop(&mut self) {
+        let (keeper, tenant, id, exec) =
+            (self.keeper.clone(), self.tenant.clone(), self.id.clone(), self.exec);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            // An error: it is over already.
+            runtime.spawn(async move { keeper.signal(&tenant, &id, exec, SIGKILL).await.ok() });
+        }
+    }
 }
 
 impl Notebook {
@@ -75,17 +107,13 @@ impl Notebook {
         let new = NewExec { command, stdin: StdinFrom::Stream, ..NewExec::default() };
         let execs::Begun { exec } = execs::begin(&desk.keeper, &desk.tenant, id, new.check()?).await?;
         let reader = desk.keeper.tape(&desk.tenant, id, exec, None)?.hold_back();
-        Ok(Self { exec, reader, turns: 0 })
+        let (keeper, tenant, id) = (desk.keeper.clone(), desk.tenant.clone(), id.clone());
+        Ok(Self { keeper, tenant, id, exec, reader, turns: 0 })
     }
 
     /// Runs one piece of code, and tells whether the interpreter is still there for the next.
-    async fn turn(
-        &mut self,
-        desk: &Desk,
-        id: &BoxId,
-        code: &str,
-        asker: &Asker,
-    ) -> Result<(Came, bool), Refused> {
+    async fn turn(&mut self, code: &str, asker: &Asker) -> Result<(Came, bool), Refused> {
+        let id = &self.id;
         self.turns += 1;
         // A line that code prints by accident is never this one.
         let mark = format!("\0blastbox turn {} of {id}\0", self.turns);
@@ -96,7 +124,7 @@ impl Notebook {
         let begun = Instant::now();
         let mut ticks = interval_at(begun + PROGRESS, PROGRESS);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let feed = desk.keeper.write_stdin(&desk.tenant, id, self.exec, &line);
+        let feed = self.keeper.write_stdin(&self.tenant, id, self.exec, &line);
         tokio::pin!(feed);
         let (mut fed, mut bytes) = (false, 0);
         let alive = loop {
@@ -202,28 +230,28 @@ pub(crate) async fn run(
     asker: &Asker,
 ) -> Result<Came, Refused> {
     let time = Duration::from_secs(timeout(asked)?);
-    // One at a time, in the order in which they come.
-    let mut notebooks = desk.notebooks().await;
-    let mut notebook = match notebooks.remove(id) {
+    let page = desk.notebooks.page(id, |id| desk.lives(id));
+    let mut held = page.lock().await;
+    let mut notebook = match held.take() {
         Some(notebook) => notebook,
         None => Notebook::open(desk, id).await?,
     };
-    let exec = notebook.exec;
-    let stopped = tokio::select! {
-        turn = notebook.turn(desk, id, code, asker) => {
+    tokio::select! {
+        turn = notebook.turn(code, asker) => {
             let (came, alive) = turn?;
             if alive {
-                notebooks.insert(id.clone(), notebook);
+                *held = Some(notebook);
             }
-            return Ok(came);
+            Ok(came)
         }
-        () = sleep(time) => Ok(()),
-        () = asker.gave_up() => Err(Refused("cancelled; the interpreter was killed and what it remembered is gone".to_owned())),
-    };
-    desk.keeper.signal(&desk.tenant, id, exec, SIGKILL).await.ok();
-    stopped?;
-    let how = "killed: its time was over; what the interpreter remembered is gone".to_owned();
-    Ok(Came { of: id.to_string(), how, timed_out: true, ..Came::default() })
+        () = sleep(time) => {
+            let how = "killed: its time was over; what the interpreter remembered is gone".to_owned();
+            Ok(Came { of: id.to_string(), how, timed_out: true, ..Came::default() })
+        }
+        () = asker.gave_up() => {
+            Err(Refused("cancelled; the interpreter was killed and what it remembered is gone".to_owned()))
+        }
+    }
 }
 
 #[cfg(test)]

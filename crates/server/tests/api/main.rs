@@ -14,6 +14,7 @@ mod caller;
 mod commands;
 mod files;
 mod life;
+mod mcp;
 mod rig;
 mod tenants;
 mod terminals;
