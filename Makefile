@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help build run test check deny bench fuzz clean
 
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
-# The three programs lie beside each other here, whatever the target triple: the same path in every document.
+# The four programs lie beside each other here, whatever the target triple: the same path in every document.
 PROGRAMS := $(TARGET_DIR)/blastbox
 TRIPLE = $(or $(CARGO_BUILD_TARGET),$(shell rustc -vV | sed -n 's/^host: //p'))
 FUZZ_SECONDS ?= 30
@@ -15,12 +15,12 @@ FUZZ_SECONDS ?= 30
 help: ## list the chores
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## build the three programs into target/blastbox/
+build: ## build the four programs into target/blastbox/
 	@tools/need.sh cc=build-essential
-	@cargo build --release --package blastbox --package blastbox-warden --package blastbox-agent
+	@cargo build --release --package blastbox --package blastbox-warden --package blastbox-agent --package blastbox-egress
 	@install -d $(PROGRAMS)
-	@install -m 755 $(foreach name,blastbox blastbox-warden blastbox-agent,$(TARGET_DIR)/$(TRIPLE)/release/$(name)) $(PROGRAMS)
-	@echo "built: $(patsubst $(CURDIR)/%,%,$(PROGRAMS))/{blastbox,blastbox-warden,blastbox-agent}"
+	@install -m 755 $(foreach name,blastbox blastbox-warden blastbox-agent blastbox-egress,$(TARGET_DIR)/$(TRIPLE)/release/$(name)) $(PROGRAMS)
+	@echo "built: $(patsubst $(CURDIR)/%,%,$(PROGRAMS))/{blastbox,blastbox-warden,blastbox-agent,blastbox-egress}"
 
 run: build ## build, then run hostile code in a box and show what stopped it
 	@tools/need.sh python3=python3

@@ -16,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::audit::AuditVerb;
 use crate::daemon::DaemonVerb;
 use crate::problem::Problem;
+use crate::reach::AllowFlag;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -114,6 +115,9 @@ pub(crate) struct PolicyFlags {
     /// Give the box a loopback interface of its own
     #[arg(long)]
     pub(crate) loopback: bool,
+    /// Let the box reach a host through its gateway: HOST (HTTPS), HOST:PORT (any TCP), *.HOST (repeatable)
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) allow: Vec<AllowFlag>,
     /// Let nothing be executed that the box wrote itself
     #[arg(long)]
     pub(crate) no_exec: bool,
@@ -158,6 +162,9 @@ impl PolicyFlags {
         }
         if self.loopback {
             draft = draft.loopback(Loopback::Own);
+        }
+        for AllowFlag(rule) in &self.allow {
+            draft = draft.allow(rule.clone());
         }
         if self.no_exec {
             draft = draft.exec(ScratchExec::Denied);
@@ -307,6 +314,14 @@ pub(crate) enum PolicyVerb {
         /// One that comes with blastbox
         #[arg(long, value_name = "NAME", conflicts_with = "file")]
         profile: Option<Profile>,
+    },
+    /// Say whether a box would be let through to a URL, by which rule, or which rule is missing
+    #[command(after_help = "Example:\n  blastbox policy would-allow policy.toml https://api.github.com/user")]
+    WouldAllow {
+        /// The policy
+        file: PathBuf,
+        /// Such as https://api.github.com/user, http://HOST/, tcp://HOST:PORT
+        url: String,
     },
     /// Print the name (SHA-256) that stands in receipts
     Digest {

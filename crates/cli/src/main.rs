@@ -15,6 +15,7 @@ mod plan;
 mod policy;
 mod problem;
 mod pump;
+mod reach;
 mod receipt_file;
 mod run;
 mod summary;

@@ -78,6 +78,7 @@ fn line(step: &Step) -> String {
     };
     match step {
         Step::Directory { at } => format!("directory  {at}"),
+        Step::Cover { at, text } => format!("cover      {at} ({} bytes of ours)", text.len()),
         Step::File { at, text } => format!("file       {at} ({} bytes of ours)", text.len()),
         Step::Link { at, to } => format!("link       {at} -> {to}"),
         Step::HostView { path } => format!("show       {path} of the host, read-only"),

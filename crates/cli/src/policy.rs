@@ -9,6 +9,7 @@ use blastbox_policy::{Draft, MAX_POLICY_TEXT, PolicyError, SealedPolicy, parse, 
 use crate::args::PolicyVerb;
 use crate::output;
 use crate::problem::Problem;
+use crate::reach::{Answer, Url, would_allow};
 
 /// Carries out the verb.
 pub(crate) fn policy(verb: &PolicyVerb) -> Result<u8, Problem> {
@@ -21,6 +22,19 @@ pub(crate) fn policy(verb: &PolicyVerb) -> Result<u8, Problem> {
         PolicyVerb::Show { file: None, profile } => {
             let draft = profile.unwrap_or_default().draft()?;
             output::print(&to_toml(&draft.seal()?));
+        }
+        PolicyVerb::WouldAllow { file, url } => {
+            let url: Url = url.parse().map_err(Problem::BadUrl)?;
+            return Ok(match would_allow(seal_file(file)?.network(), &url) {
+                Answer::Allowed(how) => {
+                    output::print(&format!("allowed: {how}\n"));
+                    0
+                }
+                Answer::Denied(why) => {
+                    output::print(&format!("denied: {why}\n"));
+                    1
+                }
+            });
         }
         PolicyVerb::Digest { file } => output::print(&format!("{}\n", seal_file(file)?.digest())),
     }

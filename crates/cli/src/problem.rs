@@ -8,12 +8,13 @@ use blastbox_engine::ledger::LedgerError;
 use blastbox_engine::store::StoreError;
 use blastbox_engine::{CreateError, EngineError, WorkspaceError};
 use blastbox_images::ImageError;
-use blastbox_isolation::WardenError;
+use blastbox_isolation::{GatewayError, WardenError};
 use blastbox_policy::{Bytes, PolicyError};
 use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS};
 
 use crate::capture::MOST_IN_JSON;
 use crate::daemon::DaemonProblem;
+use crate::reach::BadUrl;
 
 /// Why nothing was run.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +27,8 @@ pub(crate) enum Problem {
     PolicyFile { path: PathBuf, source: Box<PolicyError> },
     #[error(transparent)]
     Policy(Box<PolicyError>),
+    #[error(transparent)]
+    BadUrl(BadUrl),
     #[error(transparent)]
     Image(#[from] ImageError),
     #[error(transparent)]
@@ -101,7 +104,15 @@ impl Problem {
             Self::Daemon(problem) => return problem.fix(),
             Self::Warden(_) | Self::Engine(_) => "see what the host lacks with `blastbox doctor`",
             Self::Create(CreateError::Refused { refusal, .. }) => return Some(refusal.fix()),
-            Self::Create(_) | Self::Terminal(_) | Self::Json(_) | Self::Mcp(_) | Self::Runtime(_) => {
+            Self::Create(CreateError::Gateway(GatewayError::NotInstalled { .. })) => {
+                "build all programs with `make build`, and keep them in one directory"
+            }
+            Self::BadUrl(_)
+            | Self::Create(_)
+            | Self::Terminal(_)
+            | Self::Json(_)
+            | Self::Mcp(_)
+            | Self::Runtime(_) => {
                 return None;
             }
             // It says what to do itself.

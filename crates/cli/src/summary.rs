@@ -60,6 +60,12 @@ fn facts(receipt: &Receipt) -> Vec<String> {
     if !receipt.denied.is_empty() {
         facts.push(format!("denied: {} (kernel)", denied(receipt)));
     }
+    if !receipt.network.denied.is_empty() {
+        facts.push(format!("kept from: {} (network)", kept_from(receipt)));
+    }
+    if receipt.network.gateway_lost {
+        facts.push("its gateway was lost".to_owned());
+    }
     if !receipt.limits_hit.is_empty() {
         let names: Vec<&str> = receipt.limits_hit.iter().copied().map(LimitName::as_str).collect();
         facts.push(format!("limits met: {}", names.join(", ")));
@@ -94,6 +100,19 @@ fn denied(receipt: &Receipt) -> String {
     names.join(", ")
 }
 
+fn kept_from(receipt: &Receipt) -> String {
+    let denied = &receipt.network.denied;
+    let name = |line: &blastbox_wire::receipt::DeniedTarget| {
+        let target = if line.target.is_empty() { "no target" } else { &line.target };
+        format!("{}:{} ({}) ×{}", short(&plain(target)), line.port, line.reason, line.count)
+    };
+    let mut names: Vec<String> = denied.iter().take(MOST_DENIED).map(name).collect();
+    if denied.len() > MOST_DENIED {
+        names.push(format!("{} more", denied.len() - MOST_DENIED));
+    }
+    names.join(", ")
+}
+
 /// So much of a name that a line stays a line.
 fn short(name: &str) -> String {
     match name.char_indices().nth(LONGEST_NAME) {
@@ -122,6 +141,7 @@ mod tests {
 
     fn sample(ending: Ending) -> Receipt {
         let facts = Facts {
+            tun: blastbox_isolation::Tun::Usable,
             kernel: "6.1.0".into(),
             version: KernelVersion::new(6, 1),
             arch: "x86_64".into(),

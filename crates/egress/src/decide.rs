@@ -1,28 +1,9 @@
 //! The decision: may this go there, by which rule. Pure: no clock, no I/O, no names looked up.
 
-use std::fmt;
-use std::net::IpAddr;
-
-use blastbox_policy::{AllowRule, Host, HostPattern, NetworkMode, NetworkRules, Protocol, TlsMode};
+use blastbox_policy::{AllowRule, Host, NetworkRules, Protocol, TlsMode, Ungoverned};
 use blastbox_wire::egress::Reason;
 
-/// Where a box wants to go.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// To a name. Which address that is, the gateway finds out itself, after the decision.
-    Name(Host),
-    /// To an address that was given to no name.
-    Address(IpAddr),
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => f.pad(name.as_str()),
-            Self::Address(address) => f.pad(&address.to_string()),
-        }
-    }
-}
+pub use blastbox_policy::Destination as Target;
 
 /// What a box wants.
 #[derive(Debug, Clone, Copy)]
@@ -123,26 +104,20 @@ impl Allowed {
     }
 }
 
-/// Decides. The rules whose host describes the target most closely, on this port, decide alone: a rule that narrows
-/// `api.example.com` is not widened by one for `*.example.com`.
+/// Decides. The rules that describe the target most closely decide alone: see [`NetworkRules::governing`].
 pub fn decide(rules: &NetworkRules, ask: &Ask<'_>) -> Verdict {
-    if rules.mode == NetworkMode::Off {
-        return Verdict::Deny(Reason::HostNotAllowed);
-    }
-    let covering: Vec<&AllowRule> =
-        rules.allow.iter().filter(|rule| covers(rule.host(), ask.target)).collect();
-    if covering.is_empty() {
-        return Verdict::Deny(match ask.target {
-            Target::Name(_) => Reason::HostNotAllowed,
-            Target::Address(_) => Reason::AddressNotAllowed,
-        });
-    }
-    let on_port = covering.iter().filter(|rule| rule.ports().contains(&ask.port));
-    let Some(closest) = on_port.clone().map(|rule| rule.host().closeness()).max() else {
-        return Verdict::Deny(Reason::PortNotAllowed);
+    let governing = match rules.governing(ask.target, ask.port) {
+        Ok(governing) => governing,
+        Err(Ungoverned::Port) => return Verdict::Deny(Reason::PortNotAllowed),
+        Err(Ungoverned::Host) => {
+            return Verdict::Deny(match ask.target {
+                Target::Name(_) => Reason::HostNotAllowed,
+                Target::Address(_) => Reason::AddressNotAllowed,
+            });
+        }
     };
     let mut refused = Reason::PortNotAllowed;
-    for rule in on_port.filter(|rule| rule.host().closeness() == closest) {
+    for rule in governing {
         match speaks(rule, ask) {
             Ok(()) => {
                 return Verdict::Allow(Allowed {
@@ -157,30 +132,6 @@ pub fn decide(rules: &NetworkRules, ask: &Ask<'_>) -> Verdict {
         }
     }
     Verdict::Deny(refused)
-}
-
-/// Whether any rule is about this name, on whatever port: whether DNS answers for it.
-#[must_use]
-pub fn knows(rules: &NetworkRules, name: &Host) -> bool {
-    closest(rules, name).is_some()
-}
-
-/// The pattern that describes a name most closely.
-#[must_use]
-pub fn closest<'r>(rules: &'r NetworkRules, name: &Host) -> Option<&'r HostPattern> {
-    if rules.mode == NetworkMode::Off {
-        return None;
-    }
-    let covering = rules.allow.iter().map(AllowRule::host).filter(|host| host.covers(name));
-    covering.max_by_key(|host| host.closeness())
-}
-
-fn covers(pattern: &HostPattern, target: &Target) -> bool {
-    match (pattern, target) {
-        (HostPattern::Address(allowed), Target::Address(address)) => allowed == address,
-        (_, Target::Name(name)) => pattern.covers(name),
-        (HostPattern::Exact(_) | HostPattern::Under(_), Target::Address(_)) => false,
-    }
 }
 
 /// Whether the rule lets the box say this.

@@ -1,8 +1,9 @@
 //! One connection of the box, wherever it came in.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Waker;
 
 use blastbox_wire::egress::{Door, Reason, Record};
 use tokio::time::Instant;
@@ -34,6 +35,10 @@ struct Life {
     opened: AtomicBool,
     /// The place of the reason in [`Reason::ALL`], plus one; 0 for none.
     ended_by: AtomicU8,
+    /// Whether it has to end, whatever the two sides still have to say.
+    stopped: AtomicBool,
+    /// Whoever carries it, to be woken when it has to end.
+    carrier: Mutex<Option<Waker>>,
     sent: AtomicU64,
     received: AtomicU64,
     /// Its place among the connections that may be open at the same time.
@@ -50,6 +55,8 @@ impl Flow {
             reporter,
             opened: AtomicBool::new(false),
             ended_by: AtomicU8::new(0),
+            stopped: AtomicBool::new(false),
+            carrier: Mutex::default(),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             _slot: slot,
@@ -90,10 +97,21 @@ impl Flow {
 
     /// Notes what ends it, for the report. The first reason stays.
     pub fn end_by(&self, reason: Reason) {
-        let place = Reason::ALL.iter().position(|known| *known == reason).unwrap_or(0);
-        let number = u8::try_from(place + 1).unwrap_or(0);
-        // Losing the race means that another reason came first.
-        self.life.ended_by.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed).ok();
+        self.life.end_by(reason);
+    }
+
+    /// What this connection is known by to somebody who does not keep it alive.
+    pub(crate) fn known(&self) -> Known {
+        Known { allowed: self.allowed.clone(), life: Arc::downgrade(&self.life) }
+    }
+
+    /// Whether it has to end. If not yet, `carrier` is woken when it has to.
+    pub(crate) fn is_stopped(&self, carrier: &Waker) -> bool {
+        let mut kept = self.life.carrier.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.as_ref().is_none_or(|waker| !waker.will_wake(carrier)) {
+            *kept = Some(carrier.clone());
+        }
+        self.life.stopped.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add_sent(&self, bytes: u64) {
@@ -102,6 +120,44 @@ impl Flow {
 
     pub(crate) fn add_received(&self, bytes: u64) {
         self.life.received.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A connection, as far as somebody has to know it who does not keep it alive.
+#[derive(Debug)]
+pub(crate) struct Known {
+    allowed: Allowed,
+    life: Weak<Life>,
+}
+
+impl Known {
+    /// Whether it still is.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.life.strong_count() > 0
+    }
+
+    /// The permission under which it came in.
+    pub(crate) fn allowed(&self) -> &Allowed {
+        &self.allowed
+    }
+
+    /// Ends it.
+    pub(crate) fn stop(&self, reason: Reason) {
+        let Some(life) = self.life.upgrade() else { return };
+        life.end_by(reason);
+        life.stopped.store(true, Ordering::Relaxed);
+        if let Some(carrier) = life.carrier.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            carrier.wake();
+        }
+    }
+}
+
+impl Life {
+    fn end_by(&self, reason: Reason) {
+        let place = Reason::ALL.iter().position(|known| *known == reason).unwrap_or(0);
+        let number = u8::try_from(place + 1).unwrap_or(0);
+        // Losing the race means that another reason came first.
+        self.ended_by.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed).ok();
     }
 }
 

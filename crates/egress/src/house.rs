@@ -1,16 +1,18 @@
 //! What all parts of one gateway share.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use blastbox_policy::NetworkRules;
 use blastbox_wire::BoxId;
 use blastbox_wire::egress::{Door, Reason};
 
 use crate::connect;
-use crate::decide::{self, Allowed, Ask, Verdict};
-use crate::flow::{Dialled, Flow};
+use crate::decide::{self, Allowed, Ask, Said, Target, Verdict};
+use crate::dns::names::Names;
+use crate::dns::{self, Asked};
+use crate::flow::{Dialled, Flow, Known};
 use crate::inspection::Inspection;
 use crate::limits::{Meter, Metered};
 use crate::report::Reporter;
@@ -24,8 +26,10 @@ pub struct House {
     meter: Arc<Meter>,
     resolver: Resolver,
     reporter: Reporter,
+    names: Mutex<Names>,
     flows: AtomicU64,
     inspection: Option<Inspection>,
+    alive: Mutex<Vec<Known>>,
 }
 
 impl House {
@@ -38,8 +42,10 @@ impl House {
             rules: RwLock::new(Arc::new(rules)),
             resolver: Resolver::new(resolvers),
             reporter,
+            names: Mutex::default(),
             flows: AtomicU64::new(1),
             inspection: None,
+            alive: Mutex::default(),
         }
     }
 
@@ -67,10 +73,19 @@ impl House {
         Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes other rules. What was used stays used.
+    /// Takes other rules. What was used stays used; connections that they do not allow in the same way are ended.
     pub fn change_rules(&self, rules: NetworkRules) {
         self.meter.limit(&rules.limits);
-        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+        let rules = Arc::new(rules);
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&rules);
+        for known in self.alive.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let allowed = known.allowed();
+            let ask = Ask { target: allowed.target(), port: allowed.port(), said: Said::Nothing };
+            // Also where it would be treated differently now: what was carried unread may have to be read.
+            if decide::decide(&rules, &ask) != Verdict::Allow(allowed.clone()) {
+                known.stop(Reason::RulesChanged);
+            }
+        }
     }
 
     /// Decides by the rules as they are now. See [`decide::decide`].
@@ -82,7 +97,14 @@ impl House {
     pub fn admit(&self, door: Door, allowed: Allowed) -> Result<Flow, Reason> {
         let slot = self.meter.connection(allowed.target())?;
         let id = self.flows.fetch_add(1, Ordering::Relaxed);
-        Ok(Flow::new(id, door, allowed, self.reporter.clone(), slot))
+        let flow = Flow::new(id, door, allowed, self.reporter.clone(), slot);
+        let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        // Bounded by the connections that may be open: each time it has doubled, the dead are left out.
+        if alive.len() == alive.capacity() {
+            alive.retain(Known::is_alive);
+        }
+        alive.push(flow.known());
+        Ok(flow)
     }
 
     /// The box's side of a connection, every byte of it counted and held against the limits.
@@ -99,6 +121,32 @@ impl House {
             Err(reason) => flow.deny(*reason),
         }
         dialled
+    }
+
+    /// What an address means: the name that it was given to, or itself.
+    #[must_use]
+    pub fn meaning(&self, address: IpAddr) -> Target {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.name(address).map_or(Target::Address(address), |name| Target::Name(name.clone()))
+    }
+
+    /// Answers a packet to port 53, and reports the question.
+    #[must_use]
+    pub fn answer(&self, packet: &[u8]) -> Option<Vec<u8>> {
+        let question = match dns::read(packet) {
+            Asked::Question(question) => question,
+            Asked::Unreadable { id } => return Some(dns::not_understood(id)),
+            Asked::Nothing => return None,
+        };
+        let reply = match self.meter.question() {
+            Ok(()) => {
+                let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+                question.answer(&self.rules(), &mut names, self.meter.names_per_wildcard())
+            }
+            Err(_) => question.refuse(),
+        };
+        self.reporter.question(reply.name, reply.kind, reply.denied);
+        Some(reply.bytes)
     }
 
     /// Who tells the engine.

@@ -11,15 +11,25 @@
 
 #![forbid(unsafe_code)]
 
+pub mod client_hello;
 pub mod connect;
+pub mod control;
 pub mod credentials;
 pub mod decide;
 pub mod dns;
+pub mod door;
 pub mod flow;
+pub mod gateway;
+mod harden;
 pub mod house;
 pub mod http;
 pub mod inspection;
 pub mod limits;
+pub mod link;
+pub mod netstack;
+pub mod passthrough;
+mod relay;
 pub mod report;
 pub mod resolve;
+pub mod serve;
 pub mod tls;

@@ -60,7 +60,12 @@ impl Reporter {
 
     /// Tells one record.
     pub fn tell(&self, record: Record) {
-        if self.inner.queue.try_send(FromGateway::Record(record)).is_err() {
+        self.say(FromGateway::Record(record));
+    }
+
+    /// Says something else.
+    pub fn say(&self, message: FromGateway) {
+        if self.inner.queue.try_send(message).is_err() {
             let mut folded = self.inner.folded.lock().unwrap_or_else(PoisonError::into_inner);
             folded.lost = folded.lost.saturating_add(1);
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use blastbox_wire::agent::{BootFacts, ExecSpec};
-use blastbox_wire::receipt::{DeniedCall, Output};
+use blastbox_wire::receipt::{DeniedCall, NetworkUse, Output};
 use blastbox_wire::warden::Spent;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
@@ -142,6 +142,8 @@ pub struct Ended {
     pub tally: Tally,
     /// Why it ended, where it was not its owner's wish.
     pub ending: Option<Ending>,
+    /// What it did with its network, as its gateway told.
+    pub network: NetworkUse,
     /// What its agent found, where it got so far.
     pub facts: Option<BootFacts>,
     /// From the question to the agent's answer; up to the end, where it never answered.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{BootFacts, HostFrame};
 use blastbox_wire::limits::{MAX_EXECS, OUTPUT_WINDOW};
+use blastbox_wire::receipt::NetworkUse;
 use blastbox_wire::warden::{Ask, Spent};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::Interest;
@@ -227,6 +228,8 @@ impl Driver {
             spent: log.spent,
             tally: log.tally,
             ending: log.ending.filter(|ending| *ending != Ending::Dismissed),
+            // Whoever holds the box knows its gateway.
+            network: NetworkUse::default(),
             facts: log.facts,
             setup: greeted.duration_since(self.asked),
             run: stopped.duration_since(greeted),

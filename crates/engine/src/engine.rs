@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use blastbox_images::Image;
-use blastbox_isolation::{Choice, Facts, Request, Warden, choose};
+use blastbox_isolation::{Choice, Facts, Gateway, Request, Warden, choose};
 use blastbox_policy::{OnDenied, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
-use blastbox_wire::plan::WorkspaceAccess;
+use blastbox_wire::plan::{Network, WorkspaceAccess};
 use blastbox_wire::warden::{Ask, Powers};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::UnixStream;
@@ -25,6 +25,7 @@ use crate::error::{CreateError, EngineError};
 use crate::link::{self, Link, Supply, Word};
 use crate::live::LiveBox;
 use crate::state::State;
+use crate::uplink::{self, Uplink};
 use crate::workspace::WorkspaceDir;
 
 /// Orders that may wait for a driver.
@@ -160,19 +161,29 @@ impl Engine {
         let agent = UnixStream::from_std(ours).map_err(CreateError::Channel)?;
 
         let id = plan.box_id.clone();
+        let (gateway, link) = match plan.network {
+            Network::Empty | Network::Loopback => (None, None),
+            Network::Gateway { .. } => {
+                let (gateway, link) = Gateway::start(&id, policy).map_err(CreateError::Gateway)?;
+                (Some(Uplink::to(gateway).map_err(CreateError::Channel)?), Some(link))
+            }
+        };
         let words = self.house.link.expect(id.clone());
         let asked = Instant::now();
         let fds: Vec<BorrowedFd<'_>> =
-            [Some(theirs.as_fd()), image.dir(), workspace.map(AsFd::as_fd)].into_iter().flatten().collect();
+            [Some(theirs.as_fd()), image.dir(), workspace.map(AsFd::as_fd), link.as_ref().map(AsFd::as_fd)]
+                .into_iter()
+                .flatten()
+                .collect();
         if let Err(error) = self.house.link.ask(&Ask::Launch(Box::new(plan)), &fds) {
             self.house.link.forget(&id);
             return Err(CreateError::Ask(error));
         }
         // The agent's end is the agent's alone, so that its end is an end.
-        drop(theirs);
+        drop((theirs, link));
 
         let lifetime = policy.lifetime();
-        let (live, mut driver) = connect(Seat {
+        let (mut live, mut driver) = connect(Seat {
             id,
             choice,
             house: Arc::clone(&self.house),
@@ -186,6 +197,15 @@ impl Engine {
         // Waits in the socket until there is an agent to read it: one round trip less for every box.
         driver.send(&HostFrame::Begin { version: VERSION, on_denied: reaction(policy) });
         tokio::spawn(driver.run());
+        if let Some((uplink, ready)) = gateway {
+            live.uplink = Some(uplink);
+            // No command runs in a box whose gateway is not there yet. A box that could not be made takes its gateway
+            // along, and then the box knows why.
+            if let Err(error) = uplink::ready(ready).await {
+                live.ready().await?;
+                return Err(CreateError::Gateway(error));
+            }
+        }
         Ok(live)
     }
 }
@@ -236,6 +256,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         ready: Some(ready),
         report: Mutex::new(Some(report)),
         next_exec: AtomicU32::new(1),
+        uplink: None,
     };
     (live, driver)
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use blastbox_isolation::{Choice, WardenError};
+use blastbox_isolation::{Choice, GatewayError, WardenError};
 use blastbox_policy::Refusal;
 
 use crate::outcome::{Ending, Loss};
@@ -62,6 +62,9 @@ pub enum CreateError {
     /// The warden could not be asked.
     #[error("cannot ask the warden for a box")]
     Ask(#[source] WardenError),
+    /// The box's gateway could not be had. There is no box without it.
+    #[error("cannot give the box its gateway")]
+    Gateway(#[source] GatewayError),
     /// The box ended before it was ready.
     #[error("the box was not ready before it ended: {0:?}")]
     NotReady(Ending),
@@ -73,7 +76,7 @@ impl CreateError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Refused { .. } => Blame::Caller,
-            Self::Channel(_) | Self::Randomness(_) | Self::Ask(_) => Blame::Host,
+            Self::Channel(_) | Self::Randomness(_) | Self::Ask(_) | Self::Gateway(_) => Blame::Host,
             Self::NotReady(ending) => blame_for(ending),
         }
     }

@@ -32,6 +32,7 @@ mod paper;
 mod patience;
 pub mod state;
 pub mod store;
+mod uplink;
 mod workspace;
 
 pub use desk::{Ended, Tally};

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use blastbox_isolation::Choice;
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{ExecSpec, Io, User};
+use blastbox_wire::egress::Record;
 use blastbox_wire::limits::{MAX_STDIN_CHUNK, OUTPUT_WINDOW, STDIN_WINDOW};
+use blastbox_wire::receipt::NetworkUse;
 use blastbox_wire::warden::{Ask, Spent};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
@@ -16,6 +18,7 @@ use crate::engine::House;
 use crate::error::{CreateError, Over, PauseError};
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEvent, Outlet};
+use crate::uplink::Uplink;
 
 /// A command to run in a box.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +46,8 @@ pub struct LiveBox {
     pub(crate) ready: Option<oneshot::Receiver<Result<(), Ending>>>,
     pub(crate) report: Mutex<Option<oneshot::Receiver<Ended>>>,
     pub(crate) next_exec: AtomicU32,
+    /// Its gateway, where it has network.
+    pub(crate) uplink: Option<Uplink>,
 }
 
 impl LiveBox {
@@ -159,15 +164,34 @@ impl LiveBox {
             None => None,
         };
         // Only a driver that was dropped with its runtime reports nothing.
-        ended.unwrap_or_else(|| Ended {
+        let mut ended = ended.unwrap_or_else(|| Ended {
             spent: Spent::default(),
             tally: Tally::default(),
             ending: Some(Ending::Lost(Loss::WardenGone)),
+            network: NetworkUse::default(),
             facts: None,
             setup: Default::default(),
             run: Default::default(),
             teardown: Default::default(),
-        })
+        });
+        if let Some(uplink) = &self.uplink {
+            uplink.over().await;
+            ended.network = uplink.seen.sum();
+        }
+        ended
+    }
+
+    /// Waits until the box did something with its network, and tells what. For ever where it has none.
+    pub(crate) async fn network_news(&self) -> Vec<Record> {
+        match &self.uplink {
+            Some(uplink) => uplink.seen.news().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What the box did with its network and nobody was told yet.
+    pub(crate) fn take_network_news(&self) -> Vec<Record> {
+        self.uplink.as_ref().map(|uplink| uplink.seen.take_news()).unwrap_or_default()
     }
 }
 

@@ -71,6 +71,7 @@ pub fn receipt(account: &Account<'_>) -> Receipt {
             .collect(),
         gaps: lowered.map(|l| l.gaps.iter().copied().map(GapLine::from).collect()).unwrap_or_default(),
         denied: account.ended.map(|ended| ended.tally.denied_calls()).unwrap_or_default(),
+        network: account.ended.map(|ended| ended.network.clone()).unwrap_or_default(),
         limits: limits(account.policy),
         limits_hit: verdict.limits_hit,
         usage: usage(&spent, account.usage),

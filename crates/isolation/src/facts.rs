@@ -32,6 +32,20 @@ pub struct Facts {
     pub swap: Swap,
     /// Who may make user namespaces.
     pub user_namespaces: UserNamespaces,
+    /// Whether interfaces for boxes with network can be made.
+    pub tun: Tun,
+}
+
+/// The device from which the interface of a box with network is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tun {
+    /// It is there.
+    Usable,
+    /// It is there, and this user may not open it.
+    Forbidden,
+    /// There is none.
+    Absent,
 }
 
 /// A kernel's version, comparable. An unreadable one is 0.0: older than anything.
@@ -121,6 +135,7 @@ impl Facts {
             seccomp_user_notif: reports_denials(),
             swap: swap(),
             user_namespaces: UserNamespaces::probe(),
+            tun: Tun::look(),
         }
     }
 
@@ -138,6 +153,17 @@ impl Facts {
             self.swap = Swap::Counted;
         }
         self
+    }
+}
+
+impl Tun {
+    fn look() -> Self {
+        use rustix::fs::{Access, access};
+        match access("/dev/net/tun", Access::READ_OK | Access::WRITE_OK) {
+            Ok(()) => Self::Usable,
+            Err(rustix::io::Errno::ACCESS) => Self::Forbidden,
+            Err(_) => Self::Absent,
+        }
     }
 }
 
@@ -200,6 +226,7 @@ pub(crate) mod tests {
             seccomp_user_notif: true,
             swap: Swap::Absent,
             user_namespaces: UserNamespaces { most: Some(60_000), ..UserNamespaces::default() },
+            tun: Tun::Usable,
         }
     }
 

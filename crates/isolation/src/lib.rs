@@ -9,6 +9,7 @@
 mod choose;
 pub mod doctor;
 mod facts;
+pub mod gateway;
 mod report;
 mod request;
 pub mod tiers;
@@ -17,7 +18,8 @@ pub mod warden;
 /// Names of system calls, for receipts.
 pub use blastbox_sys::arch::syscall_name;
 pub use choose::{Choice, Considered, Verdict, choose};
-pub use facts::{CgroupKind, Facts, KernelVersion, Swap, UserNamespaces};
+pub use facts::{CgroupKind, Facts, KernelVersion, Swap, Tun, UserNamespaces};
+pub use gateway::{Gateway, GatewayError};
 pub use report::{BoundaryReport, Lowered};
 pub use request::Request;
 pub use tiers::jail::WANTED_LANDLOCK_ABI;

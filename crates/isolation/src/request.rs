@@ -1,14 +1,14 @@
 //! What a caller wants in one box, beside the policy.
 
 use blastbox_images::Image;
-use blastbox_policy::{Refusal, SealedPolicy, Workspace};
+use blastbox_policy::{NetworkMode, Refusal, SealedPolicy, Workspace};
 use blastbox_wire::BoxId;
 use blastbox_wire::plan::{Slot, WorkspaceAccess};
 
 /// What a caller wants in one box, beside the policy.
 ///
 /// The descriptors travel with the plan in this order: the control channel, the image's directory if it has one, the
-/// workspace's directory if one is given.
+/// workspace's directory if one is given, the socket to the gateway if the policy has network.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// The name of the box.
@@ -33,8 +33,14 @@ pub(crate) enum Worksite {
 impl Request<'_> {
     /// How many descriptors travel with the plan, the control channel included.
     #[must_use]
-    pub fn descriptors(&self) -> usize {
-        1 + usize::from(self.image.dir().is_some()) + usize::from(self.workspace.is_some())
+    pub fn descriptors(&self, policy: &SealedPolicy) -> usize {
+        let gateway = policy.network().mode == NetworkMode::Allow;
+        usize::from(self.gateway_slot().0) + usize::from(gateway)
+    }
+
+    /// Where the socket to the gateway travels, if the policy has network: last.
+    pub(crate) fn gateway_slot(&self) -> Slot {
+        Slot(1 + u8::from(self.image.dir().is_some()) + u8::from(self.workspace.is_some()))
     }
 
     /// Where the image's directory travels, if it has one.

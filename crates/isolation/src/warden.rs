@@ -80,22 +80,11 @@ impl Warden {
 
     fn begin(program: &Path, name: Option<WardenName>) -> Result<Self, WardenError> {
         let failed = |source| WardenError::Start { program: program.to_owned(), source };
-        let file = std::fs::File::open(program).map_err(failed)?;
-        let sealed = blastbox_sys::program::seal(file.as_fd(), PROGRAM).map_err(failed)?;
         let (ours, theirs) = channel::pair().map_err(failed)?;
         let flags = fcntl_getfl(&ours).map_err(|errno| failed(errno.into()))?;
         fcntl_setfl(&ours, flags | OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
-        #[expect(clippy::disallowed_methods, reason = "the one place a program is started on the host")]
-        let child = Command::new(format!("/proc/self/fd/{}", sealed.as_raw_fd()))
-            .arg0(PROGRAM)
-            .args(name.map(|name| name.to_string()))
-            .env_clear()
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::inherit())
-            .process_group(0)
-            .spawn()
-            .map_err(failed)?;
+        let child =
+            start_sealed(program, PROGRAM, name.map(|name| name.to_string()), theirs).map_err(failed)?;
         let buffer = vec![0; MAX_WARDEN_MESSAGE].into_boxed_slice();
         Ok(Self { socket: ours, child, buffer, program: program.to_owned(), mission: Mission::Serve, name })
     }
@@ -229,17 +218,43 @@ impl Drop for Warden {
 
 /// Where the warden is installed: beside this program, or in the place for programs that only programs start.
 pub fn find_program() -> Result<PathBuf, WardenError> {
-    let own = std::env::current_exe().map_err(WardenError::Whereabouts)?;
-    let beside = own.parent().unwrap_or(Path::new("/"));
-    let looked_for = vec![beside.join(PROGRAM), beside.join("../libexec/blastbox").join(PROGRAM)];
+    let looked_for = places(PROGRAM).map_err(WardenError::Whereabouts)?;
     match looked_for.iter().find(|path| path.is_file()) {
         Some(found) => Ok(found.clone()),
         None => Err(WardenError::NotInstalled { looked_for }),
     }
 }
 
+/// Where a program of ours may be installed.
+pub(crate) fn places(program: &str) -> io::Result<Vec<PathBuf>> {
+    let own = std::env::current_exe()?;
+    let beside = own.parent().unwrap_or(Path::new("/"));
+    Ok(vec![beside.join(program), beside.join("../libexec/blastbox").join(program)])
+}
+
+/// Starts a program of ours from a sealed copy in memory, with an empty environment; `socket` is its standard input.
+pub(crate) fn start_sealed(
+    program: &Path,
+    name: &str,
+    argument: Option<String>,
+    socket: OwnedFd,
+) -> io::Result<Child> {
+    let file = std::fs::File::open(program)?;
+    let sealed = blastbox_sys::program::seal(file.as_fd(), name)?;
+    #[expect(clippy::disallowed_methods, reason = "the one place a program is started on the host")]
+    let mut command = Command::new(format!("/proc/self/fd/{}", sealed.as_raw_fd()));
+    command
+        .arg0(name)
+        .args(argument)
+        .env_clear()
+        .stdin(Stdio::from(socket))
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit());
+    command.process_group(0).spawn()
+}
+
 /// Waits until a descriptor is ready, or its other side is gone. `false`: the time is over.
-fn ready(fd: BorrowedFd<'_>, what: PollFlags, patience: Duration) -> io::Result<bool> {
+pub(crate) fn ready(fd: BorrowedFd<'_>, what: PollFlags, patience: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + patience;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -19,3 +19,4 @@ pub mod namespaces;
 pub mod program;
 pub mod seccomp;
 pub mod spawn;
+pub mod tun;

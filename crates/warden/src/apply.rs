@@ -50,7 +50,7 @@ pub(crate) fn become_agent(making: &Making<'_>) -> Result<Infallible, Trouble> {
     places.make(&plan.own)?;
     rustix::system::sethostname(plan.box_id.as_host_name().as_bytes()).tried("set the box's host name")?;
     namespaces::enter_network(*network).tried("enter the box's network")?;
-    if plan.network == Network::Loopback {
+    if matches!(plan.network, Network::Loopback | Network::Gateway { loopback: true, .. }) {
         namespaces::loopback_up().tried("bring the box's loopback up")?;
     }
     namespaces::own_cgroup_view().tried("hide the cgroups above")?;
@@ -151,7 +151,8 @@ fn restrict_files(plan: &Plan) -> Result<(), Trouble> {
     // Where there is no loopback there is nothing to connect to, and Landlock says so once more.
     let tcp = match plan.network {
         Network::Empty => Tcp::DenyAll,
-        Network::Loopback => Tcp::AllowAll,
+        // Which hosts and ports can be reached is for the gateway to say: it knows names, Landlock only numbers.
+        Network::Loopback | Network::Gateway { .. } => Tcp::AllowAll,
     };
     landlock::restrict(&grants, tcp, plan.landlock.least_abi).tried("restrict files with Landlock").map(drop)
 }

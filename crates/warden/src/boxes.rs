@@ -23,6 +23,8 @@ pub(crate) struct Live {
     pub(crate) slot: Option<Slot>,
     /// The line to the process that is still being turned into the agent; `None` once it is one.
     pub(crate) making: Option<OwnedFd>,
+    /// The line to its gateway, where it has one: open as long as the box lives, so that the gateway ends with it.
+    pub(crate) _gateway: Option<OwnedFd>,
     /// What failed while it was made.
     pub(crate) trouble: Option<crate::trouble::Trouble>,
 }

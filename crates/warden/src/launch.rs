@@ -7,14 +7,14 @@ use blastbox_sys::channel;
 use blastbox_sys::fork::{self, Side, Unshare};
 use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
-use blastbox_wire::plan::{CheckedPlan, Ids, Plan, Step};
+use blastbox_wire::plan::{self, CheckedPlan, Ids, Network, Plan, Step};
 
 use rustix::process::Pid;
 
 use crate::apply::{Making, become_agent};
 use crate::boxes::Live;
 use crate::ids::{self, Slot};
-use crate::networks::Networks;
+use crate::networks::{self, Networks};
 use crate::places::Places;
 use crate::standing::Standing;
 use crate::template::{Templates, directory};
@@ -62,11 +62,18 @@ fn make(
         return Err(trouble);
     }
     let network = networks.take(standing.proc.as_fd())?;
+    let gateway = match plan.network {
+        Network::Gateway { slot, loopback: _ } => {
+            Some(networks::link(standing, network.as_fd(), descriptor(directories, slot)?)?)
+        }
+        Network::Empty | Network::Loopback => None,
+    };
     standing.filter(plan.denials);
     let group = standing.groups.take(plan)?;
     match start(standing, plan, group.as_ref(), slot, control, network.as_fd(), workspace.as_ref()) {
         Ok((pid, making)) => {
-            Ok(Live { id: plan.box_id.clone(), pid, group, slot, making: Some(making), trouble: None })
+            let id = plan.box_id.clone();
+            Ok(Live { id, pid, group, slot, making: Some(making), _gateway: gateway, trouble: None })
         }
         Err(trouble) => {
             if let Some(group) = group {
@@ -114,6 +121,14 @@ fn start(
             fork::leave(125)
         }
     }
+}
+
+/// The socket to the gateway, which came with the plan.
+fn descriptor(descriptors: &[OwnedFd], slot: plan::Slot) -> Result<&OwnedFd, Trouble> {
+    let place = usize::from(slot.0).checked_sub(1);
+    place
+        .and_then(|place| descriptors.get(place))
+        .ok_or_else(|| Trouble::plain("find the way to the box's gateway"))
 }
 
 /// What the child says of its failure: "f", the errno, what it tried.

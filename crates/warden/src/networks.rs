@@ -4,10 +4,13 @@
 //! and names would collide. Making one takes the kernel longer than any other namespace, so the next is made while
 //! nobody waits. None belongs to the user namespace of its box.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use blastbox_sys::namespaces;
+use blastbox_sys::{channel, namespaces, tun};
+use blastbox_wire::egress::{BOX_V4, BOX_V6, LINK_MTU, LINK_NAME};
+use rustix::fs::{Mode, OFlags, openat};
 
+use crate::standing::Standing;
 use crate::trouble::{Trouble, Trying};
 
 /// Most networks in stock.
@@ -52,4 +55,29 @@ impl Networks {
 fn make(proc: BorrowedFd<'_>) -> Result<OwnedFd, Trouble> {
     namespaces::own_network().tried("make an empty network")?;
     namespaces::open(proc, "self", "net").tried("open an empty network")
+}
+
+/// Makes the box's interface and sends its other end to the gateway. The line that comes back is to be kept as long as
+/// the box lives: the gateway ends when it closes.
+pub(crate) fn link(
+    standing: &Standing,
+    network: BorrowedFd<'_>,
+    gateway: &OwnedFd,
+) -> Result<OwnedFd, Trouble> {
+    namespaces::enter_network(network).tried("enter the box's network")?;
+    let device = standing
+        .tun
+        .as_ref()
+        .ok_or_else(|| Trouble::plain("find /dev/net/tun, which boxes with network need"))?;
+    // By its own descriptor, because the mounts of a template have no such device; and anew for each box, because an
+    // opened one keeps the network that it was opened in.
+    let path = format!("self/fd/{}", device.as_raw_fd());
+    let device =
+        openat(&standing.proc, path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+            .tried("open /dev/net/tun")?;
+    let interface = tun::Interface { name: LINK_NAME, mtu: LINK_MTU, v4: BOX_V4, v6: BOX_V6 };
+    tun::make(&device, &interface).tried("make the box's interface")?;
+    let line = gateway.try_clone().tried("keep the line to the box's gateway")?;
+    channel::send(gateway, b"t", &[device.as_fd()]).tried("hand the box's interface to its gateway")?;
+    Ok(line)
 }

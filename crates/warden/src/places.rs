@@ -78,6 +78,7 @@ impl Places<'_> {
                 }
                 Step::Directory { .. }
                 | Step::File { .. }
+                | Step::Cover { .. }
                 | Step::Link { .. }
                 | Step::HostView { .. }
                 | Step::Image { .. }

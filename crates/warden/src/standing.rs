@@ -36,6 +36,8 @@ pub(crate) struct Standing {
     pub(crate) proc: OwnedFd,
     /// The mounts from which templates are made.
     pub(crate) base: OwnedFd,
+    /// The host's /dev/net/tun, not opened yet; `None` where there is none.
+    pub(crate) tun: Option<OwnedFd>,
     /// The filter whose denials are reported, and the one whose denials are not: compiled when first needed, because
     /// hardly any warden needs both.
     reported: OnceCell<Filter>,
@@ -56,6 +58,7 @@ impl Standing {
         rustix::process::chdir("/").tried("leave the caller's directory")?;
         let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = open("/proc", directory, Mode::empty()).tried("open /proc")?;
+        let tun = open("/dev/net/tun", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
         // Before the own users, who may not look for it; so whatever fails afterwards takes it away again.
         let mut groups = Groups::find(name)?;
         let (ids, base) = take_users(&proc).inspect_err(|_| groups.clear())?;
@@ -66,6 +69,7 @@ impl Standing {
             groups,
             proc,
             base,
+            tun,
             reported: OnceCell::new(),
             silent: OnceCell::new(),
         })

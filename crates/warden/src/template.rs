@@ -10,7 +10,9 @@ use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_sys::namespaces;
 use blastbox_wire::Writer;
 use blastbox_wire::plan::{DeviceName, GuestPath, Step};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdirat, openat, readlinkat, statat, symlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, mkdirat, openat, readlinkat, statat, symlinkat, unlinkat,
+};
 use rustix::io::Errno;
 
 use crate::standing::Standing;
@@ -107,10 +109,12 @@ fn build(standing: &Standing, steps: &[Step], mut gathered: Vec<Entry>) -> Resul
         mount::create("tmpfs", &options, Attributes::PLAIN.no_programs()).tried("make the box's root")?;
     // Host paths are looked up from here on until the root is exchanged, so the new root must not be in the way.
     let mut later = Vec::new();
+    let mut covers = Vec::new();
     for step in steps {
         match step {
             Step::Directory { at } => make_directory(&root, at)?,
             Step::File { at, text } => write_file(&root, at, text)?,
+            Step::Cover { at, text } => covers.push((at, text)),
             Step::Link { at, to } => make_link(&root, at.relative(), to)?,
             Step::HostView { path } => later.push((host_view(&root, path)?, path.relative().to_owned())),
             Step::Device { name } => later.push(device(&root, *name)?),
@@ -134,6 +138,9 @@ fn build(standing: &Standing, steps: &[Step], mut gathered: Vec<Entry>) -> Resul
     for (mounted, at) in later {
         mount::attach(mounted.as_fd(), root.as_fd(), &at).tried(format!("attach /{at}"))?;
     }
+    for (number, (at, text)) in covers.into_iter().enumerate() {
+        cover(&root, number, at, text)?;
+    }
     mount::restrict(root.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)
         .tried("make the box's root read-only")?;
     mount::become_root().tried("exchange the root (pivot_root)")
@@ -152,6 +159,25 @@ fn write_file(root: &OwnedFd, at: &GuestPath, text: &str) -> Result<(), Trouble>
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(&parent, name, flags, Mode::from_raw_mode(0o644)).tried(format!("make {at}"))?;
     std::io::Write::write_all(&mut std::fs::File::from(file), text.as_bytes()).tried(format!("write {at}"))
+}
+
+const NOT_THERE: [Option<Errno>; 3] = [Some(Errno::NOENT), Some(Errno::NOTDIR), Some(Errno::LOOP)];
+
+/// Puts a file of ours over one of the image's. The image's own is not touched, and one that it has not is not made.
+fn cover(root: &OwnedFd, number: usize, at: &GuestPath, text: &str) -> Result<(), Trouble> {
+    let name = format!(".cover-{number}");
+    let place = format!("/{name}").parse().map_err(|_| Trouble::plain("name a file of ours"))?;
+    write_file(root, &place, text)?;
+    let file = mount::copy(root, &name, Beneath::LeftOut).tried(format!("copy what covers {at}"))?;
+    mount::restrict(file.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)
+        .tried(format!("make what covers {at} read-only"))?;
+    unlinkat(root, name.as_str(), AtFlags::empty())
+        .tried(format!("take away the name of what covers {at}"))?;
+    match mount::attach(file.as_fd(), root.as_fd(), at.relative()) {
+        // No such file, or a link to somewhere: then there is nothing to cover.
+        Err(error) if NOT_THERE.contains(&Errno::from_io_error(&error)) => Ok(()),
+        attached => attached.tried(format!("cover {at}")),
+    }
 }
 
 fn make_link(root: &OwnedFd, at: &str, to: &str) -> Result<(), Trouble> {

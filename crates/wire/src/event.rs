@@ -241,6 +241,75 @@ pub enum Event {
         /// How often since the last record about it.
         count: u64,
     },
+    /// The box was kept from something by its gateway, or asked for a name that it may not have.
+    NetworkDenied {
+        /// The name, or the address where there was none.
+        target: Label,
+        /// The port; 53 for a question about the name.
+        port: u16,
+        /// The stable word for why.
+        reason: Label,
+        /// How often since the last record about it.
+        count: u32,
+    },
+    /// The box reached something through its gateway.
+    NetworkOpened {
+        /// The connection, by its number at the gateway.
+        flow: u64,
+        /// The name, or the address where there was none.
+        target: Label,
+        /// The port.
+        port: u16,
+        /// The address that was dialled.
+        address: std::net::IpAddr,
+        /// The rule that allowed it, by its host as written.
+        rule: Label,
+    },
+    /// A connection of the box through its gateway is over.
+    NetworkClosed {
+        /// The connection.
+        flow: u64,
+        /// The name, or the address where there was none.
+        target: Label,
+        /// The port.
+        port: u16,
+        /// Bytes from the box.
+        sent: u64,
+        /// Bytes to the box.
+        received: u64,
+        /// How long it lasted.
+        millis: u64,
+        /// What ended it, where it was neither of both sides.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<Label>,
+    },
+    /// The box asked for a name and was answered.
+    NameAsked {
+        /// The name.
+        name: Label,
+        /// The type that was asked for, as DNS numbers it.
+        kind_asked: u16,
+        /// How often since the last record about it.
+        count: u32,
+    },
+    /// A secret was put into a request of the box that is about to be sent.
+    SecretLent {
+        /// The connection.
+        flow: u64,
+        /// The secret's name. Its value is in no record.
+        secret: Label,
+        /// The host that it goes to.
+        target: Label,
+        /// The port.
+        port: u16,
+        /// Method and path of the request.
+        request: Label,
+    },
+    /// So many records of the box's gateway could not be told.
+    NetworkUntold {
+        /// How many.
+        count: u32,
+    },
     /// The box met a limit.
     LimitMet {
         /// Which.

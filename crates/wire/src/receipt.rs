@@ -82,6 +82,58 @@ pub struct Reason {
     pub fix: Option<String>,
 }
 
+/// What a box did with its network, as its gateway told.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkUse {
+    /// What it reached.
+    pub allowed: Vec<AllowedTarget>,
+    /// What it was kept from.
+    pub denied: Vec<DeniedTarget>,
+    /// Records that are not in these lists, because there were too many.
+    pub untold: u64,
+    /// The gateway died before the box did: from then on there was no network.
+    #[serde(default)]
+    pub gateway_lost: bool,
+}
+
+impl NetworkUse {
+    /// Whether there is nothing to tell.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Something that a box reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllowedTarget {
+    /// The name, or the address where there was none.
+    pub target: String,
+    /// The port.
+    pub port: u16,
+    /// The rule that allowed it, by its host as written.
+    pub rule: String,
+    /// How many connections were made.
+    pub connections: u64,
+    /// Bytes from the box.
+    pub sent_bytes: u64,
+    /// Bytes to the box.
+    pub received_bytes: u64,
+}
+
+/// Something that a box was kept from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeniedTarget {
+    /// The name, or the address where there was none; empty for what was no packet.
+    pub target: String,
+    /// The port; 53 for a question about the name.
+    pub port: u16,
+    /// The stable word for why.
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+}
+
 /// What happened to one command in one box.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
@@ -117,6 +169,9 @@ pub struct Receipt {
     pub gaps: Vec<GapLine>,
     /// System calls that the box tried and was denied.
     pub denied: Vec<DeniedCall>,
+    /// What it reached, and what it was kept from, where it had network.
+    #[serde(default, skip_serializing_if = "NetworkUse::is_nothing")]
+    pub network: NetworkUse,
     /// What the box was limited to.
     pub limits: Limits,
     /// Which of the limits it met, whatever the outcome.

@@ -7,6 +7,8 @@ use std::net::IpAddr;
 
 use blastbox_policy::Host;
 
+use super::wire_form;
+
 /// The types that are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -67,11 +69,7 @@ pub fn question(id: u16, name: &Host, kind: Kind) -> Vec<u8> {
     bytes.extend_from_slice(&id.to_be_bytes());
     // Recursion desired; one question, and nothing else.
     bytes.extend_from_slice(&[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-    for label in name.labels() {
-        bytes.push(u8::try_from(label.len()).unwrap_or(0));
-        bytes.extend_from_slice(label.as_bytes());
-    }
-    bytes.push(0);
+    bytes.extend_from_slice(&wire_form(name));
     bytes.extend_from_slice(&kind.number().to_be_bytes());
     bytes.extend_from_slice(&INTERNET.to_be_bytes());
     bytes
@@ -134,17 +132,6 @@ fn address(kind: Kind, data: &[u8]) -> Option<IpAddr> {
         Kind::A => <[u8; 4]>::try_from(data).ok().map(IpAddr::from),
         Kind::Aaaa => <[u8; 16]>::try_from(data).ok().map(IpAddr::from),
     }
-}
-
-/// A name as labels with their lengths, in small letters, so that names of packets can be compared.
-fn wire_form(name: &Host) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(name.as_str().len() + 2);
-    for label in name.labels() {
-        bytes.push(u8::try_from(label.len()).unwrap_or(0));
-        bytes.extend_from_slice(label.as_bytes());
-    }
-    bytes.push(0);
-    bytes
 }
 
 #[derive(Debug)]

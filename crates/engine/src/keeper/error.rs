@@ -128,6 +128,7 @@ impl From<CreateError> for KeepError {
             error @ (CreateError::Channel(_)
             | CreateError::Randomness(_)
             | CreateError::Ask(_)
+            | CreateError::Gateway(_)
             | CreateError::NotReady(_)) => Self::Failed(error),
         }
     }

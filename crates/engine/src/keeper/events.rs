@@ -83,6 +83,39 @@ pub enum Happened {
         /// How often.
         count: u64,
     },
+    /// Its gateway kept it from something.
+    NetworkDenied {
+        /// The name, or the address where there was none.
+        target: String,
+        /// The port; 53 for a question about the name.
+        port: u16,
+        /// The stable word for why.
+        reason: String,
+        /// How often.
+        count: u32,
+    },
+    /// It reached something through its gateway.
+    NetworkOpened {
+        /// The name, or the address where there was none.
+        target: String,
+        /// The port.
+        port: u16,
+        /// The address that was dialled.
+        address: std::net::IpAddr,
+        /// The rule that allowed it, by its host as written.
+        rule: String,
+    },
+    /// A connection through its gateway is over.
+    NetworkClosed {
+        /// The name, or the address where there was none.
+        target: String,
+        /// The port.
+        port: u16,
+        /// Bytes from the box.
+        sent: u64,
+        /// Bytes to the box.
+        received: u64,
+    },
     /// Nothing is left of it.
     BoxEnded {
         /// How it ended.

@@ -242,6 +242,9 @@ fn is_passing(error: &CreateError) -> bool {
         CreateError::Ask(_)
         | CreateError::Channel(_)
         | CreateError::NotReady(Ending::LaunchFailed { .. } | Ending::Lost(Loss::WardenGone)) => true,
-        CreateError::NotReady(_) | CreateError::Randomness(_) | CreateError::Refused { .. } => false,
+        CreateError::NotReady(_)
+        | CreateError::Gateway(_)
+        | CreateError::Randomness(_)
+        | CreateError::Refused { .. } => false,
     }
 }

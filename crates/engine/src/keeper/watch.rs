@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_isolation::syscall_name;
+use blastbox_wire::egress::Record;
 use blastbox_wire::event::{Event, Label};
 use blastbox_wire::receipt::Receipt;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -33,6 +34,7 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     let mut ended = kept.live.finish().await;
     ended.run = ended.run.saturating_sub(kept.pooled);
     tell_denied(&house, &kept, &kept.live.bells.take_denied());
+    tell_network(&house, &kept, kept.live.take_network_news());
     let receipt = write_receipt(&house, &kept, &ended);
     for limit in &receipt.limits_hit {
         house.pen.record(&kept.about(), &Event::LimitMet { limit: *limit });
@@ -75,6 +77,7 @@ async fn live_on(house: &House, kept: &Kept) {
                 quiet = Instant::now() + QUIET;
                 tell_denied(house, kept, &denied);
             }
+            news = kept.live.network_news() => tell_network(house, kept, news),
             () = sleep_until(at) => expire(house, kept, due).await,
         }
     }
@@ -132,6 +135,72 @@ fn tell_denied(house: &House, kept: &Kept, denied: &std::collections::BTreeMap<u
         house.pen.record(&kept.about(), &Event::SyscallDenied { number: *number, name, count: *count });
         let what = Happened::SyscallDenied { syscall, count: *count };
         house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), what);
+    }
+}
+
+/// Writes down what a gateway told, and tells it to whoever listens. The gateway bounds how much there is.
+fn tell_network(house: &House, kept: &Kept, news: Vec<Record>) {
+    for record in news {
+        let event = match &record {
+            Record::Question { name, kind, denied: None, count } => {
+                Event::NameAsked { name: Label::new(name), kind_asked: *kind, count: *count }
+            }
+            Record::Question { name, denied: Some(reason), count, .. } => Event::NetworkDenied {
+                target: Label::new(name),
+                port: 53,
+                reason: Label::new(reason.as_str()),
+                count: *count,
+            },
+            Record::Denied { target, port, reason, count, .. } => Event::NetworkDenied {
+                target: Label::new(target),
+                port: *port,
+                reason: Label::new(reason.as_str()),
+                count: *count,
+            },
+            Record::Opened { flow, target, port, address, rule, .. } => Event::NetworkOpened {
+                flow: *flow,
+                target: Label::new(target),
+                port: *port,
+                address: *address,
+                rule: Label::new(rule),
+            },
+            Record::Closed { flow, target, port, sent, received, millis, reason } => Event::NetworkClosed {
+                flow: *flow,
+                target: Label::new(target),
+                port: *port,
+                sent: *sent,
+                received: *received,
+                millis: *millis,
+                reason: reason.map(|reason| Label::new(reason.as_str())),
+            },
+            Record::Lent { flow, secret, target, port, request } => Event::SecretLent {
+                flow: *flow,
+                secret: Label::new(secret),
+                target: Label::new(target),
+                port: *port,
+                request: Label::new(request),
+            },
+            Record::Lost { count } => Event::NetworkUntold { count: *count },
+        };
+        house.pen.record(&kept.about(), &event);
+        let whose = Some((&kept.card.tenant, &kept.card.id));
+        match record {
+            Record::Question { name, denied: Some(reason), count, .. } => {
+                let reason = reason.as_str().to_owned();
+                house.hub.tell(whose, Happened::NetworkDenied { target: name, port: 53, reason, count });
+            }
+            Record::Denied { target, port, reason, count, .. } => {
+                let reason = reason.as_str().to_owned();
+                house.hub.tell(whose, Happened::NetworkDenied { target, port, reason, count });
+            }
+            Record::Opened { target, port, address, rule, .. } => {
+                house.hub.tell(whose, Happened::NetworkOpened { target, port, address, rule });
+            }
+            Record::Closed { target, port, sent, received, .. } => {
+                house.hub.tell(whose, Happened::NetworkClosed { target, port, sent, received });
+            }
+            Record::Question { denied: None, .. } | Record::Lent { .. } | Record::Lost { .. } => {}
+        }
     }
 }
 

@@ -26,6 +26,10 @@ pub enum AlertCode {
     EscapeAttempt,
     /// An attempt to change what is mounted.
     MountAttempt,
+    /// A host, an address or a way of speaking that the policy does not allow.
+    DeniedNetwork,
+    /// An attempt to reach a cloud's metadata service.
+    MetadataAttempt,
     /// A limit was met.
     LimitMet,
     /// Little time is left.
@@ -110,6 +114,16 @@ pub fn alert(event: &Event) -> Option<Alert> {
         Event::SyscallDenied { number, name, count } => {
             denied(*number, name.as_ref().map(|name| name.as_str()), *count)
         }
+        Event::NetworkDenied { target, port, reason, count } => {
+            let (severity, code) = match reason.as_str() {
+                "metadata-address" => (Severity::High, AlertCode::MetadataAttempt),
+                _ if target.as_str().starts_with("169.254.") => (Severity::High, AlertCode::MetadataAttempt),
+                _ => (Severity::Low, AlertCode::DeniedNetwork),
+            };
+            let text =
+                format!("the box was kept from {}:{port} ({}), {count}×", target.as_str(), reason.as_str());
+            (severity, code, text)
+        }
         Event::LimitMet { limit } => {
             let what = match limit {
                 LimitName::Memory => "the box used up its memory",
@@ -153,6 +167,11 @@ pub fn alert(event: &Event) -> Option<Alert> {
         | Event::CommandAsked { .. }
         | Event::CommandStarted { .. }
         | Event::CommandEnded { .. }
+        | Event::NetworkOpened { .. }
+        | Event::NetworkClosed { .. }
+        | Event::NameAsked { .. }
+        | Event::SecretLent { .. }
+        | Event::NetworkUntold { .. }
         | Event::BoxPaused
         | Event::BoxResumed
         | Event::KillAsked { .. }

@@ -14,6 +14,7 @@ use blastbox_policy::{
 };
 use blastbox_wire::plan::{Cgroups, Denials, Ids, Landlock, Limits, Network, Plan};
 
+use crate::facts::Tun;
 use crate::{CgroupKind, Facts, KernelVersion, Lowered, Request};
 
 /// The Landlock interface whose rights a box should have: the first that keeps abstract sockets and signals inside.
@@ -29,17 +30,29 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall } = policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec } = policy.files();
     // What passes the gateway is the gateway's to judge; here it is only whether there is one.
-    let NetworkRules { mode, loopback, allow: _, dangerously_allow_private: _, limits: _ } = policy.network();
+    let NetworkRules { mode, loopback, allow, dangerously_allow_private: _, limits: _ } = policy.network();
     // Secrets are lent by the gateway too: a policy that binds one has rules for it, so there is one.
     let CredentialRules { mode: lending, bind: _ } = policy.credentials();
     let LifetimeRules { timeout: _, output: _ } = policy.lifetime();
 
     fit(facts)?;
-    if *mode == NetworkMode::Allow || *lending == CredentialMode::Brokered {
+    if *lending == CredentialMode::Brokered {
         return Err(Refusal::TierUnavailable {
             tier: Tier::Jail,
-            why: "the gateway for boxes with network is not connected in this version".to_owned(),
+            why: "lending secrets to a box is not connected in this version".to_owned(),
         });
+    }
+    if *mode == NetworkMode::Allow {
+        fit_network(facts)?;
+        if let Some(rule) = allow.iter().find(|rule| rule.is_inspected()) {
+            return Err(Refusal::TierUnavailable {
+                tier: Tier::Jail,
+                why: format!(
+                    "the rule for {} reads requests, which is not connected in this version",
+                    rule.host()
+                ),
+            });
+        }
     }
     let denials = denials(*on_denied_syscall, facts)?;
     let worksite = request.worksite(policy)?;
@@ -47,10 +60,10 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         places::Places { image: request.image, worksite, slot: request.workspace_slot(), exec: *exec };
     let plan = Plan {
         box_id: request.box_id.clone(),
-        template: request.image.template_steps(Request::IMAGE),
+        template: places::template(request.image, *mode),
         own: places.own_steps(disk.0, *inodes),
         ids: if facts.privileged { Ids::OwnRange } else { Ids::CallerOnly },
-        network: network(*loopback),
+        network: network(*mode, *loopback, request),
         cgroups: cgroups(facts),
         limits: Limits {
             millicpus: cpus.millis(),
@@ -65,7 +78,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         },
         denials,
     };
-    if let Err(wrong) = plan.clone().check(request.descriptors()) {
+    if let Err(wrong) = plan.clone().check(request.descriptors(policy)) {
         return Err(Refusal::TierUnavailable {
             tier: Tier::Jail,
             why: format!("its plan does not hold: {wrong}"),
@@ -110,10 +123,26 @@ fn denials(on_denied: OnDenied, facts: &Facts) -> Result<Denials, Refusal> {
     }
 }
 
-fn network(loopback: Loopback) -> Network {
-    match loopback {
-        Loopback::None => Network::Empty,
-        Loopback::Own => Network::Loopback,
+/// What a box with network cannot do without.
+fn fit_network(facts: &Facts) -> Result<(), Refusal> {
+    let unfit = |why: &str, fix: &str| Err(Refusal::HostUnfit { why: why.to_owned(), fix: fix.to_owned() });
+    match facts.tun {
+        Tun::Usable => Ok(()),
+        Tun::Forbidden => unfit(
+            "a box with network needs /dev/net/tun, which this user may not open",
+            "chmod 0666 /dev/net/tun (what udev sets on most distributions), or run blastbox as root",
+        ),
+        Tun::Absent => unfit("a box with network needs /dev/net/tun, which is not there", "modprobe tun"),
+    }
+}
+
+fn network(mode: NetworkMode, loopback: Loopback, request: &Request<'_>) -> Network {
+    match (mode, loopback) {
+        (NetworkMode::Off, Loopback::None) => Network::Empty,
+        (NetworkMode::Off, Loopback::Own) => Network::Loopback,
+        (NetworkMode::Allow, loopback) => {
+            Network::Gateway { slot: request.gateway_slot(), loopback: loopback == Loopback::Own }
+        }
     }
 }
 

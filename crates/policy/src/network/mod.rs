@@ -1,12 +1,14 @@
 //! The network boundary: what may be reached. Nothing, until a rule names it.
 
 mod floor;
+mod govern;
 mod host;
 mod problem;
 mod range;
 mod rule;
 
 pub use floor::{Below, below_floor, may_dial};
+pub use govern::{Destination, Ungoverned};
 pub use host::{BadHost, Host};
 pub use problem::BadRule;
 pub use range::{Network, PrivateOpening};

@@ -28,6 +28,13 @@ impl Filter {
         Self { program: tree::compile(visibility), visibility }
     }
 
+    /// Compiles the short table of a gateway.
+    #[must_use]
+    pub fn for_gateway() -> Self {
+        let visibility = Visibility::Silent;
+        Self { program: tree::compile_rules(&super::gateway::rules(), visibility), visibility }
+    }
+
     /// How many BPF instructions the filter has.
     #[must_use]
     pub fn instructions(&self) -> usize {

@@ -22,6 +22,7 @@ mod arguments;
 mod check;
 #[cfg(test)]
 mod emulate;
+mod gateway;
 mod install;
 #[cfg(test)]
 pub(crate) mod live;

@@ -41,10 +41,15 @@ enum Target {
     Written(usize),
 }
 
-/// Compiles the table.
+/// Compiles the table of boxes.
 pub(super) fn compile(visibility: Visibility) -> Vec<sock_filter> {
+    compile_rules(table::rules(), visibility)
+}
+
+/// Compiles rules that are given for ascending numbers.
+pub(super) fn compile_rules(rules: &[(u32, Check)], visibility: Visibility) -> Vec<sock_filter> {
     let mut program = Backwards { code: Vec::new(), visibility };
-    let ranges = program.ranges();
+    let ranges = program.ranges(rules);
     let judged = program.tree(&ranges);
     let kill = Target::Action(libc::SECCOMP_RET_KILL_PROCESS);
     let native = match arch::FOREIGN_BIT {
@@ -66,9 +71,9 @@ struct Backwards {
 
 impl Backwards {
     /// Every number from 0 to `u32::MAX` as ascending ranges, each given by its first number. Equal rules share code.
-    fn ranges(&mut self) -> Vec<(u32, Target)> {
+    fn ranges(&mut self, rules: &[(u32, Check)]) -> Vec<(u32, Target)> {
         let foreign = arch::FOREIGN_NUMBERS.map(|(first, last)| (first, last, super::arguments::DENY));
-        let single = table::rules().iter().map(|&(number, rule)| (number, number, rule));
+        let single = rules.iter().map(|&(number, rule)| (number, number, rule));
         let mut spans: Vec<_> = single.chain(foreign).collect();
         spans.sort_unstable_by_key(|span| span.0);
 

@@ -74,6 +74,8 @@ pub enum FromGateway {
     RulesTaken,
     /// Something happened.
     Record(Record),
+    /// The box is gone, and so is the gateway now: in order. One that ends without this was lost.
+    Farewell,
 }
 
 impl ToGateway {
@@ -133,6 +135,7 @@ impl FromGateway {
                 to.u8(4);
                 record.encode(&mut to);
             }
+            Self::Farewell => to.u8(5),
         }
         to.finish()
     }
@@ -145,6 +148,7 @@ impl FromGateway {
             2 => Self::Failed { why: record::read_text(&mut from)? },
             3 => Self::RulesTaken,
             4 => Self::Record(Record::decode(&mut from)?),
+            5 => Self::Farewell,
             other => return Err(CodecError::Unknown(u32::from(other), "message")),
         };
         from.end()?;

@@ -1,6 +1,6 @@
 //! What every plan must hold to, whoever wrote it. The warden trusts nothing else.
 
-use super::{GuestPath, Limits, Plan, Slot, Step};
+use super::{GuestPath, Limits, Network, Plan, Slot, Step};
 use crate::limits::{MAX_FILE_TEXT, MAX_GRANTS, MAX_STEPS, MAX_WARDEN_FDS};
 
 /// All that a box may ever see of the host's own files, read-only. A privileged warden binds nothing else by name:
@@ -87,6 +87,9 @@ impl Plan {
             check_template(index, step, descriptors)?;
         }
         check_own(&self.own, descriptors)?;
+        if let Network::Gateway { slot, .. } = self.network {
+            check_slot(slot, descriptors)?;
+        }
         check_limits(&self.limits)?;
         Ok(CheckedPlan(self))
     }
@@ -95,7 +98,7 @@ impl Plan {
 fn check_template(index: usize, step: &Step, descriptors: usize) -> Result<(), UnsafePlan> {
     match step {
         Step::Directory { .. } | Step::Link { .. } | Step::Device { .. } => Ok(()),
-        Step::File { at, text } => {
+        Step::File { at, text } | Step::Cover { at, text } => {
             if text.len() > MAX_FILE_TEXT {
                 Err(UnsafePlan::LongText(at.clone()))
             } else {
@@ -146,6 +149,7 @@ fn check_own(own: &[Step], descriptors: usize) -> Result<(), UnsafePlan> {
             Step::Processes | Step::Terminals => {}
             Step::Directory { .. }
             | Step::File { .. }
+            | Step::Cover { .. }
             | Step::Link { .. }
             | Step::HostView { .. }
             | Step::Image { .. }

@@ -17,10 +17,14 @@ impl Plan {
             Ids::OwnRange => 0,
             Ids::CallerOnly => 1,
         });
-        to.u8(match self.network {
-            Network::Empty => 0,
-            Network::Loopback => 1,
-        });
+        match self.network {
+            Network::Empty => to.u8(0),
+            Network::Loopback => to.u8(1),
+            Network::Gateway { slot, loopback } => {
+                to.u8(if loopback { 3 } else { 2 });
+                to.u8(slot.0);
+            }
+        }
         to.u8(match self.cgroups {
             Cgroups::Absent => 0,
             Cgroups::Enforce { memory, cpu, pids } => {
@@ -51,7 +55,12 @@ impl Plan {
             template: from.list(MAX_STEPS, Step::decode)?,
             own: from.list(MAX_STEPS, Step::decode)?,
             ids: choice(from, &[Ids::OwnRange, Ids::CallerOnly], "kind of ids")?,
-            network: choice(from, &[Network::Empty, Network::Loopback], "network")?,
+            network: match from.u8()? {
+                0 => Network::Empty,
+                1 => Network::Loopback,
+                kind @ 2..=3 => Network::Gateway { slot: Slot(from.u8()?), loopback: kind == 3 },
+                other => return Err(CodecError::Unknown(u32::from(other), "network")),
+            },
             cgroups: match from.u8()? {
                 0 => Cgroups::Absent,
                 bits @ 8..=15 => {
@@ -139,6 +148,11 @@ impl Step {
                 to.u8(number(&WORKSPACES, *access));
                 to.u8(number(&EXECS, *exec));
             }
+            Self::Cover { at, text } => {
+                to.u8(12);
+                path(to, at);
+                to.bytes(text.as_bytes());
+            }
         }
     }
 
@@ -164,6 +178,7 @@ impl Step {
                 access: choice(from, &WORKSPACES, "access to a workspace")?,
                 exec: choice(from, &EXECS, "exec")?,
             },
+            12 => Self::Cover { at: read_path(from)?, text: from.text(MAX_FILE_TEXT)?.to_owned() },
             other => return Err(CodecError::Unknown(u32::from(other), "step")),
         })
     }

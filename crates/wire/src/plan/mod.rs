@@ -36,6 +36,13 @@ pub enum Step {
         /// Its content.
         text: String,
     },
+    /// A small file of ours over one that the image has. Where the image has none, nothing is shown.
+    Cover {
+        /// Where.
+        at: GuestPath,
+        /// Its content.
+        text: String,
+    },
     /// A symbolic link of the root.
     Link {
         /// Where.
@@ -174,6 +181,13 @@ pub enum Network {
     Empty,
     /// A network namespace of its own with nothing but a loopback.
     Loopback,
+    /// A network namespace of its own whose one interface ends in the box's gateway.
+    Gateway {
+        /// The socket over which the gateway is sent its end.
+        slot: Slot,
+        /// Whether there is a loopback too.
+        loopback: bool,
+    },
 }
 
 /// Which kernel interface holds the limits.

@@ -1,12 +1,33 @@
 //! The places of a box that are its own, and what may be done where.
 
 use blastbox_images::{Image, TreeUse};
-use blastbox_policy::ScratchExec;
+use blastbox_policy::{NetworkMode, ScratchExec};
+use blastbox_wire::egress::GATEWAY_V4;
 use blastbox_wire::plan::{Exec, Grant, GrantAccess, GuestPath, Owner, Slot, Step, WorkspaceAccess};
 
-use crate::request::Worksite;
+use crate::request::{Request, Worksite};
 
 const WORKSPACE: &str = "/workspace";
+
+const RESOLVERS: &str = "/etc/resolv.conf";
+
+/// The root of a box of this image. One with network asks its gateway for names, and nobody else.
+pub(super) fn template(image: &Image, network: NetworkMode) -> Vec<Step> {
+    let mut steps = image.template_steps(Request::IMAGE);
+    if network == NetworkMode::Off {
+        return steps;
+    }
+    let ours = format!("# The gateway of this box.\nnameserver {GATEWAY_V4}\n");
+    let own = steps.iter_mut().find_map(|step| match step {
+        Step::File { at, text } if at.as_str() == RESOLVERS => Some(text),
+        _ => None,
+    });
+    match own {
+        Some(text) => *text = ours,
+        None => steps.extend(path(RESOLVERS).map(|at| Step::Cover { at, text: ours })),
+    }
+    steps
+}
 
 /// What decides over the places of a box.
 pub(super) struct Places<'a> {

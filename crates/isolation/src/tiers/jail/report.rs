@@ -1,6 +1,6 @@
 //! Which of the five boundaries hold in a jail, and what holds them, in words for people.
 
-use blastbox_policy::{Boundary, Gap, OnDenied, ScratchExec, SealedPolicy};
+use blastbox_policy::{AllowRule, Boundary, Gap, OnDenied, ScratchExec, SealedPolicy};
 use blastbox_wire::plan::{Denials, Ids, Network, Plan, WorkspaceAccess};
 
 use super::WANTED_LANDLOCK_ABI;
@@ -20,7 +20,7 @@ pub(super) fn write(
         let (effective, how) = match boundary {
             Boundary::Kernel => (true, kernel(policy, facts, plan, gaps)),
             Boundary::Files => (facts.landlock_abi > 0, files(policy, facts, worksite)),
-            Boundary::Network => (true, network(facts, plan)),
+            Boundary::Network => (true, network(policy, facts, plan)),
             Boundary::Credentials => (true, credentials()),
             // Without limits for the whole box, what it started can outgrow the host before its time is over.
             Boundary::Lifecycle => {
@@ -106,15 +106,43 @@ fn files(policy: &SealedPolicy, facts: &Facts, worksite: Worksite) -> Vec<String
 /// The first Landlock that can refuse TCP.
 const TCP_LANDLOCK_ABI: u32 = 4;
 
-fn network(facts: &Facts, plan: &Plan) -> Vec<String> {
-    let mut how = vec!["no way out: no interface leads anywhere".to_owned()];
-    how.push(
-        match plan.network {
-            Network::Empty => "an empty network namespace of its own, without even a loopback",
-            Network::Loopback => "a network namespace of its own with nothing but a loopback",
-        }
-        .to_owned(),
-    );
+/// Hosts that are named in a report before the rest is only counted.
+const NAMED: usize = 8;
+
+fn plural(count: usize) -> String {
+    if count == 1 { "1 rule".to_owned() } else { format!("{count} rules") }
+}
+
+fn allowed(policy: &SealedPolicy) -> String {
+    let rules = &policy.network().allow;
+    let shown = |rule: &AllowRule| {
+        let ports: Vec<String> = rule.ports().iter().map(u16::to_string).collect();
+        format!("{}:{}", rule.host(), ports.join(","))
+    };
+    let mut named: Vec<String> = rules.iter().take(NAMED).map(shown).collect();
+    if rules.len() > NAMED {
+        named.push(format!("{} more", rules.len() - NAMED));
+    }
+    named.join(", ")
+}
+
+fn network(policy: &SealedPolicy, facts: &Facts, plan: &Plan) -> Vec<String> {
+    let mut how = match plan.network {
+        Network::Empty => vec![
+            "no way out: no interface leads anywhere".to_owned(),
+            "an empty network namespace of its own, without even a loopback".to_owned(),
+        ],
+        Network::Loopback => vec![
+            "no way out: no interface leads anywhere".to_owned(),
+            "a network namespace of its own with nothing but a loopback".to_owned(),
+        ],
+        Network::Gateway { .. } => vec![
+            "one way out: a gateway of its own, which makes each connection itself if a rule allows it".to_owned(),
+            "a network namespace of its own, whose one interface ends in that gateway".to_owned(),
+            format!("{} allowed: {}", plural(policy.network().allow.len()), allowed(policy)),
+            "addresses that are private, local or a cloud's metadata are never dialled, unless opened by name".to_owned(),
+        ],
+    };
     if plan.network == Network::Empty && facts.landlock_abi >= TCP_LANDLOCK_ABI {
         how.push("Landlock refuses TCP".to_owned());
     }

@@ -3,8 +3,8 @@
 mod places;
 
 use blastbox_images::Image;
-use blastbox_policy::{Boundary, Draft, Gap, Profile};
-use blastbox_wire::plan::WorkspaceAccess;
+use blastbox_policy::{AllowRule, Boundary, Draft, Gap, Profile, RuleParts};
+use blastbox_wire::plan::{Slot, Step, WorkspaceAccess};
 use blastbox_wire::{BoxId, Reader, Writer};
 
 use super::*;
@@ -94,14 +94,15 @@ fn every_plan_holds_to_the_rules_and_survives_the_way_to_the_warden() {
                 (Profile::Medium, Some(WorkspaceAccess::CopyOnWrite)),
             ] {
                 let request = Request { workspace, ..request(image) };
-                let plan = lower(&policy(profile.draft().unwrap()), &facts, &request).unwrap().plan;
+                let policy = policy(profile.draft().unwrap());
+                let plan = lower(&policy, &facts, &request).unwrap().plan;
                 let mut to = Writer::default();
                 plan.encode(&mut to);
                 let bytes = to.finish();
                 let mut from = Reader::new(&bytes);
                 assert_eq!(Plan::decode(&mut from).unwrap(), plan);
                 from.end().unwrap();
-                plan.check(request.descriptors()).unwrap();
+                plan.check(request.descriptors(&policy)).unwrap();
             }
         }
     }
@@ -116,6 +117,35 @@ fn a_box_has_a_loopback_only_where_the_policy_says_so() {
     for abi in [0, 5, 6, 7] {
         assert_eq!(network(abi, Loopback::None), Network::Empty);
         assert_eq!(network(abi, Loopback::Own), Network::Loopback);
+    }
+}
+
+#[test]
+fn a_box_with_network_has_one_way_out_and_asks_its_gateway_for_names() {
+    let rule = AllowRule::new("api.example.com".parse().unwrap(), RuleParts::default()).unwrap();
+    let policy = policy(Profile::Default.draft().unwrap().allow(rule));
+    let lowered = lowered(&policy, &good_host());
+    assert_eq!(lowered.plan.network, Network::Gateway { slot: Slot(1), loopback: false });
+    let resolvers = |step: &Step| matches!(step, Step::File { at, text } if at.as_str() == "/etc/resolv.conf" && text.contains("nameserver 198.18.0.1"));
+    assert!(lowered.plan.template.iter().any(resolvers));
+    let how = lowered.report.iter().find(|line| line.boundary == Boundary::Network).unwrap().how.join("; ");
+    assert!(how.contains("1 rule allowed: api.example.com:443"), "{how}");
+    let rootfs = Rootfs::new("resolvers");
+    let image = rootfs.image();
+    let plan = lower(&policy, &good_host(), &request(&image)).unwrap().plan;
+    assert_eq!(plan.network, Network::Gateway { slot: Slot(2), loopback: false });
+    assert!(matches!(plan.template.last(), Some(Step::Cover { .. })));
+}
+
+#[test]
+fn a_host_without_the_device_for_interfaces_refuses_network_and_says_what_to_do() {
+    let image = Image::host();
+    let rule = AllowRule::new("api.example.com".parse().unwrap(), RuleParts::default()).unwrap();
+    let policy = policy(Profile::Default.draft().unwrap().allow(rule));
+    for (tun, fix) in [(Tun::Forbidden, "chmod 0666 /dev/net/tun"), (Tun::Absent, "modprobe tun")] {
+        let refused = lower(&policy, &Facts { tun, ..good_host() }, &request(&image)).unwrap_err();
+        assert_eq!(refused.code(), "host_unfit");
+        assert!(refused.fix().contains(fix), "{}", refused.fix());
     }
 }
 

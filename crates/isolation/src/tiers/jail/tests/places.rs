@@ -74,7 +74,7 @@ fn a_directory_image_is_no_view_of_the_host_and_travels_before_the_workspace() {
     let request = Request { workspace: Some(WorkspaceAccess::CopyOnWrite), ..request(&image) };
     let lowered = lower(&medium, &good_host(), &request).unwrap();
     assert_eq!(lowered.gaps, [Gap::SharedKernel]);
-    assert_eq!(request.descriptors(), 3);
+    assert_eq!(request.descriptors(&medium), 3);
     assert!(lowered.plan.template.contains(&Step::Image { slot: Slot(1) }));
     let second = |step: &Step| matches!(step, Step::Workspace { slot: Slot(2), .. });
     assert!(lowered.plan.own.iter().any(second));

@@ -1,0 +1,205 @@
+//! The gateway's life: it is told whose it is, gives everything up, takes the link, and serves until one of those who
+//! need it is gone.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blastbox_policy::{NetworkRules, parse};
+use blastbox_sys::channel;
+use blastbox_wire::egress::{FromGateway, MAX_EGRESS_MESSAGE, ToGateway};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+use crate::gateway::Gateway;
+use crate::harden;
+use crate::house::House;
+use crate::report::{Reporter, Settle};
+
+/// How often what was only counted is told.
+const SETTLE: Duration = Duration::from_secs(1);
+/// How long the last records may take to be told.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Why a gateway cannot be one.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// Something of the host.
+    #[error("cannot {tried}: {source}")]
+    Host {
+        /// What was tried.
+        tried: &'static str,
+        /// Why it did not work.
+        #[source]
+        source: io::Error,
+    },
+    /// The engine said something that makes no sense.
+    #[error("the engine {0}")]
+    Engine(&'static str),
+    /// The policy is none.
+    #[error("the policy does not hold: {0}")]
+    Policy(#[from] blastbox_policy::PolicyError),
+}
+
+/// Says what was tried when it fails.
+trait Tried<T> {
+    fn tried(self, tried: &'static str) -> Result<T, Trouble>;
+}
+
+impl<T, E: Into<io::Error>> Tried<T> for Result<T, E> {
+    fn tried(self, tried: &'static str) -> Result<T, Trouble> {
+        self.map_err(|error| Trouble::Host { tried, source: error.into() })
+    }
+}
+
+/// Runs a gateway over this control channel until it is not needed any more.
+pub fn run(control: OwnedFd) -> Result<(), Trouble> {
+    let Some(beginning) = hear_beginning(&control)? else { return Ok(()) };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().tried("start the runtime")?;
+    let served = harden::give_up().tried("give up what a gateway does not need").and_then(|held| {
+        let served = runtime.block_on(serve(&control, beginning));
+        drop(held);
+        served
+    });
+    if let Err(trouble) = &served {
+        let failed = FromGateway::Failed { why: trouble.to_string() };
+        // Where nobody hears it any more, nobody needs to.
+        channel::send(&control, &failed.encode(), &[]).ok();
+    }
+    served
+}
+
+/// Whose gateway it is.
+struct Beginning {
+    house: Arc<House>,
+    records: mpsc::Receiver<FromGateway>,
+    /// Where the warden sends the link. Open as long as the box lives.
+    link: OwnedFd,
+}
+
+fn hear_beginning(control: &OwnedFd) -> Result<Option<Beginning>, Trouble> {
+    let mut buffer = vec![0_u8; MAX_EGRESS_MESSAGE];
+    let Some((length, mut descriptors)) = channel::receive(control, &mut buffer).tried("hear the engine")?
+    else {
+        return Ok(None);
+    };
+    let message = ToGateway::decode(buffer.get(..length).unwrap_or_default())
+        .map_err(|_| Trouble::Engine("said something that is no message"))?;
+    let ToGateway::Open { box_id, policy, resolvers } = message else {
+        return Err(Trouble::Engine("changed rules before there were any"));
+    };
+    let (Some(link), true) = (descriptors.pop(), descriptors.is_empty()) else {
+        return Err(Trouble::Engine("sent no way to the link"));
+    };
+    let (reporter, records) = Reporter::new();
+    let house = Arc::new(House::new(box_id, rules(&policy)?, resolvers, reporter));
+    Ok(Some(Beginning { house, records, link }))
+}
+
+/// The rules of a policy text: read and sealed again, because a gateway believes nobody that the text was sealed.
+fn rules(policy: &str) -> Result<NetworkRules, Trouble> {
+    Ok(parse(policy)?.seal()?.network().clone())
+}
+
+/// A sequenced socket, only to learn when it can be read or written.
+fn watched(socket: &OwnedFd) -> Result<UnixStream, Trouble> {
+    let socket = StdStream::from(socket.try_clone().tried("watch a socket")?);
+    // Not by the standard library, which asks in a way that the gateway has given up.
+    let flags = fcntl_getfl(&socket).tried("watch a socket")?;
+    fcntl_setfl(&socket, flags | OFlags::NONBLOCK).tried("watch a socket")?;
+    UnixStream::from_std(socket).tried("watch a socket")
+}
+
+/// Waits for one message. `None`: the other side is gone.
+async fn message(socket: &UnixStream, buffer: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
+    loop {
+        socket.readable().await?;
+        match socket.try_io(Interest::READABLE, || channel::receive(socket.as_fd(), buffer)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+            received => return received,
+        }
+    }
+}
+
+async fn serve(control: &OwnedFd, beginning: Beginning) -> Result<(), Trouble> {
+    let Beginning { house, mut records, link } = beginning;
+    let (control, link) = (watched(control)?, watched(&link)?);
+    let Some((_, mut descriptors)) = message(&link, &mut [0_u8; 16]).await.tried("wait for the link")? else {
+        return Ok(());
+    };
+    let tun = descriptors.pop().ok_or(Trouble::Engine("let the warden send no link"))?;
+    let gateway = Gateway::new(Arc::clone(&house), tun).tried("watch the link")?;
+    tell(&control, &FromGateway::Ready).await.tried("say that the gateway is ready")?;
+    let mut word = [0_u8; 16];
+    let in_order = tokio::select! {
+        // The box's network is gone before the box is.
+        _ = gateway.serve() => false,
+        // The box or its warden is gone.
+        _ = message(&link, &mut word) => true,
+        // The engine is gone, or talks nonsense.
+        () = listen(&control, &house, &gateway) => false,
+        () = settle(house.reporter()) => false,
+        () = pass_on(&control, &mut records) => false,
+    };
+    gateway.end().await;
+    house.reporter().settle(Settle::Everything);
+    records.close();
+    let last = async {
+        pass_on(&control, &mut records).await;
+        if in_order {
+            tell(&control, &FromGateway::Farewell).await.ok();
+        }
+    };
+    tokio::time::timeout(FAREWELL, last).await.ok();
+    Ok(())
+}
+
+/// Takes new rules until the engine is gone or says something that is no message.
+async fn listen(control: &UnixStream, house: &House, gateway: &Gateway) {
+    let mut buffer = vec![0_u8; MAX_EGRESS_MESSAGE];
+    while let Ok(Some((length, _))) = message(control, &mut buffer).await {
+        let heard = ToGateway::decode(buffer.get(..length).unwrap_or_default());
+        let Ok(ToGateway::Rules { policy }) = heard else { return };
+        match rules(&policy) {
+            Ok(rules) => {
+                gateway.change_rules(rules);
+                house.reporter().say(FromGateway::RulesTaken);
+            }
+            // The old rules stay in force: they were sealed, these were not.
+            Err(trouble) => house.reporter().say(FromGateway::Failed { why: trouble.to_string() }),
+        }
+    }
+}
+
+async fn settle(reporter: &Reporter) {
+    loop {
+        tokio::time::sleep(SETTLE).await;
+        reporter.settle(Settle::WhatIsDue);
+    }
+}
+
+/// Passes records on until there are no more, or nobody hears them.
+async fn pass_on(control: &UnixStream, records: &mut mpsc::Receiver<FromGateway>) {
+    while let Some(record) = records.recv().await {
+        if tell(control, &record).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn tell(control: &UnixStream, message: &FromGateway) -> io::Result<()> {
+    let bytes = message.encode();
+    loop {
+        control.writable().await?;
+        match control.try_io(Interest::WRITABLE, || channel::send(control.as_fd(), &bytes, &[])) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            sent => return sent,
+        }
+    }
+}

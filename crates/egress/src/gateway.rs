@@ -1,0 +1,206 @@
+//! The loop of one gateway: each packet of the box, and what becomes of it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use blastbox_policy::{NetworkRules, Protocol};
+use blastbox_wire::egress::{Door, GATEWAY_V4, GATEWAY_V6, Reason};
+use tokio::task::JoinSet;
+
+use crate::decide::{Ask, Said, Verdict};
+use crate::door::Knock;
+use crate::flow::Flow;
+use crate::house::House;
+use crate::link::{self, NotAPacket, Packet};
+use crate::netstack::{Ends, Handshake, Link, Netstack, Stream};
+use crate::relay::relay;
+use crate::{door, serve};
+
+/// Packets that are taken before anybody else gets a turn.
+const TURN: usize = 32;
+/// Room for the largest packet, and one byte more so that a larger one is noticed.
+const LARGEST: usize = 65_536 + 1;
+const DNS: u16 = 53;
+const DNS_TLS: u16 = 853;
+
+/// The gateway of one box.
+#[derive(Debug)]
+pub struct Gateway {
+    house: Arc<House>,
+    link: Arc<Link>,
+    stack: Netstack,
+    knocking: Arc<AtomicUsize>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Gateway {
+    /// The gateway over this link.
+    pub fn new(house: Arc<House>, tun: OwnedFd) -> io::Result<Self> {
+        let link = Arc::new(Link::new(tun)?);
+        let flows = usize::try_from(house.rules().limits.flows).unwrap_or(usize::MAX);
+        let stack = Netstack::new(Arc::clone(&link), flows);
+        Ok(Self { stack, house, link, knocking: Arc::default(), tasks: Mutex::default() })
+    }
+
+    /// Takes other rules. What they no longer allow is closed by whoever carries it.
+    pub fn change_rules(&self, rules: NetworkRules) {
+        self.stack.limit(usize::try_from(rules.limits.flows).unwrap_or(usize::MAX));
+        self.house.change_rules(rules);
+    }
+
+    /// Serves the box until its link is gone.
+    pub async fn serve(&self) -> io::Result<()> {
+        tokio::select! {
+            ended = self.carry() => ended,
+            () = self.stack.tend() => Ok(()),
+        }
+    }
+
+    /// Ends every connection and waits until each of them has reported its end.
+    pub async fn end(&self) {
+        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.shutdown().await;
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    async fn carry(&self) -> io::Result<()> {
+        let mut buffer = vec![0_u8; LARGEST];
+        loop {
+            let mut ready = self.link.readable().await?;
+            for _ in 0..TURN {
+                match self.link.read(&mut buffer)? {
+                    Some(length) => self.take(buffer.get(..length).unwrap_or_default()),
+                    None => {
+                        ready.clear_ready();
+                        break;
+                    }
+                }
+            }
+            drop(ready);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Takes one packet.
+    fn take(&self, frame: &[u8]) {
+        match link::read(frame) {
+            Ok(Packet::Tcp { from, to, opens }) => self.take_tcp(frame, Ends { from, to }, opens),
+            Ok(Packet::Udp { from, to, payload }) => self.take_udp(frame, from, to, payload),
+            Ok(Packet::Ping { to }) if is_gateway(to) => self.answer(link::pong(frame)),
+            Ok(Packet::Ping { to } | Packet::Other { to }) => self.deny(to.to_string(), 0, Reason::Transport),
+            Ok(Packet::Chatter) => {}
+            Err(NotAPacket::Malformed | NotAPacket::ForgedSource | NotAPacket::Fragment) => {
+                self.deny(String::new(), 0, Reason::BadPacket);
+            }
+        }
+    }
+
+    fn answer(&self, packet: Option<Vec<u8>>) {
+        if let Some(packet) = packet {
+            self.link.write(&packet);
+        }
+    }
+
+    fn deny(&self, target: String, port: u16, reason: Reason) {
+        self.house.reporter().denied_text(0, Door::Link, target, port, reason);
+    }
+
+    fn take_udp(&self, frame: &[u8], from: SocketAddr, to: SocketAddr, payload: &[u8]) {
+        if is_gateway(to.ip()) && to.port() == DNS {
+            let answer = self.house.answer(payload);
+            return self.answer(answer.and_then(|answer| link::datagram(to, from, &answer)));
+        }
+        let reason = match to.port() {
+            DNS | DNS_TLS => Reason::Resolver,
+            443 => Reason::Quic,
+            _ => Reason::Transport,
+        };
+        self.deny(self.house.meaning(to.ip()).to_string(), to.port(), reason);
+        // Told at once, so that clients go on with TCP; what is neither a resolver nor QUIC gets silence.
+        if reason != Reason::Transport {
+            self.answer(link::unreachable(frame));
+        }
+    }
+
+    fn take_tcp(&self, frame: &[u8], ends: Ends, opens: bool) {
+        if self.stack.deliver(&ends, frame) {
+            return;
+        }
+        if !opens {
+            return self.answer(link::reset(frame));
+        }
+        let to = ends.to;
+        let opened = if is_gateway(to.ip()) && door::is_open(to.port()) {
+            self.open_door(frame, ends)
+        } else {
+            self.open(frame, ends)
+        };
+        if let Err((target, reason)) = opened {
+            self.deny(target, to.port(), reason);
+            self.answer(link::reset(frame));
+        }
+    }
+
+    /// A connection to one of the gateway's own ports.
+    fn open_door(&self, frame: &[u8], ends: Ends) -> Result<(), (String, Reason)> {
+        let crowded = || ("proxy".to_owned(), Reason::FlowLimit);
+        let knock = Knock::at(&self.knocking).filter(|_| !self.stack.is_full()).ok_or_else(crowded)?;
+        let stream = self.stack.open(ends, frame, Handshake::Now).map_err(|_| crowded())?;
+        let (house, port) = (Arc::clone(&self.house), ends.to.port());
+        self.spawn(door::serve(stream, port, house, knock));
+        Ok(())
+    }
+
+    /// A connection to somewhere else: decided before the handshake goes on.
+    fn open(&self, frame: &[u8], ends: Ends) -> Result<(), (String, Reason)> {
+        let to = ends.to;
+        let target = self.house.meaning(to.ip());
+        let denied = |reason| (target.to_string(), reason);
+        if is_gateway(to.ip()) || [DNS, DNS_TLS].contains(&to.port()) {
+            let reason =
+                if [DNS, DNS_TLS].contains(&to.port()) { Reason::Resolver } else { Reason::PortNotAllowed };
+            return Err(denied(reason));
+        }
+        let allowed = match self.house.decide(&Ask { target: &target, port: to.port(), said: Said::Nothing })
+        {
+            Verdict::Allow(allowed) => allowed,
+            Verdict::Deny(reason) => return Err(denied(reason)),
+        };
+        if self.stack.is_full() {
+            return Err(denied(Reason::FlowLimit));
+        }
+        // Of raw TCP nothing is read first, so the target itself can refuse the connection.
+        let held = allowed.protocol() == Protocol::Tcp;
+        let flow = self.house.admit(Door::Link, allowed).map_err(denied)?;
+        let handshake = if held { Handshake::Held } else { Handshake::Now };
+        let stream = self.stack.open(ends, frame, handshake).map_err(|_| denied(Reason::FlowLimit))?;
+        let house = Arc::clone(&self.house);
+        if held {
+            self.spawn(dial_first(stream, flow, house));
+        } else {
+            self.spawn(serve::serve(stream, flow, house));
+        }
+        Ok(())
+    }
+}
+
+/// Raw TCP: the box's connection is accepted when the target's is.
+async fn dial_first(stream: Stream, flow: Flow, house: Arc<House>) {
+    let allowed = flow.allowed.clone();
+    // Dropped without having been accepted, the box's connection is refused.
+    let Ok(target) = house.dial(&flow, &allowed).await else { return };
+    stream.accept();
+    relay(house.metered(stream, &flow), target, &flow).await;
+}
+
+fn is_gateway(address: IpAddr) -> bool {
+    address == IpAddr::from(GATEWAY_V4) || address == IpAddr::from(GATEWAY_V6)
+}

@@ -1,0 +1,314 @@
+//! The gateway of a box that has network, as the engine hears it.
+//!
+//! Must not: believe the gateway about anything but its own box. It reads bytes of an attacker; what it says is bounded
+//! here once more, and goes into the ledger as what that gateway said.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use blastbox_isolation::gateway::Said;
+use blastbox_isolation::{Gateway, GatewayError};
+use blastbox_wire::egress::{FromGateway, Reason, Record};
+use blastbox_wire::receipt::{AllowedTarget, DeniedTarget, NetworkUse};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::timeout;
+
+/// How long a gateway may take until it is ready.
+const READY: Duration = Duration::from_secs(10);
+/// How long a gateway may take to end after its box has.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// Different targets that are told apart.
+const MOST_TARGETS: usize = 256;
+/// Records that may wait for whoever writes them down.
+const MOST_WAITING: usize = 1024;
+
+/// What a box did with its network, as its gateway told.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    inner: Mutex<Inner>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    allowed: BTreeMap<(String, u16), AllowedTarget>,
+    denied: BTreeMap<(String, u16, Reason), u64>,
+    untold: u64,
+    gateway_lost: bool,
+    waiting: VecDeque<Record>,
+}
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_in(&self, record: Record) {
+        let mut inner = self.lock();
+        inner.count(&record);
+        if inner.waiting.len() < MOST_WAITING {
+            inner.waiting.push_back(record);
+        } else {
+            inner.untold = inner.untold.saturating_add(1);
+        }
+        drop(inner);
+        self.news.notify_one();
+    }
+
+    /// Waits until there is something new, and takes it.
+    pub(crate) async fn news(&self) -> Vec<Record> {
+        loop {
+            self.news.notified().await;
+            let news = self.take_news();
+            if !news.is_empty() {
+                return news;
+            }
+        }
+    }
+
+    /// What is new.
+    pub(crate) fn take_news(&self) -> Vec<Record> {
+        self.lock().waiting.drain(..).collect()
+    }
+
+    /// All of it, for the receipt.
+    pub(crate) fn sum(&self) -> NetworkUse {
+        let inner = self.lock();
+        let denied = inner.denied.iter().map(|((target, port, reason), count)| DeniedTarget {
+            target: target.clone(),
+            port: *port,
+            reason: reason.as_str().to_owned(),
+            count: *count,
+        });
+        NetworkUse {
+            allowed: inner.allowed.values().cloned().collect(),
+            denied: denied.collect(),
+            untold: inner.untold,
+            gateway_lost: inner.gateway_lost,
+        }
+    }
+}
+
+impl Inner {
+    fn count(&mut self, record: &Record) {
+        match record {
+            Record::Question { name, denied: Some(reason), count, .. } => {
+                self.deny(name, 53, *reason, *count)
+            }
+            Record::Question { denied: None, .. } | Record::Lent { .. } => {}
+            Record::Denied { target, port, reason, count, .. } => self.deny(target, *port, *reason, *count),
+            Record::Opened { target, port, rule, .. } => {
+                let rule = rule.clone();
+                if let Some(known) = self.allowed(target, *port) {
+                    known.connections = known.connections.saturating_add(1);
+                    known.rule = rule;
+                }
+            }
+            Record::Closed { target, port, sent, received, .. } => {
+                if let Some(known) = self.allowed(target, *port) {
+                    known.sent_bytes = known.sent_bytes.saturating_add(*sent);
+                    known.received_bytes = known.received_bytes.saturating_add(*received);
+                }
+            }
+            Record::Lost { count } => self.untold = self.untold.saturating_add(u64::from(*count)),
+        }
+    }
+
+    fn allowed(&mut self, target: &str, port: u16) -> Option<&mut AllowedTarget> {
+        let key = (target.to_owned(), port);
+        if !self.allowed.contains_key(&key) && self.allowed.len() >= MOST_TARGETS {
+            self.untold = self.untold.saturating_add(1);
+            return None;
+        }
+        Some(self.allowed.entry(key).or_insert_with(|| AllowedTarget {
+            target: target.to_owned(),
+            port,
+            rule: String::new(),
+            connections: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+        }))
+    }
+
+    fn deny(&mut self, target: &str, port: u16, reason: Reason, count: u32) {
+        let key = (target.to_owned(), port, reason);
+        if let Some(known) = self.denied.get_mut(&key) {
+            *known = known.saturating_add(u64::from(count));
+        } else if self.denied.len() < MOST_TARGETS {
+            self.denied.insert(key, u64::from(count));
+        } else {
+            self.untold = self.untold.saturating_add(u64::from(count));
+        }
+    }
+}
+
+/// The engine's side of a box's gateway.
+#[derive(Debug)]
+pub(crate) struct Uplink {
+    pub(crate) seen: Arc<Seen>,
+    over: watch::Receiver<bool>,
+    /// Rung to end it, where it does not end by itself.
+    end: Arc<Notify>,
+}
+
+impl Uplink {
+    /// Listens to a gateway from now on. The other end says when it is ready.
+    pub(crate) fn to(gateway: Gateway) -> io::Result<(Self, oneshot::Receiver<Result<(), GatewayError>>)> {
+        let socket = StdStream::from(gateway.as_fd().try_clone_to_owned()?);
+        let watch = UnixStream::from_std(socket)?;
+        let (ready_to, ready) = oneshot::channel();
+        let (over_to, over) = watch::channel(false);
+        let (seen, end) = (Arc::<Seen>::default(), Arc::new(Notify::new()));
+        tokio::spawn(listen(Line { gateway, watch }, Arc::clone(&seen), ready_to, over_to, Arc::clone(&end)));
+        Ok((Self { seen, over, end }, ready))
+    }
+
+    /// Waits until the gateway, which ends with its box, is gone, so that everything that it saw is told.
+    pub(crate) async fn over(&self) {
+        let mut over = self.over.clone();
+        if timeout(FAREWELL, over.wait_for(|over| *over)).await.is_err() {
+            self.end.notify_one();
+            timeout(FAREWELL, over.wait_for(|over| *over)).await.ok();
+        }
+    }
+}
+
+/// Waits until the gateway is ready.
+pub(crate) async fn ready(ready: oneshot::Receiver<Result<(), GatewayError>>) -> Result<(), GatewayError> {
+    match timeout(READY, ready).await {
+        Ok(Ok(said)) => said,
+        Ok(Err(_)) => Err(GatewayError::Ended),
+        Err(_) => Err(GatewayError::NotReady(READY)),
+    }
+}
+
+/// A gateway and its socket once more, only to learn when it can be read. Dropped before the gateway, which waits for
+/// its process to see the socket close.
+struct Line {
+    watch: UnixStream,
+    gateway: Gateway,
+}
+
+async fn listen(
+    mut line: Line,
+    seen: Arc<Seen>,
+    ready: oneshot::Sender<Result<(), GatewayError>>,
+    over: watch::Sender<bool>,
+    end: Arc<Notify>,
+) {
+    let mut ready = Some(ready);
+    let (mut was_ready, mut in_order) = (false, false);
+    let mut say = |outcome| {
+        if let Some(ready) = ready.take() {
+            // Whoever waited has given up.
+            ready.send(outcome).ok();
+        }
+    };
+    loop {
+        match line.gateway.hear() {
+            Ok(Said::Message(FromGateway::Ready)) => {
+                was_ready = true;
+                say(Ok(()));
+            }
+            Ok(Said::Message(FromGateway::Failed { why })) => say(Err(GatewayError::GaveUp(why))),
+            Ok(Said::Message(FromGateway::RulesTaken)) => {}
+            Ok(Said::Message(FromGateway::Farewell)) => in_order = true,
+            Ok(Said::Message(FromGateway::Record(record))) => seen.take_in(record),
+            Ok(Said::Gone) => break,
+            // A gateway that talks nonsense is not one: it is ended, and the box has no network.
+            Err(error) => {
+                say(Err(error));
+                break;
+            }
+            Ok(Said::Waiting) => {
+                tokio::select! {
+                    readable = line.watch.readable() => {
+                        if readable.is_err() {
+                            break;
+                        }
+                        // Not read through this; only its memory of having been ready is cleared.
+                        line.watch.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into())).ok();
+                    }
+                    () = end.notified() => break,
+                }
+            }
+        }
+    }
+    say(Err(GatewayError::Ended));
+    seen.lock().gateway_lost = was_ready && !in_order;
+    // Waits for the process, which is ending.
+    let Line { watch, gateway } = line;
+    drop(watch);
+    tokio::task::spawn_blocking(move || drop(gateway)).await.ok();
+    over.send(true).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blastbox_wire::egress::Door;
+
+    fn opened(target: &str) -> Record {
+        let address = [93, 184, 216, 34].into();
+        Record::Opened {
+            flow: 1,
+            door: Door::Link,
+            target: target.into(),
+            port: 443,
+            address,
+            rule: "*.example.com".into(),
+        }
+    }
+
+    #[test]
+    fn targets_are_summed_up() {
+        let seen = Seen::default();
+        seen.take_in(opened("a.example.com"));
+        seen.take_in(Record::Closed {
+            flow: 1,
+            target: "a.example.com".into(),
+            port: 443,
+            sent: 10,
+            received: 20,
+            millis: 5,
+            reason: None,
+        });
+        for _ in 0..2 {
+            seen.take_in(Record::Denied {
+                flow: 0,
+                door: Door::Link,
+                target: "evil.test".into(),
+                port: 443,
+                reason: Reason::HostNotAllowed,
+                count: 3,
+            });
+        }
+        let sum = seen.sum();
+        assert_eq!(sum.allowed.len(), 1);
+        assert_eq!(
+            (sum.allowed[0].connections, sum.allowed[0].sent_bytes, sum.allowed[0].received_bytes),
+            (1, 10, 20)
+        );
+        assert_eq!(sum.denied.len(), 1);
+        assert_eq!((sum.denied[0].count, sum.denied[0].reason.as_str()), (6, "host-not-allowed"));
+        assert_eq!(seen.take_news().len(), 4);
+    }
+
+    #[test]
+    fn a_gateway_cannot_make_it_grow_without_end() {
+        let seen = Seen::default();
+        for number in 0..100_000 {
+            seen.take_in(opened(&format!("a{number}.example.com")));
+        }
+        let sum = seen.sum();
+        assert_eq!(sum.allowed.len(), MOST_TARGETS);
+        assert!(sum.untold > 90_000);
+        assert_eq!(seen.take_news().len(), MOST_WAITING);
+    }
+}

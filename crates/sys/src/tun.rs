@@ -1,0 +1,132 @@
+//! The link of a box that has network: an interface whose other end is a descriptor.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+/// What the interface of a box is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Interface<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The largest packet.
+    pub mtu: u32,
+    /// The box's IPv4 address.
+    pub v4: Ipv4Addr,
+    /// The box's IPv6 address.
+    pub v6: Ipv6Addr,
+}
+
+/// Makes the interface in the current network namespace and brings it up, with itself as the way to everywhere.
+///
+/// `device` is `/dev/net/tun`, freshly opened *in this namespace*: a descriptor keeps the namespace it was opened in.
+/// The descriptor is then the other end of the interface.
+pub fn make(device: &OwnedFd, interface: &Interface<'_>) -> io::Result<()> {
+    let mut request = request(interface.name)?;
+    request.ifr_ifru.ifru_flags =
+        libc::c_short::try_from(libc::IFF_TUN | libc::IFF_NO_PI).unwrap_or_default();
+    control(device.as_fd(), TUNSETIFF, &request)?;
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    request.ifr_ifru.ifru_mtu = i32::try_from(interface.mtu).map_err(|_| io::ErrorKind::InvalidInput)?;
+    control(socket.as_fd(), libc::SIOCSIFMTU, &request)?;
+    request.ifr_ifru.ifru_addr = v4(interface.v4);
+    control(socket.as_fd(), libc::SIOCSIFADDR, &request)?;
+    request.ifr_ifru.ifru_netmask = v4(Ipv4Addr::BROADCAST);
+    control(socket.as_fd(), libc::SIOCSIFNETMASK, &request)?;
+    request.ifr_ifru.ifru_flags =
+        libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or_default();
+    control(socket.as_fd(), libc::SIOCSIFFLAGS, &request)?;
+    route_v4(socket.as_fd(), interface.name)?;
+    match speak_v6(interface) {
+        // A kernel without IPv6: the box has none, and is no less closed for that.
+        Err(error) if no_v6(&error) => Ok(()),
+        done => done,
+    }
+}
+
+const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+
+fn no_v6(error: &io::Error) -> bool {
+    let unknown =
+        [libc::EAFNOSUPPORT, libc::EPROTONOSUPPORT, libc::EACCES, libc::EOPNOTSUPP, libc::EADDRNOTAVAIL];
+    error.raw_os_error().is_some_and(|errno| unknown.contains(&errno))
+}
+
+fn request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: `ifreq` is plain data for which all zeros is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    Ok(request)
+}
+
+/// One `ioctl` that reads a structure.
+fn control<T>(fd: BorrowedFd<'_>, number: libc::c_ulong, argument: &T) -> io::Result<()> {
+    // SAFETY: every request here reads (or writes back into) one structure of the type that belongs to its number,
+    // which lives until after the call.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), number, std::ptr::from_ref(argument)) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// An address in the form of a socket address, as `ifreq` and `rtentry` have it.
+fn v4(address: Ipv4Addr) -> libc::sockaddr {
+    let mut data = [0; 14];
+    // Two bytes of port, then the address.
+    for (to, from) in data.iter_mut().skip(2).zip(address.octets()) {
+        *to = from.cast_signed();
+    }
+    libc::sockaddr {
+        sa_family: libc::sa_family_t::try_from(libc::AF_INET).unwrap_or_default(),
+        sa_data: data,
+    }
+}
+
+fn route_v4(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    // SAFETY: `rtentry` is plain data for which all zeros is a value.
+    let mut route: libc::rtentry = unsafe { std::mem::zeroed() };
+    route.rt_dst = v4(Ipv4Addr::UNSPECIFIED);
+    route.rt_genmask = v4(Ipv4Addr::UNSPECIFIED);
+    route.rt_flags = libc::RTF_UP;
+    let name = std::ffi::CString::new(name)?;
+    route.rt_dev = name.as_ptr().cast_mut();
+    control(socket, libc::SIOCADDRT, &route)
+}
+
+#[repr(C)]
+struct In6Request {
+    address: [u8; 16],
+    bits: u32,
+    index: i32,
+}
+
+/// `struct in6_rtmsg`.
+#[repr(C)]
+#[derive(Default)]
+struct In6Route {
+    to: [u8; 16],
+    from: [u8; 16],
+    gateway: [u8; 16],
+    kind: u32,
+    to_bits: u16,
+    from_bits: u16,
+    metric: u32,
+    info: libc::c_ulong,
+    flags: u32,
+    index: i32,
+}
+
+fn speak_v6(interface: &Interface<'_>) -> io::Result<()> {
+    let socket = socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let index = rustix::net::netdevice::name_to_index(&socket, interface.name)?;
+    let index = i32::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let address = In6Request { address: interface.v6.octets(), bits: 128, index };
+    control(socket.as_fd(), libc::SIOCSIFADDR, &address)?;
+    let route = In6Route { metric: 1, flags: u32::from(libc::RTF_UP), index, ..In6Route::default() };
+    control(socket.as_fd(), libc::SIOCADDRT, &route)
+}
