@@ -17,6 +17,7 @@ both_ways!(
     a_client_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on,
     a_daemon_and_its_stopped_warden_are_released_by_the_next_daemon,
     boxes_of_a_killed_daemon_are_gone_for_their_owner_and_in_the_ledger,
+    a_shipped_program_has_no_place_to_be_stopped_at,
 );
 
 /// A whole life: made, a command, another one that is paused and goes on, ended.
@@ -215,4 +216,17 @@ fn boxes_of_a_killed_daemon_are_gone_for_their_owner_and_in_the_ledger(caller: &
     assert!(shown.contains("\"by\":\"reaper\"") && shown.contains("\"outcome\":\"lost\""), "{shown}");
     assert_eq!(caller.blastbox(["audit", "verify", &ledger]).end().code, 0);
     census.expect_nothing("a killed daemon");
+}
+
+/// The variable that chooses a place is a word that only a program with such places holds.
+fn a_shipped_program_has_no_place_to_be_stopped_at(caller: &Caller) {
+    let holds = |program: &std::path::Path| {
+        let bytes = std::fs::read(program).expect("read a program");
+        let word = b"BLASTBOX_FAILPOINT";
+        bytes.windows(word.len()).any(|piece| piece == word)
+    };
+    assert!(!holds(&caller.blastbox_path()));
+    if let Some(daemon) = Daemon::with_failpoints(caller) {
+        assert!(holds(daemon.program()), "and one that has them would be found");
+    }
 }

@@ -6,12 +6,15 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{BootFacts, HostFrame};
 use blastbox_wire::limits::{MAX_EXECS, OUTPUT_WINDOW};
+use blastbox_wire::plan::Plan;
 use blastbox_wire::receipt::NetworkUse;
 use blastbox_wire::warden::{Ask, Spent};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -29,7 +32,8 @@ use crate::inbox::Inbox;
 use crate::link::Word;
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEnd, Outlet};
-use crate::state::{Effect, Event, Load, State, Stop, step};
+use crate::patience::{backoff, random_byte};
+use crate::state::{Cure, Effect, Event, Load, State, Stop, cure, step};
 
 /// Bytes that may wait for the agent before the driver stops taking orders.
 const FULL_OUTBOX: usize = 1024 * 1024;
@@ -67,7 +71,19 @@ pub(crate) struct Driver {
     pub(crate) pausing: Option<Pausing>,
     pub(crate) ready: Option<oneshot::Sender<Result<(), Ending>>>,
     pub(crate) report: Option<oneshot::Sender<Ended>>,
+    /// What it takes to ask for the box once more; `None` once its agent has spoken.
+    pub(crate) again: Option<Launch>,
+    /// When that is due.
+    pub(crate) retry_at: Instant,
     pub(crate) log: Log,
+}
+
+/// Everything that a warden needs to make the box.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) plan: Box<Plan>,
+    /// The directories that travel with it.
+    pub(crate) directories: Vec<OwnedFd>,
 }
 
 /// What the driver has learned and not yet sent.
@@ -83,8 +99,12 @@ pub(crate) struct Log {
     pub(crate) spent: Spent,
     pub(crate) greeted: Option<Instant>,
     pub(crate) stopped: Option<Instant>,
-    /// The agent's channel closed before it said a word.
-    pub(crate) mute: bool,
+    /// The agent's channel closed before it said a word. The deadline as it was before the warden's word was waited for.
+    pub(crate) mute: Option<Instant>,
+    /// Launches that failed.
+    pub(crate) failures: u32,
+    /// What was sent before the agent spoke: another try sends it again. Let go when it has spoken.
+    pub(crate) unheard: Vec<u8>,
     /// What the agent was asked to repeat, and who waits for that.
     pub(crate) ping: Option<(u64, oneshot::Sender<()>)>,
 }
@@ -97,6 +117,7 @@ enum Happening {
     Credit,
     Moved,
     Stop,
+    Retry,
 }
 
 impl Driver {
@@ -105,12 +126,16 @@ impl Driver {
         let mut listening = true;
         while self.state != State::Gone {
             let live = !matches!(self.state, State::Teardown);
+            let waiting = self.state == State::Error;
             let interest = if self.log.outbox.is_empty() {
                 Interest::READABLE
             } else {
                 Interest::READABLE | Interest::WRITABLE
             };
-            let takes_orders = live && listening && self.log.outbox.len() < FULL_OUTBOX;
+            let takes_orders = live
+                && listening
+                && self.log.outbox.len() < FULL_OUTBOX
+                && self.log.unheard.len() < FULL_OUTBOX;
             let happening = tokio::select! {
                 biased;
                 word = self.words.recv() => Happening::Word(word),
@@ -119,7 +144,8 @@ impl Driver {
                 () = sleep_until(self.deadline) => Happening::Deadline,
                 order = self.orders.recv(), if takes_orders => Happening::Order(order),
                 () = self.bells.credit.notified(), if live => Happening::Credit,
-                ready = self.agent.ready(interest), if live && !self.log.mute => {
+                () = sleep_until(self.retry_at), if waiting => Happening::Retry,
+                ready = self.agent.ready(interest), if live && !waiting && self.log.mute.is_none() => {
                     Happening::Agent(ready.map(drop))
                 }
             };
@@ -130,12 +156,13 @@ impl Driver {
                 Happening::Order(None) => listening = false,
                 Happening::Agent(Ok(())) => self.talk(),
                 Happening::Agent(Err(_)) => self.agent_gone(),
-                Happening::Deadline if live && self.log.mute => self.agent_gone(),
+                Happening::Deadline if live && self.log.mute.is_some() => self.agent_gone(),
                 Happening::Deadline if live => self.stop(Stop::Deadline, Ending::TimedOut),
                 Happening::Deadline => self.give_up(),
                 Happening::Credit => self.send_credit(),
                 Happening::Moved => self.deadline = self.bells.take_deadline().unwrap_or(self.deadline),
                 Happening::Stop => self.stop(Stop::Asked, Ending::Dismissed),
+                Happening::Retry => drop(self.happen(Event::RetryDue)),
             }
         }
     }
@@ -160,8 +187,8 @@ impl Driver {
     /// The agent's channel has closed. One that has never spoken was still being made, and what failed is known to the
     /// warden alone, whose word may be slower than the end of the process: it is asked to end the box, and waited for.
     fn agent_gone(&mut self) {
-        if self.state == State::Provisioning && !self.log.mute {
-            self.log.mute = true;
+        if self.state == State::Provisioning && self.log.mute.is_none() {
+            self.log.mute = Some(self.deadline);
             self.deadline = Instant::now() + RELEASE;
             self.carry_out(Effect::Kill);
         } else {
@@ -177,10 +204,17 @@ impl Driver {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            // Done by whoever made this driver and by `obey`: both need what only they hold.
-            Effect::Launch | Effect::SendExec => {}
+            // Done by `obey`, which has the command.
+            Effect::SendExec => {}
+            // The first time it was done by whoever made this driver.
+            Effect::Launch => self.launch_again(),
+            Effect::AwaitRetry => {
+                self.retry_at = Instant::now() + backoff(self.log.failures, random_byte());
+            }
             Effect::SayReady => {
                 self.log.greeted = Some(Instant::now());
+                self.again = None;
+                self.log.unheard = Vec::new();
                 self.say_ready(Ok(()));
             }
             Effect::EndCommands => {
@@ -246,9 +280,7 @@ impl Driver {
         match word {
             Word::Launched => {}
             Word::Failed { tried, errno } => {
-                self.log.ending.get_or_insert(Ending::LaunchFailed { tried, errno });
-                self.happen(Event::LaunchFailed);
-                self.happen(Event::Released);
+                self.launch_failed(tried, errno);
             }
             Word::Ended(spent) => {
                 // It died by itself: its last words may still lie in the socket.
@@ -274,6 +306,43 @@ impl Driver {
             Word::Swept => {
                 self.happen(Event::Released);
             }
+        }
+    }
+
+    /// The warden could not make the box, and has left nothing of it.
+    fn launch_failed(&mut self, tried: String, errno: i32) {
+        self.log.failures += 1;
+        let cure = if self.again.is_some() { cure(self.log.failures, errno) } else { Cure::Nothing };
+        if cure == Cure::Retry && self.happen(Event::LaunchFailed(cure)) {
+            // Its channel is closed, and so is what was waited for because of that.
+            self.deadline = self.log.mute.take().unwrap_or(self.deadline);
+            return;
+        }
+        self.log.ending.get_or_insert(Ending::LaunchFailed { tried, errno });
+        self.happen(Event::LaunchFailed(Cure::Nothing));
+        self.happen(Event::Released);
+    }
+
+    /// Asks the warden once more, over a fresh channel, on which everything is said again that nobody has heard.
+    fn launch_again(&mut self) {
+        let asked = self.again.as_ref().map(|Launch { plan, directories }| -> io::Result<UnixStream> {
+            let (ours, theirs) = StdStream::pair()?;
+            ours.set_nonblocking(true)?;
+            let ours = UnixStream::from_std(ours)?;
+            let fds: Vec<BorrowedFd<'_>> =
+                std::iter::once(theirs.as_fd()).chain(directories.iter().map(AsFd::as_fd)).collect();
+            self.house.link.ask(&Ask::Launch(plan.clone()), &fds).map_err(io::Error::other)?;
+            Ok(ours)
+        });
+        match asked {
+            Some(Ok(ours)) => {
+                self.agent = ours;
+                self.log.inbox = Inbox::default();
+                self.log.outbox = mem::take(&mut self.log.unheard);
+                self.log.unheard = self.log.outbox.clone();
+                self.flush();
+            }
+            Some(Err(_)) | None => self.stop(Stop::WardenLost, Ending::Lost(Loss::WardenGone)),
         }
     }
 
@@ -346,8 +415,15 @@ impl Driver {
 
     /// Queues a frame and sends what goes at once.
     pub(crate) fn send(&mut self, frame: &HostFrame) {
-        self.log.outbox.extend(frame.encode());
-        self.flush();
+        let bytes = frame.encode();
+        if self.again.is_some() {
+            self.log.unheard.extend_from_slice(&bytes);
+        }
+        // Between two tries there is nobody to send it to; it is among what is said again.
+        if self.state != State::Error {
+            self.log.outbox.extend(bytes);
+            self.flush();
+        }
     }
 
     fn send_credit(&mut self) {

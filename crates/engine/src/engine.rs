@@ -1,5 +1,6 @@
 //! The engine: seals nothing and mounts nothing, but knows the host, chooses the tier and starts the boxes.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::atomic::AtomicU32;
@@ -20,7 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::desk::Bells;
-use crate::driver::{Driver, Log};
+use crate::driver::{Driver, Launch, Log};
 use crate::error::{CreateError, EngineError};
 use crate::link::{self, Link, Supply, Word};
 use crate::live::LiveBox;
@@ -175,10 +176,17 @@ impl Engine {
                 .into_iter()
                 .flatten()
                 .collect();
-        if let Err(error) = self.house.link.ask(&Ask::Launch(Box::new(plan)), &fds) {
+        let plan = Box::new(plan);
+        if let Err(error) = self.house.link.ask(&Ask::Launch(plan.clone()), &fds) {
             self.house.link.forget(&id);
             return Err(CreateError::Ask(error));
         }
+        // Held until the agent has spoken, because the host may have to be asked more than once.
+        let directories = [image.dir(), workspace.map(AsFd::as_fd)].into_iter().flatten();
+        let directories = directories.map(|dir| dir.try_clone_to_owned()).collect::<io::Result<_>>();
+        // Not where there is a gateway: it goes with the box that it was started for.
+        let alone = gateway.is_none();
+        let again = directories.ok().filter(|_| alone).map(|directories| Launch { plan, directories });
         // The agent's end is the agent's alone, so that its end is an end.
         drop((theirs, link));
 
@@ -193,6 +201,7 @@ impl Engine {
             timeout: Duration::from_secs(lifetime.timeout.0),
             output: lifetime.output.0,
             making,
+            again,
         });
         // Waits in the socket until there is an agent to read it: one round trip less for every box.
         driver.send(&HostFrame::Begin { version: VERSION, on_denied: reaction(policy) });
@@ -221,11 +230,12 @@ pub(crate) struct Seat {
     pub(crate) timeout: Duration,
     pub(crate) output: u64,
     pub(crate) making: Option<OwnedSemaphorePermit>,
+    pub(crate) again: Option<Launch>,
 }
 
 /// The two ends of a box in this process: what its owner holds, and what drives it.
 pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
-    let Seat { id, choice, house, agent, words, asked, timeout, output, making } = seat;
+    let Seat { id, choice, house, agent, words, asked, timeout, output, making, again } = seat;
     let (orders_to, orders) = mpsc::channel(ORDERS);
     let (ready_to, ready) = oneshot::channel();
     let (report_to, report) = oneshot::channel();
@@ -245,6 +255,8 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         pausing: None,
         ready: Some(ready_to),
         report: Some(report_to),
+        again,
+        retry_at: asked,
         log: Log::default(),
     };
     let live = LiveBox {

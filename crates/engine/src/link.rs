@@ -56,6 +56,9 @@ pub(crate) struct Link {
     warden: Mutex<Option<Arc<Line>>>,
     boxes: Mutex<HashMap<BoxId, mpsc::UnboundedSender<Word>>>,
     swept: Notify,
+    /// What was asked where there is no warden and a test speaks for it, with the descriptors that came along.
+    #[cfg(test)]
+    pub(crate) asked: Mutex<Vec<(Ask, Vec<std::os::fd::OwnedFd>)>>,
 }
 
 impl fmt::Debug for Link {
@@ -95,7 +98,14 @@ impl Link {
     /// A line to this warden, which is ready. When it dies, another one comes from `supply`.
     pub(crate) fn new(warden: Warden, supply: Supply) -> io::Result<Arc<Self>> {
         let line = Mutex::new(Some(Line::to(warden)?));
-        Ok(Arc::new(Self { supply, warden: line, boxes: Mutex::default(), swept: Notify::new() }))
+        Ok(Arc::new(Self {
+            supply,
+            warden: line,
+            boxes: Mutex::default(),
+            swept: Notify::new(),
+            #[cfg(test)]
+            asked: Mutex::default(),
+        }))
     }
 
     /// The name of the warden, where one was chosen for it.
@@ -107,7 +117,13 @@ impl Link {
     #[cfg(test)]
     pub(crate) fn unmanned() -> Arc<Self> {
         let supply: Supply = Box::new(|| Err(WardenError::Ended { status: None }));
-        Arc::new(Self { supply, warden: Mutex::default(), boxes: Mutex::default(), swept: Notify::new() })
+        Arc::new(Self {
+            supply,
+            warden: Mutex::default(),
+            boxes: Mutex::default(),
+            swept: Notify::new(),
+            asked: Mutex::default(),
+        })
     }
 
     /// What a box hears when its warden dies and is swept up after.
@@ -138,6 +154,12 @@ impl Link {
 
     /// Asks the warden for something.
     pub(crate) fn ask(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), WardenError> {
+        #[cfg(test)]
+        if self.line().is_none() {
+            let fds = fds.iter().map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>();
+            lock(&self.asked).push((ask.clone(), fds.map_err(WardenError::Send)?));
+            return Ok(());
+        }
         let Some(line) = self.line() else { return Err(WardenError::Ended { status: None }) };
         let mut warden = lock(&line.warden);
         // Its answers are read first: a warden that waits for us to read would not read what we ask.

@@ -8,12 +8,15 @@
 //!     │                 │   │             ▼                         ▼     │
 //!     │                 │   │          Completed ◄────────────── (last one ended)
 //!     │     LaunchFailed│   │             │                         │
-//!     │                 ▼   ▼             ▼                         ▼
+//!     │      (for good) ▼   ▼             ▼                         ▼
 //!     │   Stopped    ┌──────────────── Teardown ◄───── Stopped (kill, deadline, output, lie, silence,
 //!     └───────►──────┤                    │                     or the warden is lost)
 //!                    ▼                    │ Released
 //!                   Gone ◄────────────────┘       Released in any state: the box died by itself
 //! ```
+//!
+//! A launch that failed for want of something that may be there a moment later goes to `Error`: nothing is left of it, and
+//! it is tried again after a while, ever longer, a few times ([`cure`], and the backoff of the driver).
 //!
 //! From `Ready`, `Executing` and `Completed` a box can be `Paused`, and come back from there to `Executing` or
 //! `Completed`. The warden is asked first; the state follows its answer.
@@ -28,6 +31,8 @@ pub enum State {
     Dormant,
     /// The warden was asked and the agent has not spoken yet.
     Provisioning,
+    /// The host could not make it just now. Nothing is left of it; it will be tried again.
+    Error,
     /// The agent answered; no command has run.
     Ready,
     /// At least one command runs.
@@ -49,8 +54,10 @@ pub enum Event {
     Asked,
     /// The agent said hello.
     Greeted,
-    /// The warden could not make it.
-    LaunchFailed,
+    /// The warden could not make it, and left nothing of it.
+    LaunchFailed(Cure),
+    /// It was waited for long enough: it is tried again.
+    RetryDue,
     /// Somebody wants a command run. Accepted before the agent has spoken: the frame waits in its socket.
     ExecAsked,
     /// A command runs.
@@ -69,6 +76,28 @@ pub enum Event {
     Stopped(Stop),
     /// The warden says that nothing is left.
     Released,
+}
+
+/// What may help against a launch that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cure {
+    /// Trying it again.
+    Retry,
+    /// Nothing that we could do.
+    Nothing,
+}
+
+/// How often a box is tried to be made, the first time included.
+pub const TRIES: u32 = 3;
+
+/// What may help against a launch that failed with this errno, after so many tries.
+#[must_use]
+pub const fn cure(tries: u32, errno: i32) -> Cure {
+    // EINTR, EAGAIN, ENOMEM, EBUSY, ENFILE, EMFILE, ENOSPC, EUSERS, EDQUOT: somebody else has what we need, for now.
+    match errno {
+        4 | 11 | 12 | 16 | 23 | 24 | 28 | 87 | 122 if tries < TRIES => Cure::Retry,
+        _ => Cure::Nothing,
+    }
 }
 
 /// Whether commands run.
@@ -102,6 +131,8 @@ pub enum Stop {
 pub enum Effect {
     /// Ask the warden to make the box.
     Launch,
+    /// Wait a while, ever longer, before it is tried again.
+    AwaitRetry,
     /// Send the command to the agent.
     SendExec,
     /// Tell whoever waits that the box is there.
@@ -132,17 +163,18 @@ pub struct Refused {
 
 /// The next state and what has to be done to get there.
 pub fn step(state: State, event: Event) -> Result<(State, &'static [Effect]), Refused> {
-    use Effect::{EndCommands, Freeze, Kill, Launch, Report, SayReady, SendExec, Sweep, Thaw};
+    use Effect::{AwaitRetry, EndCommands, Freeze, Kill, Launch, Report, SayReady, SendExec, Sweep, Thaw};
     use Event::{
         Asked, CommandStarted, ExecAsked, Greeted, LastCommandEnded, LaunchFailed, PauseAsked, Released,
-        ResumeAsked, Resumed, Stopped,
+        ResumeAsked, Resumed, RetryDue, Stopped,
     };
-    use State::{Completed, Dormant, Executing, Gone, Paused, Provisioning, Ready, Teardown};
+    use State::{Completed, Dormant, Error, Executing, Gone, Paused, Provisioning, Ready, Teardown};
     let to = |next: State, effects: &'static [Effect]| Ok((next, effects));
     match (state, event) {
         (Dormant, Asked) => to(Provisioning, &[Launch]),
         (Provisioning, Greeted) => to(Ready, &[SayReady]),
-        (Provisioning | Ready | Executing | Completed, ExecAsked) => to(state, &[SendExec]),
+        // What is asked meanwhile is kept for the next try.
+        (Provisioning | Error | Ready | Executing | Completed, ExecAsked) => to(state, &[SendExec]),
         (Ready | Executing | Completed, CommandStarted) => to(Executing, &[]),
         (Ready | Executing | Completed, LastCommandEnded) => to(Completed, &[]),
         (Ready | Executing | Completed, PauseAsked) => to(state, &[Freeze]),
@@ -153,11 +185,14 @@ pub fn step(state: State, event: Event) -> Result<(State, &'static [Effect]), Re
         // Said before the pause, heard after it.
         (Paused, CommandStarted | LastCommandEnded) => to(Paused, &[]),
         // The warden leaves nothing of a box that it could not make: `Released` follows at once.
-        (Provisioning, LaunchFailed) => to(Teardown, &[EndCommands]),
+        (Provisioning, LaunchFailed(Cure::Retry)) => to(Error, &[AwaitRetry]),
+        (Error, RetryDue) => to(Provisioning, &[Launch]),
+        (Error, Stopped(_) | Released) => to(Gone, &[EndCommands, Report]),
+        (Provisioning, LaunchFailed(Cure::Nothing)) => to(Teardown, &[EndCommands]),
         (Dormant, Stopped(_) | Released) => to(Gone, &[Report]),
         (Gone, Stopped(_) | Released) => to(Gone, &[]),
         (Teardown, Stopped(Stop::WardenLost)) => to(Teardown, &[Sweep]),
-        (Teardown, Stopped(_) | LaunchFailed) => to(Teardown, &[]),
+        (Teardown, Stopped(_) | LaunchFailed(_)) => to(Teardown, &[]),
         (Provisioning | Ready | Executing | Completed | Paused, Stopped(Stop::WardenLost)) => {
             to(Teardown, &[EndCommands, Sweep])
         }
@@ -174,13 +209,13 @@ pub fn step(state: State, event: Event) -> Result<(State, &'static [Effect]), Re
             Provisioning,
             Asked | CommandStarted | LastCommandEnded | PauseAsked | Event::Paused | ResumeAsked | Resumed(_),
         )
-        | (Ready | Executing | Completed, Asked | Greeted | LaunchFailed | ResumeAsked | Resumed(_))
-        | (Paused, Asked | Greeted | LaunchFailed | ExecAsked | PauseAsked | Event::Paused)
+        | (Ready | Executing | Completed, Asked | Greeted | LaunchFailed(_) | ResumeAsked | Resumed(_))
+        | (Paused, Asked | Greeted | LaunchFailed(_) | ExecAsked | PauseAsked | Event::Paused)
         | (Teardown, Asked | ExecAsked | PauseAsked | ResumeAsked)
         | (
             Dormant | Gone,
             Greeted
-            | LaunchFailed
+            | LaunchFailed(_)
             | ExecAsked
             | CommandStarted
             | LastCommandEnded
@@ -189,6 +224,19 @@ pub fn step(state: State, event: Event) -> Result<(State, &'static [Effect]), Re
             | ResumeAsked
             | Resumed(_),
         )
+        | (
+            Error,
+            Asked
+            | Greeted
+            | LaunchFailed(_)
+            | CommandStarted
+            | LastCommandEnded
+            | PauseAsked
+            | Event::Paused
+            | ResumeAsked
+            | Resumed(_),
+        )
+        | (Dormant | Provisioning | Ready | Executing | Completed | Paused | Teardown | Gone, RetryDue)
         | (Gone, Asked) => Err(Refused { state, event }),
     }
 }
@@ -201,9 +249,10 @@ mod tests {
 
     const STOPS: [Stop; 6] =
         [Stop::Asked, Stop::Deadline, Stop::OutputSpent, Stop::GuestLied, Stop::AgentGone, Stop::WardenLost];
-    const STATES: [State; 8] = [
+    const STATES: [State; 9] = [
         State::Dormant,
         State::Provisioning,
+        State::Error,
         State::Ready,
         State::Executing,
         State::Completed,
@@ -216,7 +265,9 @@ mod tests {
         prop_oneof![
             Just(Event::Asked),
             Just(Event::Greeted),
-            Just(Event::LaunchFailed),
+            Just(Event::LaunchFailed(Cure::Retry)),
+            Just(Event::LaunchFailed(Cure::Nothing)),
+            Just(Event::RetryDue),
             Just(Event::ExecAsked),
             Just(Event::CommandStarted),
             Just(Event::LastCommandEnded),
@@ -270,6 +321,23 @@ mod tests {
         }
 
         #[test]
+        fn a_box_is_launched_again_only_after_it_failed_and_was_waited_for(
+            events in prop::collection::vec(event(), 0..60)
+        ) {
+            let effects: Vec<Effect> = walk(&events).iter().flat_map(|(_, e)| e.iter().copied()).collect();
+            let launches: Vec<usize> =
+                (0..effects.len()).filter(|at| effects[*at] == Effect::Launch).collect();
+            for pair in launches.windows(2) {
+                prop_assert!(effects[pair[0]..pair[1]].contains(&Effect::AwaitRetry));
+            }
+        }
+
+        #[test]
+        fn trying_again_comes_to_an_end(errno: i32, tries in 0_u32..1_000) {
+            prop_assert!(tries < TRIES || cure(tries, errno) == Cure::Nothing);
+        }
+
+        #[test]
         fn nothing_is_killed_that_was_never_launched(events in prop::collection::vec(event(), 0..40)) {
             let effects: Vec<Effect> = walk(&events).iter().flat_map(|(_, e)| e.iter().copied()).collect();
             let launched = effects.iter().position(|effect| *effect == Effect::Launch);
@@ -287,6 +355,19 @@ mod tests {
             }
             assert_eq!(step(state, Event::Released).unwrap().0, State::Gone, "{state:?}");
         }
+    }
+
+    #[test]
+    fn a_launch_that_failed_for_want_of_something_is_tried_again_and_any_other_is_not() {
+        let (state, effects) = step(State::Provisioning, Event::LaunchFailed(cure(1, 12))).unwrap();
+        assert_eq!((state, effects), (State::Error, &[Effect::AwaitRetry][..]));
+        assert_eq!(step(state, Event::RetryDue), Ok((State::Provisioning, &[Effect::Launch][..])));
+        for (tries, errno) in [(1, 1), (1, 0), (1, 38), (TRIES, 12)] {
+            let (state, _) = step(State::Provisioning, Event::LaunchFailed(cure(tries, errno))).unwrap();
+            assert_eq!(state, State::Teardown, "{tries} {errno}");
+        }
+        let (gone, effects) = step(State::Error, Event::Stopped(Stop::Asked)).unwrap();
+        assert_eq!((gone, effects), (State::Gone, &[Effect::EndCommands, Effect::Report][..]));
     }
 
     #[test]

@@ -47,6 +47,7 @@ fn parked(timeout: Duration, output: u64) -> (Rig, Driver) {
         timeout,
         output,
         making: None,
+        again: None,
     });
     (Rig { live, agent, link, id }, driver)
 }
@@ -358,4 +359,55 @@ async fn a_warden_that_never_confirms_is_not_waited_for_for_ever() {
     let rig = calm();
     let ended = rig.live.end().await;
     assert_eq!(ended.ending, Some(Ending::Lost(Loss::NotReleased)));
+}
+
+/// A plan that nobody will carry out.
+fn plan(id: &BoxId) -> Box<Plan> {
+    let policy = blastbox_policy::Profile::Default.draft().unwrap();
+    let policy =
+        blastbox_policy::Gap::ALL.iter().fold(policy, |draft, gap| draft.accept(*gap)).seal().unwrap();
+    let facts = blastbox_isolation::Facts::look();
+    let image = blastbox_images::Image::host();
+    let request = blastbox_isolation::Request { box_id: id.clone(), image: &image, workspace: None };
+    Box::new(blastbox_isolation::tiers::jail::lower(&policy, &facts, &request).unwrap().plan)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_launch_that_failed_in_passing_is_made_again_and_hears_everything_that_was_said() {
+    let (mut rig, mut driver) = parked(Duration::from_secs(60), 1 << 30);
+    driver.again = Some(Launch { plan: plan(&rig.id), directories: Vec::new() });
+    driver.send(&HostFrame::Ping { token: 7 });
+    tokio::spawn(driver.run());
+    let exec = rig.exec().await;
+    for _ in 1..crate::state::TRIES {
+        rig.link.hand_out(Answer::Failed { box_id: rig.id.clone(), tried: "fork".to_owned(), errno: 12 });
+        let again = async {
+            loop {
+                let asked = rig.link.asked.lock().unwrap().pop();
+                match asked {
+                    Some((Ask::Launch(_), mut fds)) => return StdStream::from(fds.remove(0)),
+                    Some(_) | None => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+        };
+        rig.agent = tokio::time::timeout(Duration::from_secs(30), again).await.unwrap();
+        let mut said = vec![0; HostFrame::Ping { token: 7 }.encode().len()];
+        rig.agent.read_exact(&mut said).unwrap();
+        assert_eq!(said, HostFrame::Ping { token: 7 }.encode());
+    }
+    rig.link.hand_out(Answer::Failed { box_id: rig.id.clone(), tried: "fork".to_owned(), errno: 12 });
+    let ended = exec.next().await;
+    let expected = Ending::LaunchFailed { tried: "fork".to_owned(), errno: 12 };
+    assert_eq!(ended, ExecEvent::Ended(ExecEnd::BoxEnded(expected)));
+}
+
+#[tokio::test]
+async fn a_box_that_waits_to_be_tried_again_ends_at_once_when_it_is_told_to() {
+    let (rig, mut driver) = parked(Duration::from_secs(60), 1 << 30);
+    driver.again = Some(Launch { plan: plan(&rig.id), directories: Vec::new() });
+    driver.log.failures = 1;
+    tokio::spawn(driver.run());
+    rig.link.hand_out(Answer::Failed { box_id: rig.id.clone(), tried: "fork".to_owned(), errno: 11 });
+    let ended = rig.live.end().await;
+    assert!(!matches!(ended.ending, Some(Ending::Lost(_))), "{:?}", ended.ending);
 }

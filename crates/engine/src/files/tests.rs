@@ -42,6 +42,7 @@ fn rig() -> Rig {
         timeout: Duration::from_secs(60),
         output: 1 << 30,
         making: None,
+        again: None,
     });
     tokio::spawn(driver.run());
     let facts = BootFacts { pid: 1, uid: 0, capabilities: 0, sees_denials: true, kernel: "6.1".into() };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use blastbox_isolation::Lowered;
-use blastbox_policy::SealedPolicy;
+use blastbox_policy::{NetworkMode, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{About, Event};
 use tokio::time::{Instant, timeout};
@@ -27,6 +27,7 @@ use crate::failpoint;
 use crate::live::LiveBox;
 use crate::outcome::{Ending, Loss};
 use crate::patience::{backoff, random_byte};
+use crate::state::{Cure, cure};
 use crate::store::Deadlines;
 use crate::workspace::WorkspaceDir;
 
@@ -34,7 +35,7 @@ use crate::workspace::WorkspaceDir;
 const PROVISION: Duration = Duration::from_secs(30);
 /// How long a member of a pool may take to answer before nobody gets it.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(3);
-/// How often a box that the host could not make is tried.
+/// How often a warden is asked for a box, where the one before was lost.
 const TRIES: u32 = 3;
 
 /// A box for somebody.
@@ -188,18 +189,19 @@ async fn claim(house: &Arc<House>, kind: &Kind, recipe: &Recipe) -> Option<Membe
     found
 }
 
-/// Makes a box and waits until it is ready. What the host could not do is tried again, ever later.
+/// Makes a box and waits until it is ready. Where there was no warden to ask, another one is, ever later.
 async fn provision(
     house: &House,
     recipe: &Recipe,
     workspace: Option<&WorkspaceDir>,
 ) -> Result<(LiveBox, Entry), KeepError> {
     let deadline = Instant::now() + PROVISION;
+    let has_gateway = recipe.policy.network().mode != NetworkMode::Off;
     let mut tried = 0;
     loop {
         tried += 1;
         match launch(house, recipe, workspace).await {
-            Err(KeepError::Failed(error)) if tried < TRIES && is_passing(&error) => {
+            Err(KeepError::Failed(error)) if tried < TRIES && is_passing(&error, tried, has_gateway) => {
                 tokio::time::sleep(backoff(tried, random_byte())).await;
             }
             outcome => return outcome,
@@ -237,11 +239,15 @@ async fn make_ready(house: &House, id: BoxId, spec: BoxSpec<'_>) -> Result<LiveB
 }
 
 /// Whether trying again may help.
-fn is_passing(error: &CreateError) -> bool {
+fn is_passing(error: &CreateError, tried: u32, has_gateway: bool) -> bool {
     match error {
         CreateError::Ask(_)
         | CreateError::Channel(_)
-        | CreateError::NotReady(Ending::LaunchFailed { .. } | Ending::Lost(Loss::WardenGone)) => true,
+        | CreateError::NotReady(Ending::Lost(Loss::WardenGone)) => true,
+        // Without a gateway it was tried again already, as far as that may help.
+        CreateError::NotReady(Ending::LaunchFailed { errno, .. }) => {
+            has_gateway && cure(tried, *errno) == Cure::Retry
+        }
         CreateError::NotReady(_)
         | CreateError::Gateway(_)
         | CreateError::Randomness(_)

@@ -167,6 +167,35 @@ async fn of_two_that_kill_a_box_one_gets_the_receipt() {
 }
 
 #[tokio::test]
+async fn a_command_that_comes_while_its_box_is_ended_runs_and_ends_with_it_or_is_refused() {
+    let Some(keeper) = keeper(roomy()) else { return };
+    for round in 0..20 {
+        let card = keeper.create(&me(), new_box()).await.unwrap();
+        let asking = |keeper: Keeper, id: blastbox_wire::BoxId| async move {
+            for _ in 0..round % 5 {
+                tokio::task::yield_now().await;
+            }
+            let exec = keeper.exec(&me(), &id, shell("sleep 60")).await?;
+            Ok::<_, KeepError>(keeper.tape(&me(), &id, exec, None).ok())
+        };
+        let (one, two) = (asking(keeper.clone(), card.id.clone()), asking(keeper.clone(), card.id.clone()));
+        let (one, two) = (tokio::spawn(one), tokio::spawn(two));
+        keeper.kill(&me(), &card.id).await.unwrap();
+        for outcome in [one.await.unwrap(), two.await.unwrap()] {
+            match outcome {
+                Ok(Some(mut tape)) => {
+                    while timeout(Duration::from_secs(20), tape.next()).await.unwrap().is_some() {}
+                }
+                Ok(None) | Err(KeepError::Gone) => {}
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        assert!(keeper.list(&me()).is_empty());
+    }
+    keeper.stop().await;
+}
+
+#[tokio::test]
 async fn a_paused_box_runs_nothing_and_goes_on_when_resumed() {
     let Some(keeper) = keeper(roomy()) else { return };
     let card = keeper.create(&me(), new_box()).await.unwrap();

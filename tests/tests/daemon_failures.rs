@@ -1,0 +1,270 @@
+//! What a daemon does when the host, a guest or a caller fails it: each outcome of the table in `docs/operate.md`.
+#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use blastbox_tests::census::Census;
+use blastbox_tests::daemon::{Daemon, signal};
+use blastbox_tests::{Caller, Held, both_ways, wait_until};
+use rustix::process::Signal;
+
+both_ways!(
+    a_full_disk_begins_nothing_ends_nothing_and_is_forgotten_when_there_is_room,
+    a_read_only_state_directory_is_refused_at_the_start,
+    a_store_that_is_damaged_is_refused_at_the_start_and_left_as_it_is,
+    without_descriptors_callers_get_clear_answers_and_the_daemon_goes_on,
+    a_stopped_guest_is_ended_like_any_other,
+    a_reader_that_hardly_reads_costs_a_bound_and_loses_nothing,
+    half_closed_connections_are_answered_or_closed_and_leave_nothing,
+);
+
+/// A request on the daemon's socket, of which the answer is to be read.
+fn ask(daemon: &Daemon<'_>, request: &str) -> UnixStream {
+    let mut stream = UnixStream::connect(daemon.socket()).expect("reach the daemon");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("bound the test");
+    stream.write_all(request.as_bytes()).expect("send a request");
+    stream
+}
+
+/// A daemon whose state directory is a file system of its own, which nobody else sees. Only root can make one.
+fn on_small_disk<'a>(caller: &'a Caller, options: &str, before: &str) -> Option<(Daemon<'a>, Held)> {
+    if !caller.is_root() {
+        caller.skip("only root can mount a small disk for it");
+        return None;
+    }
+    let state = caller.directory("disk");
+    let daemon = Daemon::shipped(caller).in_state(state.join("state"));
+    let script = format!(
+        "mount -t tmpfs -o {options} none {disk} && mkdir -m 700 {disk}/state && {before} \
+         exec {program} serve --quiet --state-dir {disk}/state --socket {socket}",
+        disk = state.display(),
+        program = daemon.program().display(),
+        socket = daemon.socket().display(),
+    );
+    let words = ["--mount", "--propagation", "private", "/bin/sh", "-c", &script];
+    let held = caller.program(Path::new("/usr/bin/unshare"), words).start();
+    Some((daemon, held))
+}
+
+fn a_full_disk_begins_nothing_ends_nothing_and_is_forgotten_when_there_is_room(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let Some((mut daemon, held)) = on_small_disk(caller, "size=2m", "") else { return };
+    daemon.adopt(held);
+    assert!(daemon.await_answer());
+    let made = daemon.ask(&["create", "--memory", "64MiB"]);
+    let script = "i=0; while :; do echo line $i; i=$((i+1)); sleep 0.01; done";
+    daemon.ask(&["exec", "--detach", &made, "--", "/bin/sh", "-c", script]);
+    let fill =
+        format!("/proc/{}/root{}/fill", daemon.id(), daemon.state().parent().expect("a disk").display());
+    let mut file = std::fs::File::create(&fill).expect("reach the small disk");
+    // To the last byte.
+    for size in [65_536, 512, 1] {
+        while file.write_all(&vec![0; size]).is_ok() {}
+    }
+    census.accept_files();
+    let lines = || daemon.client(&["logs", &made]).end().text().lines().count();
+    let refused = (0..200).find_map(|_| {
+        let ended = daemon.client(&["create", "--memory", "64MiB"]).end();
+        if ended.code == 0 {
+            daemon.client(&["kill", ended.text().trim()]).end();
+            return None;
+        }
+        Some(ended.err)
+    });
+    let refused = refused.expect("a full disk takes no end of boxes");
+    assert!(refused.contains("recorded") || refused.contains("written down"), "{refused}");
+    let before = lines();
+    assert!(wait_until(|| lines() > before), "the running command does not go on");
+    assert!(daemon.ask(&["ps"]).contains(&made), "the box is not there any more");
+    std::fs::remove_file(&fill).expect("make room");
+    drop(file);
+    let again = daemon.ask(&["create", "--memory", "64MiB"]);
+    daemon.ask(&["kill", &again]);
+    daemon.ask(&["kill", &made]);
+    daemon.stop();
+    census.expect_nothing("a full disk");
+}
+
+fn a_read_only_state_directory_is_refused_at_the_start(caller: &Caller) {
+    let census = Census::begin(caller);
+    let Some((_, held)) = on_small_disk(
+        caller,
+        "size=2m",
+        "mount -o remount,ro {disk} &&"
+            .replace("{disk}", &caller.place().join("disk").display().to_string())
+            .as_str(),
+    ) else {
+        return;
+    };
+    let ended = held.end();
+    assert_eq!(ended.code, 125, "{}", ended.err);
+    assert!(ended.err.to_lowercase().contains("read-only"), "{}", ended.err);
+    std::fs::remove_dir(caller.place().join("disk")).expect("remove the empty directory");
+    census.expect_nothing("a read-only directory");
+}
+
+fn a_store_that_is_damaged_is_refused_at_the_start_and_left_as_it_is(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let mut daemon = Daemon::shipped(caller);
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    daemon.stop();
+    let store = daemon.state().join("boxes.db");
+    let mut bytes = std::fs::read(&store).expect("read the store");
+    bytes.iter_mut().skip(4096).step_by(2).for_each(|byte| *byte ^= 0xA5);
+    std::fs::write(&store, &bytes).expect("damage the store");
+    census.accept_files();
+    daemon.start(None);
+    let ended = daemon.end();
+    assert_eq!(ended.code, 125, "{}", ended.err);
+    assert!(ended.err.contains("damaged") && ended.err.contains("move it aside"), "{}", ended.err);
+    assert_eq!(std::fs::read(&store).expect("read the store"), bytes);
+    std::fs::rename(&store, store.with_extension("aside")).expect("do what it says");
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    daemon.stop();
+    census.expect_nothing("a damaged store");
+}
+
+fn without_descriptors_callers_get_clear_answers_and_the_daemon_goes_on(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let mut daemon = Daemon::shipped(caller);
+    let script = format!(
+        "ulimit -n 64 && exec {} serve --quiet --state-dir {} --socket {}",
+        daemon.program().display(),
+        daemon.state().display(),
+        daemon.socket().display()
+    );
+    daemon.adopt(caller.program(Path::new("/bin/sh"), ["-c", &script]).start());
+    assert!(daemon.await_answer());
+    census.accept_files();
+    let (mut made, mut refused) = (Vec::new(), None);
+    while refused.is_none() && made.len() < 100 {
+        let ended = daemon.client(&["create", "--memory", "16MiB"]).end();
+        match ended.code {
+            0 => made.push(ended.text().trim().to_owned()),
+            _ => refused = Some(ended.err),
+        }
+    }
+    let refused = refused.expect("descriptors without end");
+    assert!(refused.contains("error: "), "{refused}");
+    assert!(!made.is_empty(), "{refused}");
+    for name in &made {
+        daemon.ask(&["kill", name]);
+    }
+    let again = daemon.ask(&["create", "--memory", "16MiB"]);
+    assert_eq!(daemon.ask(&["exec", &again, "--", "/bin/echo", "on"]), "on");
+    daemon.stop();
+    census.expect_nothing("no descriptors");
+}
+
+fn a_stopped_guest_is_ended_like_any_other(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let mut daemon =
+        Daemon::shipped(caller).with_config(caller.file("c.toml", "[pool]\nmax = 0\n").display().to_string());
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    census.accept_files();
+    let short = daemon.ask(&["create", "--memory", "64MiB", "--life", "2s"]);
+    signal(daemon.agent().expect("an agent"), Signal::STOP);
+    assert!(wait_until(|| !daemon.ask(&["ps"]).contains(&short)), "its time was over and it is there");
+    let made = daemon.ask(&["create", "--memory", "64MiB"]);
+    daemon.ask(&["exec", "--detach", &made, "--", "/bin/sleep", "60"]);
+    signal(daemon.agent().expect("an agent"), Signal::STOP);
+    daemon.ask(&["kill", &made]);
+    daemon.stop();
+    census.expect_nothing("a stopped guest");
+}
+
+/// Sends something, and sees that it was taken.
+#[track_caller]
+fn post(daemon: &Daemon<'_>, path: &str, body: &str) {
+    let length = body.len();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: b\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    let mut answer = [0; 10];
+    ask(daemon, &request).read_exact(&mut answer).expect("an answer");
+    assert!(answer.starts_with(b"HTTP/1.1 2"), "{path}: {}", String::from_utf8_lossy(&answer));
+}
+
+/// The most memory that a process ever had, in KiB.
+fn peak(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("look at the daemon");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    line.trim().trim_end_matches("kB").trim().parse().expect("a number")
+}
+
+fn a_reader_that_hardly_reads_costs_a_bound_and_loses_nothing(caller: &Caller) {
+    const BYTES: usize = 48 << 20;
+    let mut census = Census::begin(caller);
+    let mut daemon = Daemon::shipped(caller);
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    census.accept_files();
+    let made = daemon.ask(&["create", "--memory", "64MiB", "--output-limit", "1GiB"]);
+    // Waits for its reader, so that nothing is printed before there is one.
+    let body = format!(
+        r#"{{"command": ["/bin/sh", "-c", "read go; head -c {BYTES} /dev/zero"], "stdin": "stream"}}"#
+    );
+    post(&daemon, &format!("/v1/boxes/{made}/execs"), &body);
+    let path = format!("/v1/boxes/{made}/execs/1");
+    let mut slow = ask(&daemon, &format!("GET {path}/events HTTP/1.1\r\nHost: b\r\n\r\n"));
+    let mut byte = [0; 1];
+    slow.read_exact(&mut byte).expect("the answer begins");
+    post(&daemon, &format!("{path}/stdin"), "go\n");
+    let before = peak(daemon.id());
+    for _ in 0..20 {
+        slow.read_exact(&mut byte).expect("one byte");
+        std::thread::sleep(Duration::from_millis(50));
+        // Somebody else is served meanwhile.
+        assert!(daemon.ask(&["ps"]).contains(&made));
+    }
+    let grown = peak(daemon.id()).saturating_sub(before);
+    assert!(grown < 32 << 10, "a slow reader costs {grown} KiB");
+    // Base64 has four bytes for three; what stands around it makes it more, never less.
+    let mut read = 0;
+    let mut buffer = vec![0; 1 << 16];
+    while read < BYTES / 3 * 4 {
+        read += slow.read(&mut buffer).expect("the rest");
+    }
+    drop(slow);
+    daemon.ask(&["kill", &made]);
+    daemon.stop();
+    census.expect_nothing("a slow reader");
+}
+
+fn half_closed_connections_are_answered_or_closed_and_leave_nothing(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let mut daemon = Daemon::shipped(caller);
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    census.accept_files();
+    let descriptors = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+    daemon.ask(&["ps"]);
+    let before = descriptors(daemon.id());
+    let whole = "GET /healthz HTTP/1.1\r\nHost: b\r\n\r\n";
+    for request in
+        [whole, "GET /healthz HTT", "", "POST /v1/run HTTP/1.1\r\nHost: b\r\nContent-Length: 99\r\n\r\n{"]
+    {
+        let mut stream = ask(&daemon, request);
+        stream.shutdown(Shutdown::Write).expect("close one half");
+        let mut answer = Vec::new();
+        // A reset is an end as well.
+        stream.read_to_end(&mut answer).ok();
+        let answered = String::from_utf8_lossy(&answer).starts_with("HTTP/1.1 200");
+        assert!(
+            request != whole || answered || answer.is_empty(),
+            "{request:?}: {}",
+            String::from_utf8_lossy(&answer)
+        );
+    }
+    assert!(wait_until(|| descriptors(daemon.id()) <= before), "connections are left open");
+    daemon.ask(&["ps"]);
+    daemon.stop();
+    census.expect_nothing("half-closed connections");
+}
