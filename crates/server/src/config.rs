@@ -11,6 +11,7 @@ use blastbox_policy::{Bytes, Cpus, Seconds};
 use serde::Deserialize;
 
 use crate::door::Patience;
+use crate::outbound::{Orders, OtlpText, SinkText, WebhookText};
 
 /// The longest configuration that is read.
 pub const MAX_CONFIG_TEXT: usize = 1024 * 1024;
@@ -69,12 +70,17 @@ pub struct Config {
     pub patience: Patience,
     /// Web pages that may ask.
     pub origins: Vec<String>,
+    /// What is sent by itself.
+    pub orders: Orders,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Text {
     doors: Doors,
+    sinks: Vec<SinkText>,
+    webhook: Option<WebhookText>,
+    otlp: Option<OtlpText>,
     host: Host,
     default_quota: Share,
     quotas: BTreeMap<String, Share>,
@@ -122,7 +128,7 @@ impl Config {
         if text.len() > MAX_CONFIG_TEXT {
             return Err(ConfigError::TooLong { length: text.len() });
         }
-        let Text { doors, host, default_quota, quotas, pool, images } =
+        let Text { doors, sinks, webhook, otlp, host, default_quota, quotas, pool, images } =
             toml::from_str(text).map_err(|error| ConfigError::Toml(in_one_line(text, &error)))?;
         let mut keeper = KeeperConfig::default();
         host.apply(&mut keeper);
@@ -152,7 +158,8 @@ impl Config {
         if let Some(origin) = doors.origins.iter().find(|origin| !is_origin(origin)) {
             return Err(ConfigError::Origin { origin: origin.clone() });
         }
-        Ok(Self { keeper, images, patience, origins: doors.origins })
+        let orders = Orders::new(sinks, webhook, otlp);
+        Ok(Self { keeper, images, patience, origins: doors.origins, orders })
     }
 }
 
@@ -222,7 +229,7 @@ mod tests {
             [images]\ntools = \"/srv/tools\"
             [doors]\nconnections = 90\ntenant_connections = 9\norigins = [\"https://console.example:8443\"]
         ";
-        let Config { keeper, images, patience, origins } = Config::parse(text).unwrap();
+        let Config { keeper, images, patience, origins, .. } = Config::parse(text).unwrap();
         assert_eq!((keeper.host.boxes, keeper.host.memory, keeper.host.millicpus), (50, 2 << 30, 4_000));
         assert_eq!(keeper.tenant_default, Quota { boxes: 5, memory: 2 << 30, millicpus: 4_000 });
         let team = keeper.quotas[&"team-7".parse().unwrap()];
@@ -231,6 +238,19 @@ mod tests {
         assert_eq!((patience.connections, patience.per_tenant), (90, 9));
         assert_eq!(origins, ["https://console.example:8443"]);
         assert_eq!(images["tools"], PathBuf::from("/srv/tools"));
+    }
+
+    #[test]
+    fn orders_are_read_and_say_which_files_they_need() {
+        let text = "
+            [[sinks]]\nkind = \"http\"\nname = \"siem\"\nurl = \"https://siem.example/in\"\nrequire_ack = true
+            [[sinks]]\nkind = \"file\"\nname = \"copy\"\npath = \"/mnt/copy.jsonl\"
+            [[sinks]]\nkind = \"syslog\"
+            [webhook]\nurl = \"http://127.0.0.1:9/\"\nsecret_file = \"/etc/secret\"\nleast = \"high\"
+        ";
+        let orders = Config::parse(text).unwrap().orders;
+        assert_eq!(orders.files(), ["/mnt/copy.jsonl", "/dev/log"].map(std::path::Path::new));
+        assert!(orders.reach_out() && !Config::parse("").unwrap().orders.reach_out());
     }
 
     #[test]
@@ -254,6 +274,11 @@ mod tests {
             "[images]\ntools = \"x\"\n",
             "[host]\nmemory = 5\n",
             "[doors]\nconnections = 0\n",
+            "[[sinks]]\nname = \"a\"\nkind = \"fax\"\n",
+            "[[sinks]]\nkind = \"syslog\"\nrequire_ack = true\n",
+            "[[sinks]]\nname = \"a\"\nkind = \"http\"\nurl = \"http://x/\"\nrequire_ak = true\n",
+            "[webhook]\nurl = \"http://x/\"\n",
+            "[otlp]\nevery = \"15s\"\n",
             "[doors]\norigins = [\"*\"]\n",
             "[doors]\norigins = [\"https://a/b\"]\n",
             "boxes",

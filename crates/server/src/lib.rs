@@ -20,6 +20,7 @@ mod hall;
 mod keys;
 pub mod mcp;
 mod openapi;
+pub mod outbound;
 mod page;
 pub mod places;
 mod rest;

@@ -55,6 +55,7 @@ fn about_daemon() -> Vec<Route> {
             get(about::events),
             op("events", "What happens to boxes, as it happens", Gives::stream("KeeperEvent"))
                 .query("after", "Number of the last event that was seen; `Last-Event-ID` goes before it")
+                .query("alerts", "`true`: only those that a person should hear about")
                 .query("all", "`true`: of every tenant (at the socket only)")
                 .query("follow", "`false`: end with what has happened by now"),
         ),

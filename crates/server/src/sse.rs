@@ -91,12 +91,23 @@ pub(crate) fn tape(mut reader: TapeReader, until: Until) -> Response<Body> {
     answer(body)
 }
 
+/// Which events are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    All,
+    /// Those that a person should hear about.
+    Alerts,
+}
+
 /// The keeper's events.
-pub(crate) fn events(mut reader: EventReader, until: Until) -> Response<Body> {
+pub(crate) fn events(mut reader: EventReader, until: Until, which: Which) -> Response<Body> {
     let (to, body) = channel();
     tokio::spawn(async move {
         loop {
             let piece = match next(&to, until, reader.next()).await {
+                Next::Is(EventItem::Event(event)) if which == Which::Alerts && event.alert.is_none() => {
+                    continue;
+                }
                 Next::Is(EventItem::Event(event)) => written(Some(event.seq), "event", &*event),
                 Next::Is(EventItem::Missed { events }) => written(None, "missed", &Missed { events }),
                 Next::Quiet => Bytes::from_static(COMMENT),

@@ -26,7 +26,8 @@ pub(crate) fn status(error: &KeepError) -> StatusCode {
         | KeepError::Stopping
         | KeepError::TooSlow(_)
         | KeepError::Ledger(_)
-        | KeepError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        | KeepError::Store(_)
+        | KeepError::Unacknowledged => StatusCode::SERVICE_UNAVAILABLE,
         KeepError::Pause(PauseError::NotNow(_) | PauseError::Over) => StatusCode::CONFLICT,
         KeepError::Pause(PauseError::Host { .. }) => StatusCode::INTERNAL_SERVER_ERROR,
         KeepError::Failed(_) => match error.blame() {
@@ -48,6 +49,9 @@ pub(crate) fn fix(error: &KeepError) -> Option<String> {
             "have the operator look at the ledger (`blastbox audit verify`) and at the disk, and start the daemon again"
         }
         KeepError::Store(_) => "have the operator look at the disk of the state directory, and ask again",
+        KeepError::Unacknowledged => {
+            "ask for its receipt later; have the operator look at the ledger's sinks"
+        }
         KeepError::Busy { .. } | KeepError::Stopping | KeepError::TooSlow(_) => "try again",
         KeepError::NotFound
         | KeepError::Gone
@@ -88,6 +92,7 @@ mod tests {
             (KeepError::QuotaSpent { what: "boxes" }, 429, Some("5")),
             (KeepError::Busy { retry_after: Duration::from_millis(200) }, 503, Some("1")),
             (KeepError::Stopping, 503, Some("5")),
+            (KeepError::Unacknowledged, 503, Some("5")),
             (KeepError::Pause(PauseError::Over), 409, None),
         ] {
             let code = error.code();

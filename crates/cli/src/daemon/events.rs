@@ -14,6 +14,7 @@ use crate::output::{self, plain};
 use crate::problem::Problem;
 
 pub(crate) const HELP: &str = "Examples:\n  blastbox events                   what is still remembered\n  \
+blastbox events --alerts --all    what somebody should look at\n  \
 blastbox events --follow --json   one JSON document per line, until interrupted";
 
 /// Before the daemon is asked again after it broke off.
@@ -24,6 +25,9 @@ pub(crate) struct EventsArgs {
     /// Go on with what happens from now on, also across a broken connection
     #[arg(long, short)]
     follow: bool,
+    /// Only alerts: what a person should hear about
+    #[arg(long)]
+    alerts: bool,
     /// Of every tenant, not only of this socket's own boxes
     #[arg(long)]
     all: bool,
@@ -38,7 +42,7 @@ pub(crate) async fn events(args: EventsArgs) -> Result<u8, Problem> {
     let client = args.place.client()?;
     let mut seen = "0".to_owned();
     loop {
-        let path = format!("/v1/events?follow={}&all={}", args.follow, args.all);
+        let path = format!("/v1/events?follow={}&all={}&alerts={}", args.follow, args.all, args.alerts);
         let mut events = Events::open(&client, &path, Some(&seen)).await?;
         let broke = loop {
             let event = match events.next().await {
@@ -70,7 +74,10 @@ fn line(name: &str, data: &Value) -> String {
         .into_iter()
         .flatten()
         .filter(|(key, _)| !["seq", "at", "box_id", "event", "tenant"].contains(&key.as_str()))
-        .map(|(key, value)| format!("{}={}", plain(key), plain(&value.to_string())))
+        .map(|(key, value)| match value.get("code").and_then(Value::as_str) {
+            Some(code) if key == "alert" => format!("alert={}", plain(code)),
+            _ => format!("{}={}", plain(key), plain(&value.to_string())),
+        })
         .collect();
     let id = Some(text("box_id")).filter(|id| !id.is_empty()).unwrap_or_else(|| "-".to_owned());
     format!("{} {id} {} {}", moment(&text("at")), text("event"), rest.join(" ")).trim_end().to_owned()

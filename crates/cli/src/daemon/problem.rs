@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use blastbox_server::outbound::OrderError;
 use blastbox_server::{ConfigError, DoorError, KeyError};
 use serde::Deserialize;
 
@@ -46,6 +47,8 @@ pub(crate) enum DaemonProblem {
     #[error(transparent)]
     Door(#[from] DoorError),
     #[error(transparent)]
+    Order(#[from] OrderError),
+    #[error(transparent)]
     Key(#[from] KeyError),
 }
 
@@ -69,7 +72,7 @@ impl DaemonProblem {
             Self::NoPlace { flag, .. } => return Some(format!("name one with {flag}")),
             Self::NoCommand(_) => "see its commands with `blastbox inspect BOX`",
             Self::Door(error) => return error.fix().map(ToOwned::to_owned),
-            Self::ReadConfig { .. } | Self::Config { .. } => "see docs/api.md for every key",
+            Self::ReadConfig { .. } | Self::Config { .. } | Self::Order(_) => "see docs/api.md for every key",
             Self::Key(KeyError::Taken(_)) => {
                 "choose another name, or remove that one with `blastbox key rm NAME`"
             }

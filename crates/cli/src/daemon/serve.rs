@@ -102,6 +102,7 @@ async fn keep(
     let spare = Arc::clone(&store);
     let engine = Engine::with_supply(warden, Box::new(move || spare.replace_warden(&program)))?;
     let keeper = Keeper::start_kept(engine, config.keeper, ledger, Arc::clone(&store), &leftovers)?;
+    config.orders.carry_out(&keeper).map_err(DaemonProblem::Order)?;
     let hall = Hall::new(keeper, keys, config.images).with_origins(config.origins);
     let log = if args.quiet { Log::none() } else { log() };
     output::say(&said);

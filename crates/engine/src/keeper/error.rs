@@ -54,6 +54,9 @@ pub enum KeepError {
     /// The box could not be paused, or could not go on.
     #[error("the box could not be paused, or could not go on")]
     Pause(#[source] PauseError),
+    /// The box is being ended, and a sink that must acknowledge it has not.
+    #[error("the box is ended, but this is not acknowledged yet by every place that must know of it")]
+    Unacknowledged,
     /// What was asked cannot be written into the ledger, and so is not done.
     #[error("it cannot be recorded, and so is not done")]
     Ledger(#[source] LedgerError),
@@ -80,6 +83,7 @@ impl KeepError {
             Self::Pause(_) => "pause_failed",
             Self::Ledger(_) => "ledger_failed",
             Self::Store(_) => "store_failed",
+            Self::Unacknowledged => "not_acknowledged",
         }
     }
 
@@ -93,7 +97,9 @@ impl KeepError {
             | Self::CommandOver
             | Self::Refused { .. }
             | Self::QuotaSpent { .. } => Blame::Caller,
-            Self::Busy { .. } | Self::Stopping | Self::TooSlow(_) | Self::Pause(_) => Blame::Host,
+            Self::Busy { .. } | Self::Stopping | Self::TooSlow(_) | Self::Pause(_) | Self::Unacknowledged => {
+                Blame::Host
+            }
             Self::Failed(error) => error.blame(),
             Self::Ledger(error) => error.blame(),
             Self::Store(error) => error.blame(),
@@ -105,7 +111,7 @@ impl KeepError {
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Busy { retry_after } => Some(*retry_after),
-            Self::Stopping => Some(Duration::from_secs(5)),
+            Self::Stopping | Self::Unacknowledged => Some(Duration::from_secs(5)),
             Self::NotFound
             | Self::Gone
             | Self::WrongPhase(_)

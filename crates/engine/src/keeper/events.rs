@@ -14,6 +14,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use super::cards::{ExecEnded, Tenant};
+use crate::ledger::Alert;
 
 /// Events that are kept for readers that are slow or come back.
 const KEPT: usize = 4_096;
@@ -32,6 +33,9 @@ pub struct KeeperEvent {
     /// What.
     #[serde(flatten)]
     pub what: Happened,
+    /// What a person should hear of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alert: Option<Alert>,
 }
 
 /// What happened.
@@ -125,6 +129,23 @@ pub enum Happened {
     },
     /// A box died while it waited in a pool. Nobody got it.
     PoolPoisoned,
+    /// A sink of the ledger takes no records.
+    SinkUnreachable {
+        /// Its name.
+        sink: String,
+        /// Why.
+        why: String,
+    },
+    /// It takes them again.
+    SinkReached {
+        /// Its name.
+        sink: String,
+    },
+    /// Alerts did not reach the webhook, and are not sent again.
+    AlertsDropped {
+        /// So many.
+        alerts: u64,
+    },
 }
 
 /// What an event reader gets.
@@ -168,13 +189,14 @@ impl Hub {
     pub(crate) fn tell(&self, whose: Option<(&Tenant, &BoxId)>, what: Happened) {
         let at = wall_clock(SystemTime::now());
         let (tenant, box_id) = whose.map(|(tenant, id)| (tenant.clone(), id.clone())).unzip();
+        let alert = what.alert();
         let mut kept = self.0.kept();
         kept.newest += 1;
         let seq = kept.newest;
         if kept.events.len() >= KEPT {
             kept.events.pop_front();
         }
-        kept.events.push_back(Arc::new(KeeperEvent { seq, at, tenant, box_id, what }));
+        kept.events.push_back(Arc::new(KeeperEvent { seq, at, tenant, box_id, what, alert }));
         drop(kept);
         self.0.told.notify_waiters();
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{Event, KilledBy, Label};
 use blastbox_wire::receipt::{Outcome, Receipt, Usage};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::admission::Admission;
 use super::cards::{BoxCard, ExecCard, Phase, Tenant};
@@ -31,6 +31,8 @@ use crate::store::{BoxState, Leftovers, Store};
 
 /// How long a keeper that stops waits for its boxes.
 const STOP: Duration = Duration::from_secs(15);
+/// How long whoever ends a box waits for its end, and for a sink that must acknowledge it.
+const ACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// Keeps many boxes for many owners. Cheap to clone; all clones are one keeper.
 ///
@@ -130,7 +132,11 @@ impl Keeper {
         self.0.pen.record(&kept.about(), &Event::KillAsked { by: KilledBy::Caller });
         failpoint::reach("kill-recorded");
         let receipt = kept.kill()?;
-        receipt.await.map_err(|_| KeepError::Gone)
+        match timeout(ACKNOWLEDGED, receipt).await {
+            Ok(receipt) => receipt.map_err(|_| KeepError::Gone),
+            // It ends all the same; its receipt comes when the sink has it.
+            Err(_) => Err(KeepError::Unacknowledged),
+        }
     }
 
     /// Stops everything in a box where it stands. Its life goes on; it does not become idle.
@@ -308,7 +314,9 @@ impl Keeper {
         };
         // What is not gone by then is the warden's to end, when the engine goes.
         timeout_at(deadline, empty).await.ok();
-        house.pen.lay_down();
+        let last = Arc::clone(house);
+        // Sinks get a moment for what they do not have yet: on a thread of its own, since some of them need this one.
+        tokio::task::spawn_blocking(move || last.pen.lay_down()).await.ok();
         house.hub.close();
     }
 

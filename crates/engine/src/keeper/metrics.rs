@@ -53,6 +53,10 @@ pub struct Metrics {
     pub create_latency: Histogram,
     /// Denied system calls, by name.
     pub denials: BTreeMap<String, u64>,
+    /// Alerts that reached a webhook.
+    pub alerts_sent: u64,
+    /// Alerts that did not.
+    pub alerts_dropped: u64,
 }
 
 /// A histogram over [`BUCKETS`].
@@ -112,6 +116,13 @@ impl Metrics {
         page.one("blastbox_pool_boxes", "gauge", "Boxes that wait in pools now.", self.pool_size);
         page.one("blastbox_create_waiting", "gauge", "Askers that wait for room now.", self.waiting);
         page.one("blastbox_execs_total", "counter", "Commands that were given to boxes.", self.execs);
+        page.one(
+            "blastbox_alerts_sent_total",
+            "counter",
+            "Alerts that reached the webhook.",
+            self.alerts_sent,
+        );
+        page.one("blastbox_alerts_dropped_total", "counter", "Alerts that did not.", self.alerts_dropped);
         page.histogram("blastbox_create_seconds", "Latency of creates.", &self.create_latency);
         page.many(
             "blastbox_denied_syscalls_total",

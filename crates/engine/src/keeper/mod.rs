@@ -8,6 +8,7 @@
 //! Bounded memory everywhere: a guest, a slow reader or a thousand askers at once cost a number that is written here.
 
 mod admission;
+mod alerts;
 mod cards;
 mod clock;
 mod commands;
@@ -23,6 +24,7 @@ mod make;
 mod metrics;
 mod pen;
 mod pool;
+mod post;
 mod pump;
 mod register;
 mod tape;

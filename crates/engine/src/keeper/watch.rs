@@ -40,10 +40,11 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
         house.pen.record(&kept.about(), &Event::LimitMet { limit: *limit });
     }
     let ended = Event::BoxEnded { outcome: receipt.outcome, spent: receipt.usage };
-    house.pen.record(&kept.about(), &ended);
+    let recorded = house.pen.record(&kept.about(), &ended);
     failpoint::reach("box-ended");
     house.register.gone(&kept.card.id, receipt.outcome.as_str());
     failpoint::reach("box-struck");
+    house.pen.acknowledged(recorded).await;
     let killer = kept.take_killer();
     house.bury(&kept, &receipt);
     drop((room, hold));
@@ -113,6 +114,7 @@ fn decide(house: &House, kept: &Kept, due: Due) -> Option<OnTimeout> {
         fate.clock.warned();
         let seconds_left = fate.clock.left(now).as_secs();
         drop(fate);
+        house.pen.record(&kept.about(), &Event::TimeNearlyOver { left_seconds: seconds_left });
         let what = Happened::DeadlineNear { seconds_left };
         house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), what);
         return None;

@@ -40,6 +40,8 @@ pub enum AlertCode {
     SinkUnreachable,
     /// The ledger ended in half a record.
     LedgerRecovered,
+    /// Alerts did not reach whoever should hear of them.
+    AlertsDropped,
 }
 
 /// Something that a person should hear about.

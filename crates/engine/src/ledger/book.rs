@@ -4,6 +4,7 @@
 //! where not even that is certain (a failed `fsync`, half a line that cannot be removed) the ledger takes nothing more.
 
 use std::fs::File;
+use std::path::Path;
 
 use blastbox_wire::event::ledger_text::{self, Draft, VERSION};
 use blastbox_wire::event::{About, Event, Hash, LedgerId, PublicKey};
@@ -164,6 +165,12 @@ impl Ledger {
     #[must_use]
     pub fn id(&self) -> &LedgerId {
         &self.id
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.options.directory
     }
 
     /// What checks its signatures.

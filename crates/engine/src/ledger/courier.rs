@@ -2,7 +2,7 @@
 //!
 //! The ledger itself is the queue: a courier remembers the last record that its sink acknowledged and reads on from
 //! there, so a sink that is down costs no memory and a new daemon goes on where a killed one stopped. It needs nothing but
-//! the directory and may live on a thread of its own. HTTP is not here yet: it will be another [`Sink`].
+//! the directory and may live on a thread of its own. The daemon's faces bring another [`Sink`] over HTTP.
 
 use std::fmt;
 use std::fs::File;

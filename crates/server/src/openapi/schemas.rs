@@ -211,13 +211,21 @@ fn files() -> Vec<(&'static str, Value)> {
 fn daemon() -> Vec<(&'static str, Value)> {
     let event = json!({
         "seq": number(), "at": { "type": "string", "format": "date-time" },
-        "tenant": { "type": ["string", "null"] }, "box_id": { "type": ["string", "null"] }, "event": text(),
+        "tenant": { "type": ["string", "null"] }, "box_id": { "type": ["string", "null"] }, "event": text(), "alert": named("Alert"),
     });
-    let words = object(&["code", "message"], json!({ "code": text(), "message": text(), "fix": text() }));
+    let alert = json!({
+        "severity": words(&["low", "high", "critical"]), "text": text(),
+        "code": words(&[
+            "denied_syscall", "escape_attempt", "mount_attempt", "limit_met", "nearing_time_limit", "pool_poisoned",
+            "sink_unreachable", "ledger_recovered", "alerts_dropped",
+        ]),
+    });
+    let no = object(&["code", "message"], json!({ "code": text(), "message": text(), "fix": text() }));
     vec![
         ("KeeperEvent", object(&["seq", "at", "event"], event)),
+        ("Alert", object(&["severity", "code", "text"], alert)),
         ("Health", object(&["status", "version"], json!({ "status": text(), "version": text() }))),
         ("Document", json!({ "type": "object" })),
-        ("Error", object(&["error"], json!({ "error": words }))),
+        ("Error", object(&["error"], json!({ "error": no }))),
     ]
 }

@@ -39,7 +39,7 @@ pub(crate) async fn events(
     query: Query,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Trouble> {
-    let query = query.only(&["after", "all", "follow"])?;
+    let query = query.only(&["after", "alerts", "all", "follow"])?;
     let after = match sse::last_seen(&headers)? {
         Some(seen) => Some(seen),
         None => query.parsed("after", "a number")?,
@@ -51,7 +51,8 @@ pub(crate) async fn events(
         }
         (Some(false) | None, _) => Some(&caller.tenant),
     };
-    Ok(sse::events(keeper.subscribe_after(whose, after), sse::Until::from(&query)?))
+    let which = if query.flag("alerts", false)? { sse::Which::Alerts } else { sse::Which::All };
+    Ok(sse::events(keeper.subscribe_after(whose, after), sse::Until::from(&query)?, which))
 }
 
 /// Written once: it is for everybody, and does not change.
