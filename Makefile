@@ -34,7 +34,7 @@ failpoints:
 	@install -m 755 $(TARGET_DIR)/$(TRIPLE)/debug/blastbox $(PROGRAMS)/blastbox-warden $(TARGET_DIR)/failpoints
 
 test: build failpoints ## install what the tests need, run them all, sum up
-	@tools/need.sh python3=python3 strace=strace
+	@tools/need.sh python3=python3 strace=strace ip=iproute2
 	@BLASTBOX_BIN_DIR=$(PROGRAMS) cargo xtask test
 
 check: ## formatting, lints, house rules, dependencies

@@ -122,6 +122,21 @@ impl Caller {
         Start { caller: self, command, input: Vec::new() }
     }
 
+    /// Any program of the host, as the host's root whoever this caller is, not yet started.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one door through which tests start programs that become the caller by themselves"
+    )]
+    pub(crate) fn root_program<I: IntoIterator<Item: AsRef<OsStr>>>(
+        &self,
+        path: &Path,
+        arguments: I,
+    ) -> Start<'_> {
+        let mut command = Command::new(path);
+        command.args(arguments).current_dir(self.place.path());
+        Start { caller: self, command, input: Vec::new() }
+    }
+
     /// `blastbox run --json OPTIONS -- COMMAND`, to its end.
     pub fn run(&self, options: &[&str], command: &[&str]) -> Boxed {
         let words = ["run", "--json"].iter().chain(options).chain(&["--"]).chain(command);

@@ -192,6 +192,29 @@ pub fn descendants() -> Vec<Process> {
     all
 }
 
+/// A living process with everything that descends from it.
+pub fn family(of: u32) -> Vec<Process> {
+    let all: Vec<Process> = pids()
+        .into_iter()
+        .filter_map(look)
+        .filter(|(_, state)| !matches!(state, 'Z' | 'X'))
+        .map(|(p, _)| p)
+        .collect();
+    let mut family = BTreeSet::from([of]);
+    loop {
+        let before = family.len();
+        family.extend(all.iter().filter(|p| family.contains(&p.parent)).map(|p| p.pid).collect::<Vec<_>>());
+        if family.len() == before {
+            return all.into_iter().filter(|process| family.contains(&process.pid)).collect();
+        }
+    }
+}
+
+/// Whether a process that was seen still lives, whoever its parent is now.
+pub fn lives(seen: &Process) -> bool {
+    look(seen.pid).is_some_and(|(now, state)| now.name == seen.name && !matches!(state, 'Z' | 'X'))
+}
+
 /// The first living child of a process.
 pub fn child_of(pid: u32) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
@@ -296,7 +319,7 @@ fn is_privileged(pid: u32) -> bool {
 /// Names of blocks of ids, beyond those that strangers may hold.
 fn names(strangers: usize) -> Option<String> {
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let held = sockets.lines().filter(|line| line.contains("@blastbox/")).count();
+    let held = sockets.lines().filter(|line| line.contains("@blastbox/ids/")).count();
     (held > strangers).then(|| format!("name {held} blocks of ids held by {strangers} wardens"))
 }
 

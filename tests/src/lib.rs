@@ -21,6 +21,7 @@ pub mod census;
 pub mod daemon;
 mod held;
 mod host;
+pub mod internet;
 mod place;
 mod programs;
 mod report;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Place;
 
-const NAMES: [&str; 3] = ["blastbox", "blastbox-warden", "blastbox-agent"];
+const NAMES: [&str; 4] = ["blastbox", "blastbox-warden", "blastbox-agent", "blastbox-egress"];
 
 /// The directory that `BLASTBOX_BIN_DIR` names, or the one that `make build` fills.
 pub(crate) fn built() -> PathBuf {
