@@ -179,6 +179,8 @@ impl<'a> Daemon<'a> {
 
 /// Kills a process and everything that it started, by number.
 pub fn end_tree(root: u32) {
+    // So that it starts nothing between the look and the end.
+    signal(root, Signal::STOP);
     let family = descendants();
     let mut doomed = vec![root];
     let mut next = 0;

@@ -5,7 +5,8 @@
 #![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
 use blastbox_engine::failpoint::{STEPS, TRANSITIONS};
-use blastbox_tests::census::{Census, child_of, descendants};
+use blastbox_engine::store::Store;
+use blastbox_tests::census::{Census, descendants};
 use blastbox_tests::daemon::{Daemon, end_tree, signal};
 use blastbox_tests::{Caller, both_ways, wait_until};
 use rustix::process::Signal;
@@ -69,7 +70,7 @@ fn collect(shell: u32) {
 
 fn each_place(
     caller: &Caller,
-    kill: impl Fn(&mut Daemon<'_>, u32) -> bool,
+    kill: impl Fn(&mut Daemon<'_>, u32, &str) -> bool,
     after: impl Fn(&mut Daemon<'_>, &str),
 ) {
     let mut census = Census::begin(caller);
@@ -86,7 +87,7 @@ fn each_place(
             continue;
         };
         census.see();
-        let killed = kill(&mut daemon, shell);
+        let killed = kill(&mut daemon, shell, point);
         collect(shell);
         assert!(
             killed || BEFORE_IT_ANSWERS.contains(point) || FROZEN.contains(point) || !needs_box(point),
@@ -117,7 +118,7 @@ fn goes_on(daemon: &mut Daemon<'_>, point: &str) {
 }
 
 fn a_daemon_killed_at_each_place_leaves_nothing_to_the_next(caller: &Caller) {
-    let kill = |daemon: &mut Daemon<'_>, _| {
+    let kill = |daemon: &mut Daemon<'_>, _: u32, _: &str| {
         daemon.kill();
         true
     };
@@ -141,7 +142,7 @@ fn kill_one(daemon: &Daemon<'_>, victim: Option<u32>) -> bool {
 fn a_warden_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on(caller: &Caller) {
     each_place(
         caller,
-        |daemon, _| kill_one(daemon, daemon.warden()),
+        |daemon, _, _| kill_one(daemon, daemon.warden()),
         |daemon, point| {
             // One that never got a warden says so and ends; another one is started.
             if BEFORE_IT_ANSWERS.contains(&point) && !daemon.await_answer() {
@@ -164,13 +165,40 @@ fn a_warden_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on(caller: &
 }
 
 fn an_agent_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on(caller: &Caller) {
-    each_place(caller, |daemon, _| kill_one(daemon, daemon.agent()), goes_on);
+    let kill = |daemon: &mut Daemon<'_>, _: u32, point: &str| {
+        // The warden is not stopped, and may still be making it.
+        if needs_box(point) {
+            wait_until(|| daemon.agent().is_some());
+        }
+        kill_one(daemon, daemon.agent())
+    };
+    each_place(caller, kill, goes_on);
+}
+
+/// The client that a shell waits for now, however deep beneath it.
+fn client_of(shell: u32) -> Option<u32> {
+    let family = descendants();
+    let mut beneath = vec![shell];
+    let mut next = 0;
+    while let Some(parent) = beneath.get(next).copied() {
+        beneath.extend(family.iter().filter(|process| process.parent == parent).map(|process| process.pid));
+        next += 1;
+    }
+    family.iter().find(|process| process.name == "blastbox" && beneath.contains(&process.pid)).map(|p| p.pid)
 }
 
 fn a_client_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on(caller: &Caller) {
-    // The client is a child of the shell; it is killed before the shell learns of it.
-    let kill = |daemon: &mut Daemon<'_>, shell: u32| {
-        kill_one(daemon, if shell == 0 { None } else { child_of(shell) })
+    let kill = |daemon: &mut Daemon<'_>, shell: u32, _: &str| {
+        if shell == 0 {
+            return kill_one(daemon, None);
+        }
+        // One may have its answer already, and the shell is about to start the next.
+        let mut client = None;
+        wait_until(|| {
+            client = client_of(shell);
+            client.is_some()
+        });
+        kill_one(daemon, client)
     };
     each_place(caller, kill, goes_on);
 }
@@ -215,6 +243,10 @@ fn boxes_of_a_killed_daemon_are_gone_for_their_owner_and_in_the_ledger(caller: &
     let shown = caller.blastbox(["audit", "show", &ledger, "--box", &made, "--json"]).end().text();
     assert!(shown.contains("\"by\":\"reaper\"") && shown.contains("\"outcome\":\"lost\""), "{shown}");
     assert_eq!(caller.blastbox(["audit", "verify", &ledger]).end().code, 0);
+    if caller.is_root() {
+        let store = Store::open(daemon.state()).expect("the store");
+        assert_eq!(store.resources().expect("its journal"), [], "a daemon that ended in order left nothing");
+    }
     census.expect_nothing("a killed daemon");
 }
 

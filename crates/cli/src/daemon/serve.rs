@@ -67,8 +67,12 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     let program = find_program()?;
     let warden = store.start_warden(&program)?;
     let runtime = Builder::new_multi_thread().enable_io().enable_time().build().map_err(Problem::Runtime)?;
-    let past = Past { store, leftovers, program };
-    runtime.block_on(keep(&args, config, &socket, &state, warden, past))
+    let past = Past { store: Arc::clone(&store), leftovers, program };
+    let outcome = runtime.block_on(keep(&args, config, &socket, &state, warden, past));
+    // With the runtime goes everything that holds the warden, which is waited for.
+    drop(runtime);
+    store.strike_ended();
+    outcome
 }
 
 async fn keep(

@@ -61,15 +61,20 @@ impl Leftovers {
 impl Store {
     /// Starts a warden in the place of one that has died. Starting it releases what that one left.
     pub fn replace_warden(&self, program: &std::path::Path) -> Result<Warden, WardenError> {
-        let before = self.resources().unwrap_or_default();
         let fresh = self.start_warden(program)?;
-        for dead in
-            before.iter().filter(|row| row.process.is_none_or(|(pid, ticks)| !Mark { pid, ticks }.is_there()))
+        self.strike_ended();
+        Ok(fresh)
+    }
+
+    /// Strikes the wardens whose process has ended. Those that were never noted with a process have none.
+    pub fn strike_ended(&self) {
+        let is_there = |(pid, ticks)| Mark { pid, ticks }.is_there();
+        for ended in
+            self.resources().unwrap_or_default().iter().filter(|row| !row.process.is_some_and(is_there))
         {
             // A row too many costs the next daemon one look.
-            self.strike(dead.kind, &dead.name).ok();
+            self.strike(ended.kind, &ended.name).ok();
         }
-        Ok(fresh)
     }
 
     /// Starts a warden that is written down before it is there.
