@@ -4,13 +4,17 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: help build run test check deny bench fuzz clean
+.PHONY: help build run test check deny bench fuzz dist install clean
 
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # The four programs lie beside each other here, whatever the target triple: the same path in every document.
 PROGRAMS := $(TARGET_DIR)/blastbox
 TRIPLE = $(or $(CARGO_BUILD_TARGET),$(shell rustc -vV | sed -n 's/^host: //p'))
 FUZZ_SECONDS ?= 30
+PREFIX ?= /usr/local
+DESTDIR ?=
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+DIST = blastbox-$(VERSION)-$(TRIPLE)
 
 help: ## list the chores
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,9 +37,9 @@ failpoints:
 	@install -d $(TARGET_DIR)/failpoints
 	@install -m 755 $(TARGET_DIR)/$(TRIPLE)/debug/blastbox $(PROGRAMS)/blastbox-warden $(TARGET_DIR)/failpoints
 
-test: build failpoints ## install what the tests need, run them all, sum up
+test: build failpoints dist ## install what the tests need, run them all, sum up
 	@tools/need.sh python3=python3 strace=strace ip=iproute2
-	@BLASTBOX_BIN_DIR=$(PROGRAMS) cargo xtask test
+	@BLASTBOX_BIN_DIR=$(PROGRAMS) BLASTBOX_DIST=$(TARGET_DIR)/$(DIST).tar.gz cargo xtask test
 
 check: ## formatting, lints, house rules, dependencies
 	@cargo fmt --all --check
@@ -61,6 +65,15 @@ fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (30)
 	  echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
 	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1; \
 	done
+
+dist: build ## one tarball that runs on a machine without a toolchain: target/blastbox-VERSION-TRIPLE.tar.gz
+	@rm -rf $(TARGET_DIR)/dist && tools/dist.sh $(PROGRAMS) $(TARGET_DIR)/dist/$(DIST)
+	@tar --create --gzip --sort=name --owner=0 --group=0 --numeric-owner --directory $(TARGET_DIR)/dist --file $(TARGET_DIR)/$(DIST).tar.gz $(DIST)
+	@echo "built: $(patsubst $(CURDIR)/%,%,$(TARGET_DIR))/$(DIST).tar.gz"
+
+install: build ## put programs, pages, completions and unit into place: PREFIX (/usr/local), DESTDIR
+	@tools/dist.sh $(PROGRAMS) $(DESTDIR)$(PREFIX) $(PREFIX)
+	@echo "installed beneath $(DESTDIR)$(PREFIX)"
 
 clean: ## remove what was built
 	@cargo clean --quiet

@@ -136,6 +136,8 @@ fn kill_one(daemon: &Daemon<'_>, victim: Option<u32>) -> bool {
         signal(victim, Signal::KILL);
     }
     daemon.signal(Signal::CONT);
+    // A signal is on its way for a while: until it has arrived, whoever looks would take the daemon for one that stops.
+    assert!(wait_until(|| !daemon.is_stopped()));
     victim.is_some()
 }
 

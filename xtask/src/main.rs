@@ -1,8 +1,9 @@
-//! House rules that the compiler cannot check, and the chores around them: `cargo xtask check | test | tcb`.
+//! House rules that the compiler cannot check, and the chores around them: `cargo xtask check | test | tcb | licences`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a developer's program talks to a terminal")]
 
 mod house;
 mod lexer;
+mod licences;
 mod rules;
 mod run;
 mod tcb;
@@ -14,7 +15,8 @@ const USAGE: &str = "usage: cargo xtask <verb>
 
   check   hold the house rules; one line per finding
   test    run every test, then sum up what passed, failed and was skipped
-  tcb     print the size of what runs with privilege or beside the payload";
+  tcb     print the size of what runs with privilege or beside the payload
+  licences  print whose code the programs link, with the texts that must be kept";
 
 /// What a verb found: it worked, or the reader has something to do. `Err` means that the verb itself broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         (Some("check"), None) => rules::check(),
         (Some("test"), None) => test::test(),
         (Some("tcb"), None) => tcb::print(),
+        (Some("licences"), None) => licences::print(),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

@@ -71,6 +71,9 @@ pub(crate) enum Verb {
     /// Verify, read and export a ledger
     #[command(subcommand)]
     Audit(AuditVerb),
+    /// Print completions for shells and pages for man
+    #[command(subcommand, hide = true)]
+    Papers(crate::papers::PapersVerb),
     #[command(flatten)]
     Daemon(DaemonVerb),
 }

@@ -11,6 +11,7 @@ mod doctor;
 mod explain;
 mod mcp;
 mod output;
+mod papers;
 mod plan;
 mod policy;
 mod problem;
@@ -53,6 +54,7 @@ fn act(cli: Cli) -> Result<u8, Problem> {
     match cli.verb {
         Verb::Audit(verb) => audit::audit(&verb),
         Verb::Daemon(verb) => daemon::daemon(verb, runtime),
+        Verb::Papers(verb) => papers::papers(&verb),
         Verb::Policy(verb) => policy::policy(&verb),
         Verb::Run(args) => {
             let warden = Warden::start()?;

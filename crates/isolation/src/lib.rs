@@ -3,13 +3,16 @@
 //! - [`Facts`]: what this host can do, as far as lowering needs to know.
 //! - [`choose`]: which tier a sealed policy gets on this host, why, and the plan that makes the box.
 //! - [`tiers`]: each tier, a pure function from (sealed policy, facts, request) to a plan and an honest report.
+//! - [`confine`]: the daemon's own walls.
 //! - [`doctor`]: what this host lacks, in words and with the command that helps.
 //! - [`warden`]: the client of the one privileged program. Only it acts on a plan.
 
 mod choose;
+mod confine;
 pub mod doctor;
 mod facts;
 pub mod gateway;
+mod outside;
 mod report;
 mod request;
 pub mod tiers;
@@ -18,6 +21,7 @@ pub mod warden;
 /// Names of system calls, for receipts.
 pub use blastbox_sys::arch::syscall_name;
 pub use choose::{Choice, Considered, Verdict, choose};
+pub use confine::{ConfineError, Confined, Workplace, confine};
 pub use facts::{CgroupKind, Facts, KernelVersion, Swap, Tun, UserNamespaces};
 pub use gateway::{Gateway, GatewayError};
 pub use report::{BoundaryReport, Lowered};

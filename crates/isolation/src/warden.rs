@@ -3,6 +3,7 @@
 mod error;
 mod mark;
 
+use crate::outside::{self, Order};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -232,13 +233,23 @@ pub(crate) fn places(program: &str) -> io::Result<Vec<PathBuf>> {
     Ok(vec![beside.join(program), beside.join("../libexec/blastbox").join(program)])
 }
 
-/// Starts a program of ours from a sealed copy in memory, with an empty environment; `socket` is its standard input.
+/// Starts a program of ours from a sealed copy in memory, with an empty environment; `socket` is its standard input. In a
+/// process that has confined itself, the thread that stayed outside does it.
 pub(crate) fn start_sealed(
     program: &Path,
-    name: &str,
+    name: &'static str,
     argument: Option<String>,
     socket: OwnedFd,
 ) -> io::Result<Child> {
+    outside::start(Order { program: program.to_owned(), name, argument, socket })
+}
+
+/// Carries out such an order in this thread, and so under whatever holds for it.
+pub(crate) fn start_here(Order { program, name, argument, socket }: Order) -> io::Result<Child> {
+    start_from(&program, name, argument, socket)
+}
+
+fn start_from(program: &Path, name: &str, argument: Option<String>, socket: OwnedFd) -> io::Result<Child> {
     let file = std::fs::File::open(program)?;
     let sealed = blastbox_sys::program::seal(file.as_fd(), name)?;
     #[expect(clippy::disallowed_methods, reason = "the one place a program is started on the host")]

@@ -249,7 +249,8 @@ mod tests {
             [webhook]\nurl = \"http://127.0.0.1:9/\"\nsecret_file = \"/etc/secret\"\nleast = \"high\"
         ";
         let orders = Config::parse(text).unwrap().orders;
-        assert_eq!(orders.files(), ["/mnt/copy.jsonl", "/dev/log"].map(std::path::Path::new));
+        assert_eq!(orders.written(), [std::path::Path::new("/mnt/copy.jsonl")]);
+        assert_eq!(orders.read(), [std::path::Path::new("/etc/secret")]);
         assert!(orders.reach_out() && !Config::parse("").unwrap().orders.reach_out());
     }
 

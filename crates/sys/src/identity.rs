@@ -20,6 +20,8 @@ pub enum Keep {
     ForAgent,
     /// None.
     Nothing,
+    /// Those that a daemon of root needs: to look where a caller points, to listen on a low port.
+    ForDaemon,
 }
 
 /// Takes on a user and group of the current user namespace, with no further groups.
@@ -47,6 +49,7 @@ pub fn reduce_capabilities(keep: Keep) -> io::Result<()> {
     let kept = match keep {
         Keep::ForAgent => AGENT.iter().copied().collect::<CapabilitySet>(),
         Keep::Nothing => CapabilitySet::empty(),
+        Keep::ForDaemon => CapabilitySet::DAC_READ_SEARCH | CapabilitySet::NET_BIND_SERVICE,
     };
     for number in 0..=LAST_CAPABILITY {
         let one = CapabilitySet::from_bits_retain(1 << number);

@@ -19,6 +19,7 @@ mod problem;
 mod ps;
 mod serve;
 mod table;
+mod workplace;
 
 use std::path::PathBuf;
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use blastbox_isolation::ConfineError;
 use blastbox_server::outbound::OrderError;
 use blastbox_server::{ConfigError, DoorError, KeyError};
 use serde::Deserialize;
@@ -47,6 +48,8 @@ pub(crate) enum DaemonProblem {
     #[error(transparent)]
     Door(#[from] DoorError),
     #[error(transparent)]
+    Confine(ConfineError),
+    #[error(transparent)]
     Order(#[from] OrderError),
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -81,7 +84,8 @@ impl DaemonProblem {
             Self::WriteHost { source, .. } if source.kind() == io::ErrorKind::FileTooLarge => {
                 "raise --limit, if the box should be believed"
             }
-            Self::NoFile(_)
+            Self::Confine(_)
+            | Self::NoFile(_)
             | Self::CopyBroke
             | Self::ReadHost { .. }
             | Self::WriteHost { .. }

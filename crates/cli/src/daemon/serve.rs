@@ -12,8 +12,8 @@ use blastbox_engine::Engine;
 use blastbox_engine::keeper::Keeper;
 use blastbox_engine::ledger::{Ledger, Options as LedgerOptions};
 use blastbox_engine::store::{Leftovers, Store};
-use blastbox_isolation::Warden;
 use blastbox_isolation::warden::find_program;
+use blastbox_isolation::{Warden, confine};
 use blastbox_server::{
     Config, Doors, Hall, Keys, Log, MAX_CONFIG_TEXT, Socket, StateDir, TcpAddress, open_port,
 };
@@ -22,6 +22,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Builder;
 
 use super::problem::DaemonProblem;
+use super::workplace::{walls, workplace};
 use crate::output;
 use crate::problem::Problem;
 use crate::pump::Signals;
@@ -48,7 +49,7 @@ pub(crate) struct ServeArgs {
     state_dir: Option<PathBuf>,
     /// Quotas, pools, limits of the host, names of images
     #[arg(long, value_name = "FILE.toml")]
-    config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
     /// Do not print a line for each request
     #[arg(long, short)]
     quiet: bool,
@@ -66,6 +67,9 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     output::say(&told(&leftovers));
     let program = find_program()?;
     let warden = store.start_warden(&program)?;
+    // Every thread of the runtime comes from this one, and is confined like it.
+    let confined = confine(&workplace(&args, &config, &socket, &state)?).map_err(DaemonProblem::Confine)?;
+    output::say(&walls(confined));
     let runtime = Builder::new_multi_thread().enable_io().enable_time().build().map_err(Problem::Runtime)?;
     let past = Past { store: Arc::clone(&store), leftovers, program };
     let outcome = runtime.block_on(keep(&args, config, &socket, &state, warden, past));
@@ -100,13 +104,13 @@ async fn keep(
             );
         }
     }
-    // Last: whoever can connect is answered from here on.
-    doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
     let Past { store, leftovers, program } = past;
     let spare = Arc::clone(&store);
     let engine = Engine::with_supply(warden, Box::new(move || spare.replace_warden(&program)))?;
     let keeper = Keeper::start_kept(engine, config.keeper, ledger, Arc::clone(&store), &leftovers)?;
     config.orders.carry_out(&keeper).map_err(DaemonProblem::Order)?;
+    // Last, when there is a warden to make boxes: whoever can connect is answered from here on.
+    doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
     let hall = Hall::new(keeper, keys, config.images).with_origins(config.origins);
     let log = if args.quiet { Log::none() } else { log() };
     output::say(&said);

@@ -28,8 +28,8 @@ pub(super) struct Held {
 }
 
 impl Socket {
-    /// Listens. Inside a tokio runtime.
-    pub fn open(path: &Path) -> Result<Self, DoorError> {
+    /// Makes the directory that it will lie in.
+    pub fn prepare(path: &Path) -> Result<(), DoorError> {
         let failed = |tried, source| DoorError::Socket { tried, path: path.to_owned(), source };
         if path.as_os_str().len() > LONGEST {
             return Err(DoorError::LongSocket { path: path.to_owned(), most: LONGEST });
@@ -42,6 +42,13 @@ impl Socket {
                 .create(parent)
                 .map_err(|e| failed("make the directory of", e))?;
         }
+        Ok(())
+    }
+
+    /// Listens. Inside a tokio runtime.
+    pub fn open(path: &Path) -> Result<Self, DoorError> {
+        let failed = |tried, source| DoorError::Socket { tried, path: path.to_owned(), source };
+        Self::prepare(path)?;
         let listener = match UnixListener::bind(path) {
             Err(taken) if taken.kind() == io::ErrorKind::AddrInUse => {
                 clear(path)?;

@@ -121,15 +121,27 @@ impl Orders {
         Self { sinks, webhook, otlp }
     }
 
-    /// Files that are read or written for this, so that a daemon that confines itself can still reach them.
+    /// Files that copies are written to, so that a daemon that confines itself can still reach them.
     #[must_use]
-    pub fn files(&self) -> Vec<&Path> {
+    pub fn written(&self) -> Vec<&Path> {
         let sinks = self.sinks.iter().filter_map(|sink| match sink {
             SinkText::File { path, .. } => Some(path.as_path()),
-            SinkText::Syslog { path } => Some(path.as_deref().unwrap_or(Path::new(SyslogSink::USUAL))),
-            SinkText::Http { .. } => None,
+            SinkText::Syslog { .. } | SinkText::Http { .. } => None,
         });
         sinks.collect()
+    }
+
+    /// Tokens, secrets and certificates that are read for this.
+    #[must_use]
+    pub fn read(&self) -> Vec<&Path> {
+        let sinks = self.sinks.iter().flat_map(|sink| match sink {
+            SinkText::Http { token_file, ca_file, .. } => [token_file.as_deref(), ca_file.as_deref()],
+            SinkText::File { .. } | SinkText::Syslog { .. } => [None, None],
+        });
+        let webhook = self.webhook.iter();
+        let webhook = webhook.flat_map(|hook| [Some(hook.secret_file.as_path()), hook.ca_file.as_deref()]);
+        let otlp = self.otlp.iter().flat_map(|otlp| [otlp.token_file.as_deref(), otlp.ca_file.as_deref()]);
+        sinks.chain(webhook).chain(otlp).flatten().collect()
     }
 
     /// Whether anything is sent over a network.

@@ -1,6 +1,6 @@
 //! Handing the compiled filter to the kernel.
 
-use super::tree;
+use super::{daemon, tree};
 use libc::{sock_filter, sock_fprog};
 use std::fmt;
 use std::io;
@@ -33,6 +33,13 @@ impl Filter {
     pub fn for_gateway() -> Self {
         let visibility = Visibility::Silent;
         Self { program: tree::compile_rules(&super::gateway::rules(), visibility), visibility }
+    }
+
+    /// Compiles the table of the daemon itself. Refused calls fail at once.
+    #[must_use]
+    pub fn for_daemon() -> Self {
+        let visibility = Visibility::Silent;
+        Self { program: tree::compile_rules(daemon::rules(), visibility), visibility }
     }
 
     /// How many BPF instructions the filter has.

@@ -20,6 +20,7 @@
 
 mod arguments;
 mod check;
+mod daemon;
 #[cfg(test)]
 mod emulate;
 mod gateway;

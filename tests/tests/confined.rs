@@ -1,0 +1,92 @@
+//! The daemon's own walls, on the real program: what the kernel says of it, and that a forbidden thing really fails.
+#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+
+use std::collections::BTreeMap;
+
+use blastbox_tests::{Caller, Place, Served, both_ways, wait_until};
+
+both_ways!(
+    every_thread_but_the_one_that_starts_programs_is_confined,
+    a_file_outside_its_place_cannot_be_read_by_it,
+    a_warden_that_dies_is_replaced_all_the_same,
+);
+
+/// Name of each thread, and the fields of its status.
+fn threads(pid: u32) -> Vec<(String, BTreeMap<String, String>)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("list threads");
+    let status = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let fields = text.lines().filter_map(|line| line.split_once(":\t"));
+        let fields: BTreeMap<String, String> =
+            fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect();
+        Some((fields.get("Name")?.clone(), fields))
+    };
+    tasks.flatten().filter_map(status).collect()
+}
+
+fn every_thread_but_the_one_that_starts_programs_is_confined(caller: &Caller) {
+    let daemon = Served::start(caller, &[]);
+    let id = daemon.ask(["create"]);
+    assert_eq!(daemon.sh(&id, "echo works"), "works");
+    let threads = threads(daemon.id());
+    assert!(threads.len() > 2, "{threads:?}");
+    for (name, fields) in threads {
+        let of = |field: &str| fields.get(field).map_or("", String::as_str);
+        if name == "outside" {
+            continue;
+        }
+        assert_eq!((of("Seccomp"), of("NoNewPrivs")), ("2", "1"), "{name}");
+        let kept = if caller.is_root() { (1 << 2) | (1 << 10) } else { 0 };
+        for set in ["CapEff", "CapPrm", "CapInh"] {
+            assert_eq!(u64::from_str_radix(of(set), 16), Ok(kept), "{name} {set}");
+        }
+        assert_eq!(u64::from_str_radix(of("CapAmb"), 16), Ok(0), "{name}");
+    }
+    // Not dumpable: what the kernel shows of its memory belongs to root, whoever the daemon is.
+    let owner = std::fs::metadata(format!("/proc/{}/mem", daemon.id())).expect("look at it");
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), 0);
+    assert_eq!(daemon.stop().code, 0);
+}
+
+fn a_file_outside_its_place_cannot_be_read_by_it(caller: &Caller) {
+    let python = std::path::Path::new("/usr/bin/python3");
+    if !python.exists() {
+        return caller.skip("there is no python3 to send a key with");
+    }
+    let daemon = Served::start(caller, &[]);
+    let (state, elsewhere) = (caller.place().join("state"), Place::new());
+    let words = ["key", "create", "one", "--state-dir"].map(str::to_owned);
+    assert_eq!(caller.blastbox(words.into_iter().chain([state.display().to_string()])).end().code, 0);
+    let script = "import socket,sys\ns=socket.socket(socket.AF_UNIX);s.connect(sys.argv[1])\n\
+        s.sendall(b'GET /v1/boxes HTTP/1.1\\r\\nHost: x\\r\\nX-API-Key: bbx_nonsense\\r\\nConnection: close\\r\\n\\r\\n')\n\
+        print(s.recv(4096).split(b' ')[1].decode())";
+    let socket = daemon.socket().display().to_string();
+    let status = || caller.program(python, ["-c", script, &socket]).end().text().trim().to_owned();
+    // With a key, the daemon reads its list: here it does not know this one.
+    let inside = status();
+    // The same list elsewhere, where everybody may read it, behind a link in the daemon's own directory.
+    let (keys, moved) = (state.join("keys.json"), elsewhere.join("keys.json"));
+    std::fs::copy(&keys, &moved).expect("copy the list");
+    std::fs::set_permissions(&moved, std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("open it");
+    std::fs::remove_file(&keys).expect("take the list away");
+    std::os::unix::fs::symlink(&moved, &keys).expect("make a link");
+    let outside = status();
+    let ended = daemon.stop();
+    assert_eq!((ended.code, inside.as_str()), (0, "401"));
+    if ended.err.contains("no Landlock") {
+        return caller.skip("this kernel has no Landlock");
+    }
+    assert_eq!(outside, "500", "it cannot be read, though its permissions would allow it");
+}
+
+fn a_warden_that_dies_is_replaced_all_the_same(caller: &Caller) {
+    let daemon = Served::start(caller, &[]);
+    let id = daemon.ask(["create"]);
+    let warden = blastbox_tests::census::child_of(daemon.id()).expect("a warden");
+    let pid = i32::try_from(warden).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill the warden");
+    // Its boxes go with it, and the next one makes boxes again.
+    assert!(wait_until(|| daemon.blastbox(["create"]).end().code == 0));
+    assert!(wait_until(|| !daemon.ask(["ps"]).contains(&id)));
+    assert_eq!(daemon.stop().code, 0);
+}

@@ -1,0 +1,45 @@
+//! The tarball of `make dist`, on what could be a machine without a toolchain: unpacked anywhere, with an empty PATH.
+#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+
+use std::path::{Path, PathBuf};
+
+use blastbox_tests::{Caller, both_ways};
+
+both_ways!(the_tarball_runs_where_it_is_unpacked);
+
+/// The tarball, which `make test` builds and names.
+fn tarball() -> Option<PathBuf> {
+    std::env::var_os("BLASTBOX_DIST").map(PathBuf::from).filter(|path| path.is_file())
+}
+
+fn the_tarball_runs_where_it_is_unpacked(caller: &Caller) {
+    let Some(tarball) = tarball() else {
+        return caller.skip("there is no tarball: `make dist` makes it, and `make test` names it");
+    };
+    let to = caller.directory("unpacked");
+    // A copy of the caller's own: where it was built may be closed to others.
+    let copy = caller.place().join("blastbox.tar.gz");
+    std::fs::copy(&tarball, &copy).expect("copy the tarball");
+    caller.own(&copy);
+    let (from, into) = (copy.display().to_string(), to.display().to_string());
+    let words = ["xzf", from.as_str(), "-C", into.as_str(), "--strip-components=1", "--no-same-owner"];
+    let unpacked = caller.program(Path::new("/bin/tar"), words).end();
+    assert_eq!(unpacked.code, 0, "{}", unpacked.err);
+    let program = to.join("bin/blastbox");
+    let start = caller.program(&program, ["run", "--quiet", "--", "/bin/sh", "-c", "echo from the tarball"]);
+    let ended = start.env("PATH", "/nowhere").end();
+    assert_eq!((ended.code, ended.text().as_str()), (0, "from the tarball\n"), "{}", ended.err);
+    let read = |path: &str| std::fs::read_to_string(to.join(path)).expect("read what was unpacked");
+    assert!(read("share/man/man1/blastbox-attach.1").contains("blastbox"));
+    for completion in [
+        "share/bash-completion/completions/blastbox",
+        "share/zsh/site-functions/_blastbox",
+        "share/fish/vendor_completions.d/blastbox.fish",
+    ] {
+        assert!(read(completion).contains("attach"), "{completion}");
+    }
+    assert!(read("lib/systemd/system/blastbox.service").contains("ExecStart=/usr/local/bin/blastbox serve"));
+    let others = read("share/doc/blastbox/THIRD-PARTY");
+    assert!(others.contains("tokio ") && others.contains("===="), "each crate of others, and its text");
+    assert!(read("share/doc/blastbox/LICENSE").contains("Apache License"));
+}

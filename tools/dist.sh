@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Puts everything that a machine without a toolchain needs into a directory: tools/dist.sh PROGRAMS DIRECTORY [PREFIX]
+# Laid out as beneath PREFIX: bin, share, lib/systemd.
+set -euo pipefail
+programs=$1 to=$2 prefix=${3:-/usr/local}
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+
+install -d "$to/bin" "$to/lib/systemd/system" "$to/share/doc/blastbox" "$to/share/man/man1" \
+  "$to/share/bash-completion/completions" "$to/share/zsh/site-functions" "$to/share/fish/vendor_completions.d"
+for program in "$programs"/blastbox*; do
+  [ -f "$program" ] && install -m 755 "$program" "$to/bin/"
+done
+sed "s|@BINDIR@|$prefix/bin|" packaging/blastbox.service >"$to/lib/systemd/system/blastbox.service"
+chmod 644 "$to/lib/systemd/system/blastbox.service"
+install -m 644 packaging/daemon.toml "$to/share/doc/blastbox/daemon.toml"
+"$programs/blastbox" papers man "$to/share/man/man1"
+"$programs/blastbox" papers bash >"$to/share/bash-completion/completions/blastbox"
+"$programs/blastbox" papers zsh >"$to/share/zsh/site-functions/_blastbox"
+"$programs/blastbox" papers fish >"$to/share/fish/vendor_completions.d/blastbox.fish"
+install -m 644 LICENSE README.md SECURITY.md SPECIFICATION.md CHANGELOG.md docs/*.md "$to/share/doc/blastbox/"
+cargo xtask licences >"$to/share/doc/blastbox/THIRD-PARTY"
