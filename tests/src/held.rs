@@ -53,8 +53,13 @@ impl Held {
     }
 
     /// Waits for its end and takes what it printed.
-    pub fn end(mut self) -> Ended {
-        let status = self.wait();
+    pub fn end(self) -> Ended {
+        self.end_within(PATIENCE)
+    }
+
+    /// The same for one that may take longer than others: a suite of tests.
+    pub fn end_within(mut self, patience: Duration) -> Ended {
+        let status = self.wait(patience);
         let read = |reader: Option<JoinHandle<Vec<u8>>>| {
             reader.map(|reader| reader.join().expect("read what was printed")).unwrap_or_default()
         };
@@ -62,13 +67,13 @@ impl Held {
         Ended::new(status, out, &err)
     }
 
-    fn wait(&mut self) -> ExitStatus {
+    fn wait(&mut self, patience: Duration) -> ExitStatus {
         if self.is_over() {
             return self.child.wait().expect("the status of a process that has ended");
         }
         let process = pidfd_open(pid(&self.child), PidfdFlags::empty()).expect("hold a process of the test");
         let mut looked = [PollFd::from_borrowed_fd(std::os::fd::AsFd::as_fd(&process), PollFlags::IN)];
-        let bound = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs()).unwrap_or(60), tv_nsec: 0 };
+        let bound = Timespec { tv_sec: i64::try_from(patience.as_secs()).unwrap_or(60), tv_nsec: 0 };
         let ended = rustix::io::retry_on_intr(|| poll(&mut looked, Some(&bound)));
         assert!(ended.is_ok_and(|count| count > 0), "it hangs: process {}", self.child.id());
         let status = self.child.wait().expect("wait for a process of the test");

@@ -12,6 +12,7 @@ pub mod ask;
 mod caller;
 mod config;
 mod door;
+mod e2b;
 mod entry;
 mod error;
 mod fault;

@@ -8,7 +8,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use crate::mcp::http as mcp;
 use crate::openapi::{Gives, Operation, Takes};
 use crate::rest::{about, attach, boxes, execs, files, run, stdin, trees};
-use crate::{Hall, Trouble};
+use crate::{Hall, Trouble, e2b};
 
 /// One way to call.
 #[derive(Debug)]
@@ -307,10 +307,11 @@ fn about_mcp() -> Vec<Route> {
 
 /// The router.
 pub fn router(hall: Hall) -> Router {
-    all()
+    let native = all()
         .into_iter()
         .fold(Router::new(), |router, Route { path, handler, .. }| router.route(path, handler))
         .fallback(async || Trouble::NoRoute)
         .method_not_allowed_fallback(async || Trouble::WrongMethod)
-        .with_state(hall)
+        .with_state(hall.clone());
+    e2b::mount(native, hall)
 }

@@ -96,8 +96,11 @@ async fn keep(
     let mut doors = Doors::new(config.patience);
     let mut said = format!("blastbox: listening on {}\n", output::plain(&socket.display().to_string()));
     if let Some(address) = args.listen {
-        doors = doors.with_tcp(open_port(address, &keys).await.map_err(DaemonProblem::Door)?);
-        said.push_str(&format!("blastbox: listening on http://{}\n", address.0));
+        let port = open_port(address, &keys).await.map_err(DaemonProblem::Door)?;
+        // Port 0 is whichever is free: what is said is where it really is.
+        let at = port.local_addr().unwrap_or(address.0);
+        doors = doors.with_tcp(port);
+        said.push_str(&format!("blastbox: listening on http://{at}\n"));
         if known == 0 {
             said.push_str(
                 "blastbox: there is no key yet, so nobody is let in over TCP: blastbox key create NAME\n",

@@ -11,6 +11,7 @@ use blastbox_wire::BoxId;
 use blastbox_wire::receipt::rfc3339;
 
 use crate::caller::Caller;
+use crate::e2b;
 use crate::trouble::Code;
 
 /// Where lines go.
@@ -102,7 +103,8 @@ fn known(path: &str) -> String {
     ];
     let part = |part: &str| {
         let number = part.len() <= 10 && part.bytes().all(|b| b.is_ascii_digit());
-        let ours = WORDS.contains(&part) || number || part.parse::<BoxId>().is_ok();
+        let e2b = e2b::WORDS.contains(&part) || e2b::is_sandbox(part);
+        let ours = WORDS.contains(&part) || e2b || number || part.parse::<BoxId>().is_ok();
         if ours { part.to_owned() } else { "?".to_owned() }
     };
     path.split('/').take(8).map(part).collect::<Vec<_>>().join("/")

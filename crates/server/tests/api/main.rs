@@ -12,6 +12,7 @@
 mod bad_input;
 mod caller;
 mod commands;
+mod e2b;
 mod files;
 mod life;
 mod mcp;

@@ -78,7 +78,12 @@ impl Site {
             let bytes = limits.memory.to_string();
             match self.flavour {
                 Flavour::V1 => {
-                    write(nest, "memory.limit_in_bytes", &bytes)?;
+                    // Memory alone may not be more than memory with swap, so that a group that was limited before can be
+                    // limited lower in the one order only, and higher in the other.
+                    if write(nest, "memory.limit_in_bytes", &bytes).is_err() {
+                        optional(write(nest, "memory.memsw.limit_in_bytes", &bytes))?;
+                        write(nest, "memory.limit_in_bytes", &bytes)?;
+                    }
                     optional(write(nest, "memory.memsw.limit_in_bytes", &bytes))?;
                 }
                 Flavour::V2 => {

@@ -1,0 +1,48 @@
+//! Bodies of the control plane: bounded, timed, typed. Fields that nobody knows are let be, as E2B does: what opens a
+//! boundary is known, and refused by name where it is asked for.
+
+use std::time::Duration;
+
+use axum::extract::Request;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::e2b::no::{No, echo};
+
+const MOST: usize = 1024 * 1024;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest life of a sandbox, in seconds.
+const LONGEST: i64 = 30 * 86_400;
+
+/// Reads a body of JSON. An empty one is an empty object.
+pub(super) async fn read<T: DeserializeOwned>(request: Request) -> Result<T, No> {
+    parse(&bytes(request).await?)
+}
+
+pub(super) async fn bytes(request: Request) -> Result<Vec<u8>, No> {
+    let body = Limited::new(request.into_body(), MOST);
+    match timeout(PATIENCE, body.collect()).await {
+        Err(_) => Err(No::new(408, "the request did not arrive in time")),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(No::new(413, format!("the body is longer than {MOST} bytes")))
+        }
+        Ok(Err(_)) => Err(No::bad("the body broke off")),
+        Ok(Ok(body)) => Ok(body.to_bytes().into()),
+    }
+}
+
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, No> {
+    let bytes = if bytes.iter().all(u8::is_ascii_whitespace) { b"{}" } else { bytes };
+    serde_json::from_slice(bytes).map_err(|error| {
+        No::bad(format!("the body is not what this call takes: {}", echo(&error.to_string())))
+    })
+}
+
+/// A time in whole seconds, within what any sandbox may have.
+pub(super) fn seconds(name: &str, asked: i64) -> Result<Duration, No> {
+    match u64::try_from(asked) {
+        Ok(seconds) if asked <= LONGEST => Ok(Duration::from_secs(seconds)),
+        _ => Err(No::bad(format!("{name} = {asked} is out of range; permitted is 0 to {LONGEST} seconds"))),
+    }
+}

@@ -1,0 +1,203 @@
+//! `POST /v2/sandboxes` and `POST /sandboxes`: make a sandbox.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, Response, StatusCode};
+use blastbox_engine::keeper::{NewBox, OnTimeout, Tenant};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::once::Promise;
+use super::{Generation, body, network, show};
+use crate::e2b::desk::{Desk, PAUSED_FOR};
+use crate::e2b::no::No;
+use crate::e2b::sandbox::{AtTimeout, Envs, Made, OnTraffic, Plans, Sandbox, name_of};
+use crate::e2b::template::{self, Size, Template};
+use crate::e2b::token::Token;
+
+/// What each generation assumes where no time is given.
+const FIRST_TIMEOUT: i64 = 15;
+const SECOND_TIMEOUT: i64 = 300;
+/// What an owner may write on a sandbox, and the variables it may have: entries, and bytes of all together.
+const MOST_NOTES: (usize, usize) = (64, 16 * 1024);
+const MOST_ENVS: (usize, usize) = (1_024, 256 * 1024);
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked {
+    #[serde(rename = "templateID")]
+    template_id: Option<String>,
+    timeout: Option<i64>,
+    auto_pause: Option<bool>,
+    auto_pause_memory: Option<bool>,
+    auto_resume: Option<AutoResume>,
+    #[serde(rename = "allow_internet_access")]
+    allow_internet_access: Option<bool>,
+    network: Option<network::Asked>,
+    metadata: Option<BTreeMap<String, String>>,
+    env_vars: Option<BTreeMap<String, String>>,
+    mcp: Option<Value>,
+    iam: Option<Value>,
+    volume_mounts: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AutoResume {
+    #[serde(default)]
+    enabled: bool,
+}
+
+pub(super) async fn create(
+    desk: &Arc<Desk>,
+    tenant: &Tenant,
+    request: Request,
+    generation: Generation,
+) -> Result<Response<Body>, No> {
+    let key = idempotency_key(request.headers())?;
+    let bytes = body::bytes(request).await?;
+    let Some(key) = key else {
+        return Ok(created(make(desk, tenant, &bytes, generation).await?));
+    };
+    match desk.promises.begin(tenant, &key, &bytes)? {
+        Promise::Kept(answer) => Ok(created(answer)),
+        // Dropping it without keeping it lets the next one try.
+        Promise::Ours(promise) => {
+            let answer = make(desk, tenant, &bytes, generation).await?;
+            promise.keep(answer.clone());
+            Ok(created(answer))
+        }
+    }
+}
+
+fn created(answer: Value) -> Response<Body> {
+    super::json(StatusCode::CREATED, answer)
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, No> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default();
+    let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    if plain && (1..=255).contains(&text.len()) {
+        return Ok(Some(text.to_owned()));
+    }
+    Err(No::bad("Idempotency-Key is not 1 to 255 of a-z, 0-9 and -"))
+}
+
+async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Generation) -> Result<Value, No> {
+    let asked: Asked = body::parse(bytes)?;
+    let life = life(asked.timeout, generation)?;
+    let plans = plans(&asked)?;
+    refuse_what_opens(&asked)?;
+    let traffic_token = match asked.network.as_ref().and_then(|network| network.allow_public_traffic) {
+        Some(false) => Some(Token::new().ok_or_else(No::defect)?),
+        Some(true) | None => None,
+    };
+    let metadata = asked.metadata.unwrap_or_default();
+    bounded("metadata", &metadata, MOST_NOTES)?;
+    let envs = asked.env_vars.unwrap_or_default();
+    bounded("envVars", &envs, MOST_ENVS)?;
+    if envs.iter().any(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0'))
+    {
+        return Err(No::bad("envVars has a name that is empty or has `=` in it, or a NUL"));
+    }
+    let token = Token::new().ok_or_else(No::defect)?;
+    let name = asked.template_id.ok_or_else(|| No::bad("templateID is missing"))?;
+    let template = open(desk, name).await?;
+    let size = Size::of(&template.policy);
+    let on_timeout = match plans.on_timeout {
+        AtTimeout::Kill => OnTimeout::Destroy,
+        AtTimeout::Pause => OnTimeout::Pause,
+    };
+    let new = NewBox {
+        policy: template.policy,
+        image: template.image,
+        workspace: None,
+        metadata,
+        life,
+        // E2B's sandboxes are never idle: only their time ends them.
+        idle: PAUSED_FOR,
+        on_timeout,
+    };
+    let made = desk.keeper().create(tenant, new).await;
+    let card = made.map_err(|error| No::kept(&error, ""))?;
+    // From here on nothing waits: whoever goes away meanwhile leaves a sandbox that is known.
+    let sandbox = desk.add(Sandbox::new(Made {
+        box_id: card.id.clone(),
+        tenant: tenant.clone(),
+        template: template.name,
+        token,
+        traffic_token,
+        size,
+        envs: Envs(envs),
+        plans,
+        life,
+    }));
+    sandbox.note("info", "sandbox created", json!({ "sandboxID": name_of(&card.id) }));
+    Ok(show::sandbox(&sandbox))
+}
+
+fn life(asked: Option<i64>, generation: Generation) -> Result<Duration, No> {
+    let usual = match generation {
+        Generation::First => FIRST_TIMEOUT,
+        Generation::Second => SECOND_TIMEOUT,
+    };
+    body::seconds("timeout", asked.unwrap_or(usual))
+}
+
+fn plans(asked: &Asked) -> Result<Plans, No> {
+    if asked.auto_pause_memory == Some(false) {
+        return Err(No::bad("autoPauseMemory: false is refused: blastbox pauses a sandbox with its memory"));
+    }
+    let on_timeout = if asked.auto_pause == Some(true) { AtTimeout::Pause } else { AtTimeout::Kill };
+    let resumes = asked.auto_resume.as_ref().is_some_and(|auto| auto.enabled);
+    let on_traffic = if resumes { OnTraffic::Resume } else { OnTraffic::StayPaused };
+    Ok(Plans { on_timeout, on_traffic, internet: asked.allow_internet_access })
+}
+
+/// What would open a boundary, or is not served, is refused by name rather than left out.
+fn refuse_what_opens(asked: &Asked) -> Result<(), No> {
+    if asked.allow_internet_access == Some(true) {
+        return Err(network::refused("allow_internet_access: true"));
+    }
+    if let Some(network) = &asked.network {
+        network.check()?;
+    }
+    let not_served = [
+        (asked.mcp.as_ref().is_some_and(|mcp| !mcp.is_null()), "`mcp` (the MCP gateway)"),
+        (asked.iam.as_ref().is_some_and(|iam| !is_empty(iam)), "`iam` (workload identity)"),
+        (asked.volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()), "`volumeMounts`"),
+    ];
+    match not_served.iter().find(|(wanted, _)| *wanted) {
+        Some((_, what)) => Err(No::bad(format!("{what} is not served by blastbox; see docs/e2b.md"))
+            .coded("sandbox_create_refused")),
+        None => Ok(()),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.values().all(is_empty),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+fn bounded(name: &str, map: &BTreeMap<String, String>, (entries, bytes): (usize, usize)) -> Result<(), No> {
+    let size: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if map.len() <= entries && size <= bytes {
+        return Ok(());
+    }
+    Err(No::bad(format!("{name} has more than {entries} entries, or more than {bytes} bytes")))
+}
+
+/// Opens the image on a thread of its own: a directory on a dead file server must hold up nobody else.
+async fn open(desk: &Desk, name: String) -> Result<Template, No> {
+    let images = Arc::clone(&desk.hall().images);
+    let opened = tokio::task::spawn_blocking(move || template::open(&name, &images)).await;
+    opened.unwrap_or_else(|_| Err(No::defect()))
+}

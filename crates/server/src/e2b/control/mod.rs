@@ -1,0 +1,100 @@
+//! The control plane: REST about sandboxes, in both generations that SDKs speak.
+
+mod body;
+mod create;
+mod life;
+mod list;
+mod logs;
+pub(super) mod metrics;
+mod network;
+pub(super) mod once;
+mod show;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{Method, Response, StatusCode};
+use axum::response::IntoResponse;
+use serde_json::Value;
+
+use super::desk::Desk;
+use super::edge;
+use super::no::No;
+
+/// Which generation of a call was made: they differ in what is assumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Generation {
+    First,
+    Second,
+}
+
+/// Answers a request of the control plane.
+pub(super) async fn answer(desk: &Arc<Desk>, request: Request) -> Result<Response<Body>, No> {
+    use Generation::{First, Second};
+    let (method, parts) = edge::parts(&request);
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    if let ["health"] = parts.as_slice() {
+        return if method == Method::GET { Ok(empty()) } else { Err(wrong_method()) };
+    }
+    let caller = edge::caller(&request)?;
+    let tenant = &caller.tenant;
+    match (method.as_str(), parts.as_slice()) {
+        ("POST", ["v2", "sandboxes"]) => create::create(desk, tenant, request, Second).await,
+        ("POST", ["sandboxes"]) => create::create(desk, tenant, request, First).await,
+        ("GET", ["v2", "sandboxes"]) => list::list(desk, tenant, request.uri().query(), Second),
+        ("GET", ["sandboxes"]) => list::list(desk, tenant, request.uri().query(), First),
+        ("GET", ["sandboxes", "metrics"]) => metrics::many(desk, tenant, request.uri().query()).await,
+        ("GET", ["sandboxes", id]) => show::detail(desk, tenant, id),
+        ("DELETE", ["sandboxes", id]) => life::kill(desk, tenant, id).await,
+        ("POST", ["sandboxes", id, "timeout"]) => life::timeout(desk, tenant, id, request).await,
+        ("POST", ["sandboxes", id, "refreshes"]) => life::refresh(desk, tenant, id, request).await,
+        ("POST", ["sandboxes", id, "pause"]) => life::pause(desk, tenant, id, request).await,
+        ("POST", ["sandboxes", id, "resume"]) => life::resume(desk, tenant, id, request).await,
+        ("POST", ["sandboxes", id, "connect"]) => life::connect(desk, tenant, id, request, First).await,
+        ("POST", ["v2", "sandboxes", id, "connect"]) => {
+            life::connect(desk, tenant, id, request, Second).await
+        }
+        ("PUT", ["sandboxes", id, "network"]) => network::replace(desk, tenant, id, request).await,
+        ("GET", ["sandboxes", id, "metrics"]) => metrics::one(desk, tenant, id, request.uri().query()).await,
+        ("GET", ["sandboxes", id, "logs"]) => logs::show(desk, tenant, id, request.uri().query(), First),
+        ("GET", ["v2", "sandboxes", id, "logs"]) => {
+            logs::show(desk, tenant, id, request.uri().query(), Second)
+        }
+        (_, ["sandboxes", _, "snapshots" | "fork"] | ["snapshots"]) => {
+            Err(No::not_served("snapshots and forks"))
+        }
+        (_, ["templates" | "default-templates", ..] | ["v2" | "v3", "templates", ..]) => {
+            Err(No::not_served("template builds"))
+        }
+        (_, ["volumes" | "volumecontent", ..]) => Err(No::not_served("volumes")),
+        (_, ["secrets", ..]) => Err(No::not_served("secrets")),
+        (
+            _,
+            ["sandboxes"]
+            | ["sandboxes", _]
+            | [
+                "sandboxes",
+                _,
+                "timeout" | "refreshes" | "pause" | "resume" | "connect" | "network" | "metrics" | "logs",
+            ]
+            | ["v2", "sandboxes"]
+            | ["v2", "sandboxes", _, "connect" | "logs"],
+        ) => Err(wrong_method()),
+        _ => Err(No::new(404, "there is no such route")),
+    }
+}
+
+fn wrong_method() -> No {
+    No::new(405, "this route takes other methods")
+}
+
+/// 204.
+fn empty() -> Response<Body> {
+    StatusCode::NO_CONTENT.into_response()
+}
+
+/// JSON with a status.
+fn json(status: StatusCode, value: Value) -> Response<Body> {
+    crate::answer::Answer(status, value).into_response()
+}

@@ -1,0 +1,192 @@
+//! The sandboxes that were made through this face, and what follows from what happens to them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::time::Duration;
+
+use blastbox_engine::LiveBox;
+use blastbox_engine::keeper::{
+    BoxCard, EventItem, EventReader, Happened, KeepError, Keeper, KeeperEvent, Phase, Tenant,
+};
+use serde_json::json;
+
+use super::control::once::Promises;
+use super::no::No;
+use super::sandbox::{OnTraffic, Sandbox, name_of};
+use crate::Hall;
+
+/// How long a paused sandbox is kept.
+pub(super) const PAUSED_FOR: Duration = Duration::from_secs(30 * 86_400);
+
+/// Every sandbox of this face.
+#[derive(Debug)]
+pub(super) struct Desk {
+    hall: Hall,
+    all: Mutex<HashMap<String, Arc<Sandbox>>>,
+    following: Once,
+    pub(super) promises: Promises,
+}
+
+impl Desk {
+    pub(super) fn new(hall: Hall) -> Self {
+        Self { hall, all: Mutex::default(), following: Once::new(), promises: Promises::default() }
+    }
+
+    pub(super) fn hall(&self) -> &Hall {
+        &self.hall
+    }
+
+    pub(super) fn keeper(&self) -> &Keeper {
+        &self.hall.keeper
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Sandbox>>> {
+        // Nobody panics while holding it.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a new one in.
+    pub(super) fn add(self: &Arc<Self>, sandbox: Sandbox) -> Arc<Sandbox> {
+        self.following.call_once(|| {
+            let events = self.keeper().subscribe(None);
+            tokio::spawn(follow(Arc::downgrade(self), events));
+        });
+        let sandbox = Arc::new(sandbox);
+        self.all().insert(sandbox.id().to_owned(), Arc::clone(&sandbox));
+        // One that ended before it was taken in has no other end to be heard of.
+        if self.keeper().get(&sandbox.tenant, &sandbox.box_id).is_err() {
+            self.all().remove(sandbox.id());
+        }
+        sandbox
+    }
+
+    fn find(&self, id: &str) -> Option<Arc<Sandbox>> {
+        self.all().get(id).cloned()
+    }
+
+    /// The sandboxes of a tenant that are there, each with its card.
+    pub(super) fn of(&self, tenant: &Tenant) -> Vec<(Arc<Sandbox>, BoxCard)> {
+        let cards = self.keeper().list(tenant).into_iter().filter(is_there);
+        let all = self.all();
+        cards.filter_map(|card| all.get(name_of(&card.id)).cloned().map(|sandbox| (sandbox, card))).collect()
+    }
+
+    /// One of a tenant's own sandboxes. What belongs to somebody else is not there.
+    pub(super) fn own(&self, tenant: &Tenant, id: &str) -> Result<(Arc<Sandbox>, BoxCard), No> {
+        let sandbox = self.find(id).filter(|sandbox| sandbox.tenant == *tenant);
+        let sandbox = sandbox.ok_or_else(|| No::no_sandbox(id))?;
+        let card = self.card(&sandbox).ok_or_else(|| No::no_sandbox(id))?;
+        Ok((sandbox, card))
+    }
+
+    pub(super) fn card(&self, sandbox: &Sandbox) -> Option<BoxCard> {
+        let found = self.keeper().get(&sandbox.tenant, &sandbox.box_id).ok();
+        found.map(|(card, _)| card).filter(is_there)
+    }
+
+    /// A sandbox that can be asked for something now, whoever asks: its token is looked at next.
+    pub(super) async fn reach(&self, id: &str) -> Result<Arc<Sandbox>, No> {
+        let sandbox = self.find(id).ok_or_else(|| No::gone(id))?;
+        let card = self.card(&sandbox).ok_or_else(|| No::gone(id))?;
+        match (card.phase, sandbox.plans.on_traffic) {
+            (Phase::Ready | Phase::Executing, _) => Ok(sandbox),
+            (Phase::Paused, OnTraffic::Resume) => {
+                self.resume(&sandbox, sandbox.life()).await.map_err(|_| No::gone(id))?;
+                Ok(sandbox)
+            }
+            (Phase::Paused, OnTraffic::StayPaused) => Err(No::gone(id)),
+            (Phase::Provisioning | Phase::Ending | Phase::Gone, _) => Err(No::gone(id)),
+        }
+    }
+
+    /// Lets a paused sandbox go on, for so long. Whether it was this call that did.
+    pub(super) async fn resume(&self, sandbox: &Sandbox, life: Duration) -> Result<bool, KeepError> {
+        let resumed = match self.keeper().resume(&sandbox.tenant, &sandbox.box_id).await {
+            Ok(_) => true,
+            // Somebody else was faster.
+            Err(KeepError::WrongPhase(Phase::Ready | Phase::Executing)) => false,
+            Err(error) => return Err(error),
+        };
+        if resumed {
+            self.keeper().set_deadline(&sandbox.tenant, &sandbox.box_id, life)?;
+            sandbox.set_life(life);
+            sandbox.note("info", "sandbox resumed", json!({}));
+        }
+        Ok(resumed)
+    }
+
+    /// The box behind a sandbox, for its files.
+    pub(super) fn live(&self, sandbox: &Sandbox) -> Result<Arc<LiveBox>, No> {
+        self.keeper().live(&sandbox.tenant, &sandbox.box_id).map_err(|_| No::gone(sandbox.id()))
+    }
+
+    /// The sandbox whose token made a signature. Every token is tried, so that the time tells nothing.
+    pub(super) fn by_signature(&self, fits: impl Fn(&Sandbox) -> bool) -> Option<Arc<Sandbox>> {
+        let all: Vec<Arc<Sandbox>> = self.all().values().cloned().collect();
+        all.into_iter().fold(None, |found, sandbox| if fits(&sandbox) { Some(sandbox) } else { found })
+    }
+
+    fn heard(&self, event: &KeeperEvent) {
+        let Some(sandbox) = event.box_id.as_ref().and_then(|box_id| self.find(name_of(box_id))) else {
+            return;
+        };
+        match &event.what {
+            Happened::BoxEnded { .. } => {
+                self.all().remove(sandbox.id());
+            }
+            // Also one whose time was over: its keeper would give it only as long again.
+            Happened::BoxPaused => {
+                sandbox.note("info", "sandbox paused", json!({}));
+                // An error: it is not paused any more, or gone.
+                if self.card(&sandbox).is_some_and(|card| card.phase == Phase::Paused) {
+                    self.keeper().set_deadline(&sandbox.tenant, &sandbox.box_id, PAUSED_FOR).ok();
+                }
+            }
+            Happened::ExecEnded { exec, .. } => sandbox.processes.ended(*exec),
+            Happened::LimitMet { limit } => {
+                sandbox.note("warn", "the sandbox met a limit", json!({ "limit": limit }));
+            }
+            Happened::BoxCreated { .. }
+            | Happened::BoxReady { .. }
+            | Happened::ExecStarted { .. }
+            | Happened::BoxResumed
+            | Happened::DeadlineNear { .. }
+            | Happened::SyscallDenied { .. }
+            | Happened::NetworkDenied { .. }
+            | Happened::NetworkOpened { .. }
+            | Happened::NetworkClosed { .. }
+            | Happened::SinkUnreachable { .. }
+            | Happened::SinkReached { .. }
+            | Happened::AlertsDropped { .. }
+            | Happened::PoolPoisoned => {}
+        }
+    }
+
+    /// Forgets what is gone, where nobody heard of its end.
+    fn prune(&self) {
+        let all: Vec<Arc<Sandbox>> = self.all().values().cloned().collect();
+        for sandbox in all {
+            if self.keeper().get(&sandbox.tenant, &sandbox.box_id).is_err() {
+                self.all().remove(sandbox.id());
+            }
+        }
+    }
+}
+
+fn is_there(card: &BoxCard) -> bool {
+    match card.phase {
+        Phase::Ready | Phase::Executing | Phase::Paused => true,
+        Phase::Provisioning | Phase::Ending | Phase::Gone => false,
+    }
+}
+
+/// Follows what happens to boxes, until there is no keeper or nobody to tell.
+async fn follow(desk: Weak<Desk>, mut events: EventReader) {
+    while let Some(item) = events.next().await {
+        let Some(desk) = desk.upgrade() else { return };
+        match item {
+            EventItem::Event(event) => desk.heard(&event),
+            EventItem::Missed { .. } => desk.prune(),
+        }
+    }
+}

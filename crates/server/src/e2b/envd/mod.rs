@@ -1,0 +1,190 @@
+//! What E2B's SDKs take for the daemon inside a sandbox ("envd", port 49983). It lives here, on the host, and asks the
+//! agent of the box.
+
+mod about;
+mod download;
+mod encoding;
+mod gzip;
+pub(super) mod marks;
+mod multipart;
+pub(super) mod paths;
+mod ranges;
+mod upload;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header::HeaderName;
+use axum::http::{Method, Response, StatusCode};
+use axum::response::IntoResponse;
+use blastbox_engine::FileError;
+use blastbox_wire::agent::Fault;
+
+use super::desk::Desk;
+use super::no::{No, echo};
+use super::sandbox::Sandbox;
+use super::token::Deed;
+use super::{edge, form, moment, rpc};
+
+/// The port that envd has in every sandbox.
+const ENVD: u16 = 49_983;
+const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
+const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
+/// What belongs to whoever made the sandbox, and to nobody outside.
+const INTERNAL: &[&str] = &["init", "freeze", "unfreeze", "fsfreeze", "fsthaw", "collapse"];
+
+/// Answers a request to a port of a sandbox.
+pub(super) async fn answer(
+    desk: &Arc<Desk>,
+    id: &str,
+    port: u16,
+    request: Request,
+) -> Result<Response<Body>, No> {
+    let sandbox = desk.reach(id).await?;
+    if port != ENVD {
+        if let Some(token) = &sandbox.traffic_token
+            && !request.headers().get(TRAFFIC_TOKEN).is_some_and(|given| token.is(given.as_bytes()))
+        {
+            return Err(No::new(403, "this sandbox takes no traffic without its traffic access token"));
+        }
+        // No port of a box is forwarded: nothing outside reaches a server inside.
+        return Err(No::port_closed(id, port));
+    }
+    let (method, parts) = edge::parts(&request);
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    match (method.as_str(), parts.as_slice()) {
+        ("GET", ["health"]) => return Ok(StatusCode::NO_CONTENT.into_response()),
+        (_, [internal]) if INTERNAL.contains(internal) => return Err(No::new(404, "not found")),
+        (_, ["files"]) => return files(desk, &sandbox, request).await,
+        _ => {}
+    }
+    authorize(&sandbox, &request)?;
+    match (method.as_str(), parts.as_slice()) {
+        ("GET", ["envs"]) => Ok(about::envs(&sandbox)),
+        ("GET", ["metrics"]) => about::metrics(desk, &sandbox).await,
+        ("POST", ["files", "compose"]) => Err(No::not_served("/files/compose")),
+        (_, [service @ ("process.Process" | "filesystem.Filesystem"), method]) => {
+            Ok(rpc::answer(desk, sandbox, service, method, request).await)
+        }
+        (_, ["health" | "envs" | "metrics"]) => Err(No::new(405, "this route takes other methods")),
+        _ => Err(No::new(404, "not found")),
+    }
+}
+
+fn authorize(sandbox: &Sandbox, request: &Request) -> Result<(), No> {
+    match request.headers().get(ACCESS_TOKEN) {
+        Some(given) if sandbox.token.is(given.as_bytes()) => Ok(()),
+        Some(_) | None => Err(No::unauthorized()),
+    }
+}
+
+/// `/files`, where the token or a signature is as good.
+async fn files(desk: &Arc<Desk>, sandbox: &Arc<Sandbox>, request: Request) -> Result<Response<Body>, No> {
+    if request.headers().contains_key(ACCESS_TOKEN) {
+        authorize(sandbox, &request)?;
+    } else {
+        let signed = Signed::of(&request)?;
+        if !signed.fits(sandbox) {
+            return Err(No::new(401, "invalid signature"));
+        }
+        signed.in_time()?;
+    }
+    carry_out(desk, sandbox, request).await
+}
+
+/// `/files` with a signature and nothing that names a sandbox: the one whose token made it.
+pub(super) async fn answer_signed(desk: &Arc<Desk>, request: Request) -> Result<Response<Body>, No> {
+    let signed = Signed::of(&request)?;
+    let sandbox = desk.by_signature(|sandbox| signed.fits(sandbox));
+    let sandbox = sandbox.ok_or_else(|| No::new(401, "invalid signature"))?;
+    signed.in_time()?;
+    let sandbox = desk.reach(sandbox.id()).await?;
+    carry_out(desk, &sandbox, request).await
+}
+
+async fn carry_out(desk: &Arc<Desk>, sandbox: &Arc<Sandbox>, request: Request) -> Result<Response<Body>, No> {
+    let query = form::pairs(request.uri().query());
+    let user = form::value(&query, "username").filter(|user| !user.is_empty());
+    if let Some(user) = user
+        && !paths::is_known(user)
+    {
+        let user = echo(user);
+        return Err(No::new(401, format!("error looking up user '{user}': user: unknown user {user}")));
+    }
+    let path = form::value(&query, "path").map(ToOwned::to_owned);
+    match *request.method() {
+        Method::GET | Method::HEAD => {
+            let (parts, _) = request.into_parts();
+            download::download(desk, sandbox, path.as_deref(), &parts.method, &parts.headers).await
+        }
+        Method::POST => upload::upload(desk, sandbox, path.as_deref(), request).await,
+        _ => Err(No::new(405, "this route takes other methods")),
+    }
+}
+
+/// What a signed address says of itself.
+#[derive(Debug)]
+struct Signed {
+    deed: Deed,
+    path: String,
+    user: String,
+    expires: Option<String>,
+    signature: String,
+}
+
+impl Signed {
+    fn of(request: &Request) -> Result<Self, No> {
+        let query = form::pairs(request.uri().query());
+        let text = |name: &str| form::value(&query, name).map(ToOwned::to_owned);
+        let missing = || No::new(401, "missing signature query parameter");
+        let deed = if *request.method() == Method::POST { Deed::Write } else { Deed::Read };
+        Ok(Self {
+            deed,
+            path: text("path").unwrap_or_default(),
+            user: text("username").unwrap_or_default(),
+            expires: text("signature_expiration"),
+            signature: text("signature").filter(|signature| !signature.is_empty()).ok_or_else(missing)?,
+        })
+    }
+
+    fn fits(&self, sandbox: &Sandbox) -> bool {
+        sandbox.token.signed(self.deed, &self.path, &self.user, self.expires.as_deref(), &self.signature)
+    }
+
+    /// Only for one that fits: otherwise anybody could ask whether a moment has passed.
+    fn in_time(&self) -> Result<(), No> {
+        let Some(expires) = &self.expires else { return Ok(()) };
+        match expires.parse::<u64>() {
+            Ok(expires) if expires >= moment::unix_now() => Ok(()),
+            Ok(_) | Err(_) => Err(No::new(401, "signature is already expired")),
+        }
+    }
+}
+
+/// Why a file could not be read or written, as `/files` says it.
+fn file_trouble(error: &FileError, path: &str, id: &str) -> No {
+    let path = echo(path);
+    let Some(fault) = error.fault() else { return No::gone(id) };
+    match fault {
+        Fault::NotFound => No::new(404, format!("path '{path}' does not exist")),
+        Fault::IsDirectory => No::bad(format!("path '{path}' is a directory")),
+        Fault::NotDirectory => No::bad(format!("a part of the path '{path}' is not a directory")),
+        Fault::NotRegular => No::bad(format!("path '{path}' is not a regular file")),
+        Fault::NotPermitted => No::new(403, format!("permission denied: '{path}'")),
+        Fault::ReadOnly => No::new(403, format!("permission denied: '{path}' is on a read-only file system")),
+        Fault::NoSpace | Fault::TooLarge => {
+            No::new(507, format!("not enough space in the sandbox for '{path}'"))
+        }
+        Fault::NameTooLong | Fault::BadPath => No::bad(format!("path '{path}' is not valid")),
+        Fault::Loop => No::bad(format!("path '{path}' has too many links in it")),
+        Fault::TooMany => No::new(429, "too many file operations at once in this sandbox"),
+        Fault::Exists => No::bad(format!("path '{path}' exists")),
+        Fault::NotEmpty
+        | Fault::CrossDevice
+        | Fault::Busy
+        | Fault::BadArchive
+        | Fault::Stopped
+        | Fault::Failed => No::new(500, format!("'{path}': {error}")),
+    }
+}

@@ -1,0 +1,123 @@
+//! The face that E2B's SDKs talk to, unmodified: their control plane, and the daemon that they expect inside a sandbox
+//! ("envd"), answered from the host through the agent of the box.
+//!
+//! - [`edge`]: which requests are for this face, and for which sandbox. [`no`]: what a caller hears when the answer is no.
+//! - [`desk`]: the sandboxes that were made through this face; [`sandbox`]: what is known of one.
+//! - [`control`]: REST about sandboxes. [`envd`]: files and facts over HTTP. [`rpc`]: Connect-RPC, with
+//!   [`process`] and [`filesystem`] as its two services.
+//!
+//! A box has one name here and another in the native API: a sandbox id is a box id without `bx_`, because E2B's becomes a
+//! part of a host name.
+//!
+//! Trust: caller. Whoever has a key may ask for sandboxes; whoever has the token of a sandbox may use that one. Must not:
+//! open the network, or do anything as another user than the box's own.
+
+mod control;
+mod desk;
+mod edge;
+mod envd;
+mod errand;
+mod feed;
+mod filesystem;
+mod form;
+mod lend;
+mod moment;
+mod no;
+mod process;
+mod rpc;
+mod sandbox;
+mod template;
+mod token;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use blastbox_wire::BoxId;
+
+use self::desk::Desk;
+use self::edge::Place;
+use crate::Hall;
+
+/// Words in the paths of this face, which the log may repeat.
+pub(crate) const WORDS: &[&str] = &[
+    "v2",
+    "v3",
+    "sandboxes",
+    "templates",
+    "snapshots",
+    "volumes",
+    "secrets",
+    "health",
+    "timeout",
+    "refreshes",
+    "connect",
+    "network",
+    "logs",
+    "fork",
+    "envs",
+    "init",
+    "compose",
+    "process.Process",
+    "List",
+    "Start",
+    "Connect",
+    "Update",
+    "SendInput",
+    "StreamInput",
+    "SendSignal",
+    "CloseStdin",
+    "filesystem.Filesystem",
+    "Stat",
+    "MakeDir",
+    "Move",
+    "ListDir",
+    "Remove",
+    "WatchDir",
+    "CreateWatcher",
+    "GetWatcherEvents",
+    "RemoveWatcher",
+];
+
+/// Whether a part of a path is the name of a sandbox: a box without its prefix.
+pub(crate) fn is_sandbox(part: &str) -> bool {
+    format!("bx_{part}").parse::<BoxId>().is_ok()
+}
+
+/// The native API with this face in front: what is not for it goes on.
+pub(crate) fn mount(native: Router, hall: Hall) -> Router {
+    let desk = Arc::new(Desk::new(hall));
+    native.layer(from_fn(move |request: Request, next: Next| {
+        let desk = Arc::clone(&desk);
+        async move {
+            match edge::place(&request) {
+                Place::Elsewhere => next.run(request).await,
+                place => {
+                    let (request, lender) = lend::lend(request);
+                    let response = answer(&desk, place, request).await;
+                    lender.settle(response).await
+                }
+            }
+        }
+    }))
+}
+
+async fn answer(desk: &Arc<Desk>, place: Place, request: Request) -> Response {
+    let answered = match place {
+        Place::Control => control::answer(desk, request).await,
+        Place::Sandbox { id, port } => match edge::let_through(&request) {
+            Ok(()) => envd::answer(desk, &id, port, request).await,
+            Err(no) => Err(no),
+        },
+        Place::Signed => match edge::let_through(&request) {
+            Ok(()) => envd::answer_signed(desk, request).await,
+            Err(no) => Err(no),
+        },
+        Place::Nowhere(why) => Err(no::No::bad(why)),
+        // The caller of this function has sent it on.
+        Place::Elsewhere => Err(no::No::defect()),
+    };
+    answered.unwrap_or_else(IntoResponse::into_response)
+}

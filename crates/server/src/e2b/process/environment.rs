@@ -1,0 +1,38 @@
+//! The environment of a command, built from nothing: what every process has, then the sandbox, then the request.
+
+use std::collections::BTreeMap;
+
+use crate::e2b::envd::paths::{HOME, USER};
+use crate::e2b::rpc::error::{Code, RpcError};
+use crate::e2b::sandbox::Sandbox;
+
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The variables that a sandbox gives to everything in it.
+pub(crate) fn of_sandbox(sandbox: &Sandbox) -> BTreeMap<String, String> {
+    let own = [
+        ("E2B_SANDBOX", "true"),
+        ("E2B_SANDBOX_ID", sandbox.id()),
+        ("E2B_TEMPLATE_ID", sandbox.template.as_str()),
+    ];
+    let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    own.into_iter().chain(sandbox.envs.0.clone()).collect()
+}
+
+/// The whole environment of one command, as `NAME=value`.
+pub(super) fn of_command(
+    sandbox: &Sandbox,
+    asked: &BTreeMap<String, String>,
+) -> Result<Vec<Vec<u8>>, RpcError> {
+    let bad = |name: &str, value: &str| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0');
+    if asked.iter().any(|(name, value)| bad(name, value)) {
+        let what = "a variable has a name that is empty or has `=` in it, or a NUL";
+        return Err(RpcError::new(Code::InvalidArgument, what));
+    }
+    let usual = [("PATH", SEARCH_PATH), ("HOME", HOME), ("USER", USER), ("LOGNAME", USER)];
+    let mut all: BTreeMap<String, String> =
+        usual.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    all.extend(of_sandbox(sandbox));
+    all.extend(asked.clone());
+    Ok(all.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect())
+}

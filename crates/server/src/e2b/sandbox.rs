@@ -1,0 +1,172 @@
+//! What is known of one sandbox beside what its keeper knows of the box.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use blastbox_engine::keeper::Tenant;
+use blastbox_wire::BoxId;
+use serde_json::{Map, Value, json};
+
+use super::control::metrics::Samples;
+use super::envd::marks::Marks;
+use super::filesystem::watchers::Watchers;
+use super::moment;
+use super::process::table::Processes;
+use super::template::Size;
+use super::token::Token;
+
+const PREFIX: &str = "bx_";
+/// Lines of its log that are kept.
+const MOST_LINES: usize = 1_000;
+
+/// A sandbox that was made through this face.
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    /// The box.
+    pub(super) box_id: BoxId,
+    pub(super) tenant: Tenant,
+    pub(super) template: String,
+    pub(super) token: Token,
+    /// What requests to its ports must bring along, where its owner closed them.
+    pub(super) traffic_token: Option<Token>,
+    pub(super) size: Size,
+    pub(super) envs: Envs,
+    pub(super) plans: Plans,
+    /// How long it lives from a resume that traffic brought about, in seconds.
+    life: AtomicU64,
+    pub(super) processes: Processes,
+    pub(super) watchers: Watchers,
+    pub(super) marks: Marks,
+    pub(super) samples: Samples,
+    log: Mutex<VecDeque<LogLine>>,
+}
+
+/// What its owner wants to happen to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Plans {
+    pub(super) on_timeout: AtTimeout,
+    pub(super) on_traffic: OnTraffic,
+    /// As the owner wrote it: `None` was never said.
+    pub(super) internet: Option<bool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtTimeout {
+    Kill,
+    Pause,
+}
+
+/// What happens to a paused sandbox that somebody asks for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnTraffic {
+    StayPaused,
+    Resume,
+}
+
+/// The variables of a sandbox. Owners put secrets there, so that they are never printed.
+#[derive(Default)]
+pub(super) struct Envs(pub(super) BTreeMap<String, String>);
+
+impl fmt::Debug for Envs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Envs({} variables)", self.0.len())
+    }
+}
+
+/// What a sandbox is made of, as far as this face knows it.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) box_id: BoxId,
+    pub(super) tenant: Tenant,
+    pub(super) template: String,
+    pub(super) token: Token,
+    pub(super) traffic_token: Option<Token>,
+    pub(super) size: Size,
+    pub(super) envs: Envs,
+    pub(super) plans: Plans,
+    pub(super) life: Duration,
+}
+
+/// One line of a sandbox's log.
+#[derive(Debug, Clone)]
+pub(super) struct LogLine {
+    pub(super) at: SystemTime,
+    pub(super) level: &'static str,
+    pub(super) message: String,
+    pub(super) fields: Map<String, Value>,
+}
+
+impl Sandbox {
+    pub(super) fn new(made: Made) -> Self {
+        let Made { box_id, tenant, template, token, traffic_token, size, envs, plans, life } = made;
+        Self {
+            box_id,
+            tenant,
+            template,
+            token,
+            traffic_token,
+            size,
+            envs,
+            plans,
+            life: AtomicU64::new(life.as_secs()),
+            processes: Processes::default(),
+            watchers: Watchers::default(),
+            marks: Marks::default(),
+            samples: Samples::default(),
+            log: Mutex::default(),
+        }
+    }
+
+    /// Its name on E2B's wire.
+    pub(super) fn id(&self) -> &str {
+        name_of(&self.box_id)
+    }
+
+    pub(super) fn life(&self) -> Duration {
+        Duration::from_secs(self.life.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_life(&self, life: Duration) {
+        self.life.store(life.as_secs(), Ordering::Relaxed);
+    }
+
+    fn lines(&self) -> MutexGuard<'_, VecDeque<LogLine>> {
+        // Nobody panics while holding it.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a line into its log.
+    pub(super) fn note(&self, level: &'static str, message: &str, fields: Value) {
+        let fields = fields.as_object().cloned().unwrap_or_default();
+        let mut lines = self.lines();
+        if lines.len() >= MOST_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(LogLine { at: SystemTime::now(), level, message: message.to_owned(), fields });
+    }
+
+    /// Its log, oldest first.
+    pub(super) fn log(&self) -> Vec<LogLine> {
+        self.lines().iter().cloned().collect()
+    }
+}
+
+impl LogLine {
+    pub(super) fn show(&self) -> Value {
+        json!({
+            "timestamp": moment::text(self.at),
+            "message": self.message,
+            "level": self.level,
+            "fields": self.fields,
+        })
+    }
+}
+
+/// The name of a box on E2B's wire.
+pub(super) fn name_of(box_id: &BoxId) -> &str {
+    let name = box_id.as_str();
+    name.strip_prefix(PREFIX).unwrap_or(name)
+}

@@ -1,0 +1,95 @@
+//! Templates: an image and a policy under a name that E2B's users know.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use blastbox_images::Image;
+use blastbox_policy::{Bytes, Loopback, PolicyError, Profile, SealedPolicy};
+
+use super::no::{No, echo};
+use crate::trouble::line;
+
+/// What the SDKs ask for where their caller names none.
+pub(super) const BASE: &str = "base";
+
+const MEMORY: Bytes = Bytes::mib(1_024);
+/// Files lie in memory, so that they must leave some of it to programs.
+const DISK: Bytes = Bytes::mib(512);
+const PIDS: u32 = 512;
+const OPEN_FILES: u32 = 4_096;
+/// A box is ended when it has printed more than this, all commands of its life together: the most that a policy allows.
+const OUTPUT: Bytes = Bytes(1 << 40);
+const MIB: u64 = 1 << 20;
+
+/// What a sandbox is made of.
+#[derive(Debug)]
+pub(super) struct Template {
+    pub(super) name: String,
+    pub(super) policy: SealedPolicy,
+    pub(super) image: Image,
+}
+
+/// How large a sandbox is, in the numbers that E2B shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) cpus: u64,
+    pub(super) memory_mib: u64,
+    pub(super) disk_mib: u64,
+}
+
+impl Size {
+    pub(super) fn of(policy: &SealedPolicy) -> Self {
+        Self {
+            cpus: u64::from(policy.kernel().cpus.millis()).div_ceil(1_000).max(1),
+            memory_mib: policy.kernel().memory.0 / MIB,
+            disk_mib: policy.files().disk.0 / MIB,
+        }
+    }
+}
+
+/// The policy of every template: the profile `default` with room for an interpreter or two. No network; a loopback
+/// interface of its own, so that servers and their clients can talk inside.
+fn policy() -> Result<SealedPolicy, PolicyError> {
+    let draft = Profile::Default.draft()?;
+    let draft = draft.memory(MEMORY).disk(DISK).file_size(DISK).pids(PIDS).open_files(OPEN_FILES);
+    draft.output(OUTPUT).loopback(Loopback::Own).seal()
+}
+
+/// Finds a template: `base`, or an image that the operator named. Opens the image, so not on a thread that others wait
+/// for.
+pub(super) fn open(asked: &str, images: &BTreeMap<String, PathBuf>) -> Result<Template, No> {
+    let name = asked.strip_suffix(":default").or_else(|| asked.strip_suffix(":latest")).unwrap_or(asked);
+    let image = match images.get(name) {
+        Some(path) => path.to_str().map_or_else(|| Image::parse(""), Image::parse),
+        // Where nobody has made an image of that name, the host's own programs serve.
+        None if name == BASE => Ok(Image::host()),
+        None => return Err(unknown(asked, images)),
+    };
+    let image = image.map_err(|error| No::new(500, line(&error)).coded("sandbox_create_failed"))?;
+    let policy = policy().map_err(|error| No::new(500, line(&error)))?;
+    Ok(Template { name: name.to_owned(), policy, image })
+}
+
+fn unknown(asked: &str, images: &BTreeMap<String, PathBuf>) -> No {
+    let mut known: Vec<&str> = images.keys().map(String::as_str).chain([BASE]).collect();
+    known.sort_unstable();
+    known.dedup();
+    No::new(404, format!("template '{}' not found; known templates: {}", echo(asked), known.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_is_there_and_an_unknown_name_gets_the_list() {
+        let images = BTreeMap::from([("tools".to_owned(), PathBuf::from("/nowhere"))]);
+        let base = open("base", &images).unwrap();
+        assert_eq!(Size::of(&base.policy), Size { cpus: 1, memory_mib: 1_024, disk_mib: 512 });
+        assert!(open("base:default", &images).is_ok());
+        let no = open("code-interpreter-v1", &images).unwrap_err();
+        assert_eq!(no.status(), 404);
+        assert!(format!("{no:?}").contains("known templates: base, tools"), "{no:?}");
+        assert_eq!(open("tools", &images).unwrap_err().status(), 500);
+    }
+}

@@ -1,0 +1,6 @@
+//! The face that E2B's SDKs talk to, byte by byte: statuses, words and frames that the SDKs act on.
+
+mod control;
+mod files;
+mod rpc;
+mod wire;

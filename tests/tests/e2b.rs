@@ -1,0 +1,132 @@
+//! E2B's published SDKs, unmodified and pinned, against a real daemon: their own suites in `tests/e2b`, told where the
+//! daemon is by the three variables that a user would set.
+#![expect(clippy::expect_used, clippy::panic, reason = "only tests; one that cannot work must fail at once")]
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use blastbox_tests::{Caller, Held, both_ways, wait_until};
+use rustix::process::Signal;
+
+both_ways!(the_sdk_for_python, the_sdk_for_javascript);
+
+/// The bound of one suite. Nothing is asserted with it: a suite that needs it has hung.
+const PATIENCE: Duration = Duration::from_secs(420);
+/// More sandboxes at once than a small host promises by itself; they idle.
+const CONFIG: &str = "[host]\nboxes = 100\nmemory = \"200GiB\"\ncpus = \"100\"\npatience = \"120s\"\n";
+
+/// A daemon that listens for E2B's SDKs, and a key for it.
+struct Daemon {
+    held: Option<Held>,
+    url: String,
+    key: String,
+}
+
+impl Daemon {
+    fn start(caller: &Caller) -> Self {
+        let place = |name: &str| caller.place().join(name).display().to_string();
+        let (state, socket) = (place("state"), place("api.sock"));
+        let config = caller.file("daemon.toml", CONFIG).display().to_string();
+        let made = caller.blastbox(["key", "create", "suite", "--state-dir", &state]).end();
+        assert_eq!(made.code, 0, "{}", made.err);
+        let key = made.text().split_whitespace().find(|word| word.starts_with("bbx_")).map(ToOwned::to_owned);
+        let (said, says) = rustix::pipe::pipe().expect("a pipe");
+        let null =
+            || OwnedFd::from(File::options().read(true).write(true).open("/dev/null").expect("/dev/null"));
+        let words = ["serve", "--quiet", "--state-dir", &state, "--socket", &socket, "--config", &config];
+        let words = words.into_iter().chain(["--listen", "127.0.0.1:0"]);
+        let held = caller.blastbox(words).start_with([null(), null(), says]);
+        let mut lines = BufReader::new(File::from(said)).lines().map_while(Result::ok);
+        let mut before = Vec::new();
+        let url = lines.find_map(|line| {
+            let url = line.strip_prefix("blastbox: listening on ").filter(|url| url.starts_with("http://"));
+            let url = url.map(ToOwned::to_owned);
+            before.push(line);
+            url
+        });
+        let url = url.unwrap_or_else(|| panic!("the daemon does not listen: {before:?}"));
+        // It must never wait for a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { held: Some(held), url, key: key.expect("a key was printed") }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut held) = self.held.take() {
+            if !held.is_over() {
+                held.signal(Signal::TERM);
+            }
+            // What does not end in time is killed with `held`.
+            wait_until(|| held.is_over());
+        }
+    }
+}
+
+/// Where `make test` puts the SDKs. `None`: it could not, and the test counts as skipped.
+fn installed(caller: &Caller, language: &str) -> Option<PathBuf> {
+    let target = std::env::var_os("BLASTBOX_BIN_DIR").map(PathBuf::from);
+    let target = target.and_then(|programs| programs.parent().map(Path::to_owned));
+    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
+    let place = std::path::absolute(target.join("e2b").join(language)).ok()?;
+    if place.join(".holds").is_file() {
+        return Some(place);
+    }
+    caller.skip("E2B's SDK is not installed (tools/e2b.sh says why)");
+    None
+}
+
+fn suite(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("e2b").join(name)
+}
+
+/// Runs a suite as whoever runs the tests: only the daemon is the caller's.
+#[expect(clippy::disallowed_methods, reason = "a suite of tests is no program of ours")]
+fn run(program: &Path, words: &[&Path], daemon: &Daemon, more: &[(&str, &Path)]) {
+    let mut command = Command::new(program);
+    command.args(words).env("E2B_API_URL", &daemon.url).env("E2B_SANDBOX_URL", &daemon.url);
+    command.env("E2B_API_KEY", &daemon.key).envs(more.iter().copied());
+    command.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null());
+    let (said, says) = rustix::pipe::pipe().expect("a pipe");
+    let other = says.try_clone().expect("the same pipe");
+    let mut child = command.stdout(says).stderr(other).spawn().expect("start the suite");
+    // The command holds the ends that the suite writes to.
+    drop(command);
+    let reader = std::thread::spawn(move || std::io::read_to_string(File::from(said)).unwrap_or_default());
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait().expect("look at the suite") {
+            Some(status) => break status,
+            None if begun.elapsed() > PATIENCE => {
+                child.kill().ok();
+                child.wait().ok();
+                panic!("the suite hangs:\n{}", reader.join().unwrap_or_default());
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let said = reader.join().unwrap_or_default();
+    assert!(status.success(), "{said}");
+}
+
+fn the_sdk_for_python(caller: &Caller) {
+    let Some(place) = installed(caller, "python") else { return };
+    let daemon = Daemon::start(caller);
+    let words = ["-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"].map(Path::new);
+    let suite = suite("python");
+    let words: Vec<&Path> = words.into_iter().chain([suite.as_path()]).collect();
+    run(&place.join("bin/python"), &words, &daemon, &[]);
+}
+
+fn the_sdk_for_javascript(caller: &Caller) {
+    let Some(place) = installed(caller, "node") else { return };
+    let node = ["/usr/bin/node", "/usr/local/bin/node"].map(Path::new).into_iter().find(|node| node.exists());
+    let Some(node) = node else { return caller.skip("there is no node") };
+    let daemon = Daemon::start(caller);
+    let suite = suite("js/suite.cjs");
+    run(node, &[Path::new("--test"), &suite], &daemon, &[("NODE_PATH", &place.join("node_modules"))]);
+}
