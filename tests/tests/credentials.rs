@@ -18,6 +18,8 @@ both_ways!(
     a_key_of_the_callers_keyring_is_out_of_reach,
     agents_and_sockets_of_the_callers_session_are_out_of_reach,
     the_receipt_names_no_variable,
+    a_bound_secret_is_never_in_the_box_and_its_stand_in_goes_nowhere_else,
+    a_secret_that_cannot_be_had_means_no_box,
 );
 
 const SECRET: &str = "hunter2-of-the-caller";
@@ -194,4 +196,69 @@ fn the_receipt_names_no_variable(caller: &Caller) {
     let text = std::fs::read_to_string(&receipt).unwrap();
     assert!(text.contains("\"outcome\""), "{text}");
     assert!(!text.contains(SECRET) && !text.contains("hunter2"), "{text}");
+}
+
+const BOUND: &str = "threat = \"medium\"\naccept = [\"shared-kernel\", \"host-image\"]\n[network]\nmode = \"allow\"\n\
+    allow = [{ host = \"api.example.test\", tls = \"inspect\", methods = [\"POST\"] }]\n[credentials]\nmode = \"brokered\"\n\
+    bind = [{ secret = \"token\", host = \"api.example.test\", placeholder = \"sk-\", env = \"API_KEY\" }]\n";
+
+/// A policy that binds a secret, and the operator's file that says where it is.
+fn bound(caller: &Caller, value: &str) -> (String, String) {
+    use std::os::unix::fs::PermissionsExt;
+    let secret = caller.file("token", value);
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let sources = format!("[secrets.token]\nhosts = [\"api.example.test\"]\nfile = {secret:?}\n");
+    let path = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
+    let sources = caller.file("secrets.toml", sources);
+    std::fs::set_permissions(&sources, std::fs::Permissions::from_mode(0o600)).unwrap();
+    (path(caller.file("bound.toml", BOUND)), path(sources))
+}
+
+/// Nothing is dialled here: every request is refused by the box's own gateway, over TLS that the box believes.
+fn a_bound_secret_is_never_in_the_box_and_its_stand_in_goes_nowhere_else(caller: &Caller) {
+    if !Path::new("/usr/bin/curl").exists() {
+        return caller.skip("no /usr/bin/curl (apt-get install curl)");
+    }
+    let (policy, sources) = bound(caller, SECRET);
+    let script = "echo key=$API_KEY; curl -sS https://api.example.test/x; \
+        curl -sS -X POST -H \"X-Other: $API_KEY\" https://api.example.test/y; \
+        env -u CURL_CA_BUNDLE -u SSL_CERT_FILE curl -sS \"https://api.example.test/z?k=$API_KEY\"; env; \
+        grep -c BEGIN /run/authorities.crt; (echo >> /run/authorities.crt) 2>/dev/null && echo writable; true";
+    let words = ["run", "--policy", &policy, "--secrets", &sources, "--", "sh", "-c", script];
+    let ended = caller.blastbox(words).end();
+    if ended.err.contains("/dev/net/tun") {
+        return caller.skip("boxes with network need /dev/net/tun");
+    }
+    let said = ended.text();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(said.contains("key=sk-bbx"), "{said}");
+    assert!(said.contains("\"reason\":\"method-not-allowed\""), "{said}\n{}", ended.err);
+    assert_eq!(said.matches("\"reason\":\"credential-misplaced\"").count(), 1, "{said}");
+    assert!(said.contains("SSL_CERT_FILE=/run/authorities.crt") && !said.contains("writable"), "{said}");
+    assert!(!said.contains(SECRET) && !ended.err.contains(SECRET));
+}
+
+fn a_secret_that_cannot_be_had_means_no_box(caller: &Caller) {
+    let (policy, sources) = bound(caller, "short");
+    let run = |sources: Option<&str>| {
+        let mut words = vec!["run", "--policy", policy.as_str()];
+        words.extend(sources.iter().flat_map(|file| ["--secrets", file]));
+        words.extend(["--", "echo", "it ran"]);
+        caller.blastbox(words).end()
+    };
+    for (given, why) in [
+        (None, "not known to this host"),
+        // Too short to be scrubbed from answers: the gateway refuses it.
+        (Some(sources.as_str()), "at least 8"),
+    ] {
+        let ended = run(given);
+        if ended.err.contains("/dev/net/tun") {
+            return caller.skip("boxes with network need /dev/net/tun");
+        }
+        assert_eq!((ended.code, ended.text().as_str()), (125, ""), "{}", ended.err);
+        assert!(ended.err.contains(why), "{}", ended.err);
+    }
+    std::fs::remove_file(caller.file("token", "gone")).unwrap();
+    let ended = run(Some(&sources));
+    assert!(ended.err.contains("cannot read secret token"), "{}", ended.err);
 }

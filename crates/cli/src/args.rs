@@ -275,6 +275,9 @@ pub(crate) struct RunArgs {
     /// Set a variable (repeatable); nothing is taken from your own environment
     #[arg(long, value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
     pub(crate) env: Vec<Variable>,
+    /// Where the secrets are that the policy binds; none of them enters the box
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) secrets: Option<PathBuf>,
     /// Give the program a terminal
     #[arg(long, short)]
     pub(crate) tty: bool,

@@ -92,6 +92,9 @@ fn line(step: &Step) -> String {
         }
         Step::Processes => "proc       /proc, own processes only".to_owned(),
         Step::Terminals => "terminals  /dev/pts of its own".to_owned(),
+        Step::Trust { .. } => {
+            "trust      the box's own authority, behind every bundle of authorities".to_owned()
+        }
         Step::Workspace { slot, at, access, exec: rule } => {
             let access = match access {
                 WorkspaceAccess::ReadOnly => "read-only",

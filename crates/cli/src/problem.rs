@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use blastbox_engine::leases::BadSources;
 use blastbox_engine::ledger::LedgerError;
 use blastbox_engine::store::StoreError;
 use blastbox_engine::{CreateError, EngineError, WorkspaceError};
@@ -68,6 +69,10 @@ pub(crate) enum Problem {
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
+    Secrets(#[from] BadSources),
+    #[error("cannot keep the list of leases in {path}")]
+    Leases { path: PathBuf, source: io::Error },
+    #[error(transparent)]
     Create(#[from] CreateError),
 }
 
@@ -106,6 +111,13 @@ impl Problem {
             }
             Self::Daemon(problem) => return problem.fix(),
             Self::Warden(_) | Self::Engine(_) => "see what the host lacks with `blastbox doctor`",
+            Self::Secrets(_) => {
+                "say what each secret stands for in the file that --secrets names; docs/secrets.md has examples"
+            }
+            Self::Create(CreateError::Secret(_)) => {
+                "name the secret, its source and its hosts in the file of --secrets"
+            }
+            Self::Leases { .. } => "name a state directory that blastbox may write to",
             Self::Create(CreateError::Refused { refusal, .. }) => return Some(refusal.fix()),
             Self::Create(CreateError::Gateway(GatewayError::NotInstalled { .. })) => {
                 "build all programs with `make build`, and keep them in one directory"

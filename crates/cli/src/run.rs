@@ -1,8 +1,10 @@
 //! `blastbox run`: one command in one box, from the command line to the receipt.
 
 use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use blastbox_engine::leases::{Broker, Sources};
 use blastbox_engine::{
     Account, BoxSpec, Command, CreateError, Ended, Ending, Engine, LiveBox, Loss, Stream, WorkspaceDir,
     receipt,
@@ -41,6 +43,8 @@ struct Wanted {
     environment: Vec<Vec<u8>>,
     receipt: Option<ReceiptFile>,
     input: Input,
+    /// Who lends secrets. Without a daemon nobody is left to revoke leases after a crash: then they end by themselves.
+    broker: Option<Arc<Broker>>,
 }
 
 /// What became of it.
@@ -65,6 +69,10 @@ pub(crate) async fn run(args: RunArgs, mut warden: Warden) -> Result<u8, Problem
     };
     let signals = Signals::catch(args.tty)?;
     let engine = Engine::with_warden(warden)?;
+    let engine = match wanted.broker.clone() {
+        Some(broker) => engine.lending(broker),
+        None => engine,
+    };
     let raw = if args.tty { Some(RawTerminal::enter()?) } else { None };
     let started = SystemTime::now();
     let story = live(&engine, &wanted, &args, signals).await;
@@ -120,6 +128,10 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     if args.json && limit > MOST_IN_JSON {
         return Err(Problem::MuchForJson { limit });
     }
+    let broker = match &args.secrets {
+        Some(path) => Some(Broker::new(Sources::load(path)?, None)),
+        None => None,
+    };
     let image = Image::parse(&args.source.image)?;
     let workspace = match &args.source.workspace {
         Some(flag) => Some(WorkspaceDir::open(&flag.path, flag.access)?),
@@ -147,7 +159,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     if args.lang.is_some() && terminal::on_stdin() {
         output::say("type the program, end with Ctrl-D\n");
     }
-    Ok(Wanted { policy, image, workspace, arguments, environment, receipt, input })
+    Ok(Wanted { broker, policy, image, workspace, arguments, environment, receipt, input })
 }
 
 /// The environment of the box, built from nothing. A variable that is given twice has its last value.

@@ -7,17 +7,20 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blastbox_policy::{NetworkRules, parse};
+use blastbox_policy::{NetworkRules, SealedPolicy, parse};
 use blastbox_sys::channel;
-use blastbox_wire::egress::{FromGateway, MAX_EGRESS_MESSAGE, ToGateway};
+use blastbox_wire::BoxId;
+use blastbox_wire::egress::{BUNDLE_FILES, FromGateway, MAX_EGRESS_MESSAGE, ToGateway, Trust};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
+use crate::credentials::{BadSecret, Secret};
 use crate::gateway::Gateway;
 use crate::harden;
 use crate::house::House;
+use crate::inspection::{BadInspection, Inspection};
 use crate::report::{Reporter, Settle};
 
 /// How often what was only counted is told.
@@ -40,6 +43,18 @@ pub enum Trouble {
     /// The engine said something that makes no sense.
     #[error("the engine {0}")]
     Engine(&'static str),
+    /// A secret cannot be used. Says nothing of it but its name.
+    #[error("secret {secret} cannot be used: {problem}")]
+    Secret {
+        /// Its name.
+        secret: String,
+        /// What is wrong with it.
+        #[source]
+        problem: BadSecret,
+    },
+    /// Requests cannot be read.
+    #[error(transparent)]
+    Inspection(#[from] BadInspection),
     /// The policy is none.
     #[error("the policy does not hold: {0}")]
     Policy(#[from] blastbox_policy::PolicyError),
@@ -58,7 +73,15 @@ impl<T, E: Into<io::Error>> Tried<T> for Result<T, E> {
 
 /// Runs a gateway over this control channel until it is not needed any more.
 pub fn run(control: OwnedFd) -> Result<(), Trouble> {
-    let Some(beginning) = hear_beginning(&control)? else { return Ok(()) };
+    let beginning = match hear_beginning(&control) {
+        Ok(Some(beginning)) => beginning,
+        Ok(None) => return Ok(()),
+        Err(trouble) => {
+            let failed = FromGateway::Failed { why: trouble.to_string() };
+            channel::send(&control, &failed.encode(), &[]).ok();
+            return Err(trouble);
+        }
+    };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().tried("start the runtime")?;
     let served = harden::give_up().tried("give up what a gateway does not need").and_then(|held| {
@@ -97,8 +120,53 @@ fn hear_beginning(control: &OwnedFd) -> Result<Option<Beginning>, Trouble> {
         return Err(Trouble::Engine("sent no way to the link"));
     };
     let (reporter, records) = Reporter::new();
-    let house = Arc::new(House::new(box_id, rules(&policy)?, resolvers, reporter));
-    Ok(Some(Beginning { house, records, link }))
+    let policy = parse(&policy)?.seal()?;
+    let inspection = inspection(control, &box_id, &policy, &mut buffer)?;
+    let house = House::new(box_id, policy.network().clone(), resolvers, reporter);
+    let house = match inspection {
+        Some(inspection) => house.with_inspection(inspection),
+        None => house,
+    };
+    Ok(Some(Beginning { house: Arc::new(house), records, link }))
+}
+
+/// What reading requests needs, where a rule has requests read: the secrets that the engine sends, an authority of the
+/// box's own, and whom this host believes. Read before everything is given up, files of the host among it.
+fn inspection(
+    control: &OwnedFd,
+    box_id: &BoxId,
+    policy: &SealedPolicy,
+    buffer: &mut [u8],
+) -> Result<Option<Inspection>, Trouble> {
+    let mut secrets = Vec::with_capacity(policy.credentials().bind.len());
+    for (place, binding) in (0..).zip(&policy.credentials().bind) {
+        let heard = channel::receive(control, buffer).tried("hear the engine")?;
+        let length = heard.map_or(0, |(length, _)| length);
+        let message = ToGateway::decode(buffer.get(..length).unwrap_or_default());
+        buffer.fill(0);
+        let Ok(ToGateway::Secret(secret)) = message else {
+            return Err(Trouble::Engine("sent fewer secrets than the policy binds"));
+        };
+        if secret.binding != place {
+            return Err(Trouble::Engine("sent secrets in another order than the policy binds them"));
+        }
+        let value = Secret::new(secret.value.unveil().to_vec())
+            .map_err(|problem| Trouble::Secret { secret: binding.secret().to_string(), problem })?;
+        secrets.push((
+            binding.clone(),
+            value,
+            secret.seconds.map(|seconds| Duration::from_secs(seconds.into())),
+        ));
+    }
+    if !policy.network().needs_authority() {
+        return Ok(None);
+    }
+    let bundle = BUNDLE_FILES.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default();
+    let inspection = Inspection::new(box_id.as_str(), &bundle, secrets)?;
+    let trust = Trust { authority: inspection.ca().pem(), variables: inspection.keyring().variables() };
+    channel::send(control, &FromGateway::Trust(trust).encode(), &[])
+        .tried("say whom the box must believe")?;
+    Ok(Some(inspection))
 }
 
 /// The rules of a policy text: read and sealed again, because a gateway believes nobody that the text was sealed.
@@ -165,7 +233,16 @@ async fn listen(control: &UnixStream, house: &House, gateway: &Gateway) {
     let mut buffer = vec![0_u8; MAX_EGRESS_MESSAGE];
     while let Ok(Some((length, _))) = message(control, &mut buffer).await {
         let heard = ToGateway::decode(buffer.get(..length).unwrap_or_default());
-        let Ok(ToGateway::Rules { policy }) = heard else { return };
+        let policy = match heard {
+            Ok(ToGateway::Rules { policy }) => policy,
+            Ok(ToGateway::Renewed { binding, seconds }) => {
+                if let Some(inspection) = house.inspection() {
+                    inspection.keyring().renewed(binding.into(), Duration::from_secs(seconds.into()));
+                }
+                continue;
+            }
+            Ok(ToGateway::Open { .. } | ToGateway::Secret(_)) | Err(_) => return,
+        };
         match rules(&policy) {
             Ok(rules) => {
                 gateway.change_rules(rules);

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::credentials::{BadKeyring, Keyring, Secret};
+use crate::credentials::{BadKeyring, Handed, Keyring};
 use crate::tls::{BoxCa, CaError, Roots};
-use blastbox_policy::Binding;
 
 /// What reading requests needs.
 #[derive(Debug)]
@@ -30,20 +29,12 @@ pub enum BadInspection {
 
 impl Inspection {
     /// For a box of this name, with servers believed by the usual authorities and those of `bundle`.
-    pub fn new(
-        box_name: &str,
-        bundle: &[u8],
-        secrets: Vec<(Binding, Secret)>,
-    ) -> Result<Self, BadInspection> {
+    pub fn new(box_name: &str, bundle: &[u8], secrets: Vec<Handed>) -> Result<Self, BadInspection> {
         Self::with(box_name, Roots::new(bundle)?, secrets)
     }
 
     /// The same with authorities of one's own.
-    pub fn with(
-        box_name: &str,
-        roots: Roots,
-        secrets: Vec<(Binding, Secret)>,
-    ) -> Result<Self, BadInspection> {
+    pub fn with(box_name: &str, roots: Roots, secrets: Vec<Handed>) -> Result<Self, BadInspection> {
         Ok(Self { ca: BoxCa::new(box_name)?, roots, keyring: Arc::new(Keyring::new(secrets)?) })
     }
 

@@ -12,6 +12,7 @@ use blastbox_isolation::{Choice, Facts, Gateway, Request, Warden, choose};
 use blastbox_policy::{OnDenied, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
+use blastbox_wire::egress::{BUNDLE, BUNDLE_VARIABLES};
 use blastbox_wire::plan::{Network, WorkspaceAccess};
 use blastbox_wire::warden::{Ask, Powers};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -23,10 +24,12 @@ use tokio::time::Instant;
 use crate::desk::Bells;
 use crate::driver::{Driver, Launch, Log};
 use crate::error::{CreateError, EngineError};
+use crate::leases::Broker;
 use crate::link::{self, Link, Supply, Word};
 use crate::live::LiveBox;
 use crate::state::State;
-use crate::uplink::{self, Uplink};
+use crate::tenancy::Tenancy;
+use crate::uplink::Uplink;
 use crate::workspace::WorkspaceDir;
 
 /// Orders that may wait for a driver.
@@ -53,6 +56,8 @@ pub struct Engine {
     facts: Facts,
     powers: Powers,
     house: Arc<House>,
+    /// Who lends secrets, where the operator has named some.
+    broker: Option<Arc<Broker>>,
 }
 
 /// What every box of an engine shares, for as long as one of them is left.
@@ -95,7 +100,19 @@ impl Engine {
         let powers = warden.wait_ready(link::READY).map_err(EngineError::Warden)?;
         let facts = seen.with(&powers);
         let link = Link::new(warden, supply).map_err(EngineError::Watch)?;
-        Ok(Self { facts, powers, house: House::new(link) })
+        Ok(Self { facts, powers, house: House::new(link), broker: None })
+    }
+
+    /// Lends what the operator's file of secrets names.
+    #[must_use]
+    pub fn lending(self, broker: Arc<Broker>) -> Self {
+        Self { broker: Some(broker), ..self }
+    }
+
+    /// Who lends secrets.
+    #[must_use]
+    pub fn broker(&self) -> Option<&Arc<Broker>> {
+        self.broker.as_ref()
     }
 
     /// What this host can do.
@@ -148,7 +165,7 @@ impl Engine {
         let BoxSpec { policy, image, workspace } = spec;
         let access = workspace.map(WorkspaceDir::access);
         let choice = choose(policy, &self.facts, &Request { box_id, image, workspace: access });
-        let plan = match &choice.chosen {
+        let mut plan = match &choice.chosen {
             Ok(lowered) => lowered.plan.clone(),
             Err(refusal) => {
                 let refusal = refusal.clone();
@@ -162,11 +179,25 @@ impl Engine {
         let agent = UnixStream::from_std(ours).map_err(CreateError::Channel)?;
 
         let id = plan.box_id.clone();
+        let mut tenancy =
+            Tenancy::begin(self.broker.as_ref(), &id, policy).await.map_err(CreateError::Secret)?;
+        let mut variables = Vec::new();
         let (gateway, link) = match plan.network {
             Network::Empty | Network::Loopback => (None, None),
             Network::Gateway { .. } => {
                 let (gateway, link) = Gateway::start(&id, policy).map_err(CreateError::Gateway)?;
-                (Some(Uplink::to(gateway).map_err(CreateError::Channel)?), Some(link))
+                if let Some((tenancy, _)) = &tenancy {
+                    tenancy.keep(gateway.voice().map_err(CreateError::Channel)?, policy);
+                }
+                let secrets = tenancy.as_mut().map(|(_, secrets)| std::mem::take(secrets));
+                gateway.lend(secrets.unwrap_or_default()).map_err(CreateError::Gateway)?;
+                let (uplink, mut hears) = Uplink::to(gateway).map_err(CreateError::Channel)?;
+                if policy.network().needs_authority() {
+                    let trust = hears.trust().await.map_err(CreateError::Gateway)?;
+                    variables = believing(trust.variables);
+                    plan.trust(trust.authority);
+                }
+                (Some((uplink, hears)), Some(link))
             }
         };
         let words = self.house.link.expect(id.clone());
@@ -206,11 +237,13 @@ impl Engine {
         // Waits in the socket until there is an agent to read it: one round trip less for every box.
         driver.send(&HostFrame::Begin { version: VERSION, on_denied: reaction(policy) });
         tokio::spawn(driver.run());
-        if let Some((uplink, ready)) = gateway {
+        live.variables = variables;
+        live.tenancy = tenancy.map(|(tenancy, _)| tenancy);
+        if let Some((uplink, hears)) = gateway {
             live.uplink = Some(uplink);
             // No command runs in a box whose gateway is not there yet. A box that could not be made takes its gateway
             // along, and then the box knows why.
-            if let Err(error) = uplink::ready(ready).await {
+            if let Err(error) = hears.ready().await {
                 live.ready().await?;
                 return Err(CreateError::Gateway(error));
             }
@@ -269,8 +302,16 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         report: Mutex::new(Some(report)),
         next_exec: AtomicU32::new(1),
         uplink: None,
+        variables: Vec::new(),
+        tenancy: None,
     };
     (live, driver)
+}
+
+/// Variables that make programs believe the gateway, and those that hold stand-ins.
+fn believing(stand_ins: Vec<(String, String)>) -> Vec<(String, String)> {
+    let bundle = BUNDLE_VARIABLES.iter().map(|name| ((*name).to_owned(), BUNDLE.to_owned()));
+    bundle.chain(stand_ins).collect()
 }
 
 fn reaction(policy: &SealedPolicy) -> Reaction {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use blastbox_isolation::{Choice, GatewayError, WardenError};
 use blastbox_policy::Refusal;
 
+use crate::leases::MintError;
 use crate::outcome::{Ending, Loss};
 
 /// Whose fault it is. The single input for exit codes, statuses and alerts.
@@ -65,6 +66,9 @@ pub enum CreateError {
     /// The box's gateway could not be had. There is no box without it.
     #[error("cannot give the box its gateway")]
     Gateway(#[source] GatewayError),
+    /// A secret of the box's policy could not be had. There is no box without it.
+    #[error("cannot lend the box its secrets")]
+    Secret(#[source] MintError),
     /// The box ended before it was ready.
     #[error("the box was not ready before it ended: {0:?}")]
     NotReady(Ending),
@@ -77,6 +81,7 @@ impl CreateError {
         match self {
             Self::Refused { .. } => Blame::Caller,
             Self::Channel(_) | Self::Randomness(_) | Self::Ask(_) | Self::Gateway(_) => Blame::Host,
+            Self::Secret(error) => error.blame(),
             Self::NotReady(ending) => blame_for(ending),
         }
     }

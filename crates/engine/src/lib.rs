@@ -32,6 +32,7 @@ mod paper;
 mod patience;
 pub mod state;
 pub mod store;
+mod tenancy;
 mod uplink;
 mod workspace;
 

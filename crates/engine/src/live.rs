@@ -16,8 +16,10 @@ use tokio::time::Instant;
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
 use crate::engine::House;
 use crate::error::{CreateError, Over, PauseError};
+use crate::leases::Told;
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEvent, Outlet};
+use crate::tenancy::Tenancy;
 use crate::uplink::Uplink;
 
 /// A command to run in a box.
@@ -48,6 +50,10 @@ pub struct LiveBox {
     pub(crate) next_exec: AtomicU32,
     /// Its gateway, where it has network.
     pub(crate) uplink: Option<Uplink>,
+    /// Variables that every command of the box has, unless it brings its own.
+    pub(crate) variables: Vec<(String, String)>,
+    /// Its secrets, where it has some.
+    pub(crate) tenancy: Option<Tenancy>,
 }
 
 impl LiveBox {
@@ -82,7 +88,8 @@ impl LiveBox {
 
     /// Runs a command under a number that was taken for it.
     pub(crate) async fn exec_as(&self, exec: u32, command: Command) -> Exec {
-        let Command { arguments, environment, directory, io } = command;
+        let Command { arguments, mut environment, directory, io } = command;
+        self.add_variables(&mut environment);
         let spec = ExecSpec {
             exec,
             arguments,
@@ -103,6 +110,21 @@ impl LiveBox {
         let desk = Desk { exec, orders: self.orders.clone() };
         let stdin = Stdin { desk: desk.clone(), room };
         Exec { desk, outlet, bells: Arc::clone(&self.bells), stdin: Some(stdin) }
+    }
+
+    /// Adds what makes programs of the box believe its gateway. What the caller says goes before.
+    fn add_variables(&self, environment: &mut Vec<Vec<u8>>) {
+        for (name, value) in &self.variables {
+            let given = format!("{name}=").into_bytes();
+            if !environment.iter().any(|line| line.starts_with(&given)) {
+                environment.push([given, value.as_bytes().to_vec()].concat());
+            }
+        }
+    }
+
+    /// What happened to its leases and nobody was told yet.
+    pub(crate) fn take_lease_news(&self) -> Vec<Told> {
+        self.tenancy.as_ref().map(Tenancy::take_news).unwrap_or_default()
     }
 
     /// Stops every process of the box where it stands. Its memory and files stay; its time goes on.
@@ -177,6 +199,9 @@ impl LiveBox {
         if let Some(uplink) = &self.uplink {
             uplink.over().await;
             ended.network = uplink.seen.sum();
+        }
+        if let Some(tenancy) = &self.tenancy {
+            tenancy.end().await;
         }
         ended
     }

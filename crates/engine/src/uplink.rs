@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use blastbox_isolation::gateway::Said;
 use blastbox_isolation::{Gateway, GatewayError};
-use blastbox_wire::egress::{FromGateway, Reason, Record};
+use blastbox_wire::egress::{FromGateway, Reason, Record, Trust};
 use blastbox_wire::receipt::{AllowedTarget, DeniedTarget, NetworkUse};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -159,14 +159,16 @@ pub(crate) struct Uplink {
 
 impl Uplink {
     /// Listens to a gateway from now on. The other end says when it is ready.
-    pub(crate) fn to(gateway: Gateway) -> io::Result<(Self, oneshot::Receiver<Result<(), GatewayError>>)> {
+    pub(crate) fn to(gateway: Gateway) -> io::Result<(Self, Hears)> {
         let socket = StdStream::from(gateway.as_fd().try_clone_to_owned()?);
         let watch = UnixStream::from_std(socket)?;
         let (ready_to, ready) = oneshot::channel();
+        let (trust_to, trust) = oneshot::channel();
         let (over_to, over) = watch::channel(false);
         let (seen, end) = (Arc::<Seen>::default(), Arc::new(Notify::new()));
-        tokio::spawn(listen(Line { gateway, watch }, Arc::clone(&seen), ready_to, over_to, Arc::clone(&end)));
-        Ok((Self { seen, over, end }, ready))
+        let tell = Tell { ready: Some(ready_to), trust: Some(trust_to), over: over_to };
+        tokio::spawn(listen(Line { gateway, watch }, Arc::clone(&seen), tell, Arc::clone(&end)));
+        Ok((Self { seen, over, end }, Hears { ready, trust }))
     }
 
     /// Waits until the gateway, which ends with its box, is gone, so that everything that it saw is told.
@@ -179,13 +181,42 @@ impl Uplink {
     }
 }
 
-/// Waits until the gateway is ready.
-pub(crate) async fn ready(ready: oneshot::Receiver<Result<(), GatewayError>>) -> Result<(), GatewayError> {
-    match timeout(READY, ready).await {
-        Ok(Ok(said)) => said,
-        Ok(Err(_)) => Err(GatewayError::Ended),
-        Err(_) => Err(GatewayError::NotReady(READY)),
+/// What a gateway says while its box is made.
+#[derive(Debug)]
+pub(crate) struct Hears {
+    ready: oneshot::Receiver<Result<(), GatewayError>>,
+    trust: oneshot::Receiver<Trust>,
+}
+
+impl Hears {
+    /// Waits until the gateway has said what the box must know before it is made.
+    pub(crate) async fn trust(&mut self) -> Result<Trust, GatewayError> {
+        match timeout(READY, &mut self.trust).await {
+            Ok(Ok(trust)) => Ok(trust),
+            // It ended first, and has said why.
+            Ok(Err(_)) => match (&mut self.ready).await {
+                Ok(Err(error)) => Err(error),
+                Ok(Ok(())) | Err(_) => Err(GatewayError::Ended),
+            },
+            Err(_) => Err(GatewayError::NotReady(READY)),
+        }
     }
+
+    /// Waits until the gateway is ready.
+    pub(crate) async fn ready(self) -> Result<(), GatewayError> {
+        match timeout(READY, self.ready).await {
+            Ok(Ok(said)) => said,
+            Ok(Err(_)) => Err(GatewayError::Ended),
+            Err(_) => Err(GatewayError::NotReady(READY)),
+        }
+    }
+}
+
+/// To whom a gateway's words go.
+struct Tell {
+    ready: Option<oneshot::Sender<Result<(), GatewayError>>>,
+    trust: Option<oneshot::Sender<Trust>>,
+    over: watch::Sender<bool>,
 }
 
 /// A gateway and its socket once more, only to learn when it can be read. Dropped before the gateway, which waits for
@@ -195,14 +226,8 @@ struct Line {
     gateway: Gateway,
 }
 
-async fn listen(
-    mut line: Line,
-    seen: Arc<Seen>,
-    ready: oneshot::Sender<Result<(), GatewayError>>,
-    over: watch::Sender<bool>,
-    end: Arc<Notify>,
-) {
-    let mut ready = Some(ready);
+async fn listen(mut line: Line, seen: Arc<Seen>, tell: Tell, end: Arc<Notify>) {
+    let Tell { mut ready, mut trust, over } = tell;
     let (mut was_ready, mut in_order) = (false, false);
     let mut say = |outcome| {
         if let Some(ready) = ready.take() {
@@ -216,7 +241,16 @@ async fn listen(
                 was_ready = true;
                 say(Ok(()));
             }
-            Ok(Said::Message(FromGateway::Failed { why })) => say(Err(GatewayError::GaveUp(why))),
+            Ok(Said::Message(FromGateway::Failed { why })) => {
+                say(Err(GatewayError::GaveUp(why)));
+                trust = None;
+            }
+            Ok(Said::Message(FromGateway::Trust(said))) => {
+                if let Some(trust) = trust.take() {
+                    // Whoever waited has given up.
+                    trust.send(said).ok();
+                }
+            }
             Ok(Said::Message(FromGateway::RulesTaken)) => {}
             Ok(Said::Message(FromGateway::Farewell)) => in_order = true,
             Ok(Said::Message(FromGateway::Record(record))) => seen.take_in(record),
@@ -240,6 +274,7 @@ async fn listen(
             }
         }
     }
+    drop(trust);
     say(Err(GatewayError::Ended));
     seen.lock().gateway_lost = was_ready && !in_order;
     // Waits for the process, which is ending.

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use blastbox_policy::{SealedPolicy, to_toml};
 use blastbox_sys::channel;
-use blastbox_wire::egress::{FromGateway, MAX_EGRESS_MESSAGE, MAX_EGRESS_POLICY, MAX_RESOLVERS, ToGateway};
+use blastbox_wire::egress::{
+    FromGateway, LentSecret, MAX_EGRESS_MESSAGE, MAX_EGRESS_POLICY, MAX_RESOLVERS, ToGateway, Veiled,
+};
 use blastbox_wire::{BoxId, CodecError};
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -104,6 +106,20 @@ impl Gateway {
         Ok((gateway, for_warden))
     }
 
+    /// Sends the box's secrets, one for each binding of its policy, in their order. Directly after the start.
+    pub fn lend(&self, secrets: Vec<LentSecret>) -> Result<(), GatewayError> {
+        for secret in secrets {
+            let message = Veiled::new(ToGateway::Secret(secret).encode());
+            channel::send(self, message.unveil(), &[]).map_err(GatewayError::Tell)?;
+        }
+        Ok(())
+    }
+
+    /// A way to tell it something while somebody else hears it.
+    pub fn voice(&self) -> io::Result<Voice> {
+        Ok(Voice(self.socket.try_clone()?))
+    }
+
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -132,6 +148,18 @@ impl Gateway {
     pub fn change_rules(&self, policy: &SealedPolicy) -> Result<(), GatewayError> {
         let message = ToGateway::Rules { policy: to_toml(policy) };
         channel::send(self, &message.encode(), &[]).map_err(GatewayError::Tell)
+    }
+}
+
+/// A way to tell a gateway something while somebody else hears it.
+#[derive(Debug)]
+pub struct Voice(OwnedFd);
+
+impl Voice {
+    /// The secret of a binding can be used for longer. Never waits: a gateway that does not read loses the word, and
+    /// requests with that secret fail when its time is over.
+    pub fn renewed(&self, binding: u16, seconds: u32) -> io::Result<()> {
+        channel::send(&self.0, &ToGateway::Renewed { binding, seconds }.encode(), &[])
     }
 }
 

@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, chownat, mkdirat, open};
 use rustix::process::{Gid, Uid};
 
 use crate::trouble::{Trouble, Trying};
+use crate::trust;
 
 /// Where the scratch space as a whole is attached while the box is made. Nobody sees it there later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +63,7 @@ impl Places<'_> {
         // Modes are meant as they are written here; the agent sets its own mask.
         rustix::process::umask(Mode::empty());
         let attic = Attic::of(steps);
-        let mut scratch = None;
+        let (mut scratch, mut trusted) = (None, None);
         for step in steps {
             match step {
                 Step::Scratch { bytes, inodes } => {
@@ -73,6 +74,8 @@ impl Places<'_> {
                 }
                 Step::Processes => self.processes(&root)?,
                 Step::Terminals => self.terminals(&root)?,
+                // Last: the attic may lie where its file goes.
+                Step::Trust { authority } => trusted = Some(authority),
                 Step::Workspace { slot: _, at, access, exec } => {
                     self.workspace(&root, needed(&scratch)?, at, *access, *exec)?;
                 }
@@ -88,14 +91,15 @@ impl Places<'_> {
             }
         }
         match (scratch, attic) {
-            (None, _) => Ok(()),
-            (Some(_), Attic::Cleared) => mount::detach("/run").tried("clear the attic"),
+            (None, _) => {}
+            (Some(_), Attic::Cleared) => mount::detach("/run").tried("clear the attic")?,
             // Should anything ever reach it, there is nothing to be had that way.
             (Some(scratch), Attic::Covered(_)) => {
                 let nothing = Attributes::PLAIN.no_programs().read_only();
-                mount::restrict(scratch.as_fd(), nothing, Beneath::LeftOut).tried("close the attic")
+                mount::restrict(scratch.as_fd(), nothing, Beneath::LeftOut).tried("close the attic")?;
             }
         }
+        trusted.map_or(Ok(()), |authority| trust::believe(&root, authority))
     }
 
     fn scratch_directory(

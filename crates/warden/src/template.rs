@@ -123,6 +123,7 @@ fn build(standing: &Standing, steps: &[Step], mut gathered: Vec<Entry>) -> Resul
             | Step::ScratchDirectory { .. }
             | Step::Processes
             | Step::Terminals
+            | Step::Trust { .. }
             | Step::Workspace { .. } => {
                 return Err(Trouble::plain("build a template from a step that belongs to one box"));
             }

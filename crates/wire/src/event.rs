@@ -305,6 +305,26 @@ pub enum Event {
         /// Method and path of the request.
         request: Label,
     },
+    /// A secret was minted for the box; its gateway gets it next.
+    SecretMinted {
+        /// Its name. The value is nowhere.
+        secret: Label,
+        /// How many seconds it lives, where its source says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seconds: Option<u64>,
+    },
+    /// A secret of the box was revoked.
+    SecretRevoked {
+        /// Its name.
+        secret: Label,
+    },
+    /// A lease could not be renewed or revoked.
+    SecretTrouble {
+        /// Its name.
+        secret: Label,
+        /// What was tried, and why it did not work.
+        why: Label,
+    },
     /// So many records of the box's gateway could not be told.
     NetworkUntold {
         /// How many.

@@ -10,6 +10,7 @@ use std::thread;
 
 use blastbox_engine::Engine;
 use blastbox_engine::keeper::Keeper;
+use blastbox_engine::leases::{Broker, Register, Sources};
 use blastbox_engine::ledger::{Ledger, Options as LedgerOptions};
 use blastbox_engine::store::{Leftovers, Store};
 use blastbox_isolation::warden::find_program;
@@ -50,6 +51,9 @@ pub(crate) struct ServeArgs {
     /// Quotas, pools, limits of the host, names of images
     #[arg(long, value_name = "FILE.toml")]
     pub(super) config: Option<PathBuf>,
+    /// Where the secrets are that policies may bind; none of them enters a box
+    #[arg(long, value_name = "FILE.toml")]
+    pub(super) secrets: Option<PathBuf>,
     /// Do not print a line for each request
     #[arg(long, short)]
     quiet: bool,
@@ -68,10 +72,14 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     let program = find_program()?;
     let warden = store.start_warden(&program)?;
     // Every thread of the runtime comes from this one, and is confined like it.
-    let confined = confine(&workplace(&args, &config, &socket, &state)?).map_err(DaemonProblem::Confine)?;
+    // What secrets stand for is read before; they themselves are read when a box needs them.
+    let sources = args.secrets.as_deref().map(Sources::load).transpose()?;
+    let mut place = workplace(&args, &config, &socket, &state)?;
+    place.read.extend(sources.iter().flat_map(Sources::places));
+    let confined = confine(&place).map_err(DaemonProblem::Confine)?;
     output::say(&walls(confined));
     let runtime = Builder::new_multi_thread().enable_io().enable_time().build().map_err(Problem::Runtime)?;
-    let past = Past { store: Arc::clone(&store), leftovers, program };
+    let past = Past { store: Arc::clone(&store), leftovers, program, sources };
     let outcome = runtime.block_on(keep(&args, config, &socket, &state, warden, past));
     // With the runtime goes everything that holds the warden, which is waited for.
     drop(runtime);
@@ -91,7 +99,9 @@ async fn keep(
     // A list that cannot be read is told now, not to the first caller with a key.
     let known = keys.list().map_err(DaemonProblem::Key)?.len();
     let place = LedgerOptions::new(state.path().join("ledger"), state.path().join("ledger.key"));
-    let ledger = Ledger::open(place)?;
+    let mut ledger = Ledger::open(place)?;
+    let Past { store, leftovers, program, sources } = past;
+    let broker = lender(sources, state, &mut ledger).await?;
     let mut signals = Signals::catch(false)?;
     let mut doors = Doors::new(config.patience);
     let mut said = format!("blastbox: listening on {}\n", output::plain(&socket.display().to_string()));
@@ -107,9 +117,12 @@ async fn keep(
             );
         }
     }
-    let Past { store, leftovers, program } = past;
     let spare = Arc::clone(&store);
     let engine = Engine::with_supply(warden, Box::new(move || spare.replace_warden(&program)))?;
+    let engine = match broker {
+        Some(broker) => engine.lending(broker),
+        None => engine,
+    };
     let keeper = Keeper::start_kept(engine, config.keeper, ledger, Arc::clone(&store), &leftovers)?;
     config.orders.carry_out(&keeper).map_err(DaemonProblem::Order)?;
     // Last, when there is a warden to make boxes: whoever can connect is answered from here on.
@@ -126,11 +139,28 @@ async fn keep(
     Ok(0)
 }
 
+/// Who lends secrets, where the operator has named some. What a daemon that was killed has lent is revoked first.
+async fn lender(
+    sources: Option<Sources>,
+    state: &StateDir,
+    ledger: &mut Ledger,
+) -> Result<Option<Arc<Broker>>, Problem> {
+    let Some(sources) = sources else { return Ok(None) };
+    let register = Register::open(state.path())
+        .map_err(|source| Problem::Leases { path: state.path().join("leases"), source })?;
+    let broker = Broker::new(sources, Some(register));
+    for word in broker.revoke_leftovers().await {
+        ledger.append(None, &word.event())?;
+    }
+    Ok(Some(broker))
+}
+
 /// What an earlier daemon has left, and what the next ones will be told.
 struct Past {
     store: Arc<Store>,
     leftovers: Leftovers,
     program: PathBuf,
+    sources: Option<Sources>,
 }
 
 /// What is said of boxes that went with an earlier daemon; nothing where it ended in order.

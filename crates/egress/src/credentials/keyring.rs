@@ -3,12 +3,14 @@
 //! Trust: an attacker chose every header; hyper has parsed them. A request gets a secret only if it came over a connection that was ended here
 //! ([`Inspected`]), for exactly the bound host and port, with a bound method and canonical path.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use blastbox_policy::{Binding, Given, Host, SecretName, Slot};
 use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue, IF_RANGE, RANGE};
+use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use super::scrub::{BadPatterns, Patterns};
@@ -19,7 +21,12 @@ struct Held {
     binding: Binding,
     secret: Secret,
     placeholder: Option<Placeholder>,
+    /// When it can no longer be used.
+    ends: Mutex<Option<Instant>>,
 }
+
+/// A binding, its secret, and for how long that can be used, where it does not last as long as the box.
+pub type Handed = (Binding, Secret, Option<Duration>);
 
 /// Why a secret cannot be held.
 #[derive(Debug, thiserror::Error)]
@@ -88,16 +95,17 @@ pub struct Wanted<'r> {
 
 impl Keyring {
     /// Takes the secrets of a box.
-    pub fn new(secrets: Vec<(Binding, Secret)>) -> Result<Self, BadKeyring> {
+    pub fn new(secrets: Vec<Handed>) -> Result<Self, BadKeyring> {
         let mut held = Vec::with_capacity(secrets.len());
-        for (binding, secret) in secrets {
+        for (binding, secret, life) in secrets {
             let placeholder = match binding.given() {
                 Given::Nothing => None,
                 Given::Placeholder { prefix, .. } => {
                     Some(Placeholder::fresh(prefix).map_err(BadKeyring::Random)?)
                 }
             };
-            held.push(Held { binding, secret, placeholder });
+            let ends = Mutex::new(life.map(|life| Instant::now() + life));
+            held.push(Held { binding, secret, placeholder, ends });
         }
         let patterns = match held.is_empty() {
             true => None,
@@ -115,6 +123,13 @@ impl Keyring {
             _ => None,
         };
         self.held.iter().filter_map(variable).collect()
+    }
+
+    /// The secret of a binding can be used for this long from now.
+    pub fn renewed(&self, place: usize, life: Duration) {
+        if let Some(held) = self.held.get(place) {
+            *held.ends.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + life);
+        }
     }
 
     /// What answers of this host are scrubbed of; `None` if no secret ever goes there.
@@ -151,8 +166,8 @@ impl Keyring {
     ) -> Result<Vec<SecretName>, NotLent> {
         let mut lent = Vec::new();
         for held in self.held.iter().filter(|held| covers(&held.binding, &on.host, on.port, wanted)) {
-            let name =
-                HeaderName::from_bytes(held.binding.slot().header().as_bytes()).map_err(|_| NotLent)?;
+            let name = HeaderName::from_bytes(held.binding.slot().header().as_bytes())
+                .map_err(|_| NotLent::Unwritable)?;
             let value = match &held.placeholder {
                 None => Some(whole(held.binding.slot(), &held.secret)),
                 Some(stand_in) => {
@@ -164,7 +179,10 @@ impl Keyring {
                 }
             };
             let Some(value) = value.map(Zeroizing::new) else { continue };
-            let mut value = HeaderValue::from_bytes(&value).map_err(|_| NotLent)?;
+            if held.is_over() {
+                return Err(NotLent::Expired);
+            }
+            let mut value = HeaderValue::from_bytes(&value).map_err(|_| NotLent::Unwritable)?;
             value.set_sensitive(true);
             headers.insert(name, value);
             lent.push(held.binding.secret().clone());
@@ -179,10 +197,22 @@ impl Keyring {
     }
 }
 
-/// A secret cannot be written into a header; the request is not sent.
+/// Why a secret is not lent; the request is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("cannot write the secret into the request")]
-pub struct NotLent;
+pub enum NotLent {
+    /// It does not fit into a header.
+    #[error("cannot write the secret into the request")]
+    Unwritable,
+    /// Its lease is over.
+    #[error("the lease of the secret for this request is over")]
+    Expired,
+}
+
+impl Held {
+    fn is_over(&self) -> bool {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|end| Instant::now() >= end)
+    }
+}
 
 fn covers(binding: &Binding, host: &Host, port: u16, wanted: Wanted<'_>) -> bool {
     match wanted.path {

@@ -8,7 +8,7 @@ const REAL: &str = "real-secret-value-123";
 
 fn keyring(host: &str, parts: BindingParts) -> Keyring {
     let binding = Binding::new("token".parse().unwrap(), host.parse().unwrap(), parts).unwrap();
-    Keyring::new(vec![(binding, Secret::new(REAL.into()).ok().unwrap())]).unwrap()
+    Keyring::new(vec![(binding, Secret::new(REAL.into()).ok().unwrap(), None)]).unwrap()
 }
 
 fn on(host: &str, port: u16) -> Inspected {
@@ -141,4 +141,20 @@ fn only_hosts_with_a_secret_are_scrubbed() {
     assert!(keys.scrub(&"b.test".parse().unwrap()).is_none());
     assert!(Keyring::default().scrub(&"a.test".parse().unwrap()).is_none());
     assert_eq!(format!("{keys:?}"), "[\"token\"]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_whose_lease_is_over_is_not_lent_until_it_is_renewed() {
+    let binding =
+        Binding::new("token".parse().unwrap(), "a.test".parse().unwrap(), BindingParts::default()).unwrap();
+    let secret = Secret::new(REAL.into()).ok().unwrap();
+    let keys = Keyring::new(vec![(binding, secret, Some(Duration::from_secs(60)))]).unwrap();
+    let lend = || keys.lend(&on("a.test", 443), get("/"), &mut HeaderMap::new());
+    assert!(lend().is_ok());
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert_eq!(lend(), Err(NotLent::Expired));
+    keys.renewed(0, Duration::from_secs(60));
+    assert!(lend().is_ok());
+    keys.renewed(0, Duration::ZERO);
+    assert_eq!(lend(), Err(NotLent::Expired));
 }

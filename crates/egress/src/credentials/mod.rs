@@ -9,7 +9,7 @@ mod placeholder;
 mod scrub;
 mod secret;
 
-pub use keyring::{BadKeyring, Inspected, Keyring, NotLent, Stray, Wanted};
+pub use keyring::{BadKeyring, Handed, Inspected, Keyring, NotLent, Stray, Wanted};
 pub use placeholder::Placeholder;
 pub use scrub::{BadPatterns, Patterns, Scrubber};
 pub use secret::{BadSecret, LONGEST_SECRET, SHORTEST_SECRET, Secret};

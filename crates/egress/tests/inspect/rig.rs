@@ -94,7 +94,7 @@ impl World {
             .iter()
             .map(|binding| {
                 let value = secrets.iter().find(|(name, _)| *name == binding.secret().as_str()).unwrap().1;
-                (binding.clone(), Secret::new(value.into()).ok().unwrap())
+                (binding.clone(), Secret::new(value.into()).ok().unwrap(), None)
             })
             .collect();
         let roots = Roots::only(pem(authority.0.der()).as_bytes()).unwrap();

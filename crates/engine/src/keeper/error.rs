@@ -135,6 +135,7 @@ impl From<CreateError> for KeepError {
             | CreateError::Randomness(_)
             | CreateError::Ask(_)
             | CreateError::Gateway(_)
+            | CreateError::Secret(_)
             | CreateError::NotReady(_)) => Self::Failed(error),
         }
     }

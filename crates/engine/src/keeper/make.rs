@@ -250,6 +250,7 @@ fn is_passing(error: &CreateError, tried: u32, has_gateway: bool) -> bool {
         }
         CreateError::NotReady(_)
         | CreateError::Gateway(_)
+        | CreateError::Secret(_)
         | CreateError::Randomness(_)
         | CreateError::Refused { .. } => false,
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use blastbox_images::Image;
-use blastbox_policy::{PolicyDigest, SealedPolicy, Tier};
+use blastbox_policy::{CredentialMode, PolicyDigest, SealedPolicy, Tier};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -37,8 +37,12 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// `None` where the image cannot be told apart from others: such a box is not pooled.
+    /// `None` where the image cannot be told apart from others, or where secrets are lent, which are minted for one box when
+    /// somebody asks for it: such a box is not pooled.
     pub(crate) fn of(image: &Image, policy: &SealedPolicy, tier: Tier) -> Option<Self> {
+        if policy.credentials().mode == CredentialMode::Brokered {
+            return None;
+        }
         let directory = match image.dir() {
             Some(dir) => rustix::fs::fstat(dir).ok().map(|found| Some((found.st_dev, found.st_ino)))?,
             None => None,

@@ -35,6 +35,7 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     ended.run = ended.run.saturating_sub(kept.pooled);
     tell_denied(&house, &kept, &kept.live.bells.take_denied());
     tell_network(&house, &kept, kept.live.take_network_news());
+    tell_leases(&house, &kept);
     let receipt = write_receipt(&house, &kept, &ended);
     for limit in &receipt.limits_hit {
         house.pen.record(&kept.about(), &Event::LimitMet { limit: *limit });
@@ -78,7 +79,10 @@ async fn live_on(house: &House, kept: &Kept) {
                 quiet = Instant::now() + QUIET;
                 tell_denied(house, kept, &denied);
             }
-            news = kept.live.network_news() => tell_network(house, kept, news),
+            news = kept.live.network_news() => {
+                tell_leases(house, kept);
+                tell_network(house, kept, news);
+            }
             () = sleep_until(at) => expire(house, kept, due).await,
         }
     }
@@ -137,6 +141,13 @@ fn tell_denied(house: &House, kept: &Kept, denied: &std::collections::BTreeMap<u
         house.pen.record(&kept.about(), &Event::SyscallDenied { number: *number, name, count: *count });
         let what = Happened::SyscallDenied { syscall, count: *count };
         house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), what);
+    }
+}
+
+/// Writes down what became of the leases of a box.
+fn tell_leases(house: &House, kept: &Kept) {
+    for word in kept.live.take_lease_news() {
+        house.pen.record(&kept.about(), &word.event());
     }
 }
 

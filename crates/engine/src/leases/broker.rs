@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use blastbox_policy::{Binding, SecretName};
 use blastbox_wire::BoxId;
+use blastbox_wire::event::{Event, Label};
 use tokio::sync::mpsc;
 
 use super::error::MintError;
@@ -55,6 +56,31 @@ pub enum Told {
         /// Why.
         why: String,
     },
+}
+
+impl Told {
+    /// What the ledger says of it.
+    #[must_use]
+    pub fn event(&self) -> Event {
+        let label = |secret: &SecretName| Label::new(secret.as_str());
+        match self {
+            Self::Minted { secret, ttl } => {
+                Event::SecretMinted { secret: label(secret), seconds: ttl.map(|ttl| ttl.as_secs()) }
+            }
+            Self::Renewed { secret, ttl } => {
+                Event::SecretMinted { secret: label(secret), seconds: Some(ttl.as_secs()) }
+            }
+            Self::Revoked { secret } => Event::SecretRevoked { secret: label(secret) },
+            Self::NotRenewed { secret, why } => Event::SecretTrouble {
+                secret: label(secret),
+                why: Label::new(&format!("not renewed: {why}")),
+            },
+            Self::NotRevoked { secret, why } => Event::SecretTrouble {
+                secret: label(secret),
+                why: Label::new(&format!("not revoked: {why}")),
+            },
+        }
+    }
 }
 
 /// Lends secrets to boxes.
@@ -192,12 +218,13 @@ impl Broker {
         }
     }
 
-    /// Revokes what a daemon that was killed has left. Its boxes are gone.
-    pub async fn revoke_leftovers(&self, told: &mpsc::UnboundedSender<Told>) {
-        let Some(register) = &self.register else { return };
-        if let Ok(leases) = register.all() {
-            self.revoke(leases, told).await;
-        }
+    /// Revokes what a daemon that was killed has left, and tells what became of each. Its boxes are gone. To be called
+    /// before the first box is made.
+    pub async fn revoke_leftovers(&self) -> Vec<Told> {
+        let leases = self.register.as_ref().and_then(|register| register.all().ok()).unwrap_or_default();
+        let (tell, mut told) = mpsc::unbounded_channel();
+        self.revoke(leases, &tell).await;
+        std::iter::from_fn(|| told.try_recv().ok()).collect()
     }
 }
 

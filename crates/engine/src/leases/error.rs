@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use blastbox_policy::{Host, SecretName};
 
+use crate::error::Blame;
+
 /// Why the operator's file of secrets cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BadSources {
@@ -165,6 +167,27 @@ pub enum MintError {
         #[source]
         source: io::Error,
     },
+}
+
+impl MintError {
+    /// Whose fault it is.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Unknown(_) | Self::HostNotPermitted { .. } => Blame::Caller,
+            Self::File { .. }
+            | Self::Exposed { .. }
+            | Self::Variable { .. }
+            | Self::Size(_)
+            | Self::Start { .. }
+            | Self::Failed { .. }
+            | Self::TooSlow { .. }
+            | Self::Answer { .. }
+            | Self::Vault { .. }
+            | Self::VaultUnreachable { .. }
+            | Self::Register { .. } => Blame::Host,
+        }
+    }
 }
 
 fn because(reasons: &str) -> String {

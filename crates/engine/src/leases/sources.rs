@@ -103,6 +103,18 @@ impl Sources {
         Ok(Self { vault, secrets })
     }
 
+    /// Directories that secrets and tokens are read from. Not the files themselves: they are replaced by others of their
+    /// name when they are rotated.
+    #[must_use]
+    pub fn places(&self) -> Vec<PathBuf> {
+        let files = self.secrets.values().filter_map(|entry| match &entry.source {
+            WhichSource::File(path) => Some(path.as_path()),
+            WhichSource::Environment(_) | WhichSource::Command(_) | WhichSource::Vault { .. } => None,
+        });
+        let token = self.vault.as_ref().map(Vault::token_file);
+        files.chain(token).filter_map(Path::parent).map(Path::to_owned).collect()
+    }
+
     /// Whether each of these may be used where it is bound. Reads nothing yet.
     pub fn permit(&self, bindings: &[Binding]) -> Result<(), MintError> {
         bindings.iter().try_for_each(|binding| self.entry(binding).map(drop))

@@ -4,7 +4,7 @@
 //! as `data` with a `lease_id`. The token is read from its file for every question: agents rotate it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use blastbox_policy::SecretName;
@@ -65,6 +65,10 @@ impl Vault {
         let path = access.ca_file.clone().unwrap_or_default();
         let server = server.map_err(|source| BadSources::Read { path, source })?;
         Ok(Self { access, server })
+    }
+
+    pub(super) fn token_file(&self) -> &Path {
+        &self.access.token_file
     }
 
     /// Reads a field of what is at a path.

@@ -30,6 +30,8 @@ pub enum AlertCode {
     DeniedNetwork,
     /// An attempt to reach a cloud's metadata service.
     MetadataAttempt,
+    /// A secret's lease could not be renewed or revoked.
+    SecretTrouble,
     /// A limit was met.
     LimitMet,
     /// Little time is left.
@@ -126,6 +128,10 @@ pub fn alert(event: &Event) -> Option<Alert> {
                 format!("the box was kept from {}:{port} ({}), {count}×", target.as_str(), reason.as_str());
             (severity, code, text)
         }
+        Event::SecretTrouble { secret, why } => {
+            let text = format!("secret {}: {}", secret.as_str(), why.as_str());
+            (Severity::High, AlertCode::SecretTrouble, text)
+        }
         Event::LimitMet { limit } => {
             let what = match limit {
                 LimitName::Memory => "the box used up its memory",
@@ -173,6 +179,8 @@ pub fn alert(event: &Event) -> Option<Alert> {
         | Event::NetworkClosed { .. }
         | Event::NameAsked { .. }
         | Event::SecretLent { .. }
+        | Event::SecretMinted { .. }
+        | Event::SecretRevoked { .. }
         | Event::NetworkUntold { .. }
         | Event::BoxPaused
         | Event::BoxResumed

@@ -72,18 +72,15 @@ async fn what_a_killed_daemon_left_is_revoked_by_the_next() {
     // Vault is down when the next daemon comes: the list stays.
     vault.state.lock().unwrap().sealed = true;
     let next = Broker::new(sources(&vault, &room, "s.root-token"), Some(Register::open(&room.0).unwrap()));
-    let (tell, mut told) = mpsc::unbounded_channel();
-    next.revoke_leftovers(&tell).await;
-    assert!(matches!(&drain(&mut told)[..], [Told::NotRevoked { why, .. }] if why.contains("sealed")));
+    let told = next.revoke_leftovers().await;
+    assert!(matches!(&told[..], [Told::NotRevoked { why, .. }] if why.contains("sealed")), "{told:?}");
     assert_eq!(register.all().unwrap().len(), 1);
     vault.state.lock().unwrap().sealed = false;
-    next.revoke_leftovers(&tell).await;
-    assert!(matches!(&drain(&mut told)[..], [Told::Revoked { .. }]));
+    assert!(matches!(&next.revoke_leftovers().await[..], [Told::Revoked { .. }]));
     assert_eq!(vault.state.lock().unwrap().leases.len(), 0);
     assert_eq!(register.all().unwrap(), []);
     // Once more does no harm.
-    next.revoke_leftovers(&tell).await;
-    assert_eq!(drain(&mut told), []);
+    assert_eq!(next.revoke_leftovers().await, []);
 }
 
 #[tokio::test]

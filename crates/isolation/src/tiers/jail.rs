@@ -30,37 +30,28 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall } = policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec } = policy.files();
     // What passes the gateway is the gateway's to judge; here it is only whether there is one.
-    let NetworkRules { mode, loopback, allow, dangerously_allow_private: _, limits: _ } = policy.network();
+    let NetworkRules { mode, loopback, allow: _, dangerously_allow_private: _, limits: _ } = policy.network();
     // Secrets are lent by the gateway too: a policy that binds one has rules for it, so there is one.
-    let CredentialRules { mode: lending, bind: _ } = policy.credentials();
+    let CredentialRules { mode: CredentialMode::None | CredentialMode::Brokered, bind: _ } =
+        policy.credentials();
     let LifetimeRules { timeout: _, output: _ } = policy.lifetime();
 
     fit(facts)?;
-    if *lending == CredentialMode::Brokered {
-        return Err(Refusal::TierUnavailable {
-            tier: Tier::Jail,
-            why: "lending secrets to a box is not connected in this version".to_owned(),
-        });
-    }
     if *mode == NetworkMode::Allow {
         fit_network(facts)?;
-        if let Some(rule) = allow.iter().find(|rule| rule.is_inspected()) {
-            return Err(Refusal::TierUnavailable {
-                tier: Tier::Jail,
-                why: format!(
-                    "the rule for {} reads requests, which is not connected in this version",
-                    rule.host()
-                ),
-            });
-        }
     }
     let denials = denials(*on_denied_syscall, facts)?;
     let worksite = request.worksite(policy)?;
-    let places =
-        places::Places { image: request.image, worksite, slot: request.workspace_slot(), exec: *exec };
+    let places = places::Places {
+        image: request.image,
+        worksite,
+        slot: request.workspace_slot(),
+        exec: *exec,
+        trust: trust(policy),
+    };
     let plan = Plan {
         box_id: request.box_id.clone(),
-        template: places::template(request.image, *mode),
+        template: places.with_bundle(places::template(request.image, *mode)),
         own: places.own_steps(disk.0, *inodes),
         ids: if facts.privileged { Ids::OwnRange } else { Ids::CallerOnly },
         network: network(*mode, *loopback, request),
@@ -144,6 +135,10 @@ fn network(mode: NetworkMode, loopback: Loopback, request: &Request<'_>) -> Netw
             Network::Gateway { slot: request.gateway_slot(), loopback: loopback == Loopback::Own }
         }
     }
+}
+
+fn trust(policy: &SealedPolicy) -> places::Trust {
+    if policy.network().needs_authority() { places::Trust::OwnAuthority } else { places::Trust::AsImage }
 }
 
 fn cgroups(facts: &Facts) -> Cgroups {

@@ -99,5 +99,6 @@ fn reachable(binding: &Binding, allow: &[AllowRule]) -> Result<(), BadBinding> {
     Ok(())
 }
 
-#[cfg(all(test, feature = "text"))]
+#[cfg(test)]
+#[cfg(feature = "text")]
 mod tests;

@@ -12,7 +12,6 @@ fn seal(allow: &str, bind: &str) -> Result<crate::SealedPolicy, PolicyError> {
     .and_then(Draft::seal)
 }
 
-#[expect(clippy::panic, reason = "a test that cannot go on must fail at once")]
 fn problem(allow: &str, bind: &str) -> BadBinding {
     match seal(allow, bind) {
         Err(PolicyError::BadBinding { problem, .. } | PolicyError::Credentials(problem)) => problem,

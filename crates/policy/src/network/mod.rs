@@ -101,6 +101,18 @@ impl NetworkRules {
     }
 }
 
+impl NetworkRules {
+    /// Whether some connection is ended by the gateway with an authority of the box's own, which the box must believe.
+    #[must_use]
+    pub fn needs_authority(&self) -> bool {
+        let inspects = |rule: &AllowRule| match rule.protocol() {
+            Protocol::Https | Protocol::Ws => rule.tls() == TlsMode::Inspect,
+            Protocol::Http | Protocol::Tcp => false,
+        };
+        self.allow.iter().any(inspects)
+    }
+}
+
 /// Checks what no rule can see alone: that rules and mode fit, and that no two rules disagree about a connection.
 pub(crate) fn check(rules: &NetworkRules) -> Result<(), BadRule> {
     let NetworkRules { mode, loopback: _, allow, dangerously_allow_private, limits: _ } = rules;

@@ -3,13 +3,15 @@
 //! Trust: the gateway parses hostile bytes for a living, so what it says is read as if the box had said it: bounded,
 //! and never believed about anything but its own box. One message is one packet of a sequenced socket.
 
+mod lending;
 mod record;
 mod trust;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+pub use lending::{LentSecret, MAX_SECRET, MAX_STAND_INS, Trust, Veiled};
 pub use record::{Door, Reason, Record};
-pub use trust::{BUNDLE, BUNDLE_FILES, BUNDLE_VARIABLES};
+pub use trust::{BUNDLE, BUNDLE_FILES, BUNDLE_VARIABLES, MAX_AUTHORITY};
 
 use crate::BoxId;
 use crate::codec::{CodecError, Reader, Writer};
@@ -58,6 +60,15 @@ pub enum ToGateway {
         /// The whole sealed policy as text.
         policy: String,
     },
+    /// A secret of the box. One for each binding of the policy, in their order, directly after [`Self::Open`].
+    Secret(LentSecret),
+    /// The secret of a binding can be used for longer.
+    Renewed {
+        /// The binding, by its place in the policy.
+        binding: u16,
+        /// For how many seconds from now; 0 for not at all any more.
+        seconds: u32,
+    },
 }
 
 /// What a gateway tells the engine.
@@ -72,6 +83,8 @@ pub enum FromGateway {
     },
     /// New rules are in force.
     RulesTaken,
+    /// What the box must know before it is made. Before [`Self::Ready`], where the policy has requests read.
+    Trust(Trust),
     /// Something happened.
     Record(Record),
     /// The box is gone, and so is the gateway now: in order. One that ends without this was lost.
@@ -97,6 +110,15 @@ impl ToGateway {
                 to.u8(2);
                 to.bytes(policy.as_bytes());
             }
+            Self::Secret(secret) => {
+                to.u8(3);
+                secret.encode(&mut to);
+            }
+            Self::Renewed { binding, seconds } => {
+                to.u8(4);
+                to.u16(*binding);
+                to.u32(*seconds);
+            }
         }
         to.finish()
     }
@@ -112,6 +134,8 @@ impl ToGateway {
                     .list(MAX_RESOLVERS, |from| Ok(SocketAddr::new(read_address(from)?, from.u16()?)))?,
             },
             2 => Self::Rules { policy: from.text(MAX_EGRESS_POLICY)?.to_owned() },
+            3 => Self::Secret(LentSecret::decode(&mut from)?),
+            4 => Self::Renewed { binding: from.u16()?, seconds: from.u32()? },
             other => return Err(CodecError::Unknown(u32::from(other), "message")),
         };
         from.end()?;
@@ -131,6 +155,10 @@ impl FromGateway {
                 record::text(&mut to, why);
             }
             Self::RulesTaken => to.u8(3),
+            Self::Trust(trust) => {
+                to.u8(6);
+                trust.encode(&mut to);
+            }
             Self::Record(record) => {
                 to.u8(4);
                 record.encode(&mut to);
@@ -149,6 +177,7 @@ impl FromGateway {
             3 => Self::RulesTaken,
             4 => Self::Record(Record::decode(&mut from)?),
             5 => Self::Farewell,
+            6 => Self::Trust(Trust::decode(&mut from)?),
             other => return Err(CodecError::Unknown(u32::from(other), "message")),
         };
         from.end()?;

@@ -10,8 +10,10 @@ pub const BUNDLE_FILES: &[&str] = &[
     "/etc/ssl/ca-bundle.pem",
 ];
 
-/// The one that the variables name; it is there in every box whose requests are read.
-pub const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// The one that the variables name; it is there in every box whose requests are read, whatever its image has.
+pub const BUNDLE: &str = "/run/authorities.crt";
+/// Longest authority of a box, as text.
+pub const MAX_AUTHORITY: usize = 8 * 1024;
 
 /// Variables that name the bundle, for programs that bring their own or look elsewhere.
 pub const BUNDLE_VARIABLES: &[&str] = &[

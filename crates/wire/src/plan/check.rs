@@ -1,6 +1,7 @@
 //! What every plan must hold to, whoever wrote it. The warden trusts nothing else.
 
 use super::{GuestPath, Limits, Network, Plan, Slot, Step};
+use crate::egress::MAX_AUTHORITY;
 use crate::limits::{MAX_FILE_TEXT, MAX_GRANTS, MAX_STEPS, MAX_WARDEN_FDS};
 
 /// All that a box may ever see of the host's own files, read-only. A privileged warden binds nothing else by name:
@@ -51,6 +52,9 @@ pub enum UnsafePlan {
     /// No second file boundary at all.
     #[error("the plan grants no place to read programs from")]
     NoGrants,
+    /// No certificate is that long.
+    #[error("the box's authority is too long")]
+    LongAuthority,
     /// Synthetic text over the limit.
     #[error("the text of {0} is too long")]
     LongText(GuestPath),
@@ -117,6 +121,7 @@ fn check_template(index: usize, step: &Step, descriptors: usize) -> Result<(), U
         | Step::ScratchDirectory { .. }
         | Step::Processes
         | Step::Terminals
+        | Step::Trust { .. }
         | Step::Workspace { .. } => Err(UnsafePlan::WrongList { list: "template", index }),
     }
 }
@@ -146,7 +151,10 @@ fn check_own(own: &[Step], descriptors: usize) -> Result<(), UnsafePlan> {
                 }
                 check_slot(*slot, descriptors)?;
             }
-            Step::Processes | Step::Terminals => {}
+            Step::Trust { authority } if authority.len() > MAX_AUTHORITY => {
+                return Err(UnsafePlan::LongAuthority);
+            }
+            Step::Processes | Step::Terminals | Step::Trust { .. } => {}
             Step::Directory { .. }
             | Step::File { .. }
             | Step::Cover { .. }

@@ -5,6 +5,7 @@ use super::{
     Plan, Slot, Step, WorkspaceAccess,
 };
 use crate::codec::{CodecError, Reader, Writer};
+use crate::egress::MAX_AUTHORITY;
 use crate::limits::{MAX_FILE_TEXT, MAX_GRANTS, MAX_PATH, MAX_STEPS};
 
 impl Plan {
@@ -141,6 +142,10 @@ impl Step {
             }
             Self::Processes => to.u8(9),
             Self::Terminals => to.u8(10),
+            Self::Trust { authority } => {
+                to.u8(13);
+                to.bytes(authority.as_bytes());
+            }
             Self::Workspace { slot, at, access, exec } => {
                 to.u8(11);
                 to.u8(slot.0);
@@ -179,6 +184,7 @@ impl Step {
                 exec: choice(from, &EXECS, "exec")?,
             },
             12 => Self::Cover { at: read_path(from)?, text: from.text(MAX_FILE_TEXT)?.to_owned() },
+            13 => Self::Trust { authority: from.text(MAX_AUTHORITY)?.to_owned() },
             other => return Err(CodecError::Unknown(u32::from(other), "step")),
         })
     }

@@ -85,6 +85,11 @@ pub enum Step {
     Processes,
     /// The box's own pseudo-terminals.
     Terminals,
+    /// The box's own authority, behind every bundle of authorities that its root has and in one of its own.
+    Trust {
+        /// Its certificate, in the text form; empty until the box's gateway has made it.
+        authority: String,
+    },
     /// A directory of the caller.
     Workspace {
         /// The directory.
@@ -293,4 +298,15 @@ pub struct Plan {
     pub landlock: Landlock,
     /// What happens to denied system calls.
     pub denials: Denials,
+}
+
+impl Plan {
+    /// Fills in the authority that the box's gateway has made. `false`: the plan has no place for one.
+    pub fn trust(&mut self, certificate: String) -> bool {
+        let place = self.own.iter_mut().find_map(|step| match step {
+            Step::Trust { authority } => Some(authority),
+            _ => None,
+        });
+        place.map(|authority| *authority = certificate).is_some()
+    }
 }

@@ -2,7 +2,7 @@
 
 use blastbox_images::{Image, TreeUse};
 use blastbox_policy::{NetworkMode, ScratchExec};
-use blastbox_wire::egress::GATEWAY_V4;
+use blastbox_wire::egress::{BUNDLE, GATEWAY_V4};
 use blastbox_wire::plan::{Exec, Grant, GrantAccess, GuestPath, Owner, Slot, Step, WorkspaceAccess};
 
 use crate::request::{Request, Worksite};
@@ -36,9 +36,27 @@ pub(super) struct Places<'a> {
     /// Where the workspace's directory travels, if one is given.
     pub(super) slot: Slot,
     pub(super) exec: ScratchExec,
+    pub(super) trust: Trust,
+}
+
+/// Whom programs of the box believe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Whom the image believes.
+    AsImage,
+    /// An authority of the box's own besides: its gateway ends TLS.
+    OwnAuthority,
 }
 
 impl Places<'_> {
+    /// The root with a place for the bundle of authorities, where one will lie there.
+    pub(super) fn with_bundle(&self, mut template: Vec<Step>) -> Vec<Step> {
+        if self.trust == Trust::OwnAuthority {
+            template.extend(path(BUNDLE).map(|at| Step::File { at, text: String::new() }));
+        }
+        template
+    }
+
     /// What belongs to this box alone.
     pub(super) fn own_steps(&self, bytes: u64, inodes: u64) -> Vec<Step> {
         let exec = self.exec();
@@ -59,6 +77,9 @@ impl Places<'_> {
             }
         }
         steps.extend([Step::Processes, Step::Terminals]);
+        if self.trust == Trust::OwnAuthority {
+            steps.push(Step::Trust { authority: String::new() });
+        }
         steps
     }
 
@@ -93,7 +114,8 @@ impl Places<'_> {
             (Worksite::Directory(WorkspaceAccess::ReadOnly), ScratchExec::Denied) => Some(GrantAccess::Read),
             (Worksite::Scratch | Worksite::Directory(WorkspaceAccess::CopyOnWrite), _) => Some(scratch),
         };
-        let ours = ours.into_iter().chain(worksite.map(|access| (WORKSPACE, access)));
+        let bundle = (self.trust == Trust::OwnAuthority).then_some((BUNDLE, GrantAccess::Read));
+        let ours = ours.into_iter().chain(worksite.map(|access| (WORKSPACE, access))).chain(bundle);
         trees.chain(ours.filter_map(|(at, access)| path(at).map(|at| Grant { at, access }))).collect()
     }
 
