@@ -9,6 +9,7 @@ both_ways!(
     every_thread_but_the_one_that_starts_programs_is_confined,
     a_file_outside_its_place_cannot_be_read_by_it,
     a_warden_that_dies_is_replaced_all_the_same,
+    behind_its_walls_it_sees_the_host_as_it_is,
 );
 
 /// Name of each thread, and the fields of its status.
@@ -89,4 +90,17 @@ fn a_warden_that_dies_is_replaced_all_the_same(caller: &Caller) {
     assert!(wait_until(|| daemon.blastbox(["create"]).end().code == 0));
     assert!(wait_until(|| !daemon.ask(["ps"]).contains(&id)));
     assert_eq!(daemon.stop().code, 0);
+}
+
+fn behind_its_walls_it_sees_the_host_as_it_is(caller: &Caller) {
+    let daemon = Served::start(caller, &[]);
+    let id = daemon.ask(["create"]);
+    let shown: serde_json::Value =
+        serde_json::from_str(&daemon.ask(["inspect", "--json", &id])).expect("a document");
+    let kept: Vec<String> =
+        serde_json::from_value(shown.get("gaps").cloned().unwrap_or_default()).expect("a list of gaps");
+    let receipt = caller.run(&[], &["true"]).receipt;
+    let alone: Vec<String> = receipt.gaps.iter().map(|gap| gap.code.to_string()).collect();
+    assert_eq!(kept, alone);
+    daemon.stop();
 }

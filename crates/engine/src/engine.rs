@@ -90,13 +90,14 @@ impl Engine {
     /// Goes on with a warden that was started already, which may still be getting ready.
     pub fn with_warden(warden: Warden) -> Result<Self, EngineError> {
         let program = warden.program().to_owned();
-        Self::with_supply(warden, Box::new(move || Warden::start_program(&program)))
-    }
-
-    /// The same; when that warden dies, the next one comes from `supply`.
-    pub fn with_supply(mut warden: Warden, supply: Supply) -> Result<Self, EngineError> {
         // While it gets ready.
         let seen = Facts::look();
+        Self::with_supply(warden, Box::new(move || Warden::start_program(&program)), seen)
+    }
+
+    /// The same; when that warden dies, the next one comes from `supply`. `seen` is what was found out about the host: by
+    /// whoever confines itself, before that, because it cannot ask the kernel for everything afterwards.
+    pub fn with_supply(mut warden: Warden, supply: Supply, seen: Facts) -> Result<Self, EngineError> {
         let powers = warden.wait_ready(link::READY).map_err(EngineError::Warden)?;
         let facts = seen.with(&powers);
         let link = Link::new(warden, supply).map_err(EngineError::Watch)?;

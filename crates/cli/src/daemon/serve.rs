@@ -14,7 +14,7 @@ use blastbox_engine::leases::{Broker, Register, Sources};
 use blastbox_engine::ledger::{Ledger, Options as LedgerOptions};
 use blastbox_engine::store::{Leftovers, Store};
 use blastbox_isolation::warden::find_program;
-use blastbox_isolation::{Warden, confine};
+use blastbox_isolation::{Facts, Warden, confine};
 use blastbox_server::{
     Config, Doors, Hall, Keys, Log, MAX_CONFIG_TEXT, Socket, StateDir, TcpAddress, open_port,
 };
@@ -76,10 +76,11 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     let sources = args.secrets.as_deref().map(Sources::load).transpose()?;
     let mut place = workplace(&args, &config, &socket, &state)?;
     place.read.extend(sources.iter().flat_map(Sources::places));
+    let seen = Facts::look();
     let confined = confine(&place).map_err(DaemonProblem::Confine)?;
     output::say(&walls(confined));
     let runtime = Builder::new_multi_thread().enable_io().enable_time().build().map_err(Problem::Runtime)?;
-    let past = Past { store: Arc::clone(&store), leftovers, program, sources };
+    let past = Past { store: Arc::clone(&store), leftovers, program, sources, seen };
     let outcome = runtime.block_on(keep(&args, config, &socket, &state, warden, past));
     // With the runtime goes everything that holds the warden, which is waited for.
     drop(runtime);
@@ -100,7 +101,7 @@ async fn keep(
     let known = keys.list().map_err(DaemonProblem::Key)?.len();
     let place = LedgerOptions::new(state.path().join("ledger"), state.path().join("ledger.key"));
     let mut ledger = Ledger::open(place)?;
-    let Past { store, leftovers, program, sources } = past;
+    let Past { store, leftovers, program, sources, seen } = past;
     let broker = lender(sources, state, &mut ledger).await?;
     let mut signals = Signals::catch(false)?;
     let mut doors = Doors::new(config.patience);
@@ -118,7 +119,7 @@ async fn keep(
         }
     }
     let spare = Arc::clone(&store);
-    let engine = Engine::with_supply(warden, Box::new(move || spare.replace_warden(&program)))?;
+    let engine = Engine::with_supply(warden, Box::new(move || spare.replace_warden(&program)), seen)?;
     let engine = match broker {
         Some(broker) => engine.lending(broker),
         None => engine,
@@ -161,6 +162,8 @@ struct Past {
     leftovers: Leftovers,
     program: PathBuf,
     sources: Option<Sources>,
+    /// The host, as it looked from outside the walls.
+    seen: Facts,
 }
 
 /// What is said of boxes that went with an earlier daemon; nothing where it ended in order.
