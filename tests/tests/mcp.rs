@@ -234,6 +234,8 @@ fn files_go_in_and_come_out(caller: &Caller) {
 
 fn boxes_are_started_listed_described_and_stopped(caller: &Caller) {
     let mut client = Client::start(caller, &[]);
+    let said = client.refused("stop_box", json!({}));
+    assert!(said.contains("no box"), "{said}");
     let second = client.done("start_box", json!({}))["box"].clone();
     client.done("write_file", json!({ "path": "/tmp/mine", "text": "1", "box": second }));
     let said = client.refused("read_file", json!({ "path": "/tmp/mine" }));
@@ -279,6 +281,11 @@ fn a_call_that_is_cancelled_ends_its_command(caller: &Caller) {
     let begun = Instant::now();
     while !running(&mut client) {
         assert!(begun.elapsed() < PATIENCE, "it never ran");
+    }
+    // A process that is there has not yet done anything.
+    while client.call("run_command", json!({ "command": ["grep", "begun", "/tmp/begun"] }))["isError"] == true
+    {
+        assert!(begun.elapsed() < PATIENCE, "it never began");
     }
     let cancel = json!({ "requestId": id, "reason": "changed my mind" });
     client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel }));

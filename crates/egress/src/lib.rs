@@ -11,7 +11,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod client_hello;
 pub mod connect;
 pub mod control;
 pub mod credentials;

@@ -266,7 +266,7 @@ impl Warden {
             ..Spent::default()
         };
         if let Some(group) = live.group {
-            let counts = self.standing.groups.close(group)?;
+            let counts = self.standing.groups.close(group);
             spent.memory_peak = counts.memory_peak;
             spent.oom_kills = counts.oom_kills;
             spent.pids_refused = counts.pids_refused;

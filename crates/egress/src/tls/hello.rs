@@ -10,6 +10,7 @@ use std::io;
 use std::time::Duration;
 
 use blastbox_policy::Host;
+use blastbox_wire::egress::Reason;
 use rustls::server::{Accepted, Acceptor};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
@@ -45,6 +46,20 @@ pub enum BadHello {
     /// A name that is none.
     #[error("the TLS hello names a server by something that is not a host name")]
     BadName,
+}
+
+impl BadHello {
+    /// Why the connection is denied; `None` where its client went away first.
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::NoName => Some(Reason::NameMissing),
+            Self::BadName => Some(Reason::BadName),
+            Self::TooSlow => Some(Reason::Timeout),
+            Self::TooLarge | Self::NotTls(_) => Some(Reason::NotTls),
+            Self::Ended | Self::Read(_) => None,
+        }
+    }
 }
 
 /// A hello, read and held against nothing yet.

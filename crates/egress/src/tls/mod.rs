@@ -20,7 +20,6 @@ use tokio_rustls::StartHandshake;
 
 use self::ca::OneName;
 pub use self::ca::{BoxCa, CaError};
-use self::hello::BadHello;
 pub(crate) use self::roots::Offer;
 pub use self::roots::Roots;
 use crate::credentials::Inspected;
@@ -40,11 +39,7 @@ where
 {
     let hello = match hello::read(&mut stream).await {
         Ok(hello) => hello,
-        Err(BadHello::NoName) => return flow.deny(Reason::NameMissing),
-        Err(BadHello::BadName) => return flow.deny(Reason::BadName),
-        Err(BadHello::TooSlow) => return flow.deny(Reason::Timeout),
-        Err(BadHello::Ended | BadHello::Read(_)) => return,
-        Err(BadHello::TooLarge | BadHello::NotTls(_)) => return flow.deny(Reason::NotTls),
+        Err(bad) => return bad.reason().map_or((), |reason| flow.deny(reason)),
     };
     // An encrypted second hello stays unread: this end has no key for it, answers the open one, and calls the server by
     // exactly that name. Clients send one for show on every connection, so refusing it would refuse browsers.

@@ -73,7 +73,9 @@ impl Keeper {
             ledger.append(Some(&about), &Event::KillAsked { by: KilledBy::Reaper })?;
             ledger
                 .append(Some(&about), &Event::BoxEnded { outcome: Outcome::Lost, spent: Usage::default() })?;
+            store.strike_lost(&lost.id);
         }
+        leftovers.nobodys.iter().for_each(|id| store.strike_lost(id));
         Ok(Self::begin(engine, config, Some(ledger), Some(store)))
     }
 

@@ -50,15 +50,18 @@ impl Leftovers {
             }
             store.strike(kind, &name)?;
         }
+        // They end in the store when their end is in the ledger: until then every daemon finds them again.
         let (boxes, nobodys) = store.unfinished()?;
-        for id in boxes.iter().map(|row| &row.id).chain(&nobodys) {
-            store.end_box(id, "lost")?;
-        }
         Ok(Self { boxes, nobodys, killed, stuck })
     }
 }
 
 impl Store {
+    /// A box of an earlier daemon is over. One that cannot be written down now is found, and told, once more.
+    pub(crate) fn strike_lost(&self, id: &BoxId) {
+        self.end_box(id, "lost").ok();
+    }
+
     /// Starts a warden in the place of one that has died. Starting it releases what that one left.
     pub fn replace_warden(&self, program: &std::path::Path) -> Result<Warden, WardenError> {
         let fresh = self.start_warden(program)?;
@@ -68,7 +71,8 @@ impl Store {
 
     /// Strikes the wardens whose process has ended. Those that were never noted with a process have none.
     pub fn strike_ended(&self) {
-        let is_there = |(pid, ticks)| Mark { pid, ticks }.is_there();
+        // By its beginning alone: one that was started a moment ago does not have its name yet.
+        let is_there = |(pid, ticks)| Mark::of(pid).is_some_and(|now| now.ticks == ticks);
         for ended in
             self.resources().unwrap_or_default().iter().filter(|row| !row.process.is_some_and(is_there))
         {

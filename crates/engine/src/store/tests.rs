@@ -121,6 +121,9 @@ fn a_box_that_was_nobodys_is_forgotten_and_one_that_was_somebodys_is_remembered(
     assert_eq!(store.unfinished().unwrap().0[0].state, BoxState::Paused);
     let Leftovers { boxes, nobodys, .. } = Leftovers::release(&store).unwrap();
     assert_eq!((boxes.len(), nobodys), (1, vec![id(1)]));
+    // Until their end is told, the next daemon finds them again.
+    assert_eq!(Leftovers::release(&store).unwrap().boxes.len(), 1);
+    [1, 2].iter().for_each(|number| store.strike_lost(&id(*number)));
     assert_eq!(store.unfinished().unwrap(), (vec![], vec![]));
     assert!(store.remembers(&Tenant::local(), &id(2)) && !store.remembers(&Tenant::local(), &id(1)));
     assert!(!store.remembers(&"other".parse().unwrap(), &id(2)));

@@ -115,6 +115,11 @@ impl Desk {
         })
     }
 
+    /// The session's own box, where there is one.
+    pub(crate) async fn own(&self) -> Option<BoxId> {
+        self.own.lock().await.clone().filter(|id| self.lives(id))
+    }
+
     /// Whether a box is another session's that this one may use too.
     fn shares(&self, id: &BoxId) -> bool {
         matches!(self.scope, Scope::Tenant { .. }) && self.lives(id)

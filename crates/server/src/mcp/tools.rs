@@ -110,7 +110,11 @@ impl Session {
         Parameters(OneBox { of }): Parameters<OneBox>,
     ) -> Result<CallToolResult, ErrorData> {
         let stopped = async {
-            let id = self.desk.find(of.as_deref()).await?;
+            // None is made only to be stopped.
+            let id = match of {
+                Some(name) => self.desk.find(Some(&name)).await?,
+                None => self.desk.own().await.ok_or_else(|| Refused("the session has no box".to_owned()))?,
+            };
             let receipt = self.desk.stop(&id).await?;
             Ok(CallToolResult::structured(serde_json::to_value(receipt).unwrap_or(Value::Null)))
         };
