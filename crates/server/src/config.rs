@@ -9,6 +9,7 @@ use std::time::Duration;
 use blastbox_engine::keeper::{KeeperConfig, Quota, Tenant};
 use blastbox_policy::{Bytes, Cpus, Seconds};
 use serde::Deserialize;
+use toml::Spanned;
 
 use crate::door::Patience;
 use crate::outbound::{Orders, OtlpText, SinkText, WebhookText};
@@ -54,6 +55,18 @@ pub enum ConfigError {
     /// Doors that let nobody in.
     #[error("doors: connections and tenant_connections are at least 1")]
     Doors,
+    /// Two sinks that would take each other's place in the ledger, or write one file.
+    #[error(
+        "line {line}: sinks.{name}: {what} belongs to the sink before it as well; give it one of its own"
+    )]
+    Twins {
+        /// Where the second begins.
+        line: usize,
+        /// Its name.
+        name: String,
+        /// What they share.
+        what: &'static str,
+    },
     /// A pool whose least is more than its most.
     #[error("pool: min is more than max")]
     Pool,
@@ -78,7 +91,7 @@ pub struct Config {
 #[serde(deny_unknown_fields, default)]
 struct Text {
     doors: Doors,
-    sinks: Vec<SinkText>,
+    sinks: Vec<Spanned<SinkText>>,
     webhook: Option<WebhookText>,
     otlp: Option<OtlpText>,
     host: Host,
@@ -158,9 +171,32 @@ impl Config {
         if let Some(origin) = doors.origins.iter().find(|origin| !is_origin(origin)) {
             return Err(ConfigError::Origin { origin: origin.clone() });
         }
-        let orders = Orders::new(sinks, webhook, otlp);
+        let orders = Orders::new(each_its_own(text, sinks)?, webhook, otlp);
         Ok(Self { keeper, images, patience, origins: doors.origins, orders })
     }
+}
+
+/// Sinks that share a name would share the note of what was acknowledged: what one has, the other would never get.
+fn each_its_own(text: &str, sinks: Vec<Spanned<SinkText>>) -> Result<Vec<SinkText>, ConfigError> {
+    let mut taken: Vec<SinkText> = Vec::new();
+    for sink in sinks {
+        let begin = sink.span().start;
+        let sink = sink.into_inner();
+        let same_file = |other: &SinkText| sink.path().is_some() && other.path() == sink.path();
+        let what = if taken.iter().any(|other| other.name() == sink.name()) {
+            Some("its name")
+        } else if taken.iter().any(same_file) {
+            Some("its path")
+        } else {
+            None
+        };
+        if let Some(what) = what {
+            let line = line_of(text, begin);
+            return Err(ConfigError::Twins { line, name: sink.name().to_owned(), what });
+        }
+        taken.push(sink);
+    }
+    Ok(taken)
 }
 
 /// Scheme, host and perhaps a port; neither a path nor a star.
@@ -196,6 +232,10 @@ impl Share {
     }
 }
 
+fn line_of(text: &str, place: usize) -> usize {
+    text.get(..place).unwrap_or_default().matches('\n').count() + 1
+}
+
 fn set<T>(field: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *field = value;
@@ -204,8 +244,9 @@ fn set<T>(field: &mut T, value: Option<T>) {
 
 /// What is wrong and where: the parser's own text draws a picture of several lines.
 fn in_one_line(text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    let line = before.matches('\n').count() + 1;
+    let place = error.span().map_or(0, |span| span.start);
+    let before = text.get(..place).unwrap_or_default();
+    let line = line_of(text, place);
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     format!("line {line}, column {column}: {}", error.message().replace('\n', "; "))
 }
@@ -252,6 +293,25 @@ mod tests {
         assert_eq!(orders.written(), [std::path::Path::new("/mnt/copy.jsonl")]);
         assert_eq!(orders.read(), [std::path::Path::new("/etc/secret")]);
         assert!(orders.reach_out() && !Config::parse("").unwrap().orders.reach_out());
+    }
+
+    #[test]
+    fn two_sinks_of_one_name_or_one_file_are_refused_with_the_line_of_the_second() {
+        let sink = |name: &str, path: &str| {
+            format!("[[sinks]]\nkind = \"file\"\nname = \"{name}\"\npath = \"{path}\"\n")
+        };
+        let syslog = "[[sinks]]\nkind = \"syslog\"\n".to_owned();
+        for (text, expected) in [
+            (sink("a", "/1") + &sink("a", "/2"), "line 5: sinks.a: its name"),
+            (sink("a", "/1") + &sink("b", "/1"), "line 5: sinks.b: its path"),
+            (syslog.clone() + &sink("syslog", "/1"), "line 3: sinks.syslog: its name"),
+            (syslog.clone() + &syslog, "line 3: sinks.syslog: its name"),
+        ] {
+            let shown = Config::parse(&text).unwrap_err().to_string();
+            assert!(shown.starts_with(expected), "{shown}");
+        }
+        let apart = syslog + &sink("a", "/1") + &sink("b", "/2");
+        assert_eq!(Config::parse(&apart).unwrap().orders.written().len(), 2);
     }
 
     #[test]

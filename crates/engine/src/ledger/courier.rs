@@ -27,6 +27,8 @@ const MAX_CURSOR: u64 = 256;
 pub struct Entry {
     /// Its number.
     pub seq: u64,
+    /// The hash of the record before it.
+    pub prev: Hash,
     /// Its hash.
     pub hash: Hash,
     /// Its line, without the line feed.
@@ -57,6 +59,14 @@ pub trait Sink: fmt::Debug + Send {
     fn name(&self) -> &str;
     /// What its acknowledgement is worth.
     fn grade(&self) -> Grade;
+    /// Looks whether what it has belongs to the ledger that begins with this record. Asked once, before anything is
+    /// delivered; what cannot be seen there is refused when it is.
+    ///
+    /// # Errors
+    /// Where it has records of another ledger.
+    fn belongs(&mut self, _first: &Entry) -> Result<(), SinkError> {
+        Ok(())
+    }
     /// Takes records, in order; one that it has already may come again. Returns the last that it acknowledges.
     ///
     /// # Errors
@@ -83,6 +93,15 @@ pub enum SinkError {
     #[error("it has acknowledged record {seq}, which is not in the ledger")]
     Ahead {
         /// The record.
+        seq: u64,
+    },
+    /// It is a copy of another ledger, or of another history of this one.
+    #[error(
+        "it is not a copy of this ledger: record {seq} differs or is missing there; move it aside (it is evidence) or name \
+         another path, and a new copy is begun"
+    )]
+    Foreign {
+        /// The first record that is not the same.
         seq: u64,
     },
     /// The ledger cannot be read.
@@ -123,6 +142,11 @@ impl Courier {
         })?;
         let mut courier = Self { place, sink, need, acked: None, file: 1, offset: 0 };
         courier.resume()?;
+        // A ledger without a record has no copies yet.
+        let begin = courier.place.read(&name(1)).and_then(|open| batch(&open, 0, 1)).unwrap_or_default();
+        if let Some(first) = begin.first() {
+            courier.sink.belongs(first)?;
+        }
         Ok(courier)
     }
 
@@ -168,7 +192,7 @@ impl Courier {
     /// The next records, of one file. Half a line at the end is not looked at: it may still be written.
     fn read(&mut self) -> io::Result<Vec<Entry>> {
         loop {
-            let batch = batch(&self.place.read(&name(self.file))?, self.offset)?;
+            let batch = batch(&self.place.read(&name(self.file))?, self.offset, BATCH)?;
             if !batch.is_empty() {
                 return Ok(batch);
             }
@@ -187,7 +211,7 @@ impl Courier {
 
     /// Notes where the last acknowledged line begins. Lost in a crash, it costs a second delivery and nothing else.
     fn remember(&self, last: Option<&Entry>) -> io::Result<()> {
-        let Some(Entry { seq, hash, line }) = last else { return Ok(()) };
+        let Some(Entry { seq, hash, line, .. }) = last else { return Ok(()) };
         let begin = self.offset.saturating_sub(line.len() as u64 + 1);
         self.place.replace(&self.cursor(), &format!("{seq} {hash} {} {begin}\n", self.file))
     }
@@ -210,7 +234,7 @@ impl Courier {
             // Written whole or not at all: not ours. From the beginning, then; the sink knows what it has.
             return Ok(());
         };
-        let found = self.place.read(&name(file)).and_then(|open| batch(&open, begin)).unwrap_or_default();
+        let found = self.place.read(&name(file)).and_then(|open| batch(&open, begin, 1)).unwrap_or_default();
         match found.first() {
             Some(entry) if entry.seq == seq && entry.hash == hash => {
                 self.acked = Some(Head { seq, hash });
@@ -222,13 +246,14 @@ impl Courier {
     }
 }
 
-fn batch(file: &File, offset: u64) -> io::Result<Vec<Entry>> {
+fn batch(file: &File, offset: u64, most: usize) -> io::Result<Vec<Entry>> {
     let mut from = BufReader::new(file);
     from.seek(SeekFrom::Start(offset))?;
     let (mut batch, mut line) = (Vec::new(), Vec::new());
-    while batch.len() < BATCH && lines::next(&mut from, &mut line)? == Found::Whole {
+    while batch.len() < most && lines::next(&mut from, &mut line)? == Found::Whole {
         let read = ledger_text::read(&line).map_err(io::Error::other)?;
-        batch.push(Entry { seq: read.link.seq, hash: read.actual, line: std::mem::take(&mut line) });
+        let (seq, prev) = (read.link.seq, read.link.prev);
+        batch.push(Entry { seq, prev, hash: read.actual, line: std::mem::take(&mut line) });
     }
     Ok(batch)
 }

@@ -3,14 +3,16 @@
 use std::fs::File;
 use std::io;
 
-use rustix::fs::{fdatasync, ftruncate};
-use rustix::io::{Errno, write};
+use rustix::fs::{fdatasync, fstat, ftruncate};
+use rustix::io::{Errno, pread, write};
 
 /// What is asked of a file. A trait, so that a full disk can be had without filling one.
 pub(super) trait Disk {
     fn write(&self, bytes: &[u8]) -> Result<usize, Errno>;
     fn cut(&self, length: u64) -> Result<(), Errno>;
     fn sync(&self) -> Result<(), Errno>;
+    fn length(&self) -> Result<u64, Errno>;
+    fn read(&self, room: &mut [u8], at: u64) -> Result<usize, Errno>;
 }
 
 impl Disk for File {
@@ -24,6 +26,28 @@ impl Disk for File {
 
     fn sync(&self) -> Result<(), Errno> {
         fdatasync(self)
+    }
+
+    fn length(&self) -> Result<u64, Errno> {
+        Ok(u64::try_from(fstat(self)?.st_size).unwrap_or(0))
+    }
+
+    fn read(&self, room: &mut [u8], at: u64) -> Result<usize, Errno> {
+        pread(self, room, at)
+    }
+}
+
+/// Reads a disk from some place on.
+pub(super) struct Reading<'a, D> {
+    pub(super) disk: &'a D,
+    pub(super) at: u64,
+}
+
+impl<D: Disk> io::Read for Reading<'_, D> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let count = self.disk.read(room, self.at)?;
+        self.at = self.at.saturating_add(count as u64);
+        Ok(count)
     }
 }
 
@@ -74,28 +98,31 @@ impl From<PutError> for io::Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::cell::{Cell, RefCell};
 
     use super::*;
 
     /// A disk with room for so many bytes, three at a time.
-    struct Small {
-        room: usize,
-        holds: RefCell<Vec<u8>>,
-        cuts: Cell<Result<(), Errno>>,
+    #[derive(Debug)]
+    pub(in super::super) struct Small {
+        pub(in super::super) room: Cell<usize>,
+        pub(in super::super) holds: RefCell<Vec<u8>>,
+        pub(in super::super) cuts: Cell<Result<(), Errno>>,
+        pub(in super::super) syncs: Cell<Result<(), Errno>>,
     }
 
     impl Small {
-        fn with_room(room: usize) -> Self {
-            Self { room, holds: RefCell::default(), cuts: Cell::new(Ok(())) }
+        pub(in super::super) fn with_room(room: usize) -> Self {
+            let (cuts, syncs) = (Cell::new(Ok(())), Cell::new(Ok(())));
+            Self { room: Cell::new(room), holds: RefCell::default(), cuts, syncs }
         }
     }
 
     impl Disk for Small {
         fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
             let mut holds = self.holds.borrow_mut();
-            let count = bytes.len().min(3).min(self.room - holds.len());
+            let count = bytes.len().min(3).min(self.room.get().saturating_sub(holds.len()));
             holds.extend_from_slice(&bytes[..count]);
             if count == 0 { Err(Errno::NOSPC) } else { Ok(count) }
         }
@@ -107,7 +134,19 @@ mod tests {
         }
 
         fn sync(&self) -> Result<(), Errno> {
-            Ok(())
+            self.syncs.get()
+        }
+
+        fn length(&self) -> Result<u64, Errno> {
+            Ok(self.holds.borrow().len() as u64)
+        }
+
+        fn read(&self, room: &mut [u8], at: u64) -> Result<usize, Errno> {
+            let holds = self.holds.borrow();
+            let rest = holds.get(usize::try_from(at).unwrap()..).unwrap_or_default();
+            let count = rest.len().min(room.len());
+            room[..count].copy_from_slice(&rest[..count]);
+            Ok(count)
         }
     }
 

@@ -29,6 +29,9 @@ impl SyslogSink {
     /// Where syslog listens on most hosts.
     pub const USUAL: &'static str = "/dev/log";
 
+    /// The only name that it has: there is one syslog on a host.
+    pub const NAME: &'static str = "syslog";
+
     /// A sink that will reach the socket when there is something to send.
     #[must_use]
     pub fn new(path: &Path) -> Self {
@@ -51,7 +54,7 @@ impl SyslogSink {
 
 impl Sink for SyslogSink {
     fn name(&self) -> &str {
-        "syslog"
+        Self::NAME
     }
 
     fn grade(&self) -> Grade {

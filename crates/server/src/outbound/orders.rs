@@ -78,6 +78,24 @@ pub(crate) enum SinkText {
     },
 }
 
+impl SinkText {
+    /// Its name, by which it keeps its place in the ledger.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Http { name, .. } | Self::File { name, .. } => name,
+            Self::Syslog { .. } => SyslogSink::NAME,
+        }
+    }
+
+    /// The file that it writes.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File { path, .. } => Some(path),
+            Self::Http { .. } | Self::Syslog { .. } => None,
+        }
+    }
+}
+
 /// Where alerts go.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -124,11 +142,7 @@ impl Orders {
     /// Files that copies are written to, so that a daemon that confines itself can still reach them.
     #[must_use]
     pub fn written(&self) -> Vec<&Path> {
-        let sinks = self.sinks.iter().filter_map(|sink| match sink {
-            SinkText::File { path, .. } => Some(path.as_path()),
-            SinkText::Syslog { .. } | SinkText::Http { .. } => None,
-        });
-        sinks.collect()
+        self.sinks.iter().filter_map(SinkText::path).collect()
     }
 
     /// Tokens, secrets and certificates that are read for this.

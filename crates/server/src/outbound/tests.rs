@@ -54,7 +54,7 @@ async fn request(line: &mut tokio::net::TcpStream) -> io::Result<String> {
 const YES: &str = "HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{\"acked\":4}";
 
 fn entry(seq: u64) -> Entry {
-    Entry { seq, hash: Hash::NOTHING, line: format!("{{\"seq\":{seq}}}").into_bytes() }
+    Entry { seq, prev: Hash::NOTHING, hash: Hash::NOTHING, line: format!("{{\"seq\":{seq}}}").into_bytes() }
 }
 
 #[test]

@@ -119,6 +119,41 @@ fn a_ledger_that_was_cut_back_behind_what_a_sink_has_is_noticed() {
 }
 
 #[test]
+fn an_old_copy_is_refused_by_a_new_ledger_and_stays_as_it_is() {
+    let room = Room::new();
+    let mut old = room.open();
+    old.add_sink(file_sink(&room), Need::MustAcknowledge).unwrap();
+    fill(&mut old, 9);
+    assert!(old.ship().is_empty());
+    drop(old);
+    let before = fs::read(room.0.join("copy.jsonl")).unwrap();
+    fs::rename(room.ledger(), room.0.join("aside")).unwrap();
+    let mut new = room.open();
+    let refused = new.add_sink(file_sink(&room), Need::MustAcknowledge);
+    assert!(matches!(refused, Err(SinkError::Foreign { seq: 0 })), "{refused:?}");
+    assert_eq!(fs::read(room.0.join("copy.jsonl")).unwrap(), before);
+    // What it advises works.
+    fs::rename(room.0.join("copy.jsonl"), room.0.join("old-copy.jsonl")).unwrap();
+    new.add_sink(file_sink(&room), Need::MustAcknowledge).unwrap();
+    new.flush_until_acked(new.head().seq).unwrap();
+    assert_eq!(lines(&room.0.join("copy.jsonl")), lines(&room.file(1)));
+}
+
+#[test]
+fn a_copy_with_a_changed_line_is_not_opened() {
+    let room = Room::new();
+    let mut ledger = room.open();
+    ledger.add_sink(file_sink(&room), Need::BestEffort).unwrap();
+    fill(&mut ledger, 3);
+    ledger.ship();
+    let path = room.0.join("copy.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replacen("\"exec\":1", "\"exec\":8", 1)).unwrap();
+    let refused = FileSink::open("copy", &path).unwrap_err();
+    assert!(refused.to_string().contains("was changed"), "{refused}");
+}
+
+#[test]
 fn syslog_gets_one_message_per_record_and_an_alert_is_louder() {
     let room = Room::new();
     let path = room.0.join("log");
