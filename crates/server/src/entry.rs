@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use blastbox_wire::agent::{Beyond, Change, ChangeKind, Entry, EntryKind};
+use blastbox_engine::{FileError, Listing};
+use blastbox_wire::agent::{Beyond, Change, ChangeKind, Coverage, Entry, EntryKind};
 use blastbox_wire::receipt::rfc3339;
 use serde::Serialize;
 
@@ -96,6 +97,43 @@ impl From<Entry> for EntryView {
             link,
         }
     }
+}
+
+/// Everything of a list that is held in memory at once: entries, how complete they are, and whether they fit.
+#[derive(Debug)]
+pub(crate) enum Gathered {
+    /// All that the box sent.
+    Fits(Vec<Entry>, Coverage),
+    /// More bytes than whoever asked can be given.
+    TooLong,
+}
+
+/// What an entry costs beside its names.
+const OF_AN_ENTRY: usize = 256;
+
+/// Collects a list, up to so many bytes of what is shown of it. How many entries there are is bounded elsewhere; names
+/// and links are the guest's, and each may be four thousand bytes long. `prefix` is shown with each.
+pub(crate) async fn gather(mut listing: Listing, prefix: usize, most: usize) -> Result<Gathered, FileError> {
+    let (mut all, mut bytes) = (Vec::new(), 0_usize);
+    while let Some(entries) = listing.next().await? {
+        for entry in &entries {
+            bytes = bytes.saturating_add(shown_bytes(entry, prefix));
+        }
+        if bytes > most {
+            return Ok(Gathered::TooLong);
+        }
+        all.extend(entries);
+    }
+    let summary = listing.summary().await?;
+    Ok(Gathered::Fits(all, summary.coverage))
+}
+
+fn shown_bytes(entry: &Entry, prefix: usize) -> usize {
+    let link = entry
+        .link
+        .as_ref()
+        .map_or(0, |link| link.text.len() + link.beyond.as_ref().map_or(0, |beyond| beyond.path.len()));
+    OF_AN_ENTRY + prefix + entry.path.len() + link
 }
 
 /// One change.

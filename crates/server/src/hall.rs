@@ -9,6 +9,7 @@ use blastbox_engine::keeper::Keeper;
 
 use crate::keys::Keys;
 use crate::mcp::http::Services;
+use crate::rest::room::Rooms;
 
 /// What every handler shares. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -19,6 +20,8 @@ pub struct Hall {
     pub(crate) images: Arc<BTreeMap<String, PathBuf>>,
     /// Web pages that may ask.
     pub(crate) origins: Arc<Vec<String>>,
+    /// What answers hold that are kept whole.
+    pub(crate) rooms: Arc<Rooms>,
     /// MCP clients.
     pub(crate) mcp: Arc<Services>,
     /// Whose socket this is.
@@ -35,6 +38,7 @@ impl Hall {
             keys: Arc::new(keys),
             images: Arc::new(images),
             origins: Arc::default(),
+            rooms: Arc::default(),
             mcp: Arc::default(),
             own_uid,
         }

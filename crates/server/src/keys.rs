@@ -2,7 +2,8 @@
 //!
 //! A key is 256 bits of randomness, so that one round of SHA-256 is enough to keep it: there is nothing to guess. The
 //! file is written to a name beside it and moved into place, under a lock, so that a crash leaves the old one or the
-//! new one. A daemon looks at the file before every request that brings a key: a key that was removed is dead at once.
+//! new one. A daemon looks at the file before every request that brings a key: a key that was removed opens nothing any more. What was
+//! handed out for it before (streams that are open, tokens of sandboxes) stays until it ends.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -58,6 +59,9 @@ pub enum KeyError {
     /// There is none with this name.
     #[error("there is no key {0}")]
     Unknown(KeyName),
+    /// It would open what belongs to whoever sits at the socket.
+    #[error("`{0}` is the tenant of the unix socket, and no key opens it; name another one (--tenant)")]
+    Reserved(Tenant),
     /// There are too many.
     #[error("there are {MOST_KEYS} keys already")]
     TooMany,
@@ -128,6 +132,10 @@ impl Keys {
 
     /// Makes a key.
     pub fn create(&self, name: KeyName, tenant: Option<Tenant>) -> Result<NewKey, KeyError> {
+        let tenant = tenant.unwrap_or_else(|| name.clone());
+        if tenant == Tenant::local() {
+            return Err(KeyError::Reserved(tenant));
+        }
         let _lock = self.lock()?;
         let mut keys = self.read()?.1;
         if keys.iter().any(|key| key.name == name) {
@@ -143,13 +151,12 @@ impl Keys {
         let key = NewKey(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random)));
         let created_at =
             rfc3339(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
-        let tenant = tenant.unwrap_or_else(|| name.clone());
         keys.push(KeyCard { name, tenant, created_at, sha256: URL_SAFE_NO_PAD.encode(digest(&key.0)) });
         self.write(keys)?;
         Ok(key)
     }
 
-    /// Removes a key; whoever has it is out at once.
+    /// Removes a key: no request that brings it is let in from now on.
     pub fn remove(&self, name: &KeyName) -> Result<(), KeyError> {
         let _lock = self.lock()?;
         let mut keys = self.read()?.1;

@@ -1,4 +1,5 @@
-//! `blastbox key`: API keys. Works on the state directory, with or without a daemon; a running one sees changes at once.
+//! `blastbox key`: API keys. Works on the state directory, with or without a daemon; a running one looks at
+//! them with every request.
 
 use std::path::PathBuf;
 
@@ -34,7 +35,7 @@ pub(crate) enum KeyVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Remove a key; whoever has it is out at once
+    /// Remove a key: no request that brings it is let in from now on
     Rm {
         /// Its name
         name: Tenant,

@@ -31,7 +31,8 @@ use crate::pump::Signals;
 pub(crate) const HELP: &str = "Examples:\n  blastbox serve                               the unix socket alone\n  \
 blastbox key create ci && blastbox serve --listen 127.0.0.1:7080\n  \
 blastbox serve --config daemon.toml --state-dir /srv/blastbox\n\n\
-Over TCP every request needs a key. An address that other hosts reach is refused while there is none.\n\
+Over TCP a request needs a key, or the token of the E2B sandbox that it is for; without either there are only /healthz,\n\
+/openapi.json, /health and signed addresses of files. An address that other hosts reach is refused while there is no key.\n\
 TERM or INT ends it: nobody new is let in, every box is ended, the socket is removed.";
 
 /// Lines that may wait to be written. A reader of standard error that stalls loses lines, and holds up nobody.
@@ -198,15 +199,29 @@ fn log() -> Log {
     let (to, lines) = sync_channel::<String>(LINES);
     let work = move || lines.into_iter().for_each(|line| output::say(&line));
     drop(thread::Builder::new().name("log".to_owned()).stack_size(64 * 1024).spawn(work));
-    let lost = AtomicU64::new(0);
+    let lost = Lost::default();
     Log::to(move |line| {
-        let before = lost.load(Ordering::Relaxed);
+        let before = lost.take();
         let line = if before > 0 { format!("lines_lost={before}\n{line}") } else { line.to_owned() };
-        match to.try_send(line) {
-            Ok(()) => lost.fetch_sub(before, Ordering::Relaxed),
-            Err(_) => lost.fetch_add(1, Ordering::Relaxed),
-        };
+        if to.try_send(line).is_err() {
+            lost.add(before.saturating_add(1));
+        }
     })
+}
+
+/// Lines that could not be written and were not told of yet.
+#[derive(Debug, Default)]
+struct Lost(AtomicU64);
+
+impl Lost {
+    /// All of them, which are told of from now on: two that look at once do not both have them.
+    fn take(&self) -> u64 {
+        self.0.swap(0, Ordering::Relaxed)
+    }
+
+    fn add(&self, lines: u64) {
+        self.0.fetch_add(lines, Ordering::Relaxed);
+    }
 }
 
 fn read(path: &Path) -> Result<Config, DaemonProblem> {
@@ -219,4 +234,21 @@ fn read(path: &Path) -> Result<Config, DaemonProblem> {
     let mut text = String::new();
     file.take(most).read_to_string(&mut text).map_err(failed)?;
     Config::parse(&text).map_err(|source| DaemonProblem::Config { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_were_lost_are_told_of_once() {
+        let lost = Lost::default();
+        lost.add(2);
+        lost.add(3);
+        // Two writers that look before either is done: the second has nothing to tell, and nothing to take away again.
+        let (one, other) = (lost.take(), lost.take());
+        assert_eq!((one, other, lost.take()), (5, 0, 0));
+        lost.add(one + 1);
+        assert_eq!(lost.take(), 6);
+    }
 }

@@ -84,18 +84,32 @@ impl Desk {
         found.map(|(card, _)| card).filter(is_there)
     }
 
-    /// A sandbox that can be asked for something now, whoever asks: its token is looked at next.
-    pub(super) async fn reach(&self, id: &str) -> Result<Arc<Sandbox>, No> {
+    /// A sandbox that is there, running or to be woken by traffic, whoever asks: what it brings is looked at next.
+    pub(super) fn reach(&self, id: &str) -> Result<Arc<Sandbox>, No> {
         let sandbox = self.find(id).ok_or_else(|| No::gone(id))?;
         let card = self.card(&sandbox).ok_or_else(|| No::gone(id))?;
         match (card.phase, sandbox.plans.on_traffic) {
-            (Phase::Ready | Phase::Executing, _) => Ok(sandbox),
-            (Phase::Paused, OnTraffic::Resume) => {
-                self.resume(&sandbox, sandbox.life()).await.map_err(|_| No::gone(id))?;
-                Ok(sandbox)
+            (Phase::Ready | Phase::Executing, _) | (Phase::Paused, OnTraffic::Resume) => Ok(sandbox),
+            (Phase::Paused, OnTraffic::StayPaused)
+            | (Phase::Provisioning | Phase::Ending | Phase::Gone, _) => Err(No::gone(id)),
+        }
+    }
+
+    /// Whether it runs. Wakes nobody.
+    pub(super) fn runs(&self, sandbox: &Sandbox) -> bool {
+        self.card(sandbox).is_some_and(|card| matches!(card.phase, Phase::Ready | Phase::Executing))
+    }
+
+    /// Lets one that traffic wakes go on. Only for whoever has shown that it may: otherwise anybody could keep every
+    /// paused sandbox awake.
+    pub(super) async fn wake(&self, sandbox: &Sandbox) -> Result<(), No> {
+        let id = sandbox.id();
+        match (self.card(sandbox).map(|card| card.phase), sandbox.plans.on_traffic) {
+            (Some(Phase::Ready | Phase::Executing), _) => Ok(()),
+            (Some(Phase::Paused), OnTraffic::Resume) => {
+                self.resume(sandbox, sandbox.life()).await.map(|_| ()).map_err(|_| No::gone(id))
             }
-            (Phase::Paused, OnTraffic::StayPaused) => Err(No::gone(id)),
-            (Phase::Provisioning | Phase::Ending | Phase::Gone, _) => Err(No::gone(id)),
+            (None | Some(_), _) => Err(No::gone(id)),
         }
     }
 

@@ -1,18 +1,22 @@
 //! Which requests are for this face: by headers, by host, by signature, by path, in that order.
 
+use std::sync::Arc;
+
 use axum::extract::Request;
 use axum::http::header::HOST;
 use axum::http::{HeaderMap, Method};
+use blastbox_engine::keeper::Tenant;
 
 use super::form;
 use super::no::No;
 use crate::caller::{Caller, Denied};
+use crate::door::Seat;
 
 const SANDBOX_ID: &str = "e2b-sandbox-id";
 const SANDBOX_PORT: &str = "e2b-sandbox-port";
 
 const OF_A_PAGE: &str = "a web page asks, and the operator has not named it";
-const CROWDED: &str = "too many connections of this key at once";
+const CROWDED: &str = "too many connections of this tenant at once";
 
 /// First words of the paths of the control plane.
 const CONTROL: &[&str] = &[
@@ -108,6 +112,16 @@ pub(super) fn let_through(request: &Request) -> Result<(), No> {
         Some(Ok(_) | Err(Denied::NoKey | Denied::WrongKey | Denied::Broken)) => Ok(()),
         // No door asked: nobody is let in.
         None => Err(No::unauthorized()),
+    }
+}
+
+/// Gives the connection to the tenant whose sandbox it has shown to have a right to, so that it counts among that
+/// tenant's: the door has seen no key here.
+pub(super) fn sit_down(request: &Request, tenant: &Tenant) -> Result<(), No> {
+    match request.extensions().get::<Arc<Seat>>() {
+        Some(seat) if !seat.take_for(tenant) => Err(No::new(429, CROWDED)),
+        // Without a seat there is no door, and nothing to count: a test.
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -11,16 +11,20 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use tokio::time::timeout;
 
-/// How much of a body that nobody wanted is still taken, and how long its sender may be silent.
+/// How much of a body that nobody wanted is still taken, for how long, and how long its sender may be silent.
 const MOST: usize = 64 * 1024 * 1024;
+const LONGEST: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(5);
+/// The same for whoever was not let in. A sender that trickles holds a seat at the door no longer than one that is silent.
+const MOST_OF_A_STRANGER: usize = 1024 * 1024;
+const LONGEST_OF_A_STRANGER: Duration = Duration::from_secs(2);
 
 /// What is left of a body. Shared with whoever answers, one after the other.
 #[derive(Debug, Clone)]
@@ -63,22 +67,33 @@ pub(super) fn lend(request: Request) -> (Request, Lender) {
 }
 
 impl Lender {
-    /// Reads what nobody wanted, then lets the answer go. Where there is too much of it, the answer says that the
-    /// connection ends.
+    /// Reads what nobody wanted, then lets the answer go. Where there is too much of it, or it comes too slowly, the
+    /// answer says that the connection ends.
     pub(super) async fn settle(self, mut response: Response) -> Response {
-        let (mut rest, mut taken) = (self.0, 0_usize);
-        loop {
-            match timeout(SILENCE, rest.frame()).await {
-                Ok(None | Some(Err(_))) => return response,
-                Ok(Some(Ok(frame))) => taken = taken.saturating_add(frame.data_ref().map_or(0, Bytes::len)),
-                Err(_) => taken = MOST,
+        let (most, longest) = match response.status() {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS => {
+                (MOST_OF_A_STRANGER, LONGEST_OF_A_STRANGER)
             }
-            if taken >= MOST {
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                return response;
-            }
+            _ => (MOST, LONGEST),
+        };
+        if !timeout(longest, drain(self.0, most)).await.unwrap_or(false) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+/// Reads to the end. `false`: there was too much, or nothing for too long.
+async fn drain(mut rest: Lent, most: usize) -> bool {
+    let mut taken = 0_usize;
+    while taken < most {
+        match timeout(SILENCE, rest.frame()).await {
+            Ok(None | Some(Err(_))) => return true,
+            Ok(Some(Ok(frame))) => taken = taken.saturating_add(frame.data_ref().map_or(0, Bytes::len)),
+            Err(_) => return false,
         }
     }
+    false
 }
 
 #[cfg(test)]
@@ -112,5 +127,38 @@ mod tests {
         tokio::spawn(async move { while filler.send(vec![0; 1 << 20]).await {} });
         let response = lender.settle(Response::new(Body::empty())).await;
         assert_eq!(response.headers().get(CONNECTION).unwrap(), "close");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sender_that_trickles_is_waited_for_no_longer_than_its_answer_allows() {
+        for (status, longest) in
+            [(200, LONGEST), (502, LONGEST), (401, LONGEST_OF_A_STRANGER), (429, LONGEST_OF_A_STRANGER)]
+        {
+            let (filler, body) = feed::channel();
+            let (_, lender) = lend(Request::new(body));
+            tokio::spawn(async move {
+                while filler.send(vec![0]).await {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+            });
+            let begun = tokio::time::Instant::now();
+            let response = Response::builder().status(status).body(Body::empty()).unwrap();
+            let response = lender.settle(response).await;
+            assert_eq!(response.headers().get(CONNECTION).unwrap(), "close");
+            assert!(begun.elapsed() <= longest + Duration::from_millis(1), "{status}: {:?}", begun.elapsed());
+        }
+        // Whoever was not let in sends a megabyte at most.
+        let (filler, body) = feed::channel();
+        let (_, lender) = lend(Request::new(body));
+        let sent = tokio::spawn(async move {
+            let mut pieces = 0;
+            while filler.send(vec![0; 64 * 1024]).await {
+                pieces += 1;
+            }
+            pieces
+        });
+        let response = Response::builder().status(403).body(Body::empty()).unwrap();
+        assert_eq!(lender.settle(response).await.headers().get(CONNECTION).unwrap(), "close");
+        assert!(sent.await.unwrap() < 32);
     }
 }

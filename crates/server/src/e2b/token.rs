@@ -7,6 +7,9 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
 
+/// Bytes of every signature: `v1_`, and 32 bytes in base64 without its end.
+pub(super) const SIGNATURE: usize = 46;
+
 /// Whoever has it may use the sandbox: read and write its files, run commands in it.
 #[derive(Clone)]
 pub(super) struct Token(String);

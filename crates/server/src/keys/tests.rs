@@ -56,3 +56,14 @@ fn a_broken_file_lets_nobody_in_and_is_not_overwritten() {
     assert!(matches!(keys.tenant_of("bbx_x"), Err(KeyError::Broken { .. })));
     assert!(matches!(keys.create(name("one"), None), Err(KeyError::Broken { .. })));
 }
+
+#[test]
+fn no_key_opens_what_belongs_to_the_socket() {
+    let scratch = Scratch::new("local");
+    let keys = Keys::in_directory(scratch.path());
+    let reserved = |made: Result<NewKey, KeyError>| matches!(made, Err(KeyError::Reserved(_)));
+    assert!(reserved(keys.create("ci".parse().unwrap(), Some(Tenant::local()))));
+    assert!(reserved(keys.create(Tenant::local(), None)));
+    // The name alone opens nothing.
+    assert!(keys.create(Tenant::local(), Some("ci".parse().unwrap())).is_ok());
+}

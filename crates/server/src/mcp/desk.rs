@@ -52,7 +52,21 @@ pub(crate) enum Scope {
         seat: Seat,
         /// What all sessions of the tenant share.
         notebooks: Arc<Notebooks>,
+        /// The boxes of `start_box`, of all its sessions. What the tenant has made in another way, over REST or through
+        /// the face of E2B, is no business of a model that may have read anything.
+        made: Arc<Made>,
     },
+}
+
+/// The boxes that sessions of one tenant have made for all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Made(Mutex<BTreeSet<BoxId>>);
+
+impl Made {
+    fn all(&self) -> MutexGuard<'_, BTreeSet<BoxId>> {
+        // Nobody panics while holding it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The boxes of one session, and how further ones are made.
@@ -66,6 +80,8 @@ pub(crate) struct Desk {
     scope: Scope,
     /// Held while the session's own box is made, so that two calls at once do not make two.
     own: tokio::sync::Mutex<Option<BoxId>>,
+    /// Held while any box is made, so that many calls at once do not all find room for the last one.
+    making: tokio::sync::Mutex<()>,
     boxes: Mutex<BTreeSet<BoxId>>,
     /// Pythons that remember.
     pub(crate) notebooks: Arc<Notebooks>,
@@ -86,12 +102,12 @@ impl Desk {
         recipe: Recipe,
         scope: Scope,
     ) -> Self {
-        let (own, boxes) = Default::default();
+        let (own, making, boxes) = Default::default();
         let notebooks = match &scope {
             Scope::Session => Arc::default(),
             Scope::Tenant { notebooks, .. } => Arc::clone(notebooks),
         };
-        Self { keeper, tenant, policy, image, recipe, scope, own, boxes, notebooks }
+        Self { keeper, tenant, policy, image, recipe, scope, own, making, boxes, notebooks }
     }
 
     fn boxes(&self) -> MutexGuard<'_, BTreeSet<BoxId>> {
@@ -105,7 +121,7 @@ impl Desk {
             if let Some(id) = own.as_ref().filter(|id| self.lives(id)) {
                 return Ok(id.clone());
             }
-            let card = self.start().await?;
+            let card = self.make().await?;
             *own = Some(card.id.clone());
             return Ok(card.id);
         };
@@ -120,9 +136,12 @@ impl Desk {
         self.own.lock().await.clone().filter(|id| self.lives(id))
     }
 
-    /// Whether a box is another session's that this one may use too.
+    /// Whether a box is one that any session of the tenant may use: one of `start_box`, and nothing else.
     fn shares(&self, id: &BoxId) -> bool {
-        matches!(self.scope, Scope::Tenant { .. }) && self.lives(id)
+        match &self.scope {
+            Scope::Session => false,
+            Scope::Tenant { made, .. } => made.all().contains(id) && self.lives(id),
+        }
     }
 
     pub(crate) fn lives(&self, id: &BoxId) -> bool {
@@ -131,8 +150,21 @@ impl Desk {
             .is_ok_and(|(card, _)| !matches!(card.phase, Phase::Ending | Phase::Gone))
     }
 
-    /// Makes another box.
+    /// Makes another box, for every session that may share it.
     pub(crate) async fn start(&self) -> Result<BoxCard, Refused> {
+        let card = self.make().await?;
+        if let Scope::Tenant { made, .. } = &self.scope {
+            let known: Vec<BoxId> = made.all().iter().cloned().collect();
+            let gone: Vec<BoxId> = known.into_iter().filter(|id| !self.lives(id)).collect();
+            let mut made = made.all();
+            made.retain(|id| !gone.contains(id));
+            made.insert(card.id.clone());
+        }
+        Ok(card)
+    }
+
+    async fn make(&self) -> Result<BoxCard, Refused> {
+        let _one_at_a_time = self.making.lock().await;
         // Those that ended by themselves count no more.
         let known: Vec<BoxId> = self.boxes().iter().cloned().collect();
         let gone: Vec<BoxId> = known.into_iter().filter(|id| !self.lives(id)).collect();
@@ -154,15 +186,18 @@ impl Desk {
     /// Ends a box, and tells what it came to.
     pub(crate) async fn stop(&self, id: &BoxId) -> Result<Receipt, Refused> {
         self.boxes().remove(id);
+        if let Scope::Tenant { made, .. } = &self.scope {
+            made.all().remove(id);
+        }
         Ok(self.keeper.kill(&self.tenant, id).await?)
     }
 
     /// Every box that may be used here and lives, with what runs in it.
     pub(crate) fn list(&self) -> Vec<(BoxCard, Vec<ExecCard>)> {
-        let ids: Vec<BoxId> = match self.scope {
-            Scope::Session => self.boxes().iter().cloned().collect(),
-            Scope::Tenant { .. } => self.keeper.list(&self.tenant).into_iter().map(|card| card.id).collect(),
-        };
+        let mut ids = self.boxes().clone();
+        if let Scope::Tenant { made, .. } = &self.scope {
+            ids.extend(made.all().iter().cloned());
+        }
         ids.iter().filter_map(|id| self.keeper.get(&self.tenant, id).ok()).collect()
     }
 

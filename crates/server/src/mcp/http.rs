@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -19,7 +20,7 @@ use blastbox_policy::{Bytes, PolicyError, Profile, SealedPolicy};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
-use super::desk::Scope;
+use super::desk::{Made, Scope};
 use super::notebook::Notebooks;
 use super::{Recipe, Session};
 use crate::caller::Caller;
@@ -80,17 +81,25 @@ impl Drop for Seat {
 
 fn service(tenant: Tenant, keeper: Keeper, policy: SealedPolicy) -> Service {
     let taken = Arc::new(AtomicUsize::new(0));
-    let notebooks = Arc::new(Notebooks::default());
+    let (notebooks, made) = (Arc::new(Notebooks::default()), Arc::new(Made::default()));
     let sealed = policy.clone();
     let recipe: Recipe = Arc::new(move || Ok(NewBox::new(sealed.clone(), Image::host())));
     let session = move || {
-        let scope = Scope::Tenant { seat: Seat::take(&taken)?, notebooks: Arc::clone(&notebooks) };
+        let scope = Scope::Tenant {
+            seat: Seat::take(&taken)?,
+            notebooks: Arc::clone(&notebooks),
+            made: Arc::clone(&made),
+        };
         Ok(Session::with(keeper.clone(), tenant.clone(), &policy, Image::host(), Arc::clone(&recipe), scope))
     };
     // Who asks, and from which page, was looked at at the door: a key is needed, whatever the address is called.
     let config =
         StreamableHttpServerConfig::default().disable_allowed_hosts().with_max_request_body_bytes(MOST_BODY);
-    StreamableHttpService::new(session, Arc::new(LocalSessionManager::default()), config)
+    let mut sessions = LocalSessionManager::default();
+    // Answers are not kept for whoever might ask for them again: each may have hundreds of kilobytes, and a model in a
+    // loop asks for many.
+    sessions.session_config.completed_cache_ttl = Duration::ZERO;
+    StreamableHttpService::new(session, Arc::new(sessions), config)
 }
 
 /// Every method of `/mcp`.

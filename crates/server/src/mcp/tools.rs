@@ -17,11 +17,14 @@ use super::desk::Refused;
 use super::work::{self, Asker};
 use super::{Session, notebook};
 use crate::ask::{NewExec, StdinFrom};
+use crate::entry::{Gathered, gather};
 
 /// Most bytes of a file that one answer carries.
 const MOST_READ: u64 = 256 * 1024;
 /// Most entries of a list.
 const MOST_LISTED: u32 = 1_000;
+/// Bytes of one list.
+const MOST_LISTED_BYTES: usize = 1024 * 1024;
 const DEEPEST: u32 = 10;
 
 /// What went wrong is for the model to read, so it is an answer and no error of the protocol.
@@ -224,11 +227,14 @@ impl Session {
         let id = self.desk.find(of.as_deref()).await?;
         let live = self.desk.keeper.live(&self.desk.tenant, &id)?;
         let depth = depth.unwrap_or(1).clamp(1, DEEPEST);
-        let (mut entries, summary) =
-            live.files().list(path.as_bytes(), depth, MOST_LISTED).await?.collect().await?;
+        let listing = live.files().list(path.as_bytes(), depth, MOST_LISTED).await?;
+        let Gathered::Fits(mut entries, coverage) = gather(listing, 0, MOST_LISTED_BYTES).await? else {
+            let what = format!("{path:?} has more than {MOST_LISTED_BYTES} bytes of entries; list less deep");
+            return Err(Refused(what));
+        };
         entries.sort_by(|one, other| one.path.cmp(&other.path));
         let entries: Vec<Value> = entries.iter().map(shown).collect();
-        let whole = summary.coverage == Coverage::Whole;
+        let whole = coverage == Coverage::Whole;
         Ok(CallToolResult::structured(json!({ "path": path, "entries": entries, "whole": whole })))
     }
 

@@ -3,7 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use axum::body::Body;
 use axum::extract::State;
+use axum::http::Response;
+use axum::response::IntoResponse;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use blastbox_engine::keeper::{ExecEnded, Keeper, TapeEvent, TapeReader, Tenant};
@@ -13,6 +16,7 @@ use blastbox_wire::receipt::{Outcome, Reason, Receipt, echo_command};
 use serde::Serialize;
 use tokio::time::sleep;
 
+use super::room::Room;
 use super::{boxes, execs};
 use crate::answer::Answer;
 use crate::ask::{Checked, NewExec, Run, StdinFrom};
@@ -20,8 +24,9 @@ use crate::caller::Caller;
 use crate::take::Given;
 use crate::{Hall, Trouble};
 
-/// Most bytes of each stream that an answer carries. What is behind them is counted in the receipt, and dropped.
-const MOST: usize = 8 * 1024 * 1024;
+/// Most bytes of each stream that an answer carries, where its tenant has that much room. What is behind them is counted
+/// in the receipt, and dropped.
+const MOST: usize = 4 * 1024 * 1024;
 
 /// Exit code of a process that a signal ended, less the signal's number.
 const SIGNALLED: u8 = 128;
@@ -52,7 +57,7 @@ pub(crate) async fn run(
     State(hall): State<Hall>,
     caller: Caller,
     Given(run): Given<Run>,
-) -> Result<Answer<Ran>, Trouble> {
+) -> Result<Response<Body>, Trouble> {
     let Run { new_box: new, command, env, cwd, stdin_base64 } = run;
     let stdin = stdin_base64.map(|text| STANDARD.decode(text)).transpose();
     let stdin = stdin.map_err(|_| Trouble::BadField("`stdin_base64` is not base64".to_owned()))?;
@@ -70,7 +75,8 @@ pub(crate) async fn run(
     let keeper = hall.keeper.clone();
     let card = keeper.create(&caller.tenant, wanted).await?;
     let mut guard = Guard { keeper: keeper.clone(), tenant: caller.tenant, id: Some(card.id.clone()) };
-    let done = carry_out(&keeper, &guard.tenant, &card.id, exec, stdin).await;
+    let mut room = hall.rooms.open(&guard.tenant);
+    let done = carry_out(&keeper, &guard.tenant, &card.id, exec, stdin, &mut room).await;
     let ended = keeper.kill(&guard.tenant, &card.id).await;
     guard.id = None;
     let receipt = match ended {
@@ -80,7 +86,8 @@ pub(crate) async fn run(
     };
     let Done { ended, stdout, stderr } = done?;
     let receipt = of_command(receipt, &ended, echo);
-    Ok(Answer::ok(Ran { receipt, ended, stdout: stdout.into(), stderr: stderr.into() }))
+    let ran = Answer::ok(Ran { receipt, ended, stdout: stdout.into(), stderr: stderr.into() });
+    Ok(room.until_sent(ran.into_response()))
 }
 
 /// The receipt of a box that ends without us, once nothing is left of it.
@@ -157,6 +164,7 @@ async fn carry_out(
     id: &BoxId,
     exec: Checked,
     stdin: Option<Vec<u8>>,
+    room: &mut Room,
 ) -> Result<Done, Trouble> {
     let execs::Begun { exec } = execs::begin(keeper, tenant, id, exec).await?;
     let reader = keeper.tape(tenant, id, exec, None)?.hold_back();
@@ -169,17 +177,17 @@ async fn carry_out(
         std::future::pending().await
     };
     tokio::select! {
-        done = listen(reader) => done,
+        done = listen(reader, room) => done,
         never = feed => never,
     }
 }
 
-async fn listen(mut reader: TapeReader) -> Result<Done, Trouble> {
+async fn listen(mut reader: TapeReader, room: &mut Room) -> Result<Done, Trouble> {
     let (mut stdout, mut stderr) = (Bounded::default(), Bounded::default());
     while let Some((_, event)) = reader.next().await {
         match event {
-            TapeEvent::Output { stream: Stream::Stdout, bytes } => stdout.add(&bytes),
-            TapeEvent::Output { stream: Stream::Stderr, bytes } => stderr.add(&bytes),
+            TapeEvent::Output { stream: Stream::Stdout, bytes } => stdout.add(&bytes, room),
+            TapeEvent::Output { stream: Stream::Stderr, bytes } => stderr.add(&bytes, room),
             TapeEvent::Ended(ended) => return Ok(Done { ended, stdout, stderr }),
             TapeEvent::Dropped { .. } => stdout.truncated = true,
             TapeEvent::Started { .. } => {}
@@ -195,10 +203,12 @@ struct Bounded {
 }
 
 impl Bounded {
-    fn add(&mut self, bytes: &[u8]) {
-        let room = MOST.saturating_sub(self.bytes.len());
-        self.truncated |= bytes.len() > room;
-        self.bytes.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    fn add(&mut self, bytes: &[u8], room: &mut Room) {
+        // Once something is left out, nothing that follows it is taken: the answer has no holes.
+        let most = if self.truncated { 0 } else { MOST.saturating_sub(self.bytes.len()) };
+        let got = room.take(bytes.len().min(most));
+        self.truncated |= bytes.len() > got;
+        self.bytes.extend_from_slice(bytes.get(..got).unwrap_or(bytes));
     }
 }
 
@@ -214,11 +224,21 @@ mod tests {
 
     #[test]
     fn output_is_kept_up_to_its_bound_and_says_when_it_was_cut() {
+        let rooms = std::sync::Arc::new(crate::rest::room::Rooms::default());
+        let mut room = rooms.open(&Tenant::local());
         let mut bounded = Bounded::default();
-        bounded.add(&vec![b'a'; MOST - 1]);
-        bounded.add(b"b");
+        bounded.add(&vec![b'a'; MOST - 1], &mut room);
+        bounded.add(b"b", &mut room);
         assert!(!bounded.truncated);
-        bounded.add(b"c");
+        bounded.add(b"c", &mut room);
         assert!(bounded.truncated && bounded.bytes.len() == MOST && bounded.bytes.ends_with(b"ab"));
+        // Where the tenant's other answers have left no room, it is cut sooner.
+        while room.take(MOST) > 0 {}
+        let mut late = Bounded::default();
+        late.add(b"d", &mut room);
+        assert!(late.truncated && late.bytes.is_empty());
+        drop(room);
+        late.add(b"e", &mut rooms.open(&Tenant::local()));
+        assert!(late.bytes.is_empty());
     }
 }

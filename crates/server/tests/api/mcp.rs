@@ -124,3 +124,90 @@ async fn nobody_has_a_session_without_a_key_nor_anothers() {
     );
     daemon.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn boxes_that_were_not_made_here_are_not_there() {
+    let Some(daemon) = Daemon::start("boxes_that_were_not_made_here_are_not_there").await else { return };
+    let me = daemon.tenant("one");
+    let elsewhere = me.create(json!({})).await.replace("/v1/boxes/", "");
+    let (mut one, mut other) = (Client::start(me.clone()).await, Client::start(me.clone()).await);
+    let stays = one.call("start_box", json!({})).await["structuredContent"]["box"].clone();
+    let own =
+        one.call("run_command", json!({ "command": ["true"] })).await["structuredContent"]["box"].clone();
+    // A box of the same tenant that came over REST, and one that is another session's own, are nobody's here.
+    for foreign in [json!(elsewhere), own.clone()] {
+        for (tool, more) in [
+            ("run_command", json!({ "command": ["true"] })),
+            ("read_file", json!({ "path": "/etc/hostname" })),
+            ("stop_box", json!({})),
+        ] {
+            let mut arguments = more;
+            arguments["box"] = foreign.clone();
+            let said = other.call(tool, arguments).await;
+            let text = said["content"][0]["text"].as_str().unwrap_or_default();
+            assert!(said["isError"] == true && text.contains("no box"), "{tool}: {said}");
+        }
+    }
+    let listed = |answer: Value| -> Vec<Value> {
+        let boxes = answer["structuredContent"]["boxes"].as_array().unwrap().clone();
+        boxes.into_iter().map(|one| one["box"]["box"].clone()).collect()
+    };
+    assert_eq!(listed(other.call("list_boxes", json!({})).await), std::slice::from_ref(&stays));
+    let mut mine = vec![stays, own];
+    mine.sort_by_key(Value::to_string);
+    let mut seen = listed(one.call("list_boxes", json!({})).await);
+    seen.sort_by_key(Value::to_string);
+    assert_eq!(seen, mine);
+    assert_eq!(me.get(&format!("/v1/boxes/{elsewhere}")).await.status, 200, "it was left alone");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_boxes_are_all_however_many_are_asked_for_at_once() {
+    let Some(daemon) = Daemon::start("eight_boxes_are_all_however_many_are_asked_for_at_once").await else {
+        return;
+    };
+    let me = daemon.tenant("one");
+    let client = Client::start(me.clone()).await;
+    let mut asked = tokio::task::JoinSet::new();
+    for id in 1..=11 {
+        let (me, session) = (me.clone(), client.session.clone());
+        asked.spawn(async move {
+            let params = json!({ "name": "start_box", "arguments": {} });
+            let message = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+            post(&me, &session, &message).await.2["result"]["isError"].clone()
+        });
+    }
+    let said = asked.join_all().await;
+    let boxes = me.get("/v1/boxes").await.body["boxes"].as_array().unwrap().len();
+    assert!(boxes <= 8, "{boxes} boxes");
+    assert!(said.iter().filter(|error| **error == true).count() >= 3, "{said:?}");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_given_is_not_kept() {
+    let Some(daemon) = Daemon::start("an_answer_that_was_given_is_not_kept").await else { return };
+    let me = daemon.tenant("one");
+    let client = Client::start(me.clone()).await;
+    let params = json!({ "name": "run_command", "arguments": { "command": ["echo", "printed-once"] } });
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    let session = ("mcp-session-id", client.session.as_str());
+    let accept = ("accept", "application/json, text/event-stream");
+    let headers = [session, accept, ("content-type", "application/json")];
+    let told = |response: hyper::Response<hyper::body::Incoming>| async {
+        let all = tokio::time::timeout(PATIENCE, response.into_body().collect()).await.unwrap().unwrap();
+        String::from_utf8(all.to_bytes().to_vec()).unwrap()
+    };
+    let said = told(me.open("POST", "/mcp", &headers, Bytes::from(message.to_string())).await).await;
+    assert!(said.contains("printed-once"), "{said}");
+    // The first event of the same stream: everything behind it would come again.
+    let id = said.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
+    let headers = [session, ("accept", "text/event-stream"), ("last-event-id", id)];
+    // Something else is done first, so that the session has gone on.
+    let ping = json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" });
+    assert_eq!(post(&me, &client.session, &ping).await.0, 200);
+    let again = told(me.open("GET", "/mcp", &headers, Bytes::new()).await).await;
+    assert!(!again.contains("printed-once"), "{again}");
+    daemon.stop().await;
+}

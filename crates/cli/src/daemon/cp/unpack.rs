@@ -128,7 +128,7 @@ fn one_file(
 ) -> io::Result<Option<u64>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let passing = format!(".blastbox-{}-{}", std::process::id(), now.as_nanos());
-    let mut file = File::from(rustix::fs::openat(parent, &passing, FRESH, Mode::RUSR | Mode::WUSR)?);
+    let mut file = File::from(rustix::fs::openat(parent, &passing, FRESH, permitted(mode))?);
     let mut bytes = 0_u64;
     let mut write = || -> io::Result<bool> {
         while let Some(piece) = pieces.blocking_recv() {
@@ -143,7 +143,6 @@ fn one_file(
     };
     let named = write().and_then(|whole| {
         if whole {
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
             // Takes the place of a link rather than being written through it.
             rustix::fs::renameat(parent, &passing, parent, name)?;
         }
@@ -169,7 +168,6 @@ struct Unpack {
 /// A file that is not whole yet.
 struct Half {
     file: File,
-    mode: u32,
     modified_seconds: i64,
 }
 
@@ -215,11 +213,10 @@ impl Unpack {
         match header.kind {
             b'0' | 0 | b'7' => {
                 make_room(parent, name)?;
-                let file = rustix::fs::openat(parent, name, FRESH, Mode::RUSR | Mode::WUSR)?.into();
-                let (mode, modified_seconds) = (header.mode & 0o777, header.modified_seconds);
-                self.file = Some(Half { file, mode, modified_seconds });
+                let file = rustix::fs::openat(parent, name, FRESH, permitted(header.mode))?.into();
+                self.file = Some(Half { file, modified_seconds: header.modified_seconds });
             }
-            b'5' => drop(make_and_hold_with(parent, name, header.mode & 0o777 | 0o700)?),
+            b'5' => drop(make_and_hold_with(parent, name, header.mode | 0o700)?),
             b'2' if stays_inside(&header.link, parents.len()) => {
                 make_room(parent, name)?;
                 rustix::fs::symlinkat(header.link.as_slice(), parent, name)?;
@@ -232,8 +229,7 @@ impl Unpack {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        if let Some(Half { file, mode, modified_seconds }) = self.file.take() {
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        if let Some(Half { file, modified_seconds }) = self.file.take() {
             let time = Timespec { tv_sec: modified_seconds, tv_nsec: 0 };
             // A date that this file system does not know is not worth a failure.
             rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time }).ok();
@@ -270,11 +266,17 @@ fn make_and_hold(at: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
 
 /// Makes a directory, or finds it made, and holds it. A link in its place is not followed.
 fn make_and_hold_with(at: &OwnedFd, name: &[u8], mode: u32) -> Result<OwnedFd, Errno> {
-    match rustix::fs::mkdirat(at, name, Mode::from_raw_mode(mode)) {
+    match rustix::fs::mkdirat(at, name, permitted(mode)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
     rustix::fs::openat(at, name, HOLD | OFlags::NOFOLLOW, Mode::empty())
+}
+
+/// What a box may say about who may: nothing that lets others on this host write, and no more than the caller's own mask
+/// lets through, which the kernel applies where something is made. Never set afterwards, therefore.
+fn permitted(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode & 0o755)
 }
 
 /// Takes away what has the name, so that nothing is ever written through a link. A directory stays, and is an error.

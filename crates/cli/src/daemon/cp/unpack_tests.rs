@@ -38,10 +38,14 @@ impl Drop for Scratch {
 
 /// One entry, with a header that says anything.
 fn entry(kind: u8, path: &str, link: &str, content: &[u8]) -> Vec<u8> {
+    entry_with(0o4755, kind, path, link, content)
+}
+
+fn entry_with(mode: u32, kind: u8, path: &str, link: &str, content: &[u8]) -> Vec<u8> {
     let mut block = [0_u8; 512];
     let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, path.as_bytes());
-    put(100, b"0004755\0");
+    put(100, format!("{mode:07o}\0").as_bytes());
     put(124, format!("{:011o}\0", content.len()).as_bytes());
     put(148, b"        ");
     put(156, &[kind]);
@@ -139,4 +143,27 @@ fn how_much_comes_is_bounded_and_a_torn_archive_is_none() {
     drop(to);
     assert!(matches!(target.fill(pieces, &Counter::default()), Err(DaemonProblem::CopyBroke)));
     assert!(!scratch.0.join("to/f").exists(), "half a file is worse than none");
+}
+
+#[test]
+fn nothing_that_others_may_write_is_made_whatever_the_box_says() {
+    let scratch = Scratch::new();
+    let open = archive(&[
+        entry_with(0o7777, b'5', "d/", "", b""),
+        entry_with(0o7777, b'0', "d/f", "", b"content"),
+        entry_with(0o444, b'0', "d/read-only", "", b"content"),
+    ]);
+    scratch.unpack(&open, 1 << 20).unwrap();
+    let mode = |path: &str| fs::metadata(scratch.0.join("to").join(path)).unwrap().mode() & 0o7777;
+    for path in ["d", "d/f"] {
+        assert_eq!((mode(path) & 0o7022, mode(path) & 0o700), (0, 0o700), "{path}: {:o}", mode(path));
+    }
+    assert_eq!(mode("d/read-only") & 0o7333, 0);
+    // The same for a file that comes alone.
+    let target = Target::open(&scratch.0.join("to/one"), None, false, 0o4777, 1 << 20).unwrap();
+    let (to, pieces) = mpsc::channel(2);
+    to.try_send(Some(b"content".to_vec())).unwrap();
+    to.try_send(None).unwrap();
+    target.fill(pieces, &Counter::default()).unwrap();
+    assert_eq!(mode("one") & 0o7022, 0, "{:o}", mode("one"));
 }

@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 
 use crate::e2b::no::No;
 
-/// Answers that are remembered. The oldest goes first.
-const MOST: usize = 1_024;
+/// Answers that are remembered for one tenant. Its oldest goes first; nobody's goes because of somebody else's.
+const MOST: usize = 256;
 
 type Name = (Tenant, String);
 
@@ -21,7 +21,7 @@ pub(crate) struct Promises(Arc<Mutex<Shelf>>);
 #[derive(Debug, Default)]
 struct Shelf {
     all: HashMap<Name, Entry>,
-    kept: VecDeque<Name>,
+    kept: HashMap<Tenant, VecDeque<Name>>,
 }
 
 #[derive(Debug)]
@@ -81,11 +81,11 @@ impl Pending {
         if let Some(entry) = shelf.all.get_mut(&name) {
             entry.answer = Some(answer);
         }
-        shelf.kept.push_back(name);
-        while shelf.kept.len() > MOST {
-            if let Some(oldest) = shelf.kept.pop_front() {
-                shelf.all.remove(&oldest);
-            }
+        let kept = shelf.kept.entry(name.0.clone()).or_default();
+        kept.push_back(name);
+        let oldest = if kept.len() > MOST { kept.pop_front() } else { None };
+        if let Some(oldest) = oldest {
+            shelf.all.remove(&oldest);
         }
     }
 }
@@ -122,6 +122,9 @@ mod tests {
     #[test]
     fn only_so_many_are_remembered() {
         let (promises, tenant) = (Promises::default(), Tenant::local());
+        let bob: Tenant = "bob".parse().unwrap();
+        let Promise::Ours(one) = promises.begin(&bob, "his", b"").unwrap() else { panic!() };
+        one.keep(json!("his"));
         for number in 0..=MOST {
             let Promise::Ours(one) = promises.begin(&tenant, &number.to_string(), b"").unwrap() else {
                 panic!()
@@ -130,5 +133,6 @@ mod tests {
         }
         assert!(matches!(promises.begin(&tenant, "0", b"").unwrap(), Promise::Ours(_)));
         assert!(matches!(promises.begin(&tenant, "1", b"").unwrap(), Promise::Kept(_)));
+        assert!(matches!(promises.begin(&bob, "his", b"").unwrap(), Promise::Kept(_)));
     }
 }

@@ -16,8 +16,9 @@ const PREFIX: &str = "x-metadata-";
 const ATTRIBUTE: &str = "user.e2b.";
 const LONGEST_KEY: usize = 246;
 const MOST_BYTES: usize = 4_096;
-/// Files of one sandbox that something is written on.
+/// Files of one sandbox that something is written on, and bytes of all of it with their names.
 const MOST_FILES: usize = 10_000;
+const MOST_KEPT: usize = 1024 * 1024;
 
 pub(crate) type Mark = BTreeMap<String, String>;
 
@@ -65,7 +66,10 @@ impl Marks {
             all.remove(&path);
             return true;
         }
-        let room = all.len() < MOST_FILES || all.contains_key(&path);
+        let others = all.iter().filter(|(file, _)| **file != path);
+        let (files, bytes) =
+            others.fold((0, 0), |(files, bytes), (file, mark)| (files + 1, bytes + cost(file, mark)));
+        let room = files < MOST_FILES && bytes + cost(&path, &mark) <= MOST_KEPT;
         if room {
             all.insert(path, mark);
         }
@@ -93,7 +97,17 @@ impl Marks {
                 all.insert(format!("{to}{rest}"), mark);
             }
         }
+        // A longer name may be more than there is room for. The move is done; what does not fit is not kept.
+        let mut bytes = 0;
+        all.retain(|file, mark| {
+            bytes += cost(file, mark);
+            bytes <= MOST_KEPT
+        });
     }
+}
+
+fn cost(path: &str, mark: &Mark) -> usize {
+    path.len() + mark.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
 }
 
 fn is_at_or_beneath(file: &str, directory: &str) -> bool {
@@ -158,5 +172,17 @@ mod tests {
         );
         assert!(marks.put("/da", Mark::new()));
         assert_eq!(marks.on("/da"), None);
+    }
+
+    #[test]
+    fn marks_and_names_together_have_only_so_many_bytes() {
+        let (marks, mark) = (Marks::default(), Mark::from([("k".to_owned(), "v".repeat(4_000))]));
+        let kept = (0..MOST_FILES).take_while(|n| marks.put(&format!("/d/{n}"), mark.clone())).count();
+        assert!((200..300).contains(&kept), "{kept}");
+        assert!(marks.put("/d/0", mark.clone()), "one that is there is replaced");
+        assert!(!marks.put("/e", mark.clone()) && marks.put("/e", Mark::new()));
+        marks.moved("/d", &format!("/{}", "n".repeat(4_000)));
+        let bytes: usize = marks.all().iter().map(|(file, mark)| cost(file, mark)).sum();
+        assert!(bytes <= MOST_KEPT, "{bytes}");
     }
 }

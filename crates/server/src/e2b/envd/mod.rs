@@ -24,7 +24,7 @@ use blastbox_wire::agent::Fault;
 use super::desk::Desk;
 use super::no::{No, echo};
 use super::sandbox::Sandbox;
-use super::token::Deed;
+use super::token::{Deed, SIGNATURE};
 use super::{edge, form, moment, rpc};
 
 /// The port that envd has in every sandbox.
@@ -41,7 +41,7 @@ pub(super) async fn answer(
     port: u16,
     request: Request,
 ) -> Result<Response<Body>, No> {
-    let sandbox = desk.reach(id).await?;
+    let sandbox = desk.reach(id)?;
     if port != ENVD {
         if let Some(token) = &sandbox.traffic_token
             && !request.headers().get(TRAFFIC_TOKEN).is_some_and(|given| token.is(given.as_bytes()))
@@ -54,12 +54,16 @@ pub(super) async fn answer(
     let (method, parts) = edge::parts(&request);
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     match (method.as_str(), parts.as_slice()) {
-        ("GET", ["health"]) => return Ok(StatusCode::NO_CONTENT.into_response()),
+        ("GET", ["health"]) => {
+            let may_wake = authorize(&sandbox, &request).is_ok();
+            return health(desk, &sandbox, may_wake).await;
+        }
         (_, [internal]) if INTERNAL.contains(internal) => return Err(No::new(404, "not found")),
         (_, ["files"]) => return files(desk, &sandbox, request).await,
         _ => {}
     }
     authorize(&sandbox, &request)?;
+    desk.wake(&sandbox).await?;
     match (method.as_str(), parts.as_slice()) {
         ("GET", ["envs"]) => Ok(about::envs(&sandbox)),
         ("GET", ["metrics"]) => about::metrics(desk, &sandbox).await,
@@ -72,9 +76,19 @@ pub(super) async fn answer(
     }
 }
 
+/// Whether the sandbox runs. Anybody may ask; only whoever has the token wakes it with the question.
+async fn health(desk: &Desk, sandbox: &Sandbox, may_wake: bool) -> Result<Response<Body>, No> {
+    if may_wake {
+        desk.wake(sandbox).await?;
+    } else if !desk.runs(sandbox) {
+        return Err(No::gone(sandbox.id()));
+    }
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
 fn authorize(sandbox: &Sandbox, request: &Request) -> Result<(), No> {
     match request.headers().get(ACCESS_TOKEN) {
-        Some(given) if sandbox.token.is(given.as_bytes()) => Ok(()),
+        Some(given) if sandbox.token.is(given.as_bytes()) => edge::sit_down(request, &sandbox.tenant),
         Some(_) | None => Err(No::unauthorized()),
     }
 }
@@ -89,7 +103,9 @@ async fn files(desk: &Arc<Desk>, sandbox: &Arc<Sandbox>, request: Request) -> Re
             return Err(No::new(401, "invalid signature"));
         }
         signed.in_time()?;
+        edge::sit_down(&request, &sandbox.tenant)?;
     }
+    desk.wake(sandbox).await?;
     carry_out(desk, sandbox, request).await
 }
 
@@ -99,7 +115,9 @@ pub(super) async fn answer_signed(desk: &Arc<Desk>, request: Request) -> Result<
     let sandbox = desk.by_signature(|sandbox| signed.fits(sandbox));
     let sandbox = sandbox.ok_or_else(|| No::new(401, "invalid signature"))?;
     signed.in_time()?;
-    let sandbox = desk.reach(sandbox.id()).await?;
+    edge::sit_down(&request, &sandbox.tenant)?;
+    let sandbox = desk.reach(sandbox.id())?;
+    desk.wake(&sandbox).await?;
     carry_out(desk, &sandbox, request).await
 }
 
@@ -138,13 +156,18 @@ impl Signed {
         let query = form::pairs(request.uri().query());
         let text = |name: &str| form::value(&query, name).map(ToOwned::to_owned);
         let missing = || No::new(401, "missing signature query parameter");
+        let signature = text("signature").filter(|signature| !signature.is_empty()).ok_or_else(missing)?;
+        // Looked at before anything is computed: every sandbox is tried, over a path that the caller chose.
+        if signature.len() != SIGNATURE {
+            return Err(No::new(401, "invalid signature"));
+        }
         let deed = if *request.method() == Method::POST { Deed::Write } else { Deed::Read };
         Ok(Self {
             deed,
             path: text("path").unwrap_or_default(),
             user: text("username").unwrap_or_default(),
             expires: text("signature_expiration"),
-            signature: text("signature").filter(|signature| !signature.is_empty()).ok_or_else(missing)?,
+            signature,
         })
     }
 
@@ -186,5 +209,23 @@ fn file_trouble(error: &FileError, path: &str, id: &str) -> No {
         | Fault::BadArchive
         | Fault::Stopped
         | Fault::Failed => No::new(500, format!("'{path}': {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_of_another_length_is_none_before_any_is_computed() {
+        let ask = |signature: &str| {
+            let uri = format!("/files?path=a&signature={signature}");
+            Signed::of(&Request::builder().uri(uri).body(Body::empty()).unwrap())
+        };
+        assert!(ask(&"x".repeat(SIGNATURE)).is_ok());
+        for bad in ["v1_".to_owned(), "x".repeat(SIGNATURE - 1), "x".repeat(60_000)] {
+            assert_eq!(ask(&bad).unwrap_err().status(), 401);
+        }
+        assert_eq!(ask("").unwrap_err().status(), 401);
     }
 }

@@ -18,9 +18,12 @@ use super::errand;
 use super::no::echo;
 use super::rpc::Context;
 use super::rpc::error::{Code, RpcError};
+use crate::entry::{Gathered, gather};
 
 /// Entries of one list. A client that wants more lists directories one by one.
 const MOST_ENTRIES: u32 = 50_000;
+/// Bytes of one list: names are the guest's, and long ones are memory of the daemon's.
+const MOST_LISTED: usize = 8 * 1024 * 1024;
 /// Levels of one list.
 const DEEPEST: u32 = 1_000;
 const DIRECTORY: u32 = 0o755;
@@ -181,11 +184,14 @@ pub(super) async fn list(context: &Context, List { path, depth }: List) -> Resul
     let files = live.files();
     let failed = |error| trouble(&error, &path);
     let listing = files.list(path.as_bytes(), depth.clamp(1, DEEPEST), MOST_ENTRIES).await.map_err(failed)?;
-    let (mut entries, summary) = listing.collect().await.map_err(failed)?;
-    if summary.coverage == Coverage::Cut {
-        let what = format!("'{}' has more than {MOST_ENTRIES} entries; list less deep", echo(&path));
-        return Err(RpcError::new(Code::OutOfRange, what));
-    }
+    let too_much = |what: &str| {
+        RpcError::new(Code::OutOfRange, format!("'{}' has more than {what}; list less deep", echo(&path)))
+    };
+    let mut entries = match gather(listing, path.len(), MOST_LISTED).await.map_err(failed)? {
+        Gathered::Fits(entries, Coverage::Whole) => entries,
+        Gathered::Fits(_, Coverage::Cut) => return Err(too_much(&format!("{MOST_ENTRIES} entries"))),
+        Gathered::TooLong => return Err(too_much(&format!("{MOST_LISTED} bytes of entries"))),
+    };
     entries.sort_by(|left, right| entry::in_order(&left.path, &right.path));
     let root = path.trim_end_matches('/');
     let show = |entry: &Entry| {

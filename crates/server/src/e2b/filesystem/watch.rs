@@ -124,7 +124,7 @@ const fn event_type(kind: ChangeKind) -> Option<&'static str> {
 
 pub(crate) async fn answer(context: Context, call: Call, body: Body) -> Response<Body> {
     let begun = async {
-        let message = Frames::of(body).next().await?;
+        let message = Frames::of(body).first().await?;
         let missing = || RpcError::new(Code::InvalidArgument, "protocol error: the stream has no message");
         let watch: Watch = decoded(&call, &message.ok_or_else(missing)?)?;
         Standing::begin(&context, watch).await

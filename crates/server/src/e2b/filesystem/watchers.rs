@@ -15,8 +15,11 @@ use crate::e2b::rpc::error::{Code, RpcError};
 
 /// Watchers of one sandbox: half of the file operations that a box does at once.
 const MOST_WATCHERS: usize = 32;
-/// Events that wait for whoever asks. The oldest goes first.
-const MOST_EVENTS: usize = 4_096;
+/// Bytes of events that wait for whoever asks. A watcher that met them is over, and says so: what it missed is not made
+/// up for by what comes later.
+const MOST_WAITING: usize = 1024 * 1024;
+/// What an event costs beside its text.
+const OF_AN_EVENT: usize = 256;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -25,7 +28,16 @@ pub(crate) struct Which {
     watcher_id: String,
 }
 
-type Queue = Arc<Mutex<VecDeque<Value>>>;
+/// What waits for whoever asks.
+#[derive(Debug, Default)]
+struct Waiting {
+    events: VecDeque<Value>,
+    bytes: usize,
+    /// More happened than fits.
+    overflown: bool,
+}
+
+type Queue = Arc<Mutex<Waiting>>;
 
 /// The watchers of one sandbox.
 #[derive(Debug, Default)]
@@ -59,6 +71,14 @@ fn not_found(which: &Which) -> RpcError {
     RpcError::new(Code::NotFound, format!("watcher with id {} not found", echo(&which.watcher_id)))
 }
 
+fn overflown(which: &Which) -> RpcError {
+    let id = echo(&which.watcher_id);
+    let what = format!(
+        "watcher {id} missed events: more than {MOST_WAITING} bytes waited to be asked for; remove it and make another"
+    );
+    RpcError::new(Code::ResourceExhausted, what)
+}
+
 /// CreateWatcher.
 pub(crate) async fn create(context: &Context, watch: Watch) -> Result<Value, RpcError> {
     let watchers = &context.sandbox.watchers;
@@ -79,13 +99,33 @@ pub(crate) async fn create(context: &Context, watch: Watch) -> Result<Value, Rpc
     Ok(json!({ "watcherId": id }))
 }
 
+impl Waiting {
+    /// Takes an event in. `false`: there is no room, and there will be none.
+    fn add(&mut self, event: Value) -> bool {
+        let bytes = OF_AN_EVENT + event.to_string().len();
+        self.overflown |= self.bytes.saturating_add(bytes) > MOST_WAITING;
+        if !self.overflown {
+            self.bytes += bytes;
+            self.events.push_back(event);
+        }
+        !self.overflown
+    }
+
+    /// Hands out what waits. `None`: nothing does, and events were lost.
+    fn take(&mut self) -> Option<Vec<Value>> {
+        if self.overflown && self.events.is_empty() {
+            return None;
+        }
+        self.bytes = 0;
+        Some(self.events.drain(..).collect())
+    }
+}
+
 async fn collect(mut standing: Standing, queue: Queue) {
     while let Told::Event(event) = standing.next().await {
-        let mut queue = lock(&queue);
-        if queue.len() >= MOST_EVENTS {
-            queue.pop_front();
+        if !lock(&queue).add(event) {
+            return;
         }
-        queue.push_back(event);
     }
 }
 
@@ -93,7 +133,7 @@ async fn collect(mut standing: Standing, queue: Queue) {
 pub(crate) fn events(context: &Context, which: &Which) -> Result<Value, RpcError> {
     let all = lock(&context.sandbox.watchers.all);
     let watcher = all.get(&which.watcher_id).ok_or_else(|| not_found(which))?;
-    let events: Vec<Value> = lock(&watcher.queue).drain(..).collect();
+    let events = lock(&watcher.queue).take().ok_or_else(|| overflown(which))?;
     Ok(json!({ "events": events }))
 }
 
@@ -101,4 +141,25 @@ pub(crate) fn events(context: &Context, which: &Which) -> Result<Value, RpcError
 pub(crate) fn remove(context: &Context, which: &Which) -> Result<Value, RpcError> {
     let removed = lock(&context.sandbox.watchers.all).remove(&which.watcher_id);
     removed.map(|_| json!({})).ok_or_else(|| not_found(which))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_bounded_and_what_was_lost_is_said() {
+        let event = || json!({ "name": "x".repeat(4_000), "type": "EVENT_TYPE_CREATE" });
+        let mut waiting = Waiting::default();
+        let taken = (0..1_000).take_while(|_| waiting.add(event())).count();
+        assert!((200..300).contains(&taken), "{taken}");
+        // What came before is handed out, and what comes after is not taken for all there was.
+        assert!(!waiting.add(json!({})));
+        assert_eq!(waiting.take().unwrap().len(), taken);
+        assert!(waiting.take().is_none() && !waiting.add(json!({})) && waiting.take().is_none());
+        let mut asked = Waiting::default();
+        for _ in 0..10 {
+            assert!((0..100).all(|_| asked.add(event())) && asked.take().unwrap().len() == 100);
+        }
+    }
 }

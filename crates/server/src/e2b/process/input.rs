@@ -136,7 +136,8 @@ pub(crate) async fn stream(context: Context, call: Call, body: Body) -> Response
 
 async fn take(context: &Context, call: &Call, mut frames: Frames) -> Result<(), RpcError> {
     let mut target: Option<(Selector, Found)> = None;
-    while let Some(message) = frames.next().await? {
+    let mut next = frames.first().await?;
+    while let Some(message) = next {
         let streamed: Streamed = decoded(call, &message)?;
         match (streamed, &target) {
             (Streamed { start: Some(Close { process }), .. }, _) => {
@@ -152,6 +153,7 @@ async fn take(context: &Context, call: &Call, mut frames: Frames) -> Result<(), 
             // That the caller is still there.
             (Streamed { start: None, data: None }, _) => {}
         }
+        next = frames.next().await?;
     }
     Ok(())
 }

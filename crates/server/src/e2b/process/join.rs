@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::table::Mouth;
-use super::{Selector, event, start};
+use super::{Selector, card_of, event, start};
 use crate::e2b::rpc::error::{Code, RpcError};
 use crate::e2b::rpc::stream::{Answering, Call};
 use crate::e2b::rpc::{Context, Frames, decoded};
@@ -63,7 +63,7 @@ enum Joined {
 
 async fn join(context: &Context, call: &Call, body: Body) -> Result<Joined, RpcError> {
     let mut frames = Frames::of(body);
-    let message = frames.next().await?;
+    let message = frames.first().await?;
     let missing = || RpcError::new(Code::InvalidArgument, "protocol error: the stream has no message");
     let Connect { process } = decoded(call, &message.ok_or_else(missing)?)?;
     let sandbox = &context.sandbox;
@@ -129,10 +129,6 @@ async fn follow(context: &Context, mut listener: Listener, answering: Answering)
             return;
         }
     }
-}
-
-fn card_of(context: &Context, exec: u32) -> Option<blastbox_engine::keeper::ExecCard> {
-    context.cards().ok()?.into_iter().find(|card| card.exec == exec)
 }
 
 fn time_is_over() -> RpcError {

@@ -91,6 +91,10 @@ impl Context {
     }
 }
 
+fn card_of(context: &Context, exec: u32) -> Option<blastbox_engine::keeper::ExecCard> {
+    context.cards().ok()?.into_iter().find(|card| card.exec == exec)
+}
+
 /// What the keeper says to something about a process that is there.
 fn trouble(error: &KeepError, selector: &Selector) -> RpcError {
     match error {

@@ -52,7 +52,8 @@ fn invalid(what: impl Into<String>) -> RpcError {
 
 async fn begin(context: &Context, call: &Call, body: Body) -> Result<Listener, RpcError> {
     let mut frames = Frames::of(body);
-    let message = frames.next().await?.ok_or_else(|| invalid("protocol error: the stream has no message"))?;
+    let message =
+        frames.first().await?.ok_or_else(|| invalid("protocol error: the stream has no message"))?;
     let start: Start = decoded(call, &message)?;
     let told = told(&start);
     let place = start.process.cwd.clone().unwrap_or_default();
@@ -69,6 +70,10 @@ async fn begin(context: &Context, call: &Call, body: Body) -> Result<Listener, R
         other => RpcError::new(Code::Internal, other.to_string()),
     })?;
     sandbox.processes.add(exec, told);
+    // One that has ended meanwhile was not known when its end was told, and would be kept for good.
+    if super::card_of(context, exec).is_none_or(|card| card.ended.is_some()) {
+        sandbox.processes.ended(exec);
+    }
     let tape = keeper.tape(&sandbox.tenant, &sandbox.box_id, exec, None).map_err(|_| RpcError::gone())?;
     let deadline = context.timeout.map(|timeout| tokio::time::Instant::now() + timeout + GRACE);
     Ok(Listener { exec, mouth, tape: tape.hold_back(), deadline, asked: Some((name, place)) })
@@ -93,9 +98,24 @@ fn told(start: &Start) -> Told {
         json!(envs.iter().take(MOST_SHOWN).map(|(n, v)| (cut(n), cut(v))).collect::<BTreeMap<_, _>>()),
     );
     config.extend(cwd.as_ref().map(|cwd| ("cwd".to_owned(), json!(cut(cwd)))));
-    Told { tag: start.tag.as_ref().map(|tag| cut(tag)), mouth, config: Value::Object(config) }
+    let config = within(config);
+    Told { tag: start.tag.as_ref().map(|tag| cut(tag)), mouth, config }
 }
 
+/// Variables go first where it is too much, then words: what is shown of a process is what its owner needs to tell it from
+/// others.
+fn within(mut config: Map<String, Value>) -> Value {
+    for field in ["envs", "args"] {
+        let bytes = serde_json::to_string(&config).map_or(0, |text| text.len());
+        if bytes > MOST_CONFIG {
+            config.remove(field);
+        }
+    }
+    Value::Object(config)
+}
+
+/// Bytes of all that is shown of one process.
+const MOST_CONFIG: usize = 64 * 1024;
 /// Words and variables of a process that List shows, and how much of each: a list is no archive.
 const MOST_SHOWN: usize = 256;
 const LONGEST_SHOWN: usize = 4_096;
@@ -159,5 +179,26 @@ pub(super) fn not_started(ended: &ExecEnded, asked: Option<&(String, String)>) -
         }
         "too_many_commands" => RpcError::new(Code::ResourceExhausted, message.clone()),
         _ => RpcError::new(Code::Internal, message.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_of_a_process_is_bounded() {
+        let start = |args: Vec<String>, envs: BTreeMap<String, String>| Start {
+            process: Config { cmd: "sh".to_owned(), args, envs, cwd: Some("/".to_owned()) },
+            ..Start::default()
+        };
+        let size = |told: &Told| told.config.to_string().len();
+        let many = |number: usize| (0..number).map(|n| (n.to_string(), "v".repeat(4_096))).collect();
+        let small = told(&start(vec!["-c".to_owned()], many(1)));
+        assert!(small.config["args"].is_array() && small.config["envs"].is_object());
+        let large = told(&start(vec!["-c".to_owned()], many(256)));
+        assert!(size(&large) < MOST_CONFIG && large.config["args"].is_array(), "{}", size(&large));
+        let larger = told(&start(vec!["x".repeat(4_096); 256], many(256)));
+        assert!(size(&larger) < MOST_CONFIG && larger.config["cmd"] == "sh", "{}", size(&larger));
     }
 }

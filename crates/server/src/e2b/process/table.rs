@@ -68,10 +68,11 @@ impl Processes {
         self.all().remove(&exec);
     }
 
-    /// One has ended.
+    /// One has ended. How it was asked for is shown of what runs, and goes now.
     pub(crate) fn ended(&self, exec: u32) {
         if let Some(process) = self.all().get_mut(&exec) {
             process.ended.get_or_insert_with(Instant::now);
+            process.told.config = Value::Null;
         }
     }
 
@@ -106,7 +107,9 @@ impl Processes {
     /// Everything that runs, as List shows it.
     pub(crate) fn list(&self, cards: &[ExecCard]) -> Vec<Value> {
         let all = self.all();
-        let running = cards.iter().filter(|card| card.ended.is_none());
+        // One whose end is known here first has nothing to show any more.
+        let over = |card: &&ExecCard| all.get(&card.exec).is_none_or(|process| process.ended.is_some());
+        let running = cards.iter().filter(|card| card.ended.is_none() && !over(card));
         let shown = running.filter_map(|card| {
             let process = all.get(&card.exec)?;
             let mut info = Map::new();
@@ -154,5 +157,18 @@ mod tests {
         tokio::time::advance(REMEMBERED + Duration::from_secs(1)).await;
         assert!(processes.find(None, Some("a"), &cards).is_none());
         assert!(processes.find(None, Some("b"), &cards).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn how_one_was_asked_for_is_forgotten_when_it_ends() {
+        let processes = Processes::default();
+        let config = json!({ "cmd": "sh", "envs": { "KEY": "secret" } });
+        processes.add(1, Told { tag: Some("a".to_owned()), mouth: Mouth::Pipe, config });
+        let runs = [card(1, 7, None)];
+        assert_eq!(processes.list(&runs).len(), 1);
+        processes.ended(1);
+        assert_eq!(processes.all()[&1].told.config, Value::Null);
+        assert!(processes.list(&runs).is_empty());
+        assert!(processes.find(Some(7), None, &runs).is_some(), "it can still be asked about");
     }
 }

@@ -11,6 +11,8 @@ use super::error::{Code, RpcError};
 /// Longest message. A command line of the kernel's own limit fits, however it is written.
 const MOST: usize = 8 * 1024 * 1024;
 const HEAD: usize = 5;
+/// How long the body of a unary call, and the first message of a stream, may take to come.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The last frame of a stream.
 pub(super) const END: u8 = 2;
 const COMPRESSED: u8 = 1;
@@ -33,8 +35,8 @@ fn too_long(length: usize) -> RpcError {
 }
 
 /// The body of a unary call.
-pub(super) async fn whole(body: Body, patience: Duration) -> Result<Bytes, RpcError> {
-    match timeout(patience, Limited::new(body, MOST).collect()).await {
+pub(super) async fn whole(body: Body) -> Result<Bytes, RpcError> {
+    match timeout(PATIENCE, Limited::new(body, MOST).collect()).await {
         Err(_) => Err(RpcError::new(Code::DeadlineExceeded, "the request did not arrive in time")),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long(MOST + 1)),
         Ok(Err(_)) => Err(RpcError::new(Code::InvalidArgument, "the body broke off")),
@@ -52,6 +54,12 @@ pub(crate) struct Frames {
 impl Frames {
     pub(crate) fn of(body: Body) -> Self {
         Self { body, waiting: Vec::new() }
+    }
+
+    /// The first message, within a time: nobody holds a place by opening a stream and saying nothing.
+    pub(crate) async fn first(&mut self) -> Result<Option<Vec<u8>>, RpcError> {
+        let late = || RpcError::new(Code::DeadlineExceeded, "the request did not arrive in time");
+        timeout(PATIENCE, self.next()).await.map_err(|_| late())?
     }
 
     /// The next message; `None` after the last. Cancel safe.
@@ -140,5 +148,21 @@ mod tests {
         assert_eq!(code(&[0, 0xff, 0xff, 0xff, 0xff]).await, Code::ResourceExhausted);
         assert_eq!(code(&[1, 0, 0, 0, 0]).await, Code::Internal);
         assert_eq!(code(&[0x82, 0, 0, 0, 0]).await, Code::InvalidArgument);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_says_nothing_is_not_waited_for_and_one_that_began_is() {
+        let (_silent, body) = crate::e2b::feed::channel();
+        assert_eq!(Frames::of(body).first().await.unwrap_err().code, Code::DeadlineExceeded);
+        let (filler, body) = crate::e2b::feed::channel();
+        let mut frames = Frames::of(body);
+        filler.send(frame(0, b"a")).await;
+        assert_eq!(frames.first().await.unwrap(), Some(b"a".to_vec()));
+        let slow = tokio::spawn(async move {
+            tokio::time::sleep(2 * PATIENCE).await;
+            filler.send(frame(0, b"b")).await;
+        });
+        assert_eq!(frames.next().await.unwrap(), Some(b"b".to_vec()));
+        slow.await.unwrap();
     }
 }

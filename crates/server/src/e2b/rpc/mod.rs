@@ -39,8 +39,6 @@ pub(super) use self::message::{decoded, wanted};
 
 /// Longest time that a caller may set.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
-/// How long the body of a unary call may take to come.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a method is called.
 #[derive(Debug, Clone, Copy)]
@@ -189,7 +187,7 @@ async fn unary(
     body: Body,
 ) -> Response<Body> {
     let work = async {
-        let bytes = frames::whole(body, PATIENCE).await?;
+        let bytes = frames::whole(body).await?;
         let message = codec.decode(takes, &bytes)?;
         call(context, service, method, message).await
     };

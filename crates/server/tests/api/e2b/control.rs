@@ -261,3 +261,33 @@ async fn network_logs_and_numbers() {
     let closed = [("e2b-sandbox-id", sandbox.id.as_str()), ("e2b-sandbox-port", "8080")];
     assert_eq!(client.raw("GET", "/", &closed, b"").await.status, 403);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_wakes_a_sandbox_without_its_token() {
+    const NAME: &str = "e2b::nobody_wakes";
+    let Some(daemon) = Daemon::start(NAME).await else { return };
+    let client = Client::of(&daemon, "ann");
+    let sandbox = client.make(json!({ "autoResume": { "enabled": true } })).await;
+    let at = format!("/sandboxes/{}", sandbox.id);
+    if client.ask("POST", &format!("{at}/pause"), Value::Null).await.status == 500 {
+        skip::<()>(NAME, "this host freezes no box");
+        return;
+    }
+    let state = async || client.ask("GET", &at, Value::Null).await.body["state"].clone();
+    assert_eq!(state().await, "paused");
+    let named = [("e2b-sandbox-id", sandbox.id.as_str()), ("e2b-sandbox-port", "49983")];
+    let wrong = [named[0], named[1], ("x-access-token", "wrong")];
+    for (method, path, headers, status) in [
+        ("GET", "/health", &named[..], 502),
+        ("GET", "/health", &wrong[..], 502),
+        ("GET", "/files?path=a", &named[..], 401),
+        ("GET", "/files?path=a", &wrong[..], 401),
+        ("GET", "/envs", &wrong[..], 401),
+        ("POST", "/process.Process/List", &wrong[..], 401),
+    ] {
+        assert_eq!(client.raw(method, path, headers, b"").await.status, status, "{method} {path}");
+    }
+    assert_eq!(state().await, "paused");
+    assert_eq!(sandbox.inside("GET", "/envs", &[], b"").await.status, 200);
+    assert_eq!(state().await, "running");
+}

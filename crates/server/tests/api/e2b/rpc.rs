@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::wire::{Client, frame, frames};
 use crate::caller::PATIENCE;
-use crate::rig::Daemon;
+use crate::rig::{Daemon, PER_TENANT};
 
 fn shell(script: &str) -> Value {
     json!({ "process": { "cmd": "/bin/sh", "args": ["-c", script] }, "stdin": false })
@@ -203,4 +203,61 @@ async fn a_stream_breaks_off_with_its_sandbox() {
         assert!(rest.is_err(), "it ended as if nothing had happened: {rest:?}");
     }
     assert_eq!(sandbox.inside("GET", "/health", &[], b"").await.status, 502);
+}
+
+/// A stream that has begun: its first frame is there.
+async fn begun(
+    sandbox: &super::wire::Sandbox<'_>,
+    procedure: &str,
+    body: &Value,
+) -> hyper::Response<hyper::body::Incoming> {
+    let kind = ("content-type", "application/connect+json");
+    let headers: Vec<(&str, &str)> = sandbox.headers().into_iter().chain([kind]).collect();
+    let message = Bytes::from(frame(0, body.to_string().as_bytes()));
+    sandbox.client.door.open("POST", procedure, &headers, message).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_inside_a_sandbox_count_among_the_connections_of_its_tenant() {
+    let Some(daemon) = Daemon::start("e2b::streams_count").await else { return };
+    let (client, neighbour) = (Client::of(&daemon, "ann"), Client::of(&daemon, "bob"));
+    let (sandbox, other) = (client.make(json!({})).await, neighbour.make(json!({})).await);
+    let watch = json!({ "path": "/tmp" });
+    let mut open = Vec::new();
+    // A seat of an earlier question may be given back only now, so that a few less may be enough.
+    let crowded = loop {
+        let response = begun(&sandbox, "/filesystem.Filesystem/WatchDir", &watch).await;
+        if response.status() != 200 {
+            break response.status();
+        }
+        open.push(response);
+        assert!(open.len() <= PER_TENANT, "they do not count");
+    };
+    assert_eq!(crowded, 429);
+    // Whoever has another key still comes in.
+    assert_eq!(other.call("process.Process/List", json!({})).await.status, 200);
+    drop(open);
+    let again = async {
+        while sandbox.call("process.Process/List", json!({})).await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, again).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_has_only_so_many_bytes() {
+    let Some(daemon) = Daemon::start("e2b::a_list_has_only_so_many_bytes").await else { return };
+    let client = Client::of(&daemon, "ann");
+    let sandbox = client.make(json!({})).await;
+    // Links may say anything, four thousand bytes of it, and lead nowhere.
+    let script = r#"mkdir /tmp/few /tmp/many; t=$(printf %04000d 0); i=0
+        while [ $i -lt 2100 ]; do ln -s $t /tmp/many/$i || exit 1; i=$((i+1)); done; ln -s $t /tmp/few/0"#;
+    let (events, _) = sandbox.stream("process.Process/Start", shell(script)).await;
+    assert_eq!(events.last().unwrap()["event"]["end"]["exitCode"], 0, "{events:?}");
+    let many = sandbox.call("filesystem.Filesystem/ListDir", json!({ "path": "/tmp/many" })).await;
+    assert_eq!((many.status, &many.body["code"]), (400, &json!("out_of_range")));
+    assert!(many.message().contains("bytes of entries"), "{}", many.message());
+    let few = sandbox.call("filesystem.Filesystem/ListDir", json!({ "path": "/tmp/few" })).await;
+    assert_eq!(few.body["entries"].as_array().unwrap().len(), 1);
 }
