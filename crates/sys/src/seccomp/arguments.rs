@@ -17,6 +17,12 @@ const WHOLE: u32 = u32::MAX;
 const NAMESPACES: u32 = 0x7E02_0080;
 pub(super) const CLONE: Check = Check::Is { arg: 0, mask: NAMESPACES, values: &[0], yes: &ALLOW, no: &DENY };
 
+/// A thread and nothing else: without `CLONE_VM` and `CLONE_THREAD` it would be a fork, and a process that has copied
+/// everything and is nobody's thread is where an intruder goes on after the program has ended.
+const THREAD: u32 = 0x0001_0100;
+pub(super) const THREADS_ONLY: Check =
+    Check::Is { arg: 0, mask: NAMESPACES | THREAD, values: &[THREAD], yes: &ALLOW, no: &DENY };
+
 /// TIOCSTI types into the terminal of whoever started us; TIOCLINUX does the same on a console (paste); TIOCCONS
 /// takes the host's console messages; TIOCSETD loads line disciplines, a row of old kernel modules.
 const TERMINAL_INJECTION: &[u32] = &[0x5412, 0x541C, 0x541D, 0x5423];
@@ -136,6 +142,16 @@ pub(super) const PRCTL: Check = Check::Is {
     yes: &ALLOW,
     // What a kernel without that option says.
     no: &Check::Then(Verdict::Notify(libc::EINVAL)),
+};
+
+/// The same for a program that has made itself undumpable: making it dumpable again would open its memory to everybody
+/// of its user, as would naming somebody who may trace it.
+pub(super) const PRCTL_HIDDEN: Check = Check::Is {
+    arg: 0,
+    mask: WHOLE,
+    values: &[4, 0x5961_6D61],
+    yes: &Check::Then(Verdict::Errno(libc::EPERM)),
+    no: &PRCTL,
 };
 
 /// Plain Linux, or "which one am I?". Not: switching off address randomisation, execute-what-you-read.
