@@ -16,6 +16,7 @@ use serde_json::Value;
 
 both_ways!(
     the_end_of_a_box_is_told_when_the_sink_has_it,
+    an_end_that_no_sink_acknowledged_is_told_by_the_next_daemon,
     an_alert_reaches_the_webhook_signed_and_after_a_failure,
     numbers_reach_the_collector,
     an_order_that_cannot_be_carried_out_is_refused_at_the_start,
@@ -123,6 +124,36 @@ fn the_end_of_a_box_is_told_when_the_sink_has_it(caller: &Caller) {
     let numbers: Vec<u64> = ear.records().iter().filter_map(|record| record["seq"].as_u64()).collect();
     assert!(numbers.iter().zip(0..).all(|(seq, expected)| *seq == expected), "{numbers:?}");
     assert!(ear.has("closed"), "the last word of a daemon that ends in order");
+}
+
+fn an_end_that_no_sink_acknowledged_is_told_by_the_next_daemon(caller: &Caller) {
+    let ear = Ear::new(true);
+    let config = format!(
+        "[[sinks]]\nname = \"siem\"\nkind = \"http\"\nurl = \"http://{}/in\"\nrequire_ack = true\n",
+        ear.address
+    );
+    let daemon = serve(caller, &config);
+    let id = daemon.ask(["create"]);
+    ear.open.store(false, Ordering::SeqCst);
+    let killing = daemon.blastbox(["kill", &id]).start();
+    assert!(wait_until(|| daemon.ask(["events", "--all", "--json"]).contains("\"sink_unreachable\"")));
+    let stopped = daemon.stop();
+    assert_eq!(stopped.code, 0);
+    assert!(stopped.err.contains("1 box(es) are gone, and this is not acknowledged"), "{}", stopped.err);
+    let killed = killing.end();
+    assert!(killed.code != 0 && killed.err.contains("not acknowledged"), "{}", killed.err);
+    let own =
+        |record: &&Value| record["event"]["kind"] == "box_ended" && record["about"]["box"] == id.as_str();
+    assert_eq!(ear.records().iter().filter(own).count(), 0);
+    let daemon = serve(caller, &config);
+    let asked = || daemon.blastbox(["kill", &id]).end();
+    let refused = asked();
+    assert!(refused.code != 0 && refused.err.contains("not acknowledged"), "{}", refused.err);
+    ear.open.store(true, Ordering::SeqCst);
+    assert!(wait_until(|| asked().err.contains("the box is gone")));
+    assert_eq!(ear.records().iter().filter(own).count(), 1, "recorded once, and the sink has it");
+    assert!(daemon.ask(["events", "--all", "--json"]).contains("\"box_ended\""));
+    assert_eq!(daemon.stop().code, 0);
 }
 
 fn an_alert_reaches_the_webhook_signed_and_after_a_failure(caller: &Caller) {

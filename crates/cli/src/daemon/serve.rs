@@ -127,9 +127,10 @@ async fn keep(
     };
     let keeper = Keeper::start_kept(engine, config.keeper, ledger, Arc::clone(&store), &leftovers)?;
     config.orders.carry_out(&keeper).map_err(DaemonProblem::Order)?;
+    keeper.tell_past();
     // Last, when there is a warden to make boxes: whoever can connect is answered from here on.
     doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
-    let hall = Hall::new(keeper, keys, config.images).with_origins(config.origins);
+    let hall = Hall::new(keeper.clone(), keys, config.images).with_origins(config.origins);
     let log = if args.quiet { Log::none() } else { log() };
     output::say(&said);
     doors
@@ -138,7 +139,18 @@ async fn keep(
             output::say("blastbox: ending every box\n");
         })
         .await;
+    output::say(&untold(keeper.untold()));
     Ok(0)
+}
+
+/// What is said of ends that a sink did not acknowledge in time.
+fn untold(boxes: usize) -> String {
+    match boxes {
+        0 => String::new(),
+        boxes => format!(
+            "blastbox: {boxes} box(es) are gone, and this is not acknowledged by every sink that must; the next start tells it\n"
+        ),
+    }
 }
 
 /// Who lends secrets, where the operator has named some. What a daemon that was killed has lent is revoked first.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{Event, KilledBy, Label};
-use blastbox_wire::receipt::{Outcome, Receipt, Usage};
+use blastbox_wire::receipt::Receipt;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::admission::Admission;
@@ -17,6 +17,7 @@ use super::events::{EventReader, Happened};
 use super::house::House;
 use super::kept::{Cause, Kept, Starting};
 use super::metrics::Metrics;
+use super::past::Past;
 use super::pen::{self, Pen};
 use super::pool::Pool;
 use super::pump::pump;
@@ -31,6 +32,8 @@ use crate::store::{BoxState, Leftovers, Store};
 
 /// How long a keeper that stops waits for its boxes.
 const STOP: Duration = Duration::from_secs(15);
+/// How long boxes may take to learn that their end is not acknowledged.
+const UNTOLD: Duration = Duration::from_secs(1);
 /// How long whoever ends a box waits for its end, and for a sink that must acknowledge it.
 const ACKNOWLEDGED: Duration = Duration::from_secs(30);
 
@@ -45,7 +48,7 @@ impl Keeper {
     /// Starts a keeper and its background work. Inside a tokio runtime.
     #[must_use]
     pub fn start(engine: Engine, config: KeeperConfig) -> Self {
-        Self::begin(engine, config, None, None)
+        Self::begin(engine, config, None, None, Past::default())
     }
 
     /// Starts a keeper that announces in a ledger what it is about to do. What cannot be written there is not begun.
@@ -55,11 +58,11 @@ impl Keeper {
         mut ledger: Ledger,
     ) -> Result<Self, LedgerError> {
         ledger.append(None, &Event::DaemonStarted { version: Label::new(env!("CARGO_PKG_VERSION")) })?;
-        Ok(Self::begin(engine, config, Some(ledger), None))
+        Ok(Self::begin(engine, config, Some(ledger), None, Past::default()))
     }
 
     /// The same with a store, from which a new daemon knows what a killed one left. What it left is in `leftovers`, is
-    /// released already, and is recorded here.
+    /// released already, and is recorded here; [`Keeper::tell_past`] tells it.
     pub fn start_kept(
         engine: Engine,
         config: KeeperConfig,
@@ -68,15 +71,8 @@ impl Keeper {
         leftovers: &Leftovers,
     ) -> Result<Self, LedgerError> {
         ledger.append(None, &Event::DaemonStarted { version: Label::new(env!("CARGO_PKG_VERSION")) })?;
-        for lost in &leftovers.boxes {
-            let about = pen::about_row(lost);
-            ledger.append(Some(&about), &Event::KillAsked { by: KilledBy::Reaper })?;
-            ledger
-                .append(Some(&about), &Event::BoxEnded { outcome: Outcome::Lost, spent: Usage::default() })?;
-            store.strike_lost(&lost.id);
-        }
-        leftovers.nobodys.iter().for_each(|id| store.strike_lost(id));
-        Ok(Self::begin(engine, config, Some(ledger), Some(store)))
+        let past = Past::record(&mut ledger, &store, leftovers)?;
+        Ok(Self::begin(engine, config, Some(ledger), Some(store), past))
     }
 
     fn begin(
@@ -84,11 +80,12 @@ impl Keeper {
         config: KeeperConfig,
         ledger: Option<Ledger>,
         store: Option<Arc<Store>>,
+        past: Past,
     ) -> Self {
         let admission = Admission::new(&config);
         let pool = Pool::new(config.pool);
         let (pen, register) = (Pen::of(ledger), Register::of(store));
-        let house = Arc::new(House::new(engine, admission, Arc::clone(&pool), pen, register));
+        let house = Arc::new(House::new(engine, admission, Arc::clone(&pool), pen, register, past));
         tokio::spawn(tend::tend(Arc::downgrade(&house), pool));
         Self(house)
     }
@@ -126,18 +123,20 @@ impl Keeper {
         self.0.receipt(tenant, id)
     }
 
-    /// Ends a box with everything in it, and waits until nothing is left. Of several that kill it, one gets the receipt
-    /// and the others [`KeepError::Gone`]. It ends also when its killer does not wait.
+    /// Ends a box with everything in it, and waits until nothing is left. All that come before its end is told get the same
+    /// receipt, later ones [`KeepError::Gone`]. It ends also when its killer does not wait.
     pub async fn kill(&self, tenant: &Tenant, id: &BoxId) -> Result<Receipt, KeepError> {
         let kept = self.0.find(tenant, id)?;
-        // Before the act, like everything; but what the ledger says to it does not keep the box alive.
-        self.0.pen.record(&kept.about(), &Event::KillAsked { by: KilledBy::Caller });
+        if kept.fate().cause.is_none() {
+            // Before the act, like everything; but what the ledger says to it does not keep the box alive.
+            self.0.pen.record(&kept.about(), &Event::KillAsked { by: KilledBy::Caller });
+        }
         failpoint::reach("kill-recorded");
         let receipt = kept.kill()?;
         match timeout(ACKNOWLEDGED, receipt).await {
-            Ok(receipt) => receipt.map_err(|_| KeepError::Gone),
-            // It ends all the same; its receipt comes when the sink has it.
-            Err(_) => Err(KeepError::Unacknowledged),
+            Ok(Ok(receipt)) => Ok(receipt),
+            // It ends all the same; its receipt comes when the sink has it, or the next daemon tells its end.
+            Ok(Err(_)) | Err(_) => Err(KeepError::Unacknowledged),
         }
     }
 
@@ -288,7 +287,8 @@ impl Keeper {
         self.0.metrics()
     }
 
-    /// Takes nothing new, ends every box, and waits until nothing is left, for a bounded time.
+    /// Takes nothing new, ends every box, and waits until nothing is left, for a bounded time. Ends that a sink has not
+    /// acknowledged by then are not told, and counted in [`Keeper::untold`].
     pub async fn stop(&self) {
         let house = &self.0;
         house.close();
@@ -304,22 +304,22 @@ impl Keeper {
                 // A task that was aborted with its runtime has nothing to say.
                 ending.await.ok();
             }
-            loop {
-                let left = house.left.notified();
-                tokio::pin!(left);
-                left.as_mut().enable();
-                if house.boxes().is_empty() {
-                    return;
-                }
-                left.await;
-            }
+            house.empty().await;
         };
         // What is not gone by then is the warden's to end, when the engine goes.
         timeout_at(deadline, empty).await.ok();
         let last = Arc::clone(house);
         // Sinks get a moment for what they do not have yet: on a thread of its own, since some of them need this one.
         tokio::task::spawn_blocking(move || last.pen.lay_down()).await.ok();
+        // Those that waited for a sink hear now that it will not acknowledge anything more.
+        timeout(UNTOLD, house.empty()).await.ok();
         house.hub.close();
+    }
+
+    /// Boxes of which nothing is left, and whose end is not told because a sink has not acknowledged it.
+    #[must_use]
+    pub fn untold(&self) -> usize {
+        self.0.past.len()
     }
 
     fn touch(&self, tenant: &Tenant, id: &BoxId) -> Result<Arc<Kept>, KeepError> {

@@ -13,6 +13,7 @@ use super::error::KeepError;
 use super::events::Hub;
 use super::kept::Kept;
 use super::metrics::Metrics;
+use super::past::Past;
 use super::pen::Pen;
 use super::pool::Pool;
 use super::register::Register;
@@ -34,6 +35,8 @@ pub(crate) struct House {
     metrics: Mutex<Metrics>,
     /// Rings when a box is gone.
     pub(crate) left: Notify,
+    /// Boxes of earlier daemons whose ends are not told yet.
+    pub(crate) past: Past,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +53,7 @@ impl House {
         pool: Arc<Pool>,
         pen: Pen,
         register: Register,
+        past: Past,
     ) -> Self {
         Self {
             engine,
@@ -61,6 +65,7 @@ impl House {
             rooms: Mutex::default(),
             metrics: Mutex::default(),
             left: Notify::new(),
+            past,
         }
     }
 
@@ -86,6 +91,19 @@ impl House {
 
     pub(crate) fn boxes(&self) -> Vec<Arc<Kept>> {
         self.rooms().boxes.values().cloned().collect()
+    }
+
+    /// Waits until there is no box.
+    pub(crate) async fn empty(&self) {
+        loop {
+            let left = self.left.notified();
+            tokio::pin!(left);
+            left.as_mut().enable();
+            if self.boxes().is_empty() {
+                return;
+            }
+            left.await;
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -119,6 +137,13 @@ impl House {
         self.left.notify_waiters();
     }
 
+    /// A box is gone, and its end is not told before the keeper ends. Those that ask hear that.
+    pub(crate) fn leave_untold(&self, kept: &Kept) {
+        self.past.leave(&kept.card.id, &kept.card.tenant);
+        self.rooms().boxes.remove(&kept.card.id);
+        self.left.notify_waiters();
+    }
+
     pub(crate) fn receipt(&self, tenant: &Tenant, id: &BoxId) -> Option<Arc<Receipt>> {
         let rooms = self.rooms();
         let grave = rooms.graves.iter().rev().find(|(other, whose, _)| other == id && whose == tenant)?;
@@ -131,6 +156,7 @@ impl House {
         match found {
             Some(kept) if kept.card.tenant == *tenant => Ok(kept),
             Some(_) => Err(KeepError::NotFound),
+            None if self.past.holds(tenant, id) => Err(KeepError::Unacknowledged),
             None if self.receipt(tenant, id).is_some() || self.register.remembers(tenant, id) => {
                 Err(KeepError::Gone)
             }

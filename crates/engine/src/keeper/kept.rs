@@ -89,7 +89,8 @@ pub(crate) struct Fate {
     pub(crate) clock: Clock,
     /// Set once, by whoever ends it.
     pub(crate) cause: Option<Cause>,
-    killer: Option<oneshot::Sender<Receipt>>,
+    /// Those that ended it, or came while it was ended; `None` once they were told.
+    waiting: Option<Vec<oneshot::Sender<Receipt>>>,
 }
 
 /// What is known of a box when it is made.
@@ -115,7 +116,7 @@ impl Kept {
             commands: Commands::default(),
             bell: Notify::new(),
             pausing: tokio::sync::Mutex::default(),
-            fate: Mutex::new(Fate { clock, cause: None, killer: None }),
+            fate: Mutex::new(Fate { clock, cause: None, waiting: Some(Vec::new()) }),
         })
     }
 
@@ -151,22 +152,24 @@ impl Kept {
         self.bell.notify_one();
     }
 
-    /// Ends it for its owner, who learns what it used. Only one does.
+    /// Ends it for its owner, who learns what it used. Whoever comes while it is ended learns the same at the same time:
+    /// an earlier answer would tell an end that is perhaps acknowledged nowhere.
     pub(crate) fn kill(&self) -> Result<oneshot::Receiver<Receipt>, KeepError> {
         let mut fate = self.fate();
-        if fate.cause.is_some() {
-            return Err(KeepError::Gone);
-        }
+        let Some(waiting) = &mut fate.waiting else { return Err(KeepError::Gone) };
         let (to, from) = oneshot::channel();
-        fate.cause = Some(Cause::Killed);
-        fate.killer = Some(to);
+        // Not those that went away: whoever asks again and again holds one place.
+        waiting.retain(|caller| !caller.is_closed());
+        waiting.push(to);
+        fate.cause.get_or_insert(Cause::Killed);
         drop(fate);
         self.bell.notify_one();
         Ok(from)
     }
 
-    pub(crate) fn take_killer(&self) -> Option<oneshot::Sender<Receipt>> {
-        self.fate().killer.take()
+    /// Those that wait for its end. There will be no more of them.
+    pub(crate) fn take_waiting(&self) -> Vec<oneshot::Sender<Receipt>> {
+        self.fate().waiting.take().unwrap_or_default()
     }
 
     /// Stops everything in it.

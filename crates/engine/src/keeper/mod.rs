@@ -22,6 +22,7 @@ mod house;
 mod kept;
 mod make;
 mod metrics;
+mod past;
 mod pen;
 mod pool;
 mod post;

@@ -13,7 +13,7 @@ use blastbox_wire::event::{About, Event, Hash, ImageMark, Label};
 use super::cards::Tenant;
 use super::error::KeepError;
 use super::kept::Kept;
-use super::post::Post;
+use super::post::{PAUSE, Post, Unheard};
 use crate::ledger::{Ledger, LedgerError};
 use crate::live::Command;
 use crate::store::BoxRow;
@@ -45,10 +45,18 @@ impl Pen {
         self.write(Some(about), event).ok().flatten()
     }
 
-    /// Waits until every sink that must has acknowledged this record.
-    pub(crate) async fn acknowledged(&self, record: Option<u64>) {
-        if let Some(seq) = record {
-            self.post.acknowledged(seq).await;
+    /// Records the end of a box. Where a sink must acknowledge it, it is tried until it is there: an end that is in no
+    /// ledger reaches no sink, and must not be told as if it had.
+    pub(crate) async fn record_end(&self, about: &About, event: &Event) -> Result<Option<u64>, Unheard> {
+        let mut pause = PAUSE;
+        loop {
+            match self.write(Some(about), event) {
+                written if !self.post.must_acknowledge() => return Ok(written.ok().flatten()),
+                Ok(Some(seq)) => return Ok(Some(seq)),
+                // The ledger was laid down before this end.
+                Ok(None) => return Err(Unheard),
+                Err(_) => self.post.wait(&mut pause).await?,
+            }
         }
     }
 
@@ -73,9 +81,9 @@ impl Pen {
     }
 
     #[cfg(test)]
-    pub(crate) fn jam_for_test(&self) {
+    pub(crate) fn jam_for_test(&self, stuck: bool) {
         if let Some(ledger) = &mut *self.ledger.lock().unwrap() {
-            ledger.jam_for_test();
+            ledger.jam_for_test(stuck);
         }
     }
 
@@ -141,5 +149,45 @@ pub(crate) fn asked(exec: u32, command: &Command) -> Event {
         program: Label::new(&program),
         arguments: u32::try_from(arguments).unwrap_or(u32::MAX),
         digest: Hash::of_command(&command.arguments),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blastbox_wire::receipt::{Outcome, Usage};
+
+    use super::*;
+    use crate::ledger::Options;
+
+    fn ended() -> (About, Event) {
+        let policy = blastbox_policy::Draft::at(blastbox_policy::ThreatLevel::High).seal().unwrap();
+        let event = Event::BoxEnded { outcome: Outcome::Exited, spent: Usage::default() };
+        (about(None, &Tenant::local(), &policy, "host", None, &[]), event)
+    }
+
+    #[tokio::test]
+    async fn an_end_that_must_be_acknowledged_waits_until_it_is_in_the_ledger() {
+        let place = std::env::temp_dir().join(format!("blastbox-pen-{}", std::process::id()));
+        std::fs::create_dir(&place).unwrap();
+        let ledger = Ledger::open(Options::new(place.join("ledger"), place.join("key"))).unwrap();
+        let pen = Pen::of(Some(ledger));
+        let (about, event) = ended();
+        pen.jam_for_test(true);
+        assert_eq!(pen.record_end(&about, &event).await, Ok(None), "nobody has to know of it");
+        let sink = pen.post().wait_for_sink(0);
+        let mut recording = Box::pin(pen.record_end(&about, &event));
+        tokio::select! {
+            biased;
+            told = &mut recording => panic!("{told:?}"),
+            () = std::future::ready(()) => {}
+        }
+        pen.jam_for_test(false);
+        let head = recording.await.unwrap().unwrap();
+        assert_eq!(pen.ledger.lock().unwrap().as_ref().unwrap().head().seq, head);
+        // One that comes after the last word of the ledger is in none.
+        pen.lay_down();
+        assert_eq!(pen.record_end(&about, &event).await, Err(Unheard));
+        drop(sink);
+        std::fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use blastbox_wire::event::{Event, Label};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::events::Happened;
 use super::face::Keeper;
@@ -20,18 +21,25 @@ use super::house::House;
 use crate::ledger::{Courier, Need, Sink, SinkError};
 
 /// After a failure: so long at first, twice as long each time, and never longer than the last.
-const PAUSE: Duration = Duration::from_millis(500);
+pub(crate) const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long a stopping keeper lets its sinks have the rest.
 const REST: Duration = Duration::from_secs(5);
 /// Most characters of why a sink does not answer.
 const MOST_WHY: usize = 200;
 
+/// A sink that must acknowledge a record did not, and will not any more: the keeper has stopped. Whatever the record says
+/// is not to be told as done; the next daemon tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unheard;
+
 /// Where sinks learn that there is something to carry.
 #[derive(Debug, Default)]
 pub(crate) struct Post {
     state: Mutex<State>,
     bell: Condvar,
+    /// Nothing more will be acknowledged, nor written.
+    over: watch::Sender<bool>,
     /// Of those sinks that must acknowledge: the first record that each of them does not have.
     waited_for: Mutex<Vec<watch::Receiver<u64>>>,
 }
@@ -59,11 +67,41 @@ impl Post {
     }
 
     /// Waits until every sink that must has acknowledged this record.
-    pub(crate) async fn acknowledged(&self, seq: u64) {
+    pub(crate) async fn acknowledged(&self, seq: u64) -> Result<(), Unheard> {
         let sinks = self.waited_for.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut over = self.over.subscribe();
         for mut missing in sinks {
-            // An error: its thread is gone, and with it the keeper.
-            missing.wait_for(|missing| *missing > seq).await.ok();
+            // That the keeper stops, or the thread of a sink, is no acknowledgement.
+            tokio::select! {
+                biased;
+                heard = missing.wait_for(|missing| *missing > seq) => heard.map(drop).map_err(|_| Unheard)?,
+                _ = over.wait_for(|over| *over) => return Err(Unheard),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every sink that must has acknowledged everything that is there now.
+    pub(crate) async fn all_acknowledged(&self) -> Result<(), Unheard> {
+        let written = self.state().written;
+        match written.checked_sub(1) {
+            Some(last) => self.acknowledged(last).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a sink must acknowledge ends before they are told.
+    pub(crate) fn must_acknowledge(&self) -> bool {
+        !self.waited_for.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Waits before another attempt at something that failed; in vain where there will be none.
+    pub(crate) async fn wait(&self, pause: &mut Duration) -> Result<(), Unheard> {
+        let mut over = self.over.subscribe();
+        let over = over.wait_for(|over| *over);
+        match timeout(std::mem::replace(pause, (*pause * 2).min(LONGEST_PAUSE)), over).await {
+            Ok(_) => Err(Unheard),
+            Err(_) => Ok(()),
         }
     }
 
@@ -74,6 +112,14 @@ impl Post {
         self.bell.notify_all();
         let left = |state: &mut State| state.carrying > 0;
         drop(self.bell.wait_timeout_while(state, REST, left).unwrap_or_else(PoisonError::into_inner));
+        self.over.send_replace(true);
+    }
+
+    /// From now on ends wait for a sink that has the records before this one. Whoever carries them says how far it is.
+    pub(crate) fn wait_for_sink(&self, missing: u64) -> watch::Sender<u64> {
+        let (to, from) = watch::channel(missing);
+        self.waited_for.lock().unwrap_or_else(PoisonError::into_inner).push(from);
+        to
     }
 
     /// Waits for a record that the sink does not have; `None` once there will be none.
@@ -102,11 +148,11 @@ impl Keeper {
         let courier = Courier::new(&directory, sink, need)?;
         let post = Arc::clone(self.0.pen.post());
         let missing = courier.acked().map_or(0, |head| head.seq.saturating_add(1));
-        let (to, from) = watch::channel(missing);
         post.state().carrying += 1;
-        if need == Need::MustAcknowledge {
-            post.waited_for.lock().unwrap_or_else(PoisonError::into_inner).push(from);
-        }
+        let to = match need {
+            Need::MustAcknowledge => post.wait_for_sink(missing),
+            Need::BestEffort => watch::Sender::new(missing),
+        };
         let carrier = Carrier { courier, post, house: Arc::downgrade(&self.0), to };
         let named = thread::Builder::new().name("sink".to_owned()).stack_size(256 * 1024);
         named.spawn(move || carrier.carry()).map_err(SinkError::Unreachable).map(drop)
@@ -188,4 +234,53 @@ fn why(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     line.chars().filter(|c| !c.is_control()).take(MOST_WHY).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether it is still waited for, without waiting.
+    macro_rules! waits {
+        ($future:expr) => {
+            tokio::select! {
+                biased;
+                _ = &mut $future => false,
+                () = std::future::ready(()) => true,
+            }
+        };
+    }
+
+    #[tokio::test]
+    async fn neither_a_sink_that_goes_nor_a_keeper_that_stops_is_an_acknowledgement() {
+        let post = Post::default();
+        assert!(!post.must_acknowledge());
+        assert_eq!(post.acknowledged(7).await, Ok(()), "nobody has to");
+        let (one, two) = (post.wait_for_sink(0), post.wait_for_sink(0));
+        post.written(7);
+        let mut waiting = Box::pin(post.acknowledged(7));
+        assert!(waits!(waiting));
+        one.send_replace(8);
+        assert!(waits!(waiting), "the other has it not");
+        drop(two);
+        assert_eq!(waiting.await, Err(Unheard));
+        let three = post.wait_for_sink(8);
+        assert_eq!(Post::default().all_acknowledged().await, Ok(()));
+        post.close();
+        assert_eq!(post.acknowledged(9).await, Err(Unheard));
+        drop((one, three));
+    }
+
+    #[tokio::test]
+    async fn what_was_acknowledged_before_the_end_stays_so() {
+        let post = Post::default();
+        let sink = post.wait_for_sink(0);
+        post.written(7);
+        let mut all = Box::pin(post.all_acknowledged());
+        assert!(waits!(all));
+        sink.send_replace(8);
+        drop(sink);
+        post.close();
+        assert_eq!(all.await, Ok(()));
+    }
 }

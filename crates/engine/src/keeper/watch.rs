@@ -15,6 +15,7 @@ use super::clock::Due;
 use super::events::Happened;
 use super::house::House;
 use super::kept::{Cause, Kept};
+use super::post::Unheard;
 use crate::desk::Ended;
 use crate::failpoint;
 use crate::paper::{Account, receipt};
@@ -40,20 +41,38 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     for limit in &receipt.limits_hit {
         house.pen.record(&kept.about(), &Event::LimitMet { limit: *limit });
     }
-    let ended = Event::BoxEnded { outcome: receipt.outcome, spent: receipt.usage };
-    let recorded = house.pen.record(&kept.about(), &ended);
-    failpoint::reach("box-ended");
+    if write_end(&house, &kept, &receipt).await == Err(Unheard) {
+        // Nothing is left of it, and nobody may be told: the next daemon finds it in the store and tells it.
+        drop(kept.take_waiting());
+        house.leave_untold(&kept);
+        return;
+    }
+    // Only now, so that whoever asks meanwhile does not hear from the store what the sink does not have.
     house.register.gone(&kept.card.id, receipt.outcome.as_str());
     failpoint::reach("box-struck");
-    house.pen.acknowledged(recorded).await;
-    let killer = kept.take_killer();
+    let waiting = kept.take_waiting();
     house.bury(&kept, &receipt);
     drop((room, hold));
     tell_end(&house, &kept, &receipt);
-    if let Some(killer) = killer {
-        // Whoever killed it went away meanwhile; the receipt is kept.
-        killer.send(receipt).ok();
+    for caller in waiting {
+        // One that went away meanwhile finds the receipt where it is kept.
+        caller.send(receipt.clone()).ok();
     }
+}
+
+/// Writes the end of a box down, and waits until every sink that must has it.
+async fn write_end(house: &House, kept: &Kept, receipt: &Receipt) -> Result<(), Unheard> {
+    let ended = Event::BoxEnded { outcome: receipt.outcome, spent: receipt.usage };
+    let recorded = house.pen.record_end(&kept.about(), &ended).await?;
+    failpoint::reach("box-ended");
+    let post = house.pen.post();
+    if let Some(seq) = recorded
+        && post.must_acknowledge()
+    {
+        house.register.moved(&kept.card.id, BoxState::Ended);
+        post.acknowledged(seq).await?;
+    }
+    Ok(())
 }
 
 /// Comes back when the box has to end, or has.

@@ -50,8 +50,8 @@ pub struct Ledger {
 impl Ledger {
     /// As after a disk that failed.
     #[cfg(test)]
-    pub(crate) fn jam_for_test(&mut self) {
-        self.stuck = true;
+    pub(crate) fn jam_for_test(&mut self, stuck: bool) {
+        self.stuck = stuck;
     }
 
     /// Opens the ledger, or begins one. What was half written is moved aside and recorded; what was changed is an error.

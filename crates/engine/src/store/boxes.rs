@@ -29,13 +29,15 @@ pub enum BoxState {
     Paused,
     /// It is being ended.
     Ending,
+    /// Nothing is left of it and its end is in the ledger, but not yet with every sink that must have it.
+    Ended,
     /// Nothing is left of it.
     Gone,
 }
 
 impl BoxState {
-    const ALL: [Self; 6] =
-        [Self::Provisioning, Self::Pooled, Self::Live, Self::Paused, Self::Ending, Self::Gone];
+    const ALL: [Self; 7] =
+        [Self::Provisioning, Self::Pooled, Self::Live, Self::Paused, Self::Ending, Self::Ended, Self::Gone];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -44,6 +46,7 @@ impl BoxState {
             Self::Live => "live",
             Self::Paused => "paused",
             Self::Ending => "ending",
+            Self::Ended => "ended",
             Self::Gone => "gone",
         }
     }

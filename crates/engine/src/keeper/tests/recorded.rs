@@ -4,7 +4,7 @@ use blastbox_wire::event::Event;
 use blastbox_wire::event::ledger_text::read_record;
 
 use super::*;
-use crate::ledger::{Ledger, Options, Trust, records, verify};
+use crate::ledger::{Entry, Grade, Ledger, Need, Options, Sink, SinkError, Trust, records, verify};
 
 /// A directory of this test's own, gone at the end.
 struct Place(PathBuf);
@@ -89,7 +89,7 @@ async fn a_keeper_whose_ledger_fails_begins_nothing_and_still_ends_boxes() {
     let place = Place::new("closed");
     let Some(keeper) = recorded(&place) else { return };
     let card = keeper.create(&me(), new_box()).await.unwrap();
-    keeper.0.pen.jam_for_test();
+    keeper.0.pen.jam_for_test(true);
     let refused = keeper.create(&me(), new_box()).await.unwrap_err();
     assert_eq!(refused.code(), "ledger_failed");
     let refused = keeper.exec(&me(), &card.id, shell("true")).await.unwrap_err();
@@ -98,6 +98,57 @@ async fn a_keeper_whose_ledger_fails_begins_nothing_and_still_ends_boxes() {
     keeper.kill(&me(), &card.id).await.unwrap();
     assert!(keeper.list(&me()).is_empty());
     keeper.stop().await;
+}
+
+/// A sink that takes nothing until it is opened.
+#[derive(Debug)]
+struct Gate(std::sync::Arc<std::sync::atomic::AtomicBool>);
+
+impl Sink for Gate {
+    fn name(&self) -> &str {
+        "gate"
+    }
+    fn grade(&self) -> Grade {
+        Grade::Durable
+    }
+    fn deliver(&mut self, batch: &[Entry]) -> Result<u64, SinkError> {
+        match batch.last() {
+            Some(last) if self.0.load(std::sync::atomic::Ordering::SeqCst) => Ok(last.seq),
+            Some(_) | None => Err(SinkError::NoProgress),
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_ends_a_box_that_is_being_ended_hears_what_the_first_hears_and_not_before() {
+    let place = Place::new("both");
+    let Some(keeper) = recorded(&place) else { return };
+    let open = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    keeper.ship_to(Box::new(Gate(open.clone())), Need::MustAcknowledge).unwrap();
+    let card = keeper.create(&me(), new_box()).await.unwrap();
+    let kill = |keeper: Keeper, id: blastbox_wire::BoxId| async move { keeper.kill(&me(), &id).await };
+    let first = tokio::spawn(kill(keeper.clone(), card.id.clone()));
+    let written = || {
+        let mut ends = 0;
+        records(&place.0.join("ledger"), |_, _, line| {
+            ends += u32::from(matches!(read_record(line).unwrap().event, Event::BoxEnded { .. }));
+            Ok::<_, crate::ledger::LedgerError>(())
+        })
+        .unwrap();
+        ends
+    };
+    until("its end is recorded", || written() == 1).await;
+    // It is over, and not acknowledged: there is nothing to hear yet, whoever asks and how.
+    let second = tokio::spawn(kill(keeper.clone(), card.id.clone()));
+    assert_eq!(keeper.get(&me(), &card.id).unwrap().0.phase, Phase::Ending);
+    assert!(keeper.receipt(&me(), &card.id).is_none() && !first.is_finished());
+    tokio::task::yield_now().await;
+    open.store(true, std::sync::atomic::Ordering::SeqCst);
+    let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
+    assert_eq!(first, second);
+    assert!(matches!(keeper.kill(&me(), &card.id).await, Err(KeepError::Gone)));
+    keeper.stop().await;
+    assert_eq!((written(), keeper.untold()), (1, 0));
 }
 
 async fn hear_any(mut reader: TapeReader) {
