@@ -76,7 +76,7 @@ pub(crate) async fn run(live: &LiveBox, arguments: &[&str]) -> Result<u64, Wrong
         directory: b"/".to_vec(),
         io: Io::Pipes,
     };
-    let exec = live.exec(command).await;
+    let exec = live.exec_last(command).await;
     let mut printed = 0;
     loop {
         match exec.next().await {

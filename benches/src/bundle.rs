@@ -1,22 +1,43 @@
-//! An OCI bundle that is hardened as comparably as crun and runc allow without further help: all namespaces, users of
-//! its own, no capability, no new privileges, a read-only root with the host's /usr. No seccomp, as shipped by neither.
+//! OCI bundles that are hardened as container engines harden them: all namespaces, users of its own, no capability, no new
+//! privileges, the allowlist of system calls that engines ship, masked and read-only paths, a read-only root with the
+//! host's /usr; one with limits by cgroups, and one without, for a host whose cgroups the peer refuses.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-/// A bundle in a directory of its own, gone at the end.
+use crate::allowlist;
+
+/// Bundles in a directory of their own, gone at the end.
 #[derive(Debug)]
-pub(crate) struct Bundle {
-    /// Where it lies.
+pub(crate) struct Bundles {
+    /// Where they lie.
     pub(crate) path: PathBuf,
 }
 
-impl Bundle {
-    /// Writes it.
+/// Whether a bundle limits memory, processes and processor time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limits {
+    /// It does, as our own default policy.
+    ByCgroups,
+    /// It does not.
+    None,
+}
+
+impl Limits {
+    fn name(self) -> &'static str {
+        match self {
+            Self::ByCgroups => "limits",
+            Self::None => "no-limits",
+        }
+    }
+}
+
+impl Bundles {
+    /// Writes them.
     pub(crate) fn write() -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("blastbox-bench-{}", std::process::id()));
         let root = path.join("rootfs");
@@ -26,19 +47,45 @@ impl Bundle {
         for name in ["bin", "sbin", "lib", "lib64"] {
             symlink(Path::new("usr").join(name), root.join(name))?;
         }
-        fs::write(path.join("config.json"), config().to_string())?;
+        for limits in [Limits::ByCgroups, Limits::None] {
+            let bundle = path.join(limits.name());
+            fs::create_dir_all(&bundle)?;
+            fs::write(bundle.join("config.json"), config(&root, limits).to_string())?;
+        }
         Ok(Self { path })
+    }
+
+    /// The one with, or without, limits.
+    pub(crate) fn with(&self, limits: Limits) -> PathBuf {
+        self.path.join(limits.name())
     }
 }
 
-impl Drop for Bundle {
+/// What the bundles have, in words.
+pub(crate) fn hardening() -> String {
+    format!(
+        "all namespaces, own users, no capability, no_new_privs, OCI seccomp allowlist of {} calls, masked and read-only \
+         paths; no Landlock",
+        allowlist::length()
+    )
+}
+
+impl Drop for Bundles {
     fn drop(&mut self) {
         // In the directory for temporary files, where the rest is somebody's who cleans up there.
         fs::remove_dir_all(&self.path).ok();
     }
 }
 
-fn config() -> serde_json::Value {
+fn config(root: &Path, limits: Limits) -> Value {
+    let resources = match limits {
+        Limits::None => json!({}),
+        Limits::ByCgroups => json!({
+            "memory": { "limit": 512_u64 << 20 },
+            "pids": { "limit": 128 },
+            "cpu": { "quota": 100_000, "period": 100_000 }
+        }),
+    };
     let tmpfs = |at: &str| json!({ "destination": at, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev"] });
     let ids = json!([{ "containerID": 0, "hostID": 1_879_048_192, "size": 2000 }]);
     let spaces =
@@ -55,7 +102,7 @@ fn config() -> serde_json::Value {
             "rlimits": [{ "type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024 }],
             "noNewPrivileges": true
         },
-        "root": { "path": "rootfs", "readonly": true },
+        "root": { "path": root, "readonly": true },
         "hostname": "box",
         "mounts": [
             { "destination": "/proc", "type": "proc", "source": "proc" },
@@ -70,7 +117,10 @@ fn config() -> serde_json::Value {
             "uidMappings": ids,
             "gidMappings": ids,
             "namespaces": spaces,
-            "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list"],
+            "resources": resources,
+            "seccomp": allowlist::seccomp(),
+            "maskedPaths": ["/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+                "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"],
             "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
         }
     })

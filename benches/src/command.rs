@@ -1,11 +1,10 @@
 //! `blastbox run`, beside bubblewrap, crun and runc, in turns.
 
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use crate::boxes::programs;
-use crate::bundle::Bundle;
+use crate::bundle::{Bundles, Limits, hardening};
 use crate::options::Options;
 use crate::paper::{Finding, Promise, Row, Wrong};
 use crate::process::{Shell, installed, run};
@@ -30,11 +29,13 @@ struct Runner {
     shell: Option<Shell>,
     times: Samples,
     trouble: Option<String>,
+    /// What there is to say besides.
+    note: String,
 }
 
 impl Runner {
     fn new(name: &'static str, line: Vec<String>) -> Self {
-        Self { name, line, shell: None, times: Samples::default(), trouble: None }
+        Self { name, line, shell: None, times: Samples::default(), trouble: None, note: String::new() }
     }
 
     fn peer(name: &'static str, arguments: &str) -> Self {
@@ -46,18 +47,30 @@ impl Runner {
         Self::new(name, [path.display().to_string()].into_iter().chain(words).collect())
     }
 
-    fn crun(bundle: &Path) -> Self {
-        let at = bundle.display();
-        let mut crun =
-            Self::peer("crun", &format!("--root {at}/crun --cgroup-manager=disabled run --bundle {at} c"));
-        // As it is, where that works.
-        if crun.trouble.is_none() && run(&crun.line).is_err() {
+    /// crun or runc, with as much as this host lets it have: limits by cgroups, else none, else none and another view of
+    /// the cgroups.
+    fn oci(name: &'static str, bundles: &Bundles) -> Self {
+        let root = bundles.path.join(name);
+        let line = |options: &str, limits| {
+            let bundle = bundles.with(limits);
+            format!("--root {} {options} run --bundle {} box", root.display(), bundle.display())
+        };
+        let mut peer = Self::peer(name, &line("", Limits::ByCgroups));
+        peer.note = format!("{}; limits of memory, processes and processor time by cgroups", hardening());
+        if peer.trouble.is_some() || run(&peer.line).is_ok() {
+            return peer;
+        }
+        // runc takes its cgroups as they are, limits or not.
+        let options = if name == "crun" { "--cgroup-manager=disabled" } else { "" };
+        peer = Self::peer(name, &line(options, Limits::None));
+        peer.note = format!("{}; without limits: it refuses the cgroups of this host", hardening());
+        if run(&peer.line).is_err() {
             match Shell::with_own_mounts(ONLY_UNIFIED) {
-                Ok(shell) => crun.shell = Some(shell),
-                Err(error) => crun.trouble = Some(format!("could not run: {error}")),
+                Ok(shell) => peer.shell = Some(shell),
+                Err(error) => peer.trouble = Some(format!("could not run: {error}")),
             }
         }
-        crun
+        peer
     }
 
     fn run(&mut self) -> io::Result<Duration> {
@@ -87,6 +100,9 @@ impl Runner {
         if self.shell.is_some() {
             how = format!("(by a waiting shell with its own mounts: {ONLY_UNIFIED}) {how}");
         }
+        if !self.note.is_empty() {
+            how = format!("{how}\n      ({})", self.note);
+        }
         let note = self.trouble.clone().unwrap_or_default();
         Row { name: self.name.to_owned(), how, times: self.summary(), note }
     }
@@ -94,15 +110,17 @@ impl Runner {
 
 /// Measures it.
 pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
-    let bundle = Bundle::write()?;
+    let bundles = Bundles::write()?;
     let ours = programs()?.join("blastbox").display().to_string();
     let words = ["run", "--quiet", "--", "/bin/true"].map(str::to_owned);
-    let at = bundle.path.display();
     let mut runners = [
-        Runner::new("blastbox run", [ours].into_iter().chain(words).collect()),
-        Runner::peer("bwrap", BWRAP),
-        Runner::crun(&bundle.path),
-        Runner::peer("runc", &format!("--root {at}/runc run --bundle {at} r")),
+        Runner {
+            note: "every layer: seccomp with reported denials, Landlock, limits by cgroups".to_owned(),
+            ..Runner::new("blastbox run", [ours].into_iter().chain(words).collect())
+        },
+        Runner { note: "no seccomp, no Landlock, no limits".to_owned(), ..Runner::peer("bwrap", BWRAP) },
+        Runner::oci("crun", &bundles),
+        Runner::oci("runc", &bundles),
         Runner::new("bare process", vec!["/bin/true".to_owned()]),
     ];
     for turn in 0..WARM_UP + options.samples(60, 20) {
@@ -117,7 +135,7 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
         None => Promise { says: says.to_owned(), measured: "the peer did not run".to_owned(), kept: None },
     };
     Ok(Finding {
-        title: "command · one command from start to exit, in turns (peers without seccomp, Landlock and limits)",
+        title: "command · one command from start to exit, in turns",
         rows: runners.iter().map(Runner::row).collect(),
         promises: vec![
             against("faster than bwrap", 1.0, bwrap),

@@ -11,6 +11,7 @@
 //! - `crowd`: the thousandth box, beside the first;
 //! - `output`: what a command can print.
 
+mod allowlist;
 mod boxes;
 mod bundle;
 mod command;

@@ -19,9 +19,8 @@ use crate::{Caller, Who};
 const PROMISE: Duration = Duration::from_secs(2);
 const WARDEN: &str = "blastbox-warden";
 const AGENT: &str = "blastbox-agent";
-/// How the directories of wardens and boxes are called, and the one above them.
-const OURS: [&str; 2] = ["warden-", "bx_"];
-const PARENT: &str = "blastbox";
+/// How the directories of wardens and boxes are called.
+const OURS: [&str; 2] = ["blastbox-warden-", "bx_"];
 const MOMENT: Duration = Duration::from_millis(30);
 const NAMESPACES: [&str; 7] = ["mnt", "pid", "ipc", "uts", "user", "cgroup", "net"];
 /// Levels of cgroups that are searched; nobody nests deeper.
@@ -270,7 +269,7 @@ fn wardens_of_others(ours: &[Process]) -> Vec<u32> {
     pids().into_iter().filter(|pid| !ours.iter().any(|p| p.pid == *pid)).filter(is_warden).collect()
 }
 
-/// Groups of this caller that no living stranger has locked, and the directory above them where no stranger lives.
+/// Groups of this caller that no living stranger has locked.
 fn unclaimed_groups(caller: u32, strangers: &[u32]) -> Vec<PathBuf> {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     let locked = |path: &Path| {
@@ -291,10 +290,7 @@ fn unclaimed_groups(caller: u32, strangers: &[u32]) -> Vec<PathBuf> {
     }
     found.retain(|path| fs::metadata(path).is_ok_and(|about| about.uid() == caller));
     // A warden locks its own directory, in which the groups of its boxes lie.
-    found.retain(|path| match path.file_name().is_some_and(|name| name == PARENT) {
-        true => strangers.is_empty(),
-        false => !locked(path) && !path.parent().is_some_and(locked),
-    });
+    found.retain(|path| !locked(path) && !path.parent().is_some_and(locked));
     found
 }
 
@@ -302,7 +298,7 @@ fn search(directory: &Path, depth: u32, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         let name = entry.file_name();
-        if name == PARENT || OURS.iter().any(|ours| name.to_string_lossy().starts_with(ours)) {
+        if OURS.iter().any(|ours| name.to_string_lossy().starts_with(ours)) {
             found.push(entry.path());
         }
         if depth < DEEPEST {

@@ -58,6 +58,11 @@ impl Control {
         self.waiting() < FULL
     }
 
+    /// Whether the stream has taken everything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting() == 0
+    }
+
     fn waiting(&self) -> usize {
         self.queued.saturating_sub(self.sent)
     }

@@ -33,7 +33,7 @@ const EVENTS: usize = 64;
 /// Why the agent ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum End {
-    /// The host asked for it.
+    /// The host asked for it, now or for the end of the last command.
     #[error("the host asked for it")]
     Shutdown,
     /// The host's end of the stream is closed.
@@ -68,11 +68,13 @@ impl From<io::Error> for End {
     }
 }
 
-/// Whether the host has said `Begin`.
+/// Whether the host has said `Begin`, and whether it has said its farewell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Greeting {
     Awaited,
     Heard,
+    /// No other command follows.
+    Farewell,
 }
 
 /// The agent at work.
@@ -137,8 +139,12 @@ impl Session {
 
     fn turn(&mut self) -> Result<(), End> {
         self.control.flush()?;
+        let idle = self.execs.is_empty() && self.files.is_empty();
+        if idle && self.greeting == Greeting::Farewell && self.control.is_empty() {
+            return Err(End::Shutdown);
+        }
         self.watch_control()?;
-        if self.execs.is_empty() && self.files.is_empty() {
+        if idle {
             self.control.relax();
         }
         self.wait()?;
@@ -234,34 +240,38 @@ impl Session {
                 self.denials.react(on_denied);
                 self.greeting = Greeting::Heard;
             }
-            (Greeting::Heard, HostFrame::Begin { .. }) => return Err(End::Breach("a second begin")),
             (Greeting::Awaited, _) => return Err(End::Breach("a command before the begin")),
+            (_, HostFrame::Begin { .. }) => return Err(End::Breach("a second begin")),
+            (Greeting::Farewell, HostFrame::Exec(_)) => {
+                return Err(End::Breach("a command after the farewell"));
+            }
+            (_, HostFrame::Farewell) => self.greeting = Greeting::Farewell,
             (Greeting::Heard, HostFrame::Exec(spec)) => {
                 self.execs.start(spec, &self.epoll, &mut self.control)
             }
-            (Greeting::Heard, HostFrame::Stdin { exec, bytes }) => {
+            (_, HostFrame::Stdin { exec, bytes }) => {
                 if let Some(exec) = self.execs.get(exec) {
                     exec.input().push(bytes).map_err(|OverWindow| End::Breach("input over its window"))?;
                 }
             }
-            (Greeting::Heard, HostFrame::StdinEnd { exec }) => {
+            (_, HostFrame::StdinEnd { exec }) => {
                 if let Some(exec) = self.execs.get(exec) {
                     exec.input().end();
                 }
             }
-            (Greeting::Heard, HostFrame::Resize { exec, rows, columns }) => {
+            (_, HostFrame::Resize { exec, rows, columns }) => {
                 self.execs.resize(exec, rows, columns);
             }
-            (Greeting::Heard, HostFrame::Signal { exec, signal }) => self.execs.signal(exec, signal),
-            (Greeting::Heard, HostFrame::Credit { exec, bytes }) => {
+            (_, HostFrame::Signal { exec, signal }) => self.execs.signal(exec, signal),
+            (_, HostFrame::Credit { exec, bytes }) => {
                 if let Some(exec) = self.execs.get(exec) {
                     exec.add_credit(bytes);
                 }
             }
-            (Greeting::Heard, HostFrame::File { op, ask }) => {
+            (_, HostFrame::File { op, ask }) => {
                 self.files.hear(op, ask, &self.epoll, &mut self.control)?;
             }
-            (Greeting::Heard, HostFrame::Refresh { unix_nanos, entropy }) => {
+            (_, HostFrame::Refresh { unix_nanos, entropy }) => {
                 refresh::refresh(unix_nanos, entropy, self.capabilities);
                 self.control.send(&AgentFrame::Refreshed);
             }

@@ -22,25 +22,56 @@ mod run;
 mod summary;
 mod terminal;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use blastbox_engine::EXIT_REFUSED;
-use blastbox_isolation::Warden;
-use clap::Parser;
+use blastbox_isolation::{Warden, WardenError};
 use clap::error::ErrorKind;
+use clap::{Args, FromArgMatches, Parser};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::args::{Cli, Verb};
+use crate::args::{Cli, RunArgs, Verb};
 use crate::problem::Problem;
+
+/// How long a warden that is not needed after all may take to get ready.
+const SETTLE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     harden();
-    let code = match Cli::try_parse() {
-        Ok(cli) => act(cli).unwrap_or_else(|problem| complain(&problem)),
-        Err(error) => usage(&error),
+    let words: Vec<OsString> = std::env::args_os().collect();
+    // A warden takes longer to get ready than a command line to be read.
+    let early = is_run(&words).then(Warden::start);
+    let code = match parse(words) {
+        Ok(cli) => act(cli, early).unwrap_or_else(|problem| complain(&problem)),
+        Err(error) => {
+            if let Some(Ok(mut warden)) = early {
+                // One that loses its caller while it gets ready says so; a wrong option is not its trouble.
+                warden.wait_ready(SETTLE).ok();
+            }
+            usage(&error)
+        }
     };
     ExitCode::from(code)
+}
+
+fn is_run(words: &[OsString]) -> bool {
+    words.get(1).is_some_and(|verb| verb == "run")
+}
+
+/// Reads the command line. The options of `run`, the verb that is called most, are read without putting together those of
+/// all others; whatever is wrong with them, or help, is for the whole to say.
+fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
+    if is_run(&words) {
+        let run = RunArgs::augment_args(clap::Command::new("run"));
+        let found = run.try_get_matches_from(words.iter().skip(1));
+        if let Ok(args) = found.and_then(|found| RunArgs::from_arg_matches(&found)) {
+            return Ok(Cli { verb: Verb::Run(Box::new(args)) });
+        }
+    }
+    Cli::try_parse_from(words)
 }
 
 /// What passes through this process is nobody else's business: a crash leaves no image of it on a disk.
@@ -50,14 +81,14 @@ fn harden() {
     setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) }).ok();
 }
 
-fn act(cli: Cli) -> Result<u8, Problem> {
+fn act(cli: Cli, early: Option<Result<Warden, WardenError>>) -> Result<u8, Problem> {
     match cli.verb {
         Verb::Audit(verb) => audit::audit(&verb),
         Verb::Daemon(verb) => daemon::daemon(verb, runtime),
         Verb::Papers(verb) => papers::papers(&verb),
         Verb::Policy(verb) => policy::policy(&verb),
         Verb::Run(args) => {
-            let warden = Warden::start()?;
+            let warden = early.unwrap_or_else(Warden::start)?;
             runtime()?.block_on(run::run(*args, warden))
         }
         Verb::Mcp(args) => runtime()?.block_on(mcp::mcp(&args)),

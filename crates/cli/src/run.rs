@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use blastbox_engine::leases::{Broker, Sources};
 use blastbox_engine::{
@@ -26,8 +26,6 @@ use crate::receipt_file::ReceiptFile;
 use crate::terminal::{self, RawTerminal};
 use crate::{output, summary};
 
-/// How long a warden that is not needed after all may take to get ready.
-const SETTLE: Duration = Duration::from_secs(1);
 /// Exit code of a process that a signal ended, less the signal's number.
 const SIGNALLED: u8 = 128;
 const WORKSPACE: &str = "/workspace";
@@ -63,7 +61,7 @@ pub(crate) async fn run(args: RunArgs, mut warden: Warden) -> Result<u8, Problem
         Ok(wanted) => wanted,
         Err(problem) => {
             // A warden that loses its caller while it gets ready says so; the caller's own mistake is not its trouble.
-            warden.wait_ready(SETTLE).ok();
+            warden.wait_ready(crate::SETTLE).ok();
             return Err(problem);
         }
     };
@@ -207,9 +205,10 @@ async fn live(engine: &Engine, wanted: &Wanted, args: &RunArgs, signals: Signals
     };
     let choice = live.choice().clone();
     let box_id = Some(live.id().clone());
-    let exec = live.exec(command(wanted, &live)).await;
+    let exec = live.exec_last(command(wanted, &live)).await;
     let pump = Pump { exec, signals, input: wanted.input, capture: args.json.then(Capture::default) };
     let Pumped { ending, usage, capture, gave_up } = pump.run(&live).await;
+    engine.dismiss();
     let ended = live.end().await;
     let ending = match &ended.ending {
         // What was printed did not all arrive: why the box was stopped says more than how the command ended.

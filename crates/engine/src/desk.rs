@@ -46,6 +46,8 @@ pub(crate) enum Order {
         op: u32,
         order: FileOrder,
     },
+    /// No other command follows: the box ends with those that it has.
+    Farewell,
     Pause(Pausing),
     Resume(Pausing),
     /// Whether the agent still answers, and rightly.

@@ -105,6 +105,8 @@ pub(crate) struct Log {
     pub(crate) failures: u32,
     /// What was sent before the agent spoke: another try sends it again. Let go when it has spoken.
     pub(crate) unheard: Vec<u8>,
+    /// The agent was told that no other command follows: that it goes after the last one is what it should do.
+    pub(crate) farewell: bool,
     /// What the agent was asked to repeat, and who waits for that.
     pub(crate) ping: Option<(u64, oneshot::Sender<()>)>,
 }
@@ -191,9 +193,16 @@ impl Driver {
             self.log.mute = Some(self.deadline);
             self.deadline = Instant::now() + RELEASE;
             self.carry_out(Effect::Kill);
+        } else if self.is_done() {
+            self.stop(Stop::Asked, Ending::Dismissed);
         } else {
             self.stop(Stop::AgentGone, Ending::Lost(Loss::AgentGone));
         }
+    }
+
+    /// Whether the agent has every reason to go: it has done all that it was asked for.
+    fn is_done(&self) -> bool {
+        self.log.farewell && self.state == State::Completed && self.log.execs.is_empty()
     }
 
     /// The warden does not answer any more. It is not said of the box that it is gone.
@@ -290,7 +299,9 @@ impl Driver {
                 self.log.spent = spent;
                 self.log.stopped.get_or_insert_with(Instant::now);
                 if self.state != State::Teardown {
-                    self.log.ending.get_or_insert(Ending::Lost(Loss::AgentGone));
+                    let done = self.is_done();
+                    let ending = if done { Ending::Dismissed } else { Ending::Lost(Loss::AgentGone) };
+                    self.log.ending.get_or_insert(ending);
                 }
                 self.happen(Event::Released);
             }
@@ -372,6 +383,10 @@ impl Driver {
             Order::Signal { exec, signal } if self.log.execs.contains_key(&exec) => {
                 HostFrame::Signal { exec, signal }
             }
+            Order::Farewell => {
+                self.log.farewell = true;
+                HostFrame::Farewell
+            }
             Order::File { op, order } => return self.obey_file(op, order),
             Order::Ping(to) => return self.ping(to),
             Order::Pause(to) => return self.ask_pause(Event::PauseAsked, to),
@@ -437,62 +452,8 @@ impl Driver {
         due.iter().for_each(|frame| self.send(frame));
         self.send_file_credit();
     }
-
-    fn flush(&mut self) {
-        while !self.log.outbox.is_empty() {
-            match self.agent.try_write(&self.log.outbox) {
-                Ok(sent) => {
-                    self.log.outbox.drain(..sent);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The agent is gone, which reading says as well, after its last words. What is kept for nobody would
-                // keep the channel ready, and the driver from ever waiting.
-                Err(_) => self.log.outbox.clear(),
-            }
-        }
-        // A command line of 2 MiB should not stay in memory for the life of the box.
-        if self.log.outbox.capacity() > FULL_OUTBOX {
-            self.log.outbox = Vec::new();
-        }
-    }
-
-    /// The agent's channel is ready for something: one write, one read.
-    fn talk(&mut self) {
-        self.flush();
-        match self.read() {
-            Ok(0) => self.agent_gone(),
-            Ok(_) => self.hear_agent(),
-            Err(error) if is_patience(&error) => {}
-            Err(_) => self.agent_gone(),
-        }
-    }
-
-    fn read(&mut self) -> io::Result<usize> {
-        let agent = &self.agent;
-        self.log.inbox.fill(|room| agent.try_read(room))
-    }
-
-    /// Reads what a dead agent has left. Bounded by what a socket holds.
-    fn drain(&mut self) {
-        // Tokio may not have seen yet that there is something to read: ask the kernel, not the cache.
-        while self.state != State::Teardown {
-            let agent = &self.agent;
-            let read = self
-                .log
-                .inbox
-                .fill(|room| Ok(rustix::net::recv(agent, room, rustix::net::RecvFlags::DONTWAIT)?.0));
-            match read {
-                Ok(1..) => self.hear_agent(),
-                Ok(0) | Err(_) => return,
-            }
-        }
-    }
 }
 
-fn is_patience(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
+mod talk;
 #[cfg(test)]
 mod tests;

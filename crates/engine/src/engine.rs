@@ -128,6 +128,12 @@ impl Engine {
         &self.powers
     }
 
+    /// No other box will be asked for: the warden ends those that there are, and then itself, while their owners wait for
+    /// their ends and go on.
+    pub fn dismiss(&self) {
+        self.house.link.dismiss();
+    }
+
     /// Which tier a policy gets here, why, and the plan. Starts nothing.
     pub fn choose(
         &self,

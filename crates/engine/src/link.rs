@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -56,6 +57,8 @@ pub(crate) struct Link {
     warden: Mutex<Option<Arc<Line>>>,
     boxes: Mutex<HashMap<BoxId, mpsc::UnboundedSender<Word>>>,
     swept: Notify,
+    /// Nothing more will be asked: a warden that ends has done its work.
+    dismissed: AtomicBool,
     /// What was asked where there is no warden and a test speaks for it, with the descriptors that came along.
     #[cfg(test)]
     pub(crate) asked: Mutex<Vec<(Ask, Vec<std::os::fd::OwnedFd>)>>,
@@ -103,6 +106,7 @@ impl Link {
             warden: line,
             boxes: Mutex::default(),
             swept: Notify::new(),
+            dismissed: AtomicBool::new(false),
             #[cfg(test)]
             asked: Mutex::default(),
         }))
@@ -122,6 +126,7 @@ impl Link {
             warden: Mutex::default(),
             boxes: Mutex::default(),
             swept: Notify::new(),
+            dismissed: AtomicBool::new(false),
             asked: Mutex::default(),
         })
     }
@@ -190,10 +195,28 @@ impl Link {
             Answer::Swept { boxes: _ } => return self.swept.notify_one(),
             Answer::Ready(_) => return,
         };
-        if let Some(to) = lock(&self.boxes).get(&id) {
+        let last = matches!(word, Word::Ended(_));
+        let mut boxes = lock(&self.boxes);
+        if let Some(to) = boxes.get(&id) {
             // The box was given up without waiting for the warden.
             to.send(word).ok();
         }
+        if last {
+            boxes.remove(&id);
+        }
+    }
+
+    /// Nothing more will be asked of the warden, which ends its boxes and then itself.
+    pub(crate) fn dismiss(&self) {
+        self.dismissed.store(true, Ordering::Relaxed);
+        if let Some(line) = self.line() {
+            lock(&line.warden).dismiss();
+        }
+    }
+
+    /// Whether the warden had no box left and nothing more to do when it ended.
+    fn is_done(&self) -> bool {
+        self.dismissed.load(Ordering::Relaxed) && lock(&self.boxes).is_empty()
     }
 
     /// Waits for answers until the warden has died.
@@ -263,6 +286,9 @@ pub(crate) async fn listen(link: Weak<Link>) {
         if let Some(line) = strong.line() {
             failures = 0;
             strong.hear_until_gone(line).await;
+            if strong.is_done() {
+                return;
+            }
             strong.recover().await;
             continue;
         }

@@ -81,6 +81,14 @@ impl LiveBox {
         self.exec_as(self.take_number(), command).await
     }
 
+    /// Runs the last command of the box, which ends with it: its agent goes by itself, and nobody has to be asked.
+    pub async fn exec_last(&self, command: Command) -> Exec {
+        let exec = self.exec(command).await;
+        // An error: the box is over already, and the command's last event says so.
+        self.orders.send(Order::Farewell).await.ok();
+        exec
+    }
+
     /// A number for a command, which no other has.
     pub(crate) fn take_number(&self) -> u32 {
         self.next_exec.fetch_add(1, Ordering::Relaxed)

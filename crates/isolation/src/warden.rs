@@ -68,8 +68,8 @@ impl Warden {
         Self::start_program(&find_program()?)
     }
 
-    /// Starts this very program as warden, from a sealed copy in memory: the agents of its boxes are forked from it,
-    /// so that whatever reaches for the program behind pid 1 finds nothing that can be changed (CVE-2019-5736).
+    /// Starts this very program as warden, in a form that cannot be opened for writing: the agents of its boxes are forked
+    /// from it, so that whatever reaches for the program behind pid 1 finds nothing that can be changed (CVE-2019-5736).
     pub fn start_program(program: &Path) -> Result<Self, WardenError> {
         Self::begin(program, None)
     }
@@ -106,6 +106,13 @@ impl Warden {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Nothing more will be asked: the warden ends its boxes, tells of each, and then ends itself, while the caller goes on
+    /// with what it has to do.
+    pub fn dismiss(&self) {
+        // Where it is gone already there is nothing to tell.
+        rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write).ok();
     }
 
     /// Asks for something, with the descriptors that belong to it. The answer comes later.
@@ -166,7 +173,7 @@ impl Warden {
         }
     }
 
-    /// A warden releases what killed ones have left before it is ready: starting one is all that it takes.
+    /// A warden releases what killed ones have left before it ends: starting one is all that it takes.
     fn clean_up_after(&self) {
         // Whatever goes wrong, the next warden on this host does it.
         if let Ok(mut fresh) = Self::start_program(&self.program) {
@@ -233,7 +240,7 @@ pub(crate) fn places(program: &str) -> io::Result<Vec<PathBuf>> {
     Ok(vec![beside.join(program), beside.join("../libexec/blastbox").join(program)])
 }
 
-/// Starts a program of ours from a sealed copy in memory, with an empty environment; `socket` is its standard input. In a
+/// Starts a program of ours so that nobody can change it through its process, with an empty environment; `socket` is its standard input. In a
 /// process that has confined itself, the thread that stayed outside does it.
 pub(crate) fn start_sealed(
     program: &Path,
@@ -250,10 +257,9 @@ pub(crate) fn start_here(Order { program, name, argument, socket }: Order) -> io
 }
 
 fn start_from(program: &Path, name: &str, argument: Option<String>, socket: OwnedFd) -> io::Result<Child> {
-    let file = std::fs::File::open(program)?;
-    let sealed = blastbox_sys::program::seal(file.as_fd(), name)?;
+    let program = blastbox_sys::program::unwritable(program, name)?;
     #[expect(clippy::disallowed_methods, reason = "the one place a program is started on the host")]
-    let mut command = Command::new(format!("/proc/self/fd/{}", sealed.as_raw_fd()));
+    let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
     command
         .arg0(name)
         .args(argument)

@@ -10,13 +10,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use blastbox_sys::cgroup::Group;
 use blastbox_sys::identity::{self, Groups, Keep};
 use blastbox_sys::landlock::{self, Access, Tcp};
-use blastbox_sys::{namespaces, program};
+use blastbox_sys::{channel, namespaces, program};
 use blastbox_wire::plan::{Cgroups, GrantAccess, Ids, Limits, Network, Plan};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::Resource;
 
 use crate::places::Places;
 use crate::standing::Standing;
+use crate::template::{self, Root};
 use crate::trouble::{Trouble, Trying};
 
 /// Numbers of what the agent inherits.
@@ -29,9 +30,10 @@ pub(crate) struct Making<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) standing: &'a Standing,
     pub(crate) group: Option<&'a Group>,
+    pub(crate) root: Root,
     pub(crate) places: Places<'a>,
-    /// The box's own network, in which nothing is up.
-    pub(crate) network: BorrowedFd<'a>,
+    /// The box's own network, in which nothing is up; `None`: it comes by the line to the parent.
+    pub(crate) network: Option<BorrowedFd<'a>>,
     /// The agent's end of the control channel.
     pub(crate) control: BorrowedFd<'a>,
     /// The line to the parent: "m" asks for the tables of users, any answer means go.
@@ -39,17 +41,21 @@ pub(crate) struct Making<'a> {
 }
 
 /// Turns this process into the agent of the box. Returns only if that fails.
-pub(crate) fn become_agent(making: &Making<'_>) -> Result<Infallible, Trouble> {
-    let Making { plan, standing, group, places, network, control, parent } = making;
+pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
+    let Making { plan, standing, group, root, places, network, control, parent } = making;
     if let Some(group) = group {
         standing.groups.join(group)?;
     }
     identity::ordinary_scheduling().tried("take the ordinary scheduler")?;
     namespaces::write_at(&standing.proc, "self/oom_score_adj", b"900")
         .tried("volunteer for the OOM killer")?;
+    match root {
+        Root::Template => {}
+        Root::Own(gathered) => template::build(standing, &plan.template, gathered)?,
+    }
     places.make(&plan.own)?;
     rustix::system::sethostname(plan.box_id.as_host_name().as_bytes()).tried("set the box's host name")?;
-    namespaces::enter_network(*network).tried("enter the box's network")?;
+    enter_network(network, parent)?;
     if matches!(plan.network, Network::Loopback | Network::Gateway { loopback: true, .. }) {
         namespaces::loopback_up().tried("bring the box's loopback up")?;
     }
@@ -57,19 +63,19 @@ pub(crate) fn become_agent(making: &Making<'_>) -> Result<Infallible, Trouble> {
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .tried("open /dev/null in the box")?;
     namespaces::own_users().tried("make the box's users")?;
-    blastbox_sys::channel::send(parent, b"m", &[]).tried("ask for the box's users")?;
+    channel::send(parent, b"m", &[]).tried("ask for the box's users")?;
     // What needs no user is done while the parent writes the tables: it has to wake up for that, which takes as long.
     rustix::process::setsid().tried("leave the caller's session")?;
     identity::no_new_privileges().tried("give up new privileges")?;
     restrict_files(plan)?;
-    wait_for_tables(*parent)?;
+    wait_for_tables(parent)?;
     take_on_agent(plan.ids)?;
     limit_processes(plan)?;
     identity::die_with_parent().tried("tie the box's life to the warden's")?;
     for number in 0..=2 {
         program::place(null.as_fd(), number).tried("close the standard streams")?;
     }
-    program::place(*control, CONTROL).tried("hand over the control channel")?;
+    program::place(control, CONTROL).tried("hand over the control channel")?;
     let listener = standing.filter(plan.denials).install().tried("install the system-call filter")?;
     if let Some(listener) = &listener {
         program::place(listener.as_fd(), DENIALS).tried("hand over the denials")?;
@@ -80,10 +86,23 @@ pub(crate) fn become_agent(making: &Making<'_>) -> Result<Infallible, Trouble> {
     blastbox_sys::fork::leave(i32::from(blastbox_agent::run(&arguments)))
 }
 
+/// The network that was ready, or the one that the parent has made meanwhile.
+fn enter_network(ready: Option<BorrowedFd<'_>>, parent: BorrowedFd<'_>) -> Result<(), Trouble> {
+    let enter = |network| namespaces::enter_network(network).tried("enter the box's network");
+    if let Some(network) = ready {
+        return enter(network);
+    }
+    let received = channel::receive(parent, &mut [0_u8; 1]).tried("wait for the box's network")?;
+    match received.as_ref().and_then(|(_, fds)| fds.first()) {
+        Some(network) => enter(network.as_fd()),
+        None => Err(Trouble::plain("wait for the box's network: the warden is gone")),
+    }
+}
+
 /// The tables can only be written from outside. If the parent is gone, so is the reason to go on.
 fn wait_for_tables(parent: BorrowedFd<'_>) -> Result<(), Trouble> {
     let mut answer = [0_u8; 1];
-    match blastbox_sys::channel::receive(parent, &mut answer).tried("wait for the box's users")? {
+    match channel::receive(parent, &mut answer).tried("wait for the box's users")? {
         Some(_) => Ok(()),
         None => Err(Trouble::plain("wait for the box's users: the warden is gone")),
     }
@@ -118,7 +137,7 @@ fn limit_processes(plan: &Plan) -> Result<(), Trouble> {
         limits.push((Resource::Data, memory));
     }
     for (resource, most) in limits {
-        identity::limit(resource, most).tried(format!("limit {resource:?}"))?;
+        identity::limit(resource, most).tried_with(|| format!("limit {resource:?}"))?;
     }
     Ok(())
 }
@@ -141,7 +160,7 @@ fn restrict_files(plan: &Plan) -> Result<(), Trouble> {
             GrantAccess::Terminals => Access::Terminals,
         };
         let place = open(grant.at.as_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-            .tried(format!("open {} for Landlock", grant.at))?;
+            .tried_with(|| format!("open {} for Landlock", grant.at))?;
         opened.push((place, access));
     }
     let grants: Vec<_> = opened

@@ -63,6 +63,10 @@ impl Boxes {
     pub(crate) fn all(&self) -> impl Iterator<Item = &Live> {
         self.live.values()
     }
+    /// Whether there are some, and none is still being made.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.live.is_empty() && self.live.values().all(|live| live.making.is_none())
+    }
     pub(crate) fn is_empty(&self) -> bool {
         self.live.is_empty()
     }

@@ -1,6 +1,6 @@
 //! The parent's half of a new box.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use blastbox_sys::cgroup::Group;
 use blastbox_sys::channel;
@@ -17,7 +17,7 @@ use crate::ids::{self, Slot};
 use crate::networks::{self, Networks};
 use crate::places::Places;
 use crate::standing::Standing;
-use crate::template::{Templates, directory};
+use crate::template::{Root, Templates, directory};
 use crate::trouble::{Trouble, Trying};
 
 /// Starts a box: makes its group, forks into its namespaces, and leaves the rest to the child. `descriptors` are those
@@ -57,23 +57,41 @@ fn make(
     slot: Option<Slot>,
 ) -> Result<Live, Trouble> {
     let workspace = copy_workspace(standing, templates, plan, directories, slot)?;
-    if let Err(trouble) = templates.enter(standing, &plan.template, directories) {
-        templates.abandon(standing)?;
-        return Err(trouble);
-    }
-    let network = networks.take(standing.proc.as_fd())?;
+    let root = match templates.enter(standing, &plan.template, directories) {
+        Ok(root) => root,
+        Err(trouble) => {
+            templates.abandon(standing)?;
+            return Err(trouble);
+        }
+    };
+    let mut network = networks.take_ready();
     let gateway = match plan.network {
         Network::Gateway { slot, loopback: _ } => {
+            let network = match &network {
+                Some(network) => network,
+                None => network.insert(networks::make(standing.proc.as_fd())?),
+            };
             Some(networks::link(standing, network.as_fd(), descriptor(directories, slot)?)?)
         }
         Network::Empty | Network::Loopback => None,
     };
     standing.filter(plan.denials);
     let group = standing.groups.take(plan)?;
-    match start(standing, plan, group.as_ref(), slot, control, network.as_fd(), workspace.as_ref()) {
-        Ok((pid, making)) => {
+    let places = Places {
+        workspace: workspace.as_ref().map(AsFd::as_fd),
+        payload: slot.map_or(0, |slot| slot.payload),
+        template_shows_processes: slot.is_none(),
+    };
+    match start(standing, plan, group.as_ref(), control, network.as_ref(), root, places) {
+        Ok((pid, line)) => {
+            let sent = send_network(standing, network.is_none(), &line);
             let id = plan.box_id.clone();
-            Ok(Live { id, pid, group, slot, making: Some(making), _gateway: gateway, trouble: None })
+            let live =
+                Live { id, pid, group, slot, making: Some(line), _gateway: gateway, trouble: sent.err() };
+            if live.trouble.is_some() {
+                live.kill();
+            }
+            Ok(live)
         }
         Err(trouble) => {
             if let Some(group) = group {
@@ -84,14 +102,23 @@ fn make(
     }
 }
 
+/// Makes the network of a box that was started without one: its first process makes its places meanwhile.
+fn send_network(standing: &Standing, wanted: bool, line: &OwnedFd) -> Result<(), Trouble> {
+    if !wanted {
+        return Ok(());
+    }
+    let network = networks::make(standing.proc.as_fd())?;
+    channel::send(line, b"n", &[network.as_fd()]).tried("hand over the box's network")
+}
+
 fn start(
     standing: &Standing,
     plan: &Plan,
     group: Option<&Group>,
-    slot: Option<Slot>,
     control: &OwnedFd,
-    network: BorrowedFd<'_>,
-    workspace: Option<&OwnedFd>,
+    network: Option<&OwnedFd>,
+    root: Root,
+    places: Places<'_>,
 ) -> Result<(Pid, OwnedFd), Trouble> {
     let (ours, theirs) = channel::pair().tried("make a line to the new process")?;
     let birthplace = group.map_or(Ok(None), |group| standing.groups.birthplace(group))?;
@@ -107,16 +134,13 @@ fn start(
                 plan,
                 standing,
                 group,
-                places: Places {
-                    workspace: workspace.map(AsFd::as_fd),
-                    payload: slot.map_or(0, |slot| slot.payload),
-                    template_shows_processes: slot.is_none(),
-                },
-                network,
+                root,
+                places,
+                network: network.map(AsFd::as_fd),
                 control: control.as_fd(),
                 parent: theirs.as_fd(),
             };
-            let Err(trouble) = become_agent(&making);
+            let Err(trouble) = become_agent(making);
             channel::send(&theirs, &encode_trouble(&trouble), &[]).ok();
             fork::leave(125)
         }

@@ -2,7 +2,8 @@
 //!
 //! Boxes do not share one, empty as it is: its tables in `/proc/self/net` would list the names of everybody's sockets,
 //! and names would collide. Making one takes the kernel longer than any other namespace, so the next is made while
-//! nobody waits. None belongs to the user namespace of its box.
+//! nobody waits; where none is ready, the box's first process makes its places meanwhile. None belongs to the user
+//! namespace of its box.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -17,28 +18,31 @@ use crate::trouble::{Trouble, Trying};
 const STOCK: usize = 4;
 
 /// Those that are ready.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Networks {
     stock: Vec<OwnedFd>,
     taken: u64,
+    /// How large the stock may become.
+    most: usize,
+}
+
+impl Default for Networks {
+    fn default() -> Self {
+        Self { stock: Vec::new(), taken: 0, most: STOCK }
+    }
 }
 
 impl Networks {
-    /// A network in which nobody has ever been.
-    pub(crate) fn take(&mut self, proc: BorrowedFd<'_>) -> Result<OwnedFd, Trouble> {
+    /// A network in which nobody has ever been, if one is ready.
+    pub(crate) fn take_ready(&mut self) -> Option<OwnedFd> {
         self.taken += 1;
-        self.stock.pop().map_or_else(|| make(proc), Ok)
+        self.stock.pop()
     }
 
-    /// Whether the stock should grow. The first is made before anybody asks; one that has made a single box is probably
-    /// a single command, which needs no second.
+    /// Whether the stock should grow. Not before the second box: a warden that has made one is probably a single command,
+    /// whose only network is made while its box is put together.
     pub(crate) fn wants_stock(&self) -> bool {
-        let wanted = match self.taken {
-            0 => 1,
-            1 => 0,
-            _ => STOCK,
-        };
-        self.stock.len() < wanted
+        self.taken > 1 && self.stock.len() < self.most
     }
 
     /// Makes one for later.
@@ -46,13 +50,13 @@ impl Networks {
         match make(proc) {
             Ok(network) => self.stock.push(network),
             // Whoever needs one then makes it, and learns why it cannot be made.
-            Err(_) => self.taken = self.taken.max(1),
+            Err(_) => self.most = 0,
         }
     }
 }
 
 /// The warden itself moves into the new network, which is how it is made, and stays there without using it.
-fn make(proc: BorrowedFd<'_>) -> Result<OwnedFd, Trouble> {
+pub(crate) fn make(proc: BorrowedFd<'_>) -> Result<OwnedFd, Trouble> {
     namespaces::own_network().tried("make an empty network")?;
     namespaces::open(proc, "self", "net").tried("open an empty network")
 }

@@ -115,13 +115,13 @@ impl Places<'_> {
             Owner::Payload => self.make_owned(scratch, &name),
             Owner::Everybody => mkdirat(scratch, &*name, Mode::from_raw_mode(0o1777)),
         }
-        .tried(format!("make {at}"))?;
-        let tree = mount::copy(scratch, &name, Beneath::LeftOut).tried(format!("copy {at}"))?;
+        .tried_with(|| format!("make {at}"))?;
+        let tree = mount::copy(scratch, &name, Beneath::LeftOut).tried_with(|| format!("copy {at}"))?;
         if exec == Exec::Denied {
             mount::restrict(tree.as_fd(), Attributes::PLAIN.no_programs(), Beneath::LeftOut)
-                .tried(format!("forbid programs in {at}"))?;
+                .tried_with(|| format!("forbid programs in {at}"))?;
         }
-        mount::attach(tree.as_fd(), root.as_fd(), at.relative()).tried(format!("attach {at}"))
+        mount::attach(tree.as_fd(), root.as_fd(), at.relative()).tried_with(|| format!("attach {at}"))
     }
 
     /// A directory of the scratch space that is the payload's.
@@ -191,7 +191,7 @@ impl Places<'_> {
         }
         let merged =
             mount::create("overlay", &options, attributes).tried("lay an overlay over the workspace")?;
-        mount::attach(merged.as_fd(), root.as_fd(), at.relative()).tried(format!("attach {at}"))
+        mount::attach(merged.as_fd(), root.as_fd(), at.relative()).tried_with(|| format!("attach {at}"))
     }
 }
 

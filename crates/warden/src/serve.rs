@@ -12,8 +12,8 @@ use blastbox_wire::limits::MAX_WARDEN_MESSAGE;
 use blastbox_wire::plan::{Denials, Plan};
 use blastbox_wire::warden::{Answer, Ask, Spent};
 use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 
 use crate::boxes::{Boxes, Live};
@@ -26,6 +26,8 @@ use crate::trouble::{Trouble, Trying};
 
 /// How long the last boxes may take to die after the caller has gone.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a caller may leave the warden without a box before it turns to what others have left.
+const UNASKED: Duration = Duration::from_millis(20);
 
 /// What an event is about; everything else is the process id of a box in the making.
 const CALLER: u64 = 0;
@@ -38,6 +40,8 @@ struct Warden {
     boxes: Boxes,
     epoll: OwnedFd,
     message: Vec<u8>,
+    /// What killed wardens have left was released.
+    swept: bool,
 }
 
 /// Serves the caller on standard input until it goes.
@@ -53,9 +57,8 @@ pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
         boxes: Boxes::default(),
         epoll,
         message: vec![0; MAX_WARDEN_MESSAGE],
+        swept: false,
     };
-    // What was killed together with its warden is released by the next one that comes along.
-    let _released: u32 = warden.standing.groups.sweep();
     let ready = Answer::Ready(warden.standing.powers());
     let answered = warden.answer(&ready);
     // Most plans want this one, and the caller is still thinking about its first.
@@ -85,11 +88,8 @@ impl Warden {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
-            let preparing = self.standing.groups.wants_stock() || self.networks.wants_stock();
-            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), preparing.then_some(&at_once)) {
-                Ok(0) if self.networks.wants_stock() => self.networks.restock(self.standing.proc.as_fd()),
-                Ok(0) if preparing => self.standing.groups.restock(),
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), self.patience().as_ref()) {
+                Ok(0) => self.use_leisure(),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error).tried("wait for events"),
             }
@@ -109,6 +109,33 @@ impl Warden {
                 }
             }
         }
+    }
+
+    /// How long to wait for somebody before there is something else to do.
+    fn patience(&self) -> Option<Timespec> {
+        if self.standing.groups.wants_stock() || self.networks.wants_stock() {
+            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        }
+        // Nobody waits for the sweep: it comes when the first box is on its own, or nobody has asked for one for a while.
+        let nanos = if self.boxes.is_busy() { 0 } else { UNASKED.subsec_nanos() };
+        (!self.swept).then_some(Timespec { tv_sec: 0, tv_nsec: nanos.into() })
+    }
+
+    /// Nobody wants anything just now.
+    fn use_leisure(&mut self) {
+        if self.networks.wants_stock() {
+            self.networks.restock(self.standing.proc.as_fd());
+        } else if self.standing.groups.wants_stock() {
+            self.standing.groups.restock();
+        } else {
+            self.sweep();
+        }
+    }
+
+    /// What was killed together with its warden is released by the next one that comes along.
+    fn sweep(&mut self) -> u32 {
+        self.swept = true;
+        self.standing.groups.sweep()
     }
 
     /// One message of the caller. `false`: it is gone.
@@ -150,7 +177,7 @@ impl Warden {
             Ask::Pause(id) => self.pause(id, Groups::freeze, |box_id| Answer::Paused { box_id }),
             Ask::Resume(id) => self.pause(id, Groups::thaw, |box_id| Answer::Resumed { box_id }),
             Ask::Sweep => {
-                let boxes = self.standing.groups.sweep();
+                let boxes = self.sweep();
                 self.answer(&Answer::Swept { boxes })
             }
         }
@@ -291,12 +318,22 @@ impl Warden {
             self.kill(live);
         }
         let deadline = Instant::now() + FAREWELL;
-        while !self.boxes.is_empty() && Instant::now() < deadline {
-            // Nobody is left to answer to; what counts is that the box is gone.
+        loop {
+            // A caller may only have said its last word: it is told. What counts is that the box is gone.
             self.bury_the_dead().ok();
-            if !self.boxes.is_empty() {
-                std::thread::sleep(Duration::from_millis(1));
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.boxes.is_empty() || left.is_zero() {
+                break;
             }
+            let left = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            // Interrupted or not, it is looked at again.
+            poll(&mut [PollFd::new(&self.standing.children, PollFlags::IN)], Some(&left)).ok();
+        }
+        if !self.swept {
+            self.sweep();
         }
         self.standing.groups.clear();
     }

@@ -35,16 +35,28 @@ pub(crate) struct Template {
 pub(crate) struct Templates {
     made: Vec<Template>,
     current: Option<usize>,
+    /// Keys that were asked for once. A single command has no use for a template: its box builds its own root.
+    once: Vec<Vec<u8>>,
+}
+
+/// Where the read-only root of a box comes from.
+#[derive(Debug)]
+pub(crate) enum Root {
+    /// The mounts that the warden is in, and that its child copies, are it.
+    Template,
+    /// The child builds it, from what was gathered where the caller's mounts are in reach.
+    Own(Vec<Entry>),
 }
 
 impl Templates {
-    /// Goes into the template for these steps, and makes it first where it is not there yet.
+    /// Goes into the template for these steps, and makes it first where it is not there yet; for the first box of its kind
+    /// to where its root can be built.
     pub(crate) fn enter(
         &mut self,
         standing: &Standing,
         steps: &[Step],
         directories: &[OwnedFd],
-    ) -> Result<(), Trouble> {
+    ) -> Result<Root, Trouble> {
         let key = key(steps, directories)?;
         if let Some(index) = self.made.iter().position(|template| template.key == key) {
             if self.current != Some(index)
@@ -53,18 +65,22 @@ impl Templates {
                 namespaces::enter_mounts(template.namespace.as_fd()).tried("enter the template's mounts")?;
                 self.current = Some(index);
             }
-            return Ok(());
+            return Ok(Root::Template);
         }
         self.leave(standing)?;
         let gathered = gather(standing, steps, directories)?;
+        let Some(index) = self.once.iter().position(|known| *known == key) else {
+            self.once.push(key);
+            return Ok(Root::Own(gathered));
+        };
         namespaces::own_mounts().tried("copy the host's mounts")?;
-        mount::keep_to_ourselves().tried("make the mounts private")?;
         build(standing, steps, gathered)?;
+        self.once.swap_remove(index);
         let namespace =
             namespaces::open(standing.proc.as_fd(), "self", "mnt").tried("open the template's mounts")?;
         self.made.push(Template { key, namespace });
         self.current = Some(self.made.len() - 1);
-        Ok(())
+        Ok(Root::Template)
     }
 
     /// Goes back to where the caller's directories can be copied.
@@ -103,7 +119,9 @@ pub(crate) fn directory(directories: &[OwnedFd], slot: u8) -> Result<BorrowedFd<
         .ok_or_else(|| Trouble::plain(format!("find the directory in slot {slot}")))
 }
 
-fn build(standing: &Standing, steps: &[Step], mut gathered: Vec<Entry>) -> Result<(), Trouble> {
+/// Builds a root in a copy of the host's mounts that is this process's own, and lets go of everything else.
+pub(crate) fn build(standing: &Standing, steps: &[Step], mut gathered: Vec<Entry>) -> Result<(), Trouble> {
+    mount::keep_to_ourselves().tried("make the mounts private")?;
     let options = [("mode", Some("0755")), ("size", Some("1m")), ("nr_inodes", Some("1024"))];
     let root =
         mount::create("tmpfs", &options, Attributes::PLAIN.no_programs()).tried("make the box's root")?;
@@ -137,7 +155,7 @@ fn build(standing: &Standing, steps: &[Step], mut gathered: Vec<Entry>) -> Resul
     }
     mount::cover_root(root.as_fd()).tried("put the box's root in place")?;
     for (mounted, at) in later {
-        mount::attach(mounted.as_fd(), root.as_fd(), &at).tried(format!("attach /{at}"))?;
+        mount::attach(mounted.as_fd(), root.as_fd(), &at).tried_with(|| format!("attach /{at}"))?;
     }
     for (number, (at, text)) in covers.into_iter().enumerate() {
         cover(&root, number, at, text)?;
@@ -151,15 +169,17 @@ fn make_directory(root: &OwnedFd, at: &GuestPath) -> Result<(), Trouble> {
     let (parent, name) = parent(root, at)?;
     match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(error) => Err(error).tried(format!("make {at}")),
+        Err(error) => Err(error).tried_with(|| format!("make {at}")),
     }
 }
 
 fn write_file(root: &OwnedFd, at: &GuestPath, text: &str) -> Result<(), Trouble> {
     let (parent, name) = parent(root, at)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(&parent, name, flags, Mode::from_raw_mode(0o644)).tried(format!("make {at}"))?;
-    std::io::Write::write_all(&mut std::fs::File::from(file), text.as_bytes()).tried(format!("write {at}"))
+    let file =
+        openat(&parent, name, flags, Mode::from_raw_mode(0o644)).tried_with(|| format!("make {at}"))?;
+    std::io::Write::write_all(&mut std::fs::File::from(file), text.as_bytes())
+        .tried_with(|| format!("write {at}"))
 }
 
 const NOT_THERE: [Option<Errno>; 3] = [Some(Errno::NOENT), Some(Errno::NOTDIR), Some(Errno::LOOP)];
@@ -169,43 +189,45 @@ fn cover(root: &OwnedFd, number: usize, at: &GuestPath, text: &str) -> Result<()
     let name = format!(".cover-{number}");
     let place = format!("/{name}").parse().map_err(|_| Trouble::plain("name a file of ours"))?;
     write_file(root, &place, text)?;
-    let file = mount::copy(root, &name, Beneath::LeftOut).tried(format!("copy what covers {at}"))?;
+    let file = mount::copy(root, &name, Beneath::LeftOut).tried_with(|| format!("copy what covers {at}"))?;
     mount::restrict(file.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)
-        .tried(format!("make what covers {at} read-only"))?;
+        .tried_with(|| format!("make what covers {at} read-only"))?;
     unlinkat(root, name.as_str(), AtFlags::empty())
-        .tried(format!("take away the name of what covers {at}"))?;
+        .tried_with(|| format!("take away the name of what covers {at}"))?;
     match mount::attach(file.as_fd(), root.as_fd(), at.relative()) {
         // No such file, or a link to somewhere: then there is nothing to cover.
         Err(error) if NOT_THERE.contains(&Errno::from_io_error(&error)) => Ok(()),
-        attached => attached.tried(format!("cover {at}")),
+        attached => attached.tried_with(|| format!("cover {at}")),
     }
 }
 
 fn make_link(root: &OwnedFd, at: &str, to: &str) -> Result<(), Trouble> {
-    symlinkat(to, root, at).tried(format!("link /{at}"))
+    symlinkat(to, root, at).tried_with(|| format!("link /{at}"))
 }
 
 /// Opens the directory in which something is to be made, without following links.
 fn parent<'a>(root: &OwnedFd, at: &'a GuestPath) -> Result<(OwnedFd, &'a str), Trouble> {
     match at.relative().rsplit_once('/') {
-        Some((parent, name)) => {
-            Ok((mount::open_point(root.as_fd(), parent).tried(format!("open the parent of {at}"))?, name))
-        }
+        Some((parent, name)) => Ok((
+            mount::open_point(root.as_fd(), parent).tried_with(|| format!("open the parent of {at}"))?,
+            name,
+        )),
         None => Ok((root.try_clone().tried("copy a descriptor")?, at.relative())),
     }
 }
 
 /// A file or directory of the host, read-only, and an empty one of the same kind to attach it to.
 fn host_view(root: &OwnedFd, path: &GuestPath) -> Result<OwnedFd, Trouble> {
-    let tree = mount::copy_path(path.as_str(), Beneath::Included).tried(format!("copy the host's {path}"))?;
+    let tree = mount::copy_path(path.as_str(), Beneath::Included)
+        .tried_with(|| format!("copy the host's {path}"))?;
     show(root, &tree, path)?;
     Ok(tree)
 }
 
 fn show(root: &OwnedFd, tree: &OwnedFd, at: &GuestPath) -> Result<(), Trouble> {
     mount::restrict(tree.as_fd(), Attributes::PLAIN.read_only(), Beneath::Included)
-        .tried(format!("make {at} read-only"))?;
-    let stat = rustix::fs::fstat(tree).tried(format!("look at {at}"))?;
+        .tried_with(|| format!("make {at} read-only"))?;
+    let stat = rustix::fs::fstat(tree).tried_with(|| format!("look at {at}"))?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => make_directory(root, at),
         FileType::RegularFile => write_file(root, at, ""),
@@ -215,12 +237,13 @@ fn show(root: &OwnedFd, tree: &OwnedFd, at: &GuestPath) -> Result<(), Trouble> {
 
 fn device(root: &OwnedFd, name: DeviceName) -> Result<(OwnedFd, String), Trouble> {
     let path = format!("/dev/{}", name.as_str());
-    let tree = mount::copy_path(&path, Beneath::LeftOut).tried(format!("copy the host's {path}"))?;
-    let stat = rustix::fs::fstat(&tree).tried(format!("look at {path}"))?;
+    let tree = mount::copy_path(&path, Beneath::LeftOut).tried_with(|| format!("copy the host's {path}"))?;
+    let stat = rustix::fs::fstat(&tree).tried_with(|| format!("look at {path}"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice {
         return Err(Trouble::plain(format!("show {path}: it is no device")));
     }
-    mount::restrict(tree.as_fd(), Attributes::DEVICE, Beneath::LeftOut).tried(format!("restrict {path}"))?;
+    mount::restrict(tree.as_fd(), Attributes::DEVICE, Beneath::LeftOut)
+        .tried_with(|| format!("restrict {path}"))?;
     let at = path.parse().map_err(|_| Trouble::plain("name a device"))?;
     write_file(root, &at, "")?;
     Ok((tree, at.relative().to_owned()))
@@ -228,7 +251,7 @@ fn device(root: &OwnedFd, name: DeviceName) -> Result<(OwnedFd, String), Trouble
 
 /// One entry at the top of an image.
 #[derive(Debug)]
-enum Entry {
+pub(crate) enum Entry {
     /// A file or directory, as a copy of its mount.
     Tree { at: GuestPath, tree: OwnedFd },
     /// A link, as it is: it can lead nowhere but to other places in the box.
@@ -255,14 +278,17 @@ fn gather(standing: &Standing, steps: &[Step], directories: &[OwnedFd]) -> Resul
             let Ok(at) = format!("/{name}").parse::<GuestPath>() else {
                 return Err(Trouble::plain("show the image: a name at its top is not a plain name"));
             };
-            let stat = statat(&listing, name, AtFlags::SYMLINK_NOFOLLOW).tried(format!("look at {at}"))?;
+            let stat =
+                statat(&listing, name, AtFlags::SYMLINK_NOFOLLOW).tried_with(|| format!("look at {at}"))?;
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Symlink => {
-                    let to = readlinkat(&listing, name, Vec::new()).tried(format!("read the link {at}"))?;
+                    let to = readlinkat(&listing, name, Vec::new())
+                        .tried_with(|| format!("read the link {at}"))?;
                     entries.push(Entry::Link { at, to });
                 }
                 FileType::Directory | FileType::RegularFile => {
-                    let tree = mount::copy(&listing, name, Beneath::LeftOut).tried(format!("copy {at}"))?;
+                    let tree =
+                        mount::copy(&listing, name, Beneath::LeftOut).tried_with(|| format!("copy {at}"))?;
                     entries.push(Entry::Tree { at, tree });
                 }
                 // Sockets, devices and pipes of an image are not shown.
@@ -281,7 +307,7 @@ fn show_image(root: &OwnedFd, image: Vec<Entry>, later: &mut Vec<(OwnedFd, Strin
                 later.push((tree, at.relative().to_owned()));
             }
             Entry::Link { at, to } => {
-                symlinkat(to.as_c_str(), root, at.relative()).tried(format!("link {at}"))?
+                symlinkat(to.as_c_str(), root, at.relative()).tried_with(|| format!("link {at}"))?
             }
         }
     }

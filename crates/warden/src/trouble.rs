@@ -33,6 +33,8 @@ impl fmt::Display for Trouble {
 pub(crate) trait Trying<T> {
     /// Names the step, for the case that it failed.
     fn tried(self, what: impl Into<Cow<'static, str>>) -> Result<T, Trouble>;
+    /// The same, with words that are put together only then: there are dozens of steps in every box.
+    fn tried_with(self, what: impl FnOnce() -> String) -> Result<T, Trouble>;
 }
 
 impl<T, E: Into<io::Error>> Trying<T> for Result<T, E> {
@@ -44,5 +46,9 @@ impl<T, E: Into<io::Error>> Trying<T> for Result<T, E> {
                 None => Trouble::plain(format!("{}: {error}", what.into())),
             }
         })
+    }
+
+    fn tried_with(self, what: impl FnOnce() -> String) -> Result<T, Trouble> {
+        self.or_else(|error| Err(error).tried(what()))
     }
 }

@@ -58,15 +58,17 @@ fn lay(
 ) -> Result<(), Trouble> {
     let name = number.to_string();
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file =
-        openat(shelf, name.as_str(), flags, Mode::from_raw_mode(0o444)).tried(format!("make /{at}"))?;
+    let file = openat(shelf, name.as_str(), flags, Mode::from_raw_mode(0o444))
+        .tried_with(|| format!("make /{at}"))?;
     let mut file = std::fs::File::from(file);
     for part in [theirs, b"\n", authority.as_bytes()] {
-        file.write_all(part).tried(format!("write /{at}"))?;
+        file.write_all(part).tried_with(|| format!("write /{at}"))?;
     }
     drop(file);
-    let file = mount::copy(shelf, &name, Beneath::LeftOut).tried(format!("copy what lies over /{at}"))?;
+    let file =
+        mount::copy(shelf, &name, Beneath::LeftOut).tried_with(|| format!("copy what lies over /{at}"))?;
     mount::restrict(file.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)
-        .tried(format!("make /{at} read-only"))?;
-    mount::attach(file.as_fd(), root.as_fd(), at).tried(format!("lay the box's authorities over /{at}"))
+        .tried_with(|| format!("make /{at} read-only"))?;
+    mount::attach(file.as_fd(), root.as_fd(), at)
+        .tried_with(|| format!("lay the box's authorities over /{at}"))
 }

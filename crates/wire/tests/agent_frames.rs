@@ -94,6 +94,7 @@ fn host_frame() -> impl Strategy<Value = HostFrame> {
         any::<(u64, [u8; 32])>().prop_map(|(unix_nanos, entropy)| HostFrame::Refresh { unix_nanos, entropy }),
         any::<u64>().prop_map(|token| HostFrame::Ping { token }),
         Just(HostFrame::Shutdown),
+        Just(HostFrame::Farewell),
     ]
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::Shutdown;
 
-use blastbox_wire::agent::{HostFrame, Io, OnDenied, VERSION};
+use blastbox_wire::agent::{Exit, HostFrame, Io, OnDenied, VERSION};
 use blastbox_wire::limits::STDIN_WINDOW;
 
 use crate::rig::{Agent, Said, command, eventually, is_alive};
@@ -34,6 +34,34 @@ fn a_shutdown_ends_everything() {
     let family = family(&mut agent);
     agent.say(&HostFrame::Shutdown);
     assert_eq!(agent.ended().code(), Some(0));
+    all_gone(&family);
+}
+
+#[test]
+fn after_a_farewell_the_agent_ends_with_its_last_command_and_says_everything_before() {
+    let mut agent = Agent::begun();
+    let script = "sleep 1000 >/dev/null 2>&1 & echo $!; read line; echo $line; exit 7";
+    agent.exec(1, Io::PipesWithStdin, &["/bin/sh", "-c", script]);
+    agent.say(&HostFrame::Farewell);
+    let Said::Started(1, _) = agent.next() else { panic!() };
+    let Said::Output(1, 1, left) = agent.next() else { panic!() };
+    let left: u32 = String::from_utf8(left).unwrap().trim().parse().unwrap();
+    // A farewell ends nothing that runs.
+    assert!(is_alive(left));
+    agent.say(&HostFrame::Stdin { exec: 1, bytes: b"last words\n".to_vec() });
+    let finished = agent.finish(1);
+    assert_eq!((finished.output.as_str(), finished.exit), ("last words\n", Exit::Code(7)));
+    assert_eq!(agent.ended().code(), Some(0));
+    all_gone(&[left]);
+}
+
+#[test]
+fn a_command_after_the_farewell_is_a_breach() {
+    let mut agent = Agent::begun();
+    let family = family(&mut agent);
+    agent.say(&HostFrame::Farewell);
+    agent.exec(9, Io::Pipes, &["/bin/true"]);
+    assert_eq!(agent.ended().code(), Some(1));
     all_gone(&family);
 }
 

@@ -129,6 +129,44 @@ fn a_channel_that_breaks_before_the_first_write_does_not_keep_the_driver_awake()
     assert_eq!(ending, Some(Ending::Lost(Loss::AgentGone)));
 }
 
+/// Whether the warden or the agent's channel is first to tell that it went.
+#[tokio::test]
+async fn an_agent_that_goes_after_its_last_command_was_not_lost() {
+    for channel_first in [true, false] {
+        let mut rig = calm();
+        let (environment, directory) = (Vec::new(), b"/".to_vec());
+        let command = Command { arguments: vec![b"x".to_vec()], environment, directory, io: Io::Pipes };
+        let exec = rig.live.exec_last(command).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!((rig.hear(), rig.hear()), (130, 144));
+        rig.hello();
+        rig.say(&AgentFrame::Started { exec: 1, pid: 2 });
+        rig.say(&output(b"hi"));
+        rig.say(&AgentFrame::Exited { exec: 1, exit: Exit::Code(0), usage: Usage::default() });
+        if channel_first {
+            rig.agent = StdStream::pair().unwrap().0;
+        }
+        let (printed, end) = last(&exec).await;
+        assert!(matches!(end, ExecEnd::Exited { exit: Exit::Code(0), .. }), "{end:?}");
+        assert_eq!(printed, b"hi");
+        assert_eq!(rig.gone(Spent::default()).await.ending, None);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_goes_before_its_last_command_is_over_was_lost() {
+    let mut rig = calm();
+    let (environment, directory) = (Vec::new(), b"/".to_vec());
+    let command = Command { arguments: vec![b"x".to_vec()], environment, directory, io: Io::Pipes };
+    let exec = rig.live.exec_last(command).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    rig.hello();
+    rig.say(&AgentFrame::Started { exec: 1, pid: 2 });
+    rig.agent = StdStream::pair().unwrap().0;
+    assert_eq!(last(&exec).await.1, ExecEnd::BoxEnded(Ending::Lost(Loss::AgentGone)));
+    assert_eq!(rig.gone(Spent::default()).await.ending, Some(Ending::Lost(Loss::AgentGone)));
+}
+
 #[tokio::test]
 async fn an_honest_command_is_heard_to_its_end() {
     let mut rig = calm();

@@ -48,10 +48,8 @@ pub enum Flavour {
     V2,
 }
 
-/// The directory under which all wardens have theirs.
-const PARENT: &str = "blastbox";
 /// How the name of a warden's directory begins.
-const NEST: &str = "warden-";
+const NEST: &str = "blastbox-warden-";
 
 /// Reads a file of the kernel. Most are shorter than a page, and then it is one call.
 fn read_at(dir: impl std::os::fd::AsFd, name: &str) -> std::io::Result<String> {

@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, mkdirat, openat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::{Controller, Flavour, PARENT, Site};
+use super::{Controller, Flavour, Site};
 use crate::namespaces::write_at;
 
-/// How often a nest is made anew when somebody else takes its parent away at the same moment.
+/// How often a nest is made anew when a sweep takes it away before it is locked.
 const TRIES: u32 = 20;
 
 /// A warden's own directory in one hierarchy, locked for as long as it is open.
@@ -62,13 +62,12 @@ impl Site {
         Ok(self.freezer_nest.get_or_init(|| Nest { controllers: Vec::new(), dir }))
     }
 
-    /// Takes the nests away, and the parent of all nests if no other warden has one.
+    /// Takes the nests away.
     pub fn close(&self) {
-        let path = format!("{PARENT}/{}", self.name);
-        for root in self.roots.iter().map(|(_, root)| root).chain(&self.freezer) {
+        let freezer = self.freezer.iter().filter(|_| self.freezer_nest.get().is_some());
+        for root in self.roots.iter().map(|(_, root)| root).chain(freezer) {
             // Not empty: a group is left, for the next sweep. Not there: it was never needed.
-            unlinkat(root, path.as_str(), AtFlags::REMOVEDIR).ok();
-            unlinkat(root, PARENT, AtFlags::REMOVEDIR).ok();
+            unlinkat(root, self.name.as_str(), AtFlags::REMOVEDIR).ok();
         }
     }
 }
@@ -79,30 +78,19 @@ fn make_locked(
     flavour: Flavour,
     controllers: &[Controller],
 ) -> io::Result<OwnedFd> {
-    let path = format!("{PARENT}/{name}");
     for _ in 0..TRIES {
-        match mkdirat(root, PARENT, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        match hand_down(root, PARENT, flavour, controllers) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            result => result?,
-        }
-        match mkdirat(root, path.as_str(), Mode::from_raw_mode(0o755)) {
+        match mkdirat(root, name, Mode::from_raw_mode(0o755)) {
             // There already: made by ourselves in an earlier try.
             Ok(()) | Err(Errno::EXIST) => {}
-            // The parent went away between the two calls: its last user has just closed.
-            Err(Errno::NOENT) => continue,
             Err(error) => return Err(error.into()),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(dir) = openat(root, path.as_str(), flags, Mode::empty()) else { continue };
+        let Ok(dir) = openat(root, name, flags, Mode::empty()) else { continue };
         // A sweep may have taken it in the moment before the lock; then it is made anew.
         if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
             && statat(&dir, "cgroup.procs", AtFlags::empty()).is_ok()
         {
-            hand_down(root, &path, flavour, controllers)?;
+            hand_down(&dir, flavour, controllers)?;
             return Ok(dir);
         }
     }
@@ -110,10 +98,10 @@ fn make_locked(
 }
 
 /// On the unified interface, controllers work in a group only when its parent hands them down.
-fn hand_down(root: &OwnedFd, path: &str, flavour: Flavour, controllers: &[Controller]) -> io::Result<()> {
+fn hand_down(nest: &OwnedFd, flavour: Flavour, controllers: &[Controller]) -> io::Result<()> {
     if flavour == Flavour::V1 {
         return Ok(());
     }
     let names: Vec<_> = controllers.iter().map(|controller| format!("+{}", controller.as_str())).collect();
-    write_at(root, &format!("{path}/cgroup.subtree_control"), names.join(" ").as_bytes())
+    write_at(nest, "cgroup.subtree_control", names.join(" ").as_bytes())
 }

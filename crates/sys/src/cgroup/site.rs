@@ -4,11 +4,11 @@ use std::cell::OnceCell;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{Mode, OFlags, mkdirat, openat};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, mkdirat, openat};
 use rustix::io::Errno;
 
 use super::nest::Nest;
-use super::{Controller, FREEZER, Flavour, NEST, PARENT, read_at};
+use super::{Controller, FREEZER, Flavour, NEST, read_at};
 use crate::namespaces::write_at;
 
 /// A place to make groups in, with the controllers that really work there.
@@ -17,7 +17,7 @@ pub struct Site {
     /// Which interface.
     pub flavour: Flavour,
     /// On the old interface one directory a controller, on the unified one a single directory for all of them.
-    /// These are the parents of the directory called [`PARENT`].
+    /// In these lies the directory of each warden.
     pub(super) roots: Vec<(Vec<Controller>, OwnedFd)>,
     /// On the old interface, where processes are stopped; a box has a group there only once it was paused.
     pub(super) freezer: Option<OwnedFd>,
@@ -31,8 +31,8 @@ impl Site {
     /// Looks for a place, in which our own directory has this name or one that nobody else has. `None`: there is none
     /// that this process may use.
     pub fn find(name: Option<u64>) -> io::Result<Option<Self>> {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-        let own = std::fs::read_to_string("/proc/self/cgroup")?;
+        let mounts = read_at(rustix::fs::CWD, "/proc/self/mountinfo")?;
+        let own = read_at(rustix::fs::CWD, "/proc/self/cgroup")?;
         let found = Self::find_v2(&mounts, &own).or_else(|| Self::find_v1(&mounts, &own));
         Ok(found.map(|site| match name {
             Some(name) => Self { name: nest_name(name), ..site },
@@ -139,19 +139,10 @@ fn enable(group: &OwnedFd) -> Option<Vec<Controller>> {
     (!works.is_empty()).then_some(works)
 }
 
-/// Whether a group can be made here: made and, where it was not there before, taken away again.
+/// Whether a group can be made here, as far as permissions and a read-only mount go.
 fn writable(root: &OwnedFd) -> bool {
-    match mkdirat(root, PARENT, Mode::from_raw_mode(0o755)) {
-        Ok(()) => true,
-        Err(Errno::EXIST) => rustix::fs::accessat(
-            root,
-            PARENT,
-            rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK,
-            rustix::fs::AtFlags::EACCESS,
-        )
-        .is_ok(),
-        Err(_) => false,
-    }
+    let needed = Access::WRITE_OK | Access::EXEC_OK;
+    accessat(root, ".", needed, AtFlags::EACCESS).is_ok()
 }
 
 fn open_dir(path: &str) -> Option<OwnedFd> {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Dir, FlockOperation, Mode, OFlags, flock, openat};
 
 use super::group::remove_by_name;
-use super::{NEST, PARENT, Site, read_at};
+use super::{NEST, Site, read_at};
 use crate::namespaces::write_at;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -21,10 +21,9 @@ impl Site {
 }
 
 fn sweep_hierarchy(root: &OwnedFd) -> u32 {
-    let Ok(parent) = openat(root, PARENT, DIRECTORY, Mode::empty()) else { return 0 };
     let mut boxes = 0;
-    for name in names(&parent, NEST) {
-        let Ok(nest) = openat(&parent, name.as_str(), DIRECTORY, Mode::empty()) else { continue };
+    for name in names(root, NEST) {
+        let Ok(nest) = openat(root, name.as_str(), DIRECTORY, Mode::empty()) else { continue };
         // Locked: its warden lives.
         if flock(&nest, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
@@ -33,9 +32,8 @@ fn sweep_hierarchy(root: &OwnedFd) -> u32 {
             release(&nest, &group);
             boxes += 1;
         }
-        remove_by_name(&parent, &name).ok();
+        remove_by_name(root, &name).ok();
     }
-    // The parent stays: whoever sweeps is about to make a nest in it, and takes it away at the end.
     boxes
 }
 

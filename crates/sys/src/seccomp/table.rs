@@ -9,7 +9,6 @@ use super::arguments::{
 };
 use super::check::{Check, Verdict};
 use crate::arch;
-use std::sync::LazyLock;
 
 /// Call, rule, reason.
 #[rustfmt::skip]
@@ -416,16 +415,44 @@ pub(super) const TABLE: &[(&str, Check, &str)] = &[
     ("vserver", DENY, "obsolete"),
 ];
 
-/// The rule for each native number, in the order of [`arch::CALLS`].
-static RULES: LazyLock<Vec<(u32, Check)>> = LazyLock::new(|| {
-    let mut by_name: Vec<_> = TABLE.iter().collect();
-    by_name.sort_unstable_by_key(|line| line.0);
-    let rule = |name: &str| {
-        let at = by_name.binary_search_by_key(&name, |line| line.0).ok();
-        at.and_then(|at| by_name.get(at)).map_or(DENY, |line| line.1)
-    };
-    arch::CALLS.iter().map(|&(number, name)| (number, rule(name))).collect()
-});
+/// The rule for each native number, in the order of [`arch::CALLS`]. Looked up by the compiler: at every start it would
+/// take longer than most layers of a box.
+static RULES: [(u32, Check); arch::CALLS.len()] = look_up();
+
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, where it cannot be out of bounds")]
+const fn look_up() -> [(u32, Check); arch::CALLS.len()] {
+    let mut rules = [(0, DENY); arch::CALLS.len()];
+    let mut call = 0;
+    while call < rules.len() {
+        let (number, name) = arch::CALLS[call];
+        rules[call].0 = number;
+        let mut line = 0;
+        while line < TABLE.len() {
+            if is_same(TABLE[line].0.as_bytes(), name.as_bytes()) {
+                rules[call].1 = TABLE[line].1;
+                break;
+            }
+            line += 1;
+        }
+        call += 1;
+    }
+    rules
+}
+
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, where it cannot be out of bounds")]
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < one.len() {
+        if one[at] != other[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
 
 /// The rules of all native calls, ascending by number.
 pub(super) fn rules() -> &'static [(u32, Check)] {

@@ -117,6 +117,8 @@ pub enum HostFrame {
     },
     /// End everything and exit.
     Shutdown,
+    /// No other command follows: exit when the last one is over and all that was said of it is sent.
+    Farewell,
     /// Something about a file operation.
     File {
         /// The operation's number.
@@ -157,6 +159,7 @@ impl HostFrame {
             136 => Self::Refresh { unix_nanos: from.u64()?, entropy: from.exactly()? },
             137 => Self::Ping { token: from.u64()? },
             138 => Self::Shutdown,
+            144 => Self::Farewell,
             kind if FileAsk::KINDS.contains(&kind) => {
                 Self::File { op: from.u32()?, ask: FileAsk::decode(kind, &mut from)? }
             }
@@ -218,6 +221,7 @@ impl HostFrame {
                 137
             }
             Self::Shutdown => 138,
+            Self::Farewell => 144,
             Self::File { op, ask } => {
                 to.u32(*op);
                 ask.encode(&mut to)
