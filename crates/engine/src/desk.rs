@@ -84,11 +84,10 @@ impl Bells {
 
     pub(crate) fn deny(&self, number: u32, count: u64) {
         let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = denied.get_mut(&number) {
-            *known = known.saturating_add(count);
-        } else if denied.len() < MOST_DENIED {
-            denied.insert(number, count);
-        }
+        // Beyond what is told apart they are told as one, and none goes uncounted.
+        let apart = denied.contains_key(&number) || denied.len() < MOST_DENIED;
+        let known = denied.entry(if apart { number } else { u32::MAX }).or_default();
+        *known = known.saturating_add(count);
         drop(denied);
         self.alarm.notify_one();
     }
@@ -159,6 +158,14 @@ pub struct Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn denials_that_wait_are_bounded_and_none_goes_uncounted() {
+        let bells = Bells::default();
+        (0..100_000).for_each(|number| bells.deny(number, 2));
+        let denied = bells.take_denied();
+        assert_eq!((denied.len(), denied.values().sum()), (MOST_DENIED + 1, 200_000_u64));
+    }
 
     #[test]
     fn a_guest_cannot_make_the_tally_grow_without_end() {

@@ -42,6 +42,8 @@ struct Inner {
     untold: u64,
     gateway_lost: bool,
     waiting: VecDeque<Record>,
+    /// Records that found no room there, and that whoever writes them down does not know of yet.
+    left_out: u32,
 }
 
 impl Seen {
@@ -55,7 +57,13 @@ impl Seen {
         if inner.waiting.len() < MOST_WAITING {
             inner.waiting.push_back(record);
         } else {
-            inner.untold = inner.untold.saturating_add(1);
+            // One that tells of losses was counted as such above.
+            let (lost, untold) = match record {
+                Record::Lost { count } => (count, 0),
+                _ => (1, 1),
+            };
+            inner.left_out = inner.left_out.saturating_add(lost);
+            inner.untold = inner.untold.saturating_add(untold);
         }
         drop(inner);
         self.news.notify_one();
@@ -72,9 +80,15 @@ impl Seen {
         }
     }
 
-    /// What is new.
+    /// What is new, and how much of it was left out: a ledger that is silent about that would look whole.
     pub(crate) fn take_news(&self) -> Vec<Record> {
-        self.lock().waiting.drain(..).collect()
+        let mut inner = self.lock();
+        let mut news: Vec<Record> = inner.waiting.drain(..).collect();
+        match std::mem::take(&mut inner.left_out) {
+            0 => {}
+            count => news.push(Record::Lost { count }),
+        }
+        news
     }
 
     /// All of it, for the receipt.
@@ -344,6 +358,14 @@ mod tests {
         let sum = seen.sum();
         assert_eq!(sum.allowed.len(), MOST_TARGETS);
         assert!(sum.untold > 90_000);
-        assert_eq!(seen.take_news().len(), MOST_WAITING);
+        let news = seen.take_news();
+        assert_eq!(news.len(), MOST_WAITING + 1);
+        // What was left out is told to whoever writes the ledger, once.
+        assert_eq!(
+            news.last(),
+            Some(&Record::Lost { count: 100_000 - u32::try_from(MOST_WAITING).unwrap() })
+        );
+        assert!(seen.take_news().is_empty());
+        assert_eq!(seen.sum().untold, sum.untold, "counted once");
     }
 }

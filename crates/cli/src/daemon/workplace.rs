@@ -8,15 +8,19 @@ use blastbox_server::{Config, StateDir};
 use super::problem::DaemonProblem;
 use super::serve::ServeArgs;
 
-/// Names of hosts, and whom to trust: only for a daemon that sends something by itself.
-const FOR_NAMES: [&str; 7] = [
+/// Names of hosts, and whom to trust: only for a daemon that sends something by itself. Not the whole of `/etc/ssl` and
+/// `/etc/pki`: private keys of the host lie there, and as root the daemon's permissions would not keep it out.
+const FOR_NAMES: [&str; 9] = [
     "/etc/hosts",
     "/etc/host.conf",
     "/etc/nsswitch.conf",
     "/etc/gai.conf",
     "/etc/services",
-    "/etc/ssl",
-    "/etc/pki",
+    "/etc/ssl/certs",
+    "/etc/ssl/cert.pem",
+    "/etc/pki/tls/certs",
+    // What the links in there lead to.
+    "/etc/pki/ca-trust/extracted",
 ];
 /// What is looked at of the host, and what a resolver's link leads to.
 const ALWAYS: [&str; 4] = ["/proc", "/sys", "/etc/resolv.conf", "/run/systemd/resolve"];
@@ -55,6 +59,34 @@ pub(super) fn walls(confined: Confined) -> String {
             "blastbox: confined: filter of system calls, no new privileges, not dumpable; this kernel has no \
             Landlock, so files are only kept by their permissions\n"
                 .to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_private_key_of_the_host_lies_where_the_daemon_reads() {
+        let read = || FOR_NAMES.iter().chain(&ALWAYS);
+        for secret in [
+            "/etc/ssl/private/host.key",
+            "/etc/pki/tls/private/localhost.key",
+            "/etc/pki/ca-trust/source/x",
+            "/etc/pki/nssdb/key4.db",
+            "/etc/shadow",
+            "/root/.ssh/id_ed25519",
+        ] {
+            assert!(!read().any(|place| Path::new(secret).starts_with(place)), "{secret}");
+        }
+        for certificates in [
+            "/etc/ssl/certs/ca-certificates.crt",
+            "/etc/pki/tls/certs/ca-bundle.crt",
+            "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+            "/etc/ssl/cert.pem",
+        ] {
+            assert!(read().any(|place| Path::new(certificates).starts_with(place)), "{certificates}");
         }
     }
 }

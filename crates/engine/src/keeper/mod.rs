@@ -28,6 +28,7 @@ mod pool;
 mod post;
 mod pump;
 mod register;
+mod repeats;
 mod tape;
 mod tend;
 mod watch;

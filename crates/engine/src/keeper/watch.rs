@@ -1,5 +1,6 @@
 //! One task per box: watches its clock, tells what it was denied, and ends it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::events::Happened;
 use super::house::House;
 use super::kept::{Cause, Kept};
 use super::post::Unheard;
+use super::repeats::Repeats;
 use crate::desk::Ended;
 use crate::failpoint;
 use crate::paper::{Account, receipt};
@@ -23,18 +25,21 @@ use crate::store::BoxState;
 
 /// How long a pause may take before the box is ended instead.
 const PAUSING: Duration = Duration::from_secs(10);
-/// Denials are told at most so often, so that a guest cannot drown its owner.
+
+/// Denials are looked at no more often than so: a guest that does nothing else holds up neither its clock nor its news.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Watches a box until nothing is left of it. Its room is free only then.
 pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: Hold) {
-    live_on(&house, &kept).await;
+    let mut repeats = Repeats::default();
+    live_on(&house, &kept, &mut repeats).await;
     // Whoever comes now is told that it is gone; commands are told why.
     kept.condemn(Cause::ByItself);
     house.register.moved(&kept.card.id, BoxState::Ending);
     let mut ended = kept.live.finish().await;
     ended.run = ended.run.saturating_sub(kept.pooled);
-    tell_denied(&house, &kept, &kept.live.bells.take_denied());
+    count_denied(&house, &mut repeats, &kept.live.bells.take_denied());
+    tell_denied(&house, &kept, repeats.rest());
     tell_network(&house, &kept, kept.live.take_network_news());
     tell_leases(&house, &kept);
     let receipt = write_receipt(&house, &kept, &ended);
@@ -76,7 +81,7 @@ async fn write_end(house: &House, kept: &Kept, receipt: &Receipt) -> Result<(), 
 }
 
 /// Comes back when the box has to end, or has.
-async fn live_on(house: &House, kept: &Kept) {
+async fn live_on(house: &House, kept: &Kept, repeats: &mut Repeats) {
     let mut quiet = Instant::now();
     loop {
         let (cause, (at, due)) = {
@@ -90,13 +95,17 @@ async fn live_on(house: &House, kept: &Kept) {
             sleep_until(quiet).await;
             kept.live.denied().await
         };
+        let again = repeats.next();
         tokio::select! {
             biased;
             () = kept.live.stopped() => return,
             () = kept.bell.notified() => {}
             denied = denied => {
                 quiet = Instant::now() + QUIET;
-                tell_denied(house, kept, &denied);
+                count_denied(house, repeats, &denied);
+            }
+            () = sleep_until(again.unwrap_or(at)), if again.is_some() => {
+                tell_denied(house, kept, repeats.due(Instant::now()));
             }
             news = kept.live.network_news() => {
                 tell_leases(house, kept);
@@ -152,13 +161,22 @@ fn decide(house: &House, kept: &Kept, due: Due) -> Option<OnTimeout> {
     (phase != Phase::Paused).then_some(what)
 }
 
-fn tell_denied(house: &House, kept: &Kept, denied: &std::collections::BTreeMap<u32, u64>) {
+fn call(number: u32) -> String {
+    syscall_name(number).map_or_else(|| number.to_string(), ToOwned::to_owned)
+}
+
+fn count_denied(house: &House, repeats: &mut Repeats, denied: &BTreeMap<u32, u64>) {
     for (number, count) in denied {
-        let syscall = syscall_name(*number).map_or_else(|| number.to_string(), ToOwned::to_owned);
-        house.count(|metrics| metrics.denied(&syscall, *count));
-        let name = syscall_name(*number).map(Label::new);
-        house.pen.record(&kept.about(), &Event::SyscallDenied { number: *number, name, count: *count });
-        let what = Happened::SyscallDenied { syscall, count: *count };
+        house.count(|metrics| metrics.denied(&call(*number), *count));
+    }
+    repeats.count(denied, Instant::now());
+}
+
+fn tell_denied(house: &House, kept: &Kept, denied: Vec<(u32, u64)>) {
+    for (number, count) in denied {
+        let name = syscall_name(number).map(Label::new);
+        house.pen.record(&kept.about(), &Event::SyscallDenied { number, name, count });
+        let what = Happened::SyscallDenied { syscall: call(number), count };
         house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), what);
     }
 }
