@@ -38,7 +38,11 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
     Ok(Finding {
         title: "cycle · create → /bin/true → destroyed, engine in this process, one at a time",
         rows: vec![
-            Row::times("box", "Engine::launch, exec /bin/true, end", boxes),
+            Row::times(
+                "box",
+                "Engine::launch, exec /bin/true, end; equal boxes, the next one's first process waits",
+                boxes,
+            ),
             Row::times("  of it, until its agent answers", "Ended::setup", setup.summary()),
             Row::times("  of it, the command", "Ended::run", command.summary()),
             Row::times("  of it, until nothing is left", "Ended::teardown", teardown.summary()),

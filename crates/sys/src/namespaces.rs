@@ -46,6 +46,16 @@ pub fn enter_network(namespace: BorrowedFd<'_>) -> io::Result<()> {
     Ok(move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?)
 }
 
+/// A host name of its own, for now the same.
+pub fn own_host_name() -> io::Result<()> {
+    unshare(UnshareFlags::NEWUTS)
+}
+
+/// Goes over to another host name.
+pub fn enter_host_name(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(move_into_link_name_space(namespace, Some(LinkNameSpaceType::HostNameAndNISDomainName))?)
+}
+
 /// A descriptor of one namespace (`mnt`, `user`, …) of a process, through an open `/proc`.
 pub fn open(proc: BorrowedFd<'_>, process: &str, kind: &str) -> io::Result<OwnedFd> {
     let path = format!("{process}/ns/{kind}");

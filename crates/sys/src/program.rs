@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{
@@ -70,6 +70,14 @@ pub fn close_from(first: u32) -> io::Result<()> {
     // SAFETY: the caller gives up everything from `first` on; nothing that is still used owns such a descriptor.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Puts a descriptor at exactly this number and closes every higher one, for real.
+pub fn place_last(fd: BorrowedFd<'_>, number: i32) -> io::Result<OwnedFd> {
+    place(fd, number)?;
+    close_from(number.unsigned_abs().saturating_add(1))?;
+    // SAFETY: it was just put there, and whoever owned that number before has given it up.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Marks every descriptor from `first` on to be closed when a program is executed.

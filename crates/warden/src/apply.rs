@@ -23,6 +23,8 @@ use crate::trouble::{Trouble, Trying};
 /// Numbers of what the agent inherits.
 const CONTROL: i32 = 3;
 const DENIALS: i32 = 4;
+/// The line to the parent, of a box that waits to be asked for.
+const LINE: i32 = 5;
 
 /// Everything that the child's half needs.
 #[derive(Debug)]
@@ -34,8 +36,8 @@ pub(crate) struct Making<'a> {
     pub(crate) places: Places<'a>,
     /// The box's own network, in which nothing is up; `None`: it comes by the line to the parent.
     pub(crate) network: Option<BorrowedFd<'a>>,
-    /// The agent's end of the control channel.
-    pub(crate) control: BorrowedFd<'a>,
+    /// The agent's end of the control channel; `None`: nobody has asked for this box yet, and it waits for that.
+    pub(crate) control: Option<BorrowedFd<'a>>,
     /// The line to the parent: "m" asks for the tables of users, any answer means go.
     pub(crate) parent: BorrowedFd<'a>,
 }
@@ -75,15 +77,29 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
     for number in 0..=2 {
         program::place(null.as_fd(), number).tried("close the standard streams")?;
     }
-    program::place(control, CONTROL).tried("hand over the control channel")?;
     let listener = standing.filter(plan.denials).install().tried("install the system-call filter")?;
     if let Some(listener) = &listener {
         program::place(listener.as_fd(), DENIALS).tried("hand over the denials")?;
+    }
+    match control {
+        Some(control) => program::place(control, CONTROL).tried("hand over the control channel")?,
+        None => wait_to_be_asked_for(parent)?,
     }
     identity::limit(Resource::Nofile, u64::from(plan.limits.open_files)).tried("limit open files")?;
     let arguments =
         blastbox_agent::Arguments { control: CONTROL, denials: listener.as_ref().map(|_| DENIALS) };
     blastbox_sys::fork::leave(i32::from(blastbox_agent::run(&arguments)))
+}
+
+/// Waits until somebody wants this box. Whoever waits holds nothing that is another's: a line that it kept open would look
+/// alive to whoever waits for its end.
+fn wait_to_be_asked_for(parent: BorrowedFd<'_>) -> Result<(), Trouble> {
+    let line = program::place_last(parent, LINE).tried("let go of what is the warden's")?;
+    let received = channel::receive(&line, &mut [0_u8; 1]).tried("wait to be asked for")?;
+    match received.as_ref().and_then(|(_, fds)| fds.first()) {
+        Some(control) => program::place(control.as_fd(), CONTROL).tried("hand over the control channel"),
+        None => Err(Trouble::plain("wait to be asked for: the warden is gone")),
+    }
 }
 
 /// The network that was ready, or the one that the parent has made meanwhile.

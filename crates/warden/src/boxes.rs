@@ -25,6 +25,10 @@ pub(crate) struct Live {
     pub(crate) making: Option<OwnedFd>,
     /// The line to its gateway, where it has one: open as long as the box lives, so that the gateway ends with it.
     pub(crate) _gateway: Option<OwnedFd>,
+    /// What its user namespace needs was written.
+    pub(crate) tabled: bool,
+    /// It waits for somebody to ask for it, and nobody knows its name.
+    pub(crate) unborn: bool,
     /// What failed while it was made.
     pub(crate) trouble: Option<crate::trouble::Trouble>,
 }
@@ -63,9 +67,16 @@ impl Boxes {
     pub(crate) fn all(&self) -> impl Iterator<Item = &Live> {
         self.live.values()
     }
+    /// Those that somebody has asked for.
+    fn born(&self) -> impl Iterator<Item = &Live> {
+        self.live.values().filter(|live| !live.unborn)
+    }
     /// Whether there are some, and none is still being made.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.live.is_empty() && self.live.values().all(|live| live.making.is_none())
+        self.has_born() && self.born().all(|live| live.making.is_none())
+    }
+    pub(crate) fn has_born(&self) -> bool {
+        self.born().next().is_some()
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.live.is_empty()

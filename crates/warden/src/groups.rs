@@ -154,7 +154,7 @@ impl Groups {
 }
 
 /// Groups are told apart by their locks; the name only says that they are ours.
-fn new_name() -> Result<BoxId, Trouble> {
+pub(crate) fn new_name() -> Result<BoxId, Trouble> {
     let mut random = [0_u8; 20];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
         .tried("ask for randomness")?;

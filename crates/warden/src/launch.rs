@@ -1,6 +1,6 @@
 //! The parent's half of a new box.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use blastbox_sys::cgroup::Group;
 use blastbox_sys::channel;
@@ -13,6 +13,8 @@ use rustix::process::Pid;
 
 use crate::apply::{Making, become_agent};
 use crate::boxes::Live;
+use crate::embryos::Embryo;
+use crate::groups::new_name;
 use crate::ids::{self, Slot};
 use crate::networks::{self, Networks};
 use crate::places::Places;
@@ -27,20 +29,58 @@ pub(crate) fn launch(
     templates: &mut Templates,
     networks: &mut Networks,
     plan: &CheckedPlan,
-    mut descriptors: Vec<OwnedFd>,
+    descriptors: Vec<OwnedFd>,
 ) -> Result<Live, Trouble> {
-    let plan = plan.plan();
-    ids::fits(plan.ids, standing.ids.is_some())?;
+    let (control, directories) = split(descriptors)?;
+    put_together(standing, templates, networks, plan.plan(), Some(&control), &directories)
+}
+
+/// The control channel, and what else came with a plan.
+pub(crate) fn split(mut descriptors: Vec<OwnedFd>) -> Result<(OwnedFd, Vec<OwnedFd>), Trouble> {
     if descriptors.is_empty() {
         return Err(Trouble::plain("find the control channel"));
     }
     let directories = descriptors.split_off(1);
     let control = descriptors.pop().ok_or_else(|| Trouble::plain("find the control channel"))?;
+    Ok((control, directories))
+}
+
+/// The same for a box that nobody has asked for yet: it waits for its control channel. Its name is nobody's.
+pub(crate) fn expect(
+    standing: &mut Standing,
+    templates: &mut Templates,
+    networks: &mut Networks,
+    plan: &CheckedPlan,
+) -> Result<Live, Trouble> {
+    let id = new_name()?;
+    let live = put_together(standing, templates, networks, plan.plan(), None, &[])?;
+    Ok(Live { id, unborn: true, ..live })
+}
+
+/// Gives the first process that waited its box: the host name, and the control channel.
+pub(crate) fn hatch(live: &Live, embryo: &Embryo, control: BorrowedFd<'_>) -> Result<(), Trouble> {
+    namespaces::enter_host_name(embryo.host.as_fd()).tried("enter the box's host name")?;
+    let named = rustix::system::sethostname(live.id.as_host_name().as_bytes());
+    namespaces::enter_host_name(embryo.home.as_fd()).tried("go back to the own host name")?;
+    named.tried("set the box's host name")?;
+    let Some(line) = &live.making else { return Err(Trouble::plain("find the box that waited")) };
+    channel::send(line, b"b", &[control]).tried("hand over the control channel")
+}
+
+fn put_together(
+    standing: &mut Standing,
+    templates: &mut Templates,
+    networks: &mut Networks,
+    plan: &Plan,
+    control: Option<&OwnedFd>,
+    directories: &[OwnedFd],
+) -> Result<Live, Trouble> {
+    ids::fits(plan.ids, standing.ids.is_some())?;
     let slot = match plan.ids {
         Ids::OwnRange => standing.ids.as_mut().map(ids::Block::slot).transpose()?,
         Ids::CallerOnly => None,
     };
-    let made = make(standing, templates, networks, plan, &control, &directories, slot);
+    let made = make(standing, templates, networks, plan, control, directories, slot);
     if let (Err(_), Some(slot), Some(ids)) = (&made, slot, standing.ids.as_mut()) {
         ids.free(slot);
     }
@@ -52,7 +92,7 @@ fn make(
     templates: &mut Templates,
     networks: &mut Networks,
     plan: &Plan,
-    control: &OwnedFd,
+    control: Option<&OwnedFd>,
     directories: &[OwnedFd],
     slot: Option<Slot>,
 ) -> Result<Live, Trouble> {
@@ -86,8 +126,17 @@ fn make(
         Ok((pid, line)) => {
             let sent = send_network(standing, network.is_none(), &line);
             let id = plan.box_id.clone();
-            let live =
-                Live { id, pid, group, slot, making: Some(line), _gateway: gateway, trouble: sent.err() };
+            let live = Live {
+                id,
+                pid,
+                group,
+                slot,
+                making: Some(line),
+                _gateway: gateway,
+                tabled: false,
+                unborn: false,
+                trouble: sent.err(),
+            };
             if live.trouble.is_some() {
                 live.kill();
             }
@@ -115,7 +164,7 @@ fn start(
     standing: &Standing,
     plan: &Plan,
     group: Option<&Group>,
-    control: &OwnedFd,
+    control: Option<&OwnedFd>,
     network: Option<&OwnedFd>,
     root: Root,
     places: Places<'_>,
@@ -137,7 +186,7 @@ fn start(
                 root,
                 places,
                 network: network.map(AsFd::as_fd),
-                control: control.as_fd(),
+                control: control.map(AsFd::as_fd),
                 parent: theirs.as_fd(),
             };
             let Err(trouble) = become_agent(making);

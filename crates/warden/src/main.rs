@@ -10,6 +10,7 @@
 
 mod apply;
 mod boxes;
+mod embryos;
 mod groups;
 mod ids;
 mod launch;

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use blastbox_sys::cgroup::Group;
-use blastbox_sys::channel;
 use blastbox_sys::spawn::{self, Dead, Patience};
+use blastbox_sys::{channel, namespaces};
 use blastbox_wire::BoxId;
 use blastbox_wire::limits::MAX_WARDEN_MESSAGE;
 use blastbox_wire::plan::{Denials, Plan};
@@ -17,8 +17,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 
 use crate::boxes::{Boxes, Live};
+use crate::embryos::{Embryo, Embryos};
 use crate::groups::Groups;
-use crate::launch::{decode_trouble, give_users, launch};
+use crate::launch::{decode_trouble, expect, give_users, hatch, launch, split};
 use crate::networks::Networks;
 use crate::standing::Standing;
 use crate::template::Templates;
@@ -28,6 +29,8 @@ use crate::trouble::{Trouble, Trying};
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long a caller may leave the warden without a box before it turns to what others have left.
 const UNASKED: Duration = Duration::from_millis(20);
+/// How long nobody may have wanted anything before the warden does what can wait, while boxes are alive.
+const LEISURE: Duration = Duration::from_micros(1500);
 
 /// What an event is about; everything else is the process id of a box in the making.
 const CALLER: u64 = 0;
@@ -38,6 +41,7 @@ struct Warden {
     templates: Templates,
     networks: Networks,
     boxes: Boxes,
+    embryos: Embryos,
     epoll: OwnedFd,
     message: Vec<u8>,
     /// What killed wardens have left was released.
@@ -55,6 +59,7 @@ pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
         templates: Templates::default(),
         networks: Networks::default(),
         boxes: Boxes::default(),
+        embryos: Embryos::default(),
         epoll,
         message: vec![0; MAX_WARDEN_MESSAGE],
         swept: false,
@@ -113,8 +118,11 @@ impl Warden {
 
     /// How long to wait for somebody before there is something else to do.
     fn patience(&self) -> Option<Timespec> {
-        if self.standing.groups.wants_stock() || self.networks.wants_stock() {
-            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        let wants_stock = self.standing.groups.wants_stock() || self.networks.wants_stock();
+        if wants_stock || self.embryos.wanted().is_some() {
+            // A box that runs a short command would have to wait for its burial.
+            let nanos = if self.boxes.has_born() { LEISURE.subsec_nanos() } else { 0 };
+            return Some(Timespec { tv_sec: 0, tv_nsec: nanos.into() });
         }
         // Nobody waits for the sweep: it comes when the first box is on its own, or nobody has asked for one for a while.
         let nanos = if self.boxes.is_busy() { 0 } else { UNASKED.subsec_nanos() };
@@ -127,9 +135,49 @@ impl Warden {
             self.networks.restock(self.standing.proc.as_fd());
         } else if self.standing.groups.wants_stock() {
             self.standing.groups.restock();
+        } else if self.embryos.wanted().is_some() {
+            // Whoever then needs a box has it made, and learns why it cannot be.
+            if self.expect().is_err() {
+                self.embryos.give_up(None);
+            }
         } else {
             self.sweep();
         }
+    }
+
+    /// Makes the first process of the next box.
+    fn expect(&mut self) -> Result<(), Trouble> {
+        let Some(plan) = self.embryos.wanted() else { return Ok(()) };
+        // To the host's it could not go back without privilege. The one of the embryo before is let go of.
+        namespaces::own_host_name().tried("have a host name of its own")?;
+        let home =
+            namespaces::open(self.standing.proc.as_fd(), "self", "uts").tried("open the own host name")?;
+        let live = expect(&mut self.standing, &mut self.templates, &mut self.networks, plan)?;
+        let pid = live.pid;
+        let process = pid.as_raw_nonzero().to_string();
+        let host = namespaces::open(self.standing.proc.as_fd(), &process, "uts");
+        if host.is_err() {
+            live.kill();
+        }
+        self.watch(live)?;
+        let host = host.tried("open the namespace of a host name")?;
+        self.embryos.keep(Embryo { pid, host, home });
+        Ok(())
+    }
+
+    /// Gives a box to the first process that waited for it.
+    fn hatch(&mut self, embryo: &Embryo, box_id: &BoxId, descriptors: Vec<OwnedFd>) -> Result<(), Trouble> {
+        let Some(live) = self.boxes.remove(embryo.pid) else {
+            return Err(Trouble::plain("find the process that waited"));
+        };
+        let mut live = Live { id: box_id.clone(), unborn: false, ..live };
+        let given = split(descriptors).and_then(|(control, _)| hatch(&live, embryo, control.as_fd()));
+        if let Err(trouble) = given {
+            live.trouble = Some(trouble);
+            live.kill();
+        }
+        self.boxes.add(live);
+        Ok(())
     }
 
     /// What was killed together with its warden is released by the next one that comes along.
@@ -220,8 +268,24 @@ impl Warden {
         let checked = plan
             .check(descriptors.len())
             .map_err(|unsafe_plan| Trouble::plain(format!("check the plan: {unsafe_plan}")))?;
+        let boxes = &mut self.boxes;
+        let is_ready = |pid| boxes.get(pid).is_some_and(|live| live.tabled && live.trouble.is_none());
+        let count = descriptors.len();
+        if count == 1
+            && let Some(embryo) = self.embryos.take(checked.plan(), is_ready)
+        {
+            return self.hatch(&embryo, &checked.plan().box_id, descriptors);
+        }
         let live =
             launch(&mut self.standing, &mut self.templates, &mut self.networks, &checked, descriptors)?;
+        if let Some(unneeded) = self.embryos.saw(checked, count).and_then(|embryo| self.boxes.get(embryo.pid))
+        {
+            unneeded.kill();
+        }
+        self.watch(live)
+    }
+
+    fn watch(&mut self, live: Live) -> Result<(), Trouble> {
         let data = EventData::new_u64(u64::from(live.pid.as_raw_nonzero().get().unsigned_abs()));
         let watched = live
             .making
@@ -243,9 +307,12 @@ impl Warden {
         let received = channel::receive(line, &mut message).tried("hear the new box");
         match received {
             Ok(Some((1, _))) if message.first() == Some(&b'm') => {
-                if let Err(trouble) = give_users(&self.standing, live) {
-                    live.trouble = Some(trouble);
-                    live.kill();
+                match give_users(&self.standing, live) {
+                    Ok(()) => live.tabled = true,
+                    Err(trouble) => {
+                        live.trouble = Some(trouble);
+                        live.kill();
+                    }
                 }
                 Ok(())
             }
@@ -258,7 +325,11 @@ impl Warden {
                 live.making = None;
                 let box_id = live.id.clone();
                 let pid = live.pid.as_raw_nonzero().get().unsigned_abs();
-                if live.trouble.is_none() { self.answer(&Answer::Launched { box_id, pid }) } else { Ok(()) }
+                if live.trouble.is_none() && !live.unborn {
+                    self.answer(&Answer::Launched { box_id, pid })
+                } else {
+                    Ok(())
+                }
             }
             Err(trouble) => {
                 live.trouble = Some(trouble);
@@ -300,6 +371,10 @@ impl Warden {
         }
         if let (Some(slot), Some(ids)) = (live.slot, self.standing.ids.as_mut()) {
             ids.free(slot);
+        }
+        if live.unborn {
+            self.embryos.give_up(Some(live.pid));
+            return Ok(());
         }
         match live.trouble {
             Some(trouble) => self.answer_failed(live.id, &trouble),
