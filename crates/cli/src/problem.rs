@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use blastbox_engine::leases::BadSources;
+use blastbox_engine::leases::{BadSources, RegisterError};
 use blastbox_engine::ledger::LedgerError;
 use blastbox_engine::store::StoreError;
 use blastbox_engine::{CreateError, EngineError, WorkspaceError};
@@ -73,6 +73,8 @@ pub(crate) enum Problem {
     #[error("cannot keep the list of leases in {path}")]
     Leases { path: PathBuf, source: io::Error },
     #[error(transparent)]
+    LeasesUnread(RegisterError),
+    #[error(transparent)]
     Create(#[from] CreateError),
 }
 
@@ -117,7 +119,9 @@ impl Problem {
             Self::Create(CreateError::Secret(_)) => {
                 "name the secret, its source and its hosts in the file of --secrets"
             }
-            Self::Leases { .. } => "name a state directory that blastbox may write to",
+            Self::Leases { .. } | Self::LeasesUnread(_) => {
+                "name a state directory that blastbox may write to"
+            }
             Self::Create(CreateError::Refused { refusal, .. }) => return Some(refusal.fix()),
             Self::Create(CreateError::Gateway(GatewayError::NotInstalled { .. })) => {
                 "build all programs with `make build`, and keep them in one directory"

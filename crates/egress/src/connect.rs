@@ -3,7 +3,8 @@
 //! The address that the box used is never dialled, and a name is never looked up twice for one connection: what was
 //! checked is what is connected to, so an answer that changes in between (rebinding) changes nothing.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use blastbox_policy::{Below, PrivateOpening, may_dial};
@@ -63,22 +64,17 @@ pub fn check(address: IpAddr, port: u16, opened: &[PrivateOpening]) -> Result<()
         Ok(()) => {}
     }
     let by_name = opened.iter().any(|open| open.covers(address, port));
-    if !by_name && is_own(address) { Err(Reason::OwnAddress) } else { Ok(()) }
+    if by_name { Ok(()) } else { not_own(address) }
 }
 
-/// Whether an address is one of this host's: then the kernel would talk to it from itself. Nothing is sent.
-fn is_own(address: IpAddr) -> bool {
-    let any = if address.is_ipv4() {
-        IpAddr::from(Ipv4Addr::UNSPECIFIED)
-    } else {
-        IpAddr::from(Ipv6Addr::UNSPECIFIED)
-    };
-    let from = UdpSocket::bind((any, 0)).and_then(|socket| {
-        socket.connect((address, 9))?;
-        socket.local_addr()
-    });
-    // No way there means that it is not here either; the dial will say so.
-    from.is_ok_and(|local| local.ip() == address)
+/// Whether an address is none of this host's. Nothing is sent: the kernel lets a socket have exactly those addresses that
+/// are its own, secondary ones among them. Where it does not say, nothing is dialled.
+fn not_own(address: IpAddr) -> Result<(), Reason> {
+    match UdpSocket::bind((address, 0)) {
+        Ok(_) => Err(Reason::OwnAddress),
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(()),
+        Err(_) => Err(Reason::Unreachable),
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +92,16 @@ mod tests {
 
     #[test]
     fn the_hosts_own_addresses_are_found_without_sending_anything() {
-        assert!(is_own(IpAddr::from([127, 0, 0, 1])));
+        assert_eq!(not_own(IpAddr::from([127, 0, 0, 1])), Err(Reason::OwnAddress));
+        // The kernel would talk to it from another of its addresses, as it does with every secondary one.
+        assert_eq!(not_own(IpAddr::from([127, 0, 0, 2])), Err(Reason::OwnAddress));
+        // No host has an address that was set apart for examples.
+        assert_eq!(not_own(IpAddr::from([192, 0, 2, 1])), Ok(()));
+    }
+
+    #[test]
+    fn what_the_kernel_cannot_say_is_not_dialled() {
+        // Needs a scope, so that it can be asked about by nobody.
+        assert_eq!(not_own("fe80::1".parse().unwrap()), Err(Reason::Unreachable));
     }
 }

@@ -93,9 +93,16 @@ impl House {
         decide::decide(&self.rules(), ask)
     }
 
-    /// Lets one connection in that was allowed, if the limits have room for it.
+    /// Lets one connection in that was allowed, if the limits have room for it. By whichever way it came: a name that was
+    /// said to a proxy is looked up outside as well, and so costs the same budget as one that DNS was asked for.
     pub fn admit(&self, door: Door, allowed: Allowed) -> Result<Flow, Reason> {
         let slot = self.meter.connection(allowed.target())?;
+        if let Target::Name(name) = allowed.target() {
+            let rules = self.rules();
+            let pattern = rules.closest(name).ok_or(Reason::HostNotAllowed)?;
+            let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+            names.number(name, pattern, self.meter.names_per_wildcard())?;
+        }
         let id = self.flows.fetch_add(1, Ordering::Relaxed);
         let flow = Flow::new(id, door, allowed, self.reporter.clone(), slot);
         let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,5 +166,42 @@ impl House {
     #[must_use]
     pub fn meter(&self) -> &Meter {
         &self.meter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blastbox_policy::parse;
+
+    fn house(text: &str) -> House {
+        let text = format!("threat = \"medium\"\n[network]\nmode = \"allow\"\n{text}");
+        let rules = parse(&text).unwrap().network_rules().clone();
+        House::new(BoxId::from_random([1; 20]), rules, Vec::new(), Reporter::new().0)
+    }
+
+    fn admit(house: &House, door: Door, name: &str) -> Result<(), Reason> {
+        let target = Target::Name(name.parse().unwrap());
+        match house.decide(&Ask { target: &target, port: 443, said: Said::Nothing }) {
+            Verdict::Allow(allowed) => house.admit(door, allowed).map(drop),
+            Verdict::Deny(reason) => Err(reason),
+        }
+    }
+
+    #[tokio::test]
+    async fn names_under_a_wildcard_run_out_by_every_door() {
+        let house = house(
+            "allow = [{ host = \"*.example.org\" }, { host = \"a.example.net\" }]\n\
+             limits = { names_per_wildcard = 2 }",
+        );
+        assert_eq!(admit(&house, Door::Connect, "a0.example.org"), Ok(()));
+        assert_eq!(admit(&house, Door::Socks, "a1.example.org"), Ok(()));
+        // Data in the name would go to whoever answers for the domain.
+        for door in [Door::Connect, Door::Socks, Door::Link] {
+            assert_eq!(admit(&house, door, "secret-data.example.org"), Err(Reason::NameBudget));
+        }
+        // What was given out stays, and exact rules have no budget.
+        assert_eq!(admit(&house, Door::Connect, "a0.example.org"), Ok(()));
+        assert_eq!(admit(&house, Door::Connect, "a.example.net"), Ok(()));
     }
 }

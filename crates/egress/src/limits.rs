@@ -29,7 +29,7 @@ struct Inner {
     questions: Bucket,
     bandwidth: Bucket,
     bytes: u64,
-    /// Grows only with targets that were allowed, whose number the policy bounds.
+    /// Grows only with targets that were let in, whose number the rules and the budget of names under wildcards bound.
     by_host: HashMap<Target, u64>,
 }
 

@@ -9,7 +9,7 @@ use crate::decide::{self, Ask, Said, Verdict};
 use crate::flow::Flow;
 use crate::house::House;
 use crate::relay::relay;
-use crate::tls::hello;
+use crate::tls::hello::{self, BadHello};
 
 /// A fatal alert, "access denied": clients say so instead of guessing.
 const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
@@ -21,7 +21,14 @@ where
 {
     let hello = match hello::read(&mut stream).await {
         Ok(hello) => hello,
-        Err(bad) => return flow.deny(bad.reason().unwrap_or(Reason::NotTls)),
+        Err(bad) => {
+            flow.deny(bad.reason().unwrap_or(Reason::NotTls));
+            // Whoever speaks TLS understands an alert; what is none is only closed.
+            if matches!(bad, BadHello::NoName | BadHello::BadName) {
+                turn_away(stream).await;
+            }
+            return;
+        }
     };
     // Which of the two names is meant cannot be seen here, so a connection that hides one is not carried.
     let said = match hello.encrypted_inner {

@@ -71,6 +71,18 @@ impl Reporter {
         }
     }
 
+    /// Tells records of what must not happen untold: all of them, or none where there is no room for all.
+    pub fn try_tell(&self, records: Vec<Record>) -> Result<(), Untold> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let places = self.inner.queue.try_reserve_many(records.len()).map_err(|_| Untold)?;
+        for (place, record) in places.zip(records) {
+            place.send(FromGateway::Record(record));
+        }
+        Ok(())
+    }
+
     /// Tells a denial, or counts it where the same was told a moment ago.
     pub fn denied(&self, flow: u64, door: Door, target: &Target, port: u16, reason: Reason) {
         self.denied_text(flow, door, target.to_string(), port, reason);
@@ -131,6 +143,11 @@ impl Reporter {
     }
 }
 
+/// There was no room: the engine does not read in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it cannot be recorded now; ask again")]
+pub struct Untold;
+
 /// What is told now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settle {
@@ -164,6 +181,20 @@ mod tests {
         tokio::time::advance(QUIET).await;
         reporter.settle(Settle::WhatIsDue);
         assert!(matches!(drain(&mut out)[..], [Record::Denied { count: 999, .. }]));
+    }
+
+    #[tokio::test]
+    async fn what_must_be_told_is_told_whole_or_refused() {
+        let (reporter, mut out) = Reporter::new();
+        let one = || Record::Lost { count: 1 };
+        for _ in 0..QUEUE - 1 {
+            reporter.tell(one());
+        }
+        assert_eq!(reporter.try_tell(vec![one(), one()]), Err(Untold));
+        assert_eq!(reporter.try_tell(vec![one()]), Ok(()));
+        assert_eq!(reporter.try_tell(vec![one()]), Err(Untold));
+        assert_eq!(drain(&mut out).len(), QUEUE);
+        assert_eq!(reporter.try_tell(vec![one(), one()]), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use blastbox_isolation::{Choice, Facts, Gateway, Request, Warden, choose};
 use blastbox_policy::{OnDenied, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
-use blastbox_wire::egress::{BUNDLE, BUNDLE_VARIABLES};
+use blastbox_wire::egress::{BUNDLE, BUNDLE_VARIABLES, LentSecret};
 use blastbox_wire::plan::{Network, WorkspaceAccess};
 use blastbox_wire::warden::{Ask, Powers};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::desk::Bells;
 use crate::driver::{Driver, Launch, Log};
 use crate::error::{CreateError, EngineError};
-use crate::leases::Broker;
+use crate::leases::{Broker, Tell};
 use crate::link::{self, Link, Supply, Word};
 use crate::live::LiveBox;
 use crate::state::State;
@@ -147,7 +147,10 @@ impl Engine {
     /// Makes a box and waits until its agent has answered.
     pub async fn create(&self, spec: BoxSpec<'_>) -> Result<LiveBox, CreateError> {
         let mut live = self.launch(spec).await?;
-        live.ready().await?;
+        if let Err(error) = live.ready().await {
+            live.give_back_secrets().await;
+            return Err(error);
+        }
         Ok(live)
     }
 
@@ -164,14 +167,51 @@ impl Engine {
     /// Asks for a box and comes back at once: a command may be given to it while it is in the making, and what goes wrong
     /// then is that command's last event.
     pub async fn launch(&self, spec: BoxSpec<'_>) -> Result<LiveBox, CreateError> {
-        self.launch_as(new_id()?, spec).await
+        let (tell, news) = mpsc::unbounded_channel();
+        let mut live = self.launch_as(new_id()?, spec, tell).await?;
+        live.lease_news = Mutex::new(Some(news));
+        Ok(live)
     }
 
-    /// The same under a name that was taken for it.
-    pub(crate) async fn launch_as(&self, box_id: BoxId, spec: BoxSpec<'_>) -> Result<LiveBox, CreateError> {
-        let BoxSpec { policy, image, workspace } = spec;
-        let access = workspace.map(WorkspaceDir::access);
-        let choice = choose(policy, &self.facts, &Request { box_id, image, workspace: access });
+    /// The same under a name that was taken for it. What happens to its leases is told, also where there will be no box.
+    pub(crate) async fn launch_as(
+        &self,
+        box_id: BoxId,
+        spec: BoxSpec<'_>,
+        tell: Tell,
+    ) -> Result<LiveBox, CreateError> {
+        let access = spec.workspace.map(WorkspaceDir::access);
+        let request = Request { box_id: box_id.clone(), image: spec.image, workspace: access };
+        let choice = choose(spec.policy, &self.facts, &request);
+        if let Err(refusal) = &choice.chosen {
+            let refusal = refusal.clone();
+            return Err(CreateError::Refused { refusal, choice: Box::new(choice) });
+        }
+        let begun = Tenancy::begin(self.broker.as_ref(), &box_id, spec.policy, tell).await;
+        let (tenancy, secrets) = begun.map_err(CreateError::Secret)?.unzip();
+        match self.launch_chosen(choice, &spec, tenancy.as_ref(), secrets.unwrap_or_default()).await {
+            Ok(mut live) => {
+                live.tenancy = tenancy;
+                Ok(live)
+            }
+            Err(error) => {
+                // Waited for: where no daemon stays behind, nobody else would.
+                if let Some(tenancy) = &tenancy {
+                    tenancy.end().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn launch_chosen(
+        &self,
+        choice: Choice,
+        spec: &BoxSpec<'_>,
+        tenancy: Option<&Tenancy>,
+        secrets: Vec<LentSecret>,
+    ) -> Result<LiveBox, CreateError> {
+        let BoxSpec { policy, image, workspace } = *spec;
         let mut plan = match &choice.chosen {
             Ok(lowered) => lowered.plan.clone(),
             Err(refusal) => {
@@ -179,25 +219,22 @@ impl Engine {
                 return Err(CreateError::Refused { refusal, choice: Box::new(choice) });
             }
         };
-        // Never closed, so this fails for nobody.
+        // Never closed, so this fails for nobody. After the secrets were read: a source that hangs holds up its own box.
         let making = Arc::clone(&self.house.making).acquire_owned().await.ok();
         let (ours, theirs) = StdStream::pair().map_err(CreateError::Channel)?;
         ours.set_nonblocking(true).map_err(CreateError::Channel)?;
         let agent = UnixStream::from_std(ours).map_err(CreateError::Channel)?;
 
         let id = plan.box_id.clone();
-        let mut tenancy =
-            Tenancy::begin(self.broker.as_ref(), &id, policy).await.map_err(CreateError::Secret)?;
         let mut variables = Vec::new();
         let (gateway, link) = match plan.network {
             Network::Empty | Network::Loopback => (None, None),
             Network::Gateway { .. } => {
                 let (gateway, link) = Gateway::start(&id, policy).map_err(CreateError::Gateway)?;
-                if let Some((tenancy, _)) = &tenancy {
-                    tenancy.keep(gateway.voice().map_err(CreateError::Channel)?, policy);
+                if let Some(tenancy) = tenancy {
+                    tenancy.keep(gateway.voice().map_err(CreateError::Channel)?);
                 }
-                let secrets = tenancy.as_mut().map(|(_, secrets)| std::mem::take(secrets));
-                gateway.lend(secrets.unwrap_or_default()).map_err(CreateError::Gateway)?;
+                gateway.lend(secrets).map_err(CreateError::Gateway)?;
                 let (uplink, mut hears) = Uplink::to(gateway).map_err(CreateError::Channel)?;
                 if policy.network().needs_authority() {
                     let trust = hears.trust().await.map_err(CreateError::Gateway)?;
@@ -245,7 +282,6 @@ impl Engine {
         driver.send(&HostFrame::Begin { version: VERSION, on_denied: reaction(policy) });
         tokio::spawn(driver.run());
         live.variables = variables;
-        live.tenancy = tenancy.map(|(tenancy, _)| tenancy);
         if let Some((uplink, hears)) = gateway {
             live.uplink = Some(uplink);
             // No command runs in a box whose gateway is not there yet. A box that could not be made takes its gateway
@@ -311,6 +347,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         uplink: None,
         variables: Vec::new(),
         tenancy: None,
+        lease_news: Mutex::default(),
     };
     (live, driver)
 }

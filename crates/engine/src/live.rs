@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
 use crate::engine::House;
 use crate::error::{CreateError, Over, PauseError};
-use crate::leases::Told;
+use crate::leases::{News, Told};
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEvent, Outlet};
 use crate::tenancy::Tenancy;
@@ -54,6 +54,8 @@ pub struct LiveBox {
     pub(crate) variables: Vec<(String, String)>,
     /// Its secrets, where it has some.
     pub(crate) tenancy: Option<Tenancy>,
+    /// What happens to its leases.
+    pub(crate) lease_news: Mutex<Option<News>>,
 }
 
 impl LiveBox {
@@ -132,7 +134,15 @@ impl LiveBox {
 
     /// What happened to its leases and nobody was told yet.
     pub(crate) fn take_lease_news(&self) -> Vec<Told> {
-        self.tenancy.as_ref().map(Tenancy::take_news).unwrap_or_default()
+        let mut news = self.lease_news.lock().unwrap_or_else(PoisonError::into_inner);
+        news.as_mut().map(|news| std::iter::from_fn(|| news.try_recv().ok()).collect()).unwrap_or_default()
+    }
+
+    /// Revokes its leases before its end, where it will never run anything.
+    pub(crate) async fn give_back_secrets(&self) {
+        if let Some(tenancy) = &self.tenancy {
+            tenancy.end().await;
+        }
     }
 
     /// Stops every process of the box where it stands. Its memory and files stay; its time goes on.
@@ -208,9 +218,7 @@ impl LiveBox {
             uplink.over().await;
             ended.network = uplink.seen.sum();
         }
-        if let Some(tenancy) = &self.tenancy {
-            tenancy.end().await;
-        }
+        self.give_back_secrets().await;
         ended
     }
 

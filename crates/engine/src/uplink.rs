@@ -25,14 +25,19 @@ const READY: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(3);
 /// Different targets that are told apart.
 const MOST_TARGETS: usize = 256;
-/// Records that may wait for whoever writes them down.
+/// Records that may wait for whoever writes them down. Where somebody does, the gateway waits when there are more, and
+/// lends no secret whose use it could not tell.
 const MOST_WAITING: usize = 1024;
+/// Records that a gateway may have left when it ends: its own queue and what is in the socket.
+const MOST_LEFT: usize = 4 * MOST_WAITING;
 
 /// What a box did with its network, as its gateway told.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     inner: Mutex<Inner>,
     news: Notify,
+    /// Rung when what waited was taken, and when nobody will take more.
+    room: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +49,19 @@ struct Inner {
     waiting: VecDeque<Record>,
     /// Records that found no room there, and that whoever writes them down does not know of yet.
     left_out: u32,
+    writer: Writer,
+}
+
+/// Whether somebody writes records down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Writer {
+    /// Nobody: they are counted for the receipt, and the first are kept.
+    #[default]
+    None,
+    /// Somebody, all the time.
+    There,
+    /// Somebody, once more when the gateway has ended.
+    AtTheEnd,
 }
 
 impl Seen {
@@ -51,10 +69,15 @@ impl Seen {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_in(&self, record: Record) {
+    /// Takes a record in, when there is room for it.
+    async fn take_in(&self, record: Record) {
+        while self.lock().must_wait() {
+            self.room.notified().await;
+        }
         let mut inner = self.lock();
         inner.count(&record);
-        if inner.waiting.len() < MOST_WAITING {
+        let most = if inner.writer == Writer::AtTheEnd { MOST_LEFT } else { MOST_WAITING };
+        if inner.waiting.len() < most {
             inner.waiting.push_back(record);
         } else {
             // One that tells of losses was counted as such above.
@@ -69,8 +92,9 @@ impl Seen {
         self.news.notify_one();
     }
 
-    /// Waits until there is something new, and takes it.
+    /// Waits until there is something new, and takes it. Whoever asks writes it down, and asks again.
     pub(crate) async fn news(&self) -> Vec<Record> {
+        self.lock().writer = Writer::There;
         loop {
             self.news.notified().await;
             let news = self.take_news();
@@ -88,7 +112,19 @@ impl Seen {
             0 => {}
             count => news.push(Record::Lost { count }),
         }
+        drop(inner);
+        self.room.notify_one();
         news
+    }
+
+    /// From now on nobody takes anything until the gateway has ended.
+    fn last_words(&self) {
+        let mut inner = self.lock();
+        if inner.writer == Writer::There {
+            inner.writer = Writer::AtTheEnd;
+        }
+        drop(inner);
+        self.room.notify_one();
     }
 
     /// All of it, for the receipt.
@@ -110,6 +146,10 @@ impl Seen {
 }
 
 impl Inner {
+    fn must_wait(&self) -> bool {
+        self.writer == Writer::There && self.waiting.len() >= MOST_WAITING
+    }
+
     fn count(&mut self, record: &Record) {
         match record {
             Record::Question { name, denied: Some(reason), count, .. } => {
@@ -187,6 +227,7 @@ impl Uplink {
 
     /// Waits until the gateway, which ends with its box, is gone, so that everything that it saw is told.
     pub(crate) async fn over(&self) {
+        self.seen.last_words();
         let mut over = self.over.clone();
         if timeout(FAREWELL, over.wait_for(|over| *over)).await.is_err() {
             self.end.notify_one();
@@ -267,7 +308,10 @@ async fn listen(mut line: Line, seen: Arc<Seen>, tell: Tell, end: Arc<Notify>) {
             }
             Ok(Said::Message(FromGateway::RulesTaken)) => {}
             Ok(Said::Message(FromGateway::Farewell)) => in_order = true,
-            Ok(Said::Message(FromGateway::Record(record))) => seen.take_in(record),
+            Ok(Said::Message(FromGateway::Record(record))) => tokio::select! {
+                () = seen.take_in(record) => {}
+                () = end.notified() => break,
+            },
             Ok(Said::Gone) => break,
             // A gateway that talks nonsense is not one: it is ended, and the box has no network.
             Err(error) => {
@@ -315,10 +359,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn targets_are_summed_up() {
+    #[tokio::test]
+    async fn targets_are_summed_up() {
         let seen = Seen::default();
-        seen.take_in(opened("a.example.com"));
+        seen.take_in(opened("a.example.com")).await;
         seen.take_in(Record::Closed {
             flow: 1,
             target: "a.example.com".into(),
@@ -327,7 +371,8 @@ mod tests {
             received: 20,
             millis: 5,
             reason: None,
-        });
+        })
+        .await;
         for _ in 0..2 {
             seen.take_in(Record::Denied {
                 flow: 0,
@@ -336,7 +381,8 @@ mod tests {
                 port: 443,
                 reason: Reason::HostNotAllowed,
                 count: 3,
-            });
+            })
+            .await;
         }
         let sum = seen.sum();
         assert_eq!(sum.allowed.len(), 1);
@@ -349,11 +395,11 @@ mod tests {
         assert_eq!(seen.take_news().len(), 4);
     }
 
-    #[test]
-    fn a_gateway_cannot_make_it_grow_without_end() {
+    #[tokio::test]
+    async fn a_gateway_cannot_make_it_grow_without_end() {
         let seen = Seen::default();
         for number in 0..100_000 {
-            seen.take_in(opened(&format!("a{number}.example.com")));
+            seen.take_in(opened(&format!("a{number}.example.com"))).await;
         }
         let sum = seen.sum();
         assert_eq!(sum.allowed.len(), MOST_TARGETS);
@@ -367,5 +413,32 @@ mod tests {
         );
         assert!(seen.take_news().is_empty());
         assert_eq!(seen.sum().untold, sum.untold, "counted once");
+    }
+
+    #[tokio::test]
+    async fn where_somebody_writes_it_down_the_gateway_waits_and_nothing_is_lost() {
+        let seen = Arc::new(Seen::default());
+        let writer = async {
+            let mut written = 0;
+            while written < 3 * MOST_WAITING {
+                written += seen.news().await.len();
+            }
+            written
+        };
+        let gateway = async {
+            // Only after the writer has asked for the first time.
+            tokio::task::yield_now().await;
+            for _ in 0..3 * MOST_WAITING {
+                seen.take_in(opened("a.example.com")).await;
+            }
+        };
+        let (written, ()) = tokio::join!(writer, gateway);
+        assert_eq!((written, seen.sum().untold), (3 * MOST_WAITING, 0));
+        // At the end nobody takes anything until the gateway is gone, and what it left is kept all the same.
+        seen.last_words();
+        for _ in 0..2 * MOST_WAITING {
+            seen.take_in(opened("a.example.com")).await;
+        }
+        assert_eq!((seen.take_news().len(), seen.sum().untold), (2 * MOST_WAITING, 0));
     }
 }

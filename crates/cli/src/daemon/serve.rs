@@ -10,7 +10,7 @@ use std::thread;
 
 use blastbox_engine::Engine;
 use blastbox_engine::keeper::Keeper;
-use blastbox_engine::leases::{Broker, Register, Sources};
+use blastbox_engine::leases::{Broker, Register, Sources, Told};
 use blastbox_engine::ledger::{Ledger, Options as LedgerOptions};
 use blastbox_engine::store::{Leftovers, Store};
 use blastbox_isolation::warden::find_program;
@@ -103,7 +103,7 @@ async fn keep(
     let place = LedgerOptions::new(state.path().join("ledger"), state.path().join("ledger.key"));
     let mut ledger = Ledger::open(place)?;
     let Past { store, leftovers, program, sources, seen } = past;
-    let broker = lender(sources, state, &mut ledger).await?;
+    let (broker, words) = lender(sources, state, &mut ledger).await?;
     let mut signals = Signals::catch(false)?;
     let mut doors = Doors::new(config.patience);
     let mut said = format!("blastbox: listening on {}\n", output::plain(&socket.display().to_string()));
@@ -128,6 +128,7 @@ async fn keep(
     let keeper = Keeper::start_kept(engine, config.keeper, ledger, Arc::clone(&store), &leftovers)?;
     config.orders.carry_out(&keeper).map_err(DaemonProblem::Order)?;
     keeper.tell_past();
+    tell_trouble(&keeper, &words);
     // Last, when there is a warden to make boxes: whoever can connect is answered from here on.
     doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
     let hall = Hall::new(keeper.clone(), keys, config.images).with_origins(config.origins);
@@ -153,20 +154,30 @@ fn untold(boxes: usize) -> String {
     }
 }
 
-/// Who lends secrets, where the operator has named some. What a daemon that was killed has lent is revoked first.
+/// Who lends secrets, where the operator has named some. What a daemon that was killed has lent is revoked first, also
+/// where the operator names no secrets any more; what could not be is handed back.
 async fn lender(
     sources: Option<Sources>,
     state: &StateDir,
     ledger: &mut Ledger,
-) -> Result<Option<Arc<Broker>>, Problem> {
-    let Some(sources) = sources else { return Ok(None) };
+) -> Result<(Option<Arc<Broker>>, Vec<Told>), Problem> {
+    let lends = sources.is_some();
     let register = Register::open(state.path())
         .map_err(|source| Problem::Leases { path: state.path().join("leases"), source })?;
-    let broker = Broker::new(sources, Some(register));
-    for word in broker.revoke_leftovers().await {
+    let broker = Broker::new(sources.unwrap_or_default(), Some(register));
+    let told = broker.revoke_leftovers().await.map_err(Problem::LeasesUnread)?;
+    for word in &told {
         ledger.append(None, &word.event())?;
     }
-    Ok(Some(broker))
+    Ok((Some(broker).filter(|_| lends), told))
+}
+
+/// Says which leases of an earlier daemon somebody has to look after, to whoever watches and on the screen.
+fn tell_trouble(keeper: &Keeper, told: &[Told]) {
+    for (secret, why) in told.iter().filter_map(Told::trouble) {
+        output::say(&format!("blastbox: secret {}: {}\n", output::plain(&secret), output::plain(&why)));
+        keeper.secret_trouble(secret, why);
+    }
 }
 
 /// What an earlier daemon has left, and what the next ones will be told.

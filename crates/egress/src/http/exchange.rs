@@ -87,7 +87,7 @@ impl Room {
             // Compressed frames cannot be scrubbed.
             parts.headers.remove(header::SEC_WEBSOCKET_EXTENSIONS);
         }
-        self.tell_use(&lent, parts.method.as_str(), wish.path.as_deref());
+        self.tell_use(&lent, parts.method.as_str(), wish.path.as_deref())?;
 
         let mut onward = Request::new(body::upload(body));
         *onward.method_mut() = parts.method;
@@ -113,16 +113,17 @@ impl Room {
     }
 
     /// Before it is sent: what cannot be recorded is not done.
-    fn tell_use(&self, lent: &[SecretName], method: &str, path: Option<&str>) {
-        for secret in lent {
-            self.house.reporter().tell(Record::Lent {
-                flow: self.flow.id,
-                secret: secret.to_string(),
-                target: self.to.host.to_string(),
-                port: self.to.port,
-                request: format!("{method} {}", clip(path.unwrap_or("…"))),
-            });
-        }
+    fn tell_use(&self, lent: &[SecretName], method: &str, path: Option<&str>) -> Result<(), Refused> {
+        let record = |secret: &SecretName| Record::Lent {
+            flow: self.flow.id,
+            secret: secret.to_string(),
+            target: self.to.host.to_string(),
+            port: self.to.port,
+            request: format!("{method} {}", clip(path.unwrap_or("…"))),
+        };
+        self.house.reporter().try_tell(lent.iter().map(record).collect()).map_err(|untold| {
+            Refused(StatusCode::SERVICE_UNAVAILABLE, Reason::NotRecorded, untold.to_string())
+        })
     }
 
     fn give_back(
@@ -192,6 +193,7 @@ fn bad_head(bad: BadHead) -> Refused {
     match bad {
         BadHead::Authority(_) => Refused::denied(Reason::AuthorityMismatch, bad),
         BadHead::Method(_) => Refused::denied(Reason::MethodNotAllowed, bad),
+        BadHead::Target => Refused(StatusCode::BAD_REQUEST, Reason::BadRequest, bad.to_string()),
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) enum BadHead {
     Authority(&'static str),
     #[error("the method {0} is never carried")]
     Method(&'static str),
+    #[error("the target is neither a path that begins with a slash, nor a whole address, nor * of OPTIONS")]
+    Target,
 }
 
 /// What a request asks for.
@@ -46,6 +48,7 @@ pub(super) fn read(parts: &Parts, to: &Addressed) -> Result<Wish, BadHead> {
         _ => {}
     }
     authority(&parts.uri, &parts.headers, to)?;
+    form(&parts.method, &parts.uri)?;
     let path = canonical(parts.uri.path()).ok();
     let shown = path.as_deref().unwrap_or_else(|| parts.uri.path());
     let target = match parts.uri.query() {
@@ -53,6 +56,13 @@ pub(super) fn read(parts: &Parts, to: &Addressed) -> Result<Wish, BadHead> {
         None => shown.to_owned(),
     };
     Ok(Wish { path, target, upgrade: upgrade(&parts.headers) })
+}
+
+/// What is neither a path nor a whole address would have to be made one, and then another request was judged than asked.
+fn form(method: &Method, uri: &Uri) -> Result<(), BadHead> {
+    let lone_authority = uri.scheme().is_none() && uri.authority().is_some();
+    let path = uri.path().starts_with('/') || (uri.path() == "*" && *method == Method::OPTIONS);
+    if path && !lone_authority { Ok(()) } else { Err(BadHead::Target) }
 }
 
 /// Every place that names a host must name the connection's, and one must.

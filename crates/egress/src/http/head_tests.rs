@@ -78,6 +78,18 @@ fn the_form_that_is_judged_is_the_form_that_is_sent() {
 }
 
 #[test]
+fn a_target_that_is_no_path_is_refused_and_never_made_one() {
+    for target in ["api.github.com", "api.github.com:443", "*"] {
+        assert_eq!(host(target, "api.github.com").unwrap_err(), BadHead::Target, "{target}");
+    }
+    let options = request("OPTIONS", "*", &[("host", "api.github.com")]);
+    assert_eq!(read(&options, &to("https", 443)).unwrap().target, "*");
+    assert_eq!(host("https://api.github.com", "api.github.com").unwrap().target, "/");
+    let whole = request("OPTIONS", "api.github.com", &[("host", "api.github.com")]);
+    assert_eq!(read(&whole, &to("https", 443)).unwrap_err(), BadHead::Target);
+}
+
+#[test]
 fn methods_that_reflect_or_tunnel_are_refused() {
     for method in ["TRACE", "CONNECT"] {
         let uri = if method == "CONNECT" { "api.github.com:443" } else { "/" };

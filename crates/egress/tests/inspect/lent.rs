@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use blastbox_wire::egress::Record;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -268,4 +269,24 @@ async fn a_servers_own_word_for_a_status_does_not_carry_the_secret() {
     let text = String::from_utf8_lossy(&answer).to_ascii_lowercase();
     assert!(text.starts_with("http/1.1 200 ok\r\n"), "{text}");
     assert!(!text.contains(&TOKEN.to_ascii_lowercase()), "{text}");
+}
+
+#[tokio::test]
+async fn a_secret_whose_use_cannot_be_recorded_is_not_used() {
+    let world = World::new(ALLOW, BIND, &[("github", TOKEN)]).await;
+    let seen = answering(&world, NAMES, &[], echo);
+    // The engine does not read: more than may ever wait.
+    for _ in 0..5000 {
+        world.house.reporter().tell(Record::Lost { count: 1 });
+    }
+    let request = || get(&world, "api.github.com", b"http/1.1", "/echo", &[]);
+    let answer = ask(&world, "api.github.com", b"http/1.1", request()).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(holds(&answer.body, "\"reason\":\"not-recorded\""), "{:?}", answer.body);
+    assert_eq!(seen.lock().unwrap().len(), 0);
+    // It reads again.
+    assert_eq!(world.lent(), [""; 0]);
+    let answer = ask(&world, "api.github.com", b"http/1.1", request()).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(world.lent(), ["github api.github.com GET /echo"]);
 }

@@ -93,6 +93,8 @@ async fn methods_and_paths_hold_for_the_one_form_of_a_path() {
         ("GET", "/repos/acme/%252e%252e/user", "path-not-allowed"),
         ("GET", "/repos/acme\\..\\user", "path-not-allowed"),
         ("OPTIONS", "*", "method-not-allowed"),
+        ("GET", "*", "bad-request"),
+        ("GET", &format!("api.github.com:{}", world.port), "bad-request"),
     ] {
         let answer = ask(method, path).await;
         assert!(answer.contains(&format!("\"reason\":\"{reason}\"")), "{method} {path}: {answer}");

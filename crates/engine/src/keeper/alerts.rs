@@ -27,6 +27,9 @@ impl Happened {
             Self::DeadlineNear { seconds_left } => {
                 alert(&Event::TimeNearlyOver { left_seconds: *seconds_left })
             }
+            Self::SecretTrouble { secret, why } => {
+                alert(&Event::SecretTrouble { secret: Label::new(secret), why: Label::new(why) })
+            }
             Self::PoolPoisoned => alert(&Event::PoolPoisoned { why: Label::new(POISONED) }),
             Self::SinkUnreachable { sink, why } => {
                 alert(&Event::SinkUnreachable { sink: Label::new(sink), why: Label::new(why) })
@@ -54,6 +57,11 @@ impl Happened {
 const POISONED: &str = "it died while it waited, or does not answer";
 
 impl Keeper {
+    /// A lease that an earlier daemon left could not be revoked. The ledger has it already.
+    pub fn secret_trouble(&self, secret: String, why: String) {
+        self.0.hub.tell(None, Happened::SecretTrouble { secret, why });
+    }
+
     /// Alerts reached a webhook.
     pub fn alerts_sent(&self, alerts: u64) {
         self.0.count(|metrics| metrics.alerts_sent += alerts);

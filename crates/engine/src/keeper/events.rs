@@ -87,6 +87,13 @@ pub enum Happened {
         /// How often.
         count: u64,
     },
+    /// A lease could not be renewed or revoked.
+    SecretTrouble {
+        /// The secret's name, or the file that should have told it.
+        secret: String,
+        /// What was tried, and why it did not work.
+        why: String,
+    },
     /// Its gateway kept it from something.
     NetworkDenied {
         /// The name, or the address where there was none.

@@ -20,10 +20,12 @@ use super::house::House;
 use super::kept::{Kept, Made};
 use super::pool::{Claim, Kind, Member, Recipe};
 use super::register::Entry;
+use super::unborn::Unborn;
 use super::{pen, tend, watch};
 use crate::engine::BoxSpec;
 use crate::error::CreateError;
 use crate::failpoint;
+use crate::leases::Tell;
 use crate::live::LiveBox;
 use crate::outcome::{Ending, Loss};
 use crate::patience::{backoff, random_byte};
@@ -108,7 +110,7 @@ async fn try_make(
             let shed = || drop(tend::end_all(house.pool.shed()));
             let room = house.admission.room(tenant, need, shed).await?;
             let asked = SystemTime::now();
-            let (live, entry) = provision(house, &recipe, workspace.as_ref()).await?;
+            let (live, entry) = provision(house, &recipe, workspace.as_ref(), &about).await?;
             Fresh { live, entry, room, asked, pooled: None }
         }
     };
@@ -191,16 +193,17 @@ async fn claim(house: &Arc<House>, kind: &Kind, recipe: &Recipe) -> Option<Membe
 
 /// Makes a box and waits until it is ready. Where there was no warden to ask, another one is, ever later.
 async fn provision(
-    house: &House,
+    house: &Arc<House>,
     recipe: &Recipe,
     workspace: Option<&WorkspaceDir>,
+    about: &About,
 ) -> Result<(LiveBox, Entry), KeepError> {
     let deadline = Instant::now() + PROVISION;
     let has_gateway = recipe.policy.network().mode != NetworkMode::Off;
     let mut tried = 0;
     loop {
         tried += 1;
-        match launch(house, recipe, workspace).await {
+        match launch(house, recipe, workspace, about).await {
             Err(KeepError::Failed(error)) if tried < TRIES && is_passing(&error, tried, has_gateway) => {
                 tokio::time::sleep(backoff(tried, random_byte())).await;
             }
@@ -214,28 +217,34 @@ async fn provision(
 
 /// Makes a box once and waits until it is ready. It is written down before there is anything of it.
 pub(crate) async fn launch(
-    house: &House,
+    house: &Arc<House>,
     recipe: &Recipe,
     workspace: Option<&WorkspaceDir>,
+    about: &About,
 ) -> Result<(LiveBox, Entry), KeepError> {
     let Recipe { policy, image, tier } = recipe;
     let id = house.engine.new_id()?;
     let entry = house.register.begin(&id, policy, &image.label(), *tier, &house.engine.warden_name())?;
     failpoint::reach("box-noted");
-    let live = make_ready(house, id, BoxSpec { policy, image, workspace }).await?;
+    let about = About { box_id: Some(id.clone()), ..about.clone() };
+    let (tell, unborn) = Unborn::begin(house, about);
+    let live = make_ready(house, id, BoxSpec { policy, image, workspace }, tell).await?;
+    unborn.hand_over(&live);
     Ok((live, entry))
 }
 
-async fn make_ready(house: &House, id: BoxId, spec: BoxSpec<'_>) -> Result<LiveBox, KeepError> {
-    let mut live = house.engine.launch_as(id, spec).await?;
+async fn make_ready(house: &House, id: BoxId, spec: BoxSpec<'_>, tell: Tell) -> Result<LiveBox, KeepError> {
+    let mut live = house.engine.launch_as(id, spec, tell).await?;
     failpoint::reach("box-launched");
     // Its life is the keeper's to end; the timeout of its policy is for `run`.
     live.live_until(Instant::now() + PROVISION);
-    match timeout(PROVISION, live.ready()).await {
-        Ok(ready) => ready?,
-        Err(_) => return Err(KeepError::TooSlow(PROVISION)),
-    }
-    Ok(live)
+    let error = match timeout(PROVISION, live.ready()).await {
+        Ok(Ok(())) => return Ok(live),
+        Ok(Err(error)) => KeepError::from(error),
+        Err(_) => KeepError::TooSlow(PROVISION),
+    };
+    live.give_back_secrets().await;
+    Err(error)
 }
 
 /// Whether trying again may help.

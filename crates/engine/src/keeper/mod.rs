@@ -31,6 +31,7 @@ mod register;
 mod repeats;
 mod tape;
 mod tend;
+mod unborn;
 mod watch;
 
 pub use cards::{BadTenant, BoxCard, ExecCard, ExecEnded, OnTimeout, Phase, Tenant};

@@ -7,9 +7,11 @@ use blastbox_wire::event::{Event, Label};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::cards::Tenant;
 use super::events::Happened;
 use super::house::House;
 use super::make::{launch, need_of};
+use super::pen;
 use super::pool::{Kind, Member, Pool, Recipe, Survey};
 
 /// How often the pool is looked through while there is something in it.
@@ -43,7 +45,9 @@ pub(crate) async fn tend(house: Weak<House>, pool: Arc<Pool>) {
 
 async fn fill(house: Arc<House>, kind: Kind, recipe: Recipe, room: super::admission::Room) {
     let asked = SystemTime::now();
-    let made = launch(&house, &recipe, None).await.ok().map(|(live, entry)| {
+    let nobody =
+        pen::about(None, &Tenant::local(), &recipe.policy, &recipe.image.label(), Some(recipe.tier), &[]);
+    let made = launch(&house, &recipe, None, &nobody).await.ok().map(|(live, entry)| {
         live.live_until(Instant::now() + house.pool.longest());
         house.register.pooled(live.id());
         Member { live, entry, room, asked, made: Instant::now() }

@@ -18,6 +18,7 @@ use super::house::House;
 use super::kept::{Cause, Kept};
 use super::post::Unheard;
 use super::repeats::Repeats;
+use super::unborn::write_down;
 use crate::desk::Ended;
 use crate::failpoint;
 use crate::paper::{Account, receipt};
@@ -184,7 +185,7 @@ fn tell_denied(house: &House, kept: &Kept, denied: Vec<(u32, u64)>) {
 /// Writes down what became of the leases of a box.
 fn tell_leases(house: &House, kept: &Kept) {
     for word in kept.live.take_lease_news() {
-        house.pen.record(&kept.about(), &word.event());
+        write_down(house, &kept.about(), &word);
     }
 }
 

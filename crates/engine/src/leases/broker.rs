@@ -3,90 +3,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use blastbox_policy::{Binding, SecretName};
+use blastbox_policy::Binding;
 use blastbox_wire::BoxId;
-use blastbox_wire::event::{Event, Label};
 use tokio::sync::mpsc;
 
-use super::error::MintError;
+use super::error::{MintError, RegisterError};
+use super::mint::Minting;
 use super::register::{Register, Revocable};
 use super::sources::{PATIENCE, Sources};
-use super::value::{Minted, SecretValue};
+use super::told::{Tell, Told};
+use super::value::SecretValue;
 
 /// How often an end is tried at once; what is left then stays in the register.
 const TRIES: u32 = 4;
 /// How long the first wait between two tries is.
 const BACKOFF: Duration = Duration::from_millis(250);
+/// How long the end of a box waits for its leases to be revoked.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// A lease is renewed when this much of its life is over, in tenths.
 const RENEW_AT: u32 = 7;
-
-/// What happened to a lease, for the ledger. Told before its effect where there is one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
-    /// It was minted and is about to be sent to the gateway.
-    Minted {
-        /// The secret.
-        secret: SecretName,
-        /// How long it lives, where its source says so.
-        ttl: Option<Duration>,
-    },
-    /// It lives longer now.
-    Renewed {
-        /// The secret.
-        secret: SecretName,
-        /// How long.
-        ttl: Duration,
-    },
-    /// It could not be renewed; when its time is over, requests fail.
-    NotRenewed {
-        /// The secret.
-        secret: SecretName,
-        /// Why.
-        why: String,
-    },
-    /// It was revoked.
-    Revoked {
-        /// The secret.
-        secret: SecretName,
-    },
-    /// It could not be revoked; it stays in the register, and the next daemon tries again.
-    NotRevoked {
-        /// The secret.
-        secret: SecretName,
-        /// Why.
-        why: String,
-    },
-}
-
-impl Told {
-    /// What the ledger says of it.
-    #[must_use]
-    pub fn event(&self) -> Event {
-        let label = |secret: &SecretName| Label::new(secret.as_str());
-        match self {
-            Self::Minted { secret, ttl } => {
-                Event::SecretMinted { secret: label(secret), seconds: ttl.map(|ttl| ttl.as_secs()) }
-            }
-            Self::Renewed { secret, ttl } => {
-                Event::SecretMinted { secret: label(secret), seconds: Some(ttl.as_secs()) }
-            }
-            Self::Revoked { secret } => Event::SecretRevoked { secret: label(secret) },
-            Self::NotRenewed { secret, why } => Event::SecretTrouble {
-                secret: label(secret),
-                why: Label::new(&format!("not renewed: {why}")),
-            },
-            Self::NotRevoked { secret, why } => Event::SecretTrouble {
-                secret: label(secret),
-                why: Label::new(&format!("not revoked: {why}")),
-            },
-        }
-    }
-}
 
 /// Lends secrets to boxes.
 #[derive(Debug)]
 pub struct Broker {
-    sources: Sources,
+    pub(super) sources: Sources,
     register: Option<Register>,
 }
 
@@ -99,8 +39,8 @@ pub struct Lent {
     pub value: SecretValue,
     /// How long it lives, where its source says so.
     pub ttl: Option<Duration>,
-    lease: Option<Revocable>,
-    renewable: bool,
+    pub(super) lease: Option<Revocable>,
+    pub(super) renewable: bool,
 }
 
 impl Broker {
@@ -116,38 +56,36 @@ impl Broker {
         self.sources.permit(bindings)
     }
 
-    /// Mints every secret of a box. Each is read anew: no box inherits another's. On an error what was minted is revoked.
-    pub async fn mint(&self, box_id: &BoxId, bindings: &[Binding]) -> Result<Vec<Lent>, MintError> {
+    /// Mints every secret of a box. Each is read anew: no box inherits another's. On an error what was minted is revoked,
+    /// and also where whoever asked goes away meanwhile.
+    pub async fn mint(
+        self: &Arc<Self>,
+        box_id: &BoxId,
+        bindings: &[Binding],
+        tell: &Tell,
+    ) -> Result<Vec<Lent>, MintError> {
         self.permit(bindings)?;
-        let mut lent = Vec::with_capacity(bindings.len());
-        for binding in bindings {
-            match self.mint_one(box_id, binding).await {
-                Ok(one) => lent.push(one),
-                Err(error) => {
-                    let (told, _) = mpsc::unbounded_channel();
-                    self.revoke(leases(&lent), &told).await;
-                    return Err(error);
-                }
-            }
+        let Some(first) = bindings.first() else { return Ok(Vec::new()) };
+        // In a task of its own: a future that is dropped in the midst would drop what a server has made already.
+        let minting = tokio::spawn(Minting::new(self, box_id, tell).all(bindings.to_vec()));
+        match minting.await {
+            Ok(minted) => minted.map(Minting::take),
+            Err(_) => Err(MintError::Interrupted(first.secret().clone())),
         }
-        Ok(lent)
     }
 
-    async fn mint_one(&self, box_id: &BoxId, binding: &Binding) -> Result<Lent, MintError> {
-        let Minted { value, ttl, lease, renewable } = self.sources.fetch(binding).await?;
-        let secret = binding.secret().clone();
-        let lease = lease.map(|lease| Revocable { box_id: box_id.clone(), secret: secret.clone(), lease });
-        if let (Some(lease), Some(register)) = (&lease, &self.register)
-            && let Err(source) = register.add(lease)
-        {
-            self.revoke_once(lease).await.ok();
-            return Err(MintError::Register { secret, path: register.folder().to_owned(), source });
-        }
-        Ok(Lent { binding: binding.clone(), value, ttl, lease, renewable })
+    /// Writes a lease down, where there is a register.
+    pub(super) fn remember(&self, lease: &Revocable) -> Result<(), MintError> {
+        let Some(register) = &self.register else { return Ok(()) };
+        register.add(lease).map_err(|source| MintError::Register {
+            secret: lease.secret.clone(),
+            path: register.folder().to_owned(),
+            source,
+        })
     }
 
     /// Keeps the leases of a box alive until it is told to stop by being dropped. `renewed` gets the new life of each.
-    pub async fn keep_alive(self: Arc<Self>, lent: Vec<Renewable>, told: mpsc::UnboundedSender<Told>) {
+    pub async fn keep_alive(self: Arc<Self>, lent: Vec<Renewable>, told: Tell) {
         let mut waiting = tokio::task::JoinSet::new();
         for one in lent {
             waiting.spawn(Arc::clone(&self).keep_one(one, told.clone()));
@@ -155,7 +93,7 @@ impl Broker {
         while waiting.join_next().await.is_some() {}
     }
 
-    async fn keep_one(self: Arc<Self>, one: Renewable, told: mpsc::UnboundedSender<Told>) {
+    async fn keep_one(self: Arc<Self>, one: Renewable, told: Tell) {
         let Renewable { lease, mut ttl } = one;
         loop {
             tokio::time::sleep(ttl * RENEW_AT / 10).await;
@@ -165,7 +103,7 @@ impl Broker {
                 Ok(Ok(longer)) if !longer.is_zero() => {
                     ttl = longer;
                     // Nobody listens any more when the box has ended.
-                    told.send(Told::Renewed { secret, ttl }).ok();
+                    told.send(Told::Renewed { secret, binding: lease.binding, ttl }).ok();
                 }
                 Ok(Ok(_)) => {
                     told.send(Told::NotRenewed { secret, why: "its life cannot be made longer".into() }).ok();
@@ -184,7 +122,7 @@ impl Broker {
     }
 
     /// Revokes leases of a box that has ended. What cannot be revoked stays in the register.
-    pub async fn revoke(&self, leases: Vec<Revocable>, told: &mpsc::UnboundedSender<Told>) {
+    pub async fn revoke(&self, leases: Vec<Revocable>, told: &Tell) {
         for lease in leases {
             let mut tried = 0;
             let outcome = loop {
@@ -219,12 +157,31 @@ impl Broker {
     }
 
     /// Revokes what a daemon that was killed has left, and tells what became of each. Its boxes are gone. To be called
-    /// before the first box is made.
-    pub async fn revoke_leftovers(&self) -> Vec<Told> {
-        let leases = self.register.as_ref().and_then(|register| register.all().ok()).unwrap_or_default();
+    /// before the first box is made. On an error nobody knows what is left.
+    pub async fn revoke_leftovers(&self) -> Result<Vec<Told>, RegisterError> {
+        let Some(register) = &self.register else { return Ok(Vec::new()) };
+        let found = register.all().map_err(|source| {
+            let path = register.folder().to_owned();
+            RegisterError { path, source }
+        })?;
         let (tell, mut told) = mpsc::unbounded_channel();
-        self.revoke(leases, &tell).await;
-        std::iter::from_fn(|| told.try_recv().ok()).collect()
+        for (file, why) in found.unreadable {
+            // The other end is in our hand.
+            tell.send(Told::Unreadable { file, why: why.to_string() }).ok();
+        }
+        self.revoke(found.leases, &tell).await;
+        Ok(std::iter::from_fn(|| told.try_recv().ok()).collect())
+    }
+
+    /// Revokes leases in the background, and waits for it a little; what is not done then goes on meanwhile, or is left to
+    /// the next daemon.
+    pub(crate) async fn give_back(self: &Arc<Self>, leases: Vec<Revocable>, tell: &Tell) {
+        if leases.is_empty() {
+            return;
+        }
+        let (broker, tell) = (Arc::clone(self), tell.clone());
+        let revoking = tokio::spawn(async move { broker.revoke(leases, &tell).await });
+        tokio::time::timeout(FAREWELL, revoking).await.ok();
     }
 }
 

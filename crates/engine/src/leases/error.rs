@@ -54,6 +54,17 @@ pub enum BadSources {
     VaultAddress,
 }
 
+/// The list of leases that are to be revoked cannot be read, so nobody knows what is left.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the list of leases in {path}, so nobody knows what is to be revoked")]
+pub struct RegisterError {
+    /// The register.
+    pub path: PathBuf,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
 /// Why a secret cannot be lent. The box is not made.
 #[derive(Debug, thiserror::Error)]
 pub enum MintError {
@@ -156,8 +167,11 @@ pub enum MintError {
         #[source]
         source: io::Error,
     },
+    /// This process is going down, or broke while it asked.
+    #[error("secret {0}: nobody is left who reads it; ask again")]
+    Interrupted(SecretName),
     /// The lease cannot be remembered, so it could not be revoked after a crash.
-    #[error("secret {secret}: cannot write its lease into {path}, so it was given back")]
+    #[error("secret {secret}: cannot write its lease into {path}, so it is not used")]
     Register {
         /// The secret.
         secret: SecretName,
@@ -186,6 +200,7 @@ impl MintError {
             | Self::Vault { .. }
             | Self::VaultUnreachable { .. }
             | Self::Register { .. } => Blame::Host,
+            Self::Interrupted(_) => Blame::Blastbox,
         }
     }
 }

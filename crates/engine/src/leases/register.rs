@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 const LONGEST: u64 = 4096;
 /// How a file of the register ends.
 const SUFFIX: &str = ".lease";
+/// How a file ends that is being written.
+const HALF: &str = ".half";
 
 /// The leases that are not revoked yet.
 #[derive(Debug, Clone)]
@@ -30,8 +32,19 @@ pub struct Revocable {
     pub box_id: BoxId,
     /// The secret's name.
     pub secret: SecretName,
+    /// Which binding of the box it is for: one secret can be bound twice, and is then minted twice.
+    pub binding: u16,
     /// What the source calls it.
     pub lease: String,
+}
+
+/// What is in the register.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The leases that are not revoked.
+    pub leases: Vec<Revocable>,
+    /// Files that cannot be read as leases, and why. They are left alone: somebody has to look at them.
+    pub unreadable: Vec<(PathBuf, io::Error)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -40,6 +53,7 @@ struct Line {
     #[serde(rename = "box")]
     box_id: String,
     secret: String,
+    binding: u16,
     lease: String,
 }
 
@@ -61,8 +75,9 @@ impl Register {
 
     /// Remembers a lease; it is on the disk when this returns.
     pub fn add(&self, lease: &Revocable) -> io::Result<()> {
-        let Revocable { box_id, secret, lease: id } = lease;
-        let line = Line { box_id: box_id.to_string(), secret: secret.to_string(), lease: id.clone() };
+        let Revocable { box_id, secret, binding, lease: id } = lease;
+        let (box_id, secret) = (box_id.to_string(), secret.to_string());
+        let line = Line { box_id, secret, binding: *binding, lease: id.clone() };
         let text = serde_json::to_vec(&line).map_err(io::Error::other)?;
         if text.len() > usize::try_from(LONGEST).unwrap_or(usize::MAX) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the lease's id is too long"));
@@ -78,36 +93,50 @@ impl Register {
 
     /// Forgets a lease that is revoked.
     pub fn remove(&self, lease: &Revocable) -> io::Result<()> {
-        match std::fs::remove_file(self.path(lease)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
-        }
-    }
-
-    /// Every lease that is not revoked. A file that cannot be read is left alone: somebody has to look at it.
-    pub fn all(&self) -> io::Result<Vec<Revocable>> {
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir(&self.folder)? {
-            let path = entry?.path();
-            if path.to_str().is_some_and(|name| name.ends_with(SUFFIX))
-                && let Some(lease) = read(&path)
-            {
-                found.push(lease);
+        let path = self.path(lease);
+        for path in [path.with_extension("half"), path] {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
             }
         }
-        found.sort_by(|one, other| (&one.box_id, &one.secret).cmp(&(&other.box_id, &other.secret)));
+        Ok(())
+    }
+
+    /// Everything that is in it.
+    pub fn all(&self) -> io::Result<Found> {
+        let mut found = Found::default();
+        for entry in std::fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
+            // A half is what a daemon left that was killed while it wrote: the lease may be there all the same.
+            if !name.ends_with(SUFFIX) && !name.ends_with(HALF) {
+                continue;
+            }
+            match read(&path) {
+                Ok(lease) => found.leases.push(lease),
+                Err(why) => found.unreadable.push((path, why)),
+            }
+        }
+        let order = |lease: &Revocable| (lease.box_id.clone(), lease.secret.clone(), lease.binding);
+        found.leases.sort_by_key(order);
+        found.leases.dedup();
+        found.unreadable.sort_by(|(one, _), (other, _)| one.cmp(other));
         Ok(found)
     }
 
-    /// One file for each secret of each box. Both names are safe as file names.
+    /// One file for each binding of each box. All parts are safe in a file name.
     fn path(&self, lease: &Revocable) -> PathBuf {
-        self.folder.join(format!("{}.{}{SUFFIX}", lease.box_id, lease.secret))
+        self.folder.join(format!("{}.{}.{}{SUFFIX}", lease.box_id, lease.secret, lease.binding))
     }
 }
 
-fn read(path: &Path) -> Option<Revocable> {
+fn read(path: &Path) -> io::Result<Revocable> {
     let mut text = Vec::new();
-    File::open(path).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
-    let Line { box_id, secret, lease } = serde_json::from_slice(&text).ok()?;
-    Some(Revocable { box_id: box_id.parse().ok()?, secret: secret.parse().ok()?, lease })
+    File::open(path)?.take(LONGEST).read_to_end(&mut text)?;
+    let Line { box_id, secret, binding, lease } = serde_json::from_slice(&text).map_err(io::Error::other)?;
+    let no_name = |_| io::Error::new(io::ErrorKind::InvalidData, "it names no box or no secret");
+    let (box_id, secret) =
+        (box_id.parse().map_err(|_| no_name(()))?, secret.parse().map_err(|_| no_name(()))?);
+    Ok(Revocable { box_id, secret, binding, lease })
 }

@@ -11,13 +11,13 @@ use blastbox_policy::{Binding, Host, SecretName};
 use serde::Deserialize;
 
 use super::error::{BadSources, MintError};
-use super::value::Minted;
+use super::value::{Minted, NotMinted};
 use super::vault::{Vault, VaultAccess};
 use super::{command, read};
 
 /// Largest secrets file.
 const LARGEST_FILE: u64 = 256 * 1024;
-/// How long a source may take.
+/// How long the sources of one box may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What each secret stands for.
@@ -130,23 +130,24 @@ impl Sources {
         }
     }
 
+    /// Whether reading this secret makes something at its source that has to be revoked.
+    pub(super) fn makes_leases(&self, binding: &Binding) -> bool {
+        self.entry(binding).is_ok_and(|entry| matches!(entry.source, WhichSource::Vault { .. }))
+    }
+
     /// Reads the secret of a binding from its source.
-    pub(super) async fn fetch(&self, binding: &Binding) -> Result<Minted, MintError> {
+    pub(super) async fn fetch(&self, binding: &Binding) -> Result<Minted, NotMinted> {
         let name = binding.secret();
         let source = self.entry(binding)?.source.clone();
-        let fetching = async {
-            match source {
-                WhichSource::File(path) => read::file(name.clone(), path).await,
-                WhichSource::Environment(variable) => read::environment(name, &variable),
-                WhichSource::Command(argv) => command::run(name, &argv).await,
-                WhichSource::Vault { path, field } => match &self.vault {
-                    Some(vault) => vault.fetch(name, &path, &field).await,
-                    None => Err(MintError::Unknown(name.clone())),
-                },
-            }
-        };
-        let late = MintError::TooSlow { secret: name.clone(), limit: PATIENCE };
-        tokio::time::timeout(PATIENCE, fetching).await.unwrap_or(Err(late))
+        Ok(match source {
+            WhichSource::File(path) => read::file(name.clone(), path).await?,
+            WhichSource::Environment(variable) => read::environment(name, &variable)?,
+            WhichSource::Command(argv) => command::run(name, &argv).await?,
+            WhichSource::Vault { path, field } => match &self.vault {
+                Some(vault) => vault.fetch(name, &path, &field).await?,
+                None => return Err(MintError::Unknown(name.clone()).into()),
+            },
+        })
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
+use super::error::MintError;
+
 /// Longest value that is taken from a source: what fits into a header, and a line end.
 pub(super) const LONGEST_VALUE: usize = 8 * 1024 + 2;
 
@@ -37,5 +39,18 @@ pub(super) struct Minted {
 impl Minted {
     pub(super) fn plain(bytes: Zeroizing<Vec<u8>>) -> Self {
         Self { value: SecretValue::new(bytes), ttl: None, lease: None, renewable: false }
+    }
+}
+
+/// Why a source gave nothing that can be used, and what it made all the same: a lease that nobody will ever use has to be
+/// revoked like any other.
+pub(super) struct NotMinted {
+    pub(super) error: MintError,
+    pub(super) lease: Option<String>,
+}
+
+impl From<MintError> for NotMinted {
+    fn from(error: MintError) -> Self {
+        Self { error, lease: None }
     }
 }

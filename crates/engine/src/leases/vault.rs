@@ -15,7 +15,7 @@ use zeroize::{Zeroize, Zeroizing};
 use super::ask::{Answer, Server};
 use super::error::{BadSources, MintError};
 use super::read::sized;
-use super::value::Minted;
+use super::value::{Minted, NotMinted};
 
 /// Longest token.
 const LONGEST_TOKEN: u64 = 16 * 1024;
@@ -49,7 +49,7 @@ struct Reply {
     lease_duration: u64,
     #[serde(default)]
     renewable: bool,
-    data: Option<serde_json::Map<String, serde_json::Value>>,
+    data: Option<Data>,
 }
 
 #[derive(Deserialize)]
@@ -77,23 +77,15 @@ impl Vault {
         secret: &SecretName,
         path: &str,
         field: &str,
-    ) -> Result<Minted, MintError> {
+    ) -> Result<Minted, NotMinted> {
         let reply = self.ask(secret, Method::GET, &format!("/v1/{path}"), Vec::new()).await?;
         let answer = |problem| MintError::Answer { secret: secret.clone(), problem };
         let Reply { lease_id, lease_duration, renewable, data } = parse(&reply.body).map_err(answer)?;
-        let mut data = data.ok_or_else(|| answer("Vault's answer has no data"))?;
-        // KV version 2 wraps what it stores, with its metadata beside it.
-        let wrapped = data.contains_key("metadata");
-        let found = match data.get("data").filter(|_| wrapped) {
-            Some(stored) => stored.get(field),
-            None => data.get(field),
-        };
-        let found = found.and_then(serde_json::Value::as_str);
-        let value = found.map(|text| Zeroizing::new(text.as_bytes().to_vec()));
-        wipe(&mut data);
-        let value = value.ok_or_else(|| answer("what Vault has there has no such field"))?;
-        let minted = sized(secret.clone(), value)?;
         let lease = (!lease_id.is_empty()).then_some(lease_id);
+        let minted = match value(data, field).map_err(answer).and_then(|value| sized(secret.clone(), value)) {
+            Ok(minted) => minted,
+            Err(error) => return Err(NotMinted { error, lease }),
+        };
         let ttl = lease.is_some().then(|| Duration::from_secs(lease_duration)).filter(|ttl| !ttl.is_zero());
         Ok(Minted { ttl, lease, renewable, ..minted })
     }
@@ -163,8 +155,25 @@ fn parse(body: &[u8]) -> Result<Reply, &'static str> {
     serde_json::from_slice(body).map_err(|_| "Vault's answer is not what its API says")
 }
 
+type Data = serde_json::Map<String, serde_json::Value>;
+
+/// The field of what Vault has there.
+fn value(data: Option<Data>, field: &str) -> Result<Zeroizing<Vec<u8>>, &'static str> {
+    let mut data = data.ok_or("Vault's answer has no data")?;
+    // KV version 2 wraps what it stores, with its metadata beside it.
+    let wrapped = data.contains_key("metadata");
+    let found = match data.get("data").filter(|_| wrapped) {
+        Some(stored) => stored.get(field),
+        None => data.get(field),
+    };
+    let found = found.and_then(serde_json::Value::as_str);
+    let value = found.map(|text| Zeroizing::new(text.as_bytes().to_vec()));
+    wipe(&mut data);
+    value.ok_or("what Vault has there has no such field")
+}
+
 /// Text of an answer that held a secret.
-fn wipe(data: &mut serde_json::Map<String, serde_json::Value>) {
+fn wipe(data: &mut Data) {
     for value in data.values_mut() {
         match value {
             serde_json::Value::String(text) => text.zeroize(),

@@ -2,11 +2,11 @@
 
 use blastbox_engine::leases::{Broker, MintError, Sources};
 
-use crate::rig::{Room, bind, box_id};
+use crate::rig::{Room, bind, box_id, deaf};
 
 async fn mint(text: &str) -> Result<Vec<u8>, MintError> {
     let broker = Broker::new(Sources::parse(text).unwrap(), None);
-    let lent = broker.mint(&box_id(), &[bind("s", "api.example.com")]).await?;
+    let lent = broker.mint(&box_id(), &[bind("s", "api.example.com")], &deaf()).await?;
     Ok(lent[0].value.expose_to_gateway().to_vec())
 }
 
@@ -46,7 +46,7 @@ async fn a_secret_is_what_a_program_prints() {
     assert_eq!(mint(&text).await.unwrap(), b"printed $HOME; `id`\n", "no shell reads it");
     let json = entry(r#"command = ["/bin/echo", '{"secret": "in-json-value", "ttl": 60}']"#);
     let broker = Broker::new(Sources::parse(&json).unwrap(), None);
-    let lent = broker.mint(&box_id(), &[bind("s", "api.example.com")]).await.unwrap();
+    let lent = broker.mint(&box_id(), &[bind("s", "api.example.com")], &deaf()).await.unwrap();
     assert_eq!(lent[0].value.expose_to_gateway(), b"in-json-value");
     assert_eq!(lent[0].ttl, Some(std::time::Duration::from_secs(60)));
 }

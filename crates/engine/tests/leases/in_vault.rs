@@ -6,22 +6,23 @@ use std::time::Duration;
 use blastbox_engine::leases::{Broker, MintError, Register, Sources, Told, leases};
 use tokio::sync::mpsc;
 
-use crate::rig::{Room, Vault, bind, box_id};
+use crate::rig::{Room, Vault, bind, box_id, deaf};
 
-fn sources(vault: &Vault, room: &Room, token: &str) -> Sources {
+pub(crate) fn sources(vault: &Vault, room: &Room, token: &str) -> Sources {
     let token = room.file("vault-token", token, 0o600);
     Sources::parse(&format!(
         "[vault]\naddress = \"{}\"\ntoken_file = {token:?}\n\
          [secrets.kv]\nhosts = [\"api.example.com\"]\nvault = {{ path = \"secret/data/api\", field = \"key\" }}\n\
          [secrets.db]\nhosts = [\"api.example.com\"]\nvault = {{ path = \"database/creds/app\", field = \"password\" }}\n\
          [secrets.none]\nhosts = [\"api.example.com\"]\nvault = {{ path = \"secret/data/none\", field = \"x\" }}\n\
-         [secrets.odd]\nhosts = [\"api.example.com\"]\nvault = {{ path = \"secret/data/api\", field = \"x\" }}\n",
+         [secrets.odd]\nhosts = [\"api.example.com\"]\nvault = {{ path = \"secret/data/api\", field = \"x\" }}\n\
+         [secrets.unfit]\nhosts = [\"api.example.com\"]\nvault = {{ path = \"database/creds/app\", field = \"x\" }}\n",
         vault.address
     ))
     .unwrap()
 }
 
-async fn world() -> (Vault, Room, Arc<Broker>, Register) {
+pub(crate) async fn world() -> (Vault, Room, Arc<Broker>, Register) {
     let (vault, room) = (Vault::start().await, Room::new());
     let register = Register::open(&room.0).unwrap();
     let broker = Broker::new(sources(&vault, &room, "s.root-token\n"), Some(register.clone()));
@@ -35,22 +36,22 @@ fn drain(told: &mut mpsc::UnboundedReceiver<Told>) -> Vec<Told> {
 #[tokio::test]
 async fn a_stored_secret_is_read_and_has_nothing_to_revoke() {
     let (_vault, _room, broker, register) = world().await;
-    let lent = broker.mint(&box_id(), &[bind("kv", "api.example.com")]).await.unwrap();
+    let lent = broker.mint(&box_id(), &[bind("kv", "api.example.com")], &deaf()).await.unwrap();
     assert_eq!(lent[0].value.expose_to_gateway(), b"kv-secret-value-1");
     assert!(lent[0].lease().is_none() && lent[0].ttl.is_none());
-    assert_eq!(register.all().unwrap(), []);
+    assert_eq!(register.all().unwrap().leases, []);
 }
 
 #[tokio::test]
 async fn a_made_secret_is_another_for_each_box_and_ends_with_it() {
     let (vault, _room, broker, register) = world().await;
-    let one = broker.mint(&box_id(), &[bind("db", "api.example.com")]).await.unwrap();
+    let one = broker.mint(&box_id(), &[bind("db", "api.example.com")], &deaf()).await.unwrap();
     let other_box = blastbox_wire::BoxId::from_random([4; 20]);
-    let other = broker.mint(&other_box, &[bind("db", "api.example.com")]).await.unwrap();
+    let other = broker.mint(&other_box, &[bind("db", "api.example.com")], &deaf()).await.unwrap();
     assert_eq!(one[0].value.expose_to_gateway(), b"made-password-1");
     assert_eq!(other[0].value.expose_to_gateway(), b"made-password-2");
     assert_eq!(one[0].ttl, Some(Duration::from_secs(100)));
-    assert_eq!(register.all().unwrap().len(), 2);
+    assert_eq!(register.all().unwrap().leases.len(), 2);
     // Ids only on the disk.
     for entry in std::fs::read_dir(register.folder()).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
@@ -60,55 +61,55 @@ async fn a_made_secret_is_another_for_each_box_and_ends_with_it() {
     broker.revoke(leases(&one), &tell).await;
     assert_eq!(drain(&mut told), [Told::Revoked { secret: "db".parse().unwrap() }]);
     assert_eq!(vault.state.lock().unwrap().leases.keys().collect::<Vec<_>>(), ["database/creds/app/2"]);
-    assert_eq!(register.all().unwrap().len(), 1);
+    assert_eq!(register.all().unwrap().leases.len(), 1);
 }
 
 #[tokio::test]
 async fn what_a_killed_daemon_left_is_revoked_by_the_next() {
     let (vault, room, broker, register) = world().await;
-    drop(broker.mint(&box_id(), &[bind("db", "api.example.com")]).await.unwrap());
+    drop(broker.mint(&box_id(), &[bind("db", "api.example.com")], &deaf()).await.unwrap());
     drop(broker);
     assert_eq!(vault.state.lock().unwrap().leases.len(), 1);
     // Vault is down when the next daemon comes: the list stays.
     vault.state.lock().unwrap().sealed = true;
     let next = Broker::new(sources(&vault, &room, "s.root-token"), Some(Register::open(&room.0).unwrap()));
-    let told = next.revoke_leftovers().await;
+    let told = next.revoke_leftovers().await.unwrap();
     assert!(matches!(&told[..], [Told::NotRevoked { why, .. }] if why.contains("sealed")), "{told:?}");
-    assert_eq!(register.all().unwrap().len(), 1);
+    assert_eq!(register.all().unwrap().leases.len(), 1);
     vault.state.lock().unwrap().sealed = false;
-    assert!(matches!(&next.revoke_leftovers().await[..], [Told::Revoked { .. }]));
+    assert!(matches!(&next.revoke_leftovers().await.unwrap()[..], [Told::Revoked { .. }]));
     assert_eq!(vault.state.lock().unwrap().leases.len(), 0);
-    assert_eq!(register.all().unwrap(), []);
+    assert_eq!(register.all().unwrap().leases, []);
     // Once more does no harm.
-    assert_eq!(next.revoke_leftovers().await, []);
+    assert_eq!(next.revoke_leftovers().await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn a_lease_that_vault_has_forgotten_counts_as_revoked() {
     let (vault, _room, broker, register) = world().await;
-    let lent = broker.mint(&box_id(), &[bind("db", "api.example.com")]).await.unwrap();
+    let lent = broker.mint(&box_id(), &[bind("db", "api.example.com")], &deaf()).await.unwrap();
     vault.state.lock().unwrap().leases.clear();
     let (tell, mut told) = mpsc::unbounded_channel();
     broker.revoke(leases(&lent), &tell).await;
     assert!(matches!(&drain(&mut told)[..], [Told::Revoked { .. }]));
-    assert_eq!(register.all().unwrap(), []);
+    assert_eq!(register.all().unwrap().leases, []);
 }
 
 #[tokio::test]
 async fn when_one_secret_cannot_be_had_the_others_are_given_back() {
     let (vault, _room, broker, register) = world().await;
     let wanted = [bind("db", "api.example.com"), bind("none", "api.example.com")];
-    let error = broker.mint(&box_id(), &wanted).await.err().unwrap();
+    let error = broker.mint(&box_id(), &wanted, &deaf()).await.err().unwrap();
     assert_eq!(error.to_string(), "secret none: Vault answered 404 Not Found".replace(" Not Found", ""));
     assert_eq!(vault.state.lock().unwrap().leases.len(), 0);
-    assert_eq!(register.all().unwrap(), []);
+    assert_eq!(register.all().unwrap().leases, []);
 }
 
 #[tokio::test]
 async fn each_failure_says_what_is_wrong() {
     let (vault, room, broker, _register) = world().await;
-    let mint = async |broker: &Broker, name: &str| {
-        broker.mint(&box_id(), &[bind(name, "api.example.com")]).await.err().unwrap()
+    let mint = async |broker: &Arc<Broker>, name: &str| {
+        broker.mint(&box_id(), &[bind(name, "api.example.com")], &deaf()).await.err().unwrap()
     };
     assert_eq!(mint(&broker, "odd").await.to_string(), "secret odd: what Vault has there has no such field");
     vault.state.lock().unwrap().sealed = true;
@@ -120,7 +121,7 @@ async fn each_failure_says_what_is_wrong() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", nobody.local_addr().unwrap());
     drop(nobody);
-    let gone = Vault { address, state: Arc::clone(&vault.state) };
+    let gone = Vault { address, ..vault };
     let error = mint(&Broker::new(sources(&gone, &room, "s.root-token"), None), "kv").await;
     assert!(matches!(error, MintError::VaultUnreachable { .. }), "{error}");
     // The token itself is in no message.
@@ -132,13 +133,16 @@ async fn a_lease_is_renewed_before_its_life_is_over() {
     let (vault, _room, broker, _register) = world().await;
     // Short, so that nobody waits long; the server ends no lease by itself, so nothing hangs on how long exactly.
     vault.state.lock().unwrap().life = 1;
-    let lent = broker.mint(&box_id(), &[bind("db", "api.example.com")]).await.unwrap();
+    let lent = broker.mint(&box_id(), &[bind("db", "api.example.com")], &deaf()).await.unwrap();
     let (tell, mut told) = mpsc::unbounded_channel();
     let renewable = lent.iter().filter_map(blastbox_engine::leases::Lent::renewable).collect();
     let keeping = tokio::spawn(Arc::clone(&broker).keep_alive(renewable, tell));
     for _ in 0..2 {
         let word = tokio::time::timeout(Duration::from_secs(120), told.recv()).await.unwrap().unwrap();
-        assert_eq!(word, Told::Renewed { secret: "db".parse().unwrap(), ttl: Duration::from_secs(1) });
+        assert_eq!(
+            word,
+            Told::Renewed { secret: "db".parse().unwrap(), binding: 0, ttl: Duration::from_secs(1) }
+        );
     }
     assert!(vault.state.lock().unwrap().leases["database/creds/app/1"] >= 2);
     // What was revoked elsewhere cannot be renewed, and that is told.

@@ -6,4 +6,6 @@ mod at_hand;
 #[cfg(test)]
 mod in_vault;
 #[cfg(test)]
+mod not_lost;
+#[cfg(test)]
 mod rig;

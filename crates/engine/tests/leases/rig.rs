@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use blastbox_engine::leases::Tell;
 use blastbox_policy::{Binding, BindingParts};
 use blastbox_wire::BoxId;
 use http_body_util::{BodyExt, Full};
@@ -14,6 +15,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 static ROOMS: AtomicU32 = AtomicU32::new(0);
 
@@ -47,6 +49,11 @@ pub(crate) fn bind(secret: &str, host: &str) -> Binding {
     Binding::new(secret.parse().unwrap(), host.parse().unwrap(), BindingParts::default()).unwrap()
 }
 
+/// Nobody hears it.
+pub(crate) fn deaf() -> Tell {
+    tokio::sync::mpsc::unbounded_channel().0
+}
+
 pub(crate) fn box_id() -> BoxId {
     BoxId::from_random([3; 20])
 }
@@ -65,6 +72,10 @@ pub(crate) struct State {
 pub(crate) struct Vault {
     pub(crate) address: String,
     pub(crate) state: Arc<Mutex<State>>,
+    /// While somebody holds it, what was asked for a secret is done but not answered.
+    pub(crate) tongue: Arc<tokio::sync::Mutex<()>>,
+    /// Rings when something was done.
+    pub(crate) done: Arc<Notify>,
 }
 
 impl Vault {
@@ -73,12 +84,13 @@ impl Vault {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let state = Arc::new(Mutex::new(State::default()));
-        let shared = Arc::clone(&state);
+        let (tongue, done) = (Arc::<tokio::sync::Mutex<()>>::default(), Arc::new(Notify::new()));
+        let (shared, held, bell) = (Arc::clone(&state), Arc::clone(&tongue), Arc::clone(&done));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let state = Arc::clone(&shared);
+                let (state, held, bell) = (Arc::clone(&shared), Arc::clone(&held), Arc::clone(&bell));
                 let service = service_fn(move |request: Request<Incoming>| {
-                    let state = Arc::clone(&state);
+                    let (state, held, bell) = (Arc::clone(&state), Arc::clone(&held), Arc::clone(&bell));
                     async move {
                         let (parts, body) = request.into_parts();
                         let body = body.collect().await?.to_bytes();
@@ -87,6 +99,10 @@ impl Vault {
                         let line = format!("{} {}", parts.method, parts.uri.path());
                         let (status, answer) =
                             reply(&mut state.lock().unwrap(), &line, token.as_deref(), &body);
+                        bell.notify_one();
+                        if line.starts_with("GET ") {
+                            drop(held.lock().await);
+                        }
                         let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
                         *response.status_mut() = hyper::StatusCode::from_u16(status).unwrap();
                         Ok::<_, hyper::Error>(response)
@@ -98,7 +114,7 @@ impl Vault {
                 );
             }
         });
-        Self { address, state }
+        Self { address, state, tongue, done }
     }
 
     pub(crate) fn asked(&self) -> Vec<String> {

@@ -56,10 +56,11 @@ const METADATA_V4: [Ipv4Addr; 5] = [
     Ipv4Addr::new(168, 63, 129, 16),   // Azure's wire server, a public address
     Ipv4Addr::new(192, 0, 0, 192),     // Oracle, older
 ];
-const METADATA_V6: [Ipv6Addr; 3] = [
+const METADATA_V6: [Ipv6Addr; 4] = [
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), // AWS
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),  // GCP
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),  // AWS EKS pod identity
+    Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),   // Scaleway
 ];
 
 /// Whether an address is below the floor, and as what.
@@ -204,6 +205,8 @@ mod tests {
             ("fdff::1", Below::Private),
             ("fd00:ec2::254", Below::Metadata),
             ("fd20:ce::254", Below::Metadata),
+            ("fd00:ec2::23", Below::Metadata),
+            ("fd00:42::42", Below::Metadata),
             ("fe80::1", Below::LinkLocal),
             ("fec0::1", Below::Private),
             ("ff02::1", Below::Multicast),
@@ -219,5 +222,8 @@ mod tests {
         assert_eq!(may_dial("100.64.0.1".parse().unwrap(), 80, &opened), Ok(()));
         assert_eq!(may_dial("100.64.0.1".parse().unwrap(), 81, &opened), Err(Below::Private));
         assert_eq!(may_dial("100.100.100.200".parse().unwrap(), 80, &opened), Err(Below::Metadata));
+        let opened = [super::super::PrivateOpening::new("fd00::/8", vec![80]).unwrap()];
+        assert_eq!(may_dial("fd00:42::43".parse().unwrap(), 80, &opened), Ok(()));
+        assert_eq!(may_dial("fd00:42::42".parse().unwrap(), 80, &opened), Err(Below::Metadata));
     }
 }

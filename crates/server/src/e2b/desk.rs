@@ -169,6 +169,7 @@ impl Desk {
             | Happened::NetworkDenied { .. }
             | Happened::NetworkOpened { .. }
             | Happened::NetworkClosed { .. }
+            | Happened::SecretTrouble { .. }
             | Happened::SinkUnreachable { .. }
             | Happened::SinkReached { .. }
             | Happened::AlertsDropped { .. }

@@ -205,6 +205,8 @@ reasons! {
     BrokenUpstream = 34, "broken-upstream";
     /// The rule needs requests to be read, and nobody is there to read them.
     InspectionNotBuilt = 35, "inspection-not-built";
+    /// The use of a credential could not be recorded, so it was not used.
+    NotRecorded = 36, "not-recorded";
 }
 
 impl fmt::Display for Reason {

@@ -1,0 +1,61 @@
+//! What happens to the leases of a box that is in the making, until somebody watches over the box.
+//!
+//! A box that is never made has leases all the same: some of its secrets were minted before another could not be had, or
+//! whoever asked went away. Their records are written here.
+
+use std::sync::{Arc, PoisonError};
+
+use blastbox_wire::event::About;
+use tokio::sync::mpsc;
+
+use super::events::Happened;
+use super::house::House;
+use crate::leases::{News, Tell, Told};
+use crate::live::LiveBox;
+
+/// News of leases that nobody else hears yet. Dropped with them, it writes them down, and those that are still to come.
+pub(crate) struct Unborn {
+    house: Arc<House>,
+    about: About,
+    news: Option<News>,
+}
+
+impl Unborn {
+    /// For the box that `about` names.
+    pub(crate) fn begin(house: &Arc<House>, about: About) -> (Tell, Self) {
+        let (tell, news) = mpsc::unbounded_channel();
+        (tell, Self { house: Arc::clone(house), about, news: Some(news) })
+    }
+
+    /// There is a box: whoever watches over it hears them.
+    pub(crate) fn hand_over(mut self, live: &LiveBox) {
+        *live.lease_news.lock().unwrap_or_else(PoisonError::into_inner) = self.news.take();
+    }
+}
+
+impl Drop for Unborn {
+    fn drop(&mut self) {
+        let Some(mut news) = self.news.take() else { return };
+        // What is known already is written before whoever asked hears that there is no box.
+        while let Ok(word) = news.try_recv() {
+            write_down(&self.house, &self.about, &word);
+        }
+        let (house, about) = (Arc::clone(&self.house), self.about.clone());
+        // Where no runtime is left, nothing happens any more that could be told.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                while let Some(word) = news.recv().await {
+                    write_down(&house, &about, &word);
+                }
+            });
+        }
+    }
+}
+
+/// Writes down what became of a lease, and tells whoever has to look after it.
+pub(crate) fn write_down(house: &House, about: &About, word: &Told) {
+    house.pen.record(about, &word.event());
+    if let Some((secret, why)) = word.trouble() {
+        house.hub.tell(None, Happened::SecretTrouble { secret, why });
+    }
+}
