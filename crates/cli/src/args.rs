@@ -15,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::audit::AuditVerb;
 use crate::daemon::DaemonVerb;
+use crate::image::{ImageVerb, StoreFlag};
 use crate::problem::Problem;
 use crate::reach::AllowFlag;
 
@@ -68,6 +69,9 @@ pub(crate) enum Verb {
     /// Check, print or name a policy
     #[command(subcommand)]
     Policy(PolicyVerb),
+    /// Import, list, check and remove images
+    #[command(subcommand, after_help = crate::image::HELP)]
+    Image(ImageVerb),
     /// Verify, read and export a ledger
     #[command(subcommand)]
     Audit(AuditVerb),
@@ -243,6 +247,8 @@ pub(crate) struct BoxArgs {
     pub(crate) policy: PolicyFlags,
     #[command(flatten)]
     pub(crate) source: SourceFlags,
+    #[command(flatten)]
+    pub(crate) store: StoreFlag,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -251,8 +257,8 @@ pub(crate) struct BoxArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct SourceFlags {
-    /// The root file system: `host` (a read-only view of this host's programs) or a directory
-    #[arg(long, value_name = "host|DIR", default_value = "host")]
+    /// The root file system: `host` (a read-only view of this host's programs), an image of the store, or a directory
+    #[arg(long, value_name = "host|NAME[@sha256:…]|DIR", default_value = "host")]
     pub(crate) image: String,
     /// Show one directory at /workspace: copy-on-write (changes are thrown away) or read-only [default: cow]
     #[arg(
@@ -269,6 +275,8 @@ pub(crate) struct RunArgs {
     pub(crate) policy: PolicyFlags,
     #[command(flatten)]
     pub(crate) source: SourceFlags,
+    #[command(flatten)]
+    pub(crate) store: StoreFlag,
     /// Run a program in this language from standard input: python, sh, node
     #[arg(long, value_name = "LANGUAGE", conflicts_with = "tty")]
     pub(crate) lang: Option<Language>,

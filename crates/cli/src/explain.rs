@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use blastbox_engine::{Engine, WorkspaceDir};
-use blastbox_images::Image;
 use blastbox_isolation::{BoundaryReport, Choice, Lowered, Verdict, Warden};
 use blastbox_policy::{MIN_EFFECTIVE_BOUNDARIES, Refusal, SealedPolicy};
 use serde::Serialize;
@@ -23,7 +22,7 @@ pub(crate) struct Weighed {
 pub(crate) fn weigh(args: &BoxArgs, warden: Warden) -> Result<Weighed, Problem> {
     let engine = Engine::with_warden(warden)?;
     let policy = args.policy.seal(args.source.workspace.as_ref())?;
-    let image = Image::parse(&args.source.image)?;
+    let image = args.store.image(&args.source.image)?;
     let workspace = match &args.source.workspace {
         Some(flag) => Some(WorkspaceDir::open(&flag.path, flag.access)?.access()),
         None => None,

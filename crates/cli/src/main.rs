@@ -1,6 +1,6 @@
 //! The `blastbox` command.
 //!
-//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`policy`], [`audit`], [`mcp`]), those that need a daemon in [`daemon`]; `output` is the only room that
+//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`policy`], [`audit`], [`mcp`], [`image`]), those that need a daemon in [`daemon`]; `output` is the only room that
 //! writes to the terminal. The warden is started before anything else is looked at, so that it gets ready meanwhile.
 
 mod args;
@@ -9,6 +9,7 @@ mod capture;
 mod daemon;
 mod doctor;
 mod explain;
+mod image;
 mod mcp;
 mod output;
 mod papers;
@@ -84,6 +85,7 @@ fn harden() {
 fn act(cli: Cli, early: Option<Result<Warden, WardenError>>) -> Result<u8, Problem> {
     match cli.verb {
         Verb::Audit(verb) => audit::audit(&verb),
+        Verb::Image(verb) => image::image(&verb),
         Verb::Daemon(verb) => daemon::daemon(verb, runtime),
         Verb::Papers(verb) => papers::papers(&verb),
         Verb::Policy(verb) => policy::policy(&verb),
@@ -114,7 +116,8 @@ fn runtime() -> Result<Runtime, Problem> {
 
 fn complain(problem: &Problem) -> u8 {
     let fix = problem.fix().map(|fix| format!("fix: {}\n", output::plain(&fix))).unwrap_or_default();
-    output::say(&format!("error: {}\n{fix}", output::plain(&problem.line())));
+    let code = problem.code().map(|code| format!("code: {code}\n")).unwrap_or_default();
+    output::say(&format!("error: {}\n{code}{fix}", output::plain(&problem.line())));
     EXIT_REFUSED
 }
 

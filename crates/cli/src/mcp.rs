@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use blastbox_engine::keeper::{Keeper, KeeperConfig, NewBox, Tenant};
 use blastbox_engine::{Engine, WorkspaceDir};
-use blastbox_images::Image;
 use blastbox_isolation::Warden;
 use blastbox_policy::{Bytes, SealedPolicy};
 use blastbox_server::mcp::{Recipe, Session};
 use clap::Args;
 
 use crate::args::{PolicyFlags, SourceFlags};
+use crate::image::StoreFlag;
 use crate::problem::Problem;
 use crate::pump::Signals;
 
@@ -34,6 +34,8 @@ pub(crate) struct McpArgs {
     policy: PolicyFlags,
     #[command(flatten)]
     source: SourceFlags,
+    #[command(flatten)]
+    store: StoreFlag,
 }
 
 impl McpArgs {
@@ -51,7 +53,7 @@ impl McpArgs {
 pub(crate) async fn mcp(args: &McpArgs) -> Result<u8, Problem> {
     let mut signals = Signals::catch(false)?;
     let policy = args.seal()?;
-    let image = Image::parse(&args.source.image)?;
+    let image = args.store.image(&args.source.image)?;
     let workspace = args.source.workspace.clone();
     if let Some(flag) = &workspace {
         drop(WorkspaceDir::open(&flag.path, flag.access)?);
@@ -60,10 +62,10 @@ pub(crate) async fn mcp(args: &McpArgs) -> Result<u8, Problem> {
     // Boxes of a session are few, and made while a model thinks: none waits for them.
     config.pool.max = 0;
     let keeper = Keeper::start(Engine::with_warden(Warden::start()?)?, config);
-    let (sealed, root) = (policy.clone(), args.source.image.clone());
+    let (sealed, root, store) = (policy.clone(), args.source.image.clone(), args.store.clone());
     let recipe: Recipe = Arc::new(move || {
         let say = |problem: Problem| problem.line();
-        let mut new = NewBox::new(sealed.clone(), Image::parse(&root).map_err(|error| say(error.into()))?);
+        let mut new = NewBox::new(sealed.clone(), store.image(&root).map_err(say)?);
         if let Some(flag) = &workspace {
             let opened = WorkspaceDir::open(&flag.path, flag.access).map_err(|error| say(error.into()))?;
             new.workspace = Some(opened);

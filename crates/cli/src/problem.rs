@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use blastbox_engine::leases::{BadSources, RegisterError};
 use blastbox_engine::ledger::LedgerError;
-use blastbox_engine::store::StoreError;
+use blastbox_engine::store::StoreError as BoxStoreError;
 use blastbox_engine::{CreateError, EngineError, WorkspaceError};
-use blastbox_images::ImageError;
+use blastbox_images::{ImageError, StoreError};
 use blastbox_isolation::{GatewayError, WardenError};
 use blastbox_policy::{Bytes, PolicyError};
 use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS};
@@ -32,6 +32,10 @@ pub(crate) enum Problem {
     BadUrl(BadUrl),
     #[error(transparent)]
     Image(#[from] ImageError),
+    #[error(transparent)]
+    Images(#[from] StoreError),
+    #[error("there is no place for images: neither a home nor a state directory is known")]
+    NoStore,
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     #[error("argument {number} has {length} bytes; the kernel takes at most {MAX_ARGUMENT}")]
@@ -61,7 +65,7 @@ pub(crate) enum Problem {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] BoxStoreError),
     #[error(transparent)]
     Daemon(#[from] DaemonProblem),
     #[error(transparent)]
@@ -96,7 +100,10 @@ impl Problem {
                 "see every key and its value with `blastbox policy show --profile default`"
             }
             Self::Image(ImageError::NoInterpreter { .. }) => return None,
+            Self::Image(ImageError::Store(error)) => images(error),
+            Self::Images(error) => images(error),
             Self::Image(_) => "use --image host, or a directory that holds a whole root file system",
+            Self::NoStore => "name one with --store DIR, or set HOME",
             Self::Workspace(_) => "name an existing directory that you may read: --workspace DIR[:cow|:ro]",
             Self::LongArgument { .. } | Self::LongCommand { .. } | Self::ManyArguments { .. } => {
                 "pass the data through standard input (-i) or a file of the workspace"
@@ -140,6 +147,15 @@ impl Problem {
         Some(fix.to_owned())
     }
 
+    /// The stable word of it, where it is a refusal that others act on.
+    pub(crate) fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::Image(ImageError::Store(error)) => Some(error.code()),
+            Self::Images(error) => Some(error.code()),
+            _ => None,
+        }
+    }
+
     /// The whole chain of causes in one line.
     pub(crate) fn line(&self) -> String {
         let mut line = self.to_string();
@@ -150,5 +166,27 @@ impl Problem {
             cause = error.source();
         }
         line
+    }
+}
+
+/// What to do about trouble with an image of the store.
+fn images(error: &StoreError) -> &'static str {
+    match error.code() {
+        "image_unknown" => "see `blastbox image ls`, and `blastbox image import --help` for how to add one",
+        "image_in_use" => {
+            "end the boxes that use it (a warm pool counts), or leave it to `blastbox image prune` later"
+        }
+        "image_digest_mismatch" => {
+            "take it anew from a source that you trust; what was stored under a name stays as it is"
+        }
+        "image_too_large" | "image_too_many_entries" => {
+            "raise --max-size or --max-entries, if you trust the source"
+        }
+        "image_disk_full" => {
+            "make room, or keep images elsewhere with --store DIR; `blastbox image prune` frees some"
+        }
+        "image_no_platform" => "choose one with --platform, or an image for this machine",
+        "image_compression" => "unpack it first, or compress it with gzip",
+        _ => "docs/images.md says what an image may hold and how it is refused",
     }
 }

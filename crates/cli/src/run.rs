@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use blastbox_engine::leases::{Broker, Sources};
 use blastbox_engine::{
-    Account, BoxSpec, Command, CreateError, Ended, Ending, Engine, LiveBox, Loss, Stream, WorkspaceDir,
-    receipt,
+    Account, BoxSpec, Command, CreateError, Ended, Ending, Engine, LiveBox, Loss, Stream, USUAL_PATH,
+    WorkspaceDir, receipt,
 };
 use blastbox_images::Image;
 use blastbox_isolation::{Choice, Warden};
@@ -30,7 +30,6 @@ use crate::{output, summary};
 const SIGNALLED: u8 = 128;
 const WORKSPACE: &str = "/workspace";
 const HOME: &str = "/home/user";
-const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Everything that was asked, checked before anything is started.
 struct Wanted {
@@ -130,7 +129,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
         Some(path) => Some(Broker::new(Sources::load(path)?, None)),
         None => None,
     };
-    let image = Image::parse(&args.source.image)?;
+    let image = args.store.image(&args.source.image)?;
     let workspace = match &args.source.workspace {
         Some(flag) => Some(WorkspaceDir::open(&flag.path, flag.access)?),
         None => None,
@@ -164,7 +163,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
 fn environment(tty: bool, given: &[Variable]) -> Vec<Vec<u8>> {
     let ours = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
     let mut all =
-        vec![ours("HOME", HOME), ours("USER", "user"), ours("LANG", "C.UTF-8"), ours("PATH", SEARCH_PATH)];
+        vec![ours("HOME", HOME), ours("USER", "user"), ours("LANG", "C.UTF-8"), ours("PATH", USUAL_PATH)];
     if tty {
         let term = std::env::var("TERM").ok().filter(|term| is_plain_word(term));
         all.push(ours("TERM", term.as_deref().unwrap_or("xterm-256color")));

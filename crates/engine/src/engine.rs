@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use blastbox_images::Image;
+use blastbox_images::{Image, ImageConfig};
 use blastbox_isolation::{Choice, Facts, Gateway, Request, Warden, choose};
 use blastbox_policy::{OnDenied, SealedPolicy};
 use blastbox_wire::BoxId;
@@ -282,6 +282,8 @@ impl Engine {
         driver.send(&HostFrame::Begin { version: VERSION, on_denied: reaction(policy) });
         tokio::spawn(driver.run());
         live.variables = variables;
+        live.variables.extend(image.config().into_iter().flat_map(wishes));
+        live.image = image.hold();
         if let Some((uplink, hears)) = gateway {
             live.uplink = Some(uplink);
             // No command runs in a box whose gateway is not there yet. A box that could not be made takes its gateway
@@ -293,6 +295,12 @@ impl Engine {
         }
         Ok(live)
     }
+}
+
+/// The variables that an image asks for. Who the user is and where it is at home is the box's to say.
+fn wishes(config: &ImageConfig) -> impl Iterator<Item = (String, String)> {
+    let ours = |name: &str| matches!(name, "HOME" | "USER" | "LOGNAME");
+    config.env.iter().filter(move |(name, _)| !ours(name)).map(|(name, value)| (name.clone(), value.clone()))
 }
 
 /// What a box and its driver are made from, once the warden was asked.
@@ -348,6 +356,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         variables: Vec::new(),
         tenancy: None,
         lease_news: Mutex::default(),
+        image: None,
     };
     (live, driver)
 }

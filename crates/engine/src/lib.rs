@@ -41,7 +41,7 @@ pub use engine::{BoxSpec, Engine};
 pub use error::{Blame, CreateError, EngineError, Over, PauseError, WorkspaceError};
 pub use files::{Download, FileError, Files, Listing, Slice, Summary, UnpackLimits, Upload, Watching};
 pub use link::Supply;
-pub use live::{Command, Exec, LiveBox, Stdin};
+pub use live::{Command, Exec, LiveBox, Stdin, USUAL_PATH};
 pub use outcome::{EXIT_REFUSED, Ending, Loss, Verdict, outcome, refused};
 pub use outlet::{ExecEnd, ExecEvent, Stream};
 pub use paper::{Account, receipt};

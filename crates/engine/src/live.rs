@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use blastbox_images::Hold;
 use blastbox_isolation::Choice;
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{ExecSpec, Io, User};
@@ -21,6 +22,9 @@ use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEvent, Outlet};
 use crate::tenancy::Tenancy;
 use crate::uplink::Uplink;
+
+/// Where programs are looked for, unless the image or whoever asks says otherwise.
+pub const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A command to run in a box.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +60,8 @@ pub struct LiveBox {
     pub(crate) tenancy: Option<Tenancy>,
     /// What happens to its leases.
     pub(crate) lease_news: Mutex<Option<News>>,
+    /// Its image, which must not be taken away beneath it.
+    pub(crate) image: Option<Hold>,
 }
 
 impl LiveBox {
@@ -122,10 +128,14 @@ impl LiveBox {
         Exec { desk, outlet, bells: Arc::clone(&self.bells), stdin: Some(stdin) }
     }
 
-    /// Adds what makes programs of the box believe its gateway. What the caller says goes before.
+    /// Adds what makes programs of the box believe its gateway, and what its image says. What the caller says goes
+    /// before; the usual search path is nobody's saying.
     fn add_variables(&self, environment: &mut Vec<Vec<u8>>) {
         for (name, value) in &self.variables {
             let given = format!("{name}=").into_bytes();
+            if name == "PATH" {
+                environment.retain(|line| line.strip_prefix(b"PATH=") != Some(USUAL_PATH.as_bytes()));
+            }
             if !environment.iter().any(|line| line.starts_with(&given)) {
                 environment.push([given, value.as_bytes().to_vec()].concat());
             }

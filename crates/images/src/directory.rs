@@ -23,11 +23,26 @@ pub struct DirectoryImage {
     path: PathBuf,
     dir: OwnedFd,
     trees: Vec<Tree>,
+    /// Everything at the top.
+    names: Vec<String>,
 }
 
 impl DirectoryImage {
     /// Opens the directory and looks at what is at its top.
     pub fn open(path: &Path) -> Result<Self, ImageError> {
+        let opened = Self::open_any(path)?;
+        // A directory that somebody names may be the wrong one.
+        let system = opened.names.iter().any(|name| matches!(name.as_str(), "bin" | "usr"));
+        if system { Ok(opened) } else { Err(ImageError::NoSystem { path: opened.path }) }
+    }
+
+    /// Opens a tree of the store, which may be a single program.
+    pub(crate) fn open_stored(path: &Path) -> Result<Self, ImageError> {
+        let opened = Self::open_any(path)?;
+        if opened.trees.is_empty() { Err(ImageError::NoSystem { path: opened.path }) } else { Ok(opened) }
+    }
+
+    fn open_any(path: &Path) -> Result<Self, ImageError> {
         let path =
             std::path::absolute(path).map_err(|source| ImageError::Open { path: path.to_owned(), source })?;
         let dir = openat(CWD, &path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -40,9 +55,6 @@ impl DirectoryImage {
             return Err(ImageError::HostRoot { path });
         }
         let names = names_at_top(&dir).map_err(|source| ImageError::List { path: path.clone(), source })?;
-        if !names.iter().any(|(name, _)| matches!(name.as_str(), "bin" | "usr")) {
-            return Err(ImageError::NoSystem { path });
-        }
         // A link is shown as a link: what it leads to has a tree of its own.
         let trees: Vec<Tree> = names
             .iter()
@@ -52,7 +64,8 @@ impl DirectoryImage {
         if trees.len() > MOST_TREES {
             return Err(ImageError::TooManyTrees { path, count: trees.len(), most: MOST_TREES });
         }
-        Ok(Self { path, dir, trees })
+        let names = names.into_iter().map(|(name, _)| name).collect();
+        Ok(Self { path, dir, trees, names })
     }
 
     /// Where it lies on the host.

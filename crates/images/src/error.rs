@@ -8,8 +8,8 @@ use crate::Language;
 /// Why an image cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// The text names neither the host nor a directory.
-    #[error("an image is `host` or a directory, not an empty text")]
+    /// The text names nothing.
+    #[error("an image is `host`, a name in the image store, or a directory, not an empty text")]
     Empty,
     /// It cannot be opened.
     #[error("cannot open the image directory {path}")]
@@ -57,6 +57,9 @@ pub enum ImageError {
         /// How many it may have.
         most: usize,
     },
+    /// The store has no such image, or it cannot be used.
+    #[error(transparent)]
+    Store(Box<crate::StoreError>),
     /// No program that runs this language.
     #[error(
         "the image {image} has no {language}: looked for {looked_for}; install {install} in it, or use another image"

@@ -3,8 +3,10 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use blastbox_wire::event::Hash;
 use blastbox_wire::plan::{GuestPath, Slot, Step};
 
+use crate::store::{Hold, ImageConfig, ImageRef, Store, StoreError, StoredImage};
 use crate::{DirectoryImage, HostImage, ImageError, Language, interpreter};
 
 /// Where the root file system of a box comes from.
@@ -14,6 +16,8 @@ pub enum Image {
     Host(HostImage),
     /// A directory that holds a whole root file system, shown read-only.
     Directory(DirectoryImage),
+    /// An image of the store, shown read-only.
+    Stored(Box<StoredImage>),
 }
 
 /// One tree at the top of the root that comes from the image.
@@ -44,18 +48,72 @@ impl Image {
         }
     }
 
+    /// Opens `host`, an image of the store, or the directory that is named. A bare word that the store knows means the
+    /// store; a path has a `/` in it, or is the only thing of that name.
+    pub fn find(text: &str, store: Option<&Store>) -> Result<Self, ImageError> {
+        if !Self::may_be_stored(text) {
+            return Self::parse(text);
+        }
+        let found = match (text.parse::<ImageRef>(), store) {
+            (Ok(image), Some(store)) => store.find(&image),
+            (Ok(image), None) => Err(StoreError::Unknown { wanted: image.to_string(), known: Vec::new() }),
+            (Err(bad), _) => Err(bad.into()),
+        };
+        match found {
+            Ok(stored) => Ok(Self::Stored(Box::new(stored))),
+            Err(StoreError::Unknown { .. } | StoreError::BadRef(_)) if Path::new(text).is_dir() => {
+                Self::parse(text)
+            }
+            Err(error) => Err(ImageError::Store(Box::new(error))),
+        }
+    }
+
+    /// Whether the text could be the name of a stored image: it is no path, and not `host`.
+    #[must_use]
+    pub fn may_be_stored(text: &str) -> bool {
+        !matches!(text, "" | "host" | "." | "..") && !text.contains('/')
+    }
+
     /// The view of this host.
     #[must_use]
     pub fn host() -> Self {
         Self::Host(HostImage::look())
     }
 
-    /// The image's name in receipts: `host`, or `dir:` and the path.
+    /// The image's name in receipts: `host`, `dir:` and the path, or its name in the store with its digest.
     #[must_use]
     pub fn label(&self) -> String {
         match self {
             Self::Host(_) => "host".to_owned(),
             Self::Directory(directory) => format!("dir:{}", directory.path().display()),
+            Self::Stored(stored) => stored.label(),
+        }
+    }
+
+    /// The digest of its content, where it has a fixed one.
+    #[must_use]
+    pub fn digest(&self) -> Option<Hash> {
+        match self {
+            Self::Host(_) | Self::Directory(_) => None,
+            Self::Stored(stored) => Some(stored.digest()),
+        }
+    }
+
+    /// What the image says about how its programs are to be run.
+    #[must_use]
+    pub fn config(&self) -> Option<&ImageConfig> {
+        match self {
+            Self::Host(_) | Self::Directory(_) => None,
+            Self::Stored(stored) => Some(stored.config()),
+        }
+    }
+
+    /// What keeps the image where it is for as long as a box uses it, where it could go away.
+    #[must_use]
+    pub fn hold(&self) -> Option<Hold> {
+        match self {
+            Self::Host(_) | Self::Directory(_) => None,
+            Self::Stored(stored) => Some(stored.hold()),
         }
     }
 
@@ -65,6 +123,7 @@ impl Image {
         match self {
             Self::Host(_) => None,
             Self::Directory(directory) => Some(directory.as_fd()),
+            Self::Stored(stored) => Some(stored.directory().as_fd()),
         }
     }
 
@@ -74,6 +133,7 @@ impl Image {
         match self {
             Self::Host(host) => host.steps(),
             Self::Directory(directory) => directory.steps(slot),
+            Self::Stored(stored) => stored.directory().steps(slot),
         }
     }
 
@@ -83,6 +143,7 @@ impl Image {
         match self {
             Self::Host(host) => host.trees(),
             Self::Directory(directory) => directory.trees().to_vec(),
+            Self::Stored(stored) => stored.directory().trees().to_vec(),
         }
     }
 

@@ -99,13 +99,16 @@ fn visible(image: &Image, program: &Path) -> rustix::io::Result<bool> {
             let Some(real) = real_path(root.as_fd(), program)? else { return Ok(false) };
             Ok(host.shows(&real))
         }
-        Image::Directory(directory) => {
-            let Some(real) = real_path(directory.as_fd(), program)? else { return Ok(false) };
-            let top = path_of(directory.as_fd())?;
-            let first = real.strip_prefix(top).ok().and_then(|inner| inner.iter().next());
-            Ok(first.and_then(|first| first.to_str()).is_some_and(|first| !OURS.contains(&first)))
-        }
+        Image::Directory(directory) => visible_in(directory.as_fd(), program),
+        Image::Stored(stored) => visible_in(stored.directory().as_fd(), program),
     }
+}
+
+fn visible_in(directory: BorrowedFd<'_>, program: &Path) -> rustix::io::Result<bool> {
+    let Some(real) = real_path(directory, program)? else { return Ok(false) };
+    let top = path_of(directory)?;
+    let first = real.strip_prefix(top).ok().and_then(|inner| inner.iter().next());
+    Ok(first.and_then(|first| first.to_str()).is_some_and(|first| !OURS.contains(&first)))
 }
 
 /// Where a program really lies, if it is a file that somebody may execute. Links are resolved inside the root.

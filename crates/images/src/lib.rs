@@ -1,4 +1,5 @@
-//! Root filesystems: a read-only view of the host's programs, or a directory that holds a whole system.
+//! Root filesystems: a read-only view of the host's programs, a directory that holds a whole system, or an image of the
+//! [`store`].
 //!
 //! Opening an [`Image`] looks at the disk once; after that everything it says is a pure function of what was found, so
 //! that a tier can lower a policy without I/O.
@@ -8,10 +9,16 @@ mod error;
 mod host;
 mod image;
 mod interpreter;
+pub mod oci;
 mod skeleton;
+pub mod store;
+#[cfg(test)]
+mod testing;
+pub mod tree;
 
 pub use directory::DirectoryImage;
 pub use error::ImageError;
 pub use host::HostImage;
 pub use image::{Image, Tree, TreeUse};
 pub use interpreter::{Language, UnknownLanguage};
+pub use store::{Hold, ImageConfig, ImageName, ImageRef, Store, StoreError, StoredImage};

@@ -1,12 +1,11 @@
 //! What every handler shares.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::FromRef;
 use blastbox_engine::keeper::Keeper;
 
+use crate::gallery::Gallery;
 use crate::keys::Keys;
 use crate::mcp::http::Services;
 use crate::rest::room::Rooms;
@@ -16,8 +15,8 @@ use crate::rest::room::Rooms;
 pub struct Hall {
     pub(crate) keeper: Keeper,
     pub(crate) keys: Arc<Keys>,
-    /// Images that the operator named for everybody.
-    pub(crate) images: Arc<BTreeMap<String, PathBuf>>,
+    /// Images that everybody may name.
+    pub(crate) images: Arc<Gallery>,
     /// Web pages that may ask.
     pub(crate) origins: Arc<Vec<String>>,
     /// What answers hold that are kept whole.
@@ -31,7 +30,7 @@ pub struct Hall {
 impl Hall {
     /// A hall around a keeper.
     #[must_use]
-    pub fn new(keeper: Keeper, keys: Keys, images: BTreeMap<String, PathBuf>) -> Self {
+    pub fn new(keeper: Keeper, keys: Keys, images: Gallery) -> Self {
         let own_uid = rustix::process::geteuid().as_raw();
         Self {
             keeper,

@@ -34,7 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "benches",
         &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"],
     ),
-    ("fuzz", &["blastbox-policy", "blastbox-wire", "blastbox-sys", "blastbox-egress"]),
+    ("fuzz", &["blastbox-policy", "blastbox-wire", "blastbox-sys", "blastbox-egress", "blastbox-images"]),
     ("xtask", &[]),
 ];
 

@@ -30,6 +30,7 @@ use crate::problem::Problem;
 use client::Client;
 
 pub(crate) use problem::DaemonProblem;
+pub(crate) use table::{moment, table};
 
 /// The verbs.
 #[derive(Debug, Subcommand)]

@@ -13,10 +13,11 @@ use blastbox_engine::keeper::Keeper;
 use blastbox_engine::leases::{Broker, Register, Sources, Told};
 use blastbox_engine::ledger::{Ledger, Options as LedgerOptions};
 use blastbox_engine::store::{Leftovers, Store};
+use blastbox_images::Store as Images;
 use blastbox_isolation::warden::find_program;
 use blastbox_isolation::{Facts, Warden, confine};
 use blastbox_server::{
-    Config, Doors, Hall, Keys, Log, MAX_CONFIG_TEXT, Socket, StateDir, TcpAddress, open_port,
+    Config, Doors, Gallery, Hall, Keys, Log, MAX_CONFIG_TEXT, Socket, StateDir, TcpAddress, open_port,
 };
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -24,6 +25,7 @@ use tokio::runtime::Builder;
 
 use super::problem::DaemonProblem;
 use super::workplace::{walls, workplace};
+use crate::image::StoreFlag;
 use crate::output;
 use crate::problem::Problem;
 use crate::pump::Signals;
@@ -55,6 +57,8 @@ pub(crate) struct ServeArgs {
     /// Where the secrets are that policies may bind; none of them enters a box
     #[arg(long, value_name = "FILE.toml")]
     pub(super) secrets: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreFlag,
     /// Do not print a line for each request
     #[arg(long, short)]
     quiet: bool,
@@ -75,13 +79,15 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     // Every thread of the runtime comes from this one, and is confined like it.
     // What secrets stand for is read before; they themselves are read when a box needs them.
     let sources = args.secrets.as_deref().map(Sources::load).transpose()?;
+    let images = args.store.open_beside(state.path())?;
     let mut place = workplace(&args, &config, &socket, &state)?;
+    place.read.push(images.path().to_owned());
     place.read.extend(sources.iter().flat_map(Sources::places));
     let seen = Facts::look();
     let confined = confine(&place).map_err(DaemonProblem::Confine)?;
     output::say(&walls(confined));
     let runtime = Builder::new_multi_thread().enable_io().enable_time().build().map_err(Problem::Runtime)?;
-    let past = Past { store: Arc::clone(&store), leftovers, program, sources, seen };
+    let past = Past { store: Arc::clone(&store), leftovers, program, sources, seen, images };
     let outcome = runtime.block_on(keep(&args, config, &socket, &state, warden, past));
     // With the runtime goes everything that holds the warden, which is waited for.
     drop(runtime);
@@ -102,7 +108,7 @@ async fn keep(
     let known = keys.list().map_err(DaemonProblem::Key)?.len();
     let place = LedgerOptions::new(state.path().join("ledger"), state.path().join("ledger.key"));
     let mut ledger = Ledger::open(place)?;
-    let Past { store, leftovers, program, sources, seen } = past;
+    let Past { store, leftovers, program, sources, seen, images } = past;
     let (broker, words) = lender(sources, state, &mut ledger).await?;
     let mut signals = Signals::catch(false)?;
     let mut doors = Doors::new(config.patience);
@@ -131,7 +137,8 @@ async fn keep(
     tell_trouble(&keeper, &words);
     // Last, when there is a warden to make boxes: whoever can connect is answered from here on.
     doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
-    let hall = Hall::new(keeper.clone(), keys, config.images).with_origins(config.origins);
+    let images = Gallery::new(config.images, Some(images));
+    let hall = Hall::new(keeper.clone(), keys, images).with_origins(config.origins);
     let log = if args.quiet { Log::none() } else { log() };
     output::say(&said);
     doors
@@ -188,6 +195,7 @@ struct Past {
     sources: Option<Sources>,
     /// The host, as it looked from outside the walls.
     seen: Facts,
+    images: Images,
 }
 
 /// What is said of boxes that went with an earlier daemon; nothing where it ended in order.

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use blastbox_images::ImageRef;
 use blastbox_policy::{Gap, SealedPolicy, Tier};
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{About, Event, Hash, ImageMark, Label};
@@ -113,10 +114,16 @@ pub(crate) fn about(
         box_id: box_id.cloned(),
         tenant: Label::new(tenant.as_str()),
         policy: policy.digest(),
-        image: ImageMark { label: Label::new(image), digest: None },
+        image: mark(image),
         tier,
         gaps: gaps.to_vec(),
     }
+}
+
+/// An image as records name it. The label of a stored one carries its digest; `host` and directories have none.
+fn mark(label: &str) -> ImageMark {
+    let digest = label.parse::<ImageRef>().ok().and_then(|image| image.digest);
+    ImageMark { label: Label::new(label), digest }
 }
 
 /// A box of an earlier daemon, as its row tells.
@@ -125,7 +132,7 @@ pub(crate) fn about_row(row: &BoxRow) -> About {
         box_id: Some(row.id.clone()),
         tenant: Label::new(row.tenant.as_str()),
         policy: row.policy,
-        image: ImageMark { label: Label::new(&row.image), digest: None },
+        image: mark(&row.image),
         tier: Some(row.tier),
         gaps: row.gaps.clone(),
     }
@@ -189,5 +196,14 @@ mod tests {
         assert_eq!(pen.record_end(&about, &event).await, Err(Unheard));
         drop(sink);
         std::fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn only_a_stored_image_has_a_digest_in_the_ledger() {
+        let digest = Hash::of([b"tree".as_slice()]);
+        assert_eq!(mark(&format!("base@{digest}")).digest, Some(digest));
+        for label in ["host", "dir:/srv/rootfs", &format!("dir:/srv/x@{digest}")] {
+            assert_eq!(mark(label).digest, None, "{label}");
+        }
     }
 }

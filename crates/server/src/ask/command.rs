@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use blastbox_engine::Command;
+use blastbox_engine::{Command, USUAL_PATH};
 use blastbox_policy::Seconds;
 use blastbox_wire::agent::Io;
 use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_PATH};
@@ -14,7 +14,6 @@ use crate::Trouble;
 
 const HOME: &str = "/home/user";
 const WORKSPACE: &str = "/workspace";
-const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Longest time of one command.
 const LONGEST: u64 = 30 * 86_400;
 
@@ -134,7 +133,7 @@ fn environment(tty: bool, given: BTreeMap<String, String>) -> Result<Vec<Vec<u8>
         ("HOME".to_owned(), HOME.to_owned()),
         ("USER".to_owned(), "user".to_owned()),
         ("LANG".to_owned(), "C.UTF-8".to_owned()),
-        ("PATH".to_owned(), SEARCH_PATH.to_owned()),
+        ("PATH".to_owned(), USUAL_PATH.to_owned()),
     ]);
     if tty {
         all.insert("TERM".to_owned(), "xterm-256color".to_owned());

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::optional_amount;
 use crate::Trouble;
 use crate::caller::Reach;
+use crate::gallery::Gallery;
 use crate::trouble::line;
 
 /// Longest life and idleness.
@@ -116,7 +117,7 @@ impl From<WorkspaceUse> for WorkspaceAccess {
 
 impl NewBox {
     /// Holds it against what can be had. Opens the image and the workspace, so not on a thread that others wait for.
-    pub(crate) fn check(self, reach: Reach, images: &BTreeMap<String, PathBuf>) -> Result<Wanted, Trouble> {
+    pub(crate) fn check(self, reach: Reach, images: &Gallery) -> Result<Wanted, Trouble> {
         let policy = self.seal().map_err(Box::new)?;
         check_notes(&self.metadata)?;
         let image = open_image(self.image.as_deref().unwrap_or("host"), reach, images)?;
@@ -221,23 +222,26 @@ fn check_notes(notes: &BTreeMap<String, String>) -> Result<(), Trouble> {
 }
 
 /// Who reaches only boxes must not read this host through an image of its own choice.
-fn open_image(name: &str, reach: Reach, images: &BTreeMap<String, PathBuf>) -> Result<Image, Trouble> {
-    let opened = match (images.get(name), name, reach) {
-        (_, "host", _) => Ok(Image::host()),
-        (Some(path), _, _) => path.to_str().map_or_else(|| Image::parse(""), Image::parse),
-        (None, _, Reach::Host) => {
+fn open_image(name: &str, reach: Reach, images: &Gallery) -> Result<Image, Trouble> {
+    let opened = match (name, reach) {
+        ("host", _) => Ok(Image::host()),
+        (name, reach) => match (images.find(name), reach) {
+            (Some(found), _) => found,
             // A name that is relative would be relative to the daemon, which is never what its caller means.
-            if !Path::new(name).is_absolute() {
-                let what = "`image` is neither \"host\", nor named by the operator, nor an absolute path";
-                return Err(Trouble::BadImage(what.to_owned()));
+            (None, Reach::Host) if Path::new(name).is_absolute() => Image::parse(name),
+            (None, Reach::Boxes) if name.contains('/') => {
+                return Err(Trouble::LocalOnly(
+                    "with a key, only \"host\" and images that the operator named can be used",
+                ));
             }
-            Image::parse(name)
-        }
-        (None, _, Reach::Boxes) => {
-            return Err(Trouble::LocalOnly(
-                "with a key, only \"host\" and images that the operator named can be used",
-            ));
-        }
+            (None, _) => {
+                let known: Vec<String> = images.names().into_iter().take(50).collect();
+                let known = if known.is_empty() { String::new() } else { format!(", {}", known.join(", ")) };
+                return Err(Trouble::BadImage(format!(
+                    "`image` is neither an absolute path nor a known name; known are: host{known}"
+                )));
+            }
+        },
     };
     opened.map_err(|error| Trouble::BadImage(line(&error)))
 }

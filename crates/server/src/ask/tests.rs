@@ -8,6 +8,7 @@ use blastbox_wire::agent::Io;
 use super::*;
 use crate::Trouble;
 use crate::caller::Reach;
+use crate::gallery::Gallery;
 use crate::take::parse;
 
 fn code<T>(result: Result<T, Trouble>) -> String {
@@ -21,12 +22,12 @@ fn new_box(text: &str) -> Result<NewBox, Trouble> {
 }
 
 fn checked(text: &str, reach: Reach) -> String {
-    code(new_box(text).and_then(|new| new.check(reach, &BTreeMap::new())))
+    code(new_box(text).and_then(|new| new.check(reach, &Gallery::default())))
 }
 
 #[test]
 fn nothing_at_all_is_the_default_box() {
-    let wanted = new_box("").unwrap().check(Reach::Boxes, &BTreeMap::new()).unwrap();
+    let wanted = new_box("").unwrap().check(Reach::Boxes, &Gallery::default()).unwrap();
     assert_eq!(wanted.policy.level(), ThreatLevel::High);
     assert_eq!(wanted.image.label(), "host");
     assert_eq!(wanted.life.as_secs(), 3_600);
@@ -79,7 +80,9 @@ fn whoever_comes_with_a_key_cannot_name_a_directory_of_the_host() {
     assert_eq!(checked(r#"{"image":"../x"}"#, Reach::Host), "bad_image");
     assert_eq!(checked(r#"{"image":""}"#, Reach::Host), "bad_image");
     assert_eq!(checked(r#"{"image":"host"}"#, Reach::Boxes), "ok");
+    assert_eq!(checked(r#"{"image":"unknown"}"#, Reach::Boxes), "bad_image");
     let named = BTreeMap::from([("tools".to_owned(), std::path::PathBuf::from("/nowhere/at/all"))]);
+    let named = Gallery::new(named, None);
     let new = new_box(r#"{"image":"tools"}"#).unwrap();
     assert_eq!(code(new.check(Reach::Boxes, &named)), "bad_image");
 }

@@ -1,16 +1,15 @@
 //! Templates: an image and a policy under a name that E2B's users know.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
 use blastbox_images::Image;
 use blastbox_policy::{Bytes, Loopback, PolicyError, Profile, SealedPolicy};
 
 use super::no::{No, echo};
+use crate::gallery::Gallery;
 use crate::trouble::line;
 
 /// What the SDKs ask for where their caller names none.
 pub(super) const BASE: &str = "base";
+const INTERPRETER: &str = "code-interpreter";
 
 const MEMORY: Bytes = Bytes::mib(1_024);
 /// Files lie in memory, so that they must leave some of it to programs.
@@ -55,12 +54,15 @@ fn policy() -> Result<SealedPolicy, PolicyError> {
     draft.output(OUTPUT).loopback(Loopback::Own).seal()
 }
 
-/// Finds a template: `base`, or an image that the operator named. Opens the image, so not on a thread that others wait
+/// Finds a template: `base`, or an image that the operator named or put into the store. Opens the image, so not on a thread that others wait
 /// for.
-pub(super) fn open(asked: &str, images: &BTreeMap<String, PathBuf>) -> Result<Template, No> {
+pub(super) fn open(asked: &str, images: &Gallery) -> Result<Template, No> {
     let name = asked.strip_suffix(":default").or_else(|| asked.strip_suffix(":latest")).unwrap_or(asked);
-    let image = match images.get(name) {
-        Some(path) => path.to_str().map_or_else(|| Image::parse(""), Image::parse),
+    // What the code interpreter's SDK asks for is what `image make code-interpreter` makes.
+    let other = name.strip_suffix("-v1").filter(|name| *name == INTERPRETER);
+    let found = images.find(asked).or_else(|| images.find(name)).or_else(|| images.find(other?));
+    let image = match found {
+        Some(found) => found,
         // Where nobody has made an image of that name, the host's own programs serve.
         None if name == BASE => Ok(Image::host()),
         None => return Err(unknown(asked, images)),
@@ -70,20 +72,24 @@ pub(super) fn open(asked: &str, images: &BTreeMap<String, PathBuf>) -> Result<Te
     Ok(Template { name: name.to_owned(), policy, image })
 }
 
-fn unknown(asked: &str, images: &BTreeMap<String, PathBuf>) -> No {
-    let mut known: Vec<&str> = images.keys().map(String::as_str).chain([BASE]).collect();
-    known.sort_unstable();
-    known.dedup();
+fn unknown(asked: &str, images: &Gallery) -> No {
+    let mut known = images.names();
+    known.insert(BASE.to_owned());
+    let known: Vec<String> = known.into_iter().take(50).collect();
     No::new(404, format!("template '{}' not found; known templates: {}", echo(asked), known.join(", ")))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
     fn base_is_there_and_an_unknown_name_gets_the_list() {
         let images = BTreeMap::from([("tools".to_owned(), PathBuf::from("/nowhere"))]);
+        let images = Gallery::new(images, None);
         let base = open("base", &images).unwrap();
         assert_eq!(Size::of(&base.policy), Size { cpus: 1, memory_mib: 1_024, disk_mib: 512 });
         assert!(open("base:default", &images).is_ok());

@@ -1,6 +1,5 @@
 //! A daemon for one test, gone afterwards.
 
-use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use blastbox_engine::Engine;
 use blastbox_engine::keeper::{Keeper, KeeperConfig};
 use blastbox_isolation::Warden;
-use blastbox_server::{Doors, Hall, Keys, Log, Patience, Socket, open_port};
+use blastbox_server::{Doors, Gallery, Hall, Keys, Log, Patience, Socket, open_port};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -61,7 +60,7 @@ impl Daemon {
         let address = listener.local_addr().unwrap();
         let socket = Socket::open(&directory.join("api.sock")).unwrap();
         let doors = Doors::new(patience).with_socket(socket).with_tcp(listener);
-        let hall = Hall::new(Keeper::start(engine, config), keys, BTreeMap::new());
+        let hall = Hall::new(Keeper::start(engine, config), keys, Gallery::default());
         let hall = hall.with_origins(vec![ORIGIN.to_owned()]);
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(doors.serve(hall, Log::none(), async {

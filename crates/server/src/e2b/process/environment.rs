@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use blastbox_engine::USUAL_PATH;
+
 use crate::e2b::envd::paths::{HOME, USER};
 use crate::e2b::rpc::error::{Code, RpcError};
 use crate::e2b::sandbox::Sandbox;
-
-const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The variables that a sandbox gives to everything in it.
 pub(crate) fn of_sandbox(sandbox: &Sandbox) -> BTreeMap<String, String> {
@@ -29,7 +29,7 @@ pub(super) fn of_command(
         let what = "a variable has a name that is empty or has `=` in it, or a NUL";
         return Err(RpcError::new(Code::InvalidArgument, what));
     }
-    let usual = [("PATH", SEARCH_PATH), ("HOME", HOME), ("USER", USER), ("LOGNAME", USER)];
+    let usual = [("PATH", USUAL_PATH), ("HOME", HOME), ("USER", USER), ("LOGNAME", USER)];
     let mut all: BTreeMap<String, String> =
         usual.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     all.extend(of_sandbox(sandbox));

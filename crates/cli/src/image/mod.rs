@@ -1,0 +1,51 @@
+//! `blastbox image`: the images of the store. One file per group of verbs; none of them needs a daemon.
+
+mod import;
+mod list;
+mod progress;
+mod remove;
+mod store;
+
+use clap::Subcommand;
+
+pub(crate) use store::StoreFlag;
+
+use crate::problem::Problem;
+
+pub(crate) const HELP: &str = "\
+Examples:
+  blastbox image import ./rootfs --name tools          a directory, a tar archive (plain or gzip), or an OCI layout
+  blastbox image ls
+  blastbox run --image tools -- python3 --version      or NAME@sha256:… to have exactly that content
+  blastbox image verify tools                          reads every file and holds it against the digest
+  blastbox image prune                                 takes away what has no name and is not in use";
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImageVerb {
+    /// Copy a root file system into the store: a directory, a tar archive, or an OCI layout
+    #[command(after_help = import::HELP)]
+    Import(import::ImportArgs),
+    /// List images
+    Ls(list::LsArgs),
+    /// Show everything that is known of an image
+    Inspect(list::InspectArgs),
+    /// Remove images by name; one that a box uses stays
+    Rm(remove::RmArgs),
+    /// Remove images that have no name and are not in use, and downloads
+    Prune(remove::PruneArgs),
+    /// Read an image whole and hold it against its digest
+    Verify(remove::VerifyArgs),
+}
+
+/// Carries out the verb.
+pub(crate) fn image(verb: &ImageVerb) -> Result<u8, Problem> {
+    match verb {
+        ImageVerb::Import(args) => import::import(args),
+        ImageVerb::Ls(args) => list::ls(args),
+        ImageVerb::Inspect(args) => list::inspect(args),
+        ImageVerb::Rm(args) => remove::rm(args),
+        ImageVerb::Prune(args) => remove::prune(args),
+        ImageVerb::Verify(args) => remove::verify(args),
+    }
+}

@@ -1,0 +1,87 @@
+//! `blastbox image rm`, `prune` and `verify`.
+
+use blastbox_images::store::short;
+use blastbox_images::{ImageRef, StoreError};
+use clap::Args;
+use serde::Serialize;
+
+use super::StoreFlag;
+use super::progress::{Bar, amount};
+use crate::output;
+use crate::problem::Problem;
+
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    /// NAME, NAME@sha256:… or sha256:…
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+    #[command(flatten)]
+    store: StoreFlag,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PruneArgs {
+    #[command(flatten)]
+    store: StoreFlag,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// NAME, NAME@sha256:… or sha256:…
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<String>,
+    #[command(flatten)]
+    store: StoreFlag,
+}
+
+fn meant(text: &str) -> Result<ImageRef, StoreError> {
+    Ok(text.parse()?)
+}
+
+pub(crate) fn rm(args: &RmArgs) -> Result<u8, Problem> {
+    let store = args.store.open()?;
+    for text in &args.images {
+        match store.remove(&meant(text)?)? {
+            Some(digest) => output::print(&format!("{text}: removed, with its files ({})\n", short(&digest))),
+            None => output::print(&format!("{text}: the name is removed; the image has another\n")),
+        }
+    }
+    Ok(0)
+}
+
+#[derive(Serialize)]
+struct Pruned {
+    images: Vec<String>,
+    in_use: Vec<String>,
+    bytes: u64,
+}
+
+pub(crate) fn prune(args: &PruneArgs) -> Result<u8, Problem> {
+    let pruned = args.store.open()?.prune()?;
+    if args.json {
+        let text = |digests: &[blastbox_wire::event::Hash]| digests.iter().map(ToString::to_string).collect();
+        let (images, in_use) = (text(&pruned.images), text(&pruned.in_use));
+        output::print_json(&Pruned { images, in_use, bytes: pruned.bytes })?;
+        return Ok(0);
+    }
+    let stay = match pruned.in_use.len() {
+        0 => String::new(),
+        count => format!("; {count} without a name stay, because boxes use them"),
+    };
+    output::print(&format!("{} images removed, {} free{stay}\n", pruned.images.len(), amount(pruned.bytes)));
+    Ok(0)
+}
+
+pub(crate) fn verify(args: &VerifyArgs) -> Result<u8, Problem> {
+    let store = args.store.open()?;
+    for text in &args.images {
+        let mut bar = Bar::new();
+        let facts = store.verify(&meant(text)?, &mut |bytes| bar.tell("checking", bytes, None))?;
+        drop(bar);
+        output::print(&format!("{text}: {} entries, {}, as stored\n", facts.entries, facts.digest));
+    }
+    Ok(0)
+}

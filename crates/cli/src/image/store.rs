@@ -1,0 +1,49 @@
+//! Where images are, and which one is meant.
+
+use std::path::PathBuf;
+
+use blastbox_images::{Image, Store};
+use clap::Args;
+
+use crate::problem::Problem;
+
+/// Where images are.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct StoreFlag {
+    /// Where images are kept [default: `images` in the state directory: /var/lib/blastbox as root, else
+    /// $XDG_STATE_HOME/blastbox]
+    #[arg(long, value_name = "DIR", env = "BLASTBOX_STORE", hide_env_values = true)]
+    store: Option<PathBuf>,
+}
+
+impl StoreFlag {
+    fn usual() -> Option<PathBuf> {
+        let uid = rustix::process::geteuid().as_raw();
+        let state = blastbox_server::places::state(uid, |name| std::env::var_os(name))?;
+        Some(state.join("images"))
+    }
+
+    /// The directory that was named, or the usual one.
+    fn path(&self) -> Option<PathBuf> {
+        self.store.clone().or_else(Self::usual)
+    }
+
+    /// The store, made where there is none.
+    pub(crate) fn open(&self) -> Result<Store, Problem> {
+        Ok(Store::open(&self.path().ok_or(Problem::NoStore)?)?)
+    }
+
+    /// The same for a daemon, which keeps images with its state.
+    pub(crate) fn open_beside(&self, state: &std::path::Path) -> Result<Store, Problem> {
+        Ok(Store::open(&self.store.clone().unwrap_or_else(|| state.join("images")))?)
+    }
+
+    /// The image that is meant: `host`, a name in the store, or a directory.
+    pub(crate) fn image(&self, text: &str) -> Result<Image, Problem> {
+        let store = match self.path().filter(|_| Image::may_be_stored(text)) {
+            Some(path) => Store::look(&path)?,
+            None => None,
+        };
+        Ok(Image::find(text, store.as_ref())?)
+    }
+}

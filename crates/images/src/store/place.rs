@@ -1,0 +1,227 @@
+//! The directory of a store, and what its names mean.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use blastbox_wire::event::Hash;
+use rustix::fs::{
+    AtFlags, CWD, FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdirat, openat, renameat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::facts::Facts;
+use super::name::{ImageName, ImageRef};
+use super::{StoreError, StoredImage};
+use crate::tree::beneath::list;
+
+pub(super) const TREES: &str = "trees";
+pub(super) const FACTS: &str = "facts";
+pub(super) const NAMES: &str = "names";
+pub(super) const DRAFTS: &str = "drafts";
+pub(super) const BLOBS: &str = "blobs";
+const ROOMS: [&str; 5] = [TREES, FACTS, NAMES, DRAFTS, BLOBS];
+/// What a file is called before it is whole. No name begins like that.
+pub(super) const NEW: &str = ".new-";
+/// Facts and names are small.
+const MOST_TEXT: u64 = 4 << 20;
+
+/// A store, opened.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    root: OwnedFd,
+}
+
+/// Keeps others from adding and taking away, until it is dropped.
+#[derive(Debug)]
+pub(super) struct StoreLock {
+    _file: OwnedFd,
+}
+
+impl Store {
+    /// Opens it, makes it where it is not there, and takes away what crashed imports have left.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let failed = |tried, source| StoreError::Place { tried, path: path.to_owned(), source };
+        use std::os::unix::fs::DirBuilderExt as _;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| failed("make", e))?;
+        let store = Self::look(path)?.ok_or_else(|| failed("open", io::ErrorKind::NotFound.into()))?;
+        for room in ROOMS {
+            match mkdirat(&store.root, room, Mode::from_raw_mode(0o700)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(failed("make", errno.into())),
+            }
+        }
+        store.sweep()?;
+        Ok(store)
+    }
+
+    /// Opens it to use what is in it. `None`: there is no store.
+    pub fn look(path: &Path) -> Result<Option<Self>, StoreError> {
+        let failed = |tried, source| StoreError::Place { tried, path: path.to_owned(), source };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = match openat(CWD, path, flags, Mode::empty()) {
+            Ok(root) => root,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(failed("open", errno.into())),
+        };
+        let found = fstat(&root).map_err(|errno| failed("look at", errno.into()))?;
+        // Whoever can write there decides what runs in boxes.
+        if found.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(StoreError::NotOurs { path: path.to_owned() });
+        }
+        if found.st_mode & 0o077 != 0 {
+            fchmod(&root, Mode::from_raw_mode(0o700)).map_err(|errno| failed("close", errno.into()))?;
+        }
+        let path = std::path::absolute(path).map_err(|source| failed("find", source))?;
+        Ok(Some(Self { path, root }))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn failed(&self, tried: &'static str) -> impl Fn(Errno) -> StoreError + '_ {
+        move |errno| StoreError::Place { tried, path: self.path.clone(), source: errno.into() }
+    }
+
+    pub(super) fn room(&self, name: &str) -> Result<OwnedFd, StoreError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&self.root, name, flags, Mode::empty()).map_err(self.failed("open a directory of"))
+    }
+
+    pub(super) fn lock(&self) -> Result<StoreLock, StoreError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file =
+            openat(&self.root, "lock", flags, Mode::from_raw_mode(0o600)).map_err(self.failed("lock"))?;
+        flock(&file, FlockOperation::LockExclusive).map_err(self.failed("lock"))?;
+        Ok(StoreLock { _file: file })
+    }
+
+    /// What every name means.
+    pub fn names(&self) -> Result<BTreeMap<ImageName, Hash>, StoreError> {
+        let room = match self.room(NAMES) {
+            Ok(room) => room,
+            Err(StoreError::Place { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(BTreeMap::new());
+            }
+            Err(error) => return Err(error),
+        };
+        let mut names = BTreeMap::new();
+        for name in list(room.as_fd()).map_err(self.failed("list"))? {
+            let name = std::str::from_utf8(&name).ok().and_then(|name| name.parse::<ImageName>().ok());
+            let Some(name) = name else { continue };
+            if let Some(digest) = self.named(&name)? {
+                names.insert(name, digest);
+            }
+        }
+        Ok(names)
+    }
+
+    /// What a name means.
+    pub fn named(&self, name: &ImageName) -> Result<Option<Hash>, StoreError> {
+        let text = match self.read(NAMES, name.as_str()) {
+            Err(StoreError::Place { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            text => text?,
+        };
+        let digest = std::str::from_utf8(&text).ok().and_then(|text| text.trim_end().parse().ok());
+        digest.map(Some).ok_or_else(|| self.failed("read a name of")(Errno::BADMSG))
+    }
+
+    /// What is known of an image.
+    pub fn facts(&self, digest: &Hash) -> Result<Facts, StoreError> {
+        let text = self.read(FACTS, &facts_file(digest))?;
+        serde_json::from_slice(&text).map_err(|source| StoreError::Place {
+            tried: "read the facts of an image in",
+            path: self.path.clone(),
+            source: source.into(),
+        })
+    }
+
+    /// The digest that a reference means.
+    pub fn resolve(&self, image: &ImageRef) -> Result<Hash, StoreError> {
+        let ImageRef { name, digest } = image;
+        let meant = match name {
+            Some(name) => self.named(name)?,
+            None => None,
+        };
+        match (name, meant, digest) {
+            (Some(name), Some(found), Some(wanted)) if found != *wanted => {
+                Err(StoreError::OtherDigest { name: name.clone(), found, wanted: *wanted })
+            }
+            (Some(_), Some(found), _) => Ok(found),
+            (None, _, Some(wanted)) => Ok(*wanted),
+            (_, _, _) => Err(self.unknown(image)?),
+        }
+    }
+
+    /// Opens an image and holds it.
+    pub fn find(&self, image: &ImageRef) -> Result<StoredImage, StoreError> {
+        let digest = self.resolve(image)?;
+        match StoredImage::open(self, image, digest)? {
+            Some(found) => Ok(found),
+            None => Err(self.unknown(image)?),
+        }
+    }
+
+    pub(super) fn unknown(&self, image: &ImageRef) -> Result<StoreError, StoreError> {
+        Ok(StoreError::Unknown { wanted: image.to_string(), known: self.names()?.into_keys().collect() })
+    }
+
+    fn read(&self, room: &str, name: &str) -> Result<Vec<u8>, StoreError> {
+        let failed = |source: io::Error| StoreError::Place { tried: "read", path: self.path.clone(), source };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(self.room(room)?, name, flags, Mode::empty()).map_err(self.failed("read"))?;
+        let mut text = Vec::new();
+        File::from(file).take(MOST_TEXT).read_to_end(&mut text).map_err(failed)?;
+        Ok(text)
+    }
+
+    /// Writes a small file, whole or not at all.
+    pub(super) fn write(&self, room: &str, name: &str, text: &[u8]) -> Result<(), StoreError> {
+        let failed =
+            |source: io::Error| StoreError::Place { tried: "write to", path: self.path.clone(), source };
+        let room = self.room(room)?;
+        let new = format!("{NEW}{}", random_word()?);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&room, new.as_str(), flags, Mode::from_raw_mode(0o600))
+            .map_err(self.failed("write to"))?;
+        let mut file = File::from(file);
+        let written = file.write_all(text).and_then(|()| file.sync_all()).map_err(failed);
+        let named = written
+            .and_then(|()| renameat(&room, new.as_str(), &room, name).map_err(self.failed("write to")));
+        if named.is_err() {
+            unlinkat(&room, new.as_str(), AtFlags::empty()).ok();
+        }
+        named
+    }
+
+    /// Gives a name to an image, or the name of another one.
+    pub fn name(&self, name: &ImageName, digest: &Hash) -> Result<(), StoreError> {
+        self.write(NAMES, name.as_str(), format!("{digest}\n").as_bytes())
+    }
+}
+
+/// The directory of a tree in the store, and the beginning of other names: `sha256-…`.
+pub(super) fn folder(digest: &Hash) -> String {
+    digest.to_string().replacen(':', "-", 1)
+}
+
+pub(super) fn facts_file(digest: &Hash) -> String {
+    format!("{}.json", folder(digest))
+}
+
+/// Twelve letters that nobody else has.
+pub(super) fn random_word() -> Result<String, StoreError> {
+    let mut bytes = [0_u8; 12];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|errno| {
+        StoreError::Place { tried: "name something in", path: PathBuf::new(), source: errno.into() }
+    })?;
+    Ok(bytes.iter().map(|byte| char::from(b'a' + byte % 26)).collect())
+}

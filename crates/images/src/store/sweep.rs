@@ -1,0 +1,197 @@
+//! Listing, checking and taking away.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use blastbox_wire::event::Hash;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, openat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use super::StoreError;
+use super::facts::Facts;
+use super::name::{ImageName, ImageRef};
+use super::place::{BLOBS, DRAFTS, FACTS, NAMES, NEW, Store, TREES, facts_file, folder, random_word};
+use crate::tree::beneath::{list, remove};
+use crate::tree::digest;
+
+/// One image of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// What is known of it.
+    pub facts: Facts,
+    /// Every name that means it.
+    pub names: Vec<ImageName>,
+    /// Whether a box uses it now.
+    pub in_use: bool,
+}
+
+/// What was taken away.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Images that had no name.
+    pub images: Vec<Hash>,
+    /// Images that have no name and stay, because a box uses them.
+    pub in_use: Vec<Hash>,
+    /// Bytes of content that are free now, downloads included.
+    pub bytes: u64,
+}
+
+const LOOK: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+impl Store {
+    /// Every image, newest first.
+    pub fn list(&self) -> Result<Vec<Listed>, StoreError> {
+        let mut names: BTreeMap<Hash, Vec<ImageName>> = BTreeMap::new();
+        for (name, digest) in self.names()? {
+            names.entry(digest).or_default().push(name);
+        }
+        let mut all = Vec::new();
+        for digest in self.digests()? {
+            // Somebody may take it away meanwhile.
+            let Ok(facts) = self.facts(&digest) else { continue };
+            let in_use = self.taken(&digest)?.is_none();
+            all.push(Listed { facts, names: names.remove(&digest).unwrap_or_default(), in_use });
+        }
+        all.sort_by(|one, other| {
+            other.facts.made_at.cmp(&one.facts.made_at).then(one.names.cmp(&other.names))
+        });
+        Ok(all)
+    }
+
+    fn digests(&self) -> Result<Vec<Hash>, StoreError> {
+        let trees = list(self.room(TREES)?.as_fd()).map_err(self.failed("list"))?;
+        let digest = |name: Vec<u8>| String::from_utf8(name).ok()?.replacen('-', ":", 1).parse().ok();
+        Ok(trees.into_iter().filter_map(digest).collect())
+    }
+
+    /// The tree, locked against everybody. `None`: a box uses it. What is not there is nobody's.
+    fn taken(&self, digest: &Hash) -> Result<Option<Option<OwnedFd>>, StoreError> {
+        let tree = match openat(self.room(TREES)?, folder(digest), LOOK, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(Some(None)),
+            tree => tree.map_err(self.failed("open an image of"))?,
+        };
+        match flock(&tree, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Some(tree))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(self.failed("lock an image of")(errno)),
+        }
+    }
+
+    /// Takes a name away, and the image with it where it has no other. Refused while a box uses it.
+    pub fn remove(&self, image: &ImageRef) -> Result<Option<Hash>, StoreError> {
+        let digest = self.resolve(image)?;
+        let _lock = self.lock()?;
+        let names = self.names()?;
+        let others =
+            names.iter().filter(|(name, meant)| **meant == digest && image.name.as_ref() != Some(name));
+        if let (Some(name), true) = (&image.name, others.count() > 0) {
+            unlinkat(self.room(NAMES)?, name.as_str(), AtFlags::empty())
+                .map_err(self.failed("remove a name of"))?;
+            return Ok(None);
+        }
+        let Some(tree) = self.taken(&digest)? else { return Err(StoreError::InUse { image: image.clone() }) };
+        if tree.is_none() && image.name.is_none() {
+            return Err(self.unknown(image)?);
+        }
+        for (name, _) in names.iter().filter(|(_, meant)| **meant == digest) {
+            unlinkat(self.room(NAMES)?, name.as_str(), AtFlags::empty())
+                .map_err(self.failed("remove a name of"))?;
+        }
+        self.discard(&digest)?;
+        Ok(Some(digest))
+    }
+
+    /// Takes away every image without a name that no box uses, and every download.
+    pub fn prune(&self) -> Result<Pruned, StoreError> {
+        let mut pruned = Pruned::default();
+        let _lock = self.lock()?;
+        let named = self.names()?;
+        for digest in self.digests()? {
+            if named.values().any(|meant| *meant == digest) {
+                continue;
+            }
+            let bytes = self.facts(&digest).map_or(0, |facts| facts.bytes);
+            match self.taken(&digest)? {
+                None => pruned.in_use.push(digest),
+                Some(_tree) => {
+                    self.discard(&digest)?;
+                    pruned.images.push(digest);
+                    pruned.bytes = pruned.bytes.saturating_add(bytes);
+                }
+            }
+        }
+        let blobs = self.room(BLOBS)?;
+        for name in list(blobs.as_fd()).map_err(self.failed("list"))? {
+            let held = openat(&blobs, name.as_slice(), OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty());
+            let Ok(held) = held else { continue };
+            // One that is being filled is its maker's.
+            if flock(&held, FlockOperation::NonBlockingLockExclusive).is_err() {
+                continue;
+            }
+            let size = rustix::fs::fstat(&held).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+            remove(blobs.as_fd(), &name).map_err(self.failed("remove a download of"))?;
+            pruned.bytes = pruned.bytes.saturating_add(size);
+        }
+        Ok(pruned)
+    }
+
+    /// Moves a tree out of the way first, so that nobody ever sees half of it.
+    fn discard(&self, digest: &Hash) -> Result<(), StoreError> {
+        let drafts = self.room(DRAFTS)?;
+        let word = random_word()?;
+        match renameat(self.room(TREES)?, folder(digest), &drafts, word.as_str()) {
+            Ok(()) => remove(drafts.as_fd(), word.as_bytes()).map_err(self.failed("remove an image of"))?,
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(self.failed("remove an image of")(errno)),
+        }
+        match unlinkat(self.room(FACTS)?, facts_file(digest), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.failed("remove the facts of an image of")(errno)),
+        }
+    }
+
+    /// Reads an image whole and holds it against its digest.
+    pub fn verify(&self, image: &ImageRef, tell: &mut dyn FnMut(u64)) -> Result<Facts, StoreError> {
+        let found = self.find(image)?;
+        let facts = self.facts(&found.digest())?;
+        let sum = digest::digest(found.directory().as_fd(), tell).map_err(|source| StoreError::Place {
+            tried: "read an image of",
+            path: self.path().to_owned(),
+            source,
+        })?;
+        if sum.digest == facts.digest {
+            Ok(facts)
+        } else {
+            Err(StoreError::Changed { image: image.clone(), found: sum.digest })
+        }
+    }
+
+    /// Takes away what is half-made and nobody's any more.
+    pub(super) fn sweep(&self) -> Result<(), StoreError> {
+        let _lock = self.lock()?;
+        let drafts = self.room(DRAFTS)?;
+        for name in list(drafts.as_fd()).map_err(self.failed("sweep"))? {
+            let held = openat(&drafts, name.as_slice(), LOOK, Mode::empty());
+            if held.is_ok_and(|held| flock(&held, FlockOperation::NonBlockingLockExclusive).is_ok()) {
+                remove(drafts.as_fd(), &name).map_err(self.failed("sweep"))?;
+            }
+        }
+        for room in [NAMES, FACTS] {
+            let room = self.room(room)?;
+            for name in list(room.as_fd()).map_err(self.failed("sweep"))? {
+                if name.starts_with(NEW.as_bytes()) {
+                    remove(room.as_fd(), &name).map_err(self.failed("sweep"))?;
+                }
+            }
+        }
+        // Facts whose tree never came.
+        let known: Vec<String> = self.digests()?.iter().map(facts_file).collect();
+        let facts = self.room(FACTS)?;
+        for name in list(facts.as_fd()).map_err(self.failed("sweep"))? {
+            if !known.iter().any(|known| known.as_bytes() == name) {
+                remove(facts.as_fd(), &name).map_err(self.failed("sweep"))?;
+            }
+        }
+        Ok(())
+    }
+}

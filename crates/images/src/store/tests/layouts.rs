@@ -1,0 +1,170 @@
+//! OCI layouts: honest ones, and those that lie.
+
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::*;
+
+/// A layout in the making.
+struct Maker {
+    path: PathBuf,
+}
+
+impl Maker {
+    fn new(room: &Room) -> Self {
+        let path = room.scratch.path().join("layout");
+        fs::create_dir_all(path.join("blobs/sha256")).unwrap();
+        fs::write(path.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+        Self { path }
+    }
+
+    fn place(&self, digest: &str) -> PathBuf {
+        self.path.join("blobs").join(digest.replace(':', "/"))
+    }
+
+    /// Writes a blob and says what it is.
+    fn blob(&self, bytes: &[u8], media: &str) -> String {
+        let digest = Hash::of([bytes]).to_string();
+        fs::write(self.place(&digest), bytes).unwrap();
+        format!(r#"{{"mediaType":"{media}","digest":"{digest}","size":{}}}"#, bytes.len())
+    }
+
+    fn image(&self, layers: &[Vec<u8>], plain: &[Vec<u8>], architecture: &str) -> String {
+        let ids: Vec<String> =
+            plain.iter().map(|layer| format!("{:?}", Hash::of([layer.as_slice()]).to_string())).collect();
+        let config = format!(
+            r#"{{"os":"linux","architecture":"{architecture}","config":{{"Env":["PATH=/opt/bin","X=1"],"WorkingDir":"/app"}},
+            "rootfs":{{"type":"layers","diff_ids":[{}]}}}}"#,
+            ids.join(",")
+        );
+        let config = self.blob(config.as_bytes(), "application/vnd.oci.image.config.v1+json");
+        let media = "application/vnd.oci.image.layer.v1.tar+gzip";
+        let layers: Vec<String> = layers.iter().map(|layer| self.blob(layer, media)).collect();
+        let manifest = format!(r#"{{"schemaVersion":2,"config":{config},"layers":[{}]}}"#, layers.join(","));
+        self.blob(manifest.as_bytes(), "application/vnd.oci.image.manifest.v1+json")
+    }
+
+    fn index(&self, images: &[String]) {
+        let text = format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, images.join(","));
+        fs::write(self.path.join("index.json"), text).unwrap();
+    }
+}
+
+fn packed(plain: &[u8]) -> Vec<u8> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(plain).unwrap();
+    packed.finish().unwrap()
+}
+
+fn two_layers() -> [Vec<u8>; 2] {
+    [
+        Archive::new().file("usr/bin/sh", 0o755, b"#!").file("etc/old", 0o644, b"1").finish(),
+        Archive::new().file("etc/.wh.old", 0o644, b"").file("etc/new", 0o644, b"2").finish(),
+    ]
+}
+
+fn here() -> String {
+    Platform::here().architecture
+}
+
+fn with_platform(image: &str, architecture: &str) -> String {
+    let platform = format!(r#","platform":{{"os":"linux","architecture":"{architecture}"}}}}"#);
+    format!("{}{platform}", image.strip_suffix('}').unwrap())
+}
+
+fn with_tag(image: &str, tag: &str) -> String {
+    let note = format!(r#","annotations":{{"org.opencontainers.image.ref.name":"{tag}"}}}}"#);
+    format!("{}{note}", image.strip_suffix('}').unwrap())
+}
+
+#[test]
+fn layers_are_laid_over_each_other_and_the_configuration_is_kept() {
+    let room = Room::new("layout");
+    let maker = Maker::new(&room);
+    let plain = two_layers();
+    maker.index(&[maker.image(&plain.clone().map(|layer| packed(&layer)), &plain, &here())]);
+    let facts = room.import(&maker.path, "x").unwrap().facts;
+    assert!(matches!(facts.source, Source::OciLayout { .. }));
+    assert_eq!(facts.config.env.get("PATH").map(String::as_str), Some("/opt/bin"));
+    assert_eq!(facts.config.workdir.as_deref(), Some("/app"));
+    let tree = room.store.path().join("trees").join(facts.digest.to_string().replace(':', "-"));
+    assert!(tree.join("etc/new").exists() && !tree.join("etc/old").exists());
+}
+
+#[test]
+fn a_blob_that_is_not_what_its_digest_says_is_refused() {
+    let room = Room::new("lies");
+    let maker = Maker::new(&room);
+    let plain = two_layers();
+    let layers = plain.clone().map(|layer| packed(&layer));
+    maker.index(&[maker.image(&layers, &plain, &here())]);
+    let digest = Hash::of([layers[1].as_slice()]).to_string();
+    let honest = fs::read(maker.place(&digest)).unwrap();
+    // Another archive, cut short, longer, or gone.
+    let other = packed(&Archive::new().file("etc/evil", 0o644, b"2").finish());
+    let longer = [honest.as_slice(), b"x"].concat();
+    for lie in [other.as_slice(), &honest[..honest.len() - 1], &longer] {
+        fs::write(maker.place(&digest), lie).unwrap();
+        assert_eq!(room.import(&maker.path, "x").unwrap_err().code(), "image_digest_mismatch");
+    }
+    fs::remove_file(maker.place(&digest)).unwrap();
+    assert_eq!(room.import(&maker.path, "x").unwrap_err().code(), "image_unreadable");
+    assert_eq!((room.count("trees"), room.count("drafts")), (0, 0));
+    fs::write(maker.place(&digest), &honest).unwrap();
+    assert!(room.import(&maker.path, "x").is_ok());
+}
+
+#[test]
+fn a_configuration_that_speaks_of_other_layers_is_refused() {
+    let room = Room::new("diff");
+    let maker = Maker::new(&room);
+    let plain = two_layers();
+    let layers = plain.clone().map(|layer| packed(&layer));
+    maker.index(&[maker.image(&layers, &[plain[1].clone(), plain[0].clone()], &here())]);
+    assert_eq!(room.import(&maker.path, "x").unwrap_err().code(), "image_digest_mismatch");
+    maker.index(&[maker.image(&layers, &plain[..1], &here())]);
+    assert_eq!(room.import(&maker.path, "x").unwrap_err().code(), "image_bad_document");
+}
+
+#[test]
+fn a_blob_that_is_a_link_is_not_followed() {
+    let room = Room::new("blob-link");
+    let maker = Maker::new(&room);
+    let plain = two_layers();
+    maker.index(&[maker.image(&plain.clone().map(|layer| packed(&layer)), &plain, &here())]);
+    let digest = Hash::of([packed(&plain[0]).as_slice()]).to_string();
+    let aside = room.scratch.path().join("aside");
+    fs::rename(maker.place(&digest), &aside).unwrap();
+    symlink(&aside, maker.place(&digest)).unwrap();
+    assert_eq!(room.import(&maker.path, "x").unwrap_err().code(), "image_unreadable");
+}
+
+#[test]
+fn the_platform_and_the_tag_choose() {
+    let room = Room::new("choose");
+    let maker = Maker::new(&room);
+    let [one, two] = two_layers();
+    let mine = maker.image(&[packed(&one)], std::slice::from_ref(&one), &here());
+    let other = maker.image(&[packed(&one), packed(&two)], &[one.clone(), two.clone()], "pdp11");
+    maker.index(&[with_platform(&other, "pdp11"), with_platform(&mine, &here())]);
+    assert!(room.import(&maker.path, "x").is_ok());
+    maker.index(&[with_platform(&other, "pdp11")]);
+    let refused = room.import(&maker.path, "x").unwrap_err();
+    assert_eq!(refused.code(), "image_no_platform");
+    assert!(refused.to_string().contains("linux/pdp11"), "{refused}");
+    // One that says nothing is looked at before it is believed.
+    maker.index(std::slice::from_ref(&other));
+    assert_eq!(room.import(&maker.path, "x").unwrap_err().code(), "image_no_platform");
+    maker.index(&[with_tag(&mine, "one"), with_tag(&other, "two")]);
+    assert_eq!(room.import(&maker.path, "x").unwrap_err().code(), "image_ambiguous");
+    let tagged = |tag| {
+        let platform = Platform::here();
+        let import =
+            Import { path: &maker.path, name: None, tag: Some(tag), platform, caps: Caps::default() };
+        room.store.import(&import, &mut |_| {})
+    };
+    assert!(tagged("one").is_ok());
+    assert_eq!(tagged("three").unwrap_err().code(), "image_bad_document");
+}
