@@ -26,5 +26,5 @@ pub use facts::{CgroupKind, Facts, KernelVersion, Swap, Tun, UserNamespaces};
 pub use gateway::{Gateway, GatewayError};
 pub use report::{BoundaryReport, Lowered};
 pub use request::Request;
-pub use tiers::jail::WANTED_LANDLOCK_ABI;
+pub use tiers::jail::{WANTED_LANDLOCK_ABI, ends_after};
 pub use warden::{Farewell, Heard, Mark, Warden, WardenError, WardenName};

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::cards::OnTimeout;
+use super::events::wall_clock;
 
 /// Longest span that a clock can add.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
@@ -131,6 +132,26 @@ impl Clock {
                 OnTimeout::Pause
             }
             (OnTimeout::Pause, Due::Idle | Due::Warn, _) => OnTimeout::Pause,
+        }
+    }
+
+    /// How long it lives, as was asked for last.
+    pub(crate) fn life(&self) -> Duration {
+        self.life
+    }
+
+    /// When it ends, for people.
+    pub(crate) fn words(&self) -> String {
+        let (at, idle) = (wall_clock(self.ends_at), self.idle.as_secs());
+        let either = format!("at {at} at the latest, or after {idle}s without a command");
+        match (self.on_timeout, self.act) {
+            (OnTimeout::Destroy, _) => format!("ends {either}, with everything that it started"),
+            (OnTimeout::Pause, Act::Fresh | Act::Warned) => format!(
+                "is paused {either}; ends when its life has passed once more, with everything that it started"
+            ),
+            (OnTimeout::Pause, Act::Overtime) => {
+                format!("is paused; ends at {at} at the latest, with everything that it started")
+            }
         }
     }
 

@@ -151,6 +151,20 @@ async fn another_tenant_sees_nothing_and_does_nothing() {
 }
 
 #[tokio::test]
+async fn a_receipt_tells_the_clock_that_the_box_lived_by() {
+    let Some(keeper) = keeper(roomy()) else { return };
+    let life = Duration::from_secs(1_234);
+    let card = keeper.create(&me(), NewBox { life, ..new_box() }).await.unwrap();
+    let receipt = keeper.kill(&me(), &card.id).await.unwrap();
+    let said: Vec<&String> = receipt.boundaries.iter().flat_map(|line| &line.how).collect();
+    let own = format!("ends at {} at the latest, or after ", card.ends_at);
+    assert!(said.iter().any(|line| line.starts_with(&own)), "{said:?}");
+    assert!(!said.iter().any(|line| line.starts_with("ends after 1s ")), "not the policy's: {said:?}");
+    assert_eq!(receipt.limits.timeout_seconds, 1_234);
+    keeper.stop().await;
+}
+
+#[tokio::test]
 async fn all_that_kill_a_box_get_its_receipt() {
     let Some(keeper) = keeper(roomy()) else { return };
     let card = keeper.create(&me(), new_box()).await.unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blastbox_isolation::syscall_name;
+use blastbox_isolation::{ends_after, syscall_name};
 use blastbox_wire::egress::Record;
 use blastbox_wire::event::{Event, Label};
 use blastbox_wire::receipt::Receipt;
@@ -257,7 +257,7 @@ fn tell_network(house: &House, kept: &Kept, news: Vec<Record>) {
 
 fn write_receipt(house: &House, kept: &Kept, ended: &Ended) -> Receipt {
     let cause = kept.fate().cause.unwrap_or(Cause::ByItself);
-    receipt(&Account {
+    let mut receipt = receipt(&Account {
         policy: &kept.policy,
         image: kept.card.image.clone(),
         facts: house.engine.facts(),
@@ -268,7 +268,17 @@ fn write_receipt(house: &House, kept: &Kept, ended: &Ended) -> Receipt {
         ending: ended.ending.clone().unwrap_or_else(|| cause.ending()),
         usage: None,
         ended: Some(ended),
-    })
+    });
+    // The policy's timeout is for a box of one command; this one ended by its keeper's clock.
+    let (fate, of_policy) = (kept.fate(), ends_after(kept.policy.lifetime().timeout));
+    receipt.limits.timeout_seconds = fate.clock.life().as_secs();
+    for line in receipt.boundaries.iter_mut().flat_map(|line| &mut line.how) {
+        if *line == of_policy {
+            *line = fate.clock.words();
+        }
+    }
+    drop(fate);
+    receipt
 }
 
 fn tell_end(house: &House, kept: &Kept, receipt: &Receipt) {

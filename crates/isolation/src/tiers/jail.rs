@@ -5,6 +5,8 @@
 mod gaps;
 mod places;
 mod report;
+
+pub use report::ends_after;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,6 @@
 //! Which of the five boundaries hold in a jail, and what holds them, in words for people.
 
-use blastbox_policy::{AllowRule, Boundary, Gap, OnDenied, ScratchExec, SealedPolicy};
+use blastbox_policy::{AllowRule, Boundary, Gap, OnDenied, ScratchExec, SealedPolicy, Seconds};
 use blastbox_wire::plan::{Denials, Ids, Network, Plan, WorkspaceAccess};
 
 use super::WANTED_LANDLOCK_ABI;
@@ -159,10 +159,16 @@ fn credentials() -> Vec<String> {
     ]
 }
 
+/// What is said of when a box ends that has no keeper: whoever keeps boxes by a clock of its own says its own word there.
+#[must_use]
+pub fn ends_after(timeout: Seconds) -> String {
+    format!("ends after {timeout} at the latest, with everything that it started")
+}
+
 fn lifecycle(policy: &SealedPolicy, gaps: &[Gap]) -> Vec<String> {
     let rules = policy.lifetime();
     let mut how = vec![
-        format!("ends after {} at the latest, with everything that it started", rules.timeout),
+        ends_after(rules.timeout),
         "what it wrote goes with it".to_owned(),
         format!("says at most {}; the rest is cut off", rules.output),
     ];
