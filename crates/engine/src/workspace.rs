@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use blastbox_wire::plan::WorkspaceAccess;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 use crate::error::WorkspaceError;
 
@@ -25,9 +26,28 @@ impl WorkspaceDir {
     pub fn open(path: &Path, access: WorkspaceAccess) -> Result<Self, WorkspaceError> {
         let failed = |source| WorkspaceError::Open { path: path.to_owned(), source };
         // Not blocking, so that a FIFO with this name does not hold us up; not a terminal of ours, should it be one.
-        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let flags = i32::try_from(flags.bits()).map_err(|_| failed(io::ErrorKind::InvalidInput.into()))?;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        Self::of(file, path, access)
+    }
+
+    /// Opens a directory for somebody who may name only what lies beneath `root`, or `root` itself. No link on the way is
+    /// followed, whoever put it there: it would lead anywhere with the daemon's rights.
+    pub fn open_beneath(root: &Path, below: &Path, access: WorkspaceAccess) -> Result<Self, WorkspaceError> {
+        let path = root.join(below);
+        let failed = |source| WorkspaceError::Open { path: path.clone(), source };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let top = File::open(root).map_err(failed)?;
+        let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+        let stay = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let opened =
+            openat2(&top, below, flags, Mode::empty(), stay).map_err(|errno| failed(errno.into()))?;
+        Self::of(opened.into(), &path, access)
+    }
+
+    fn of(file: File, path: &Path, access: WorkspaceAccess) -> Result<Self, WorkspaceError> {
+        let failed = |source| WorkspaceError::Open { path: path.to_owned(), source };
         let found = file.metadata().map_err(failed)?;
         if !found.is_dir() {
             return Err(WorkspaceError::NotADirectory { path: path.to_owned() });
@@ -79,5 +99,23 @@ mod tests {
             assert!(matches!(open(name), Err(WorkspaceError::HostRoot { .. })), "{name}");
         }
         assert!(open("/usr").is_ok());
+    }
+
+    #[test]
+    fn beneath_a_root_no_link_and_no_dots_lead_out_of_it() {
+        let root = std::env::temp_dir().join(format!("blastbox-roots-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("project/deep")).unwrap();
+        std::os::unix::fs::symlink("/etc", root.join("away")).unwrap();
+        std::os::unix::fs::symlink("project", root.join("near")).unwrap();
+        let beneath = |below: &str| {
+            WorkspaceDir::open_beneath(&root, Path::new(below), WorkspaceAccess::ReadOnly).map(drop)
+        };
+        for within in ["", "project", "project/deep"] {
+            assert!(beneath(within).is_ok(), "{within}");
+        }
+        for without in ["away", "away/ssl", "near", "..", "project/../../etc", "/etc", "missing"] {
+            assert!(matches!(beneath(without), Err(WorkspaceError::Open { .. })), "{without}");
+        }
+        std::fs::remove_dir_all(&root).unwrap();
     }
 }

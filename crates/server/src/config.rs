@@ -3,7 +3,7 @@
 //! Trust: operator. A key that nobody knows is an error with its place, so that a misspelt quota is never silently off.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::time::Duration;
 
 use blastbox_engine::keeper::{KeeperConfig, Quota, Tenant};
@@ -30,8 +30,10 @@ pub enum ConfigError {
     #[error("{0}")]
     Toml(String),
     /// A name that no tenant can have.
-    #[error("quotas.{name}: {source}")]
+    #[error("{table}.{name}: {source}")]
     Tenant {
+        /// Where it stands.
+        table: &'static str,
         /// The name, cut.
         name: String,
         /// Why not.
@@ -43,6 +45,16 @@ pub enum ConfigError {
     Image {
         /// The name.
         name: String,
+    },
+    /// A directory that tenants cannot be given.
+    #[error(
+        "workspaces.{tenant}: {path} is no root of workspaces; write an absolute path without `..`, and not `/`"
+    )]
+    Root {
+        /// Whose it would be.
+        tenant: String,
+        /// What is there.
+        path: PathBuf,
     },
     /// A web page that no browser would name so.
     #[error(
@@ -79,6 +91,8 @@ pub struct Config {
     pub keeper: KeeperConfig,
     /// Images that everybody may name.
     pub images: BTreeMap<String, PathBuf>,
+    /// Directories that a tenant with a key may name as workspaces, with what lies beneath them.
+    pub roots: BTreeMap<Tenant, Vec<PathBuf>>,
     /// How many may come in at the same time.
     pub patience: Patience,
     /// Web pages that may ask.
@@ -99,6 +113,7 @@ struct Text {
     quotas: BTreeMap<String, Share>,
     pool: Pool,
     images: BTreeMap<String, PathBuf>,
+    workspaces: BTreeMap<String, Vec<PathBuf>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -141,13 +156,14 @@ impl Config {
         if text.len() > MAX_CONFIG_TEXT {
             return Err(ConfigError::TooLong { length: text.len() });
         }
-        let Text { doors, sinks, webhook, otlp, host, default_quota, quotas, pool, images } =
+        let Text { doors, sinks, webhook, otlp, host, default_quota, quotas, pool, images, workspaces } =
             toml::from_str(text).map_err(|error| ConfigError::Toml(in_one_line(text, &error)))?;
         let mut keeper = KeeperConfig::default();
         host.apply(&mut keeper);
         keeper.tenant_default = default_quota.over(keeper.tenant_default);
         for (name, share) in quotas {
-            let tenant: Tenant = name.parse().map_err(|source| ConfigError::Tenant { name, source })?;
+            let tenant: Tenant =
+                name.parse().map_err(|source| ConfigError::Tenant { table: "quotas", name, source })?;
             let quota = share.over(keeper.tenant_default);
             keeper.quotas.insert(tenant, quota);
         }
@@ -162,6 +178,7 @@ impl Config {
         }) {
             return Err(ConfigError::Image { name: name.clone() });
         }
+        let roots = workspaces.into_iter().map(roots_of).collect::<Result<_, _>>()?;
         let mut patience = Patience::default();
         set(&mut patience.connections, doors.connections);
         set(&mut patience.per_tenant, doors.tenant_connections);
@@ -172,7 +189,7 @@ impl Config {
             return Err(ConfigError::Origin { origin: origin.clone() });
         }
         let orders = Orders::new(each_its_own(text, sinks)?, webhook, otlp);
-        Ok(Self { keeper, images, patience, origins: doors.origins, orders })
+        Ok(Self { keeper, images, roots, patience, origins: doors.origins, orders })
     }
 }
 
@@ -197,6 +214,20 @@ fn each_its_own(text: &str, sinks: Vec<Spanned<SinkText>>) -> Result<Vec<SinkTex
         taken.push(sink);
     }
     Ok(taken)
+}
+
+/// Directories of one tenant. The root of the host would be every directory of every other tenant as well.
+fn roots_of((name, paths): (String, Vec<PathBuf>)) -> Result<(Tenant, Vec<PathBuf>), ConfigError> {
+    let plain = |path: &&PathBuf| {
+        path.is_absolute()
+            && path.components().count() > 1
+            && !path.components().any(|part| part == Component::ParentDir)
+    };
+    if let Some(path) = paths.iter().find(|path| !plain(path)) {
+        return Err(ConfigError::Root { tenant: name, path: path.clone() });
+    }
+    let tenant = name.parse().map_err(|source| ConfigError::Tenant { table: "workspaces", name, source })?;
+    Ok((tenant, paths))
 }
 
 /// Scheme, host and perhaps a port; neither a path nor a star.
@@ -268,9 +299,10 @@ mod tests {
             [quotas.team-7]\nmemory = \"512MiB\"
             [pool]\nmin = 1\nmax = 2\nttl = \"30s\"
             [images]\ntools = \"/srv/tools\"
+            [workspaces]\nteam-7 = [\"/srv/team-7\"]
             [doors]\nconnections = 90\ntenant_connections = 9\norigins = [\"https://console.example:8443\"]
         ";
-        let Config { keeper, images, patience, origins, .. } = Config::parse(text).unwrap();
+        let Config { keeper, images, roots, patience, origins, .. } = Config::parse(text).unwrap();
         assert_eq!((keeper.host.boxes, keeper.host.memory, keeper.host.millicpus), (50, 2 << 30, 4_000));
         assert_eq!(keeper.tenant_default, Quota { boxes: 5, memory: 2 << 30, millicpus: 4_000 });
         let team = keeper.quotas[&"team-7".parse().unwrap()];
@@ -279,6 +311,7 @@ mod tests {
         assert_eq!((patience.connections, patience.per_tenant), (90, 9));
         assert_eq!(origins, ["https://console.example:8443"]);
         assert_eq!(images["tools"], PathBuf::from("/srv/tools"));
+        assert_eq!(roots[&"team-7".parse().unwrap()], [PathBuf::from("/srv/team-7")]);
     }
 
     #[test]
@@ -333,6 +366,10 @@ mod tests {
             "[pool]\nmin = 9\nmax = 1\n",
             "[images]\nhost = \"/x\"\n",
             "[images]\ntools = \"x\"\n",
+            "[workspaces]\na = [\"/\"]\n",
+            "[workspaces]\na = [\"srv\"]\n",
+            "[workspaces]\na = [\"/srv/../etc\"]\n",
+            "[workspaces]\n\"../x\" = [\"/srv\"]\n",
             "[host]\nmemory = 5\n",
             "[doors]\nconnections = 0\n",
             "[[sinks]]\nname = \"a\"\nkind = \"fax\"\n",

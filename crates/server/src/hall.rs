@@ -1,9 +1,11 @@
 //! What every handler shares.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::FromRef;
-use blastbox_engine::keeper::Keeper;
+use blastbox_engine::keeper::{Keeper, Tenant};
 
 use crate::gallery::Gallery;
 use crate::keys::Keys;
@@ -17,6 +19,8 @@ pub struct Hall {
     pub(crate) keys: Arc<Keys>,
     /// Images that everybody may name.
     pub(crate) images: Arc<Gallery>,
+    /// Directories that tenants with keys may name as workspaces, with what lies beneath them.
+    pub(crate) roots: Arc<BTreeMap<Tenant, Vec<PathBuf>>>,
     /// Web pages that may ask.
     pub(crate) origins: Arc<Vec<String>>,
     /// What answers hold that are kept whole.
@@ -36,11 +40,19 @@ impl Hall {
             keeper,
             keys: Arc::new(keys),
             images: Arc::new(images),
+            roots: Arc::default(),
             origins: Arc::default(),
             rooms: Arc::default(),
             mcp: Arc::default(),
             own_uid,
         }
+    }
+
+    /// With directories that tenants may name as workspaces.
+    #[must_use]
+    pub fn with_roots(mut self, roots: BTreeMap<Tenant, Vec<PathBuf>>) -> Self {
+        self.roots = Arc::new(roots);
+        self
     }
 
     /// With web pages that may ask.

@@ -56,6 +56,9 @@ pub enum Trouble {
     /// Only whoever sits at the socket may name directories of this host.
     #[error("{0}")]
     LocalOnly(&'static str),
+    /// The directory lies outside of what the operator opened for this tenant.
+    #[error("this directory is not among those that the tenant may use as a workspace")]
+    WorkspaceNotAllowed,
     /// There is no such thing, or it is somebody else's.
     #[error("there is no such {0}")]
     NotFound(&'static str),
@@ -133,6 +136,7 @@ impl Trouble {
             Self::WrongOrigin => "origin_not_allowed",
             Self::Crowded => "too_many_connections",
             Self::LocalOnly(_) => "local_only",
+            Self::WorkspaceNotAllowed => "workspace_not_allowed",
             Self::NotFound(_) => "not_found",
             Self::NoRoute => "no_such_route",
             Self::WrongMethod => "method_not_allowed",
@@ -155,7 +159,9 @@ impl Trouble {
             | Self::BadWorkspace(_)
             | Self::BadCommand(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::NoKey | Self::WrongKey => StatusCode::UNAUTHORIZED,
-            Self::WrongUser | Self::WrongOrigin | Self::LocalOnly(_) => StatusCode::FORBIDDEN,
+            Self::WrongUser | Self::WrongOrigin | Self::LocalOnly(_) | Self::WorkspaceNotAllowed => {
+                StatusCode::FORBIDDEN
+            }
             Self::Crowded => StatusCode::TOO_MANY_REQUESTS,
             Self::NotFound(_) | Self::NoRoute => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
@@ -185,6 +191,9 @@ impl Trouble {
             Self::Crowded => "close a connection, or have the operator raise `tenant_connections`",
             Self::LocalOnly(_) => {
                 "ask over the daemon's unix socket, or have the operator name it in the configuration"
+            }
+            Self::WorkspaceNotAllowed => {
+                "have the operator add a directory above it to the tenant's list in `[workspaces]`"
             }
             Self::Keep(error) => return crate::verdict::fix(error),
             Self::BadJson(_)

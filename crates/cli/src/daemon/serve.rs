@@ -138,7 +138,8 @@ async fn keep(
     // Last, when there is a warden to make boxes: whoever can connect is answered from here on.
     doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
     let images = Gallery::new(config.images, Some(images));
-    let hall = Hall::new(keeper.clone(), keys, images).with_origins(config.origins);
+    let hall = Hall::new(keeper.clone(), keys, images);
+    let hall = hall.with_roots(config.roots).with_origins(config.origins);
     let log = if args.quiet { Log::none() } else { log() };
     output::say(&said);
     doors

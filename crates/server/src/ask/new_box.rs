@@ -117,11 +117,16 @@ impl From<WorkspaceUse> for WorkspaceAccess {
 
 impl NewBox {
     /// Holds it against what can be had. Opens the image and the workspace, so not on a thread that others wait for.
-    pub(crate) fn check(self, reach: Reach, images: &Gallery) -> Result<Wanted, Trouble> {
+    pub(crate) fn check(
+        self,
+        reach: Reach,
+        images: &Gallery,
+        roots: &[PathBuf],
+    ) -> Result<Wanted, Trouble> {
         let policy = self.seal().map_err(Box::new)?;
         check_notes(&self.metadata)?;
         let image = open_image(self.image.as_deref().unwrap_or("host"), reach, images)?;
-        let workspace = self.workspace.map(|asked| open_workspace(&asked, reach)).transpose()?;
+        let workspace = self.workspace.map(|asked| open_workspace(&asked, reach, roots)).transpose()?;
         Ok(Wanted {
             policy,
             image,
@@ -246,12 +251,23 @@ fn open_image(name: &str, reach: Reach, images: &Gallery) -> Result<Image, Troub
     opened.map_err(|error| Trouble::BadImage(line(&error)))
 }
 
-fn open_workspace(asked: &WorkspaceAsk, reach: Reach) -> Result<WorkspaceDir, Trouble> {
-    if reach != Reach::Host {
+/// Whoever sits at the socket names what it could open itself; whoever has a key, what the operator opened for its tenant.
+fn open_workspace(asked: &WorkspaceAsk, reach: Reach, roots: &[PathBuf]) -> Result<WorkspaceDir, Trouble> {
+    let (path, access) = (&asked.path, asked.access.into());
+    if reach != Reach::Host && roots.is_empty() {
         return Err(Trouble::LocalOnly("with a key, no directory of this host can be a workspace"));
     }
-    if !asked.path.is_absolute() {
+    if !path.is_absolute() {
         return Err(Trouble::BadWorkspace("`workspace.path` is not an absolute path".to_owned()));
     }
-    WorkspaceDir::open(&asked.path, asked.access.into()).map_err(|error| Trouble::BadWorkspace(line(&error)))
+    let opened = match reach {
+        Reach::Host => WorkspaceDir::open(path, access),
+        Reach::Boxes => {
+            let below = |root: &PathBuf| Some((root.clone(), path.strip_prefix(root).ok()?));
+            // A path with `..` in it is held back by the kernel, not by this comparison of words.
+            let (root, below) = roots.iter().find_map(below).ok_or(Trouble::WorkspaceNotAllowed)?;
+            WorkspaceDir::open_beneath(&root, below, access)
+        }
+    };
+    opened.map_err(|error| Trouble::BadWorkspace(line(&error)))
 }

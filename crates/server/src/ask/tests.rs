@@ -22,12 +22,12 @@ fn new_box(text: &str) -> Result<NewBox, Trouble> {
 }
 
 fn checked(text: &str, reach: Reach) -> String {
-    code(new_box(text).and_then(|new| new.check(reach, &Gallery::default())))
+    code(new_box(text).and_then(|new| new.check(reach, &Gallery::default(), &[])))
 }
 
 #[test]
 fn nothing_at_all_is_the_default_box() {
-    let wanted = new_box("").unwrap().check(Reach::Boxes, &Gallery::default()).unwrap();
+    let wanted = new_box("").unwrap().check(Reach::Boxes, &Gallery::default(), &[]).unwrap();
     assert_eq!(wanted.policy.level(), ThreatLevel::High);
     assert_eq!(wanted.image.label(), "host");
     assert_eq!(wanted.life.as_secs(), 3_600);
@@ -84,7 +84,26 @@ fn whoever_comes_with_a_key_cannot_name_a_directory_of_the_host() {
     let named = BTreeMap::from([("tools".to_owned(), std::path::PathBuf::from("/nowhere/at/all"))]);
     let named = Gallery::new(named, None);
     let new = new_box(r#"{"image":"tools"}"#).unwrap();
-    assert_eq!(code(new.check(Reach::Boxes, &named)), "bad_image");
+    assert_eq!(code(new.check(Reach::Boxes, &named, &[])), "bad_image");
+}
+
+#[test]
+fn a_key_opens_as_workspace_what_the_operator_gave_its_tenant_and_nothing_beside_it() {
+    let roots = [std::path::PathBuf::from("/usr/share")];
+    let asked = |path: &str, reach| {
+        let text = serde_json::json!({ "workspace": { "path": path } }).to_string();
+        code(new_box(&text).and_then(|new| new.check(reach, &Gallery::default(), &roots)))
+    };
+    assert_eq!(asked("/usr/share", Reach::Boxes), "ok");
+    assert_eq!(asked("/usr/share/doc", Reach::Boxes), "ok");
+    for path in ["/usr", "/etc", "/usr/shared", "/"] {
+        assert_eq!(asked(path, Reach::Boxes), "workspace_not_allowed", "{path}");
+    }
+    // By words it lies beneath; the kernel says otherwise.
+    for path in ["/usr/share/../lib", "/usr/share/doc/../../lib", "/usr/share/nowhere", "usr/share"] {
+        assert_eq!(asked(path, Reach::Boxes), "bad_workspace", "{path}");
+    }
+    assert_eq!(asked("/etc", Reach::Host), "ok");
 }
 
 #[test]

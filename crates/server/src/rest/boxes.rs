@@ -34,7 +34,8 @@ pub(crate) async fn create(
 pub(crate) async fn check(hall: &Hall, caller: &Caller, new: NewBox) -> Result<Wanted, Trouble> {
     new.one_source()?;
     let (images, reach) = (hall.images.clone(), caller.reach);
-    let checked = tokio::task::spawn_blocking(move || new.check(reach, &images)).await;
+    let roots = hall.roots.get(&caller.tenant).cloned().unwrap_or_default();
+    let checked = tokio::task::spawn_blocking(move || new.check(reach, &images, &roots)).await;
     checked.unwrap_or(Err(Trouble::Defect))
 }
 
