@@ -9,14 +9,23 @@
 //! - `throughput`: boxes a second from one process;
 //! - `memory`: what an idle box costs;
 //! - `crowd`: the thousandth box, beside the first;
-//! - `output`: what a command can print.
+//! - `output`: what a command can print;
+//! - `api`: a warm box over the API on loopback, beside a bare process;
+//! - `clients`: eight callers for ten thousand boxes, and whether the daemon grows;
+//! - `idle`: a thousand idle boxes of a daemon;
+//! - `stream`: what a command can print, through the daemon.
 
 mod allowlist;
+mod api;
 mod boxes;
 mod bundle;
+mod clients;
 mod command;
 mod crowd;
 mod cycle;
+mod daemon;
+mod http;
+mod idle;
 mod machine;
 mod memory;
 mod options;
@@ -24,6 +33,7 @@ mod output;
 mod paper;
 mod process;
 mod sample;
+mod stream;
 mod throughput;
 mod warm;
 
@@ -34,7 +44,7 @@ use paper::{Finding, Paper, Wrong};
 
 type Bench = fn(&Options) -> Result<Finding, Wrong>;
 
-const ALL: [(&str, Bench); 7] = [
+const ALL: [(&str, Bench); 11] = [
     ("cycle", cycle::measure),
     ("warm", warm::measure),
     ("command", command::measure),
@@ -42,6 +52,10 @@ const ALL: [(&str, Bench); 7] = [
     ("memory", memory::measure),
     ("crowd", crowd::measure),
     ("output", output::measure),
+    ("api", api::measure),
+    ("clients", clients::measure),
+    ("idle", idle::measure),
+    ("stream", stream::measure),
 ];
 
 fn main() -> ExitCode {

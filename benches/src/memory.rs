@@ -55,7 +55,7 @@ pub(crate) fn children(pid: u32) -> Result<Vec<u32>, Wrong> {
 }
 
 /// The proportional share of a process, in KiB. Needs root, because neither warden nor agent can be looked into.
-fn pss(pid: u32) -> Result<u64, Wrong> {
+pub(crate) fn pss(pid: u32) -> Result<u64, Wrong> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).ok_or("no Pss")?;
     Ok(line.split_whitespace().next().ok_or("no number")?.parse()?)

@@ -89,11 +89,11 @@ impl Paper {
     /// Says what was found.
     pub(crate) fn add(&mut self, finding: Finding) {
         println!("\n{}", finding.title);
-        println!("  {:<34} {:>5} {:>9} {:>9} {:>9}", "milliseconds", "n", "p5", "median", "p95");
+        println!("  {:<34} {:>5} {:>9} {:>9} {:>9} {:>9}", "milliseconds", "n", "p5", "median", "p95", "p99");
         for Row { name, how, times, note } in &finding.rows {
             match times {
-                Some(Summary { count, p5, median, p95 }) => {
-                    println!("  {name:<34} {count:>5} {p5:>9.3} {median:>9.3} {p95:>9.3}  {note}");
+                Some(Summary { count, p5, median, p95, p99 }) => {
+                    println!("  {name:<34} {count:>5} {p5:>9.3} {median:>9.3} {p95:>9.3} {p99:>9.3}  {note}");
                 }
                 None => println!("  {name:<34} {note}"),
             }

@@ -55,6 +55,24 @@ pub(crate) fn printing(line: &[&str]) -> io::Result<Child> {
     program(Path::new(path)).args(arguments).stdout(Stdio::piped()).spawn()
 }
 
+/// Starts a program that goes on, with a pipe from its standard error, where it says what it does.
+pub(crate) fn talking(line: &[&str]) -> io::Result<Child> {
+    let Some((path, arguments)) = line.split_first() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    program(Path::new(path)).args(arguments).stdin(Stdio::null()).stderr(Stdio::piped()).spawn()
+}
+
+/// Runs a program to its end; the one line that it printed.
+pub(crate) fn said(line: &[&str]) -> io::Result<String> {
+    let Some((path, arguments)) = line.split_first() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let done = program(Path::new(path)).args(arguments).stdin(Stdio::null()).output()?;
+    let text = String::from_utf8_lossy(&done.stdout).trim().to_owned();
+    if done.status.success() && !text.is_empty() && !text.contains('\n') {
+        return Ok(text);
+    }
+    let said = String::from_utf8_lossy(&done.stderr);
+    Err(io::Error::other(format!("{path}: {}: {}", done.status, said.lines().last().unwrap_or_default())))
+}
+
 /// A shell that waits for command lines: for a peer that needs another view of the mounts than this process has.
 #[derive(Debug)]
 pub(crate) struct Shell {

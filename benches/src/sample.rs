@@ -17,6 +17,8 @@ pub(crate) struct Summary {
     pub(crate) median: f64,
     /// The ninety-fifth percentile.
     pub(crate) p95: f64,
+    /// The ninety-ninth percentile.
+    pub(crate) p99: f64,
 }
 
 impl Samples {
@@ -43,7 +45,7 @@ impl Samples {
             let index = (sorted.len().saturating_sub(1) * percent).div_ceil(100);
             sorted.get(index).copied().unwrap_or(f64::NAN)
         };
-        Summary { count: sorted.len(), p5: at(5), median: at(50), p95: at(95) }
+        Summary { count: sorted.len(), p5: at(5), median: at(50), p95: at(95), p99: at(99) }
     }
 }
 
@@ -58,7 +60,8 @@ mod tests {
             samples.add(Duration::from_millis(number));
         }
         let summary = samples.summary();
-        assert_eq!((summary.count, summary.p5, summary.median, summary.p95), (101, 6.0, 51.0, 96.0));
+        assert_eq!((summary.count, summary.p5, summary.median), (101, 6.0, 51.0));
+        assert_eq!((summary.p95, summary.p99), (96.0, 100.0));
         assert!(Samples::default().summary().median.is_nan());
     }
 }

@@ -9,6 +9,8 @@ use crate::control::Control;
 
 /// The first reads are small: most commands say little.
 const FIRST_GULP: usize = 4 * 1024;
+/// What the pipe of a command that says much holds: with 64 KiB the command and the agent take turns all the time.
+const WIDE: usize = 256 * 1024;
 /// A terminal does not tell how much it holds. This is more than it can.
 const MOST_IN_A_TERMINAL: usize = 1024 * 1024;
 
@@ -90,8 +92,12 @@ impl Output {
         match control.send_output(exec, self.source.number(), from.as_fd(), most) {
             Ok(0) => self.from = None,
             Ok(got) => {
-                if got == self.gulp {
+                if got == self.gulp && self.gulp < MAX_OUTPUT_CHUNK {
                     self.gulp = self.gulp.saturating_mul(4).min(MAX_OUTPUT_CHUNK);
+                    if self.gulp == MAX_OUTPUT_CHUNK && self.source != Source::Terminal {
+                        // Only now, because the kernel counts what all pipes of a user may hold. Without it works as well.
+                        rustix::pipe::fcntl_setpipe_size(from, WIDE).ok();
+                    }
                 }
                 self.left = self.left.map(|left| left.saturating_sub(got));
                 if self.left == Some(0) {

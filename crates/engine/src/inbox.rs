@@ -1,7 +1,7 @@
 //! Bytes of the agent that are not a whole frame yet.
 //!
 //! They are a guest's bytes: the room for them grows with what has arrived, never with a length that a frame announces,
-//! and never beyond one frame.
+//! and never beyond four frames, which is as much as a socket brings at once.
 
 use std::io;
 
@@ -9,6 +9,8 @@ use blastbox_wire::agent::{AgentFrame, FrameError, parse};
 use blastbox_wire::limits::MAX_AGENT_FRAME;
 
 const SMALL: usize = 4 * 1024;
+/// Whole frames that may be read at once. One would be enough; each read of more saves turns of the driver.
+const FRAMES: usize = 4;
 /// Kind and length, before the body.
 const HEAD: usize = 5;
 
@@ -29,7 +31,7 @@ impl Inbox {
     /// Reads once. 0: the other side is gone.
     pub(crate) fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
         if self.filled == self.bytes.len() {
-            let more = (self.bytes.len() * 2).min(MAX_AGENT_FRAME + HEAD);
+            let more = (self.bytes.len() * 2).min(FRAMES * (MAX_AGENT_FRAME + HEAD));
             self.bytes.resize(more, 0);
         }
         let got = read(self.bytes.get_mut(self.filled..).unwrap_or_default())?;

@@ -25,6 +25,7 @@ mod openapi;
 pub mod outbound;
 mod page;
 pub mod places;
+mod pull;
 mod rest;
 mod routes;
 mod sse;

@@ -7,7 +7,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::mcp::http as mcp;
 use crate::openapi::{Gives, Operation, Takes};
-use crate::rest::{about, attach, boxes, execs, files, run, stdin, trees};
+use crate::rest::{about, attach, boxes, execs, files, output, run, stdin, trees};
 use crate::{Hall, Trouble, e2b};
 
 /// One way to call.
@@ -143,6 +143,15 @@ fn about_execs() -> Vec<Route> {
             op("execEvents", "What a command prints, from its beginning or from a place, and how it ends", Gives::stream("ExecEvent"))
                 .query("after", "Id of the last event that was seen; `Last-Event-ID` goes before it")
                 .query("slow", "`hold` (default): the command waits for this reader; `drop`: the reader loses what it is too slow for")
+                .query("follow", "`false`: end with what was printed by now"),
+        ),
+        route(
+            Method::GET,
+            "/v1/boxes/{id}/execs/{exec}/output",
+            get(output::output),
+            op("execOutput", "What a command prints, as bytes; the command waits for this reader", Gives::bytes(200, "application/octet-stream"))
+                .query("after", "Place from which to go on; as the ids of `events`")
+                .query("stream", "`stdout` or `stderr`; both, as they come, where it is absent")
                 .query("follow", "`false`: end with what was printed by now"),
         ),
         route(

@@ -19,6 +19,7 @@ use tokio::time::sleep;
 
 use crate::Trouble;
 use crate::entry::ChangeView;
+use crate::pull::pulled;
 use crate::take::Query;
 
 /// Pieces that may wait for a client. More would only be memory: what is behind them waits on the tape.
@@ -74,21 +75,26 @@ impl Until {
 }
 
 /// A command's tape as events.
-pub(crate) fn tape(mut reader: TapeReader, until: Until) -> Response<Body> {
-    let (to, body) = channel();
-    tokio::spawn(async move {
-        loop {
-            let piece = match next(&to, until, reader.next()).await {
-                Next::Is((place, event)) => encode(place, &event),
-                Next::Quiet => Bytes::from_static(COMMENT),
-                Next::Over => return,
-            };
-            if to.send(piece).await.is_err() {
-                return;
-            }
+pub(crate) fn tape(reader: TapeReader, until: Until) -> Response<Body> {
+    answer(pulled(reader, move |mut reader| async move {
+        let piece = tokio::select! {
+            biased;
+            event = reader.next() => event.map(|(place, event)| encode(place, &event)),
+            quiet = quiet(until) => quiet,
+        };
+        Ok::<_, Infallible>(piece.map(|piece| (piece, reader)))
+    }))
+}
+
+/// What is sent when there is nothing to send; nothing at all where nothing is waited for.
+async fn quiet(until: Until) -> Option<Bytes> {
+    match until {
+        Until::Now => None,
+        Until::Over => {
+            sleep(KEEP_ALIVE).await;
+            Some(Bytes::from_static(COMMENT))
         }
-    });
-    answer(body)
+    }
 }
 
 /// Which events are wanted.
@@ -153,20 +159,11 @@ enum Next<T> {
 
 /// The next event, as long as somebody listens. Readers are cancel safe.
 async fn next<T>(to: &mpsc::Sender<Bytes>, until: Until, event: impl Future<Output = Option<T>>) -> Next<T> {
-    let quiet = async {
-        match until {
-            Until::Now => Next::Over,
-            Until::Over => {
-                sleep(KEEP_ALIVE).await;
-                Next::Quiet
-            }
-        }
-    };
     tokio::select! {
         biased;
         () = to.closed() => Next::Over,
         event = event => event.map_or(Next::Over, Next::Is),
-        quiet = quiet => quiet,
+        quiet = quiet(until) => quiet.map_or(Next::Over, |_| Next::Quiet),
     }
 }
 
@@ -241,7 +238,7 @@ mod tests {
     fn an_event_is_written_as_the_standard_says() {
         let text = |event: &TapeEvent| String::from_utf8(encode(7, event).to_vec()).unwrap();
         assert_eq!(text(&TapeEvent::Started { pid: 3 }), "id: 7\nevent: started\ndata: {\"pid\":3}\n\n");
-        let output = TapeEvent::Output { stream: Stream::Stderr, bytes: b"a\n\n".to_vec() };
+        let output = TapeEvent::Output { stream: Stream::Stderr, bytes: b"a\n\n"[..].into() };
         assert_eq!(
             text(&output),
             "id: 7\nevent: output\ndata: {\"stream\":\"stderr\",\"base64\":\"YQoK\"}\n\n"

@@ -59,6 +59,14 @@ pub enum Trouble {
     /// The directory lies outside of what the operator opened for this tenant.
     #[error("this directory is not among those that the tenant may use as a workspace")]
     WorkspaceNotAllowed,
+    /// The output from there on is not whole any more.
+    #[error("{bytes} bytes of this output were overwritten before anybody asked for them")]
+    OutputOverwritten {
+        /// How many.
+        bytes: u64,
+        /// The place from which on it is whole.
+        oldest: u64,
+    },
     /// There is no such thing, or it is somebody else's.
     #[error("there is no such {0}")]
     NotFound(&'static str),
@@ -137,6 +145,7 @@ impl Trouble {
             Self::Crowded => "too_many_connections",
             Self::LocalOnly(_) => "local_only",
             Self::WorkspaceNotAllowed => "workspace_not_allowed",
+            Self::OutputOverwritten { .. } => "output_overwritten",
             Self::NotFound(_) => "not_found",
             Self::NoRoute => "no_such_route",
             Self::WrongMethod => "method_not_allowed",
@@ -163,6 +172,7 @@ impl Trouble {
                 StatusCode::FORBIDDEN
             }
             Self::Crowded => StatusCode::TOO_MANY_REQUESTS,
+            Self::OutputOverwritten { .. } => StatusCode::CONFLICT,
             Self::NotFound(_) | Self::NoRoute => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -194,6 +204,12 @@ impl Trouble {
             }
             Self::WorkspaceNotAllowed => {
                 "have the operator add a directory above it to the tenant's list in `[workspaces]`"
+            }
+            Self::OutputOverwritten { oldest, .. } => {
+                return Some(format!(
+                    "ask with `?after={oldest}`, or for the events, which say what is missing; a command that is to \
+                     wait for its reader from the beginning can wait for a line of input first"
+                ));
             }
             Self::Keep(error) => return crate::verdict::fix(error),
             Self::BadJson(_)

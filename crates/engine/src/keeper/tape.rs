@@ -9,6 +9,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hyper::body::Bytes;
 use tokio::sync::Notify;
 
 use self::ring::Ring;
@@ -32,8 +33,8 @@ pub enum TapeEvent {
     Output {
         /// Where to.
         stream: Stream,
-        /// What.
-        bytes: Vec<u8>,
+        /// What. Shared with the tape: reading copies nothing.
+        bytes: Bytes,
     },
     /// Output that was overwritten before this reader came to it.
     Dropped {
@@ -137,6 +138,13 @@ impl TapeReader {
             self.hold = Some(self.tape.ring().hold(self.place));
         }
         self
+    }
+
+    /// Output that was overwritten before this reader came to it; what comes next is behind it. 0 for ever, once the reader
+    /// holds the tape back and this was 0.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.tape.ring().missed(self.place)
     }
 
     fn look(&mut self) -> Look {

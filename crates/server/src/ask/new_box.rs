@@ -117,12 +117,7 @@ impl From<WorkspaceUse> for WorkspaceAccess {
 
 impl NewBox {
     /// Holds it against what can be had. Opens the image and the workspace, so not on a thread that others wait for.
-    pub(crate) fn check(
-        self,
-        reach: Reach,
-        images: &Gallery,
-        roots: &[PathBuf],
-    ) -> Result<Wanted, Trouble> {
+    pub(crate) fn check(self, reach: Reach, images: &Gallery, roots: &[PathBuf]) -> Result<Wanted, Trouble> {
         let policy = self.seal().map_err(Box::new)?;
         check_notes(&self.metadata)?;
         let image = open_image(self.image.as_deref().unwrap_or("host"), reach, images)?;

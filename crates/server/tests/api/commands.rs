@@ -35,6 +35,60 @@ async fn a_reader_that_was_cut_off_goes_on_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn output_comes_as_bytes_whole_from_any_place_or_not_at_all() {
+    let Some(daemon) = Daemon::start("output_comes_as_bytes_whole_from_any_place_or_not_at_all").await else {
+        return;
+    };
+    let me = daemon.local();
+    let made = me.create(json!({})).await;
+    let script = "printf 'a\\000b'; printf err >&2; read go; head -c 3000000 /dev/zero; printf end";
+    let exec = me.exec(&made, json!({ "command": ["/bin/sh", "-c", script], "stdin": "stream" })).await;
+    let mut whole = me.open("GET", &format!("{exec}/output?stream=stdout"), &[], Bytes::new()).await;
+    assert_eq!(
+        (whole.status().as_u16(), &whole.headers()["content-type"]),
+        (200, &"application/octet-stream".parse().unwrap())
+    );
+    assert_eq!(me.send("POST", &format!("{exec}/stdin"), "go\n").await.status, 204);
+    use http_body_util::BodyExt;
+    let mut bytes = Vec::new();
+    while let Some(frame) = whole.body_mut().frame().await {
+        bytes.extend_from_slice(frame.unwrap().data_ref().unwrap());
+    }
+    assert_eq!((bytes.len(), &bytes[..3], &bytes[bytes.len() - 3..]), (3_000_006, &b"a\0b"[..], &b"end"[..]));
+    // The tape keeps a MiB: the beginning is gone, and nobody is given the rest for the whole.
+    let late = me.get(&format!("{exec}/output")).await;
+    assert_eq!((late.status, late.code()), (409, "output_overwritten"));
+    let fix = late.body["error"]["fix"].as_str().unwrap();
+    let oldest: u64 = fix.split("after=").nth(1).unwrap().split('`').next().unwrap().parse().unwrap();
+    let (status, rest) = me.bytes(&format!("{exec}/output?after={oldest}")).await;
+    assert_eq!((status, u64::try_from(rest.len()).unwrap()), (200, 3_000_010 - oldest));
+    assert!(rest.ends_with(b"end"));
+    assert_eq!(me.get(&format!("{exec}/output?after={}", oldest - 1)).await.status, 409);
+    assert_eq!(me.get(&format!("{exec}/output?stream=both")).await.status, 400);
+    let exec = me.shell(&made, "printf out; printf err >&2").await;
+    me.events(&format!("{exec}/events"), None).await;
+    assert_eq!(me.bytes(&format!("{exec}/output?stream=stderr&follow=false")).await.1, b"err"[..]);
+    assert_eq!(me.bytes(&format!("{exec}/output")).await.1.len(), 6);
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_of_a_command_that_ended_with_its_box_breaks_off() {
+    let Some(daemon) = Daemon::start("output_of_a_command_that_ended_with_its_box_breaks_off").await else {
+        return;
+    };
+    let me = daemon.local();
+    let made = me.create(json!({})).await;
+    let exec = me.shell(&made, "echo begun; sleep 600").await;
+    let mut open = me.open("GET", &format!("{exec}/output"), &[], Bytes::new()).await;
+    use http_body_util::BodyExt;
+    assert_eq!(open.body_mut().frame().await.unwrap().unwrap().data_ref().unwrap(), &b"begun\n"[..]);
+    assert_eq!(me.send("DELETE", &made, "").await.status, 200);
+    assert!(open.body_mut().frame().await.unwrap().is_err());
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_reader_loses_nothing_and_costs_a_bounded_amount() {
     let Some(daemon) = Daemon::start("a_slow_reader_loses_nothing_and_costs_a_bounded_amount").await else {
         return;

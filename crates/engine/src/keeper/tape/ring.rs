@@ -1,6 +1,9 @@
 //! The ring under a tape: no clock, no waiting, no locks.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+
+use hyper::body::Bytes;
 
 use super::TapeEvent;
 use crate::keeper::cards::ExecEnded;
@@ -31,7 +34,7 @@ struct Piece {
     stream: Stream,
     /// Bytes of output before it.
     before: u64,
-    bytes: Vec<u8>,
+    bytes: Bytes,
 }
 
 impl Piece {
@@ -102,11 +105,18 @@ impl Ring {
         self.cost += bytes.len();
         match self.pieces.back_mut() {
             Some(last) if last.stream == stream && last.bytes.len() + bytes.len() <= JOINED => {
-                last.bytes.extend_from_slice(&bytes);
+                last.bytes = match mem::take(&mut last.bytes).try_into_mut() {
+                    Ok(mut open) => {
+                        open.extend_from_slice(&bytes);
+                        open.freeze()
+                    }
+                    // Somebody reads it, and keeps what there was.
+                    Err(read) => [&read[..], &bytes].concat().into(),
+                };
             }
             _ => {
                 self.cost += PIECE;
-                self.pieces.push_back(Piece { stream, before, bytes });
+                self.pieces.push_back(Piece { stream, before, bytes: bytes.into() });
             }
         }
         while self.cost > self.room && self.pieces.len() > 1 {
@@ -114,6 +124,12 @@ impl Ring {
                 self.cost -= oldest.bytes.len() + PIECE;
             }
         }
+    }
+
+    /// How much of what comes after this place was overwritten.
+    pub(super) fn missed(&self, place: u64) -> u64 {
+        let oldest = self.pieces.front().map_or(self.total, |piece| piece.before);
+        oldest.saturating_sub(place.saturating_sub(1))
     }
 
     /// What comes after this place, and the place after that.
@@ -129,7 +145,7 @@ impl Ring {
                 return Some((piece.before + 1, TapeEvent::Dropped { bytes: piece.before - seen }));
             }
             let skip = usize::try_from(seen - piece.before).unwrap_or(usize::MAX);
-            let bytes = piece.bytes.get(skip..).unwrap_or_default().to_vec();
+            let bytes = piece.bytes.slice(skip.min(piece.bytes.len())..);
             return Some((piece.after() + 1, TapeEvent::Output { stream: piece.stream, bytes }));
         }
         let ended = self.ended.clone().filter(|_| place < self.end_place())?;

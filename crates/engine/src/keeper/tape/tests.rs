@@ -11,16 +11,16 @@ async fn several_readers_hear_the_same_also_those_that_come_late() {
     tape.started(7);
     tape.write(Stream::Stdout, b"one ".to_vec());
     assert_eq!(early.next().await, Some((1, TapeEvent::Started { pid: 7 })));
-    let heard = TapeEvent::Output { stream: Stream::Stdout, bytes: b"one ".to_vec() };
+    let heard = TapeEvent::Output { stream: Stream::Stdout, bytes: b"one "[..].into() };
     assert_eq!(early.next().await, Some((5, heard)));
     tape.write(Stream::Stdout, b"two".to_vec());
     tape.end(ENDED);
-    let heard = TapeEvent::Output { stream: Stream::Stdout, bytes: b"two".to_vec() };
+    let heard = TapeEvent::Output { stream: Stream::Stdout, bytes: b"two"[..].into() };
     assert_eq!(early.next().await, Some((8, heard)));
     assert_eq!(early.next().await, Some((9, TapeEvent::Ended(ENDED))));
     assert_eq!(early.next().await, None);
     let mut late = tape.reader(Some(3));
-    let heard = TapeEvent::Output { stream: Stream::Stdout, bytes: b"e two".to_vec() };
+    let heard = TapeEvent::Output { stream: Stream::Stdout, bytes: b"e two"[..].into() };
     assert_eq!(late.next().await, Some((8, heard)));
     assert_eq!(tape.reader(Some(u64::MAX)).next().await, None, "a place of the future is the end");
 }

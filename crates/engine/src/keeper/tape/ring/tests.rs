@@ -49,7 +49,9 @@ proptest! {
         }
         ring.ended = Some(ENDED);
         let after = after.min(ring.newest());
+        let missed = ring.missed(after);
         let (dropped, printed, places) = replay(&ring, after);
+        prop_assert_eq!(missed, dropped);
         let seen = usize::try_from(after.saturating_sub(1)).unwrap().min(all.len());
         let dropped = usize::try_from(dropped).unwrap();
         prop_assert_eq!(&printed[..], &all[seen + dropped..]);

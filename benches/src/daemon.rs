@@ -1,0 +1,157 @@
+//! A daemon to measure: `blastbox serve` as anybody starts it, on loopback with a key, in a directory of its own.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Child;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::boxes::programs;
+use crate::http::Client;
+use crate::memory::pss;
+use crate::paper::Wrong;
+use crate::process::{said, talking};
+
+/// As many boxes as a benchmark asks for; what they promise is never used.
+const CONFIG: &str = "[host]\nboxes = 2000\nmemory = \"4096GiB\"\ncpus = \"4000\"\n";
+
+/// A daemon; dropping it ends it, and waits for that.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    child: Child,
+    directory: PathBuf,
+    address: SocketAddr,
+    key: String,
+}
+
+/// What a process holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holds {
+    /// Resident memory, in KiB.
+    pub(crate) rss: u64,
+    /// The most that it ever was.
+    pub(crate) peak: u64,
+    /// Open descriptors; only root sees them, because the daemon cannot be looked into.
+    pub(crate) descriptors: Option<usize>,
+    /// Threads.
+    pub(crate) threads: u64,
+}
+
+impl Daemon {
+    /// Starts one.
+    pub(crate) fn start() -> Result<Self, Wrong> {
+        let program = programs()?.join("blastbox").display().to_string();
+        let directory = std::env::temp_dir().join(format!("blastbox-bench-{}", std::process::id()));
+        fs::create_dir_all(&directory)?;
+        let (config, state) = (directory.join("daemon.toml"), directory.join("state").display().to_string());
+        fs::write(&config, CONFIG)?;
+        let key = said(&[&program, "key", "create", "bench", "--state-dir", &state])?;
+        let socket = directory.join("socket").display().to_string();
+        let config = config.display().to_string();
+        let mut child = talking(&[
+            &program,
+            "serve",
+            "--quiet",
+            "--listen",
+            "127.0.0.1:0",
+            "--socket",
+            &socket,
+            "--state-dir",
+            &state,
+            "--config",
+            &config,
+        ])?;
+        let address = child.stderr.take().ok_or("no standard error").map(|words| {
+            let mut lines = BufReader::new(words).lines().map_while(Result::ok);
+            let address = lines.find_map(|line| line.split_once("http://").map(|(_, at)| at.to_owned()));
+            // Whatever it says later is read, so that it never waits for somebody to read it.
+            std::thread::spawn(move || lines.for_each(drop));
+            address
+        });
+        let directory_too = directory.clone();
+        match address {
+            Ok(Some(address)) => Ok(Self { child, directory, address: address.trim().parse()?, key }),
+            Ok(None) | Err(_) => {
+                child.kill()?;
+                child.wait()?;
+                fs::remove_dir_all(directory_too)?;
+                Err("the daemon did not say where it listens".into())
+            }
+        }
+    }
+
+    /// A connection of its own.
+    pub(crate) fn client(&self) -> Result<Client, Wrong> {
+        Ok(Client::connect(self.address, &self.key)?)
+    }
+
+    /// What the daemon's own process holds.
+    pub(crate) fn holds(&self) -> Result<Holds, Wrong> {
+        let pid = self.child.id();
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).ok_or(format!("no {name}"))
+        };
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok().map(Iterator::count);
+        Ok(Holds { rss: field("VmRSS")?, peak: field("VmHWM")?, descriptors, threads: field("Threads")? })
+    }
+
+    /// The proportional share of the daemon, its warden and every agent, in KiB, and how many processes that are.
+    pub(crate) fn share_of_all(&self) -> Result<(u64, usize), Wrong> {
+        let (mut all, mut at) = (vec![self.child.id()], 0);
+        while let Some(&pid) = all.get(at) {
+            for task in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
+                let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+                all.extend(list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            }
+            at += 1;
+        }
+        let shares = all.iter().map(|&pid| pss(pid)).collect::<Result<Vec<_>, _>>()?;
+        Ok((shares.iter().sum(), all.len()))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            kill_process(pid, Signal::TERM).ok();
+        }
+        self.child.wait().ok();
+        fs::remove_dir_all(&self.directory).ok();
+    }
+}
+
+/// Makes a box; its path.
+pub(crate) fn create(client: &mut Client, body: &str) -> Result<String, Wrong> {
+    let card = client.ask("POST", "/v1/boxes", body)?;
+    Ok(format!("/v1/boxes/{}", card.get("id").and_then(|id| id.as_str()).ok_or("a card without an id")?))
+}
+
+/// Runs a command in a box; its path.
+pub(crate) fn exec(client: &mut Client, made: &str, words: &[&str]) -> Result<String, Wrong> {
+    let begun = client.ask("POST", &format!("{made}/execs"), &json!({ "command": words }).to_string())?;
+    Ok(format!("{made}/execs/{}", begun.get("exec").and_then(|exec| exec.as_u64()).ok_or("no number")?))
+}
+
+/// Creates a box, runs `/bin/true` and hears how it ended. The box is still there; its path.
+pub(crate) fn create_and_run(client: &mut Client) -> Result<String, Wrong> {
+    let made = create(client, "{}")?;
+    let exec = exec(client, &made, &["/bin/true"])?;
+    let mut heard = Vec::new();
+    client.listen(&format!("{exec}/events"), |piece| heard.extend_from_slice(piece))?;
+    let heard = String::from_utf8_lossy(&heard);
+    if !heard.contains("\"how\":\"exited\",\"code\":0") {
+        return Err(format!("/bin/true ended badly: {heard}").into());
+    }
+    Ok(made)
+}
+
+/// The same, and ends the box.
+pub(crate) fn cycle(client: &mut Client) -> Result<(), Wrong> {
+    let made = create_and_run(client)?;
+    client.ask("DELETE", &made, "").map(drop)
+}
