@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: help build run test check deny bench fuzz dist install clean
+.PHONY: help build run escape test check deny bench fuzz dist install clean
 
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # The four programs lie beside each other here, whatever the target triple: the same path in every document.
@@ -21,7 +21,7 @@ help: ## list the chores
 
 build: ## build the four programs into target/blastbox/
 	@tools/need.sh cc=build-essential
-	@cargo build --release --package blastbox --package blastbox-warden --package blastbox-agent --package blastbox-egress
+	@BLASTBOX_TRUSTED_CORE="$$(cargo xtask tcb --line)" cargo build --release --package blastbox --package blastbox-warden --package blastbox-agent --package blastbox-egress
 	@install -d $(PROGRAMS)
 	@install -m 755 $(foreach name,blastbox blastbox-warden blastbox-agent blastbox-egress,$(TARGET_DIR)/$(TRIPLE)/release/$(name)) $(PROGRAMS)
 	@echo "built: $(patsubst $(CURDIR)/%,%,$(PROGRAMS))/{blastbox,blastbox-warden,blastbox-agent,blastbox-egress}"
@@ -37,7 +37,23 @@ failpoints:
 	@install -d $(TARGET_DIR)/failpoints
 	@install -m 755 $(TARGET_DIR)/$(TRIPLE)/debug/blastbox $(PROGRAMS)/blastbox-warden $(TARGET_DIR)/failpoints
 
-test: build failpoints dist ## install what the tests need, run them all, sum up
+# The warden once more, without one layer each, for the layer proof. Never shipped: each lies in a directory of its own.
+LAYERS := seccomp landlock mounts network
+.PHONY: lifted
+lifted:
+	@for layer in $(LAYERS); do \
+	  cargo build --quiet --profile lifted --package blastbox-warden --features lift-$$layer; \
+	  install -d $(TARGET_DIR)/lifted/$$layer; \
+	  install -m 755 $(PROGRAMS)/blastbox $(PROGRAMS)/blastbox-agent $(PROGRAMS)/blastbox-egress \
+	    $(TARGET_DIR)/$(TRIPLE)/lifted/blastbox-warden $(TARGET_DIR)/lifted/$$layer; \
+	done
+
+escape: build lifted ## try to break out of every tier that this host has, and print what held: target/escape.html
+	@tools/need.sh python3=python3
+	@$(PROGRAMS)/blastbox escape --lifted $(TARGET_DIR)/lifted --html $(TARGET_DIR)/escape.html
+	@echo "page: $(patsubst $(CURDIR)/%,%,$(TARGET_DIR))/escape.html"
+
+test: build failpoints lifted dist ## install what the tests need, run them all, sum up
 	@tools/need.sh python3=python3 strace=strace ip=iproute2 pgrep=procps node=nodejs npm=npm curl=curl git=git
 	@tools/e2b.sh $(TARGET_DIR)/e2b
 	@BLASTBOX_BIN_DIR=$(PROGRAMS) BLASTBOX_DIST=$(TARGET_DIR)/$(DIST).tar.gz cargo xtask test

@@ -103,6 +103,11 @@ impl Caller {
         self.program(&self.blastbox_path(), arguments)
     }
 
+    /// Where the test builds are that lack one layer each; `None` where nobody built them.
+    pub fn lifted(&self) -> Option<PathBuf> {
+        programs::lifted(&self.place)
+    }
+
     /// Where the program `blastbox` is, for this caller.
     pub fn blastbox_path(&self) -> PathBuf {
         self.programs.join("blastbox")

@@ -15,7 +15,7 @@ const USAGE: &str = "usage: cargo xtask <verb>
 
   check   hold the house rules; one line per finding
   test    run every test, then sum up what passed, failed and was skipped
-  tcb     print the size of what runs with privilege or beside the payload
+  tcb     print the size of what runs with privilege or beside the payload; --line: as one line, for a build
   licences  print whose code the programs link, with the texts that must be kept";
 
 /// What a verb found: it worked, or the reader has something to do. `Err` means that the verb itself broke.
@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         (Some("check"), None) => rules::check(),
         (Some("test"), None) => test::test(),
         (Some("tcb"), None) => tcb::print(),
+        (Some("tcb"), Some(option)) if option == "--line" => tcb::print_line(),
         (Some("licences"), None) => licences::print(),
         _ => {
             eprintln!("{USAGE}");

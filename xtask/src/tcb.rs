@@ -75,6 +75,16 @@ pub(crate) fn print() -> io::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
+/// Prints `crate:lines:crates` for each, in one line: what a build of `blastbox escape` is told.
+pub(crate) fn print_line() -> io::Result<Outcome> {
+    let root = house::root()?;
+    let shares = measure(&root, &House::open(&root)?)?;
+    let words: Vec<String> =
+        shares.iter().map(|share| format!("{}:{}:{}", share.name, share.lines, share.crates.len())).collect();
+    println!("{}", words.join(" "));
+    Ok(Outcome::Clean)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

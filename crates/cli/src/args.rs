@@ -66,6 +66,9 @@ pub(crate) enum Verb {
     Plan(BoxArgs),
     /// Say what this host can do, and how to fix what it cannot
     Doctor(DoctorArgs),
+    /// Try to break out of boxes in every tier that this host has, and print what held
+    #[command(after_help = crate::escape::HELP)]
+    Escape(Box<crate::escape::EscapeArgs>),
     /// Check, print or name a policy
     #[command(subcommand)]
     Policy(PolicyVerb),

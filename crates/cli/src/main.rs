@@ -1,6 +1,6 @@
 //! The `blastbox` command.
 //!
-//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`policy`], [`audit`], [`mcp`], [`image`]), those that need a daemon in [`daemon`]; `output` is the only room that
+//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`escape`], [`policy`], [`audit`], [`mcp`], [`image`]), those that need a daemon in [`daemon`]; `output` is the only room that
 //! writes to the terminal. The warden is started before anything else is looked at, so that it gets ready meanwhile.
 
 mod args;
@@ -8,6 +8,7 @@ mod audit;
 mod capture;
 mod daemon;
 mod doctor;
+mod escape;
 mod explain;
 mod image;
 mod mcp;
@@ -86,6 +87,7 @@ fn act(cli: Cli, early: Option<Result<Warden, WardenError>>) -> Result<u8, Probl
     match cli.verb {
         Verb::Audit(verb) => audit::audit(&verb),
         Verb::Image(verb) => image::image(&verb),
+        Verb::Escape(args) => escape::escape(*args),
         Verb::Daemon(verb) => daemon::daemon(verb, runtime),
         Verb::Papers(verb) => papers::papers(&verb),
         Verb::Policy(verb) => policy::policy(&verb),

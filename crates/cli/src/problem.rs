@@ -56,6 +56,12 @@ pub(crate) enum Problem {
     Receipt { path: PathBuf, source: io::Error },
     #[error("cannot write pages into {path}")]
     Papers { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Escape(#[from] blastbox_escape::EscapeError),
+    #[error("cannot find the program that this is")]
+    OwnProgram(#[source] io::Error),
+    #[error("cannot write the report to {path}")]
+    Page { path: PathBuf, source: io::Error },
     #[error("cannot write JSON")]
     Json(#[from] serde_json::Error),
     #[error("cannot set up the event loop")]
@@ -133,7 +139,12 @@ impl Problem {
             Self::Create(CreateError::Gateway(GatewayError::NotInstalled { .. })) => {
                 "build all programs with `make build`, and keep them in one directory"
             }
+            Self::Escape(_) => {
+                "see what the host lacks with `blastbox doctor`, and what there is with `blastbox escape --list`"
+            }
+            Self::Page { .. } => "name a file in a directory that you may write to",
             Self::BadUrl(_)
+            | Self::OwnProgram(_)
             | Self::Create(_)
             | Self::Terminal(_)
             | Self::Json(_)

@@ -14,6 +14,7 @@ mod embryos;
 mod groups;
 mod ids;
 mod launch;
+mod lifted;
 mod networks;
 mod places;
 mod serve;
@@ -30,6 +31,7 @@ use trouble::Trouble;
 fn main() -> ExitCode {
     // A bug must not leave half a warden: abort, and let the boxes die with it.
     std::panic::set_hook(Box::new(|_| std::process::abort()));
+    lifted::confess();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {

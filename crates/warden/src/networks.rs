@@ -11,6 +11,7 @@ use blastbox_sys::{channel, namespaces, tun};
 use blastbox_wire::egress::{BOX_V4, BOX_V6, LINK_MTU, LINK_NAME};
 use rustix::fs::{Mode, OFlags, openat};
 
+use crate::lifted;
 use crate::standing::Standing;
 use crate::trouble::{Trouble, Trying};
 
@@ -57,7 +58,9 @@ impl Networks {
 
 /// The warden itself moves into the new network, which is how it is made, and stays there without using it.
 pub(crate) fn make(proc: BorrowedFd<'_>) -> Result<OwnedFd, Trouble> {
-    namespaces::own_network().tried("make an empty network")?;
+    if !lifted::NETWORK {
+        namespaces::own_network().tried("make an empty network")?;
+    }
     namespaces::open(proc, "self", "net").tried("open an empty network")
 }
 

@@ -15,6 +15,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::lifted;
 use crate::standing::Standing;
 use crate::trouble::{Trouble, Trying};
 
@@ -152,6 +153,12 @@ pub(crate) fn build(standing: &Standing, steps: &[Step], mut gathered: Vec<Entry
         // takes this one away again before its first program starts.
         let visible = mount::copy_path("/proc", Beneath::Included).tried("copy the host's /proc")?;
         later.push((visible, "proc".to_owned()));
+    }
+    if lifted::MOUNTS {
+        let at = "/host".parse().map_err(|_| Trouble::plain("name the place for the host's root"))?;
+        make_directory(&root, &at)?;
+        let whole = mount::copy_path("/", Beneath::Included).tried("copy the host's root")?;
+        later.push((whole, at.relative().to_owned()));
     }
     mount::cover_root(root.as_fd()).tried("put the box's root in place")?;
     for (mounted, at) in later {

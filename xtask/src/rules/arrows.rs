@@ -18,9 +18,12 @@ const ARROWS: &[(&str, &[&str])] = &[
         "crates/server",
         &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-images", "blastbox-engine"],
     ),
+    // The burglars know blastbox by its command line and its receipts alone.
+    ("crates/escape", &["blastbox-policy", "blastbox-wire"]),
     (
         "crates/cli",
         &[
+            "blastbox-escape",
             "blastbox-policy",
             "blastbox-wire",
             "blastbox-isolation",

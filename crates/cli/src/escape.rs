@@ -1,0 +1,124 @@
+//! `blastbox escape`: break-out attempts in every tier that this host has, and the matrix of what became of them.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+
+use blastbox_escape::{Attempt, Control, Order, Progress, Second, Verdict, choose, page, run, text};
+use blastbox_policy::{Profile, Tier};
+use clap::Args;
+
+use crate::output;
+use crate::problem::Problem;
+
+pub(crate) const HELP: &str = "\
+Examples:
+  blastbox escape                                   every attempt, every tier and shipped profile of this host
+  blastbox escape --profile default --only network  one class under one profile
+  blastbox escape --policy mine.toml --html escape.html
+  blastbox escape --list
+
+Nothing hostile runs outside a box, every attempt is bounded, and no packet leaves this host. A held cell counts only if
+the same attempt succeeds where its control is off; where that could harm, there is none, and the report says so.
+
+Exit codes: 0 nothing came out; 1 something did; 2 a cell proves nothing because its control failed, or nothing was held;
+125 it could not begin.";
+
+#[derive(Debug, Args)]
+pub(crate) struct EscapeArgs {
+    /// Only this tier: wasm, jail, gvisor, microvm (repeatable; without it, every one that this host has)
+    #[arg(long, value_name = "TIER")]
+    tier: Vec<Tier>,
+    /// Only this shipped profile (repeatable; without it, every one that this host can keep)
+    #[arg(long, value_name = "NAME", conflicts_with = "policy")]
+    profile: Vec<Profile>,
+    /// A policy of your own instead
+    #[arg(long, value_name = "FILE.toml")]
+    policy: Option<PathBuf>,
+    /// Only this attempt or class, such as kernel or kernel.ptrace (repeatable)
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Name the attempts, with what each stands for, and run none
+    #[arg(long)]
+    list: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Write the report as one page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Directory of test builds that each lack one layer, made by `make escape`: shows that the next layer holds alone
+    #[arg(long, value_name = "DIR")]
+    lifted: Option<PathBuf>,
+}
+
+pub(crate) fn escape(args: EscapeArgs) -> Result<u8, Problem> {
+    if args.list {
+        output::print(&list(&choose(&args.only)?));
+        return Ok(0);
+    }
+    let EscapeArgs { tier, profile, policy, only, list: _, json, html, lifted } = args;
+    let program = std::env::current_exe().map_err(Problem::OwnProgram)?;
+    let order = Order { program, tiers: tier, profiles: profile, policy, only, lifted };
+    let terminal = std::io::stderr().is_terminal();
+    let report = run(&order, &|progress| {
+        if terminal {
+            output::say(&bar(&progress));
+        }
+    })?;
+    if terminal {
+        output::say("\r\x1b[2K");
+    }
+    if let Some(path) = &html {
+        std::fs::write(path, page::page(&report))
+            .map_err(|source| Problem::Page { path: path.clone(), source })?;
+    }
+    if json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&text::matrix(&report));
+    }
+    Ok(report.exit_code())
+}
+
+/// One line that is written over: how far, and what was not held.
+fn bar(progress: &Progress<'_>) -> String {
+    let Progress { done, all, row } = progress;
+    let full = if *all == 0 { 0 } else { done * 30 / all };
+    let bar: String = (0..30).map(|at| if at < full { '█' } else { '░' }).collect();
+    let bad = row.cells.iter().find(|cell| matches!(cell.verdict, Verdict::Escaped | Verdict::Broken));
+    let news = bad.map_or(String::new(), |cell| {
+        format!("\r\x1b[2K{} {}: {}\n", cell.verdict.as_str(), row.id, output::plain(&cell.evidence))
+    });
+    format!("{news}\r\x1b[2K{bar} {done}/{all} {}", row.id)
+}
+
+fn list(attempts: &[Attempt]) -> String {
+    let mut text = String::new();
+    for attempt in attempts {
+        // Writing to a string does not fail.
+        writeln!(text, "{}  [{} · {:?}]", attempt.id(), attempt.boundary, attempt.issue).ok();
+        writeln!(text, "    {}. Stands for: {}.", attempt.title, attempt.stands_for).ok();
+        let second = match attempt.second {
+            Second::Behind(layer, what) => format!("{what} (proven without {})", layer.as_str()),
+            Second::Named(what) => what.to_owned(),
+            Second::Surface(what) => format!("none of its own: {what}"),
+        };
+        writeln!(text, "    First: {}. Second: {second}.", attempt.first).ok();
+        writeln!(text, "    Success: {}. Control: {}.", attempt.success(), control(attempt.control)).ok();
+    }
+    let alone = attempts.iter().filter(|attempt| matches!(attempt.control, Control::None(_))).count();
+    writeln!(text, "{} attempts, {alone} of them without a control that harms nobody", attempts.len()).ok();
+    text
+}
+
+fn control(control: Control) -> String {
+    match control {
+        Control::Plain => "a plain process".to_owned(),
+        Control::PlainRoot => "a plain process of root".to_owned(),
+        Control::Namespaces => "root of namespaces of its own".to_owned(),
+        Control::OwnNet => "a network of its own in which every address answers".to_owned(),
+        Control::Box(options) => format!("a box with {}", options.join(" ")),
+        Control::None(reason) => format!("none: {reason}"),
+    }
+}

@@ -1,0 +1,6 @@
+import glob
+seen = 0
+for path in glob.glob("/proc/[0-9]*/cmdline"):
+    try: print(open(path, "rb").read().decode("latin-1")); seen += 1
+    except OSError: continue
+held("%d processes in sight, none with the secret" % seen)

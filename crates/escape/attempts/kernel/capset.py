@@ -1,0 +1,12 @@
+header = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0))
+every = ctypes.create_string_buffer(struct.pack("IIIIII", *[0xFFFFFFFF] * 6))
+held_now = ctypes.create_string_buffer(24)
+syscall(125, ctypes.c_char_p(ctypes.addressof(header)), ctypes.c_char_p(ctypes.addressof(held_now)))
+effective, permitted = struct.unpack_from("II", held_now)
+if effective or permitted: escaped("capabilities are held: %x %x" % (effective, permitted))
+result, error = syscall(126, ctypes.c_char_p(ctypes.addressof(header)), ctypes.c_char_p(ctypes.addressof(every)))
+if error is None: escaped("every capability was raised")
+for capability in range(41):
+    if libc.prctl(23, capability, 0, 0, 0) == 1: escaped("capability %d is in the bounding set" % capability)
+    if libc.prctl(47, 2, capability, 0, 0) == 0: escaped("capability %d was made ambient" % capability)
+held("capset: %s, bounding set empty, none ambient" % error)

@@ -1,0 +1,7 @@
+import glob
+places = [p for name in ("cgroup.procs", "cgroup.freeze", "memory.max", "memory.limit_in_bytes") for p in glob.glob("/sys/fs/cgroup/" + name) + glob.glob("/sys/fs/cgroup/*/" + name)]
+if not places: na("this host shows no cgroups") if CONTROL else held("no cgroup is in sight")
+for place in places:
+    try: os.close(os.open(place, os.O_WRONLY)); escaped("%s can be opened for writing" % place)
+    except OSError as error: last = refused(error)
+held(last)

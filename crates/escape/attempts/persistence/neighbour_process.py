@@ -1,0 +1,12 @@
+if os.environ["ESCAPE_PHASE"] == "leave":
+    if os.fork() == 0: leave_process(6)
+    print("READY", flush=True); time.sleep(8); os._exit(0)
+import glob
+until = time.time() + 1
+while time.time() < until:
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try: line = open(path, "rb").read()
+        except OSError: continue
+        if NONCE.encode() in line: escaped("the neighbour's process is there: " + path)
+    time.sleep(0.05)
+held("no such process")

@@ -1,0 +1,8 @@
+key = int(NONCE[3:10], 16) | 1
+if os.environ["ESCAPE_PHASE"] == "leave":
+    result, error = syscall(64, key, 1, 0o1666)
+    held("semget: %s" % (error or "left"))
+result, error = syscall(64, key, 0, 0)
+if error: held("semget: " + error)
+syscall(66, result, 0, 0)
+escaped("the semaphore is there")

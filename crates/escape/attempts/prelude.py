@@ -1,0 +1,209 @@
+# Comes before every attempt in Python, in a box and as its control outside.
+#
+# An attempt ends with one line on standard output: ESCAPED, HELD or NA, and evidence. The host believes ESCAPED at once;
+# HELD only if nothing on its own side says otherwise. What is read goes to standard output: the host looks for the secret there.
+import ctypes, errno, os, socket, struct, sys, time
+
+CONTROL = os.environ.get("ESCAPE_ROLE") == "control"
+SURROUND = os.environ.get("ESCAPE_SURROUND", "plain")
+NONCE = os.environ["ESCAPE_NONCE"]
+WORKSPACE = os.environ["ESCAPE_STAGE"] + "/workspace" if CONTROL else "/workspace"
+libc = ctypes.CDLL(None, use_errno=True)
+
+# Where a test build shows the host's root in the box, to see whether the next layer holds.
+HOST_ROOT = os.environ.get("ESCAPE_HOSTROOT", "")
+
+def host(name):
+    """A place of the host's stage, by its host path."""
+    return HOST_ROOT + os.environ["ESCAPE_STAGE"] + "/" + name
+
+def end(word, evidence):
+    sys.stdout.write("%s %s\n" % (word, str(evidence).replace("\n", " ")[:600]))
+    sys.stdout.flush()
+    os._exit(0)
+
+def escaped(evidence): end("ESCAPED", evidence)
+def held(evidence): end("HELD", evidence)
+def na(reason): end("NA", reason)
+
+def on_error(kind, error, trace):
+    """A refusal that an attempt does not expect is still a refusal; anything else is no answer."""
+    if isinstance(error, OSError): held("%s: %s" % (error.filename or "a call", refused(error)))
+    sys.__excepthook__(kind, error, trace)
+sys.excepthook = on_error
+
+def syscall(number, *arguments):
+    """The raw call: (result, name of the errno or None)."""
+    ctypes.set_errno(0)
+    given = [ctypes.c_char_p(a) if isinstance(a, bytes) else (a if isinstance(a, ctypes._SimpleCData) else ctypes.c_long(a)) for a in arguments]
+    result = libc.syscall(ctypes.c_long(number), *given)
+    return result, (errno.errorcode.get(ctypes.get_errno(), str(ctypes.get_errno())) if result == -1 else None)
+
+# ENOSPC: the limit on namespaces is met.
+REFUSALS = ("EPERM", "ENOSYS", "ENOSPC", "EACCES", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT")
+ABSENT = ("ENOSYS", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT")
+
+def call(number, *arguments, absent=()):
+    """Any answer but a refusal means that the call reached code of the kernel that the box has no business in. `absent`: what
+    the filter answers as a kernel would that does not know the option; the arguments are then such that one that does takes them."""
+    result, error = syscall(number, *arguments)
+    if CONTROL and error in ABSENT + absent:
+        na("this kernel has no such call (%s)" % error)
+    if error in REFUSALS + absent:
+        held("system call %d: %s" % (number, error))
+    escaped("system call %d reached the kernel: %s" % (number, error or result))
+
+def refused(error):
+    return errno.errorcode.get(error.errno, str(error.errno))
+
+def may_open(path, flags=os.O_RDONLY, read=True):
+    """Opens and, for reading, reads one piece. Nothing is ever written."""
+    if CONTROL and not os.path.lexists(path):
+        na("this host has no %s" % path)
+    try:
+        fd = os.open(path, flags | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        if CONTROL and path.startswith("/dev/") and error.errno != errno.ENOENT:
+            na("root of this host may not open %s either (%s)" % (path, refused(error)))
+        held("%s: %s" % (path, refused(error)))
+    if flags & os.O_ACCMODE != os.O_RDONLY or not read:
+        escaped("%s can be opened" % path)
+    try:
+        piece = os.read(fd, 256)
+    except OSError as error:
+        held("%s: opened, reading: %s" % (path, refused(error)))
+    if piece: escaped("%s can be read: %d bytes" % (path, len(piece)))
+    held("%s is empty" % path)
+
+def take(path):
+    """Prints a file whose content the host knows."""
+    try:
+        with open(path, "rb") as file: sys.stdout.write(file.read(4096).decode("latin-1") + "\n")
+    except OSError as error:
+        held("%s: %s" % (path, refused(error)))
+    sys.stdout.flush()
+
+def write_maps(uid, gid):
+    for name, text in (("setgroups", "deny"), ("uid_map", "0 %d 1" % uid), ("gid_map", "0 %d 1" % gid)):
+        with open("/proc/self/" + name, "w") as file: file.write(text)
+
+NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+
+def weaken():
+    """Controls that need power get it in namespaces of their own: power over nothing of the host's."""
+    flags = {"plain": 0, "namespaces": NEWUSER | NEWNS | NEWUTS | NEWIPC | NEWPID, "net": NEWUSER | NEWNS | NEWNET}[SURROUND]
+    if not flags: return
+    uid, gid = os.getuid(), os.getgid()
+    if libc.unshare(flags) != 0:
+        na("this host lets nobody make namespaces for a control: " + errno.errorcode[ctypes.get_errno()])
+    write_maps(uid, gid)
+    if libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None) != 0:
+        na("mounts cannot be made private for a control")
+    if flags & NEWPID:
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            os._exit(0)
+    if SURROUND == "net": own_net()
+
+def stand_in(path, text=None):
+    """In a control: something at a fixed path of the host, on an empty file system in namespaces of its own."""
+    if not CONTROL: return
+    top = "/" + path.strip("/").split("/")[0]
+    top = os.path.realpath(top) if not os.path.isdir(top) or os.path.islink(top) else top
+    if libc.mount(b"none", top.encode(), b"tmpfs", 0, b"size=1m") != 0:
+        na("cannot cover %s in the control" % top)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if text is not None:
+        with open(path, "w") as file: file.write(text)
+
+def steal(path):
+    """Reads what a fixed path of the host would hold."""
+    stand_in(path, "stand-in of a secret\n")
+    may_open(path)
+
+def connect_unix(path):
+    """Speaks to a service of the host at a fixed path."""
+    stand_in(path)
+    if CONTROL:
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(path); server.listen(1)
+    client = socket.socket(socket.AF_UNIX)
+    try: client.connect(path)
+    except OSError as error: held("%s: %s" % (path, refused(error)))
+    escaped("connected to %s" % path)
+
+def own_net():
+    """A network of the control's own in which every address is its own, and somebody listens."""
+    control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    import fcntl
+    fcntl.ioctl(control, 0x8914, struct.pack("16sH14x", b"lo", 0x49))
+    netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    for family in (socket.AF_INET, socket.AF_INET6):
+        # RTM_NEWROUTE of type local to 0/0 on interface 1: what AnyIP is called.
+        body = struct.pack("BBBBBBBBI", family, 0, 0, 0, 255, 4, 254, 2, 0) + struct.pack("HHI", 8, 4, 1)
+        netlink.send(struct.pack("IHHII", 16 + len(body), 24, 0x0505, 1, 0) + body)
+        if struct.unpack("i", netlink.recv(4096)[16:20])[0] and family == socket.AF_INET:
+            na("the control's own network cannot be set up")
+
+def listen(kind, port, family=socket.AF_INET):
+    """In a control: somebody who answers, in the network of its own."""
+    server = socket.socket(family, kind)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))
+    if kind == socket.SOCK_STREAM: server.listen(4)
+    return server
+
+def reach_tcp(address, port):
+    """Connects to an address that no policy names."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    if CONTROL: server = listen(socket.SOCK_STREAM, port, family)
+    client = socket.socket(family, socket.SOCK_STREAM)
+    client.settimeout(1)
+    try: client.connect((address, port))
+    except OSError as error: held("TCP %s:%d: %s" % (address, port, refused(error) if error.errno else "no answer"))
+    escaped("TCP connection to %s:%d" % (address, port))
+
+def reach_udp(address, port, packet=b"x", broadcast=False):
+    """Sends a datagram. Where one can be sent it is out, whether or not anybody answers."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    if CONTROL: server = listen(socket.SOCK_DGRAM, port, family)
+    client = socket.socket(family, socket.SOCK_DGRAM)
+    if broadcast: client.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    try: client.sendto(packet, (address, port))
+    except OSError as error: held("UDP %s:%d: %s" % (address, port, refused(error)))
+    escaped("a datagram went to %s:%d" % (address, port))
+
+def socket_of(family, kind, protocol=0):
+    """A socket of a family that the box has no use for."""
+    call(41, family, kind, protocol)
+
+PID_1 = int(os.environ.get("ESCAPE_DECOY", "1")) if CONTROL else 1
+
+def left(what):
+    """Ends the command when the process that it leaves has its name, so that the host's look decides and not luck."""
+    import glob
+    until = time.time() + 2
+    while time.time() < until:
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            try:
+                if NONCE.encode() in open(path, "rb").read(): held(what + " is left")
+            except OSError: pass
+        time.sleep(0.01)
+    held(what + " should be left, and is not in sight")
+
+def leave_process(seconds=3):
+    """Replaces this process by one that the host finds by the nonce in its command line."""
+    os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(%d)" % seconds, NONCE])
+
+def tool(name):
+    for place in ("/usr/bin/", "/bin/", "/usr/sbin/", "/sbin/"):
+        if os.path.exists(place + name): return place + name
+    na("there is no %s" % name)
+
+if CONTROL:
+    import resource
+    for what, most in ((resource.RLIMIT_AS, 1 << 30), (resource.RLIMIT_CPU, 10), (resource.RLIMIT_FSIZE, 64 << 20), (resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_CORE, 0)):
+        hard = resource.getrlimit(what)[1]
+        resource.setrlimit(what, (min(most, hard) if hard >= 0 else most,) * 2)
+    weaken()

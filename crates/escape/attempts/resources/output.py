@@ -1,0 +1,2 @@
+for _ in range(64): sys.stdout.write("x" * 65535 + "\n")
+escaped("4 MiB where 1 is allowed")

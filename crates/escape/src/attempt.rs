@@ -1,0 +1,269 @@
+//! What an attempt is: data and a script.
+
+use blastbox_policy::{Boundary, Gap};
+use blastbox_wire::receipt::Receipt;
+use serde::Serialize;
+
+/// The classes of the catalogue: one room of it each, and one page in `docs/attacks/`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// System calls and other doors of the kernel.
+    Kernel,
+    /// Files of the host, and what is left in a workspace.
+    Files,
+    /// Ways out.
+    Network,
+    /// Secrets of the caller and the host.
+    Credentials,
+    /// Living on, and steering one's own end.
+    Lifecycle,
+    /// More than one's share.
+    Resources,
+    /// What the host is and what runs on it.
+    Information,
+    /// From one box to the next, or to a neighbour.
+    Persistence,
+    /// Lying to blastbox itself.
+    ControlPlane,
+}
+
+impl Class {
+    /// All of them, in the order of the report.
+    pub const ALL: [Self; 9] = [
+        Self::Kernel,
+        Self::Files,
+        Self::Network,
+        Self::Credentials,
+        Self::Lifecycle,
+        Self::Resources,
+        Self::Information,
+        Self::Persistence,
+        Self::ControlPlane,
+    ];
+
+    /// The word before the dot in an attempt's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Files => "files",
+            Self::Network => "network",
+            Self::Credentials => "credentials",
+            Self::Lifecycle => "lifecycle",
+            Self::Resources => "resources",
+            Self::Information => "information",
+            Self::Persistence => "persistence",
+            Self::ControlPlane => "control",
+        }
+    }
+
+    /// What it is called in a report.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Kernel => "Kernel surface",
+            Self::Files => "File system",
+            Self::Network => "Network",
+            Self::Credentials => "Credentials",
+            Self::Lifecycle => "Life and end",
+            Self::Resources => "Resources",
+            Self::Information => "Information about the host",
+            Self::Persistence => "Between boxes",
+            Self::ControlPlane => "Control plane",
+        }
+    }
+
+    /// Its page beneath `docs/attacks/`.
+    #[must_use]
+    pub fn page(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel-surface.md",
+            Self::Files => "workspace-content.md",
+            Self::Network => "network.md",
+            Self::Credentials => "secrets.md",
+            Self::Lifecycle => "surviving-the-end.md",
+            Self::Resources => "exhaustion.md",
+            Self::Information => "host-facts.md",
+            Self::Persistence => "between-boxes.md",
+            Self::ControlPlane => "lying-agent.md",
+        }
+    }
+}
+
+/// The issue classes of SECURITY.md: what a success would be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "SECURITY.md says what each means")]
+pub enum Issue {
+    Escape,
+    HostLeak,
+    Exfil,
+    Lateral,
+    HostDoS,
+    PeerDoS,
+    InternalEsc,
+    InternalRead,
+    Integrity,
+}
+
+/// What the attempt runs.
+#[derive(Debug, Clone, Copy)]
+pub enum Script {
+    /// One statement in Python after the prelude.
+    Line(&'static str),
+    /// A file in Python after the prelude.
+    Python(&'static str),
+    /// A file for the shell.
+    Shell(&'static str),
+}
+
+/// Where the same attempt must succeed, so that a held cell is not empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// As a plain process of the caller.
+    Plain,
+    /// As a plain process, if the caller is root; what it does there changes nothing.
+    PlainRoot,
+    /// As root of namespaces of its own: power over nothing of the host's.
+    Namespaces,
+    /// In a network of its own in which every address answers.
+    OwnNet,
+    /// In a box whose policy opens what the attempt needs.
+    Box(&'static [&'static str]),
+    /// There is none that harms nobody, for this reason.
+    None(&'static str),
+}
+
+/// A layer that a test build leaves out, to show that the next one holds alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// The filter of system calls.
+    Seccomp,
+    /// Landlock.
+    Landlock,
+    /// The root of its own: the host's whole root is shown in the box as well.
+    Mounts,
+    /// The network namespace of its own.
+    Network,
+}
+
+impl Layer {
+    /// Every layer.
+    pub const ALL: [Self; 4] = [Self::Seccomp, Self::Landlock, Self::Mounts, Self::Network];
+
+    /// Whether Landlock is what has to hold when this one is lifted.
+    pub(crate) fn leaves_landlock(self) -> bool {
+        match self {
+            Self::Mounts | Self::Network => true,
+            Self::Seccomp | Self::Landlock => false,
+        }
+    }
+
+    /// Its word, which is also the directory of its test build.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Seccomp => "seccomp",
+            Self::Landlock => "landlock",
+            Self::Mounts => "mounts",
+            Self::Network => "network",
+        }
+    }
+}
+
+/// What holds if the first control falls.
+#[derive(Debug, Clone, Copy)]
+pub enum Second {
+    /// This does, and lifting the layer shows it.
+    Behind(Layer, &'static str),
+    /// This does; no build lifts the first control alone.
+    Named(&'static str),
+    /// Nothing stops the call itself: what is gained is surface, not authority. Why that is all.
+    Surface(&'static str),
+}
+
+/// What the host prepares besides its canaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prop {
+    /// The stage's workspace is given to the box.
+    Workspace,
+    /// A descriptor of the stage's directory is left open for whoever is started.
+    LeakedDescriptor,
+    /// A process of the host that holds a secret in its environment and its command line, as `ESCAPE_DECOY`.
+    Decoy,
+    /// These facts of the host count as secrets.
+    HostFacts,
+    /// Two boxes after each other: `ESCAPE_PHASE` is `leave`, then `look`.
+    TwoBoxes,
+    /// Two boxes at the same time: the first is alive while the second looks.
+    Neighbours,
+}
+
+/// The receipt of an attempt that is not about receipts.
+pub(crate) fn nothing_false(_: &Receipt) -> Option<String> {
+    None
+}
+
+/// One attempt.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt {
+    /// Its class.
+    pub class: Class,
+    /// Its name within the class.
+    pub name: &'static str,
+    /// What it tries, in a line.
+    pub title: &'static str,
+    /// Which boundary has to hold.
+    pub boundary: Boundary,
+    /// What a success would be called.
+    pub issue: Issue,
+    /// The known case or technique that it stands for.
+    pub stands_for: &'static str,
+    /// The control that stops it first.
+    pub first: &'static str,
+    /// What holds if that falls.
+    pub second: Second,
+    /// What it runs.
+    pub script: Script,
+    /// Where it must succeed.
+    pub control: Control,
+    /// What the host prepares.
+    pub props: &'static [Prop],
+    /// Further options of `blastbox run`.
+    pub options: &'static [&'static str],
+    /// Outcomes (words of the receipt) that mean that it was stopped.
+    pub stopped_by: &'static [&'static str],
+    /// What the host finds false in the receipt.
+    pub lie: fn(&Receipt) -> Option<String>,
+    /// Gaps that, where a policy accepts them and the host has them, make a success expected.
+    pub unless: &'static [Gap],
+}
+
+impl Attempt {
+    /// Its whole name, such as `kernel.unshare-user`.
+    #[must_use]
+    pub fn id(&self) -> String {
+        format!("{}.{}", self.class.as_str(), self.name)
+    }
+
+    pub(crate) fn has(&self, prop: Prop) -> bool {
+        self.props.contains(&prop)
+    }
+
+    /// What a success looks like.
+    #[must_use]
+    pub fn success(&self) -> &'static str {
+        match self.issue {
+            Issue::Escape => {
+                "a canary on the host changed, a process survived, or the call reached the kernel"
+            }
+            Issue::HostLeak | Issue::InternalRead => "the host's secret is in the output",
+            Issue::Exfil => "a listener was reached, or a packet left",
+            Issue::Lateral => "what one box left is seen by another",
+            Issue::HostDoS | Issue::PeerDoS => "more was used than the limit",
+            Issue::InternalEsc => "the agent was steered or ended",
+            Issue::Integrity => "the receipt says something false",
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The whole campaign: which columns this host has, then every attempt in each of them, its control, and its second layer.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use blastbox_policy::{Gap, Profile, Tier};
+use blastbox_wire::receipt::rfc3339;
+
+use crate::attempt::{Attempt, Layer, Second};
+use crate::carry_out::{Ask, control, in_box, probe};
+use crate::report::{Cell, Column, ControlState, Host, Missing, Report, Row, SecondState, VERSION, Verdict};
+use crate::trusted_core;
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// The program `blastbox` that is put to the proof.
+    pub program: PathBuf,
+    /// Tiers; empty means every one.
+    pub tiers: Vec<Tier>,
+    /// Shipped profiles; empty means every one, unless a policy is named.
+    pub profiles: Vec<Profile>,
+    /// A policy of one's own.
+    pub policy: Option<PathBuf>,
+    /// Names of attempts, classes, or beginnings of names; empty means everything.
+    pub only: Vec<String>,
+    /// Directory of test builds that each lack one layer.
+    pub lifted: Option<PathBuf>,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum EscapeError {
+    /// Nothing in the catalogue has such a name.
+    #[error("no attempt is called {0:?}; `blastbox escape --list` names them all")]
+    Unknown(String),
+    /// Not one column can be had.
+    #[error("no box can be made under what was asked for: {0}")]
+    NoColumn(String),
+    /// The program could not be started.
+    #[error("cannot start {}", program.display())]
+    Start {
+        /// Which.
+        program: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// How far it is.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    /// Attempts done.
+    pub done: usize,
+    /// Attempts in all.
+    pub all: usize,
+    /// The last one.
+    pub row: &'a Row,
+}
+
+/// The attempts that were asked for.
+///
+/// # Errors
+/// Where a word names none.
+pub fn choose(only: &[String]) -> Result<Vec<Attempt>, EscapeError> {
+    let all = crate::catalogue::all();
+    if only.is_empty() {
+        return Ok(all);
+    }
+    let named = |attempt: &Attempt, word: &String| {
+        let id = attempt.id();
+        id == *word
+            || attempt.class.as_str() == word
+            || id.starts_with(&format!("{word}."))
+            || attempt.name == word
+    };
+    if let Some(word) = only.iter().find(|word| !all.iter().any(|attempt| named(attempt, word))) {
+        return Err(EscapeError::Unknown(word.clone()));
+    }
+    Ok(all.into_iter().filter(|attempt| only.iter().any(|word| named(attempt, word))).collect())
+}
+
+/// Runs everything.
+///
+/// # Errors
+/// Where nothing can be tried at all.
+pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report, EscapeError> {
+    let attempts = choose(&order.only)?;
+    let (started, began) = (SystemTime::now(), Instant::now());
+    let (asks, columns, missing) = columns(order)?;
+    let python = ["/usr/bin/python3", "/usr/local/bin/python3"].map(Path::new);
+    let python = python.into_iter().find(|path| path.is_file());
+    let rows: Mutex<Vec<Option<Row>>> = Mutex::new(attempts.iter().map(|_| None).collect());
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let workers = std::thread::available_parallelism().map_or(1, |count| count.get().min(4));
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(attempt) = attempts.get(index) else { return };
+                    let row = row(attempt, &asks, order.lifted.as_deref(), python);
+                    let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+                    let Ok(mut rows) = rows.lock() else { return };
+                    tell(Progress { done, all: attempts.len(), row: &row });
+                    if let Some(place) = rows.get_mut(index) {
+                        *place = Some(row);
+                    }
+                }
+            });
+        }
+    });
+    let rows = rows.into_inner().unwrap_or_default().into_iter().flatten().collect();
+    let caller = if rustix::process::geteuid().is_root() { "root" } else { "user" };
+    let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+    Ok(Report {
+        version: VERSION,
+        blastbox: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at: rfc3339(started.duration_since(UNIX_EPOCH).unwrap_or_default()),
+        seconds: began.elapsed().as_secs_f64(),
+        host: Host { kernel, architecture: std::env::consts::ARCH, caller },
+        columns,
+        missing,
+        rows,
+        trusted_core: trusted_core::of_this_build(),
+        seal: None,
+    })
+}
+
+type Columns = (Vec<Ask>, Vec<Column>, Vec<Missing>);
+
+/// Which columns there are on this host, and why the others are not.
+fn columns(order: &Order) -> Result<Columns, EscapeError> {
+    let tiers = if order.tiers.is_empty() { Tier::ALL.to_vec() } else { order.tiers.clone() };
+    let policies: Vec<(String, OsString, OsString)> = match &order.policy {
+        Some(file) => vec![(file.display().to_string(), "--policy".into(), file.clone().into())],
+        None => {
+            let named =
+                if order.profiles.is_empty() { Profile::ALL.to_vec() } else { order.profiles.clone() };
+            let option = |profile: Profile| {
+                (profile.to_string(), OsString::from("--profile"), OsString::from(profile.as_str()))
+            };
+            named.into_iter().map(option).collect()
+        }
+    };
+    let (mut asks, mut columns, mut missing) = (Vec::new(), Vec::new(), Vec::<Missing>::new());
+    for tier in tiers {
+        for (policy, option, value) in &policies {
+            let options = vec![option.clone(), value.clone(), "--tier".into(), OsString::from(tier.as_str())];
+            let ask = Ask { program: order.program.clone(), options, lifted: None, gaps: Vec::new() };
+            let boxed = probe(&ask)
+                .map_err(|source| EscapeError::Start { program: order.program.clone(), source })?;
+            match &boxed.receipt {
+                Some(receipt) if receipt.tier == Some(tier) && receipt.outcome.as_str() == "exited" => {
+                    let found: Vec<Gap> = receipt.gaps.iter().map(|line| line.code).collect();
+                    let gaps = found.iter().map(ToString::to_string).collect();
+                    let digest = receipt.policy.to_string();
+                    columns.push(Column { tier, policy: policy.clone(), digest, gaps });
+                    asks.push(Ask { gaps: found, ..ask });
+                }
+                receipt => {
+                    let said = receipt.as_ref().and_then(|receipt| receipt.reason.as_ref());
+                    let first = boxed.stderr.lines().next().unwrap_or_default().to_owned();
+                    let why = said.map_or(first, |reason| reason.message.clone());
+                    match missing.iter_mut().find(|line| line.why == why) {
+                        Some(line) => line.what.push_str(&format!(", {tier}/{policy}")),
+                        None => missing.push(Missing { what: format!("{tier}/{policy}"), why }),
+                    }
+                }
+            }
+        }
+    }
+    if asks.is_empty() {
+        let why = missing.iter().map(|line| format!("{}: {}", line.what, line.why)).collect::<Vec<_>>();
+        return Err(EscapeError::NoColumn(why.join("; ")));
+    }
+    Ok((asks, columns, missing))
+}
+
+/// One attempt everywhere.
+fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&Path>, python: Option<&Path>) -> Row {
+    let mut cells: Vec<Cell> = asks.iter().map(|ask| in_box(attempt, ask)).collect();
+    let control = asks.first().map_or_else(
+        || ControlState::Unavailable("there is no box".to_owned()),
+        |ask| control(attempt, ask, python),
+    );
+    if let ControlState::Failed(why) = &control {
+        for cell in cells.iter_mut().filter(|cell| cell.verdict == Verdict::Held) {
+            cell.verdict = Verdict::Broken;
+            cell.evidence = format!("its control did not succeed: {why} (here: {})", cell.evidence);
+        }
+    }
+    let (second, layer, second_state) = match attempt.second {
+        Second::Named(text) => (text, None, SecondState::Named),
+        Second::Surface(text) => (text, None, SecondState::Surface),
+        Second::Behind(layer, text) => (text, Some(layer), without(attempt, asks.first(), layer, lifted)),
+    };
+    Row {
+        id: attempt.id(),
+        class: attempt.class,
+        title: attempt.title,
+        boundary: attempt.boundary.as_str(),
+        issue: attempt.issue,
+        stands_for: attempt.stands_for,
+        success: attempt.success(),
+        first: attempt.first,
+        second,
+        lifted: layer,
+        second_state,
+        control,
+        cells,
+    }
+}
+
+/// The same attempt in a box that lacks its first layer.
+fn without(attempt: &Attempt, ask: Option<&Ask>, layer: Layer, lifted: Option<&Path>) -> SecondState {
+    let Some(program) = lifted.map(|place| place.join(layer.as_str()).join("blastbox")) else {
+        return SecondState::NotTried("no test build that lacks a layer was named".to_owned());
+    };
+    let (Some(ask), true) = (ask, program.is_file()) else {
+        return SecondState::NotTried(format!("there is no test build without {}", layer.as_str()));
+    };
+    let ask = Ask { program, lifted: Some(layer), ..ask.clone() };
+    let cell = in_box(attempt, &ask);
+    match cell.verdict {
+        // An old Landlock is what the policy accepts by name: it cannot hold alone what it does not know.
+        Verdict::Escaped if layer.leaves_landlock() && ask.gaps.contains(&Gap::WeakLandlock) => {
+            SecondState::NotTried(format!("gap {} is accepted: {}", Gap::WeakLandlock, cell.evidence))
+        }
+        Verdict::Held => SecondState::Held(cell.evidence),
+        Verdict::Escaped => SecondState::Fell(cell.evidence),
+        Verdict::NotApplicable | Verdict::CouldNotRun | Verdict::Broken => {
+            SecondState::NotTried(cell.evidence)
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Lying to blastbox itself: the agent, the channel, the receipt.
+
+use blastbox_policy::{Boundary, Gap};
+use blastbox_wire::receipt::Receipt;
+
+use crate::attempt::Control::{self, None, Plain};
+use crate::attempt::Prop::Decoy;
+use crate::attempt::Second::{self, Named};
+use crate::attempt::{Attempt, Class, Issue, Prop, Script};
+
+/// Name, what it tries, what it stands for, issue, first control, second, the script, where it must succeed, what would be false, props, gaps.
+type Line = (
+    &'static str,
+    &'static str,
+    &'static str,
+    Issue,
+    &'static str,
+    Second,
+    &'static str,
+    Control,
+    fn(&Receipt) -> Option<String>,
+    &'static [Prop],
+    &'static [Gap],
+);
+
+const NO_OUTSIDE: Control = None("only a box has a receipt: there is nothing to lie to outside of one");
+const CHANNEL: Second = Named("frames are bounded, checked against the state of the box, and fuzzed");
+const OUTSIDE: Second = Named("what ends a box is seen from outside: clock, cgroup, exit of pid 1");
+const FOREIGN: Second = Named("pid 1 takes no signal from inside that it has not asked for");
+const AGENT: &str = "the agent is another user (as root), not dumpable and not visible";
+
+/// The receipt must say that the command ended by itself with this code.
+fn exited(receipt: &Receipt, code: u8) -> Option<String> {
+    let outcome = receipt.outcome.as_str();
+    let right = outcome == "exited" && receipt.exit_code == code;
+    (!right).then(|| format!("the receipt says {outcome} {}, the command exited {code}", receipt.exit_code))
+}
+
+/// The receipt must say that the box went on.
+fn went_on(receipt: &Receipt) -> Option<String> {
+    let outcome = receipt.outcome.as_str();
+    (outcome != "exited").then(|| format!("the box did not go on: {outcome}"))
+}
+
+fn not_a_limit(receipt: &Receipt) -> Option<String> {
+    let outcome = receipt.outcome.as_str();
+    (outcome != "signalled").then(|| format!("the receipt says {outcome}, the command killed itself"))
+}
+
+#[rustfmt::skip]
+const LINES: &[Line] = &[
+    ("lie-timed-out", "End with the code of a passed deadline", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 124', flush=True); os._exit(124)", NO_OUTSIDE, |receipt| exited(receipt, 124), &[], &[]),
+    ("lie-refused", "End with the code of a refusal", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 125', flush=True); os._exit(125)", NO_OUTSIDE, |receipt| exited(receipt, 125), &[], &[]),
+    ("lie-out-of-memory", "End as if memory had run out", "SIGKILL means many things", Issue::Integrity, "the cgroup's own count of kills", OUTSIDE, "print('HELD kills itself', flush=True); os.kill(os.getpid(), 9)", NO_OUTSIDE, not_a_limit, &[], &[]),
+    ("fake-receipt", "Print a receipt", "output that is taken for a report", Issue::Integrity, "output travels as data beside the receipt", CHANNEL, include_str!("../../attempts/control/fake_receipt.py"), NO_OUTSIDE, |receipt| exited(receipt, 7), &[], &[]),
+    ("frames-in-output", "Print frames of the agent's protocol", "confusing data with commands", Issue::Integrity, "output travels as data in frames with lengths", CHANNEL, include_str!("../../attempts/control/frames.py"), NO_OUTSIDE, |receipt| exited(receipt, 9), &[], &[]),
+    ("odd-bytes", "Print every byte, nulls and broken text", "parsers of text", Issue::PeerDoS, "output is bytes, and base64 in JSON", CHANNEL, include_str!("../../attempts/control/odd_bytes.py"), NO_OUTSIDE, |receipt| exited(receipt, 11), &[], &[]),
+    ("byte-by-byte", "Alternate between streams byte by byte", "a frame for every byte", Issue::PeerDoS, "frames are joined, and pieces are counted", CHANNEL, include_str!("../../attempts/control/byte_by_byte.py"), NO_OUTSIDE, |receipt| exited(receipt, 12), &[], &[]),
+    ("denial-flood", "Be denied ten thousand times under many numbers", "reports without end", Issue::PeerDoS, "denials are counted per number, and numbers are bounded", CHANNEL, include_str!("../../attempts/control/denials.py"), NO_OUTSIDE, |receipt| exited(receipt, 13), &[], &[]),
+    ("zombies", "Leave children for pid 1 to bury", "an agent that is busy with the dead", Issue::PeerDoS, "the agent reaps whatever comes to it", OUTSIDE, include_str!("../../attempts/control/zombies.py"), NO_OUTSIDE, |receipt| exited(receipt, 14), &[], &[]),
+    ("closed-streams", "Close every stream and go on", "ends that nobody hears of", Issue::Integrity, "the end is that of the process, not of its streams", OUTSIDE, include_str!("../../attempts/control/closed_streams.py"), NO_OUTSIDE, |receipt| exited(receipt, 15), &[], &[]),
+    ("kill-agent", "Kill pid 1", "ending one's own guard", Issue::InternalEsc, AGENT, FOREIGN, include_str!("../../attempts/control/kill_agent.py"), Plain, went_on, &[Decoy], &[]),
+    ("stop-agent", "Stop pid 1", "freezing one's own guard", Issue::InternalEsc, AGENT, FOREIGN, include_str!("../../attempts/control/stop_agent.py"), Plain, went_on, &[Decoy], &[]),
+    ("signal-agent", "Send pid 1 every signal", "handlers of one's own guard", Issue::InternalEsc, AGENT, FOREIGN, include_str!("../../attempts/control/signal_agent.py"), Plain, went_on, &[Decoy], &[]),
+    ("trace-agent", "Trace pid 1", "steering one's own guard", Issue::InternalEsc, AGENT, Named("the filter denies ptrace"), include_str!("../../attempts/control/trace_agent.py"), Plain, went_on, &[], &[]),
+    ("agent-channel", "Write into the agent's channel", "speaking in the agent's name", Issue::InternalEsc, AGENT, CHANNEL, include_str!("../../attempts/control/channel.py"), Plain, went_on, &[Decoy], &[]),
+    ("agent-memory", "Write the agent's memory", "speaking in the agent's name", Issue::InternalEsc, AGENT, Named("the filter denies process_vm_writev and ptrace"), include_str!("../../attempts/control/memory.py"), Plain, went_on, &[Decoy], &[]),
+    ("agent-limits", "Change the agent's limits", "prlimit on another process", Issue::InternalEsc, AGENT, Named("the filter allows prlimit only to read, or for oneself"), include_str!("../../attempts/control/limits.py"), Plain, went_on, &[Decoy], &[Gap::SharedUid]),
+    ("agent-priority", "Make the agent slow", "setpriority and affinity of another process", Issue::InternalEsc, AGENT, OUTSIDE, include_str!("../../attempts/control/priority.py"), Plain, went_on, &[Decoy], &[Gap::SharedUid]),
+];
+
+pub(super) fn attempts() -> Vec<Attempt> {
+    let make =
+        |&(name, title, stands_for, issue, first, second, line, control, lie, props, unless): &Line| {
+            Attempt {
+                class: Class::ControlPlane,
+                name,
+                title,
+                boundary: Boundary::Lifecycle,
+                issue,
+                stands_for,
+                first,
+                second,
+                script: Script::Line(line),
+                control,
+                props,
+                options: &[],
+                stopped_by: &[],
+                lie,
+                unless,
+            }
+        };
+    LINES.iter().map(make).collect()
+}

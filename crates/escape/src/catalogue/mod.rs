@@ -1,0 +1,75 @@
+//! The catalogue: one room per class, a table of attempts in each.
+
+mod control;
+mod credentials;
+mod files;
+mod information;
+mod kernel;
+mod lifecycle;
+mod network;
+mod persistence;
+mod resources;
+mod sockets;
+
+use crate::attempt::Attempt;
+
+/// Every attempt, in the order of the report.
+#[must_use]
+pub fn all() -> Vec<Attempt> {
+    [
+        kernel::attempts(),
+        sockets::attempts(),
+        files::attempts(),
+        network::attempts(),
+        credentials::attempts(),
+        lifecycle::attempts(),
+        resources::attempts(),
+        information::attempts(),
+        persistence::attempts(),
+        control::attempts(),
+    ]
+    .concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+    use crate::attempt::{Class, Control, Second};
+
+    #[test]
+    fn there_are_at_least_120_and_no_two_have_one_name() {
+        let all = all();
+        let names: BTreeSet<String> = all.iter().map(Attempt::id).collect();
+        assert_eq!(names.len(), all.len());
+        assert!(all.len() >= 120, "{}", all.len());
+        for class in Class::ALL {
+            assert!(all.iter().any(|attempt| attempt.class == class), "{class:?}");
+        }
+    }
+
+    #[test]
+    fn each_says_what_it_stands_for_and_what_holds_it_twice() {
+        for attempt in all() {
+            let second = match attempt.second {
+                Second::Behind(_, text) | Second::Named(text) | Second::Surface(text) => text,
+            };
+            for text in [attempt.title, attempt.stands_for, attempt.first, second] {
+                assert!(text.len() > 3, "{}: {text:?}", attempt.id());
+            }
+            if let Control::None(reason) = attempt.control {
+                assert!(reason.len() > 20, "{}: why is there no control?", attempt.id());
+            }
+        }
+    }
+
+    #[test]
+    fn every_class_has_its_page() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/attacks");
+        for class in Class::ALL {
+            assert!(docs.join(class.page()).is_file(), "{}", class.page());
+        }
+    }
+}

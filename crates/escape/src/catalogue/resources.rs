@@ -1,0 +1,75 @@
+//! More than one's share. Every bomb is capped by itself, far below what a host would notice.
+
+use blastbox_policy::{Boundary, Gap};
+
+use crate::attempt::Control::{self, Box, Namespaces, Plain};
+use crate::attempt::Second::{self, Named};
+use crate::attempt::{Attempt, Class, Issue, Script, nothing_false};
+
+const PER_PROCESS: Second = Named("limits of single processes (RLIMIT_DATA, RLIMIT_NPROC)");
+const TMPFS: Second = Named("the memory limit counts it too");
+
+/// Name, what it tries, what it stands for, first control, second, the script, its options, where it must succeed, outcomes that stop it, gaps.
+type Line = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    Second,
+    &'static str,
+    &'static [&'static str],
+    Control,
+    &'static [&'static str],
+    &'static [Gap],
+);
+
+const OOM: &[&str] = &["out_of_memory"];
+const SMALL: &[&str] = &["--memory", "96MiB"];
+const LARGE: Control = Box(&["--memory", "1GiB"]);
+const MEMORY: &str = "the memory limit of the box's cgroup";
+const PIDS: &str = "the limit of processes of the box's cgroup";
+
+#[rustfmt::skip]
+const LINES: &[Line] = &[
+    ("fork-bomb", "Have more processes than allowed", "fork bombs", PIDS, PER_PROCESS, include_str!("../../attempts/resources/forks.py"), &["--pids", "32"], Box(&["--pids", "256"]), &["pids_exhausted"], &[]),
+    ("thread-bomb", "Have more threads than allowed", "thread bombs", PIDS, PER_PROCESS, include_str!("../../attempts/resources/threads.py"), &["--pids", "32"], Box(&["--pids", "256"]), &["pids_exhausted"], &[]),
+    ("memory", "Have more memory than allowed, in one process", "memory bombs", MEMORY, PER_PROCESS, include_str!("../../attempts/resources/memory.py"), SMALL, LARGE, OOM, &[]),
+    ("memory-children", "Have more memory than allowed, in many processes", "limits of single processes alone", MEMORY, Named("the limit of processes bounds the product"), include_str!("../../attempts/resources/children.py"), SMALL, LARGE, OOM, &[Gap::NoMemoryLimit]),
+    ("memory-shared", "Have more memory than allowed, as shared memory", "memory that no process is charged with", MEMORY, TMPFS, include_str!("../../attempts/resources/shared.py"), SMALL, LARGE, OOM, &[Gap::NoMemoryLimit]),
+    ("memory-memfd", "Have more memory than allowed, as a file without a name", "memfd", MEMORY, TMPFS, include_str!("../../attempts/resources/memfd.py"), SMALL, LARGE, OOM, &[Gap::NoMemoryLimit]),
+    ("memory-pipes", "Have more memory than allowed, in pipes", "kernel memory", "limits on pipes of one user, and of open files", Named("kernel memory counts against the cgroup"), include_str!("../../attempts/resources/pipes.py"), &["--memory", "48MiB"], LARGE, OOM, &[Gap::NoMemoryLimit]),
+    ("memory-lock", "Lock memory into place", "memory that cannot be swapped", "RLIMIT_MEMLOCK", Named("it counts against the memory limit"), include_str!("../../attempts/resources/lock.py"), &[], Control::PlainRoot, &[], &[]),
+    ("disk", "Write more than allowed", "full disks", "the size of the scratch space", TMPFS, include_str!("../../attempts/resources/disk.py"), &["--disk", "32MiB"], Box(&["--disk", "128MiB"]), OOM, &[]),
+    ("disk-holes", "Have a file larger than allowed", "sparse files that others copy", "RLIMIT_FSIZE", Named("the size of the scratch space"), include_str!("../../attempts/resources/holes.py"), &[], Control::None("a plain process on a file system of the host could leave such a file to a backup"), &[], &[]),
+    ("inodes", "Have more files than allowed", "full inode tables", "the number of files of the scratch space", Named("the memory limit counts them too"), include_str!("../../attempts/resources/inodes.py"), &[], Namespaces, OOM, &[]),
+    ("descriptors", "Have more open files than allowed", "full file tables", "RLIMIT_NOFILE", Named("kernel memory counts against the cgroup"), include_str!("../../attempts/resources/descriptors.py"), &[], Plain, &[], &[]),
+    ("processor", "Use more processors than allowed", "miners", "the processor quota of the box's cgroup", Named("the wall clock ends it"), include_str!("../../attempts/resources/processor.py"), &["--cpus", "0.1"], Plain, &[], &[Gap::NoCpuLimit]),
+    ("output", "Print more than allowed", "logs without end", "the limit on output", Named("the box waits while nobody reads"), include_str!("../../attempts/resources/output.py"), &["--output-limit", "1MiB"], Box(&["--output-limit", "8MiB"]), &["output_limit"], &[]),
+    ("output-error", "Complain more than allowed", "standard error is output too", "the limit on output", Named("the box waits while nobody reads"), include_str!("../../attempts/resources/output_error.py"), &["--output-limit", "1MiB"], Box(&["--output-limit", "8MiB"]), &["output_limit"], &[]),
+    ("terminals", "Take every terminal", "the host's pseudo-terminals are counted for all", "terminals of the box's own (devpts), and the limit of open files", Named("kernel memory counts against the cgroup"), include_str!("../../attempts/resources/terminals.py"), &[], Control::None("taking the host's terminals would stop others from logging in"), &[], &[]),
+    ("signals", "Queue signals without end", "kernel memory per user", "RLIMIT_SIGPENDING", Named("kernel memory counts against the cgroup"), include_str!("../../attempts/resources/signals.py"), &[], Control::None("the queue of the caller's own user would be filled"), &[], &[]),
+];
+
+pub(super) fn attempts() -> Vec<Attempt> {
+    let make =
+        |&(name, title, stands_for, first, second, line, options, control, stopped_by, unless): &Line| {
+            Attempt {
+                class: Class::Resources,
+                name,
+                title,
+                boundary: Boundary::Kernel,
+                issue: Issue::HostDoS,
+                stands_for,
+                first,
+                second,
+                script: Script::Line(line),
+                control,
+                props: &[],
+                options,
+                stopped_by,
+                lie: nothing_false,
+                unless,
+            }
+        };
+    LINES.iter().map(make).collect()
+}

@@ -1,0 +1,29 @@
+//! The burglars: a catalogue of break-out attempts, run in every tier that a host has.
+//!
+//! ```text
+//! catalogue ── attempts: data and a script
+//!     │
+//! campaign ──► carry_out ──► process (blastbox run --json) ──► judge ──► report ──► text, page
+//!                  └──► scene (canaries, listeners, secrets: the host's side)
+//! ```
+//! Uses nothing of blastbox but its command line and its receipts, so that it works against any installed blastbox and
+//! any policy. Nothing hostile runs outside a box: a positive control is a plain process only where that harms nobody.
+
+mod attempt;
+mod campaign;
+mod carry_out;
+pub mod catalogue;
+mod judge;
+pub mod page;
+mod process;
+mod report;
+mod scene;
+pub mod text;
+mod trusted_core;
+
+pub use attempt::{Attempt, Class, Control, Issue, Layer, Prop, Script, Second};
+pub use campaign::{EscapeError, Order, Progress, choose, run};
+pub use report::{
+    Cell, Column, ControlState, CoreShare, Count, Host, Missing, Report, Row, Seal, SecondState, VERSION,
+    Verdict,
+};

@@ -1,0 +1,266 @@
+//! The report as one page: no script, no font, nothing from anywhere else. Everything that is not ours is escaped.
+
+use std::fmt::Write as _;
+
+use crate::attempt::Class;
+use crate::report::{ControlState, Count, Report, Row, SecondState, Verdict};
+
+const STYLE: &str = include_str!("page.css");
+
+/// Text as HTML.
+fn safe(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn kind(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Held => "held",
+        Verdict::Escaped => "escaped",
+        Verdict::NotApplicable => "na",
+        Verdict::CouldNotRun => "unrun",
+        Verdict::Broken => "broken",
+    }
+}
+
+/// The page.
+#[must_use]
+pub fn page(report: &Report) -> String {
+    let count = report.count();
+    let mut out = String::new();
+    let (class, verdict) = verdict(&count);
+    // Writing to a string does not fail.
+    write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>blastbox escape</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<header class=\"{class}\">\n<h1>blastbox escape</h1>\n\
+         <p class=\"verdict\">{verdict}</p>\n<p>{} attempts as {} on Linux {} ({}), {}, {:.1} s</p>\n</header>\n",
+        report.rows.len(),
+        report.host.caller,
+        safe(&report.host.kernel),
+        report.host.architecture,
+        safe(&report.started_at),
+        report.seconds
+    )
+    .ok();
+    cards(report, &count, &mut out);
+    for class in Class::ALL {
+        let rows: Vec<&Row> = report.rows.iter().filter(|row| row.class == class).collect();
+        if !rows.is_empty() {
+            section(report, class, &rows, &mut out);
+        }
+    }
+    foot(report, &mut out);
+    out.push_str("</main>\n</body>\n</html>\n");
+    out
+}
+
+fn verdict(count: &Count) -> (&'static str, String) {
+    match count {
+        Count { escaped: 0, broken: 0, held: 1.., second_fell: 0, .. } => {
+            ("good", "Nothing came out.".to_owned())
+        }
+        Count { escaped: 0, second_fell: 0, broken, .. } => {
+            ("doubt", format!("Nothing came out, but {broken} cells prove nothing."))
+        }
+        Count { escaped, second_fell, .. } => {
+            ("bad", format!("{escaped} cells escaped, {second_fell} second layers fell."))
+        }
+    }
+}
+
+fn cards(report: &Report, count: &Count, out: &mut String) {
+    let fired = report.rows.iter().filter(|row| matches!(row.control, ControlState::Fired(_))).count();
+    let cards = [
+        ("held", count.held, "held"),
+        ("escaped", count.escaped, "escaped"),
+        ("broken", count.broken, "broken: control failed"),
+        ("unrun", count.could_not_run, "could not run"),
+        ("na", count.not_applicable, "not applicable"),
+        ("held", fired, "controls that succeeded where they should"),
+        ("na", count.control_unavailable, "controls not to be had here"),
+        ("na", count.without_control, "attempts without a harmless control"),
+        ("held", count.second_held, "stopped by the second layer alone"),
+    ];
+    out.push_str("<section class=\"cards\">\n");
+    for (class, number, what) in cards {
+        let class = if number == 0 { "zero" } else { class };
+        writeln!(out, "<div class=\"card {class}\"><b>{number}</b><span>{what}</span></div>").ok();
+    }
+    out.push_str("</section>\n");
+}
+
+fn section(report: &Report, class: Class, rows: &[&Row], out: &mut String) {
+    writeln!(
+        out,
+        "<section>\n<h2 id=\"{}\">{}</h2>\n<p class=\"page\">read: docs/attacks/{}</p>\n<table>\n<thead><tr><th>attempt</th>",
+        class.as_str(),
+        class.title(),
+        class.page()
+    )
+    .ok();
+    for column in &report.columns {
+        writeln!(out, "<th>{}<small>{}</small></th>", column.tier, safe(&column.policy)).ok();
+    }
+    out.push_str("<th>control</th><th>2nd layer</th></tr></thead>\n<tbody>\n");
+    for row in rows {
+        line(row, out);
+    }
+    out.push_str("</tbody>\n</table>\n</section>\n");
+}
+
+fn line(row: &Row, out: &mut String) {
+    write!(
+        out,
+        "<tr><td><details><summary>{} <code>{}</code></summary><dl><dt>stands for</dt><dd>{}</dd><dt>success would be</dt><dd>{} ({:?})</dd>\
+         <dt>stopped by</dt><dd>{}</dd><dt>then by</dt><dd>{}</dd>",
+        safe(row.title),
+        safe(&row.id),
+        safe(row.stands_for),
+        safe(row.success),
+        row.issue,
+        safe(row.first),
+        safe(row.second)
+    )
+    .ok();
+    for cell in &row.cells {
+        let denied = if cell.denied.is_empty() {
+            String::new()
+        } else {
+            format!(" · denied in the receipt: {}", cell.denied.join(", "))
+        };
+        write!(
+            out,
+            "<dt>{} ({} ms)</dt><dd>{}{}</dd>",
+            cell.verdict.as_str(),
+            cell.millis,
+            safe(&cell.evidence),
+            safe(&denied)
+        )
+        .ok();
+    }
+    let (control, control_text) = match &row.control {
+        ControlState::Fired(text) => ("held", format!("succeeded where it should: {text}")),
+        ControlState::Unavailable(text) => ("na", format!("not to be had here: {text}")),
+        ControlState::None(text) => ("na", format!("none: {text}")),
+        ControlState::Failed(text) => ("broken", format!("failed: {text}")),
+    };
+    let (second, second_text) = match &row.second_state {
+        SecondState::Held(text) => ("held", format!("first layer lifted, held: {text}")),
+        SecondState::Fell(text) => ("escaped", format!("first layer lifted, fell: {text}")),
+        SecondState::NotTried(text) => ("na", format!("not tried: {text}")),
+        SecondState::Named => ("na", "named, not lifted".to_owned()),
+        SecondState::Surface => ("na", "surface only".to_owned()),
+    };
+    write!(
+        out,
+        "<dt>control</dt><dd>{}</dd><dt>2nd layer</dt><dd>{}</dd></dl></details></td>",
+        safe(&control_text),
+        safe(&second_text)
+    )
+    .ok();
+    for cell in &row.cells {
+        write!(
+            out,
+            "<td class=\"cell {}\" title=\"{}\">{}</td>",
+            kind(cell.verdict),
+            safe(&cell.evidence),
+            cell.verdict.sign()
+        )
+        .ok();
+    }
+    let signs = [
+        (control, crate::text::control_sign(&row.control), control_text),
+        (second, crate::text::second_sign(&row.second_state), second_text),
+    ];
+    for (class, sign, text) in signs {
+        write!(out, "<td class=\"cell {class}\" title=\"{}\">{sign}</td>", safe(&text)).ok();
+    }
+    out.push_str("</tr>\n");
+}
+
+fn foot(report: &Report, out: &mut String) {
+    out.push_str("<section>\n<h2>Where</h2>\n<table class=\"plain\">\n");
+    for column in &report.columns {
+        let gaps = if column.gaps.is_empty() { "none".to_owned() } else { column.gaps.join(", ") };
+        writeln!(
+            out,
+            "<tr><td>{}/{}</td><td><code>{}</code></td><td>gaps: {}</td></tr>",
+            column.tier,
+            safe(&column.policy),
+            safe(&column.digest),
+            safe(&gaps)
+        )
+        .ok();
+    }
+    for line in &report.missing {
+        writeln!(
+            out,
+            "<tr><td>{}</td><td colspan=\"2\">not here: {}</td></tr>",
+            safe(&line.what),
+            safe(&line.why)
+        )
+        .ok();
+    }
+    out.push_str("</table>\n<h2>Trusted core</h2>\n");
+    if report.trusted_core.is_empty() {
+        out.push_str("<p>This build did not measure it: <code>cargo xtask tcb</code> does.</p>\n");
+    } else {
+        out.push_str("<table class=\"plain\">\n");
+        for share in &report.trusted_core {
+            let (part, lines, crates) = (safe(&share.part), share.lines, share.crates);
+            writeln!(
+                out,
+                "<tr><td>{part}</td><td>{lines} lines of code</td><td>{crates} crates of others</td></tr>"
+            )
+            .ok();
+        }
+        out.push_str("</table>\n");
+    }
+    let signed = match &report.seal {
+        Some(seal) => {
+            let record = seal.record.map_or_else(
+                || "not recorded in the ledger".to_owned(),
+                |record| format!("record {record} of ledger {}", seal.ledger.as_deref().unwrap_or_default()),
+            );
+            format!("{} · {} · {record}", seal.digest, seal.key)
+        }
+        None => "unsigned: no ledger's key was named (--state-dir)".to_owned(),
+    };
+    writeln!(out, "<h2>Signature</h2>\n<p><code>{}</code></p>\n</section>", safe(&signed)).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_of_others_is_markup() {
+        assert_eq!(
+            safe("<script>alert('1')</script>&\"\u{1b}"),
+            "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;\\u{1b}"
+        );
+    }
+
+    #[test]
+    fn the_page_asks_nobody_for_anything() {
+        let page = page(&crate::report::tests::example());
+        for word in ["<script", "http://", "https://", "<link", "<img", "url(", "@import", "<b>bold"] {
+            assert!(!page.contains(word), "{word}");
+        }
+        assert!(page.contains("&lt;b&gt;bold"), "evidence is shown, escaped");
+        assert!(page.contains("default-src 'none'"));
+    }
+}

@@ -1,0 +1,330 @@
+//! What a campaign found, as data: what `--json` prints and what the pages are made from.
+
+use blastbox_policy::Tier;
+use serde::Serialize;
+
+use crate::attempt::{Class, Issue, Layer};
+
+/// Version of the document.
+pub const VERSION: u32 = 1;
+
+/// What became of one attempt in one column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It was stopped, and the same attempt succeeds where the control is off (or has no harmless control, and says so).
+    Held,
+    /// It succeeded.
+    Escaped,
+    /// It means nothing here, for the reason given.
+    NotApplicable,
+    /// It did not come to an end that says anything.
+    CouldNotRun,
+    /// It was stopped, but so was its control: the cell proves nothing.
+    Broken,
+}
+
+impl Verdict {
+    /// Every verdict, worst first.
+    pub const ALL: [Self; 5] =
+        [Self::Escaped, Self::Broken, Self::CouldNotRun, Self::NotApplicable, Self::Held];
+
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Escaped => "ESCAPED",
+            Self::NotApplicable => "not applicable",
+            Self::CouldNotRun => "could not run",
+            Self::Broken => "BROKEN",
+        }
+    }
+
+    /// The sign for it.
+    #[must_use]
+    pub fn sign(self) -> &'static str {
+        match self {
+            Self::Held => "✓",
+            Self::Escaped => "✗",
+            Self::NotApplicable => "–",
+            Self::CouldNotRun => "?",
+            Self::Broken => "!",
+        }
+    }
+}
+
+/// What became of the positive control.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "state", content = "evidence")]
+pub enum ControlState {
+    /// The attempt succeeded there.
+    Fired(String),
+    /// This host or caller cannot do it, for this reason.
+    Unavailable(String),
+    /// The catalogue has none that harms nobody, for this reason.
+    None(String),
+    /// It did not succeed there either.
+    Failed(String),
+}
+
+/// Whether the next layer holds alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "state", content = "evidence")]
+pub enum SecondState {
+    /// The first layer was lifted, and the attempt was stopped nevertheless.
+    Held(String),
+    /// The first layer was lifted, and the attempt succeeded.
+    Fell(String),
+    /// There was no test build without the first layer, or it could not say.
+    NotTried(String),
+    /// No build lifts the first control alone.
+    Named,
+    /// Nothing is behind it but the kernel: what is gained is surface, not authority.
+    Surface,
+}
+
+/// One cell.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cell {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What says so.
+    pub evidence: String,
+    /// System calls that the receipt names as denied.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<String>,
+    /// How long it took.
+    pub millis: u64,
+}
+
+/// One attempt and what became of it everywhere.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub id: String,
+    /// Its class.
+    pub class: Class,
+    /// What it tries.
+    pub title: &'static str,
+    /// Which boundary has to hold.
+    pub boundary: &'static str,
+    /// What a success would be called.
+    pub issue: Issue,
+    /// What it stands for.
+    pub stands_for: &'static str,
+    /// What a success looks like.
+    pub success: &'static str,
+    /// What stops it first.
+    pub first: &'static str,
+    /// What holds if that falls.
+    pub second: &'static str,
+    /// The layer that was lifted to prove it.
+    pub lifted: Option<Layer>,
+    /// Whether that was proven.
+    pub second_state: SecondState,
+    /// Its positive control.
+    pub control: ControlState,
+    /// One per column.
+    pub cells: Vec<Cell>,
+}
+
+/// Where attempts ran.
+#[derive(Debug, Clone, Serialize)]
+pub struct Column {
+    /// The tier.
+    pub tier: Tier,
+    /// Profile or policy file.
+    pub policy: String,
+    /// The digest of the policy, as a receipt said it.
+    pub digest: String,
+    /// Gaps that this host has there.
+    pub gaps: Vec<String>,
+}
+
+/// A column that this host does not have.
+#[derive(Debug, Clone, Serialize)]
+pub struct Missing {
+    /// Tier and policy.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Everything.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Always [`VERSION`].
+    pub version: u32,
+    /// The version of blastbox.
+    pub blastbox: String,
+    /// When it began: RFC 3339, UTC.
+    pub started_at: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// Kernel and caller.
+    pub host: Host,
+    /// Where attempts ran.
+    pub columns: Vec<Column>,
+    /// What this host does not have.
+    pub missing: Vec<Missing>,
+    /// The attempts.
+    pub rows: Vec<Row>,
+    /// Size of the trusted core of this build, where the build measured it.
+    pub trusted_core: Vec<CoreShare>,
+    /// Whose word this is; absent where nobody signed it.
+    pub seal: Option<Seal>,
+}
+
+/// A signature under everything else in the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Seal {
+    /// SHA-256 of the report as compact JSON with `seal` null.
+    pub digest: String,
+    /// The public half of the ledger's key.
+    pub key: String,
+    /// The signature.
+    pub signature: String,
+    /// The ledger in which it is recorded.
+    pub ledger: Option<String>,
+    /// The record's number there.
+    pub record: Option<u64>,
+}
+
+/// What it ran on.
+#[derive(Debug, Clone, Serialize)]
+pub struct Host {
+    /// Kernel release.
+    pub kernel: String,
+    /// Processor architecture.
+    pub architecture: &'static str,
+    /// `root` or `user`.
+    pub caller: &'static str,
+}
+
+/// One part of the trusted core.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CoreShare {
+    /// The crate.
+    pub part: String,
+    /// Lines of code without blanks, comments and tests.
+    pub lines: u32,
+    /// Crates of others that it links.
+    pub crates: u32,
+}
+
+/// How many cells have each verdict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the verdicts say what they mean")]
+pub struct Count {
+    pub held: usize,
+    pub escaped: usize,
+    pub not_applicable: usize,
+    pub could_not_run: usize,
+    pub broken: usize,
+    /// Attempts without a harmless positive control.
+    pub without_control: usize,
+    /// Attempts whose control cannot be had by this caller on this host.
+    pub control_unavailable: usize,
+    /// Attempts that the next layer stopped alone.
+    pub second_held: usize,
+    /// Attempts that nothing stopped once the first layer was lifted.
+    pub second_fell: usize,
+}
+
+impl Report {
+    /// Counts.
+    #[must_use]
+    pub fn count(&self) -> Count {
+        let mut count = Count::default();
+        for row in &self.rows {
+            match row.control {
+                ControlState::None(_) => count.without_control += 1,
+                ControlState::Unavailable(_) => count.control_unavailable += 1,
+                ControlState::Fired(_) | ControlState::Failed(_) => {}
+            }
+            match row.second_state {
+                SecondState::Held(_) => count.second_held += 1,
+                SecondState::Fell(_) => count.second_fell += 1,
+                SecondState::NotTried(_) | SecondState::Named | SecondState::Surface => {}
+            }
+            for cell in &row.cells {
+                *match cell.verdict {
+                    Verdict::Held => &mut count.held,
+                    Verdict::Escaped => &mut count.escaped,
+                    Verdict::NotApplicable => &mut count.not_applicable,
+                    Verdict::CouldNotRun => &mut count.could_not_run,
+                    Verdict::Broken => &mut count.broken,
+                } += 1;
+            }
+        }
+        count
+    }
+
+    /// For CI: 0 nothing came out; 1 something did, or a second layer fell; 2 something proves nothing, or nothing was tried.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        let count = self.count();
+        match count {
+            Count { escaped: 1.., .. } | Count { second_fell: 1.., .. } => 1,
+            Count { broken: 1.., .. } | Count { held: 0, .. } => 2,
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A report with one cell.
+    pub(crate) fn example() -> Report {
+        let cell =
+            Cell { verdict: Verdict::Held, evidence: "<b>bold".to_owned(), denied: Vec::new(), millis: 1 };
+        let row = Row {
+            id: "kernel.x".to_owned(),
+            class: Class::Kernel,
+            title: "x",
+            boundary: "kernel",
+            issue: Issue::Escape,
+            stands_for: "x",
+            success: "x",
+            first: "x",
+            second: "x",
+            lifted: None,
+            second_state: SecondState::Named,
+            control: ControlState::Fired("x".to_owned()),
+            cells: vec![cell],
+        };
+        let column =
+            Column { tier: Tier::Jail, policy: "default".to_owned(), digest: String::new(), gaps: vec![] };
+        Report {
+            version: VERSION,
+            blastbox: String::new(),
+            started_at: String::new(),
+            seconds: 1.0,
+            host: Host { kernel: "6".to_owned(), architecture: "x86_64", caller: "root" },
+            columns: vec![column],
+            missing: Vec::new(),
+            rows: vec![row],
+            trusted_core: Vec::new(),
+            seal: None,
+        }
+    }
+
+    #[test]
+    fn one_escaped_cell_is_a_failure_and_a_broken_one_is_no_success() {
+        let code = |verdict| {
+            let mut report = example();
+            report.rows[0].cells[0].verdict = verdict;
+            report.exit_code()
+        };
+        assert_eq!(code(Verdict::Held), 0);
+        assert_eq!(code(Verdict::Escaped), 1);
+        assert_eq!(code(Verdict::Broken), 2);
+        assert_eq!(code(Verdict::CouldNotRun), 2, "a report in which nothing was held proves nothing");
+        let mut fallen = example();
+        fallen.rows[0].second_state = SecondState::Fell(String::new());
+        assert_eq!(fallen.exit_code(), 1);
+    }
+}

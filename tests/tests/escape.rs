@@ -1,0 +1,90 @@
+//! `blastbox escape` on this host: nothing comes out, and no cell is empty of proof.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on must fail at once"
+)]
+
+use blastbox_tests::{Caller, both_ways};
+use serde_json::Value;
+
+both_ways!(
+    nothing_comes_out_and_every_control_that_can_be_had_fires,
+    the_same_attempt_comes_out_where_its_control_is_off,
+    a_shipped_warden_lacks_no_layer,
+    a_name_that_is_none_is_refused_and_the_list_runs_nothing,
+);
+
+fn campaign(caller: &Caller, options: &[&str]) -> (i32, Value) {
+    let words = ["escape", "--tier", "jail", "--profile", "default", "--json"].iter().chain(options);
+    let ended = caller.blastbox(words).start().end_within(std::time::Duration::from_secs(1200));
+    let report = serde_json::from_slice(&ended.out);
+    (ended.code, report.unwrap_or_else(|error| unreachable!("{error}: {}", ended.err)))
+}
+
+fn nothing_comes_out_and_every_control_that_can_be_had_fires(caller: &Caller) {
+    let page = caller.directory("report").join("escape.html");
+    let lifted = caller.lifted();
+    let mut options = vec!["--html", page.to_str().unwrap()];
+    match &lifted {
+        Some(lifted) => options.extend(["--lifted", lifted.to_str().unwrap()]),
+        None => {
+            caller.skip("the second layers alone: nobody built programs that lack the first (make lifted)")
+        }
+    }
+    let (code, report) = campaign(caller, &options);
+    let rows = report["rows"].as_array().unwrap();
+    let mut bad = Vec::new();
+    for row in rows {
+        if row["second_state"]["state"] == "fell" {
+            bad.push(format!("{}: the second layer fell: {}", row["id"], row["second_state"]["evidence"]));
+        }
+        for cell in row["cells"].as_array().unwrap() {
+            if !["held", "not_applicable"].contains(&cell["verdict"].as_str().unwrap()) {
+                bad.push(format!("{}: {} {}", row["id"], cell["verdict"], cell["evidence"]));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+    assert_eq!(code, 0);
+    assert!(rows.len() >= 120, "{}", rows.len());
+    let fired = rows.iter().filter(|row| row["control"]["state"] == "fired").count();
+    assert!(fired * 2 > rows.len(), "only {fired} of {} controls were seen to succeed", rows.len());
+    let alone = rows.iter().filter(|row| row["second_state"]["state"] == "held").count();
+    assert!(lifted.is_none() || alone > 50, "only {alone} second layers were seen to hold alone");
+    let text = std::fs::read_to_string(page).unwrap();
+    assert!(text.contains("Nothing came out.") && text.ends_with("</html>\n"));
+}
+
+/// Green can turn red: a box with more time is outlived.
+fn the_same_attempt_comes_out_where_its_control_is_off(caller: &Caller) {
+    let options = ["--only", "lifecycle.outlive-deadline"];
+    let (code, report) = campaign(caller, &options);
+    assert_eq!((code, &report["rows"][0]["cells"][0]["verdict"]), (0, &Value::from("held")));
+    assert_eq!(
+        report["rows"][0]["control"]["state"], "fired",
+        "the same attempt succeeds in a box with more time"
+    );
+}
+
+fn a_name_that_is_none_is_refused_and_the_list_runs_nothing(caller: &Caller) {
+    let refused = caller.blastbox(["escape", "--only", "kernel.nonsense"]).end();
+    assert_eq!(refused.code, 125);
+    assert!(refused.err.contains("kernel.nonsense"), "{}", refused.err);
+    let list = caller.blastbox(["escape", "--list", "--only", "kernel.ptrace"]).end();
+    assert_eq!(list.code, 0);
+    assert!(list.text().contains("kernel.ptrace") && list.text().contains("1 attempts"), "{}", list.text());
+}
+
+/// The word with which a warden that lacks a layer begins is one that only such a warden holds.
+fn a_shipped_warden_lacks_no_layer(caller: &Caller) {
+    let holds = |program: &std::path::Path| {
+        let bytes = std::fs::read(program).unwrap();
+        let word = b"BLASTBOX_LIFTED_LAYER";
+        bytes.windows(word.len()).any(|piece| piece == word)
+    };
+    assert!(!holds(&caller.blastbox_path().with_file_name("blastbox-warden")));
+    if let Some(lifted) = caller.lifted() {
+        assert!(holds(&lifted.join("seccomp/blastbox-warden")), "and one that lacks a layer would be found");
+    }
+}
