@@ -237,7 +237,7 @@ fn foot(report: &Report, out: &mut String) {
             );
             format!("{} · {} · {record}", seal.digest, seal.key)
         }
-        None => "unsigned: no ledger's key was named (--state-dir)".to_owned(),
+        None => "unsigned: nobody has put a key under this report".to_owned(),
     };
     writeln!(out, "<h2>Signature</h2>\n<p><code>{}</code></p>\n</section>", safe(&signed)).ok();
 }

@@ -117,6 +117,9 @@ fn summary(report: &Report, out: &mut String) {
         count.second_held, count.second_fell
     )
     .ok();
+    if report.seal.is_none() {
+        out.push_str("unsigned: nobody has put a key under this report\n");
+    }
     for share in &report.trusted_core {
         let (part, lines, crates) = (&share.part, share.lines, share.crates);
         writeln!(out, "trusted core: {part} {lines} lines, {crates} crates of others").ok();
