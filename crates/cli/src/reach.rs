@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use blastbox_policy::{
-    AllowRule, BadRule, Below, Destination, Host, HostPattern, NetworkMode, NetworkRules, Protocol,
-    RuleParts, TlsMode, Ungoverned, may_dial,
+    AllowRule, BadRule, Below, Destination, Host, NetworkMode, NetworkRules, Protocol, TlsMode, Ungoverned,
+    may_dial,
 };
 
 /// A host that the box may reach.
@@ -15,23 +15,7 @@ pub(crate) struct AllowFlag(pub(crate) AllowRule);
 impl FromStr for AllowFlag {
     type Err = BadRule;
     fn from_str(text: &str) -> Result<Self, BadRule> {
-        let digits = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-        // An address of six groups or more has colons of its own; with a port it stands in brackets.
-        let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
-            Some((host, port)) => (host, Some(port)),
-            None => match text.split_once(':') {
-                Some((host, port)) if digits(port) => (host, Some(port)),
-                _ => (text, None),
-            },
-        };
-        let parts = match port.map(str::parse::<u16>) {
-            None | Some(Ok(443)) => RuleParts::default(),
-            Some(Ok(port)) => {
-                RuleParts { ports: vec![port], protocol: Protocol::Tcp, ..RuleParts::default() }
-            }
-            Some(Err(_)) => return Err(BadRule::Ports { host: host.to_owned() }),
-        };
-        Ok(Self(AllowRule::new(host.parse::<HostPattern>()?, parts)?))
+        AllowRule::short(text).map(Self)
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use blastbox_images::Hold;
-use blastbox_isolation::Choice;
+use blastbox_isolation::{Choice, GatewayError};
+use blastbox_policy::SealedPolicy;
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{ExecSpec, Io, User};
 use blastbox_wire::egress::Record;
@@ -238,6 +239,19 @@ impl LiveBox {
             Some(uplink) => uplink.seen.news().await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Gives its gateway other rules. Those that were in force stay until these are.
+    pub(crate) async fn change_rules(&self, policy: &SealedPolicy) -> Result<(), GatewayError> {
+        match &self.uplink {
+            Some(uplink) => uplink.change_rules(policy).await,
+            None => Err(GatewayError::Ended),
+        }
+    }
+
+    /// Whether it has a gateway: one that was made without never gets one.
+    pub(crate) fn has_gateway(&self) -> bool {
+        self.uplink.is_some()
     }
 
     /// What the box did with its network and nobody was told yet.

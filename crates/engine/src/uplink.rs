@@ -10,13 +10,14 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use blastbox_isolation::gateway::Said;
+use blastbox_isolation::gateway::{Said, Voice};
 use blastbox_isolation::{Gateway, GatewayError};
+use blastbox_policy::SealedPolicy;
 use blastbox_wire::egress::{FromGateway, Reason, Record, Trust};
 use blastbox_wire::receipt::{AllowedTarget, DeniedTarget, NetworkUse};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 /// How long a gateway may take until it is ready.
@@ -206,6 +207,9 @@ impl Inner {
 #[derive(Debug)]
 pub(crate) struct Uplink {
     pub(crate) seen: Arc<Seen>,
+    voice: Voice,
+    /// What the gateway says to other rules. Held by whoever changes them: one after the other.
+    taken: tokio::sync::Mutex<mpsc::Receiver<Result<(), GatewayError>>>,
     over: watch::Receiver<bool>,
     /// Rung to end it, where it does not end by itself.
     end: Arc<Notify>,
@@ -219,10 +223,30 @@ impl Uplink {
         let (ready_to, ready) = oneshot::channel();
         let (trust_to, trust) = oneshot::channel();
         let (over_to, over) = watch::channel(false);
+        let (taken_to, taken) = mpsc::channel(1);
+        let voice = gateway.voice()?;
         let (seen, end) = (Arc::<Seen>::default(), Arc::new(Notify::new()));
-        let tell = Tell { ready: Some(ready_to), trust: Some(trust_to), over: over_to };
+        let tell = Tell { ready: Some(ready_to), trust: Some(trust_to), taken: taken_to, over: over_to };
         tokio::spawn(listen(Line { gateway, watch }, Arc::clone(&seen), tell, Arc::clone(&end)));
-        Ok((Self { seen, over, end }, Hears { ready, trust }))
+        let taken = tokio::sync::Mutex::new(taken);
+        Ok((Self { seen, voice, taken, over, end }, Hears { ready, trust }))
+    }
+
+    /// Gives the gateway other rules, and waits until they are in force. One that does not say so is ended: nobody would
+    /// know which rules hold.
+    pub(crate) async fn change_rules(&self, policy: &SealedPolicy) -> Result<(), GatewayError> {
+        let mut taken = self.taken.lock().await;
+        // A word that nobody asked for is not the answer to this.
+        while taken.try_recv().is_ok() {}
+        self.voice.change_rules(policy)?;
+        match timeout(READY, taken.recv()).await {
+            Ok(Some(said)) => said,
+            Ok(None) => Err(GatewayError::Ended),
+            Err(_) => {
+                self.end.notify_one();
+                Err(GatewayError::NotReady(READY))
+            }
+        }
     }
 
     /// Waits until the gateway, which ends with its box, is gone, so that everything that it saw is told.
@@ -271,6 +295,7 @@ impl Hears {
 struct Tell {
     ready: Option<oneshot::Sender<Result<(), GatewayError>>>,
     trust: Option<oneshot::Sender<Trust>>,
+    taken: mpsc::Sender<Result<(), GatewayError>>,
     over: watch::Sender<bool>,
 }
 
@@ -282,7 +307,7 @@ struct Line {
 }
 
 async fn listen(mut line: Line, seen: Arc<Seen>, tell: Tell, end: Arc<Notify>) {
-    let Tell { mut ready, mut trust, over } = tell;
+    let Tell { mut ready, mut trust, taken, over } = tell;
     let (mut was_ready, mut in_order) = (false, false);
     let mut say = |outcome| {
         if let Some(ready) = ready.take() {
@@ -296,6 +321,10 @@ async fn listen(mut line: Line, seen: Arc<Seen>, tell: Tell, end: Arc<Notify>) {
                 was_ready = true;
                 say(Ok(()));
             }
+            // After it was ready it is about other rules; the old ones stay in force.
+            Ok(Said::Message(FromGateway::Failed { why })) if was_ready => {
+                taken.try_send(Err(GatewayError::GaveUp(why))).ok();
+            }
             Ok(Said::Message(FromGateway::Failed { why })) => {
                 say(Err(GatewayError::GaveUp(why)));
                 trust = None;
@@ -306,7 +335,10 @@ async fn listen(mut line: Line, seen: Arc<Seen>, tell: Tell, end: Arc<Notify>) {
                     trust.send(said).ok();
                 }
             }
-            Ok(Said::Message(FromGateway::RulesTaken)) => {}
+            Ok(Said::Message(FromGateway::RulesTaken)) => {
+                // Said more often than asked, it is not kept.
+                taken.try_send(Ok(())).ok();
+            }
             Ok(Said::Message(FromGateway::Farewell)) => in_order = true,
             Ok(Said::Message(FromGateway::Record(record))) => tokio::select! {
                 () = seen.take_in(record) => {}

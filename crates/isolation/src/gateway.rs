@@ -143,12 +143,6 @@ impl Gateway {
             };
         }
     }
-
-    /// Gives it other rules. It answers when they are in force.
-    pub fn change_rules(&self, policy: &SealedPolicy) -> Result<(), GatewayError> {
-        let message = ToGateway::Rules { policy: to_toml(policy) };
-        channel::send(self, &message.encode(), &[]).map_err(GatewayError::Tell)
-    }
 }
 
 /// A way to tell a gateway something while somebody else hears it.
@@ -160,6 +154,15 @@ impl Voice {
     /// requests with that secret fail when its time is over.
     pub fn renewed(&self, binding: u16, seconds: u32) -> io::Result<()> {
         channel::send(&self.0, &ToGateway::Renewed { binding, seconds }.encode(), &[])
+    }
+
+    /// Gives it other rules. It answers when they are in force.
+    pub fn change_rules(&self, policy: &SealedPolicy) -> Result<(), GatewayError> {
+        let text = to_toml(policy);
+        if text.len() > MAX_EGRESS_POLICY {
+            return Err(GatewayError::TooLong(text.len()));
+        }
+        channel::send(&self.0, &ToGateway::Rules { policy: text }.encode(), &[]).map_err(GatewayError::Tell)
     }
 }
 

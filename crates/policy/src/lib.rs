@@ -57,9 +57,9 @@ pub use gap::Gap;
 pub use kernel::{KernelRules, OnDenied};
 pub use lifetime::LifetimeRules;
 pub use network::{
-    AllowRule, BadHost, BadRule, Below, Destination, Host, HostPattern, Loopback, Network, NetworkLimits,
-    NetworkMode, NetworkRules, PathPattern, PrivateOpening, Protocol, RuleParts, TlsMode, Ungoverned,
-    below_floor, may_dial,
+    AllowRule, BadChange, BadHost, BadRule, Below, Denied, Destination, Host, HostPattern, Loopback, Network,
+    NetworkLimits, NetworkMode, NetworkRules, PathPattern, PrivateOpening, Protocol, RuleChange, RuleParts,
+    TlsMode, Ungoverned, below_floor, may_dial,
 };
 #[cfg(feature = "text")]
 pub use print::to_toml;

@@ -44,6 +44,12 @@ impl SealedPolicy {
         Ok(Self { level, kernel, files, network, credentials, lifetime, accepted })
     }
 
+    /// The policy as a draft, from which another one can be made. This one stays as it is.
+    pub fn draft(&self) -> Draft {
+        let Self { level, kernel, files, network, credentials, lifetime, accepted } = self.clone();
+        Draft { level, kernel, files, network, credentials, lifetime, accepted }
+    }
+
     /// The threat level.
     pub fn level(&self) -> ThreatLevel {
         self.level

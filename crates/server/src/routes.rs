@@ -7,7 +7,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::mcp::http as mcp;
 use crate::openapi::{Gives, Operation, Takes};
-use crate::rest::{about, attach, boxes, execs, files, output, run, stdin, trees};
+use crate::rest::{about, attach, boxes, execs, files, network, output, run, stdin, trees};
 use crate::{Hall, Trouble, e2b};
 
 /// One way to call.
@@ -58,6 +58,20 @@ fn about_daemon() -> Vec<Route> {
                 .query("alerts", "`true`: only those that a person should hear about")
                 .query("all", "`true`: of every tenant (at the socket only)")
                 .query("follow", "`false`: end with what has happened by now"),
+        ),
+        route(
+            Method::GET,
+            "/v1/network",
+            get(network::traffic),
+            op(
+                "traffic",
+                "Every connection and question of boxes, as it happens",
+                Gives::stream("KeeperEvent"),
+            )
+            .query("after", "Number of the last event that was seen; `Last-Event-ID` goes before it")
+            .query("all", "`true`: of every tenant (at the socket only)")
+            .query("box", "Of this box only")
+            .query("follow", "`false`: end with what has happened by now"),
         ),
         route(
             Method::POST,
@@ -122,6 +136,19 @@ fn about_boxes() -> Vec<Route> {
             post(boxes::deadline),
             op("setDeadline", "Set how long a box may live from now on", Gives::json(200, "BoxCard"))
                 .takes(Takes::Json("Deadline")),
+        ),
+        route(
+            Method::GET,
+            "/v1/boxes/{id}/network",
+            get(network::rules),
+            op("showRules", "The policy of a box as it is now", Gives::json(200, "BoxRules")),
+        ),
+        route(
+            Method::POST,
+            "/v1/boxes/{id}/network",
+            post(network::change),
+            op("changeRules", "Change what a box may reach from now on", Gives::json(200, "BoxRules"))
+                .takes(Takes::Json("RuleChanges")),
         ),
     ]
 }

@@ -11,8 +11,9 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use blastbox_engine::keeper::{EventItem, EventReader, TapeEvent, TapeReader};
+use blastbox_engine::keeper::{EventItem, EventReader, KeeperEvent, TapeEvent, TapeReader};
 use blastbox_engine::{Stream, Watching};
+use blastbox_wire::BoxId;
 use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -98,11 +99,23 @@ async fn quiet(until: Until) -> Option<Bytes> {
 }
 
 /// Which events are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Which {
     All,
     /// Those that a person should hear about.
     Alerts,
+    /// Those of one box.
+    Of(BoxId),
+}
+
+impl Which {
+    fn wants(&self, event: &KeeperEvent) -> bool {
+        match self {
+            Self::All => true,
+            Self::Alerts => event.alert.is_some(),
+            Self::Of(id) => event.box_id.as_ref() == Some(id),
+        }
+    }
 }
 
 /// The keeper's events.
@@ -111,9 +124,7 @@ pub(crate) fn events(mut reader: EventReader, until: Until, which: Which) -> Res
     tokio::spawn(async move {
         loop {
             let piece = match next(&to, until, reader.next()).await {
-                Next::Is(EventItem::Event(event)) if which == Which::Alerts && event.alert.is_none() => {
-                    continue;
-                }
+                Next::Is(EventItem::Event(event)) if !which.wants(&event) => continue,
                 Next::Is(EventItem::Event(event)) => written(Some(event.seq), "event", &*event),
                 Next::Is(EventItem::Missed { events }) => written(None, "missed", &Missed { events }),
                 Next::Quiet => Bytes::from_static(COMMENT),

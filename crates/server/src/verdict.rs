@@ -19,8 +19,10 @@ pub(crate) fn code(error: &KeepError) -> Cow<'static, str> {
 pub(crate) fn status(error: &KeepError) -> StatusCode {
     match error {
         KeepError::NotFound => StatusCode::NOT_FOUND,
-        KeepError::Gone | KeepError::WrongPhase(_) | KeepError::CommandOver => StatusCode::CONFLICT,
-        KeepError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        KeepError::Gone | KeepError::WrongPhase(_) | KeepError::CommandOver | KeepError::NoNetwork => {
+            StatusCode::CONFLICT
+        }
+        KeepError::Refused { .. } | KeepError::BadRules(_) => StatusCode::UNPROCESSABLE_ENTITY,
         KeepError::QuotaSpent { .. } => StatusCode::TOO_MANY_REQUESTS,
         KeepError::Busy { .. }
         | KeepError::Stopping
@@ -29,7 +31,9 @@ pub(crate) fn status(error: &KeepError) -> StatusCode {
         | KeepError::Store(_)
         | KeepError::Unacknowledged => StatusCode::SERVICE_UNAVAILABLE,
         KeepError::Pause(PauseError::NotNow(_) | PauseError::Over) => StatusCode::CONFLICT,
-        KeepError::Pause(PauseError::Host { .. }) => StatusCode::INTERNAL_SERVER_ERROR,
+        KeepError::Pause(PauseError::Host { .. }) | KeepError::RulesNotChanged(_) => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
         KeepError::Failed(_) => match error.blame() {
             Blame::Caller | Blame::Guest => StatusCode::UNPROCESSABLE_ENTITY,
             Blame::Host | Blame::Blastbox => StatusCode::INTERNAL_SERVER_ERROR,
@@ -52,11 +56,14 @@ pub(crate) fn fix(error: &KeepError) -> Option<String> {
         KeepError::Unacknowledged => {
             "ask for its receipt later; have the operator look at the ledger's sinks"
         }
+        KeepError::NoNetwork => "make a box with at least one rule in network.allow",
+        KeepError::BadRules(_) => "see the rules of the box with `blastbox net rules BOX`",
         KeepError::Busy { .. } | KeepError::Stopping | KeepError::TooSlow(_) => "try again",
         KeepError::NotFound
         | KeepError::Gone
         | KeepError::WrongPhase(_)
         | KeepError::CommandOver
+        | KeepError::RulesNotChanged(_)
         | KeepError::Pause(_) => return None,
     };
     Some(fix.to_owned())

@@ -325,6 +325,15 @@ pub enum Event {
         /// What was tried, and why it did not work.
         why: Label,
     },
+    /// What the box may reach is about to change, by whoever owns it. The record stands under the policy before.
+    RulesChanged {
+        /// Rules that come, as `HOST:PORT`.
+        allowed: Vec<Label>,
+        /// Rules that go.
+        denied: Vec<Label>,
+        /// The policy from now on.
+        to: PolicyDigest,
+    },
     /// So many records of the box's gateway could not be told.
     NetworkUntold {
         /// How many.

@@ -14,6 +14,7 @@ mod kill;
 mod line;
 mod logs;
 mod metrics;
+mod net;
 mod pause;
 mod problem;
 mod ps;
@@ -70,6 +71,9 @@ pub(crate) enum DaemonVerb {
     /// Print what happens to boxes
     #[command(after_help = events::HELP)]
     Events(events::EventsArgs),
+    /// Print what boxes do with their network, and change what they may reach
+    #[command(after_help = net::HELP, args_conflicts_with_subcommands = true)]
+    Net(net::NetArgs),
     /// Print the daemon's numbers, as Prometheus reads them
     #[command(after_help = metrics::HELP)]
     Metrics(metrics::MetricsArgs),
@@ -128,6 +132,7 @@ pub(crate) fn daemon(
         DaemonVerb::Pause(args) => runtime()?.block_on(pause::pause(args, "pause")),
         DaemonVerb::Resume(args) => runtime()?.block_on(pause::pause(args, "resume")),
         DaemonVerb::Events(args) => runtime()?.block_on(events::events(args)),
+        DaemonVerb::Net(args) => runtime()?.block_on(net::net(args)),
         DaemonVerb::Metrics(args) => runtime()?.block_on(metrics::metrics(args)),
     }
 }

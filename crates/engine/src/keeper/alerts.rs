@@ -46,6 +46,10 @@ impl Happened {
             | Self::BoxPaused
             | Self::BoxResumed
             | Self::BoxEnded { .. }
+            | Self::NameAsked { .. }
+            | Self::SecretLent { .. }
+            | Self::NetworkUntold { .. }
+            | Self::RulesChanged { .. }
             | Self::NetworkOpened { .. }
             | Self::NetworkClosed { .. }
             | Self::SinkReached { .. } => None,

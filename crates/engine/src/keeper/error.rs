@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use blastbox_policy::Refusal;
+use blastbox_isolation::GatewayError;
+use blastbox_policy::{BadChange, Refusal};
 
 use super::cards::Phase;
 use crate::error::{Blame, CreateError, PauseError};
@@ -57,6 +58,15 @@ pub enum KeepError {
     /// The box is being ended, and a sink that must acknowledge it has not.
     #[error("the box is ended, but this is not acknowledged yet by every place that must know of it")]
     Unacknowledged,
+    /// The box was made without network, and never gets one.
+    #[error("the box has no network; one that was made without never gets one")]
+    NoNetwork,
+    /// Its rules cannot be changed like that.
+    #[error("the rules stay as they are")]
+    BadRules(#[source] BadChange),
+    /// Its gateway did not take other rules.
+    #[error("the box's gateway did not take the rules; those before hold, or it has no network any more")]
+    RulesNotChanged(#[source] GatewayError),
     /// What was asked cannot be written into the ledger, and so is not done.
     #[error("it cannot be recorded, and so is not done")]
     Ledger(#[source] LedgerError),
@@ -81,6 +91,9 @@ impl KeepError {
             Self::Failed(_) => "create_failed",
             Self::TooSlow(_) => "create_too_slow",
             Self::Pause(_) => "pause_failed",
+            Self::NoNetwork => "no_network",
+            Self::BadRules(_) => "bad_rules",
+            Self::RulesNotChanged(_) => "rules_not_changed",
             Self::Ledger(_) => "ledger_failed",
             Self::Store(_) => "store_failed",
             Self::Unacknowledged => "not_acknowledged",
@@ -96,10 +109,15 @@ impl KeepError {
             | Self::WrongPhase(_)
             | Self::CommandOver
             | Self::Refused { .. }
+            | Self::NoNetwork
+            | Self::BadRules(_)
             | Self::QuotaSpent { .. } => Blame::Caller,
-            Self::Busy { .. } | Self::Stopping | Self::TooSlow(_) | Self::Pause(_) | Self::Unacknowledged => {
-                Blame::Host
-            }
+            Self::Busy { .. }
+            | Self::Stopping
+            | Self::TooSlow(_)
+            | Self::Pause(_)
+            | Self::RulesNotChanged(_)
+            | Self::Unacknowledged => Blame::Host,
             Self::Failed(error) => error.blame(),
             Self::Ledger(error) => error.blame(),
             Self::Store(error) => error.blame(),
@@ -121,6 +139,9 @@ impl KeepError {
             | Self::Failed(_)
             | Self::TooSlow(_)
             | Self::Pause(_)
+            | Self::NoNetwork
+            | Self::BadRules(_)
+            | Self::RulesNotChanged(_)
             | Self::Ledger(_)
             | Self::Store(_) => None,
         }

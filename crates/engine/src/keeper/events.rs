@@ -105,8 +105,46 @@ pub enum Happened {
         /// How often.
         count: u32,
     },
+    /// It asked for a name that a rule names. Told in the ring of the network only.
+    NameAsked {
+        /// The name.
+        target: String,
+        /// The type that was asked for, as DNS numbers it.
+        kind_asked: u16,
+        /// How often.
+        count: u32,
+    },
+    /// A secret was put into one of its requests. Told in the ring of the network only.
+    SecretLent {
+        /// The connection, by its number at the gateway.
+        flow: u64,
+        /// The secret's name.
+        secret: String,
+        /// The host that it goes to.
+        target: String,
+        /// The port.
+        port: u16,
+        /// Method and path.
+        request: String,
+    },
+    /// So much of what its gateway saw could not be told. Told in the ring of the network only.
+    NetworkUntold {
+        /// How many records.
+        count: u32,
+    },
+    /// Its owner changed what it may reach.
+    RulesChanged {
+        /// Rules that came, as `HOST:PORT`.
+        allowed: Vec<String>,
+        /// Rules that went.
+        denied: Vec<String>,
+        /// The digest of its policy from now on.
+        policy: String,
+    },
     /// It reached something through its gateway.
     NetworkOpened {
+        /// The connection, by its number at the gateway.
+        flow: u64,
         /// The name, or the address where there was none.
         target: String,
         /// The port.
@@ -118,6 +156,8 @@ pub enum Happened {
     },
     /// A connection through its gateway is over.
     NetworkClosed {
+        /// The connection.
+        flow: u64,
         /// The name, or the address where there was none.
         target: String,
         /// The port.
@@ -126,6 +166,11 @@ pub enum Happened {
         sent: u64,
         /// Bytes to the box.
         received: u64,
+        /// How long it lasted.
+        millis: u64,
+        /// What ended it, where it was neither of both sides.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// Nothing is left of it.
     BoxEnded {

@@ -314,6 +314,7 @@ impl Keeper {
         // Those that waited for a sink hear now that it will not acknowledge anything more.
         timeout(UNTOLD, house.empty()).await.ok();
         house.hub.close();
+        house.traffic.close();
     }
 
     /// Boxes of which nothing is left, and whose end is not told because a sink has not acknowledged it.
@@ -336,12 +337,12 @@ impl Keeper {
     }
 }
 
-fn whose(kept: &Kept) -> Option<(&Tenant, &BoxId)> {
+pub(super) fn whose(kept: &Kept) -> Option<(&Tenant, &BoxId)> {
     Some((&kept.card.tenant, &kept.card.id))
 }
 
 /// What must not stop halfway when the caller goes away.
-async fn to_its_end<T: Send + 'static>(
+pub(super) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, KeepError>> + Send + 'static,
 ) -> Result<T, KeepError> {
     tokio::spawn(work).await.unwrap_or(Err(KeepError::Stopping))

@@ -29,6 +29,8 @@ pub(crate) struct House {
     pub(crate) admission: Arc<Admission>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) hub: Hub,
+    /// What boxes do with their network, in a ring of its own.
+    pub(crate) traffic: Hub,
     pub(crate) pen: Pen,
     pub(crate) register: Arc<Register>,
     rooms: Mutex<Rooms>,
@@ -60,6 +62,7 @@ impl House {
             admission,
             pool,
             hub: Hub::default(),
+            traffic: Hub::default(),
             pen,
             register: Arc::new(register),
             rooms: Mutex::default(),

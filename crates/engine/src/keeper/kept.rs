@@ -72,7 +72,10 @@ pub(crate) struct Kept {
     /// Its card as it was when it was made; phase and end are filled in when somebody asks.
     pub(crate) card: BoxCard,
     pub(crate) live: Arc<LiveBox>,
-    pub(crate) policy: SealedPolicy,
+    /// Its policy as it is now: rules can change while it lives.
+    policy: Mutex<Arc<SealedPolicy>>,
+    /// Held while they do: one change after the other.
+    pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) asked: SystemTime,
     /// How long it waited in a pool. That time was nobody's.
     pub(crate) pooled: Duration,
@@ -110,7 +113,8 @@ impl Kept {
         Arc::new(Self {
             card,
             live: Arc::new(live),
-            policy,
+            policy: Mutex::new(Arc::new(policy)),
+            changing: tokio::sync::Mutex::default(),
             asked,
             pooled,
             commands: Commands::default(),
@@ -129,11 +133,21 @@ impl Kept {
         self.fate().phase()
     }
 
+    /// Its policy as it is now.
+    pub(crate) fn policy(&self) -> Arc<SealedPolicy> {
+        Arc::clone(&self.policy.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_policy(&self, policy: SealedPolicy) {
+        *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+
     pub(crate) fn card(&self) -> BoxCard {
         let fate = self.fate();
         let (phase, ends_at) = (fate.phase(), wall_clock(fate.clock.ends_at()));
         drop(fate);
-        BoxCard { phase, ends_at, ..self.card.clone() }
+        let policy = self.policy().digest().to_string();
+        BoxCard { phase, ends_at, policy, ..self.card.clone() }
     }
 
     /// Somebody asks for something of a box that can still give it.

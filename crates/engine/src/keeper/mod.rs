@@ -31,6 +31,7 @@ mod register;
 mod repeats;
 mod tape;
 mod tend;
+mod traffic;
 mod unborn;
 mod watch;
 

@@ -142,7 +142,7 @@ impl Kept {
     /// How records name this box.
     pub(crate) fn about(&self) -> About {
         let card = &self.card;
-        about(Some(&card.id), &card.tenant, &self.policy, &card.image, Some(card.tier), &card.gaps)
+        about(Some(&card.id), &card.tenant, &self.policy(), &card.image, Some(card.tier), &card.gaps)
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_isolation::{ends_after, syscall_name};
-use blastbox_wire::egress::Record;
 use blastbox_wire::event::{Event, Label};
 use blastbox_wire::receipt::Receipt;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -18,6 +17,7 @@ use super::house::House;
 use super::kept::{Cause, Kept};
 use super::post::Unheard;
 use super::repeats::Repeats;
+use super::traffic::tell_network;
 use super::unborn::write_down;
 use crate::desk::Ended;
 use crate::failpoint;
@@ -189,76 +189,10 @@ fn tell_leases(house: &House, kept: &Kept) {
     }
 }
 
-/// Writes down what a gateway told, and tells it to whoever listens. The gateway bounds how much there is.
-fn tell_network(house: &House, kept: &Kept, news: Vec<Record>) {
-    for record in news {
-        let event = match &record {
-            Record::Question { name, kind, denied: None, count } => {
-                Event::NameAsked { name: Label::new(name), kind_asked: *kind, count: *count }
-            }
-            Record::Question { name, denied: Some(reason), count, .. } => Event::NetworkDenied {
-                target: Label::new(name),
-                port: 53,
-                reason: Label::new(reason.as_str()),
-                count: *count,
-            },
-            Record::Denied { target, port, reason, count, .. } => Event::NetworkDenied {
-                target: Label::new(target),
-                port: *port,
-                reason: Label::new(reason.as_str()),
-                count: *count,
-            },
-            Record::Opened { flow, target, port, address, rule, .. } => Event::NetworkOpened {
-                flow: *flow,
-                target: Label::new(target),
-                port: *port,
-                address: *address,
-                rule: Label::new(rule),
-            },
-            Record::Closed { flow, target, port, sent, received, millis, reason } => Event::NetworkClosed {
-                flow: *flow,
-                target: Label::new(target),
-                port: *port,
-                sent: *sent,
-                received: *received,
-                millis: *millis,
-                reason: reason.map(|reason| Label::new(reason.as_str())),
-            },
-            Record::Lent { flow, secret, target, port, request } => Event::SecretLent {
-                flow: *flow,
-                secret: Label::new(secret),
-                target: Label::new(target),
-                port: *port,
-                request: Label::new(request),
-            },
-            Record::Lost { count } => Event::NetworkUntold { count: *count },
-        };
-        house.pen.record(&kept.about(), &event);
-        let whose = Some((&kept.card.tenant, &kept.card.id));
-        match record {
-            Record::Question { name, denied: Some(reason), count, .. } => {
-                let reason = reason.as_str().to_owned();
-                house.hub.tell(whose, Happened::NetworkDenied { target: name, port: 53, reason, count });
-            }
-            Record::Denied { target, port, reason, count, .. } => {
-                let reason = reason.as_str().to_owned();
-                house.hub.tell(whose, Happened::NetworkDenied { target, port, reason, count });
-            }
-            Record::Opened { target, port, address, rule, .. } => {
-                house.hub.tell(whose, Happened::NetworkOpened { target, port, address, rule });
-            }
-            Record::Closed { target, port, sent, received, .. } => {
-                house.hub.tell(whose, Happened::NetworkClosed { target, port, sent, received });
-            }
-            Record::Question { denied: None, .. } | Record::Lent { .. } | Record::Lost { .. } => {}
-        }
-    }
-}
-
 fn write_receipt(house: &House, kept: &Kept, ended: &Ended) -> Receipt {
     let cause = kept.fate().cause.unwrap_or(Cause::ByItself);
     let mut receipt = receipt(&Account {
-        policy: &kept.policy,
+        policy: &kept.policy(),
         image: kept.card.image.clone(),
         facts: house.engine.facts(),
         choice: Some(kept.live.choice()),
@@ -270,7 +204,7 @@ fn write_receipt(house: &House, kept: &Kept, ended: &Ended) -> Receipt {
         ended: Some(ended),
     });
     // The policy's timeout is for a box of one command; this one ended by its keeper's clock.
-    let (fate, of_policy) = (kept.fate(), ends_after(kept.policy.lifetime().timeout));
+    let (fate, of_policy) = (kept.fate(), ends_after(kept.policy().lifetime().timeout));
     receipt.limits.timeout_seconds = fate.clock.life().as_secs();
     for line in receipt.boundaries.iter_mut().flat_map(|line| &mut line.how) {
         if *line == of_policy {

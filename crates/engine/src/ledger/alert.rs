@@ -181,6 +181,7 @@ pub fn alert(event: &Event) -> Option<Alert> {
         | Event::SecretLent { .. }
         | Event::SecretMinted { .. }
         | Event::SecretRevoked { .. }
+        | Event::RulesChanged { .. }
         | Event::NetworkUntold { .. }
         | Event::BoxPaused
         | Event::BoxResumed

@@ -1,5 +1,6 @@
 //! The network boundary: what may be reached. Nothing, until a rule names it.
 
+mod change;
 mod floor;
 mod govern;
 mod host;
@@ -7,6 +8,7 @@ mod problem;
 mod range;
 mod rule;
 
+pub use change::{BadChange, Denied, RuleChange};
 pub use floor::{Below, below_floor, may_dial};
 pub use govern::{Destination, Ungoverned};
 pub use host::{BadHost, Host};

@@ -249,6 +249,12 @@ impl AllowRule {
         Ok(Self { host, ports, protocol, tls, methods, paths })
     }
 
+    /// The same rule without a port; `None` where it has no other.
+    pub(super) fn without(&self, port: u16) -> Option<Self> {
+        let ports: Vec<u16> = self.ports.iter().copied().filter(|other| *other != port).collect();
+        (!ports.is_empty()).then(|| Self { ports, ..self.clone() })
+    }
+
     /// Which hosts it is about.
     #[must_use]
     pub fn host(&self) -> &HostPattern {

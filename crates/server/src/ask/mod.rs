@@ -44,6 +44,18 @@ pub struct Deadline {
     pub life: Seconds,
 }
 
+/// `POST /v1/boxes/{id}/network`.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleChanges {
+    /// What may be reached from now on, as `HOST[:PORT]`.
+    #[serde(default)]
+    pub allow: Vec<String>,
+    /// Which rules go, as `HOST[:PORT]`.
+    #[serde(default)]
+    pub deny: Vec<String>,
+}
+
 /// `POST /v1/boxes/{id}/execs/{exec}/signal`.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -167,6 +167,10 @@ impl Desk {
             | Happened::DeadlineNear { .. }
             | Happened::SyscallDenied { .. }
             | Happened::NetworkDenied { .. }
+            | Happened::NameAsked { .. }
+            | Happened::SecretLent { .. }
+            | Happened::NetworkUntold { .. }
+            | Happened::RulesChanged { .. }
             | Happened::NetworkOpened { .. }
             | Happened::NetworkClosed { .. }
             | Happened::SecretTrouble { .. }

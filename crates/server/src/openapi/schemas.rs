@@ -94,6 +94,7 @@ fn asked() -> Vec<(&'static str, Value)> {
         ("TerminalSize", closed(&["rows", "columns"], json!({ "rows": size, "columns": size }))),
         ("Run", closed(&["command"], run)),
         ("Deadline", closed(&["life"], json!({ "life": amount("1h") }))),
+        ("RuleChanges", closed(&[], json!({ "allow": list(text()), "deny": list(text()) }))),
         (
             "Signal",
             closed(&["signal"], json!({ "signal": { "type": "integer", "minimum": 1, "maximum": 64 } })),
@@ -130,6 +131,7 @@ fn boxes() -> Vec<(&'static str, Value)> {
         ("Whole", whole),
         ("Page", object(&["boxes"], json!({ "boxes": list(named("BoxCard")), "next": text() }))),
         ("Receipt", receipt),
+        ("BoxRules", object(&["policy", "text"], json!({ "policy": text(), "text": text() }))),
     ]
 }
 
@@ -216,7 +218,7 @@ fn daemon() -> Vec<(&'static str, Value)> {
     let alert = json!({
         "severity": words(&["low", "high", "critical"]), "text": text(),
         "code": words(&[
-            "denied_syscall", "escape_attempt", "mount_attempt", "limit_met", "nearing_time_limit", "pool_poisoned",
+            "denied_syscall", "escape_attempt", "mount_attempt", "denied_network", "metadata_attempt", "secret_trouble", "limit_met", "nearing_time_limit", "pool_poisoned",
             "sink_unreachable", "ledger_recovered", "alerts_dropped",
         ]),
     });

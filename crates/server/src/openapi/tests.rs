@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Visitor, value::Error};
 
 use super::*;
-use crate::ask::{Deadline, Limits, NewBox, NewExec, Run, Signal, TerminalSize, WorkspaceAsk};
+use crate::ask::{Deadline, Limits, NewBox, NewExec, RuleChanges, Run, Signal, TerminalSize, WorkspaceAsk};
 use crate::routes;
 
 fn paper() -> Value {
@@ -60,6 +60,7 @@ fn every_body_is_described_by_exactly_the_fields_that_it_has() {
     same("Run", fields_of::<Run>());
     same("Deadline", fields_of::<Deadline>());
     same("Signal", fields_of::<Signal>());
+    same("RuleChanges", fields_of::<RuleChanges>());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, Response};
-use blastbox_engine::keeper::Keeper;
+use blastbox_engine::keeper::{Keeper, Tenant};
 use serde::Serialize;
 
 use crate::answer::Answer;
@@ -40,19 +40,29 @@ pub(crate) async fn events(
     headers: HeaderMap,
 ) -> Result<Response<Body>, Trouble> {
     let query = query.only(&["after", "alerts", "all", "follow"])?;
-    let after = match sse::last_seen(&headers)? {
-        Some(seen) => Some(seen),
-        None => query.parsed("after", "a number")?,
-    };
-    let whose = match (query.parsed("all", "`true` or `false`")?, caller.reach) {
-        (Some(true), Reach::Host) => None,
-        (Some(true), Reach::Boxes) => {
-            return Err(Trouble::LocalOnly("with a key, only events of its own tenant can be heard"));
-        }
-        (Some(false) | None, _) => Some(&caller.tenant),
-    };
+    let after = seen(&query, &headers)?;
+    let whose = tenant(&query, &caller)?;
     let which = if query.flag("alerts", false)? { sse::Which::Alerts } else { sse::Which::All };
-    Ok(sse::events(keeper.subscribe_after(whose, after), sse::Until::from(&query)?, which))
+    Ok(sse::events(keeper.subscribe_after(whose.as_ref(), after), sse::Until::from(&query)?, which))
+}
+
+/// The last event that was seen.
+pub(super) fn seen(query: &Query, headers: &HeaderMap) -> Result<Option<u64>, Trouble> {
+    match sse::last_seen(headers)? {
+        Some(seen) => Ok(Some(seen)),
+        None => query.parsed("after", "a number"),
+    }
+}
+
+/// Whose events are heard: the caller's, or everybody's.
+pub(super) fn tenant(query: &Query, caller: &Caller) -> Result<Option<Tenant>, Trouble> {
+    match (query.parsed("all", "`true` or `false`")?, caller.reach) {
+        (Some(true), Reach::Host) => Ok(None),
+        (Some(true), Reach::Boxes) => {
+            Err(Trouble::LocalOnly("with a key, only events of its own tenant can be heard"))
+        }
+        (Some(false) | None, _) => Ok(Some(caller.tenant.clone())),
+    }
 }
 
 /// Written once: it is for everybody, and does not change.

@@ -6,6 +6,7 @@ pub(crate) mod attach;
 pub(crate) mod boxes;
 pub(crate) mod execs;
 pub(crate) mod files;
+pub(crate) mod network;
 pub(crate) mod output;
 pub(crate) mod room;
 pub(crate) mod run;

@@ -1,0 +1,312 @@
+//! `blastbox net`: what boxes do with their network, and what they may reach.
+
+use std::time::Duration;
+
+use blastbox_policy::{NetworkRules, parse};
+use blastbox_server::ask::RuleChanges;
+use blastbox_wire::BoxId;
+use clap::{Args, Subcommand};
+use hyper::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::Where;
+use super::hear::Events;
+use super::problem::DaemonProblem;
+use super::table::moment;
+use crate::output::{self, plain};
+use crate::problem::Problem;
+use crate::reach::{Answer, Url, would_allow};
+
+pub(crate) const HELP: &str = "Examples:\n  blastbox net                       what is still remembered, of all boxes\n  \
+blastbox net BOX --follow          every connection and question of a box, as it happens\n  \
+blastbox net allow BOX HOST:PORT   from now on the box may reach it\n  \
+blastbox net deny BOX HOST         from now on it may not; open connections are cut\n  \
+blastbox net would-allow BOX URL   whether it may, by which rule\n\n\
+Rules change from outside only. New connections are held against them; the ledger has a record of every change.";
+
+/// Before the daemon is asked again after it broke off.
+const BREATH: Duration = Duration::from_millis(500);
+/// What a box is denied ends the verb with, as with `policy would-allow`.
+const NO: u8 = 1;
+
+#[derive(Debug, Args)]
+pub(crate) struct NetArgs {
+    #[command(subcommand)]
+    verb: Option<NetVerb>,
+    /// Of this box only
+    #[arg(value_name = "BOX")]
+    id: Option<BoxId>,
+    /// Go on with what happens from now on, also across a broken connection
+    #[arg(long, short)]
+    follow: bool,
+    /// Of every tenant, not only of this socket's own boxes
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    place: Where,
+    /// Print JSON, one document per line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum NetVerb {
+    /// Let a box reach more: HTTPS carried unread, or raw TCP on another port than 443
+    Allow(ChangeArgs),
+    /// Take rules away; open connections that nothing allows any more are cut
+    Deny(ChangeArgs),
+    /// Print the policy of a box as it is now
+    Rules(RulesArgs),
+    /// Whether a box may reach a URL now, by which rule
+    WouldAllow(WouldAllowArgs),
+}
+
+#[derive(Debug, Args)]
+struct ChangeArgs {
+    /// The box
+    #[arg(value_name = "BOX")]
+    id: BoxId,
+    /// What
+    #[arg(value_name = "HOST[:PORT]", required = true)]
+    hosts: Vec<String>,
+    #[command(flatten)]
+    place: Where,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct RulesArgs {
+    /// The box
+    #[arg(value_name = "BOX")]
+    id: BoxId,
+    #[command(flatten)]
+    place: Where,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct WouldAllowArgs {
+    /// The box
+    #[arg(value_name = "BOX")]
+    id: BoxId,
+    /// Where to
+    #[arg(value_name = "URL")]
+    url: String,
+    #[command(flatten)]
+    place: Where,
+}
+
+/// The rules of a box, as the daemon tells them.
+#[derive(Debug, Serialize, Deserialize)]
+struct BoxRules {
+    policy: String,
+    text: String,
+}
+
+impl BoxRules {
+    fn network(&self) -> Result<NetworkRules, Problem> {
+        Ok(parse(&self.text)?.network_rules().clone())
+    }
+}
+
+pub(crate) async fn net(args: NetArgs) -> Result<u8, Problem> {
+    match &args.verb {
+        Some(NetVerb::Allow(change)) => {
+            let asked = RuleChanges { allow: change.hosts.clone(), deny: Vec::new() };
+            changed(change, &asked).await
+        }
+        Some(NetVerb::Deny(change)) => {
+            let asked = RuleChanges { allow: Vec::new(), deny: change.hosts.clone() };
+            changed(change, &asked).await
+        }
+        Some(NetVerb::Rules(args)) => {
+            let rules: BoxRules = args.place.client()?.get(&path(&args.id)).await?;
+            if args.json {
+                output::print_json(&rules)?;
+            } else {
+                output::print(&rules.text);
+            }
+            Ok(0)
+        }
+        Some(NetVerb::WouldAllow(args)) => {
+            let url: Url = args.url.parse().map_err(Problem::BadUrl)?;
+            let rules: BoxRules = args.place.client()?.get(&path(&args.id)).await?;
+            Ok(match would_allow(&rules.network()?, &url) {
+                Answer::Allowed(by) => {
+                    output::print(&format!("allowed: {}\n", plain(&by)));
+                    0
+                }
+                Answer::Denied(why) => {
+                    output::print(&format!("denied: {why}\n"));
+                    NO
+                }
+            })
+        }
+        None => follow(&args).await,
+    }
+}
+
+fn path(id: &BoxId) -> String {
+    format!("/v1/boxes/{}/network", id.as_str())
+}
+
+async fn changed(args: &ChangeArgs, asked: &RuleChanges) -> Result<u8, Problem> {
+    let rules: BoxRules = args.place.client()?.ask(Method::POST, &path(&args.id), Some(asked)).await?;
+    if args.json {
+        output::print_json(&rules)?;
+        return Ok(0);
+    }
+    let network = rules.network()?;
+    let mut said = format!("{} {}\n", plain(args.id.as_str()), plain(&rules.policy));
+    for host in &args.hosts {
+        said.push_str(&format!("{}: {}\n", plain(host), plain(&standing(&network, host))));
+    }
+    output::print(&said);
+    Ok(0)
+}
+
+/// Whether it may be reached now, in words. A wildcard stands for itself: no URL could.
+fn standing(rules: &NetworkRules, host: &str) -> String {
+    let named = |host: &str| rules.allow.iter().any(|rule| rule.host().to_string() == host);
+    let url = match host.rsplit_once(':') {
+        Some((name, port)) if port != "443" && !name.is_empty() => format!("tcp://{host}"),
+        _ => format!("https://{host}/"),
+    };
+    match url.parse::<Url>().map(|url| would_allow(rules, &url)) {
+        Ok(Answer::Allowed(by)) => format!("allowed: {by}"),
+        Ok(Answer::Denied(why)) => format!("denied: {}", why.lines().next().unwrap_or_default()),
+        Err(_) if named(host) => "allowed".to_owned(),
+        Err(_) => "no rule names it".to_owned(),
+    }
+}
+
+async fn follow(args: &NetArgs) -> Result<u8, Problem> {
+    let client = args.place.client()?;
+    let of = args.id.as_ref().map(|id| format!("&box={}", id.as_str())).unwrap_or_default();
+    let mut seen = "0".to_owned();
+    let mut head = !args.json;
+    loop {
+        let path = format!("/v1/network?follow={}&all={}{of}", args.follow, args.all);
+        let mut events = Events::open(&client, &path, Some(&seen)).await?;
+        if std::mem::take(&mut head) {
+            output::print(&format!("{}\n", row(["TIME", "BOX", "VERDICT", "WHAT", "TARGET", "MORE"])));
+        }
+        let broke = loop {
+            let event = match events.next().await {
+                Ok(Some(event)) => event,
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            };
+            let data: Value = serde_json::from_str(&event.data).map_err(DaemonProblem::Unreadable)?;
+            seen = event.id.unwrap_or(seen);
+            let line = if args.json { data.to_string() } else { line(&event.name, &data) };
+            output::print(&format!("{line}\n"));
+        };
+        match broke {
+            None => return Ok(0),
+            Some(error) if !args.follow => return Err(error.into()),
+            Some(_) => sleep(BREATH).await,
+        }
+    }
+}
+
+/// Columns of a fixed width: nobody knows what comes next.
+fn row(cells: [&str; 6]) -> String {
+    let [time, id, verdict, what, target, more] = cells;
+    format!("{time:<20}  {id:<23}  {verdict:<7}  {what:<8}  {target:<32}  {more}").trim_end().to_owned()
+}
+
+/// One event for people.
+fn line(name: &str, data: &Value) -> String {
+    if name == "missed" {
+        return format!("… {} events were missed", data.get("events").unwrap_or(&Value::Null));
+    }
+    let text = |key: &str| data.get(key).and_then(Value::as_str).map(plain).unwrap_or_default();
+    let number = |key: &str| data.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let list = |key: &str| {
+        let words = data.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        words.map(plain).collect::<Vec<_>>().join(" ")
+    };
+    let times = |more: String| match number("count") {
+        0 | 1 => more,
+        count => format!("{more} ({count}×)"),
+    };
+    let place = format!("{}:{}", text("target"), number("port"));
+    let (verdict, what, target, more) = match text("event").as_str() {
+        "name_asked" => ("allowed", "dns", text("target"), times(kind(number("kind_asked")))),
+        "network_denied" if number("port") == 53 => ("denied", "dns", text("target"), times(text("reason"))),
+        "network_denied" => ("denied", "connect", place, times(text("reason"))),
+        "network_opened" => (
+            "allowed",
+            "connect",
+            place,
+            format!("{} by \"{}\" #{}", text("address"), text("rule"), number("flow")),
+        ),
+        "network_closed" => {
+            let (sent, received, millis) = (number("sent"), number("received"), number("millis"));
+            let why = Some(text("reason")).filter(|why| !why.is_empty()).map(|why| format!(" {why}"));
+            let more = format!(
+                "{sent} B out, {received} B in, {millis} ms{} #{}",
+                why.unwrap_or_default(),
+                number("flow")
+            );
+            ("-", "closed", place, more)
+        }
+        "secret_lent" => ("allowed", "secret", place, format!("{}: {}", text("secret"), text("request"))),
+        "rules_changed" => {
+            let more = format!("allow [{}] deny [{}] {}", list("allowed"), list("denied"), text("policy"));
+            ("-", "rules", String::new(), more)
+        }
+        "network_untold" => ("-", "untold", String::new(), format!("{} records", number("count"))),
+        other => ("-", "", other.to_owned(), String::new()),
+    };
+    row([&moment(&text("at")), &text("box_id"), verdict, what, &target, &more])
+}
+
+/// The usual types of questions by name.
+fn kind(number: u64) -> String {
+    match number {
+        1 => "A".to_owned(),
+        12 => "PTR".to_owned(),
+        28 => "AAAA".to_owned(),
+        65 => "HTTPS".to_owned(),
+        other => format!("type {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_whatever_is_in_it() {
+        let data = serde_json::json!({
+            "seq": 1, "at": "2026-01-31T12:00:00.123Z", "tenant": "local", "box_id": "bx_00000000000000000000",
+            "event": "network_denied", "target": "evil\n\u{1b}[2J.test", "port": 53, "reason": "bad-name", "count": 3,
+        });
+        let line = line("event", &data);
+        assert!(line.contains("denied") && line.contains("dns") && line.ends_with("bad-name (3×)"), "{line}");
+        assert!(!line.contains(['\n', '\u{1b}']), "{line}");
+    }
+
+    #[test]
+    fn what_a_change_means_is_said_in_the_words_of_would_allow() {
+        let rules = parse(
+            "[network]\nmode = \"allow\"\nallow = [{ host = \"a.example.com\" }, { host = \"*.example.org\" }]",
+        );
+        let rules = rules.unwrap().network_rules().clone();
+        assert!(standing(&rules, "a.example.com").starts_with("allowed: rule 1 "));
+        assert!(
+            standing(&rules, "a.example.com:5432")
+                .starts_with("denied: rules name a.example.com, but not port")
+        );
+        assert_eq!(standing(&rules, "*.example.org"), "allowed");
+        assert_eq!(standing(&rules, "*.example.net"), "no rule names it");
+    }
+}
