@@ -72,7 +72,7 @@ pub(crate) enum Verb {
     /// Check, print or name a policy
     #[command(subcommand)]
     Policy(PolicyVerb),
-    /// Import, list, check and remove images
+    /// Import, pull, make, list, check and remove images
     #[command(subcommand, after_help = crate::image::HELP)]
     Image(ImageVerb),
     /// Verify, read and export a ledger

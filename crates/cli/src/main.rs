@@ -86,7 +86,7 @@ fn harden() {
 fn act(cli: Cli, early: Option<Result<Warden, WardenError>>) -> Result<u8, Problem> {
     match cli.verb {
         Verb::Audit(verb) => audit::audit(&verb),
-        Verb::Image(verb) => image::image(&verb),
+        Verb::Image(verb) => image::image(&verb, runtime),
         Verb::Escape(args) => escape::escape(*args),
         Verb::Daemon(verb) => daemon::daemon(verb, runtime),
         Verb::Papers(verb) => papers::papers(&verb),

@@ -11,6 +11,7 @@ use blastbox_engine::{CreateError, EngineError, WorkspaceError};
 use blastbox_images::{ImageError, StoreError};
 use blastbox_isolation::{GatewayError, WardenError};
 use blastbox_policy::{Bytes, PolicyError};
+use blastbox_server::registry::RegistryError;
 use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS};
 
 use crate::capture::MOST_IN_JSON;
@@ -34,6 +35,12 @@ pub(crate) enum Problem {
     Image(#[from] ImageError),
     #[error(transparent)]
     Images(#[from] StoreError),
+    #[error(transparent)]
+    Registry(Box<RegistryError>),
+    #[error("images of Debian are made by mmdebstrap, which is not installed")]
+    NoBootstrap,
+    #[error("mmdebstrap has not made it: {why}")]
+    Bootstrap { why: String },
     #[error("there is no place for images: neither a home nor a state directory is known")]
     NoStore,
     #[error(transparent)]
@@ -109,6 +116,13 @@ impl Problem {
             Self::Image(ImageError::Store(error)) => images(error),
             Self::Images(error) => images(error),
             Self::Image(_) => "use --image host, or a directory that holds a whole root file system",
+            Self::Registry(error) => registry(error),
+            Self::NoBootstrap => {
+                "apt-get install mmdebstrap, or use --image host: this host's own programs, with the gap host-image"
+            }
+            Self::Bootstrap { .. } => {
+                "see what it says above; without root it needs a range in /etc/subuid; a mirror is named with --mirror"
+            }
             Self::NoStore => "name one with --store DIR, or set HOME",
             Self::Workspace(_) => "name an existing directory that you may read: --workspace DIR[:cow|:ro]",
             Self::LongArgument { .. } | Self::LongCommand { .. } | Self::ManyArguments { .. } => {
@@ -163,6 +177,8 @@ impl Problem {
         match self {
             Self::Image(ImageError::Store(error)) => Some(error.code()),
             Self::Images(error) => Some(error.code()),
+            Self::Registry(error) => Some(error.code()),
+            Self::NoBootstrap | Self::Bootstrap { .. } => Some("image_not_made"),
             _ => None,
         }
     }
@@ -177,6 +193,21 @@ impl Problem {
             cause = error.source();
         }
         line
+    }
+}
+
+/// What to do about trouble with a registry.
+fn registry(error: &RegistryError) -> &'static str {
+    match error.code() {
+        "registry_insecure" => "use https, or --insecure if you trust every machine on the way",
+        "registry_auth" => "name who asks with --username and --password-file",
+        "registry_not_found" => "see whether the repository and the tag are there",
+        "registry_unreachable" => {
+            "see whether the address is right and this host reaches it; what came whole is kept"
+        }
+        "registry_tls" => "name the certificates to trust with --ca FILE.pem",
+        "image_digest_mismatch" => "do not use this registry, or what stands between it and you",
+        _ => "docs/images.md says what is asked of a registry",
     }
 }
 

@@ -26,6 +26,7 @@ pub mod outbound;
 mod page;
 pub mod places;
 mod pull;
+pub mod registry;
 mod rest;
 mod routes;
 mod sse;

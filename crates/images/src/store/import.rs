@@ -1,7 +1,7 @@
 //! From a directory, an archive or an OCI layout to an image of the store.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -49,6 +49,23 @@ pub enum Progress {
 }
 
 impl Store {
+    /// Imports an archive as it arrives, such as one that another program writes. On an error nothing stays of it.
+    pub fn import_stream(
+        &self,
+        from: &mut dyn Read,
+        source: Source,
+        config: ImageConfig,
+        name: Option<&ImageName>,
+        caps: Caps,
+        tell: &mut dyn FnMut(Progress),
+    ) -> Result<Kept, StoreError> {
+        let draft = self.begin()?;
+        let mut writer = draft.writer(caps)?;
+        unpack(&mut writer, from, Form::Whole, &mut |bytes| tell(Progress::Reading { bytes, of: None }))?;
+        let made = writer.made();
+        draft.keep(made, source, config, name, &mut |bytes| tell(Progress::Checking { bytes }))
+    }
+
     /// Imports whatever it is. On an error nothing stays of it.
     pub fn import(&self, what: &Import<'_>, tell: &mut dyn FnMut(Progress)) -> Result<Kept, StoreError> {
         let path = what.path;

@@ -10,6 +10,7 @@
 //! ```
 //! A tree that a box uses is held by a shared lock on its directory, so that nothing takes it away.
 
+mod blobs;
 mod draft;
 mod error;
 mod facts;
@@ -21,6 +22,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
+pub use blobs::{BlobDraft, Blobs};
 pub use draft::{Draft, Kept};
 pub use error::StoreError;
 pub use facts::{Facts, ImageConfig, Source, short};

@@ -176,6 +176,15 @@ impl Store {
                 remove(drafts.as_fd(), &name).map_err(self.failed("sweep"))?;
             }
         }
+        let blobs = self.room(BLOBS)?;
+        for name in list(blobs.as_fd()).map_err(self.failed("sweep"))? {
+            let half = name.starts_with(NEW.as_bytes());
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let held = openat(&blobs, name.as_slice(), flags, Mode::empty());
+            if half && held.is_ok_and(|held| flock(&held, FlockOperation::NonBlockingLockExclusive).is_ok()) {
+                remove(blobs.as_fd(), &name).map_err(self.failed("sweep"))?;
+            }
+        }
         for room in [NAMES, FACTS] {
             let room = self.room(room)?;
             for name in list(room.as_fd()).map_err(self.failed("sweep"))? {

@@ -8,7 +8,7 @@ mod orders;
 mod otlp;
 mod sink;
 mod target;
-mod tls;
+pub(crate) mod tls;
 mod webhook;
 
 #[cfg(test)]
@@ -18,5 +18,6 @@ pub use orders::{OrderError, Orders};
 pub(crate) use orders::{OtlpText, SinkText, WebhookText};
 pub use otlp::Otlp;
 pub use sink::HttpSink;
+pub(crate) use target::read_secret;
 pub use target::{BadTarget, SendError, Target};
 pub use webhook::Webhook;

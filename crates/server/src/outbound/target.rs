@@ -195,7 +195,7 @@ impl Target {
 }
 
 /// What a file holds, without the line break that editors put at its end.
-pub(super) fn read_secret(path: &Path) -> Result<Vec<u8>, BadTarget> {
+pub(crate) fn read_secret(path: &Path) -> Result<Vec<u8>, BadTarget> {
     use std::io::Read;
     let failed = |source| BadTarget::File { path: path.to_owned(), source };
     let mut secret = Vec::new();

@@ -14,7 +14,7 @@ const USUAL: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// A client that trusts the certificates in a file, or those of the host.
-pub(super) fn client(ca: Option<&Path>) -> Result<ClientConfig, BadTarget> {
+pub(crate) fn client(ca: Option<&Path>) -> Result<ClientConfig, BadTarget> {
     let usual = || USUAL.iter().map(PathBuf::from).find(|path| path.exists());
     let path = ca.map(Path::to_owned).or_else(usual).unwrap_or_else(|| USUAL[0].into());
     let failed = |source| BadTarget::File { path: path.clone(), source };
