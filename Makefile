@@ -56,6 +56,7 @@ escape: build lifted ## try to break out of every tier that this host has, and p
 test: build failpoints lifted dist ## install what the tests need, run them all, sum up
 	@tools/need.sh python3=python3 strace=strace ip=iproute2 pgrep=procps node=nodejs npm=npm curl=curl git=git
 	@tools/e2b.sh $(TARGET_DIR)/e2b
+	@tools/registry.sh $(TARGET_DIR)/registry
 	@BLASTBOX_BIN_DIR=$(PROGRAMS) BLASTBOX_DIST=$(TARGET_DIR)/$(DIST).tar.gz cargo xtask test
 
 check: ## formatting, lints, house rules, dependencies
