@@ -34,7 +34,7 @@ impl Request<'_> {
     /// How many descriptors travel with the plan, the control channel included.
     #[must_use]
     pub fn descriptors(&self, policy: &SealedPolicy) -> usize {
-        let gateway = policy.network().mode == NetworkMode::Allow;
+        let gateway = policy.network().mode != NetworkMode::Off;
         usize::from(self.gateway_slot().0) + usize::from(gateway)
     }
 

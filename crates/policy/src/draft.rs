@@ -124,6 +124,12 @@ impl Draft {
         self
     }
 
+    /// Opens every public address on every port. For whoever needs that more than a boundary.
+    pub fn dangerously_open_network(mut self) -> Self {
+        self.network.mode = NetworkMode::Open;
+        self
+    }
+
     /// Lets names lead to private addresses of a range, on some ports.
     pub fn dangerously_allow_private(mut self, opening: PrivateOpening) -> Self {
         self.network.dangerously_allow_private.push(opening);

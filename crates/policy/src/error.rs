@@ -143,6 +143,14 @@ pub enum PolicyError {
         /// The level.
         level: ThreatLevel,
     },
+    /// A network without a boundary at a level that forbids it.
+    #[error(
+        "network.mode = \"dangerously-open\" is not permitted at threat level {level}; write mode = \"allow\" and name hosts"
+    )]
+    OpenNotAtLevel {
+        /// The level.
+        level: ThreatLevel,
+    },
     /// A gap that no policy of this level may accept.
     #[error("gap {gap} cannot be accepted at threat level {level}; {}", gap.fix())]
     GapNotAtLevel {

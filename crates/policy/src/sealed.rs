@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::limits::{check_files, check_kernel, check_lifetime, check_network};
 use crate::{
-    CredentialRules, Draft, FileRules, Gap, KernelRules, LifetimeRules, NetworkRules, PolicyError,
-    ThreatLevel, TierChoice,
+    CredentialRules, Draft, FileRules, Gap, KernelRules, LifetimeRules, NetworkMode, NetworkRules,
+    PolicyError, ThreatLevel, TierChoice,
 };
 
 /// A checked policy. There are no setters: another policy is another draft.
@@ -34,6 +34,9 @@ impl SealedPolicy {
             && !tier.allowed_at(level)
         {
             return Err(PolicyError::TierNotAtLevel { tier, level });
+        }
+        if network.mode == NetworkMode::Open && level == ThreatLevel::Critical {
+            return Err(PolicyError::OpenNotAtLevel { level });
         }
         if !files.workspace.allowed_at(level) {
             return Err(PolicyError::WorkspaceNotAtLevel { workspace: files.workspace, level });

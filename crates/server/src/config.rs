@@ -64,6 +64,12 @@ pub enum ConfigError {
         /// What is there.
         origin: String,
     },
+    /// A domain that no name can end in.
+    #[error("e2b.domain: {domain:?} is no domain; write one such as \"sbx.localhost:7080\"")]
+    Domain {
+        /// What is there.
+        domain: String,
+    },
     /// Doors that let nobody in.
     #[error("doors: connections and tenant_connections are at least 1")]
     Doors,
@@ -99,6 +105,10 @@ pub struct Config {
     pub origins: Vec<String>,
     /// What is sent by itself.
     pub orders: Orders,
+    /// What sandboxes of E2B's SDKs reach where their owner does not say.
+    pub internet: Internet,
+    /// The domain in the names of their ports, such as `sbx.localhost:7080`.
+    pub domain: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -114,6 +124,25 @@ struct Text {
     pool: Pool,
     images: BTreeMap<String, PathBuf>,
     workspaces: BTreeMap<String, Vec<PathBuf>>,
+    e2b: E2b,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct E2b {
+    internet: Internet,
+    domain: Option<String>,
+}
+
+/// What sandboxes reach whose owner wants "the internet", or says nothing about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Internet {
+    /// What its owner names, and nothing where nothing is named. `allow_internet_access: true` is refused.
+    #[default]
+    Closed,
+    /// As with E2B: everything public, unless its owner says otherwise.
+    DangerouslyOpen,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -156,7 +185,7 @@ impl Config {
         if text.len() > MAX_CONFIG_TEXT {
             return Err(ConfigError::TooLong { length: text.len() });
         }
-        let Text { doors, sinks, webhook, otlp, host, default_quota, quotas, pool, images, workspaces } =
+        let Text { doors, sinks, webhook, otlp, host, default_quota, quotas, pool, images, workspaces, e2b } =
             toml::from_str(text).map_err(|error| ConfigError::Toml(in_one_line(text, &error)))?;
         let mut keeper = KeeperConfig::default();
         host.apply(&mut keeper);
@@ -188,8 +217,12 @@ impl Config {
         if let Some(origin) = doors.origins.iter().find(|origin| !is_origin(origin)) {
             return Err(ConfigError::Origin { origin: origin.clone() });
         }
+        let E2b { internet, domain } = e2b;
+        if let Some(domain) = domain.iter().find(|domain| !is_domain(domain)) {
+            return Err(ConfigError::Domain { domain: domain.clone() });
+        }
         let orders = Orders::new(each_its_own(text, sinks)?, webhook, otlp);
-        Ok(Self { keeper, images, roots, patience, origins: doors.origins, orders })
+        Ok(Self { keeper, images, roots, patience, origins: doors.origins, orders, internet, domain })
     }
 }
 
@@ -228,6 +261,16 @@ fn roots_of((name, paths): (String, Vec<PathBuf>)) -> Result<(Tenant, Vec<PathBu
     }
     let tenant = name.parse().map_err(|source| ConfigError::Tenant { table: "workspaces", name, source })?;
     Ok((tenant, paths))
+}
+
+/// A host of at least one label, and perhaps a port.
+fn is_domain(text: &str) -> bool {
+    let (host, port) = text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
+    let label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        (1..=63).contains(&label.len()) && label.bytes().all(plain)
+    };
+    host.len() <= 200 && host.split('.').all(label) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
 /// Scheme, host and perhaps a port; neither a path nor a star.
@@ -356,6 +399,17 @@ mod tests {
     }
 
     #[test]
+    fn sandboxes_reach_nothing_by_themselves_unless_the_operator_says_so() {
+        assert_eq!(Config::parse("").unwrap().internet, Internet::Closed);
+        let open = Config::parse("[e2b]\ninternet = \"dangerously-open\"\ndomain = \"sbx.localhost:7080\"\n")
+            .unwrap();
+        assert_eq!(
+            (open.internet, open.domain.as_deref()),
+            (Internet::DangerouslyOpen, Some("sbx.localhost:7080"))
+        );
+    }
+
+    #[test]
     fn what_is_misspelt_is_refused_with_its_place() {
         let shown = Config::parse("[host]\nboxs = 5\n").unwrap_err().to_string();
         assert!(shown.starts_with("line 2, column 1: ") && shown.contains("boxs"), "{shown}");
@@ -379,6 +433,9 @@ mod tests {
             "[otlp]\nevery = \"15s\"\n",
             "[doors]\norigins = [\"*\"]\n",
             "[doors]\norigins = [\"https://a/b\"]\n",
+            "[e2b]\ninternet = \"open\"\n",
+            "[e2b]\ndomain = \"http://x\"\n",
+            "[e2b]\ndomain = \"a.b:x\"\n",
             "boxes",
         ] {
             assert!(Config::parse(bad).is_err(), "{bad}");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::extract::FromRef;
 use blastbox_engine::keeper::{Keeper, Tenant};
 
+use crate::config::Internet;
 use crate::gallery::Gallery;
 use crate::keys::Keys;
 use crate::mcp::http::Services;
@@ -23,6 +24,10 @@ pub struct Hall {
     pub(crate) roots: Arc<BTreeMap<Tenant, Vec<PathBuf>>>,
     /// Web pages that may ask.
     pub(crate) origins: Arc<Vec<String>>,
+    /// What sandboxes of E2B's SDKs reach where their owner does not say.
+    pub(crate) internet: Internet,
+    /// The domain in the names of their ports.
+    pub(crate) domain: Option<Arc<str>>,
     /// What answers hold that are kept whole.
     pub(crate) rooms: Arc<Rooms>,
     /// MCP clients.
@@ -43,6 +48,8 @@ impl Hall {
             roots: Arc::default(),
             origins: Arc::default(),
             rooms: Arc::default(),
+            internet: Internet::default(),
+            domain: None,
             mcp: Arc::default(),
             own_uid,
         }
@@ -52,6 +59,13 @@ impl Hall {
     #[must_use]
     pub fn with_roots(mut self, roots: BTreeMap<Tenant, Vec<PathBuf>>) -> Self {
         self.roots = Arc::new(roots);
+        self
+    }
+
+    /// With what the operator says of sandboxes of E2B's SDKs.
+    #[must_use]
+    pub fn with_e2b(mut self, internet: Internet, domain: Option<String>) -> Self {
+        (self.internet, self.domain) = (internet, domain.map(Into::into));
         self
     }
 

@@ -38,7 +38,7 @@ mod trouble;
 mod upgrade;
 mod verdict;
 
-pub use config::{Config, ConfigError, MAX_CONFIG_TEXT};
+pub use config::{Config, ConfigError, Internet, MAX_CONFIG_TEXT};
 pub use door::{DEFAULT_PORT, Doors, Log, Patience, Socket, TcpAddress, open_port};
 pub use error::DoorError;
 pub use gallery::Gallery;

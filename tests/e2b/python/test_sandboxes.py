@@ -1,10 +1,12 @@
 """The control plane: create, list, get, kill, timeout, connect, pause, resume, metrics."""
 
 import datetime
+import http.client
+import urllib.parse
 import uuid
 
 import pytest
-from conftest import paused_or_skip, until
+from conftest import PATIENCE, URL, paused_or_skip, until
 from e2b import (
     AuthenticationException,
     Sandbox,
@@ -135,6 +137,40 @@ def test_traffic_wakes_a_sandbox_whose_owner_wants_that():
         box.kill()
 
 
+def test_a_server_inside_is_reached_by_its_host():
+    box = Sandbox.create(timeout=600, network={"allow_public_traffic": False})
+    try:
+        box.files.write("page.txt", "from inside")
+        server = box.commands.run("python3 -u -m http.server 8000 --bind 127.0.0.1", background=True)
+        daemon = urllib.parse.urlsplit(URL)
+        host = box.get_host(8000)
+        assert host.startswith(f"8000-{box.sandbox_id}.")
+
+        def ask(headers):
+            line = http.client.HTTPConnection(daemon.hostname, daemon.port, timeout=PATIENCE)
+            line.request("GET", "/page.txt", headers={"Host": host, **headers})
+            answer = line.getresponse()
+            return answer.status, answer.read()
+
+        token = {"E2B-Traffic-Access-Token": box.traffic_access_token}
+        until(lambda: ask(token)[0] == 200)
+        assert ask(token) == (200, b"from inside")
+        assert ask({})[0] == 403
+        server.kill()
+    finally:
+        box.kill()
+
+
+def test_a_network_that_was_sealed_stays_as_it_is():
+    box = Sandbox.create(timeout=600)
+    try:
+        box.update_network({"allow_internet_access": False})
+        with pytest.raises(SandboxException, match="409: .*decided when it is made"):
+            box.update_network({"allow_out": ["example.com"]})
+    finally:
+        box.kill()
+
+
 def test_metrics_have_every_number():
     box = Sandbox.create(timeout=600)
     try:
@@ -158,8 +194,16 @@ def test_what_is_refused_says_why():
         Sandbox.create("no-such")
     with pytest.raises(SandboxException, match="400: allow_internet_access: true is refused"):
         Sandbox.create(allow_internet_access=True)
-    with pytest.raises(SandboxException, match="400: network.allowOut is refused"):
-        Sandbox.create(network={"allow_out": ["example.com"]})
+    for network, what in [
+        ({"allow_out": ["93.184.216.0/24"]}, "93.184.216.0/24"),
+        ({"allow_out": ["10.0.0.1"]}, "10.0.0.1"),
+        ({"allow_out": ["*.com"]}, r"\*.com"),
+        ({"deny_out": ["93.184.216.34"]}, "denyOut"),
+        ({"mask_request_host": "x"}, "network.maskRequestHost"),
+        ({"rules": {"a.test": [{"transform": {"headers": {"x": "y"}}}]}}, "network.rules"),
+    ]:
+        with pytest.raises(SandboxException, match=f"400: .*{what}"):
+            Sandbox.create(network=network)
     with pytest.raises(SandboxException, match="501: blastbox does not serve snapshots"):
         Sandbox.create_snapshot("abc")
     for unknown in ["abc", "a" * 20]:

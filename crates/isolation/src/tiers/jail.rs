@@ -39,7 +39,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let LifetimeRules { timeout: _, output: _ } = policy.lifetime();
 
     fit(facts)?;
-    if *mode == NetworkMode::Allow {
+    if *mode != NetworkMode::Off {
         fit_network(facts)?;
     }
     let denials = denials(*on_denied_syscall, facts)?;
@@ -133,7 +133,7 @@ fn network(mode: NetworkMode, loopback: Loopback, request: &Request<'_>) -> Netw
     match (mode, loopback) {
         (NetworkMode::Off, Loopback::None) => Network::Empty,
         (NetworkMode::Off, Loopback::Own) => Network::Loopback,
-        (NetworkMode::Allow, loopback) => {
+        (NetworkMode::Allow | NetworkMode::Open, loopback) => {
             Network::Gateway { slot: request.gateway_slot(), loopback: loopback == Loopback::Own }
         }
     }

@@ -40,6 +40,10 @@ impl NetworkRules {
             return Err(Ungoverned::Host);
         }
         let covering: Vec<&AllowRule> = self.allow.iter().filter(|rule| covers(rule.host(), to)).collect();
+        // Where everything is open, a rule only says more about its own ports.
+        if self.mode == NetworkMode::Open && !covering.iter().any(|rule| rule.ports().contains(&port)) {
+            return Ok(vec![&ANYTHING]);
+        }
         if covering.is_empty() {
             return Err(Ungoverned::Host);
         }
@@ -56,14 +60,61 @@ impl NetworkRules {
             return None;
         }
         let covering = self.allow.iter().map(AllowRule::host).filter(|host| host.covers(name));
-        covering.max_by_key(|host| host.closeness())
+        let open = (self.mode == NetworkMode::Open).then_some(&HostPattern::Any);
+        covering.max_by_key(|host| host.closeness()).or(open)
     }
 }
+
+static ANYTHING: AllowRule = AllowRule::ANYTHING;
 
 fn covers(pattern: &HostPattern, to: &Destination) -> bool {
     match (pattern, to) {
         (HostPattern::Address(allowed), Destination::Address(address)) => allowed == address,
         (_, Destination::Name(name)) => pattern.covers(name),
+        (HostPattern::Any, Destination::Address(_)) => true,
         (HostPattern::Exact(_) | HostPattern::Under(_), Destination::Address(_)) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{PolicyError, ThreatLevel, parse};
+
+    use super::*;
+
+    fn sealed(text: &str) -> Result<NetworkRules, PolicyError> {
+        Ok(parse(text)?.seal()?.network().clone())
+    }
+
+    #[test]
+    fn an_open_network_reaches_whatever_a_rule_says_no_more_about() {
+        let text = "threat = \"medium\"\n[network]\nmode = \"dangerously-open\"\n\
+                    allow = [{ host = \"api.example.com\", tls = \"inspect\", methods = [\"GET\"] }]\n";
+        let rules = sealed(text).unwrap();
+        let by = |to: &str, port| {
+            let to = to.parse().map_or_else(|_| Destination::Name(to.parse().unwrap()), Destination::Address);
+            rules.governing(&to, port).unwrap()[0].host().to_string()
+        };
+        assert_eq!(by("elsewhere.test", 22), "*");
+        assert_eq!(by("93.184.216.34", 5432), "*");
+        assert_eq!(
+            (by("api.example.com", 443), by("api.example.com", 80)),
+            ("api.example.com".into(), "*".into())
+        );
+        assert_eq!(rules.closest(&"elsewhere.test".parse().unwrap()), Some(&HostPattern::Any));
+    }
+
+    #[test]
+    fn an_open_network_is_a_word_of_its_own_and_nothing_for_the_highest_level() {
+        assert!(sealed("threat = \"medium\"\n[network]\nmode = \"open\"\n").is_err());
+        assert!(
+            sealed("threat = \"medium\"\n[network]\nmode = \"allow\"\nallow = [{ host = \"*\" }]\n").is_err()
+        );
+        let critical = sealed("threat = \"critical\"\n[network]\nmode = \"dangerously-open\"\n");
+        let level = ThreatLevel::Critical;
+        assert!(
+            matches!(critical, Err(PolicyError::OpenNotAtLevel { level: at }) if at == level),
+            "{critical:?}"
+        );
     }
 }

@@ -47,9 +47,12 @@ pub enum NetworkMode {
     Off,
     /// What a rule allows can be reached, through the gateway.
     Allow,
+    /// Every public address can be reached on every TCP port, through the gateway, which still dials nothing below the
+    /// address floor and asks no resolver but its own. The network is no boundary then, and is reported as none.
+    Open,
 }
 
-spoken!(NetworkMode, "network mode", { Off = "off", Allow = "allow" });
+spoken!(NetworkMode, "network mode", { Off = "off", Allow = "allow", Open = "dangerously-open" });
 
 /// Whether processes of the box can reach each other over `127.0.0.1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -123,7 +126,7 @@ pub(crate) fn check(rules: &NetworkRules) -> Result<(), BadRule> {
             return Err(BadRule::RulesWhileOff);
         }
         NetworkMode::Allow if allow.is_empty() => return Err(BadRule::NothingAllowed),
-        NetworkMode::Off | NetworkMode::Allow => {}
+        NetworkMode::Off | NetworkMode::Allow | NetworkMode::Open => {}
     }
     if allow.len() > MOST_RULES || dangerously_allow_private.len() > MOST_RULES {
         return Err(BadRule::TooManyRules { most: MOST_RULES });

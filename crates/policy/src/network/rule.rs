@@ -62,6 +62,8 @@ pub enum HostPattern {
     Under(Host),
     /// This address, when it is dialled without a name.
     Address(IpAddr),
+    /// Whatever there is. No rule can be written so: it is what `mode = "dangerously-open"` comes to.
+    Any,
 }
 
 impl HostPattern {
@@ -72,6 +74,7 @@ impl HostPattern {
             Self::Exact(exact) => exact == name,
             Self::Under(apex) => name.is_under(apex),
             Self::Address(_) => false,
+            Self::Any => true,
         }
     }
 
@@ -81,6 +84,7 @@ impl HostPattern {
         match self {
             Self::Exact(_) | Self::Address(_) => usize::MAX,
             Self::Under(apex) => apex.as_str().len(),
+            Self::Any => 0,
         }
     }
 }
@@ -91,6 +95,7 @@ impl fmt::Display for HostPattern {
             Self::Exact(name) => f.pad(name.as_str()),
             Self::Under(apex) => f.pad(&format!("*.{apex}")),
             Self::Address(address) => f.pad(&address.to_string()),
+            Self::Any => f.pad("*"),
         }
     }
 }
@@ -198,6 +203,16 @@ pub struct RuleParts {
 }
 
 impl AllowRule {
+    /// The rule of an open network: any host, any port, nothing read.
+    pub(super) const ANYTHING: Self = Self {
+        host: HostPattern::Any,
+        ports: Vec::new(),
+        protocol: Protocol::Tcp,
+        tls: TlsMode::Passthrough,
+        methods: Vec::new(),
+        paths: Vec::new(),
+    };
+
     /// Checks that the parts fit together.
     pub fn new(host: HostPattern, parts: RuleParts) -> Result<Self, BadRule> {
         let RuleParts { mut ports, protocol, tls, mut methods, paths } = parts;
@@ -260,7 +275,7 @@ impl AllowRule {
     pub fn host(&self) -> &HostPattern {
         &self.host
     }
-    /// The ports, in order, never empty.
+    /// The ports, in order; empty only for what an open network comes to.
     #[must_use]
     pub fn ports(&self) -> &[u16] {
         &self.ports

@@ -8,8 +8,8 @@ use blastbox_engine::WorkspaceDir;
 use blastbox_engine::keeper::{DEFAULT_IDLE, DEFAULT_LIFE, NewBox as Wanted, OnTimeout};
 use blastbox_images::Image;
 use blastbox_policy::{
-    Bytes, Cpus, Draft, Gap, Loopback, PolicyError, Profile, SealedPolicy, Seconds, ThreatLevel, TierChoice,
-    Workspace, parse,
+    Bytes, Cpus, Draft, Gap, Loopback, NetworkMode, PolicyError, Profile, SealedPolicy, Seconds, ThreatLevel,
+    TierChoice, Workspace, parse,
 };
 use blastbox_wire::plan::WorkspaceAccess;
 use serde::{Deserialize, Serialize};
@@ -119,6 +119,9 @@ impl NewBox {
     /// Holds it against what can be had. Opens the image and the workspace, so not on a thread that others wait for.
     pub(crate) fn check(self, reach: Reach, images: &Gallery, roots: &[PathBuf]) -> Result<Wanted, Trouble> {
         let policy = self.seal().map_err(Box::new)?;
+        if policy.network().mode == NetworkMode::Open && reach != Reach::Host {
+            return Err(Trouble::LocalOnly("with a key, no network can be dangerously open"));
+        }
         check_notes(&self.metadata)?;
         let image = open_image(self.image.as_deref().unwrap_or("host"), reach, images)?;
         let workspace = self.workspace.map(|asked| open_workspace(&asked, reach, roots)).transpose()?;

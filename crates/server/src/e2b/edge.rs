@@ -115,6 +115,15 @@ pub(super) fn let_through(request: &Request) -> Result<(), No> {
     }
 }
 
+/// The same for a port of a sandbox. A page may ask there: it is what the server inside says that decides, as with any
+/// server that pages are served from, and what is asked there never reaches the daemon's own API.
+pub(super) fn let_through_to_a_port(request: &Request) -> Result<(), No> {
+    match request.extensions().get::<Result<Caller, Denied>>() {
+        Some(Err(Denied::Origin)) => Ok(()),
+        _ => let_through(request),
+    }
+}
+
 /// Gives the connection to the tenant whose sandbox it has shown to have a right to, so that it counts among that
 /// tenant's: the door has seen no key here.
 pub(super) fn sit_down(request: &Request, tenant: &Tenant) -> Result<(), No> {

@@ -4,13 +4,13 @@
 //! - [`edge`]: which requests are for this face, and for which sandbox. [`no`]: what a caller hears when the answer is no.
 //! - [`desk`]: the sandboxes that were made through this face; [`sandbox`]: what is known of one.
 //! - [`control`]: REST about sandboxes. [`envd`]: files and facts over HTTP. [`rpc`]: Connect-RPC, with
-//!   [`process`] and [`filesystem`] as its two services.
+//!   [`process`] and [`filesystem`] as its two services. [`ports`]: servers inside a sandbox, from outside.
 //!
 //! A box has one name here and another in the native API: a sandbox id is a box id without `bx_`, because E2B's becomes a
 //! part of a host name.
 //!
 //! Trust: caller. Whoever has a key may ask for sandboxes; whoever has the token of a sandbox may use that one. Must not:
-//! open the network, or do anything as another user than the box's own.
+//! open more of the network than a sealed policy names, or do anything as another user than the box's own.
 
 mod control;
 mod desk;
@@ -23,6 +23,7 @@ mod form;
 mod lend;
 mod moment;
 mod no;
+mod ports;
 mod process;
 mod rpc;
 mod sandbox;
@@ -39,6 +40,7 @@ use blastbox_wire::BoxId;
 
 use self::desk::Desk;
 use self::edge::Place;
+use self::no::No;
 use crate::Hall;
 
 /// Words in the paths of this face, which the log may repeat.
@@ -94,6 +96,10 @@ pub(crate) fn mount(native: Router, hall: Hall) -> Router {
         async move {
             match edge::place(&request) {
                 Place::Elsewhere => next.run(request).await,
+                // A server inside reads the body as it wants to; nobody else touches it.
+                Place::Sandbox { id, port } if port != envd::PORT => {
+                    to_a_port(&desk, &id, port, request).await.unwrap_or_else(IntoResponse::into_response)
+                }
                 place => {
                     let (request, lender) = lend::lend(request);
                     let response = answer(&desk, place, request).await;
@@ -104,20 +110,26 @@ pub(crate) fn mount(native: Router, hall: Hall) -> Router {
     }))
 }
 
+async fn to_a_port(desk: &Arc<Desk>, id: &str, port: u16, request: Request) -> Result<Response, No> {
+    edge::let_through_to_a_port(&request)?;
+    let sandbox = desk.reach(id)?;
+    ports::answer(desk, &sandbox, port, request).await
+}
+
 async fn answer(desk: &Arc<Desk>, place: Place, request: Request) -> Response {
     let answered = match place {
         Place::Control => control::answer(desk, request).await,
-        Place::Sandbox { id, port } => match edge::let_through(&request) {
-            Ok(()) => envd::answer(desk, &id, port, request).await,
+        Place::Sandbox { id, .. } => match edge::let_through(&request) {
+            Ok(()) => envd::answer(desk, &id, request).await,
             Err(no) => Err(no),
         },
         Place::Signed => match edge::let_through(&request) {
             Ok(()) => envd::answer_signed(desk, request).await,
             Err(no) => Err(no),
         },
-        Place::Nowhere(why) => Err(no::No::bad(why)),
+        Place::Nowhere(why) => Err(No::bad(why)),
         // The caller of this function has sent it on.
-        Place::Elsewhere => Err(no::No::defect()),
+        Place::Elsewhere => Err(No::defect()),
     };
     answered.unwrap_or_else(IntoResponse::into_response)
 }

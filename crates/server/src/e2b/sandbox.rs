@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use blastbox_engine::keeper::Tenant;
 use blastbox_wire::BoxId;
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 
 use super::control::metrics::Samples;
+use super::control::network::Reaches;
 use super::envd::marks::Marks;
 use super::filesystem::watchers::Watchers;
 use super::moment;
@@ -21,6 +23,9 @@ use super::token::Token;
 const PREFIX: &str = "bx_";
 /// Lines of its log that are kept.
 const MOST_LINES: usize = 1_000;
+
+/// Connections to the ports of one sandbox at once. Each is a command in its box, of which there are not many more.
+const MOST_CONNECTIONS: usize = 64;
 
 /// A sandbox that was made through this face.
 #[derive(Debug)]
@@ -41,16 +46,20 @@ pub(super) struct Sandbox {
     pub(super) watchers: Watchers,
     pub(super) marks: Marks,
     pub(super) samples: Samples,
+    /// Places for connections to its ports.
+    pub(super) lines: Arc<Semaphore>,
     log: Mutex<VecDeque<LogLine>>,
 }
 
 /// What its owner wants to happen to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plans {
     pub(super) on_timeout: AtTimeout,
     pub(super) on_traffic: OnTraffic,
     /// As the owner wrote it: `None` was never said.
     pub(super) internet: Option<bool>,
+    /// What it came to.
+    pub(super) reaches: Reaches,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +125,7 @@ impl Sandbox {
             watchers: Watchers::default(),
             marks: Marks::default(),
             samples: Samples::default(),
+            lines: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
             log: Mutex::default(),
         }
     }

@@ -1,6 +1,6 @@
 //! Which of the five boundaries hold in a jail, and what holds them, in words for people.
 
-use blastbox_policy::{AllowRule, Boundary, Gap, OnDenied, ScratchExec, SealedPolicy, Seconds};
+use blastbox_policy::{AllowRule, Boundary, Gap, NetworkMode, OnDenied, ScratchExec, SealedPolicy, Seconds};
 use blastbox_wire::plan::{Denials, Ids, Network, Plan, WorkspaceAccess};
 
 use super::WANTED_LANDLOCK_ABI;
@@ -20,7 +20,8 @@ pub(super) fn write(
         let (effective, how) = match boundary {
             Boundary::Kernel => (true, kernel(policy, facts, plan, gaps)),
             Boundary::Files => (facts.landlock_abi > 0, files(policy, facts, worksite)),
-            Boundary::Network => (true, network(policy, facts, plan)),
+            // What reaches everything public holds nothing back.
+            Boundary::Network => (policy.network().mode != NetworkMode::Open, network(policy, facts, plan)),
             Boundary::Credentials => (true, credentials()),
             // Without limits for the whole box, what it started can outgrow the host before its time is over.
             Boundary::Lifecycle => {
@@ -139,7 +140,14 @@ fn network(policy: &SealedPolicy, facts: &Facts, plan: &Plan) -> Vec<String> {
         Network::Gateway { .. } => vec![
             "one way out: a gateway of its own, which makes each connection itself if a rule allows it".to_owned(),
             "a network namespace of its own, whose one interface ends in that gateway".to_owned(),
-            format!("{} allowed: {}", plural(policy.network().allow.len()), allowed(policy)),
+            match policy.network().mode {
+                NetworkMode::Open => {
+                    "dangerously open: every public address can be reached on every TCP port".to_owned()
+                }
+                NetworkMode::Off | NetworkMode::Allow => {
+                    format!("{} allowed: {}", plural(policy.network().allow.len()), allowed(policy))
+                }
+            },
             "addresses that are private, local or a cloud's metadata are never dialled, unless opened by name".to_owned(),
         ],
     };

@@ -121,6 +121,15 @@ fn a_box_has_a_loopback_only_where_the_policy_says_so() {
 }
 
 #[test]
+fn an_open_network_is_reported_as_no_boundary() {
+    let policy = policy(Profile::Default.draft().unwrap().dangerously_open_network());
+    let lowered = lowered(&policy, &good_host());
+    assert_eq!(lowered.plan.network, Network::Gateway { slot: Slot(1), loopback: false });
+    let line = lowered.report.iter().find(|line| line.boundary == Boundary::Network).unwrap();
+    assert!(!line.effective && line.how.join("; ").contains("dangerously open"), "{line:?}");
+}
+
+#[test]
 fn a_box_with_network_has_one_way_out_and_asks_its_gateway_for_names() {
     let rule = AllowRule::new("api.example.com".parse().unwrap(), RuleParts::default()).unwrap();
     let policy = policy(Profile::Default.draft().unwrap().allow(rule));

@@ -11,8 +11,10 @@ use blastbox_engine::keeper::{NewBox, OnTimeout, Tenant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::network::Reaches;
 use super::once::Promise;
 use super::{Generation, body, network, show};
+use crate::config::Internet;
 use crate::e2b::desk::{Desk, PAUSED_FOR};
 use crate::e2b::no::No;
 use crate::e2b::sandbox::{AtTimeout, Envs, Made, OnTraffic, Plans, Sandbox, name_of};
@@ -90,8 +92,8 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, No> {
 async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Generation) -> Result<Value, No> {
     let asked: Asked = body::parse(bytes)?;
     let life = life(asked.timeout, generation)?;
-    let plans = plans(&asked)?;
-    refuse_what_opens(&asked)?;
+    let plans = plans(&asked, desk.hall().internet)?;
+    refuse_what_is_not_served(&asked)?;
     let traffic_token = match asked.network.as_ref().and_then(|network| network.allow_public_traffic) {
         Some(false) => Some(Token::new().ok_or_else(No::defect)?),
         Some(true) | None => None,
@@ -106,7 +108,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     }
     let token = Token::new().ok_or_else(No::defect)?;
     let name = asked.template_id.ok_or_else(|| No::bad("templateID is missing"))?;
-    let template = open(desk, name).await?;
+    let template = open(desk, name, plans.reaches.clone()).await?;
     let size = Size::of(&template.policy);
     let on_timeout = match plans.on_timeout {
         AtTimeout::Kill => OnTimeout::Destroy,
@@ -137,7 +139,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         life,
     }));
     sandbox.note("info", "sandbox created", json!({ "sandboxID": name_of(&card.id) }));
-    Ok(show::sandbox(&sandbox))
+    Ok(show::sandbox(desk, &sandbox))
 }
 
 fn life(asked: Option<i64>, generation: Generation) -> Result<Duration, No> {
@@ -148,24 +150,21 @@ fn life(asked: Option<i64>, generation: Generation) -> Result<Duration, No> {
     body::seconds("timeout", asked.unwrap_or(usual))
 }
 
-fn plans(asked: &Asked) -> Result<Plans, No> {
+fn plans(asked: &Asked, operator: Internet) -> Result<Plans, No> {
     if asked.auto_pause_memory == Some(false) {
         return Err(No::bad("autoPauseMemory: false is refused: blastbox pauses a sandbox with its memory"));
     }
     let on_timeout = if asked.auto_pause == Some(true) { AtTimeout::Pause } else { AtTimeout::Kill };
     let resumes = asked.auto_resume.as_ref().is_some_and(|auto| auto.enabled);
     let on_traffic = if resumes { OnTraffic::Resume } else { OnTraffic::StayPaused };
-    Ok(Plans { on_timeout, on_traffic, internet: asked.allow_internet_access })
+    let internet = asked.allow_internet_access;
+    let said = network::Asked::default();
+    let reaches = asked.network.as_ref().unwrap_or(&said).reaches(internet, operator)?;
+    Ok(Plans { on_timeout, on_traffic, internet, reaches })
 }
 
-/// What would open a boundary, or is not served, is refused by name rather than left out.
-fn refuse_what_opens(asked: &Asked) -> Result<(), No> {
-    if asked.allow_internet_access == Some(true) {
-        return Err(network::refused("allow_internet_access: true"));
-    }
-    if let Some(network) = &asked.network {
-        network.check()?;
-    }
+/// What is not served is refused by name rather than left out.
+fn refuse_what_is_not_served(asked: &Asked) -> Result<(), No> {
     let not_served = [
         (asked.mcp.as_ref().is_some_and(|mcp| !mcp.is_null()), "`mcp` (the MCP gateway)"),
         (asked.iam.as_ref().is_some_and(|iam| !is_empty(iam)), "`iam` (workload identity)"),
@@ -196,8 +195,8 @@ fn bounded(name: &str, map: &BTreeMap<String, String>, (entries, bytes): (usize,
 }
 
 /// Opens the image on a thread of its own: a directory on a dead file server must hold up nobody else.
-async fn open(desk: &Desk, name: String) -> Result<Template, No> {
+async fn open(desk: &Desk, name: String, reaches: Reaches) -> Result<Template, No> {
     let images = Arc::clone(&desk.hall().images);
-    let opened = tokio::task::spawn_blocking(move || template::open(&name, &images)).await;
+    let opened = tokio::task::spawn_blocking(move || template::open(&name, &images, &reaches)).await;
     opened.unwrap_or_else(|_| Err(No::defect()))
 }

@@ -105,11 +105,11 @@ pub(super) async fn connect(
     if card.phase == Phase::Paused {
         with_memory(memory)?;
         if desk.resume(&sandbox, life).await.map_err(|error| No::kept(&error, id))? {
-            return Ok(super::json(StatusCode::CREATED, show::sandbox(&sandbox)));
+            return Ok(super::json(StatusCode::CREATED, show::sandbox(desk, &sandbox)));
         }
     }
     extend(desk, &sandbox, &card, life)?;
-    Ok(super::json(StatusCode::OK, show::sandbox(&sandbox)))
+    Ok(super::json(StatusCode::OK, show::sandbox(desk, &sandbox)))
 }
 
 /// `POST /sandboxes/{id}/resume`, as older clients call it.
@@ -124,7 +124,7 @@ pub(super) async fn resume(
     let (sandbox, _) = desk.own(tenant, id)?;
     with_memory(memory)?;
     match desk.resume(&sandbox, life).await {
-        Ok(true) => Ok(super::json(StatusCode::CREATED, show::sandbox(&sandbox))),
+        Ok(true) => Ok(super::json(StatusCode::CREATED, show::sandbox(desk, &sandbox))),
         Ok(false) => Err(No::new(409, format!("sandbox \"{id}\" is running already"))),
         Err(error) => Err(No::kept(&error, id)),
     }

@@ -6,7 +6,7 @@ mod life;
 mod list;
 mod logs;
 pub(super) mod metrics;
-mod network;
+pub(super) mod network;
 pub(super) mod once;
 mod show;
 

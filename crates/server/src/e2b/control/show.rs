@@ -16,7 +16,7 @@ const ENVD_VERSION: &str = "0.6.13";
 const CLIENT: &str = "blastbox";
 
 /// The answer of create, connect and resume.
-pub(super) fn sandbox(sandbox: &Sandbox) -> Value {
+pub(super) fn sandbox(desk: &Desk, sandbox: &Sandbox) -> Value {
     json!({
         "templateID": sandbox.template,
         "sandboxID": sandbox.id(),
@@ -25,7 +25,7 @@ pub(super) fn sandbox(sandbox: &Sandbox) -> Value {
         "alias": sandbox.template,
         "envdAccessToken": sandbox.token.show_to_owner(),
         "trafficAccessToken": sandbox.traffic_token.as_ref().map(Token::show_to_owner),
-        "domain": null,
+        "domain": desk.hall().domain,
     })
 }
 
@@ -67,10 +67,14 @@ pub(super) fn detail(desk: &Desk, tenant: &Tenant, id: &str) -> Result<Response<
         let auto_resume = sandbox.plans.on_traffic == OnTraffic::Resume;
         fields.insert("envdAccessToken".to_owned(), json!(sandbox.token.show_to_owner()));
         fields.insert("allowInternetAccess".to_owned(), json!(sandbox.plans.internet));
-        fields.insert("domain".to_owned(), Value::Null);
+        fields.insert("domain".to_owned(), json!(desk.hall().domain));
         fields.insert("lifecycle".to_owned(), json!({ "autoResume": auto_resume, "onTimeout": on_timeout }));
         let public = sandbox.traffic_token.is_none();
-        fields.insert("network".to_owned(), json!({ "allowPublicTraffic": public }));
+        let mut network = sandbox.plans.reaches.show();
+        if let Some(network) = network.as_object_mut() {
+            network.insert("allowPublicTraffic".to_owned(), json!(public));
+        }
+        fields.insert("network".to_owned(), network);
         if card.phase == Phase::Paused {
             fields.insert("pauseMode".to_owned(), json!("full"));
         }

@@ -28,29 +28,14 @@ use super::token::{Deed, SIGNATURE};
 use super::{edge, form, moment, rpc};
 
 /// The port that envd has in every sandbox.
-const ENVD: u16 = 49_983;
+pub(super) const PORT: u16 = 49_983;
 const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
-const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
 /// What belongs to whoever made the sandbox, and to nobody outside.
 const INTERNAL: &[&str] = &["init", "freeze", "unfreeze", "fsfreeze", "fsthaw", "collapse"];
 
-/// Answers a request to a port of a sandbox.
-pub(super) async fn answer(
-    desk: &Arc<Desk>,
-    id: &str,
-    port: u16,
-    request: Request,
-) -> Result<Response<Body>, No> {
+/// Answers a request to a sandbox.
+pub(super) async fn answer(desk: &Arc<Desk>, id: &str, request: Request) -> Result<Response<Body>, No> {
     let sandbox = desk.reach(id)?;
-    if port != ENVD {
-        if let Some(token) = &sandbox.traffic_token
-            && !request.headers().get(TRAFFIC_TOKEN).is_some_and(|given| token.is(given.as_bytes()))
-        {
-            return Err(No::new(403, "this sandbox takes no traffic without its traffic access token"));
-        }
-        // No port of a box is forwarded: nothing outside reaches a server inside.
-        return Err(No::port_closed(id, port));
-    }
     let (method, parts) = edge::parts(&request);
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     match (method.as_str(), parts.as_slice()) {

@@ -82,8 +82,12 @@ async fn what_cannot_be_had_is_refused_by_name() {
         (json!({ "timeout": -1 }), 400, "timeout"),
         (json!({ "timeout": 99_999_999 }), 400, "timeout"),
         (json!({ "allow_internet_access": true }), 400, "allow_internet_access: true is refused"),
-        (json!({ "network": { "allowOut": ["a.test"] } }), 400, "network.allowOut is refused"),
-        (json!({ "network": { "rules": { "a.test": [] } } }), 400, "network.rules is refused"),
+        (json!({ "network": { "allowOut": ["8.8.8.0/24"] } }), 400, "network.allowOut: "),
+        (
+            json!({ "network": { "rules": { "a.test": [{ "transform": { "headers": { "x": "y" } } }] } } }),
+            400,
+            "network.rules with headers",
+        ),
         (json!({ "mcp": { "x": {} } }), 400, "`mcp`"),
         (json!({ "volumeMounts": [{ "name": "v", "path": "/v" }] }), 400, "`volumeMounts`"),
         (json!({ "iam": { "tokens": { "t": { "audience": "a" } } } }), 400, "`iam`"),
@@ -225,7 +229,9 @@ async fn network_logs_and_numbers() {
     let put = async |body: Value| client.ask("PUT", &format!("{at}/network"), body).await.status;
     assert_eq!(put(json!({})).await, 204);
     assert_eq!(put(json!({ "denyOut": ["0.0.0.0/0"], "allow_internet_access": false })).await, 204);
-    assert_eq!(put(json!({ "allowOut": ["a.test"] })).await, 400);
+    // Its policy is sealed: whatever would change it is told so, and what no policy holds is refused by name.
+    assert_eq!(put(json!({ "allowOut": ["a.test"] })).await, 409);
+    assert_eq!(put(json!({ "allowOut": ["8.8.8.0/24"] })).await, 400);
     assert_eq!(put(json!({ "allow_internet_access": true })).await, 400);
     let logs = client.ask("GET", &format!("{at}/logs"), Value::Null).await;
     assert_eq!(logs.body["logs"][0]["line"], "sandbox created", "{logs:?}");

@@ -2,5 +2,6 @@
 
 mod control;
 mod files;
+mod ports;
 mod rpc;
 mod wire;

@@ -1,0 +1,206 @@
+//! Ports of a sandbox: HTTP/1.1 and WebSockets to a server inside, for whoever names `PORT-ID.domain` as the host.
+//!
+//! Trust: guest on one side, anybody on the other. Requests are passed on as they are, less what opens anything here: keys
+//! and tokens never reach the box. Must not: listen on, or connect to, any port of the host.
+
+mod relay;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header::{
+    AUTHORIZATION, CONNECTION, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, Version};
+use hyper::client::conn::http1;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::time::timeout;
+
+use super::desk::Desk;
+use super::edge;
+use super::no::No;
+use super::sandbox::Sandbox;
+use crate::door::Seat;
+
+const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
+/// What opens something here, and is not for whoever listens in the box.
+const OURS: [&str; 5] =
+    ["e2b-sandbox-id", "e2b-sandbox-port", "x-access-token", "x-api-key", "e2b-traffic-access-token"];
+/// How every key of ours begins.
+const KEY: &str = "bbx_";
+/// How long a server may take until its answer begins.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// What the answer of a server may begin with. It is the guest's.
+const MOST_HEAD: usize = 64 * 1024;
+const MOST_HEADERS: usize = 128;
+
+/// Answers a request to a port that its sandbox's owner has opened by listening on it.
+pub(super) async fn answer(
+    desk: &Arc<Desk>,
+    sandbox: &Arc<Sandbox>,
+    port: u16,
+    request: Request,
+) -> Result<Response<Body>, No> {
+    let id = sandbox.id();
+    if let Some(token) = &sandbox.traffic_token {
+        if !request.headers().get(TRAFFIC_TOKEN).is_some_and(|given| token.is(given.as_bytes())) {
+            return Err(No::new(403, "this sandbox takes no traffic without its traffic access token"));
+        }
+        edge::sit_down(&request, &sandbox.tenant)?;
+    }
+    // Nothing listens on port 0, wherever.
+    if port == 0 {
+        return Err(No::port_closed(id, port));
+    }
+    let place = Arc::clone(&sandbox.lines).try_acquire_owned();
+    let place =
+        place.map_err(|_| No::new(429, "too many connections to the ports of this sandbox at once"))?;
+    // Whoever may reach a port may wake what listens there: its owner has said so.
+    desk.wake(sandbox).await?;
+    let line = relay::dial(desk.keeper(), sandbox, port, place).await;
+    let line = line.map_err(|_| if desk.runs(sandbox) { No::port_closed(id, port) } else { No::gone(id) })?;
+    let broken = |_| No::new(502, "the server in the sandbox did not answer in HTTP/1.1");
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(MOST_HEAD).max_headers(MOST_HEADERS);
+    let (mut asks, talk) = builder.handshake::<_, Body>(TokioIo::new(line)).await.map_err(broken)?;
+    tokio::spawn(talk.with_upgrades());
+    let (request, switch) = pass_on(request)?;
+    let answered = timeout(PATIENCE, asks.send_request(request)).await;
+    let answered = answered.map_err(|_| No::new(504, "the server in the sandbox did not answer in time"))?;
+    let mut answered = answered.map_err(broken)?;
+    match switch {
+        Some(switch) if answered.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            tokio::spawn(join(switch, hyper::upgrade::on(&mut answered)));
+            strip(answered.headers_mut(), Keep::Upgrade);
+        }
+        // A server that switches without having been asked to is none.
+        None if answered.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            return Err(No::new(502, "the server in the sandbox did not answer in HTTP/1.1"));
+        }
+        Some(_) | None => strip(answered.headers_mut(), Keep::Nothing),
+    }
+    Ok(answered.map(Body::new))
+}
+
+/// A client's line that may become something else than HTTP, with its seat at the door.
+struct Switch {
+    line: OnUpgrade,
+    _seat: Option<Arc<Seat>>,
+}
+
+/// From one line to the other, until one of them is gone.
+async fn join(switch: Switch, server: OnUpgrade) {
+    let (Ok(client), Ok(server)) = tokio::join!(switch.line, server) else { return };
+    let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+    // Whichever breaks off: the other hears of it by its own end.
+    tokio::io::copy_bidirectional(&mut client, &mut server).await.ok();
+}
+
+/// The request as the server gets it.
+fn pass_on(request: Request) -> Result<(Request, Option<Switch>), No> {
+    let (mut parts, body) = request.into_parts();
+    let upgrades = names(&parts.headers).any(|name| name == UPGRADE) && parts.headers.contains_key(UPGRADE);
+    let line = parts.extensions.remove::<OnUpgrade>();
+    let seat = parts.extensions.get::<Arc<Seat>>().cloned();
+    let switch = line.filter(|_| upgrades).map(|line| Switch { line, _seat: seat });
+    strip(&mut parts.headers, if switch.is_some() { Keep::Upgrade } else { Keep::Nothing });
+    for name in OURS {
+        parts.headers.remove(name);
+    }
+    let ours = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(KEY));
+    if parts.headers.get_all(AUTHORIZATION).iter().any(ours) {
+        parts.headers.remove(AUTHORIZATION);
+    }
+    // What the client named itself; a server of many names tells them apart by it.
+    if let Some(host) = parts.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
+        parts.headers.insert(HOST, host);
+    }
+    let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let mut passed = Request::new(body);
+    *passed.uri_mut() = Uri::from(path);
+    (*passed.method_mut(), *passed.version_mut()) = (parts.method, Version::HTTP_11);
+    *passed.headers_mut() = parts.headers;
+    Ok((passed, switch))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Nothing,
+    /// The two headers that turn a connection into something else.
+    Upgrade,
+}
+
+/// The headers that `Connection` names.
+fn names(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> + '_ {
+    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok())
+}
+
+/// Takes away what is about one connection and no other.
+fn strip(headers: &mut HeaderMap, keep: Keep) {
+    let named: Vec<HeaderName> = names(headers).collect();
+    let upgrade = headers.get(UPGRADE).cloned();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in [CONNECTION, UPGRADE, TE, TRAILER, TRANSFER_ENCODING, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION]
+    {
+        headers.remove(name);
+    }
+    headers.remove("keep-alive");
+    headers.remove("proxy-connection");
+    if let (Keep::Upgrade, Some(upgrade)) = (keep, upgrade) {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, upgrade);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(headers: &[(&str, &str)]) -> HeaderMap {
+        let mut request = Request::builder().uri("/a?b=c");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (request, switch) = pass_on(request.body(Body::empty()).unwrap()).unwrap();
+        assert!(switch.is_none() && request.uri() == "/a?b=c");
+        request.headers().clone()
+    }
+
+    #[test]
+    fn keys_and_tokens_do_not_reach_the_box() {
+        let headers = passed(&[
+            ("host", "80-abc.test"),
+            ("x-access-token", "t"),
+            ("e2b-traffic-access-token", "t"),
+            ("e2b-sandbox-id", "abc"),
+            ("e2b-sandbox-port", "80"),
+            ("x-api-key", "bbx_x"),
+            ("authorization", "Bearer bbx_x"),
+            ("cookie", "a=b"),
+        ]);
+        assert_eq!(headers.len(), 2);
+        assert!(headers["host"] == "80-abc.test" && headers["cookie"] == "a=b");
+        assert_eq!(passed(&[("authorization", "Basic eDp5")])["authorization"], "Basic eDp5");
+    }
+
+    #[test]
+    fn what_is_about_one_connection_stays_with_it() {
+        let headers = passed(&[
+            ("connection", "keep-alive, x-mine"),
+            ("x-mine", "1"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("x-other", "2"),
+        ]);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-other"]);
+    }
+}

@@ -1,0 +1,152 @@
+//! What the owner of an E2B sandbox says about its network, on a small internet of two namespaces: hosts that were named are
+//! reached and nothing else; everything public only where the operator wrote so, and the receipt says it.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on must fail at once"
+)]
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use blastbox_tests::internet::{FORBIDDEN, Internet, PUBLIC};
+use blastbox_tests::{Caller, Held, both_ways, wait_until};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+both_ways!(hosts_that_were_named_are_reached_and_nothing_else, everything_public_where_the_operator_says_so);
+
+/// Each `tried` prints one line: what came back, or that there is no such name, or the name of the errno.
+const TRIED: &str = r#"
+import errno, socket, ssl
+def tried(what, *arguments):
+    try: print(what(*arguments))
+    except socket.gaierror: print("no such name")
+    except socket.timeout: print("silence")
+    except OSError as error: print(errno.errorcode.get(error.errno, "broken"))
+def talk(host, port):
+    with socket.create_connection((host, port), 20) as one:
+        one.sendall(b"hello")
+        return one.recv(5).decode()
+def greet(host):
+    with socket.create_connection((host, 443), 20) as one: ssl.create_default_context().wrap_socket(one, server_hostname=host)
+"#;
+
+struct Daemon<'a> {
+    caller: &'a Caller,
+    socket: PathBuf,
+    held: Held,
+}
+
+impl<'a> Daemon<'a> {
+    fn start(internet: &Internet, caller: &'a Caller, config: &str) -> Self {
+        let place = |name: &str| caller.place().join(name).display().to_string();
+        let (state, socket, config) =
+            (place("state"), place("api.sock"), caller.file("daemon.toml", config).display().to_string());
+        let words = ["serve", "--quiet", "--state-dir", &state, "--socket", &socket, "--config", &config];
+        let mut held = internet.blastbox(caller, &words).start();
+        let socket = PathBuf::from(socket);
+        assert!(wait_until(|| held.is_over() || UnixStream::connect(&socket).is_ok()));
+        assert!(!held.is_over(), "the daemon ended: {}", held.end().err);
+        Self { caller, socket, held }
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let mut line = UnixStream::connect(&self.socket).unwrap();
+        let body = body.to_string();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: blastbox\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        line.write_all(head.as_bytes()).unwrap();
+        let mut heard = String::new();
+        line.read_to_string(&mut heard).unwrap();
+        let (head, body) = heard.split_once("\r\n\r\n").unwrap();
+        (head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+
+    fn make(&self, more: Value) -> String {
+        let mut asked = json!({ "templateID": "base", "timeout": 600 });
+        asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (status, made) = self.ask("POST", "/v2/sandboxes", &asked);
+        assert_eq!(status, 201, "{made}");
+        made["sandboxID"].as_str().unwrap().to_owned()
+    }
+
+    /// What each line of a program in a sandbox printed.
+    fn python(&self, id: &str, code: &str) -> Vec<String> {
+        let (of, code) = (format!("bx_{id}"), format!("{TRIED}\n{code}"));
+        let words = ["exec", &of, "--", "python3", "-c", &code];
+        let ended =
+            self.caller.blastbox(words).env("BLASTBOX_SOCKET", &self.socket.display().to_string()).end();
+        assert_eq!(ended.code, 0, "{}{}", ended.text(), ended.err);
+        ended.text().lines().map(ToOwned::to_owned).collect()
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        if !self.held.is_over() {
+            self.held.signal(Signal::TERM);
+            // What does not end in time is killed with `held`.
+            wait_until(|| self.held.is_over());
+        }
+    }
+}
+
+fn hosts_that_were_named_are_reached_and_nothing_else(caller: &Caller) {
+    let Some(internet) = Internet::build(caller) else { return };
+    internet.name("named.test", &[&[PUBLIC]]);
+    internet.name("other.test", &[&[PUBLIC]]);
+    internet.echo(443);
+    let daemon = Daemon::start(&internet, caller, "");
+    let (status, no) =
+        daemon.ask("POST", "/v2/sandboxes", &json!({ "templateID": "base", "allow_internet_access": true }));
+    assert_eq!(status, 400, "{no}");
+    let id = daemon.make(json!({ "network": { "allowOut": ["named.test"], "denyOut": ["0.0.0.0/0"] } }));
+    let (_, shown) = daemon.ask("GET", &format!("/sandboxes/{id}"), &Value::Null);
+    assert_eq!(shown["network"]["allowOut"], json!(["named.test"]), "{shown}");
+    // The server only gives the greeting back, so that no TLS comes of it: that somebody came is what counts.
+    let code = format!(
+        "tried(greet, 'named.test'); tried(greet, 'other.test'); tried(talk, '{PUBLIC}', 443); tried(talk, 'named.test', 22)"
+    );
+    let seen = daemon.python(&id, &code);
+    assert_eq!(&seen[1..], ["no such name", "ECONNREFUSED", "ECONNREFUSED"], "{seen:?}");
+    assert_eq!(internet.visits(), [format!("{PUBLIC}:443")]);
+    // One that asks for nothing has nothing.
+    let closed = daemon.make(json!({}));
+    assert_eq!(daemon.python(&closed, "tried(talk, 'named.test', 443)"), ["no such name"]);
+    assert_eq!(internet.visits().len(), 1);
+}
+
+fn everything_public_where_the_operator_says_so(caller: &Caller) {
+    let Some(internet) = Internet::build(caller) else { return };
+    internet.name("any.test", &[&[PUBLIC]]);
+    internet.name("inside.test", &[&[FORBIDDEN[1]]]);
+    internet.echo(7000);
+    let daemon = Daemon::start(&internet, caller, "[e2b]\ninternet = \"dangerously-open\"\n");
+    let id = daemon.make(json!({}));
+    let (metadata, private) = (FORBIDDEN[0], FORBIDDEN[1]);
+    let code = format!(
+        "tried(talk, 'any.test', 7000); tried(talk, '{PUBLIC}', 7000); tried(talk, '{private}', 7000)\n\
+         tried(talk, '{metadata}', 7000); tried(talk, 'inside.test', 7000)"
+    );
+    let seen = daemon.python(&id, &code);
+    assert_eq!(&seen[..2], ["hello", "hello"], "{seen:?}");
+    assert!(seen[2..].iter().all(|line| line != "hello"), "{seen:?}");
+    assert_eq!(internet.visits(), [format!("{PUBLIC}:7000"), format!("{PUBLIC}:7000")]);
+    // Its owner may still close it.
+    let closed = daemon.make(json!({ "allow_internet_access": false }));
+    assert_eq!(daemon.python(&closed, "tried(talk, 'any.test', 7000)"), ["no such name"]);
+    // The receipt says what the network was.
+    let (status, receipt) = daemon.ask("DELETE", &format!("/v1/boxes/bx_{id}"), &Value::Null);
+    assert_eq!(status, 200, "{receipt}");
+    let lines = receipt["boundaries"].as_array().unwrap();
+    let network = lines.iter().find(|line| line["boundary"] == "network").unwrap();
+    assert!(network["effective"] == false && network.to_string().contains("dangerously open"), "{network}");
+    assert!(
+        receipt["network"]["allowed"].as_array().unwrap().iter().all(|target| target["rule"] == "*"),
+        "{receipt}"
+    );
+}
