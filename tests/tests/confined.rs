@@ -2,6 +2,9 @@
 #![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use blastbox_tests::{Caller, Place, Served, both_ways, wait_until};
 
@@ -10,6 +13,7 @@ both_ways!(
     a_file_outside_its_place_cannot_be_read_by_it,
     a_warden_that_dies_is_replaced_all_the_same,
     behind_its_walls_it_sees_the_host_as_it_is,
+    behind_its_walls_it_begins_sessions_of_mcp,
 );
 
 /// Name of each thread, and the fields of its status.
@@ -103,4 +107,27 @@ fn behind_its_walls_it_sees_the_host_as_it_is(caller: &Caller) {
     let alone: Vec<String> = receipt.gaps.iter().map(|gap| gap.code.to_string()).collect();
     assert_eq!(kept, alone);
     daemon.stop();
+}
+
+/// The names of sessions are random, and a library takes the randomness from a file.
+fn behind_its_walls_it_begins_sessions_of_mcp(caller: &Caller) {
+    let daemon = Served::start(caller, &[]);
+    let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
+    let asked = format!(
+        "POST /mcp HTTP/1.1\r\nhost: blastbox\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\ncontent-length: {}\r\n\r\n{hello}",
+        hello.len()
+    );
+    let mut line = UnixStream::connect(daemon.socket()).expect("its socket");
+    line.set_read_timeout(Some(Duration::from_secs(60))).expect("a bound against hangs");
+    line.write_all(asked.as_bytes()).expect("ask");
+    let mut head = String::new();
+    let mut lines = BufReader::new(line).lines().map_while(Result::ok);
+    for text in lines.by_ref().take_while(|text| !text.is_empty()) {
+        head.push_str(&text.to_lowercase());
+        head.push('\n');
+    }
+    assert!(head.starts_with("http/1.1 200") && head.contains("mcp-session-id: "), "{head}");
+    drop(lines);
+    assert_eq!(daemon.stop().code, 0);
 }

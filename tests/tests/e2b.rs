@@ -1,5 +1,5 @@
-//! E2B's published SDKs, unmodified and pinned, against a real daemon: their own suites in `tests/e2b`, told where the
-//! daemon is by the three variables that a user would set.
+//! Clients that others publish, unmodified and pinned, against a real daemon: E2B's SDKs (suites in `tests/e2b`), told where
+//! the daemon is by the three variables that a user would set, and the official client of MCP (`tests/mcp`).
 #![expect(clippy::expect_used, clippy::panic, reason = "only tests; one that cannot work must fail at once")]
 
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use blastbox_tests::{Caller, Held, both_ways, wait_until};
 use rustix::process::Signal;
 
-both_ways!(the_sdk_for_python, the_sdk_for_javascript);
+both_ways!(the_sdk_for_python, the_sdk_for_javascript, the_client_of_mcp);
 
 /// The bound of one suite. Nothing is asserted with it: a suite that needs it has hung.
 const PATIENCE: Duration = Duration::from_secs(420);
@@ -76,7 +76,7 @@ fn installed(caller: &Caller, language: &str) -> Option<PathBuf> {
     if place.join(".holds").is_file() {
         return Some(place);
     }
-    caller.skip("E2B's SDK is not installed (tools/e2b.sh says why)");
+    caller.skip("the published client is not installed (tools/e2b.sh says why)");
     None
 }
 
@@ -129,4 +129,15 @@ fn the_sdk_for_javascript(caller: &Caller) {
     let daemon = Daemon::start(caller);
     let suite = suite("js/suite.cjs");
     run(node, &[Path::new("--test"), &suite], &daemon, &[("NODE_PATH", &place.join("node_modules"))]);
+}
+
+fn the_client_of_mcp(caller: &Caller) {
+    let Some(place) = installed(caller, "mcp") else { return };
+    let daemon = Daemon::start(caller);
+    let words = ["-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"].map(Path::new);
+    let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("mcp");
+    let words: Vec<&Path> = words.into_iter().chain([suite.as_path()]).collect();
+    let (url, program) = (PathBuf::from(format!("{}/mcp", daemon.url)), caller.blastbox_path());
+    let more = [("MCP_URL", url.as_path()), ("MCP_KEY", Path::new(&daemon.key)), ("MCP_PROGRAM", &program)];
+    run(&place.join("bin/python"), &words, &daemon, &more);
 }

@@ -22,8 +22,10 @@ const FOR_NAMES: [&str; 9] = [
     // What the links in there lead to.
     "/etc/pki/ca-trust/extracted",
 ];
-/// What is looked at of the host, and what a resolver's link leads to.
-const ALWAYS: [&str; 4] = ["/proc", "/sys", "/etc/resolv.conf", "/run/systemd/resolve"];
+/// What is looked at of the host, and what a resolver's link leads to; and randomness, which libraries in a static program
+/// read from these files (the names of MCP sessions are made of it).
+const ALWAYS: [&str; 6] =
+    ["/proc", "/sys", "/etc/resolv.conf", "/run/systemd/resolve", "/dev/urandom", "/dev/random"];
 
 /// Where the daemon works, with every directory made that it will need.
 pub(super) fn workplace(

@@ -1,7 +1,7 @@
 //! Ports of a sandbox: HTTP/1.1 and WebSockets to a server inside, for whoever names `PORT-ID.domain` as the host.
 //!
-//! Trust: guest on one side, anybody on the other. Requests are passed on as they are, less what opens anything here: keys
-//! and tokens never reach the box. Must not: listen on, or connect to, any port of the host.
+//! Trust: caller. What the server inside answers is read by the HTTP library, within bounds, and passed on; requests are
+//! passed on as they are, less what opens anything here: keys and tokens never reach the box. Must not: listen on, or connect to, any port of the host.
 
 mod relay;
 

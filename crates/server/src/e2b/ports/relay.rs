@@ -2,7 +2,8 @@
 //! standard streams. Nothing of the host listens or connects; the box reaches its own port with its own rights, the ledger
 //! has the command, and it ends with the box.
 //!
-//! Trust: guest. The programs that carry are the box's own: what they do with the bytes is what its server could do too.
+//! The programs that carry are the box's own: what they do with the bytes is what its server could do too. Nothing of them is
+//! looked at here but the first byte.
 
 use std::sync::Arc;
 use std::time::Duration;
