@@ -132,7 +132,8 @@ fn a_misspelt_word_is_refused_with_its_place_and_the_right_one() {
 fn the_network_of_the_host_is_no_mode() {
     assert_complains(
         "network.mode = \"host\"",
-        "line 1, column 16: network.mode: unknown network mode \"host\"; expected one of \"off\", \"allow\"",
+        "line 1, column 16: network.mode: unknown network mode \"host\"; expected one of \"off\", \"allow\", \
+         \"dangerously-open\"",
     );
 }
 
