@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::Where;
+use super::client::Client;
 use super::hear::Events;
 use super::problem::DaemonProblem;
 use super::table::moment;
@@ -39,11 +40,35 @@ pub(crate) struct EventsArgs {
 }
 
 pub(crate) async fn events(args: EventsArgs) -> Result<u8, Problem> {
-    let client = args.place.client()?;
+    let path = format!("/v1/events?follow={}&all={}&alerts={}", args.follow, args.all, args.alerts);
+    tell(&args.place.client()?, &Stream { path, follow: args.follow, json: args.json, head: None }, line)
+        .await
+}
+
+/// A stream of the daemon's that is printed.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) path: String,
+    /// To go on when it is cut off, where it was.
+    pub(super) follow: bool,
+    pub(super) json: bool,
+    /// The names of its columns.
+    pub(super) head: Option<String>,
+}
+
+/// Prints events as they come, one line each: as they are, or in the words of `line`.
+pub(super) async fn tell(
+    client: &Client,
+    stream: &Stream,
+    line: fn(&str, &Value) -> String,
+) -> Result<u8, Problem> {
     let mut seen = "0".to_owned();
+    let mut head = stream.head.as_ref().filter(|_| !stream.json);
     loop {
-        let path = format!("/v1/events?follow={}&all={}&alerts={}", args.follow, args.all, args.alerts);
-        let mut events = Events::open(&client, &path, Some(&seen)).await?;
+        let mut events = Events::open(client, &stream.path, Some(&seen)).await?;
+        if let Some(head) = head.take() {
+            output::print(&format!("{head}\n"));
+        }
         let broke = loop {
             let event = match events.next().await {
                 Ok(Some(event)) => event,
@@ -52,12 +77,12 @@ pub(crate) async fn events(args: EventsArgs) -> Result<u8, Problem> {
             };
             let data: Value = serde_json::from_str(&event.data).map_err(DaemonProblem::Unreadable)?;
             seen = event.id.unwrap_or(seen);
-            let line = if args.json { data.to_string() } else { line(&event.name, &data) };
+            let line = if stream.json { data.to_string() } else { line(&event.name, &data) };
             output::print(&format!("{line}\n"));
         };
         match broke {
             None => return Ok(0),
-            Some(error) if !args.follow => return Err(error.into()),
+            Some(error) if !stream.follow => return Err(error.into()),
             Some(_) => sleep(BREATH).await,
         }
     }

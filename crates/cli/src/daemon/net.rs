@@ -1,7 +1,5 @@
 //! `blastbox net`: what boxes do with their network, and what they may reach.
 
-use std::time::Duration;
-
 use blastbox_policy::{NetworkRules, parse};
 use blastbox_server::ask::RuleChanges;
 use blastbox_wire::BoxId;
@@ -9,11 +7,9 @@ use clap::{Args, Subcommand};
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::time::sleep;
 
 use super::Where;
-use super::hear::Events;
-use super::problem::DaemonProblem;
+use super::events::{Stream, tell};
 use super::table::moment;
 use crate::output::{self, plain};
 use crate::problem::Problem;
@@ -26,8 +22,6 @@ blastbox net deny BOX HOST         from now on it may not; open connections are 
 blastbox net would-allow BOX URL   whether it may, by which rule\n\n\
 Rules change from outside only. New connections are held against them; the ledger has a record of every change.";
 
-/// Before the daemon is asked again after it broke off.
-const BREATH: Duration = Duration::from_millis(500);
 /// What a box is denied ends the verb with, as with `policy would-allow`.
 const NO: u8 = 1;
 
@@ -187,33 +181,10 @@ fn standing(rules: &NetworkRules, host: &str) -> String {
 }
 
 async fn follow(args: &NetArgs) -> Result<u8, Problem> {
-    let client = args.place.client()?;
     let of = args.id.as_ref().map(|id| format!("&box={}", id.as_str())).unwrap_or_default();
-    let mut seen = "0".to_owned();
-    let mut head = !args.json;
-    loop {
-        let path = format!("/v1/network?follow={}&all={}{of}", args.follow, args.all);
-        let mut events = Events::open(&client, &path, Some(&seen)).await?;
-        if std::mem::take(&mut head) {
-            output::print(&format!("{}\n", row(["TIME", "BOX", "VERDICT", "WHAT", "TARGET", "MORE"])));
-        }
-        let broke = loop {
-            let event = match events.next().await {
-                Ok(Some(event)) => event,
-                Ok(None) => break None,
-                Err(error) => break Some(error),
-            };
-            let data: Value = serde_json::from_str(&event.data).map_err(DaemonProblem::Unreadable)?;
-            seen = event.id.unwrap_or(seen);
-            let line = if args.json { data.to_string() } else { line(&event.name, &data) };
-            output::print(&format!("{line}\n"));
-        };
-        match broke {
-            None => return Ok(0),
-            Some(error) if !args.follow => return Err(error.into()),
-            Some(_) => sleep(BREATH).await,
-        }
-    }
+    let path = format!("/v1/network?follow={}&all={}{of}", args.follow, args.all);
+    let head = Some(row(["TIME", "BOX", "VERDICT", "WHAT", "TARGET", "MORE"]));
+    tell(&args.place.client()?, &Stream { path, follow: args.follow, json: args.json, head }, line).await
 }
 
 /// Columns of a fixed width: nobody knows what comes next.
