@@ -115,13 +115,26 @@ impl From<WorkspaceUse> for WorkspaceAccess {
     }
 }
 
+/// Whoever has a key is not on this host: what its loopback and its private networks hold is not for them.
+fn may_reach(policy: &SealedPolicy, reach: Reach) -> Result<(), Trouble> {
+    let network = policy.network();
+    match reach {
+        Reach::Host => Ok(()),
+        _ if network.mode == NetworkMode::Open => {
+            Err(Trouble::LocalOnly("with a key, no network can be dangerously open"))
+        }
+        _ if !network.dangerously_allow_private.is_empty() => Err(Trouble::LocalOnly(
+            "with a key, no private address can be opened (`dangerously_allow_private`)",
+        )),
+        _ => Ok(()),
+    }
+}
+
 impl NewBox {
     /// Holds it against what can be had. Opens the image and the workspace, so not on a thread that others wait for.
     pub(crate) fn check(self, reach: Reach, images: &Gallery, roots: &[PathBuf]) -> Result<Wanted, Trouble> {
         let policy = self.seal().map_err(Box::new)?;
-        if policy.network().mode == NetworkMode::Open && reach != Reach::Host {
-            return Err(Trouble::LocalOnly("with a key, no network can be dangerously open"));
-        }
+        may_reach(&policy, reach)?;
         check_notes(&self.metadata)?;
         let image = open_image(self.image.as_deref().unwrap_or("host"), reach, images)?;
         let workspace = self.workspace.map(|asked| open_workspace(&asked, reach, roots)).transpose()?;

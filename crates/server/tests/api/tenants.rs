@@ -99,7 +99,17 @@ async fn a_quota_that_is_spent_says_when_to_come_back() {
 async fn a_key_opens_boxes_and_not_the_host() {
     let Some(daemon) = Daemon::start("a_key_opens_boxes_and_not_the_host").await else { return };
     let tenant = daemon.tenant("one");
-    for body in [json!({ "image": "/etc" }), json!({ "workspace": { "path": "/etc" } })] {
+    let network = |more: &str| json!({ "policy": format!("threat = \"medium\"\n[network]\n{more}") });
+    for body in [
+        json!({ "image": "/etc" }),
+        json!({ "workspace": { "path": "/etc" } }),
+        // The gateway dials from the host: its loopback is the operator's, whatever a policy says.
+        network(
+            "mode = \"allow\"\nallow = [{ host = \"127.0.0.1\", protocol = \"tcp\", ports = [5432] }]\n\
+             dangerously_allow_private = [{ cidr = \"127.0.0.0/8\", ports = [5432] }]\n",
+        ),
+        network("mode = \"dangerously-open\"\n"),
+    ] {
         let answer = tenant.post("/v1/boxes", body.clone()).await;
         assert_eq!((answer.status, answer.code()), (403, "local_only"), "{body}");
     }
