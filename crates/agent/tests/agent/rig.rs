@@ -148,7 +148,11 @@ impl Agent {
                 Said::Output(exec, stream, bytes) if exec == number => {
                     let bytes_taken = u32::try_from(bytes.len()).unwrap();
                     (if stream == 1 { &mut output } else { &mut error }).extend(bytes);
-                    self.say(&HostFrame::Credit { exec: number, bytes: bytes_taken });
+                    // Nobody takes it where the agent went with its last command; what it said before is still there to read.
+                    match self.stream.write_all(&HostFrame::Credit { exec: number, bytes: bytes_taken }.encode()) {
+                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                        written => written.unwrap(),
+                    }
                 }
                 Said::Exited(exec, exit, _) if exec == number => {
                     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
