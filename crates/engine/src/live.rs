@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
 use crate::engine::House;
 use crate::error::{CreateError, Over, PauseError};
-use crate::leases::{News, Told};
+use crate::leases::News;
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEvent, Outlet};
 use crate::tenancy::Tenancy;
@@ -143,10 +143,9 @@ impl LiveBox {
         }
     }
 
-    /// What happened to its leases and nobody was told yet.
-    pub(crate) fn take_lease_news(&self) -> Vec<Told> {
-        let mut news = self.lease_news.lock().unwrap_or_else(PoisonError::into_inner);
-        news.as_mut().map(|news| std::iter::from_fn(|| news.try_recv().ok()).collect()).unwrap_or_default()
+    /// What happens to its leases: for the one who watches over it.
+    pub(crate) fn take_lease_news(&self) -> Option<News> {
+        self.lease_news.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Revokes its leases before its end, where it will never run anything.

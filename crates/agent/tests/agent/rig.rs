@@ -149,7 +149,10 @@ impl Agent {
                     let bytes_taken = u32::try_from(bytes.len()).unwrap();
                     (if stream == 1 { &mut output } else { &mut error }).extend(bytes);
                     // Nobody takes it where the agent went with its last command; what it said before is still there to read.
-                    match self.stream.write_all(&HostFrame::Credit { exec: number, bytes: bytes_taken }.encode()) {
+                    match self
+                        .stream
+                        .write_all(&HostFrame::Credit { exec: number, bytes: bytes_taken }.encode())
+                    {
                         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                         written => written.unwrap(),
                     }

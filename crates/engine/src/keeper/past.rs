@@ -4,7 +4,7 @@
 //! ```text
 //! store: ending, live, … ──record──► ledger: box_ended ──► store: ended ──acknowledged──► store: gone, events
 //! ```
-//! An end is recorded once: where the store says that it is in the ledger, the ledger is asked.
+//! An end is recorded once: where the store says that it is in the ledger, or may be, the ledger is asked.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,11 +74,13 @@ impl Past {
     }
 }
 
-/// The ends that are in the ledger already, of boxes of which the store says so.
+/// The ends that are in the ledger already. Of a box that was `ending` nobody knows: its daemon may have been killed between
+/// the two.
 fn recorded(ledger: &Ledger, leftovers: &Leftovers) -> Result<HashMap<BoxId, Outcome>, LedgerError> {
     let mut found = HashMap::new();
-    let said = |id: &BoxId| leftovers.boxes.iter().any(|row| row.state == BoxState::Ended && row.id == *id);
-    if leftovers.boxes.iter().all(|row| row.state != BoxState::Ended) {
+    let over = |state: BoxState| matches!(state, BoxState::Ending | BoxState::Ended);
+    let said = |id: &BoxId| leftovers.boxes.iter().any(|row| over(row.state) && row.id == *id);
+    if !leftovers.boxes.iter().any(|row| over(row.state)) {
         return Ok(found);
     }
     records(ledger.directory(), |_, _, line| {

@@ -1,14 +1,17 @@
 //! What boxes do with their network: written down, told to whoever follows, and changed by whoever owns the box.
 //!
-//! Every connection and every question, allowed and denied, is told in a ring of its own ([`House::traffic`]): a box that
-//! asks for names all day must not push what happens to other boxes out of everybody's.
+//! Every connection and every question, allowed and denied, is told in a ring of its own ([`House::traffic`]). Connections
+//! and what was denied are told to whoever listens to everything as well; questions that were answered are not.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use blastbox_policy::{RuleChange, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::egress::Record;
 use blastbox_wire::event::{Event, Label};
+use tokio::time::{Instant, sleep_until};
 
 use super::cards::Tenant;
 use super::error::KeepError;
@@ -90,19 +93,73 @@ fn words(changes: &[RuleChange]) -> (Vec<String>, Vec<String>) {
     (allowed, denied)
 }
 
-/// Writes down what a gateway told, and tells it to whoever listens. The gateway bounds how much there is.
-pub(crate) fn tell_network(house: &House, kept: &Kept, news: Vec<Record>) {
-    for record in news {
-        house.pen.record(&kept.about(), &event(&record));
-        let what = happened(record);
-        if let Happened::NetworkDenied { .. }
-        | Happened::NetworkOpened { .. }
-        | Happened::NetworkClosed { .. } = what
-        {
-            house.hub.tell(whose(kept), what.clone());
-        }
-        house.traffic.tell(whose(kept), what);
+/// Records that are written before others have their turn: each may be a write to the disk.
+const AT_ONCE: usize = 64;
+
+/// Before a ledger that took nothing is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What a gateway told, and the ledger does not have yet.
+///
+/// A secret is lent only if that is recorded: a ledger that takes nothing makes the gateway wait, until it has no place for
+/// another record and lends nothing more.
+#[derive(Debug)]
+pub(crate) struct Untold {
+    waiting: VecDeque<Record>,
+    at: Instant,
+}
+
+impl Default for Untold {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), at: Instant::now() }
     }
+}
+
+impl Untold {
+    pub(crate) fn add(&mut self, news: Vec<Record>) {
+        self.waiting.extend(news);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// When it is worth a try.
+    pub(crate) fn due(&self) -> impl Future<Output = ()> + use<> {
+        sleep_until(self.at)
+    }
+
+    /// Writes some of it down, in order, and tells it to whoever listens.
+    pub(crate) fn write(&mut self, house: &House, kept: &Kept) {
+        for _ in 0..AT_ONCE {
+            let Some(record) = self.waiting.front() else { return };
+            if house.pen.announce(Some(&kept.about()), &event(record)).is_err() {
+                self.at = Instant::now() + AGAIN;
+                return;
+            }
+            if let Some(record) = self.waiting.pop_front() {
+                tell(house, kept, record);
+            }
+        }
+    }
+
+    /// Writes all of it down, as far as the ledger takes it: its box is gone and cannot wait.
+    pub(crate) fn write_all(&mut self, house: &House, kept: &Kept) {
+        for record in self.waiting.drain(..) {
+            house.pen.record(&kept.about(), &event(&record));
+            tell(house, kept, record);
+        }
+    }
+}
+
+fn tell(house: &House, kept: &Kept, record: Record) {
+    let what = happened(record);
+    if let Happened::NetworkDenied { .. } | Happened::NetworkOpened { .. } | Happened::NetworkClosed { .. } =
+        what
+    {
+        house.hub.tell(whose(kept), what.clone());
+    }
+    house.traffic.tell(whose(kept), what);
 }
 
 fn event(record: &Record) -> Event {

@@ -40,16 +40,20 @@ impl Drop for Unborn {
         while let Ok(word) = news.try_recv() {
             write_down(&self.house, &self.about, &word);
         }
-        let (house, about) = (Arc::clone(&self.house), self.about.clone());
-        // Where no runtime is left, nothing happens any more that could be told.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                while let Some(word) = news.recv().await {
-                    write_down(&house, &about, &word);
-                }
-            });
-        }
+        write_rest(&self.house, self.about.clone(), Some(news));
     }
+}
+
+/// Writes down what is still to come, for as long as somebody has a word to say.
+pub(crate) fn write_rest(house: &Arc<House>, about: About, news: Option<News>) {
+    // Where no runtime is left, nothing happens any more that could be told.
+    let (Some(mut news), Ok(runtime)) = (news, tokio::runtime::Handle::try_current()) else { return };
+    let house = Arc::clone(house);
+    runtime.spawn(async move {
+        while let Some(word) = news.recv().await {
+            write_down(&house, &about, &word);
+        }
+    });
 }
 
 /// Writes down what became of a lease, and tells whoever has to look after it.

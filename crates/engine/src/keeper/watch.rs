@@ -17,10 +17,11 @@ use super::house::House;
 use super::kept::{Cause, Kept};
 use super::post::Unheard;
 use super::repeats::Repeats;
-use super::traffic::tell_network;
-use super::unborn::write_down;
+use super::traffic::Untold;
+use super::unborn::{write_down, write_rest};
 use crate::desk::Ended;
 use crate::failpoint;
+use crate::leases::{News, Told};
 use crate::paper::{Account, receipt};
 use crate::store::BoxState;
 
@@ -33,7 +34,9 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Watches a box until nothing is left of it. Its room is free only then.
 pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: Hold) {
     let mut repeats = Repeats::default();
-    live_on(&house, &kept, &mut repeats).await;
+    let mut untold = Untold::default();
+    let mut leases = kept.live.take_lease_news();
+    live_on(&house, &kept, &mut repeats, &mut untold, &mut leases).await;
     // Whoever comes now is told that it is gone; commands are told why.
     kept.condemn(Cause::ByItself);
     house.register.moved(&kept.card.id, BoxState::Ending);
@@ -41,8 +44,13 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     ended.run = ended.run.saturating_sub(kept.pooled);
     count_denied(&house, &mut repeats, &kept.live.bells.take_denied());
     tell_denied(&house, &kept, repeats.rest());
-    tell_network(&house, &kept, kept.live.take_network_news());
-    tell_leases(&house, &kept);
+    untold.add(kept.live.take_network_news());
+    untold.write_all(&house, &kept);
+    while let Some(word) = leases.as_mut().and_then(|news| news.try_recv().ok()) {
+        write_down(&house, &kept.about(), &word);
+    }
+    // A revocation that its source does not take is known long after the box is gone.
+    write_rest(&house, kept.about(), leases);
     let receipt = write_receipt(&house, &kept, &ended);
     for limit in &receipt.limits_hit {
         house.pen.record(&kept.about(), &Event::LimitMet { limit: *limit });
@@ -82,7 +90,13 @@ async fn write_end(house: &House, kept: &Kept, receipt: &Receipt) -> Result<(), 
 }
 
 /// Comes back when the box has to end, or has.
-async fn live_on(house: &House, kept: &Kept, repeats: &mut Repeats) {
+async fn live_on(
+    house: &House,
+    kept: &Kept,
+    repeats: &mut Repeats,
+    untold: &mut Untold,
+    leases: &mut Option<News>,
+) {
     let mut quiet = Instant::now();
     loop {
         let (cause, (at, due)) = {
@@ -108,10 +122,10 @@ async fn live_on(house: &House, kept: &Kept, repeats: &mut Repeats) {
             () = sleep_until(again.unwrap_or(at)), if again.is_some() => {
                 tell_denied(house, kept, repeats.due(Instant::now()));
             }
-            news = kept.live.network_news() => {
-                tell_leases(house, kept);
-                tell_network(house, kept, news);
-            }
+            word = next(leases) => write_down(house, &kept.about(), &word),
+            // While something waits to be written nothing more is taken: the gateway waits, and lends no secret meanwhile.
+            () = untold.due(), if !untold.is_empty() => untold.write(house, kept),
+            news = kept.live.network_news(), if untold.is_empty() => untold.add(news),
             () = sleep_until(at) => expire(house, kept, due).await,
         }
     }
@@ -182,11 +196,15 @@ fn tell_denied(house: &House, kept: &Kept, denied: Vec<(u32, u64)>) {
     }
 }
 
-/// Writes down what became of the leases of a box.
-fn tell_leases(house: &House, kept: &Kept) {
-    for word in kept.live.take_lease_news() {
-        write_down(house, &kept.about(), &word);
+/// What becomes of a lease, next.
+async fn next(leases: &mut Option<News>) -> Told {
+    if let Some(news) = leases {
+        if let Some(word) = news.recv().await {
+            return word;
+        }
+        *leases = None;
     }
+    std::future::pending().await
 }
 
 fn write_receipt(house: &House, kept: &Kept, ended: &Ended) -> Receipt {

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use blastbox_policy::Binding;
 use blastbox_wire::BoxId;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout_at;
 
 use super::error::{MintError, RegisterError};
 use super::mint::Minting;
@@ -20,6 +22,8 @@ const TRIES: u32 = 4;
 const BACKOFF: Duration = Duration::from_millis(250);
 /// How long the end of a box waits for its leases to be revoked.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// How long the start of a daemon waits for what an earlier one left to be revoked, and how much of it is tried at once.
+const LEFTOVERS: (Duration, usize) = (Duration::from_secs(20), 16);
 /// A lease is renewed when this much of its life is over, in tenths.
 const RENEW_AT: u32 = 7;
 
@@ -86,7 +90,7 @@ impl Broker {
 
     /// Keeps the leases of a box alive until it is told to stop by being dropped. `renewed` gets the new life of each.
     pub async fn keep_alive(self: Arc<Self>, lent: Vec<Renewable>, told: Tell) {
-        let mut waiting = tokio::task::JoinSet::new();
+        let mut waiting = JoinSet::new();
         for one in lent {
             waiting.spawn(Arc::clone(&self).keep_one(one, told.clone()));
         }
@@ -157,20 +161,39 @@ impl Broker {
     }
 
     /// Revokes what a daemon that was killed has left, and tells what became of each. Its boxes are gone. To be called
-    /// before the first box is made. On an error nobody knows what is left.
-    pub async fn revoke_leftovers(&self) -> Result<Vec<Told>, RegisterError> {
+    /// before the first box is made. What its source does not take in time stays in the register, for the next daemon: a
+    /// source that hangs must not keep this one from starting. On an error nobody knows what is left.
+    pub async fn revoke_leftovers(self: &Arc<Self>) -> Result<Vec<Told>, RegisterError> {
         let Some(register) = &self.register else { return Ok(Vec::new()) };
         let found = register.all().map_err(|source| {
             let path = register.folder().to_owned();
             RegisterError { path, source }
         })?;
-        let (tell, mut told) = mpsc::unbounded_channel();
-        for (file, why) in found.unreadable {
-            // The other end is in our hand.
-            tell.send(Told::Unreadable { file, why: why.to_string() }).ok();
+        let unreadable = found.unreadable.into_iter();
+        let mut told: Vec<Told> =
+            unreadable.map(|(file, why)| Told::Unreadable { file, why: why.to_string() }).collect();
+        let (patience, at_once) = LEFTOVERS;
+        let until = tokio::time::Instant::now() + patience;
+        let (tell, mut news) = mpsc::unbounded_channel();
+        let places = Arc::new(Semaphore::new(at_once));
+        let mut revoking = JoinSet::new();
+        let mut left = Vec::new();
+        for lease in found.leases {
+            let (broker, tell, places) = (Arc::clone(self), tell.clone(), Arc::clone(&places));
+            let secret = lease.secret.clone();
+            let task = revoking.spawn(async move {
+                let _place = places.acquire_owned().await;
+                broker.revoke(vec![lease], &tell).await;
+            });
+            left.push((task, secret));
         }
-        self.revoke(found.leases, &tell).await;
-        Ok(std::iter::from_fn(|| told.try_recv().ok()).collect())
+        while let Ok(Some(_)) = timeout_at(until, revoking.join_next()).await {}
+        told.extend(std::iter::from_fn(|| news.try_recv().ok()));
+        // Those are aborted with their set. To revoke twice does no harm.
+        let late = left.into_iter().filter(|(task, _)| !task.is_finished());
+        let why = || format!("not done within {} s; the next start tries again", patience.as_secs());
+        told.extend(late.map(|(_, secret)| Told::NotRevoked { secret, why: why() }));
+        Ok(told)
     }
 
     /// Revokes leases in the background, and waits for it a little; what is not done then goes on meanwhile, or is left to
