@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use blastbox_wire::agent::{Beyond, Entry, EntryKind, Link};
 use blastbox_wire::limits::MAX_PATH;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 
 /// Everything about an entry except a link's content.
@@ -47,7 +47,7 @@ fn link(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Link, Errno> {
     let text = text(directory, name)?;
     // A link is resolved from where it stands; the box's root is the agent's own.
     let look = OFlags::PATH | OFlags::CLOEXEC;
-    let found = rustix::fs::openat2(directory, name, look, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
+    let found = super::resolve::from(directory, name, look);
     let beyond = found.ok().and_then(|found| {
         let stat = rustix::fs::fstat(&found).ok()?;
         Some(Beyond { kind: kind(&stat), mode: stat.st_mode & 0o7777, path: path_of(found.as_fd()) })

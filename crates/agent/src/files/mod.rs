@@ -20,6 +20,7 @@ mod pack;
 mod place;
 mod read;
 mod remove;
+mod resolve;
 mod trouble;
 mod unpack;
 mod walk;

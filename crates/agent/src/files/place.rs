@@ -8,17 +8,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use blastbox_wire::agent::{Links, Parents};
 use blastbox_wire::limits::MAX_PATH;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::resolve;
 use super::trouble::Trouble;
 
 /// What relative paths are relative to.
 const HOME: &[u8] = b"/home/user/";
 /// Mode of directories that are made on the way.
 const PARENT: Mode = Mode::from_raw_mode(0o755);
-/// The kernel says "again" when a rename went on beside a `..`, and when somebody holds a lease.
-const ATTEMPTS: usize = 8;
 
 /// Never waits, never becomes anybody's terminal, never inherited.
 pub(super) const CALM: OFlags =
@@ -33,10 +32,6 @@ pub(super) const ENTER: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::CLOEXEC);
-/// How paths beneath a directory of ours are resolved: never out of it, never over a link.
-pub(super) const BENEATH: ResolveFlags =
-    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
-
 /// The box's root, and where the agent stands.
 #[derive(Debug)]
 pub(super) struct Places {
@@ -51,8 +46,7 @@ impl Places {
     }
 
     fn resolve(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-        let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        patiently(|| rustix::fs::openat2(&self.root, path, flags, mode, inside))
+        resolve::in_root(self.root.as_fd(), path, flags, mode)
     }
 
     /// A look at an entry. What comes back cannot be read or written.
@@ -152,7 +146,7 @@ pub(super) fn make_and_hold(at: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, 
 /// The directory that holds an entry beneath a directory of ours.
 pub(super) fn hold_beneath(base: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
     let path = if path.is_empty() { b".".as_slice() } else { path };
-    patiently(|| rustix::fs::openat2(base, path, HOLD, Mode::empty(), BENEATH))
+    resolve::beneath(base, path, HOLD)
 }
 
 /// What an entry of an open directory is.
@@ -181,17 +175,6 @@ fn must_be_regular(file: BorrowedFd<'_>) -> Result<Stat, Trouble> {
         FileType::Directory => Err(Errno::ISDIR.into()),
         _ => Err(Trouble::not_regular()),
     }
-}
-
-fn patiently(mut open: impl FnMut() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
-    let mut last = open();
-    for _ in 1..ATTEMPTS {
-        match last {
-            Err(Errno::AGAIN | Errno::INTR) => last = open(),
-            done => return done,
-        }
-    }
-    last
 }
 
 /// An absolute path. A zero byte would cut it, and make it another path than was asked for.

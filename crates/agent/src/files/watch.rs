@@ -10,13 +10,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use blastbox_wire::agent::{Change, ChangeKind, Depth, Entry, FileSay};
 use blastbox_wire::limits::MAX_PATH;
+use rustix::fs::FileType;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
 use super::desk::{Desk, Next, Step, finished};
 use super::facts;
-use super::place::{BENEATH, ENTER, Places, stat_at};
+use super::place::{ENTER, Places, stat_at};
 use super::trouble::Trouble;
 use super::walk::{Walk, identity};
 
@@ -178,7 +178,7 @@ impl Watch {
         if identity(base.as_fd())? != *base_identity {
             return Err(Errno::STALE.into());
         }
-        Ok(rustix::fs::openat2(&base, path, ENTER, Mode::empty(), BENEATH)?)
+        Ok(super::resolve::beneath(base.as_fd(), path, ENTER)?)
     }
 
     fn scan_some(&mut self, desk: &mut Desk<'_>) {
