@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use blastbox_isolation::{Lowered, Warden};
 use blastbox_policy::Refusal;
-use blastbox_wire::plan::{Cgroups, Exec, Plan, Step, WorkspaceAccess};
+use blastbox_wire::plan::{Cgroups, Exec, First, Plan, Step, WorkspaceAccess};
 
 use crate::args::BoxArgs;
 use crate::explain::{Weighed, weigh};
@@ -31,7 +31,8 @@ fn refused(refusal: Refusal, choice: blastbox_isolation::Choice) -> Problem {
 }
 
 fn text(lowered: &Lowered) -> String {
-    let Plan { box_id, template, own, ids, network, cgroups, limits, landlock, denials } = &lowered.plan;
+    let Plan { box_id, template, own, ids, network, cgroups, limits, landlock, denials, first } =
+        &lowered.plan;
     let mut text = String::new();
     // Writing to a string does not fail.
     writeln!(text, "box {box_id} · tier {}", lowered.tier).ok();
@@ -46,6 +47,12 @@ fn text(lowered: &Lowered) -> String {
         }
     };
     text.push_str("\nAround it\n");
+    match first {
+        First::Agent => writeln!(text, "  becomes   the agent").ok(),
+        First::Monitor(monitor) => {
+            writeln!(text, "  becomes   {}", output::plain(&monitor.arguments.join(" "))).ok()
+        }
+    };
     writeln!(text, "  users     {ids:?}\n  network   {network:?}\n  cgroups   {cgroups}").ok();
     writeln!(
         text,
@@ -83,6 +90,7 @@ fn line(step: &Step) -> String {
         Step::Link { at, to } => format!("link       {at} -> {to}"),
         Step::HostView { path } => format!("show       {path} of the host, read-only"),
         Step::Image { slot } => format!("show       the image (descriptor {}), read-only", slot.0),
+        Step::Show { slot, at } => format!("show       {at} (descriptor {}), read-only", slot.0),
         Step::Device { name } => format!("device     /dev/{}", name.as_str()),
         Step::Scratch { bytes, inodes } => {
             format!("scratch    {} in memory, {inodes} inodes, nosuid, nodev", blastbox_policy::Bytes(*bytes))

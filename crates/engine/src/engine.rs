@@ -1,8 +1,9 @@
 //! The engine: seals nothing and mounts nothing, but knows the host, chooses the tier and starts the boxes.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
 use blastbox_wire::egress::{BUNDLE, BUNDLE_VARIABLES, LentSecret};
 use blastbox_wire::plan::{Network, WorkspaceAccess};
 use blastbox_wire::warden::{Ask, Powers};
+use rustix::fs::{Mode, OFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -212,8 +214,8 @@ impl Engine {
         secrets: Vec<LentSecret>,
     ) -> Result<LiveBox, CreateError> {
         let BoxSpec { policy, image, workspace } = *spec;
-        let mut plan = match &choice.chosen {
-            Ok(lowered) => lowered.plan.clone(),
+        let (mut plan, shows) = match &choice.chosen {
+            Ok(lowered) => (lowered.plan.clone(), open_shows(&lowered.shows)?),
             Err(refusal) => {
                 let refusal = refusal.clone();
                 return Err(CreateError::Refused { refusal, choice: Box::new(choice) });
@@ -246,11 +248,10 @@ impl Engine {
         };
         let words = self.house.link.expect(id.clone());
         let asked = Instant::now();
+        let own =
+            [Some(theirs.as_fd()), image.dir(), workspace.map(AsFd::as_fd), link.as_ref().map(AsFd::as_fd)];
         let fds: Vec<BorrowedFd<'_>> =
-            [Some(theirs.as_fd()), image.dir(), workspace.map(AsFd::as_fd), link.as_ref().map(AsFd::as_fd)]
-                .into_iter()
-                .flatten()
-                .collect();
+            own.into_iter().flatten().chain(shows.iter().map(AsFd::as_fd)).collect();
         let plan = Box::new(plan);
         if let Err(error) = self.house.link.ask(&Ask::Launch(plan.clone()), &fds) {
             self.house.link.forget(&id);
@@ -258,7 +259,8 @@ impl Engine {
         }
         // Held until the agent has spoken, because the host may have to be asked more than once.
         let directories = [image.dir(), workspace.map(AsFd::as_fd)].into_iter().flatten();
-        let directories = directories.map(|dir| dir.try_clone_to_owned()).collect::<io::Result<_>>();
+        let directories = directories.map(|dir| dir.try_clone_to_owned());
+        let directories = directories.chain(shows.into_iter().map(Ok)).collect::<io::Result<_>>();
         // Not where there is a gateway: it goes with the box that it was started for.
         let alone = gateway.is_none();
         let again = directories.ok().filter(|_| alone).map(|directories| Launch { plan, directories });
@@ -295,6 +297,15 @@ impl Engine {
         }
         Ok(live)
     }
+}
+
+/// What a tier shows of the host, opened as whoever asks for the box: it shows nothing that its caller cannot reach.
+fn open_shows(paths: &[PathBuf]) -> Result<Vec<OwnedFd>, CreateError> {
+    let opened = paths.iter().map(|path| {
+        rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|source| CreateError::Show { path: path.clone(), source: source.into() })
+    });
+    opened.collect()
 }
 
 /// The variables that an image asks for. Who the user is and where it is at home is the box's to say.

@@ -57,6 +57,14 @@ pub enum CreateError {
     /// No channel to the agent could be made.
     #[error("cannot make the channel to the agent")]
     Channel(#[source] io::Error),
+    /// What the tier shows of the host could not be opened.
+    #[error("cannot open {path} for the box", path = path.display())]
+    Show {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// No name could be made.
     #[error("cannot get randomness for the name of the box")]
     Randomness(#[source] io::Error),
@@ -80,7 +88,9 @@ impl CreateError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Refused { .. } => Blame::Caller,
-            Self::Channel(_) | Self::Randomness(_) | Self::Ask(_) | Self::Gateway(_) => Blame::Host,
+            Self::Channel(_) | Self::Show { .. } | Self::Randomness(_) | Self::Ask(_) | Self::Gateway(_) => {
+                Blame::Host
+            }
             Self::Secret(error) => error.blame(),
             Self::NotReady(ending) => blame_for(ending),
         }

@@ -32,7 +32,7 @@ impl Steps {
         for (at, to) in LINKS {
             steps.link(at, to);
         }
-        steps.0.extend(DeviceName::ALL.map(|name| Step::Device { name }));
+        steps.0.extend(DeviceName::HARMLESS.map(|name| Step::Device { name }));
         steps
     }
 
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn every_path_of_the_skeleton_is_plain() {
-        assert_eq!(Steps::skeleton().finish().len(), PLACES.len() + LINKS.len() + DeviceName::ALL.len());
+        assert_eq!(Steps::skeleton().finish().len(), PLACES.len() + LINKS.len() + DeviceName::HARMLESS.len());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a tier makes of a policy: a plan, and what truly holds.
 
+use std::path::PathBuf;
+
 use blastbox_policy::{Boundary, Gap, Tier};
 use blastbox_wire::plan::Plan;
 
@@ -10,6 +12,9 @@ pub struct Lowered {
     pub tier: Tier,
     /// What is to be done on the host. It holds to every rule of `Plan::check`.
     pub plan: Plan,
+    /// Files and directories of the host that travel with the plan as descriptors, behind all others: what its steps show
+    /// of them begins at [`crate::Request::first_show`].
+    pub shows: Vec<PathBuf>,
     /// Each of the five boundaries, in the order of [`Boundary::ALL`].
     pub report: Vec<BoundaryReport>,
     /// Every gap that this tier has on this host. Of a choice: those that the policy accepted by name.

@@ -8,7 +8,7 @@ use blastbox_wire::plan::{Slot, WorkspaceAccess};
 /// What a caller wants in one box, beside the policy.
 ///
 /// The descriptors travel with the plan in this order: the control channel, the image's directory if it has one, the
-/// workspace's directory if one is given, the socket to the gateway if the policy has network.
+/// workspace's directory if one is given, the socket to the gateway if the policy has network, what a tier shows of the host.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// The name of the box.
@@ -31,14 +31,20 @@ pub(crate) enum Worksite {
 }
 
 impl Request<'_> {
-    /// How many descriptors travel with the plan, the control channel included.
+    /// Where the first of what a tier shows of the host travels.
+    #[must_use]
+    pub fn first_show(&self, policy: &SealedPolicy) -> Slot {
+        Slot(u8::try_from(self.descriptors(policy)).unwrap_or(u8::MAX))
+    }
+
+    /// How many descriptors travel with the plan, the control channel included, and without what a tier shows.
     #[must_use]
     pub fn descriptors(&self, policy: &SealedPolicy) -> usize {
         let gateway = policy.network().mode != NetworkMode::Off;
         usize::from(self.gateway_slot().0) + usize::from(gateway)
     }
 
-    /// Where the socket to the gateway travels, if the policy has network: last.
+    /// Where the socket to the gateway travels, if the policy has network.
     pub(crate) fn gateway_slot(&self) -> Slot {
         Slot(1 + u8::from(self.image.dir().is_some()) + u8::from(self.workspace.is_some()))
     }

@@ -1,8 +1,8 @@
 //! The child's half of a new box: the table of contents of the jail.
 //!
 //! Each line of [`become_agent`] is one layer. The order matters: mounts while there is power to mount; users when all
-//! namespaces belong to somebody else; Landlock, capabilities and the filter last; then the agent, and never anything
-//! else. A layer that cannot be put on fails the launch.
+//! namespaces belong to somebody else; Landlock, capabilities and the filter last; then the agent or the one monitor
+//! that the plan names, and never anything else. A layer that cannot be put on fails the launch.
 
 use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,11 +11,12 @@ use blastbox_sys::cgroup::Group;
 use blastbox_sys::identity::{self, Groups, Keep};
 use blastbox_sys::landlock::{self, Access, Tcp};
 use blastbox_sys::{channel, namespaces, program};
-use blastbox_wire::plan::{Cgroups, GrantAccess, Ids, Limits, Network, Plan};
+use blastbox_wire::plan::{Cgroups, First, GrantAccess, Ids, Limits, Monitor, MonitorKind, Network, Plan};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::Resource;
 
 use crate::lifted;
+use crate::monitor;
 use crate::places::Places;
 use crate::standing::Standing;
 use crate::template::{self, Root};
@@ -70,21 +71,28 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
     // What needs no user is done while the parent writes the tables: it has to wake up for that, which takes as long.
     // Should `unshare` or `clone` ever get past the filter, the kernel still makes no user namespace in this one, and without
     // one there is no root to be. Where the host keeps /proc/sys read-only the filter stands alone.
-    namespaces::write_at(&standing.proc, "sys/user/max_user_namespaces", b"0").ok();
+    // gVisor puts its own parts into namespaces of their own, without any power outside them.
+    if !matches!(&plan.first, First::Monitor(Monitor { kind: MonitorKind::Gvisor, .. })) {
+        namespaces::write_at(&standing.proc, "sys/user/max_user_namespaces", b"0").ok();
+    }
     rustix::process::setsid().tried("leave the caller's session")?;
     identity::no_new_privileges().tried("give up new privileges")?;
     restrict_files(plan)?;
     wait_for_tables(parent)?;
-    take_on_agent(plan.ids)?;
+    take_on_user(plan)?;
     limit_processes(plan)?;
     identity::die_with_parent().tried("tie the box's life to the warden's")?;
     for number in 0..=2 {
         program::place(null.as_fd(), number).tried("close the standard streams")?;
     }
+    let monitor = match &plan.first {
+        First::Agent => None,
+        First::Monitor(monitor) => Some(monitor::Ready::find(monitor)?),
+    };
     let listener = if lifted::SECCOMP {
         None
     } else {
-        standing.filter(plan.denials).install().tried("install the system-call filter")?
+        standing.filter(&plan.first, plan.denials).install().tried("install the system-call filter")?
     };
     if let Some(listener) = &listener {
         program::place(listener.as_fd(), DENIALS).tried("hand over the denials")?;
@@ -94,6 +102,9 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
         None => wait_to_be_asked_for(parent)?,
     }
     identity::limit(Resource::Nofile, u64::from(plan.limits.open_files)).tried("limit open files")?;
+    if let Some(monitor) = monitor {
+        return monitor.start();
+    }
     let arguments =
         blastbox_agent::Arguments { control: CONTROL, denials: listener.as_ref().map(|_| DENIALS) };
     blastbox_sys::fork::leave(i32::from(blastbox_agent::run(&arguments)))
@@ -135,12 +146,14 @@ fn wait_for_tables(parent: BorrowedFd<'_>) -> Result<(), Trouble> {
     }
 }
 
-fn take_on_agent(ids: Ids) -> Result<(), Trouble> {
-    let (uid, groups, keep) = match ids {
-        Ids::OwnRange => (0, Groups::Clear, Keep::ForAgent),
-        Ids::CallerOnly => (1000, Groups::Leave, Keep::Nothing),
+fn take_on_user(plan: &Plan) -> Result<(), Trouble> {
+    let (uid, groups, keep) = match (plan.ids, &plan.first) {
+        (Ids::OwnRange, First::Agent) => (0, Groups::Clear, Keep::ForAgent),
+        // A monitor starts nobody as somebody else.
+        (Ids::OwnRange, First::Monitor(_)) => (1000, Groups::Clear, Keep::Nothing),
+        (Ids::CallerOnly, _) => (1000, Groups::Leave, Keep::Nothing),
     };
-    identity::become_user(uid, uid, groups).tried("become the agent's user")?;
+    identity::become_user(uid, uid, groups).tried("become the box's user")?;
     identity::own_keyring().tried("make a keyring for the box")?;
     identity::reduce_capabilities(keep).tried("drop capabilities")
 }

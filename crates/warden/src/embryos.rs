@@ -6,7 +6,7 @@
 
 use std::os::fd::OwnedFd;
 
-use blastbox_wire::plan::{CheckedPlan, Network, Plan};
+use blastbox_wire::plan::{CheckedPlan, First, Network, Plan};
 use rustix::process::Pid;
 
 /// Equal plans in a row before the next one is expected.
@@ -46,7 +46,9 @@ impl Embryos {
             return None;
         }
         // What comes with descriptors besides its channel is about something of its caller.
-        let plain = descriptors == 1 && !matches!(plan.plan().network, Network::Gateway { .. });
+        let plain = descriptors == 1
+            && plan.plan().first == First::Agent
+            && !matches!(plan.plan().network, Network::Gateway { .. });
         self.in_a_row = 1;
         self.expected = plain.then_some(plan);
         self.ready.take()
@@ -75,12 +77,13 @@ impl Embryos {
 /// Whether two plans make the same box but for its name.
 fn is_same(one: &Plan, other: &Plan) -> bool {
     // No `..`: what is added to plans has to be compared.
-    let Plan { box_id: _, template, own, ids, network, cgroups, limits, landlock, denials } = one;
+    let Plan { box_id: _, template, own, ids, network, cgroups, limits, landlock, denials, first } = one;
     *limits == other.limits
         && *ids == other.ids
         && *network == other.network
         && *cgroups == other.cgroups
         && *denials == other.denials
+        && *first == other.first
         && *landlock == other.landlock
         && *own == other.own
         && *template == other.template

@@ -14,12 +14,13 @@ use rustix::process::Pid;
 use crate::apply::{Making, become_agent};
 use crate::boxes::Live;
 use crate::embryos::Embryo;
+use crate::gathered::directory;
 use crate::groups::new_name;
 use crate::ids::{self, Slot};
 use crate::networks::{self, Networks};
 use crate::places::Places;
 use crate::standing::Standing;
-use crate::template::{Root, Templates, directory};
+use crate::template::{Root, Templates};
 use crate::trouble::{Trouble, Trying};
 
 /// Starts a box: makes its group, forks into its namespaces, and leaves the rest to the child. `descriptors` are those
@@ -115,7 +116,7 @@ fn make(
         }
         Network::Empty | Network::Loopback => None,
     };
-    standing.filter(plan.denials);
+    standing.filter(&plan.first, plan.denials);
     let group = standing.groups.take(plan)?;
     let places = Places {
         workspace: workspace.as_ref().map(AsFd::as_fd),

@@ -11,10 +11,12 @@
 mod apply;
 mod boxes;
 mod embryos;
+mod gathered;
 mod groups;
 mod ids;
 mod launch;
 mod lifted;
+mod monitor;
 mod networks;
 mod places;
 mod serve;

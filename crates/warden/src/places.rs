@@ -85,6 +85,7 @@ impl Places<'_> {
                 | Step::Link { .. }
                 | Step::HostView { .. }
                 | Step::Image { .. }
+                | Step::Show { .. }
                 | Step::Device { .. } => {
                     return Err(Trouble::plain("make a box from a step that belongs to its template"));
                 }

@@ -9,7 +9,7 @@ use blastbox_sys::spawn::{self, Dead, Patience};
 use blastbox_sys::{channel, namespaces};
 use blastbox_wire::BoxId;
 use blastbox_wire::limits::MAX_WARDEN_MESSAGE;
-use blastbox_wire::plan::{Denials, Plan};
+use blastbox_wire::plan::{Denials, First, Plan};
 use blastbox_wire::warden::{Answer, Ask, Spent};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -67,7 +67,7 @@ pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
     let ready = Answer::Ready(warden.standing.powers());
     let answered = warden.answer(&ready);
     // Most plans want this one, and the caller is still thinking about its first.
-    warden.standing.filter(Denials::Reported);
+    warden.standing.filter(&First::Agent, Denials::Reported);
     let outcome = answered.and_then(|()| warden.listen());
     warden.bury_everybody();
     outcome

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use blastbox_sys::cgroup::Controller;
 use blastbox_sys::fork::SingleThreaded;
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
-use blastbox_sys::seccomp::{Filter, Visibility};
+use blastbox_sys::seccomp::{Filter, Monitor, Visibility};
 use blastbox_sys::{identity, mount, spawn};
-use blastbox_wire::plan::Denials;
+use blastbox_wire::plan::{Denials, First, MonitorKind};
 use blastbox_wire::warden::Powers;
 use rustix::fs::{Mode, OFlags, fstat, open, readlinkat};
 use rustix::process::{Resource, Rlimit};
@@ -42,6 +42,8 @@ pub(crate) struct Standing {
     /// hardly any warden needs both.
     reported: OnceCell<Filter>,
     silent: OnceCell<Filter>,
+    /// Those of monitors, in the order of [`MonitorKind::ALL`].
+    monitors: [OnceCell<Filter>; 3],
 }
 
 impl Standing {
@@ -72,15 +74,27 @@ impl Standing {
             tun,
             reported: OnceCell::new(),
             silent: OnceCell::new(),
+            monitors: Default::default(),
         })
     }
 
     /// The filter for a plan. To be asked before a box is forked, so that the next one finds it compiled.
-    pub(crate) fn filter(&self, denials: Denials) -> &Filter {
-        match denials {
-            Denials::Reported => self.reported.get_or_init(|| Filter::compile(Visibility::Reported)),
-            Denials::Silent => self.silent.get_or_init(|| Filter::compile(Visibility::Silent)),
-        }
+    pub(crate) fn filter(&self, first: &First, denials: Denials) -> &Filter {
+        let [wasm, gvisor, qemu] = &self.monitors;
+        let (place, monitor) = match (first, denials) {
+            (First::Agent, Denials::Reported) => {
+                return self.reported.get_or_init(|| Filter::compile(Visibility::Reported));
+            }
+            (First::Agent, Denials::Silent) => {
+                return self.silent.get_or_init(|| Filter::compile(Visibility::Silent));
+            }
+            (First::Monitor(monitor), _) => match monitor.kind {
+                MonitorKind::Wasm => (wasm, Monitor::Wasm),
+                MonitorKind::Gvisor => (gvisor, Monitor::Gvisor),
+                MonitorKind::Qemu => (qemu, Monitor::Qemu),
+            },
+        };
+        place.get_or_init(|| Filter::for_monitor(monitor))
     }
 
     /// What the caller may count on.
@@ -103,7 +117,7 @@ impl Standing {
         }
         let name = format!("self/fd/{}", directory.as_raw_fd());
         let path = readlinkat(&self.proc, name, Vec::new()).tried("find the path of a directory")?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = open(path.as_c_str(), flags, Mode::empty()).tried("open a directory again")?;
         let identity = |fd: BorrowedFd<'_>| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
         let same = identity(directory).and_then(|one| identity(opened.as_fd()).map(|other| one == other));

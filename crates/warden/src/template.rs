@@ -3,24 +3,19 @@
 //! Everything is put together on descriptors of mounts that are not attached yet, or beneath a directory that is
 //! opened without following links, and all of it is finished before any foreign program exists.
 
-use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_sys::namespaces;
 use blastbox_wire::Writer;
 use blastbox_wire::plan::{DeviceName, GuestPath, Step};
-use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, mkdirat, openat, readlinkat, statat, symlinkat, unlinkat,
-};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, mkdirat, openat, symlinkat, unlinkat};
 use rustix::io::Errno;
 
+use crate::gathered::{Entry, directory, gather};
 use crate::lifted;
 use crate::standing::Standing;
 use crate::trouble::{Trouble, Trying};
-
-/// What an image may not bring along, because the box makes it itself.
-const OURS: [&str; 7] = ["dev", "proc", "sys", "tmp", "run", "home", "workspace"];
 
 /// A finished template.
 #[derive(Debug)]
@@ -46,7 +41,7 @@ pub(crate) enum Root {
     /// The mounts that the warden is in, and that its child copies, are it.
     Template,
     /// The child builds it, from what was gathered where the caller's mounts are in reach.
-    Own(Vec<Entry>),
+    Own(Vec<Vec<Entry>>),
 }
 
 impl Templates {
@@ -101,9 +96,9 @@ fn key(steps: &[Step], directories: &[OwnedFd]) -> Result<Vec<u8>, Trouble> {
     let mut key = Writer::default();
     for step in steps {
         step.encode(&mut key);
-        if let Step::Image { slot } = step {
+        if let Step::Image { slot } | Step::Show { slot, .. } = step {
             let stat =
-                rustix::fs::fstat(directory(directories, slot.0)?).tried("look at the image's directory")?;
+                rustix::fs::fstat(directory(directories, slot.0)?).tried("look at what is to be shown")?;
             key.u64(stat.st_dev);
             key.u64(stat.st_ino);
         }
@@ -111,17 +106,8 @@ fn key(steps: &[Step], directories: &[OwnedFd]) -> Result<Vec<u8>, Trouble> {
     Ok(key.finish())
 }
 
-/// A directory that came with the plan. Slot 0 is the control channel and not among them.
-pub(crate) fn directory(directories: &[OwnedFd], slot: u8) -> Result<BorrowedFd<'_>, Trouble> {
-    let index = usize::from(slot).checked_sub(1);
-    index
-        .and_then(|index| directories.get(index))
-        .map(AsFd::as_fd)
-        .ok_or_else(|| Trouble::plain(format!("find the directory in slot {slot}")))
-}
-
 /// Builds a root in a copy of the host's mounts that is this process's own, and lets go of everything else.
-pub(crate) fn build(standing: &Standing, steps: &[Step], mut gathered: Vec<Entry>) -> Result<(), Trouble> {
+pub(crate) fn build(standing: &Standing, steps: &[Step], gathered: Vec<Vec<Entry>>) -> Result<(), Trouble> {
     mount::keep_to_ourselves().tried("make the mounts private")?;
     let options = [("mode", Some("0755")), ("size", Some("1m")), ("nr_inodes", Some("1024"))];
     let root =
@@ -129,6 +115,7 @@ pub(crate) fn build(standing: &Standing, steps: &[Step], mut gathered: Vec<Entry
     // Host paths are looked up from here on until the root is exchanged, so the new root must not be in the way.
     let mut later = Vec::new();
     let mut covers = Vec::new();
+    let mut gathered = gathered.into_iter();
     for step in steps {
         match step {
             Step::Directory { at } => make_directory(&root, at)?,
@@ -137,7 +124,9 @@ pub(crate) fn build(standing: &Standing, steps: &[Step], mut gathered: Vec<Entry
             Step::Link { at, to } => make_link(&root, at.relative(), to)?,
             Step::HostView { path } => later.push((host_view(&root, path)?, path.relative().to_owned())),
             Step::Device { name } => later.push(device(&root, *name)?),
-            Step::Image { .. } => show_image(&root, std::mem::take(&mut gathered), &mut later)?,
+            Step::Image { .. } | Step::Show { .. } => {
+                show_entries(&root, gathered.next().unwrap_or_default(), &mut later)?;
+            }
             Step::Scratch { .. }
             | Step::ScratchDirectory { .. }
             | Step::Processes
@@ -256,58 +245,12 @@ fn device(root: &OwnedFd, name: DeviceName) -> Result<(OwnedFd, String), Trouble
     Ok((tree, at.relative().to_owned()))
 }
 
-/// One entry at the top of an image.
-#[derive(Debug)]
-pub(crate) enum Entry {
-    /// A file or directory, as a copy of its mount.
-    Tree { at: GuestPath, tree: OwnedFd },
-    /// A link, as it is: it can lead nowhere but to other places in the box.
-    Link { at: GuestPath, to: CString },
-}
-
-/// Every entry at the top of the image, except what the box makes itself. Done while the caller's mounts are in reach.
-fn gather(standing: &Standing, steps: &[Step], directories: &[OwnedFd]) -> Result<Vec<Entry>, Trouble> {
-    let mut entries = Vec::new();
-    for step in steps {
-        let Step::Image { slot } = step else { continue };
-        let image = standing.local(directory(directories, slot.0)?)?;
-        let listing =
-            openat(&image, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-                .tried("open the image's directory")?;
-        for entry in Dir::read_from(&listing).tried("list the image's directory")? {
-            let entry = entry.tried("list the image's directory")?;
-            let Ok(name) = entry.file_name().to_str() else {
-                return Err(Trouble::plain("show the image: a name at its top is not UTF-8"));
-            };
-            if matches!(name, "." | "..") || OURS.contains(&name) {
-                continue;
-            }
-            let Ok(at) = format!("/{name}").parse::<GuestPath>() else {
-                return Err(Trouble::plain("show the image: a name at its top is not a plain name"));
-            };
-            let stat =
-                statat(&listing, name, AtFlags::SYMLINK_NOFOLLOW).tried_with(|| format!("look at {at}"))?;
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Symlink => {
-                    let to = readlinkat(&listing, name, Vec::new())
-                        .tried_with(|| format!("read the link {at}"))?;
-                    entries.push(Entry::Link { at, to });
-                }
-                FileType::Directory | FileType::RegularFile => {
-                    let tree =
-                        mount::copy(&listing, name, Beneath::LeftOut).tried_with(|| format!("copy {at}"))?;
-                    entries.push(Entry::Tree { at, tree });
-                }
-                // Sockets, devices and pipes of an image are not shown.
-                _ => {}
-            }
-        }
-    }
-    Ok(entries)
-}
-
-fn show_image(root: &OwnedFd, image: Vec<Entry>, later: &mut Vec<(OwnedFd, String)>) -> Result<(), Trouble> {
-    for entry in image {
+fn show_entries(
+    root: &OwnedFd,
+    entries: Vec<Entry>,
+    later: &mut Vec<(OwnedFd, String)>,
+) -> Result<(), Trouble> {
+    for entry in entries {
         match entry {
             Entry::Tree { at, tree } => {
                 show(root, &tree, &at)?;

@@ -43,6 +43,10 @@ pub const MAX_WARDEN_MESSAGE: usize = 128 * 1024;
 pub const MAX_WARDEN_FDS: usize = 8;
 /// Steps in one half of a plan.
 pub const MAX_STEPS: usize = 256;
+/// Arguments of a monitor in a plan, and variables of its environment.
+pub const MAX_MONITOR_TEXTS: usize = 128;
+/// Longest of them.
+pub const MAX_MONITOR_TEXT: usize = 4096;
 /// Landlock grants in a plan.
 pub const MAX_GRANTS: usize = 64;
 /// Longest path in a plan.

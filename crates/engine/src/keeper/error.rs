@@ -153,6 +153,7 @@ impl From<CreateError> for KeepError {
         match error {
             CreateError::Refused { refusal, .. } => Self::Refused { refusal },
             error @ (CreateError::Channel(_)
+            | CreateError::Show { .. }
             | CreateError::Randomness(_)
             | CreateError::Ask(_)
             | CreateError::Gateway(_)

@@ -252,6 +252,7 @@ fn is_passing(error: &CreateError, tried: u32, has_gateway: bool) -> bool {
     match error {
         CreateError::Ask(_)
         | CreateError::Channel(_)
+        | CreateError::Show { .. }
         | CreateError::NotReady(Ending::Lost(Loss::WardenGone)) => true,
         // Without a gateway it was tried again already, as far as that may help.
         CreateError::NotReady(Ending::LaunchFailed { errno, .. }) => {

@@ -14,7 +14,7 @@ use blastbox_policy::{
     CredentialMode, CredentialRules, FileRules, KernelRules, LifetimeRules, Loopback, NetworkMode,
     NetworkRules, OnDenied, Refusal, SealedPolicy, Tier,
 };
-use blastbox_wire::plan::{Cgroups, Denials, Ids, Landlock, Limits, Network, Plan};
+use blastbox_wire::plan::{Cgroups, Denials, First, Ids, Landlock, Limits, Network, Plan};
 
 use crate::facts::Tun;
 use crate::{CgroupKind, Facts, KernelVersion, Lowered, Request};
@@ -70,6 +70,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
             grants: places.grants(),
         },
         denials,
+        first: First::Agent,
     };
     if let Err(wrong) = plan.clone().check(request.descriptors(policy)) {
         return Err(Refusal::TierUnavailable {
@@ -79,7 +80,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     let gaps = gaps::find(&plan, facts, request.image, worksite);
     let report = report::write(policy, facts, &plan, worksite, &gaps);
-    Ok(Lowered { tier: Tier::Jail, plan, report, gaps })
+    Ok(Lowered { tier: Tier::Jail, plan, shows: Vec::new(), report, gaps })
 }
 
 /// What no jail can do without, whatever is accepted.

@@ -1,5 +1,6 @@
 //! Handing the compiled filter to the kernel.
 
+use super::monitors::{self, Monitor};
 use super::{daemon, tree};
 use libc::{sock_filter, sock_fprog};
 use std::fmt;
@@ -33,6 +34,13 @@ impl Filter {
     pub fn for_gateway() -> Self {
         let visibility = Visibility::Silent;
         Self { program: tree::compile_rules(&super::gateway::rules(), visibility), visibility }
+    }
+
+    /// Compiles the table of a monitor. Refused calls fail at once: nobody outside it could answer for them.
+    #[must_use]
+    pub fn for_monitor(monitor: Monitor) -> Self {
+        let visibility = Visibility::Silent;
+        Self { program: tree::compile_rules(&monitors::rules(monitor), visibility), visibility }
     }
 
     /// Compiles the table of the daemon itself. Refused calls fail at once.

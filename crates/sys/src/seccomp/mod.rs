@@ -27,11 +27,13 @@ mod gateway;
 mod install;
 #[cfg(test)]
 pub(crate) mod live;
+mod monitors;
 mod notify;
 mod table;
 mod tree;
 
 pub use check::Verdict;
 pub use install::{Filter, Visibility};
+pub use monitors::{MONITOR_PROGRAM, Monitor};
 pub use notify::{Denied, receive, refuse};
 pub use table::{errno_for, verdict};

@@ -1,8 +1,10 @@
 //! What every plan must hold to, whoever wrote it. The warden trusts nothing else.
 
-use super::{GuestPath, Limits, Network, Plan, Slot, Step};
+use super::{Denials, DeviceName, First, GuestPath, Limits, MonitorKind, Network, Plan, Slot, Step};
 use crate::egress::MAX_AUTHORITY;
-use crate::limits::{MAX_FILE_TEXT, MAX_GRANTS, MAX_STEPS, MAX_WARDEN_FDS};
+use crate::limits::{
+    MAX_FILE_TEXT, MAX_GRANTS, MAX_MONITOR_TEXT, MAX_MONITOR_TEXTS, MAX_STEPS, MAX_WARDEN_FDS,
+};
 
 /// All that a box may ever see of the host's own files, read-only. A privileged warden binds nothing else by name:
 /// other directories come as descriptors, which their caller had to be allowed to open.
@@ -55,6 +57,15 @@ pub enum UnsafePlan {
     /// No certificate is that long.
     #[error("the box's authority is too long")]
     LongAuthority,
+    /// A device that only the monitor of a virtual machine may have.
+    #[error("/dev/{0} is for the monitor of a virtual machine alone")]
+    DeviceOfMonitor(&'static str),
+    /// Nobody outside a monitor could answer for its denied calls.
+    #[error("denied calls of a monitor cannot be reported")]
+    MonitorReports,
+    /// A text that no program could be given, or a monitor without a name.
+    #[error("the monitor's arguments or variables cannot be handed over")]
+    MonitorTexts,
     /// Synthetic text over the limit.
     #[error("the text of {0} is too long")]
     LongText(GuestPath),
@@ -90,6 +101,7 @@ impl Plan {
         for (index, step) in self.template.iter().enumerate() {
             check_template(index, step, descriptors)?;
         }
+        check_first(&self)?;
         check_own(&self.own, descriptors)?;
         if let Network::Gateway { slot, .. } = self.network {
             check_slot(slot, descriptors)?;
@@ -116,7 +128,7 @@ fn check_template(index: usize, step: &Step, descriptors: usize) -> Result<(), U
                 Err(UnsafePlan::NotInHostView(path.clone()))
             }
         }
-        Step::Image { slot } => check_slot(*slot, descriptors),
+        Step::Image { slot } | Step::Show { slot, .. } => check_slot(*slot, descriptors),
         Step::Scratch { .. }
         | Step::ScratchDirectory { .. }
         | Step::Processes
@@ -124,6 +136,31 @@ fn check_template(index: usize, step: &Step, descriptors: usize) -> Result<(), U
         | Step::Trust { .. }
         | Step::Workspace { .. } => Err(UnsafePlan::WrongList { list: "template", index }),
     }
+}
+
+/// What a monitor may have, and nobody else.
+fn check_first(plan: &Plan) -> Result<(), UnsafePlan> {
+    let kind = match &plan.first {
+        First::Agent => None,
+        First::Monitor(monitor) => {
+            let texts = [&monitor.arguments, &monitor.environment];
+            let bad = |text: &String| text.len() > MAX_MONITOR_TEXT || text.contains('\0');
+            if monitor.arguments.is_empty()
+                || texts.iter().any(|texts| texts.len() > MAX_MONITOR_TEXTS || texts.iter().any(bad))
+            {
+                return Err(UnsafePlan::MonitorTexts);
+            }
+            if plan.denials == Denials::Reported {
+                return Err(UnsafePlan::MonitorReports);
+            }
+            Some(monitor.kind)
+        }
+    };
+    let machines = plan.template.contains(&Step::Device { name: DeviceName::Kvm });
+    if machines && kind != Some(MonitorKind::Qemu) {
+        return Err(UnsafePlan::DeviceOfMonitor(DeviceName::Kvm.as_str()));
+    }
+    Ok(())
 }
 
 fn check_own(own: &[Step], descriptors: usize) -> Result<(), UnsafePlan> {
@@ -161,6 +198,7 @@ fn check_own(own: &[Step], descriptors: usize) -> Result<(), UnsafePlan> {
             | Step::Link { .. }
             | Step::HostView { .. }
             | Step::Image { .. }
+            | Step::Show { .. }
             | Step::Device { .. } => return Err(UnsafePlan::WrongList { list: "own", index }),
         }
     }

@@ -1,8 +1,8 @@
 //! A plan as bytes, for the way to the warden.
 
 use super::{
-    Cgroups, Denials, DeviceName, Exec, Grant, GrantAccess, GuestPath, Ids, Landlock, Limits, Network, Owner,
-    Plan, Slot, Step, WorkspaceAccess,
+    Cgroups, Denials, DeviceName, Exec, First, Grant, GrantAccess, GuestPath, Ids, Landlock, Limits, Network,
+    Owner, Plan, Slot, Step, WorkspaceAccess,
 };
 use crate::codec::{CodecError, Reader, Writer};
 use crate::egress::MAX_AUTHORITY;
@@ -47,6 +47,7 @@ impl Plan {
             Denials::Reported => 0,
             Denials::Silent => 1,
         });
+        self.first.encode(to);
     }
 
     /// Reads a plan. It is not checked yet.
@@ -83,6 +84,7 @@ impl Plan {
                 })?,
             },
             denials: choice(from, &[Denials::Reported, Denials::Silent], "kind of denial")?,
+            first: First::decode(from)?,
         })
     }
 }
@@ -124,6 +126,11 @@ impl Step {
             Self::Image { slot } => {
                 to.u8(5);
                 to.u8(slot.0);
+            }
+            Self::Show { slot, at } => {
+                to.u8(14);
+                to.u8(slot.0);
+                path(to, at);
             }
             Self::Device { name } => {
                 to.u8(6);
@@ -184,6 +191,7 @@ impl Step {
                 exec: choice(from, &EXECS, "exec")?,
             },
             12 => Self::Cover { at: read_path(from)?, text: from.text(MAX_FILE_TEXT)?.to_owned() },
+            14 => Self::Show { slot: Slot(from.u8()?), at: read_path(from)? },
             13 => Self::Trust { authority: from.text(MAX_AUTHORITY)?.to_owned() },
             other => return Err(CodecError::Unknown(u32::from(other), "step")),
         })

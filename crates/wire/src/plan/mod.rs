@@ -8,9 +8,11 @@
 
 mod check;
 mod encode;
+mod monitor;
 mod paths;
 
 pub use check::{CheckedPlan, HOST_VIEW, UnsafePlan};
+pub use monitor::{First, Monitor, MonitorKind};
 pub use paths::{BadPath, GuestPath};
 
 use crate::BoxId;
@@ -60,7 +62,14 @@ pub enum Step {
         /// The image's directory.
         slot: Slot,
     },
-    /// One of the harmless devices of the host: null, zero, full, random, urandom, tty.
+    /// A file or directory of the host that came as a descriptor, read-only, at a place of its own.
+    Show {
+        /// Which.
+        slot: Slot,
+        /// Where.
+        at: GuestPath,
+    },
+    /// One of the harmless devices of the host, or the one that a monitor needs.
     Device {
         /// Its name under /dev.
         name: DeviceName,
@@ -103,7 +112,7 @@ pub enum Step {
     },
 }
 
-/// A device of the host that every box may have.
+/// A device of the host that a box may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum DeviceName {
@@ -119,11 +128,17 @@ pub enum DeviceName {
     Urandom,
     /// The terminal of whoever opens it: one of the box's own, or none.
     Tty,
+    /// Virtual machines, for a monitor that runs one. Nobody else may have it.
+    Kvm,
 }
 
 impl DeviceName {
+    /// Those that every box has.
+    pub const HARMLESS: [Self; 6] =
+        [Self::Null, Self::Zero, Self::Full, Self::Random, Self::Urandom, Self::Tty];
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Null, Self::Zero, Self::Full, Self::Random, Self::Urandom, Self::Tty];
+    pub const ALL: [Self; 7] =
+        [Self::Null, Self::Zero, Self::Full, Self::Random, Self::Urandom, Self::Tty, Self::Kvm];
     /// The name under /dev.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -134,6 +149,7 @@ impl DeviceName {
             Self::Random => "random",
             Self::Urandom => "urandom",
             Self::Tty => "tty",
+            Self::Kvm => "kvm",
         }
     }
 }
@@ -298,6 +314,8 @@ pub struct Plan {
     pub landlock: Landlock,
     /// What happens to denied system calls.
     pub denials: Denials,
+    /// What its first process becomes.
+    pub first: First,
 }
 
 impl Plan {

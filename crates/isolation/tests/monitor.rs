@@ -1,0 +1,205 @@
+//! A monitor as the first process of a box: it comes from a descriptor, holds nothing, and starts nothing where its filter says
+//! so. The agent's own program stands in for one: it speaks frames and says what it is.
+//!
+//! Runs as whoever runs the tests. `BLASTBOX_BIN_DIR` names the directory of the built programs.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail at once")]
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use blastbox_images::Image;
+use blastbox_isolation::tiers::jail;
+use blastbox_isolation::{Facts, Heard, Request, Warden};
+use blastbox_policy::{Gap, Profile};
+use blastbox_wire::BoxId;
+use blastbox_wire::agent::{AgentFrame, BootFacts, ExecSpec, HostFrame, Io, OnDenied, User, VERSION, parse};
+use blastbox_wire::limits::OUTPUT_WINDOW;
+use blastbox_wire::plan::{
+    Denials, DeviceName, First, Grant, GrantAccess, Monitor, MonitorKind, Plan, Step, UnsafePlan,
+};
+use blastbox_wire::warden::{Answer, Ask};
+use rustix::fs::{Mode, OFlags, open};
+
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn programs() -> PathBuf {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/blastbox");
+    std::env::var_os("BLASTBOX_BIN_DIR").map_or_else(beside, PathBuf::from)
+}
+
+/// A plan of the jail whose first process becomes the agent's program, shown at a place of its own.
+fn plan(kind: MonitorKind, facts: &Facts) -> (Plan, usize) {
+    let policy = Gap::ALL.iter().fold(Profile::Default.draft().unwrap(), |draft, gap| draft.accept(*gap));
+    let (policy, image) = (policy.seal().unwrap(), Image::host());
+    let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None };
+    let mut plan = jail::lower(&policy, facts, &request).unwrap().plan;
+    let at: blastbox_wire::plan::GuestPath = "/monitor".parse().unwrap();
+    plan.template.push(Step::Show { slot: request.first_show(&policy), at: at.clone() });
+    plan.landlock.grants.push(Grant { at: at.clone(), access: GrantAccess::ReadExecute });
+    plan.denials = Denials::Silent;
+    let arguments = ["monitor", "--control", "3"].map(str::to_owned).to_vec();
+    plan.first = First::Monitor(Monitor { kind, program: at, arguments, environment: Vec::new() });
+    (plan, request.descriptors(&policy) + 1)
+}
+
+struct Running {
+    warden: Warden,
+    stream: UnixStream,
+    heard: Vec<u8>,
+    id: BoxId,
+}
+
+/// What the monitor said, as far as these tests look at it.
+#[derive(Debug, PartialEq)]
+enum Said {
+    Hello(BootFacts),
+    NotStarted,
+    Started,
+    Output(String),
+    Other,
+}
+
+impl Running {
+    fn launch(kind: MonitorKind) -> Self {
+        let mut warden = Warden::start_program(&programs().join("blastbox-warden")).unwrap();
+        let powers = warden.wait_ready(PATIENCE).unwrap();
+        let (plan, _) = plan(kind, &Facts::probe(&powers));
+        let (stream, theirs) = UnixStream::pair().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let program = open(programs().join("blastbox-agent"), flags, Mode::empty()).unwrap();
+        let id = plan.box_id.clone();
+        warden.ask(&Ask::Launch(Box::new(plan)), &[theirs.as_fd(), program.as_fd()]).unwrap();
+        Self { warden, stream, heard: Vec::new(), id }
+    }
+
+    fn say(&mut self, frame: &HostFrame) {
+        self.stream.write_all(&frame.encode()).unwrap();
+    }
+
+    fn next(&mut self) -> Said {
+        loop {
+            if let Some((frame, taken)) = parse(&self.heard).unwrap() {
+                let said = match frame {
+                    AgentFrame::Hello { facts, .. } => Said::Hello(facts),
+                    AgentFrame::NotStarted { .. } => Said::NotStarted,
+                    AgentFrame::Started { .. } => Said::Started,
+                    AgentFrame::Output { bytes, .. } => Said::Output(String::from_utf8_lossy(bytes).into()),
+                    _ => Said::Other,
+                };
+                self.heard.drain(..taken);
+                return said;
+            }
+            let mut bytes = [0; 4096];
+            let got = self.stream.read(&mut bytes).unwrap();
+            assert!(got > 0, "the monitor has gone: {:?}", self.last_word());
+            self.heard.extend(bytes.iter().take(got));
+        }
+    }
+
+    /// Why there is no box, as the warden says it.
+    fn last_word(&mut self) -> Option<Answer> {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < PATIENCE {
+            match self.warden.answer().unwrap() {
+                Heard::Answer(answer @ (Answer::Failed { .. } | Answer::Ended { .. })) => {
+                    return Some(answer);
+                }
+                Heard::Gone => return None,
+                Heard::Answer(_) | Heard::Waiting => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+        None
+    }
+
+    fn greet(&mut self) -> BootFacts {
+        let Said::Hello(facts) = self.next() else { panic!("no hello") };
+        self.say(&HostFrame::Begin { version: VERSION, on_denied: OnDenied::Record });
+        facts
+    }
+
+    fn shell(&mut self, script: &str) {
+        self.say(&HostFrame::Exec(ExecSpec {
+            exec: 1,
+            arguments: ["/bin/sh", "-c", script].map(|text| text.as_bytes().to_vec()).to_vec(),
+            environment: vec![b"PATH=/usr/bin:/bin".to_vec()],
+            directory: b"/".to_vec(),
+            user: User::Payload,
+            io: Io::Pipes,
+            window: OUTPUT_WINDOW,
+        }));
+    }
+
+    /// Ends the box, and waits until nothing is left of it.
+    fn end(mut self) {
+        self.warden.ask(&Ask::Kill(self.id.clone()), &[]).unwrap();
+        assert!(matches!(self.last_word(), Some(Answer::Ended { .. })), "it does not end");
+    }
+}
+
+#[test]
+fn it_is_the_first_process_with_no_power_at_all() {
+    for kind in [MonitorKind::Gvisor, MonitorKind::Qemu] {
+        let mut running = Running::launch(kind);
+        let facts = running.greet();
+        assert_eq!((facts.pid, facts.uid, facts.capabilities), (1, 1000, 0), "{kind:?}");
+        assert!(!facts.sees_denials);
+        running.end();
+    }
+}
+
+#[test]
+fn it_inherits_the_control_channel_and_nothing_else() {
+    let mut running = Running::launch(MonitorKind::Gvisor);
+    running.greet();
+    running.shell(
+        "for fd in /proc/self/fd/*; do echo ${fd##*/}; done | tr '\\n' ' '; tr '\\0' ' ' </proc/1/environ",
+    );
+    assert_eq!(running.next(), Said::Started);
+    let Said::Output(text) = running.next() else { panic!() };
+    // The shell's own three, and the one with which it lists them.
+    assert!(text.starts_with("0 1 2 "), "{text}");
+    assert!(!text.contains('='), "{text}");
+    running.end();
+}
+
+#[test]
+fn one_that_runs_a_machine_starts_no_program() {
+    let mut running = Running::launch(MonitorKind::Qemu);
+    running.greet();
+    running.shell("echo never");
+    assert_eq!(running.next(), Said::NotStarted);
+    running.end();
+}
+
+#[test]
+fn what_only_monitors_may_have_is_refused_to_others() {
+    let (good, descriptors) = plan(MonitorKind::Qemu, &Facts::look());
+    assert!(good.clone().check(descriptors).is_ok());
+    let kvm = Step::Device { name: DeviceName::Kvm };
+    let wrong = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = good.clone();
+        change(&mut plan);
+        plan.check(descriptors).unwrap_err()
+    };
+    assert_eq!(wrong(&|plan| plan.denials = Denials::Reported), UnsafePlan::MonitorReports);
+    let machine_without_one = |plan: &mut Plan| {
+        plan.template.push(kvm.clone());
+        plan.first = First::Agent;
+    };
+    assert_eq!(wrong(&machine_without_one), UnsafePlan::DeviceOfMonitor("kvm"));
+    for texts in [Vec::new(), vec!["a\0b".to_owned()], vec!["a".repeat(5000)], vec![String::new(); 200]] {
+        let change = |plan: &mut Plan| {
+            let First::Monitor(monitor) = &mut plan.first else { panic!() };
+            monitor.arguments.clone_from(&texts);
+        };
+        assert_eq!(wrong(&change), UnsafePlan::MonitorTexts);
+    }
+    assert!(matches!(good.clone().check(descriptors - 1), Err(UnsafePlan::BadSlot(_))));
+    let moved = |plan: &mut Plan| plan.own.extend(plan.template.pop());
+    assert!(matches!(wrong(&moved), UnsafePlan::WrongList { list: "own", .. }));
+}

@@ -1,0 +1,74 @@
+//! The worker that runs WebAssembly: a program of ours that reads artefacts at its start and then computes.
+
+use super::super::arguments::{ALLOW, DENY};
+use super::super::check::Check;
+use super::Line;
+
+/// Files are opened for reading: neither for writing nor to be made.
+const READ_ONLY: Check = Check::Is { arg: 2, mask: 0o1_003 | 0o100, values: &[0], yes: &ALLOW, no: &DENY };
+/// Limits are read, not set.
+const READ_LIMITS: Check = Check::Null { arg: 2, yes: &ALLOW, no: &DENY };
+/// A thread of the same process: memory, files and signals shared.
+const THREAD: u32 = 0x0001_0F00;
+const THREADS: Check =
+    Check::Is { arg: 0, mask: THREAD | 0x7E02_0000, values: &[THREAD], yes: &ALLOW, no: &DENY };
+
+#[rustfmt::skip]
+pub(super) const TABLE: &[Line] = &[
+    ("read", ALLOW, "frames, artefacts"),
+    ("write", ALLOW, "frames, artefacts"),
+    ("readv", ALLOW, "frames, artefacts"),
+    ("writev", ALLOW, "frames, artefacts"),
+    ("recvfrom", ALLOW, "the control channel"),
+    ("sendto", ALLOW, "the control channel"),
+    ("recvmsg", ALLOW, "the control channel"),
+    ("sendmsg", ALLOW, "the control channel"),
+    ("close", ALLOW, "files that were read"),
+    ("fcntl", ALLOW, "the runtime"),
+    ("poll", ALLOW, "waiting"),
+    ("ppoll", ALLOW, "waiting"),
+    ("epoll_create1", ALLOW, "waiting"),
+    ("epoll_ctl", ALLOW, "waiting"),
+    ("epoll_wait", ALLOW, "waiting"),
+    ("epoll_pwait", ALLOW, "waiting"),
+    ("eventfd2", ALLOW, "waking threads"),
+    ("futex", ALLOW, "locks"),
+    ("getrandom", ALLOW, "randomness"),
+    ("clock_gettime", ALLOW, "where the fast way is missing"),
+    ("clock_nanosleep", ALLOW, "waiting"),
+    ("nanosleep", ALLOW, "waiting"),
+    ("munmap", ALLOW, "memory"),
+    ("mremap", ALLOW, "memory"),
+    ("madvise", ALLOW, "memory"),
+    ("brk", ALLOW, "memory"),
+    ("sched_yield", ALLOW, "locks"),
+    ("rt_sigprocmask", ALLOW, "the C library"),
+    ("rt_sigaction", ALLOW, "traps, the C library"),
+    ("rt_sigreturn", ALLOW, "traps, the C library"),
+    ("sigaltstack", ALLOW, "traps, the standard library"),
+    ("gettid", ALLOW, "the C library"),
+    ("getpid", ALLOW, "the C library"),
+    ("set_robust_list", ALLOW, "threads"),
+    ("rseq", ALLOW, "threads"),
+    ("set_tid_address", ALLOW, "the C library, at the start"),
+    ("arch_prctl", ALLOW, "the C library, at the start"),
+    ("prlimit64", READ_LIMITS, "the C library, at the start"),
+    ("restart_syscall", ALLOW, "the kernel, after a stop"),
+    ("exit", ALLOW, "the end of a thread"),
+    ("exit_group", ALLOW, "the end"),
+    ("execveat", super::BECOME, "becoming the monitor, once"),
+    ("openat", READ_ONLY, "artefacts, at the start"),
+    ("fstat", ALLOW, "artefacts"),
+    ("newfstatat", ALLOW, "artefacts"),
+    ("statx", ALLOW, "artefacts"),
+    ("lseek", ALLOW, "artefacts"),
+    ("pread64", ALLOW, "artefacts"),
+    ("mmap", ALLOW, "memory of guests, code of artefacts"),
+    ("mprotect", ALLOW, "code of artefacts becomes executable"),
+    ("ioctl", ALLOW, "which pages a guest has written (PAGEMAP_SCAN)"),
+    ("clone", THREADS, "the clock of limits"),
+    ("clone3", super::super::arguments::ABSENT, "its flags lie behind a pointer; the C library falls back"),
+    ("sched_getaffinity", ALLOW, "the standard library"),
+    ("prctl", ALLOW, "a filter of its own"),
+    ("seccomp", ALLOW, "a filter of its own"),
+];
