@@ -51,6 +51,12 @@ pub enum TreeError {
         /// Most levels.
         depth: usize,
     },
+    /// Paths that are too long together.
+    #[error("the paths of one layer are longer than {most} bytes together")]
+    LongPaths {
+        /// How many are permitted.
+        most: u64,
+    },
     /// An archive that grows out of all proportion.
     #[error("the archive unpacks to more than {most} times its size")]
     Bomb {
@@ -106,7 +112,7 @@ impl TreeError {
             Self::Kind { .. } => "image_entry_kind",
             Self::TooLarge { .. } => "image_too_large",
             Self::TooMany { .. } => "image_too_many_entries",
-            Self::TooDeep { .. } => "image_path_too_long",
+            Self::TooDeep { .. } | Self::LongPaths { .. } => "image_path_too_long",
             Self::Bomb { .. } => "image_bomb",
             Self::BadArchive => "image_bad_archive",
             Self::Compression { .. } => "image_compression",

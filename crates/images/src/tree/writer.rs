@@ -25,9 +25,14 @@ const NEVER_SHOWN: [&[u8]; 5] = [b"dev", b"proc", b"sys", b"run", b"tmp"];
 pub struct Caps {
     /// Bytes of content, counted before they are written.
     pub bytes: u64,
-    /// Files, directories and links, and entries of archives that are none.
+    /// Files, directories (those that a path only implies as well) and links, and entries of archives that are none.
     pub entries: u64,
 }
+
+/// Bytes of path that one entry has, counted generously …
+const PATH: u64 = 128;
+/// … and what all paths of a layer may have together, however few entries are permitted.
+const FEW_PATHS: u64 = 1 << 20;
 
 impl Default for Caps {
     fn default() -> Self {
@@ -56,13 +61,15 @@ pub struct TreeWriter {
     parent: Option<(Vec<u8>, OwnedFd)>,
     /// What this layer has made, parents included: its own whiteouts do not touch that.
     pub(super) of_layer: HashSet<Vec<u8>>,
+    /// The bytes of these paths: few entries with long paths must not fill the memory.
+    remembered: u64,
 }
 
 impl TreeWriter {
     /// A writer beneath an empty directory.
     #[must_use]
     pub fn new(root: OwnedFd, caps: Caps) -> Self {
-        Self { root, caps, made: Made::default(), parent: None, of_layer: HashSet::new() }
+        Self { root, caps, made: Made::default(), parent: None, of_layer: HashSet::new(), remembered: 0 }
     }
 
     /// What was made so far.
@@ -87,6 +94,7 @@ impl TreeWriter {
     /// From here on whiteouts mean what is there now.
     pub(super) fn begin_layer(&mut self) {
         self.of_layer.clear();
+        self.remembered = 0;
         self.parent = None;
     }
 
@@ -190,43 +198,60 @@ impl TreeWriter {
         if self.parent.as_ref().is_some_and(|(held, _)| *held == whole || beneath_of(held, &whole)) {
             self.parent = None;
         }
-        self.remember(path);
+        self.remember(path)?;
         Ok(done)
     }
 
-    fn remember(&mut self, path: &[&[u8]]) {
+    fn remember(&mut self, path: &[&[u8]]) -> Result<(), TreeError> {
+        let most = self.caps.entries.saturating_mul(PATH).max(FEW_PATHS);
         for depth in (1..=path.len()).rev() {
             let known = path.get(..depth).unwrap_or_default().join(&b'/');
+            let bytes = u64::try_from(known.len()).unwrap_or(u64::MAX);
             if !self.of_layer.insert(known) {
                 // Its parents are there as well.
-                return;
+                return Ok(());
+            }
+            self.remembered = self.remembered.saturating_add(bytes);
+            if self.remembered > most {
+                return Err(TreeError::LongPaths { most });
             }
         }
+        Ok(())
     }
 
     fn stand_in(&mut self, names: &[&[u8]]) -> Result<BorrowedFd<'_>, TreeError> {
         let path = names.join(&b'/');
         if self.parent.as_ref().is_none_or(|(known, _)| *known != path) {
             let held = match hold(self.root(), names) {
-                Err(Errno::NOENT) => self.make_all(names),
-                held => held,
+                Err(Errno::NOENT) => self.make_all(names)?,
+                held => held.map_err(|errno| no_way(&path, errno))?,
             };
-            let held = held.map_err(|errno| match errno {
-                Errno::LOOP => TreeError::outside(&path, "one of its directories is a link"),
-                Errno::NOTDIR => TreeError::outside(&path, "one of its directories is a file or a link"),
-                errno => TreeError::write(&path, errno),
-            })?;
             self.parent = Some((path, held));
         }
         self.parent.as_ref().map(|(_, held)| held.as_fd()).ok_or(TreeError::BadArchive)
     }
 
-    fn make_all(&self, names: &[&[u8]]) -> Result<OwnedFd, Errno> {
-        let mut at = hold(self.root(), &[])?;
+    fn make_all(&mut self, names: &[&[u8]]) -> Result<OwnedFd, TreeError> {
+        let path = names.join(&b'/');
+        let failed = |errno| no_way(&path, errno);
+        let mut at = hold(self.root(), &[]).map_err(failed)?;
         for name in names {
-            at = make_and_hold(at.as_fd(), name)?;
+            // One entry may imply hundreds of directories.
+            if kind(at.as_fd(), name).map_err(failed)?.is_none() {
+                self.count()?;
+            }
+            at = make_and_hold(at.as_fd(), name).map_err(failed)?;
         }
         Ok(at)
+    }
+}
+
+/// Why a directory cannot be stood in.
+fn no_way(path: &[u8], errno: Errno) -> TreeError {
+    match errno {
+        Errno::LOOP => TreeError::outside(path, "one of its directories is a link"),
+        Errno::NOTDIR => TreeError::outside(path, "one of its directories is a file or a link"),
+        errno => TreeError::write(path, errno),
     }
 }
 

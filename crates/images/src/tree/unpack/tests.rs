@@ -74,7 +74,8 @@ fn files_directories_and_links_come_out_as_they_went_in() {
     assert_eq!(fs::read_link(place.tree().join("bin")).unwrap(), Path::new("usr/bin"));
     // An absolute link is a text that means something in the box, and is never followed here.
     assert_eq!(fs::read_link(place.tree().join("etc/target")).unwrap(), Path::new("/usr/bin/tool"));
-    assert_eq!(writer.made().entries, 6);
+    // `usr/bin` and `etc` are implied.
+    assert_eq!(writer.made().entries, 8);
 }
 
 #[test]
@@ -209,6 +210,37 @@ fn a_layer_may_put_a_file_where_a_directory_was_and_back() {
     place.unpack(&[one.finish(), two.finish()], Form::Layer).unwrap();
     assert_eq!(fs::read(place.tree().join("a")).unwrap(), b"2");
     assert_eq!(fs::read(place.tree().join("f/g")).unwrap(), b"2");
+}
+
+#[test]
+fn directories_that_a_path_implies_are_entries_too() {
+    let place = Place::new("implied");
+    let deep = |top: &str| Archive::new().long(&format!("{top}{}/x", "/d".repeat(200)));
+    let mut writer = place.writer(Caps { entries: 300, bytes: 1 << 20 });
+    unpack(&mut writer, deep("a").finish().as_slice(), Form::Layer, &mut |_| {}).unwrap();
+    // What is there already is not made again.
+    unpack(&mut writer, deep("a").finish().as_slice(), Form::Layer, &mut |_| {}).unwrap();
+    let error = unpack(&mut writer, deep("b").finish().as_slice(), Form::Layer, &mut |_| {}).unwrap_err();
+    assert_eq!(error.code(), "image_too_many_entries");
+}
+
+#[test]
+fn long_paths_do_not_fill_the_memory() {
+    let place = Place::new("long-paths");
+    let above = format!("{}/", "d".repeat(250)).repeat(15);
+    let many = |count: u32| {
+        let one = |at: u32| Archive::new().long(&format!("{above}{at}")).blocks();
+        let end = Archive::new().finish();
+        (0..count).map(one).chain([end]).collect::<Vec<_>>().concat()
+    };
+    let caps = Caps { entries: 2_000, bytes: 1 << 20 };
+    let mut writer = place.writer(caps);
+    unpack(&mut writer, many(200).as_slice(), Form::Layer, &mut |_| {}).unwrap();
+    // The next layer remembers anew.
+    unpack(&mut writer, many(200).as_slice(), Form::Layer, &mut |_| {}).unwrap();
+    let error =
+        unpack(&mut place.writer(caps), many(400).as_slice(), Form::Layer, &mut |_| {}).unwrap_err();
+    assert_eq!(error.code(), "image_path_too_long");
 }
 
 #[test]
