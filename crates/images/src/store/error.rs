@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use blastbox_wire::event::Hash;
 
+use super::place::MARKER;
 use super::name::{BadRef, ImageName, ImageRef};
 use crate::ImageError;
 use crate::oci::OciError;
@@ -25,8 +26,21 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The store is not ours.
-    #[error("the image store {path} belongs to somebody else; images that others can change are not used")]
+    #[error(
+        "the image store {path} belongs to somebody else, or others can write to it; images that others can change are \
+         not used"
+    )]
     NotOurs {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The directory holds something else.
+    #[error(
+        "{path} is not empty and no image store: there is no file {} in it; name an empty directory, or one that does \
+         not exist",
+        MARKER
+    )]
+    NotAStore {
         /// Where.
         path: PathBuf,
     },
@@ -97,6 +111,7 @@ impl StoreError {
         match self {
             Self::Place { source, .. } if source.kind() == io::ErrorKind::StorageFull => "image_disk_full",
             Self::Place { .. } | Self::NotOurs { .. } => "image_store_failed",
+            Self::NotAStore { .. } => "image_no_store",
             Self::Unknown { .. } => "image_unknown",
             Self::OtherDigest { .. } | Self::Changed { .. } => "image_digest_mismatch",
             Self::InUse { .. } => "image_in_use",

@@ -1,6 +1,7 @@
 //! Images by digest, in one private directory.
 //!
 //! ```text
+//! STORE/blastbox-images   says that this is a store; nothing else is ever taken for one
 //! STORE/lock              held while something is added or taken away
 //! STORE/trees/sha256-…/   a root file system; never changed after it was put there
 //! STORE/facts/sha256-….json

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use blastbox_wire::event::Hash;
 use rustix::fs::{
-    AtFlags, CWD, FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdirat, openat, renameat, unlinkat,
+    AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -23,6 +23,8 @@ pub(super) const NAMES: &str = "names";
 pub(super) const DRAFTS: &str = "drafts";
 pub(super) const BLOBS: &str = "blobs";
 const ROOMS: [&str; 5] = [TREES, FACTS, NAMES, DRAFTS, BLOBS];
+/// Says that a directory is a store: what is in any other is not ours to sweep.
+pub(super) const MARKER: &str = "blastbox-images";
 /// What a file is called before it is whole. No name begins like that.
 pub(super) const NEW: &str = ".new-";
 /// Facts and names are small.
@@ -42,12 +44,17 @@ pub(super) struct StoreLock {
 }
 
 impl Store {
-    /// Opens it, makes it where it is not there, and takes away what crashed imports have left.
+    /// Opens it, makes it where there is nothing or an empty directory, and takes away what crashed imports have left.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let failed = |tried, source| StoreError::Place { tried, path: path.to_owned(), source };
         use std::os::unix::fs::DirBuilderExt as _;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| failed("make", e))?;
-        let store = Self::look(path)?.ok_or_else(|| failed("open", io::ErrorKind::NotFound.into()))?;
+        let store = Self::at(path)?.ok_or_else(|| failed("open", io::ErrorKind::NotFound.into()))?;
+        if !store.is_marked()? {
+            // Before anything else is made, so that nobody ever sees a store without it.
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&store.root, MARKER, flags, Mode::from_raw_mode(0o600)).map_err(store.failed("make"))?;
+        }
         for room in ROOMS {
             match mkdirat(&store.root, room, Mode::from_raw_mode(0o700)) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -58,8 +65,13 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens it to use what is in it. `None`: there is no store.
+    /// Opens it to use what is in it, and changes nothing. `None`: there is no store.
     pub fn look(path: &Path) -> Result<Option<Self>, StoreError> {
+        let Some(store) = Self::at(path)? else { return Ok(None) };
+        Ok(store.is_marked()?.then_some(store))
+    }
+
+    fn at(path: &Path) -> Result<Option<Self>, StoreError> {
         let failed = |tried, source| StoreError::Place { tried, path: path.to_owned(), source };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = match openat(CWD, path, flags, Mode::empty()) {
@@ -68,15 +80,29 @@ impl Store {
             Err(errno) => return Err(failed("open", errno.into())),
         };
         let found = fstat(&root).map_err(|errno| failed("look at", errno.into()))?;
-        // Whoever can write there decides what runs in boxes.
-        if found.st_uid != rustix::process::geteuid().as_raw() {
+        // Whoever can write there decides what runs in boxes. Modes are not put right: it may be the wrong directory.
+        if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o022 != 0 {
             return Err(StoreError::NotOurs { path: path.to_owned() });
-        }
-        if found.st_mode & 0o077 != 0 {
-            fchmod(&root, Mode::from_raw_mode(0o700)).map_err(|errno| failed("close", errno.into()))?;
         }
         let path = std::path::absolute(path).map_err(|source| failed("find", source))?;
         Ok(Some(Self { path, root }))
+    }
+
+    /// Whether it is a store. `false`: it is empty, and may become one. Anything else is refused.
+    fn is_marked(&self) -> Result<bool, StoreError> {
+        let marked = || match statat(&self.root, MARKER, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(self.failed("look at")(errno)),
+        };
+        if marked()? {
+            return Ok(true);
+        }
+        if list(self.root.as_fd()).map_err(self.failed("list"))?.is_empty() {
+            return Ok(false);
+        }
+        // Somebody else may have made it a store meanwhile, and the mark comes first.
+        if marked()? { Ok(true) } else { Err(StoreError::NotAStore { path: self.path.clone() }) }
     }
 
     /// Where it is.

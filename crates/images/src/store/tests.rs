@@ -198,10 +198,51 @@ fn what_a_crash_has_left_is_swept_and_what_somebody_is_at_is_not() {
 #[test]
 fn the_store_is_private() {
     let room = Room::new("private");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(room.store.path()), 0o700);
+    for place in ["trees", "facts", "names", "drafts", "blobs"] {
+        assert_eq!(mode(&room.store.path().join(place)), 0o700, "{place}");
+    }
+    for open in [0o770, 0o702] {
+        fs::set_permissions(room.store.path(), fs::Permissions::from_mode(open)).unwrap();
+        assert!(matches!(Store::open(room.store.path()), Err(StoreError::NotOurs { .. })));
+        assert!(matches!(Store::look(room.store.path()), Err(StoreError::NotOurs { .. })));
+        assert_eq!(mode(room.store.path()), open, "a mode is never changed");
+    }
+    // Others see nothing in its rooms.
     fs::set_permissions(room.store.path(), fs::Permissions::from_mode(0o755)).unwrap();
     Store::open(room.store.path()).unwrap();
-    assert_eq!(fs::metadata(room.store.path()).unwrap().permissions().mode() & 0o777, 0o700);
-    assert!(Store::look(&room.scratch.path().join("nowhere")).unwrap().is_none());
+}
+
+#[test]
+fn a_directory_that_holds_something_else_is_never_taken_for_a_store() {
+    let scratch = Scratch::new("foreign");
+    let place = scratch.path().join("project");
+    for kept in ["drafts/novel", "facts/of-life"] {
+        fs::create_dir_all(place.join(kept)).unwrap();
+    }
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    for refused in [Store::open(&place).unwrap_err(), Store::look(&place).unwrap_err()] {
+        assert_eq!(refused.code(), "image_no_store");
+    }
+    assert!(place.join("drafts/novel").is_dir() && place.join("facts/of-life").is_dir());
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 2);
+    assert_eq!(fs::metadata(&place).unwrap().permissions().mode() & 0o777, 0o755);
+}
+
+#[test]
+fn an_empty_directory_becomes_a_store_and_looking_changes_nothing() {
+    let scratch = Scratch::new("empty");
+    let place = scratch.path().join("new");
+    assert!(Store::look(&place).unwrap().is_none());
+    assert!(!place.exists());
+    fs::create_dir(&place).unwrap();
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(Store::look(&place).unwrap().is_none());
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+    Store::open(&place).unwrap();
+    assert!(Store::look(&place).unwrap().is_some());
+    Store::open(&place).unwrap();
 }
 
 #[test]
