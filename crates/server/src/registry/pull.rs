@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use blastbox_images::oci::oci_text::{self, Descriptor, Document, MOST_DOCUMENT};
-use blastbox_images::oci::{Platform, assemble, choose};
+use blastbox_images::oci::{OciError, Platform, assemble, choose};
 use blastbox_images::store::{BlobDraft, Blobs, Kept, Progress, Source};
 use blastbox_images::tree::Caps;
 use blastbox_images::{ImageName, Store};
@@ -75,7 +75,7 @@ pub async fn pull(
         match oci_text::document(&blobs.read(&at)?)? {
             Document::Index(all) => {
                 at = choose(&all, &what.platform)?.clone();
-                registry.fetch(&mut blobs, "manifests", &at, &mut |_| {}).await?;
+                registry.fetch_document(&mut blobs, "manifests", &at).await?;
             }
             Document::Manifest(found) => {
                 manifest = Some(found);
@@ -89,7 +89,7 @@ pub async fn pull(
             let error = blastbox_images::tree::TreeError::TooLarge { most: what.caps.bytes };
             return Err(RegistryError::Store(error.into()));
         }
-        registry.fetch(&mut blobs, "blobs", &manifest.config, &mut |_| {}).await?;
+        registry.fetch_document(&mut blobs, "blobs", &manifest.config).await?;
         let mut before = 0_u64;
         for layer in &manifest.layers {
             let mut tell =
@@ -152,6 +152,21 @@ impl Registry<'_> {
         let mut answer = self.ask(path, MANIFESTS, "the manifest").await?;
         let body = answer.whole("the manifest", MOST_DOCUMENT).await?;
         Ok((body, answer.host))
+    }
+
+    /// A manifest or a configuration. Its size is the registry's word, so that it is weighed before anything is asked for;
+    /// what comes is cut off at that size.
+    async fn fetch_document(
+        &mut self,
+        blobs: &mut Blobs<'_>,
+        kind: &str,
+        blob: &Descriptor,
+    ) -> Result<(), RegistryError> {
+        if blob.size > MOST_DOCUMENT {
+            let what = format!("{kind} {}", blob.digest);
+            return Err(OciError::TooLong { what, most: MOST_DOCUMENT }.into());
+        }
+        self.fetch(blobs, kind, blob, &mut |_| {}).await
     }
 
     /// One blob, tried again where that may help. One that is there already is not asked for.

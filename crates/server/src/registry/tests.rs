@@ -269,6 +269,25 @@ async fn a_registry_that_refuses_is_told_by_its_word() {
 }
 
 #[tokio::test]
+async fn a_document_that_is_too_long_is_not_asked_for() {
+    let (server, room, image) = (Server::start().await, Room::new("long"), Honest::new());
+    image.on(&server);
+    let manifest = String::from_utf8(image.manifest.clone()).unwrap();
+    let grown = manifest.replace(&format!("\"size\":{}", image.config.len()), "\"size\":4194305");
+    assert_ne!(grown, manifest);
+    server.on("/v2/team/app/manifests/1.0", vec![ok(grown.as_bytes())]);
+    assert_eq!(room.refused(&app(&server)).await, "image_too_large");
+    let index = format!(
+        r#"{{"manifests":[{{"digest":"{}","size":99999999999,"platform":{{"os":"linux","architecture":"{}"}}}}]}}"#,
+        Hash::of([image.manifest.as_slice()]),
+        Platform::here().architecture
+    );
+    server.on("/v2/team/app/manifests/1.0", vec![ok(index.as_bytes())]);
+    assert_eq!(room.refused(&app(&server)).await, "image_too_large");
+    assert_eq!((server.heard("/blobs/"), server.heard("/manifests/sha256")), (0, 0));
+}
+
+#[tokio::test]
 async fn a_token_is_fetched_where_the_registry_says_and_goes_to_nobody_else() {
     let (server, room, image) = (Server::start().await, Room::new("token"), Honest::new());
     let elsewhere = Server::start().await;
