@@ -5,13 +5,13 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{StatusCode, Uri};
 use serde::Deserialize;
 
 use super::RegistryError;
-use super::line::{Answer, Lines};
-use super::reference::{Reference, host_of};
+use super::line::{Answer, Lines, parse};
+use super::reference::{Reference, Scheme, host_of};
 use crate::outbound::{BadTarget, read_secret};
 
 /// Longest answer of who hands out tokens.
@@ -118,11 +118,12 @@ pub(super) async fn answer(
             if let Some(service) = service {
                 address.push_str(&format!("&service={}", escaped(&service)));
             }
-            let whose =
-                realm.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
+            // Who is really asked: a text that is cut in another way than the address would name somebody else.
+            let asked = no_more_open(reference, parse(&address)?)?;
+            let whose = asked.authority().map(ToString::to_string).unwrap_or_default();
             // A registry could name anybody here, and the password would be theirs.
             let basic =
-                login.filter(|_| same_house(host_of(whose), reference.host())).map(|login| &login.basic);
+                login.filter(|_| same_house(host_of(&whose), reference.host())).map(|login| &login.basic);
             let mut given = lines.get(&address, "application/json", basic).await?;
             if given.response.status() != StatusCode::OK {
                 let more = if login.is_some() && basic.is_none() {
@@ -144,10 +145,31 @@ pub(super) async fn answer(
     }
 }
 
-/// Whether two hosts belong to one owner: the same, or beneath one domain that somebody can register.
+/// A registry that is asked with encryption leads nobody into the open, not even on this machine.
+fn no_more_open(reference: &Reference, asked: Uri) -> Result<Uri, RegistryError> {
+    if reference.scheme() == Scheme::Https && asked.scheme_str() != Some("https") {
+        return Err(RegistryError::Insecure { address: asked.to_string().chars().take(200).collect() });
+    }
+    Ok(asked)
+}
+
+/// Whether two hosts belong to one owner: the same, or names beneath one domain that somebody can register.
 fn same_house(one: &str, other: &str) -> bool {
-    let domain = |host: &str| psl::domain_str(host).map(str::to_owned);
-    one == other || (domain(one).is_some() && domain(one) == domain(other))
+    if one.eq_ignore_ascii_case(other) {
+        return !one.is_empty();
+    }
+    if is_address(one) || is_address(other) {
+        return false;
+    }
+    let domain = |host: &str| psl::domain_str(host).map(str::to_ascii_lowercase);
+    domain(one).is_some() && domain(one) == domain(other)
+}
+
+/// Whether a resolver could take it for an address: no name ends with a number, and no name has a colon. The owner of
+/// 192.0.2.1 is not that of 198.51.2.1.
+fn is_address(host: &str) -> bool {
+    let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
+    host.contains(':') || last.starts_with(|first: char| first.is_ascii_digit())
 }
 
 fn escaped(text: &str) -> String {
@@ -182,10 +204,33 @@ mod tests {
     }
 
     #[test]
+    fn encryption_is_not_left_for_a_token() {
+        let leads = |registry: &str, realm: &str| {
+            no_more_open(&registry.parse().unwrap(), parse(realm).unwrap()).is_ok()
+        };
+        assert!(leads("r.example/a", "https://auth.r.example/t"));
+        assert!(leads("http://r.example/a", "http://r.example/t"));
+        assert!(leads("localhost:5000/a", "http://localhost:5001/t"));
+        assert!(!leads("r.example/a", "http://auth.r.example/t"));
+        assert!(!leads("r.example/a", "http://127.0.0.1/t"));
+    }
+
+    #[test]
     fn a_password_stays_in_its_house() {
         assert!(same_house("auth.example.com", "registry.example.com"));
+        assert!(same_house("Auth.Example.com", "registry.example.com"));
         assert!(same_house("127.0.0.1", "127.0.0.1"));
-        for (one, other) in [("evil.test", "registry.example.com"), ("a.co.uk", "b.co.uk"), ("", "x.org")] {
+        assert!(same_house("::1", "::1"));
+        for (one, other) in [
+            ("evil.test", "registry.example.com"),
+            ("a.co.uk", "b.co.uk"),
+            ("", "x.org"),
+            ("", ""),
+            ("198.51.2.1", "192.0.2.1"),
+            ("198.51.2.1.", "192.0.2.1."),
+            ("1.0x2", "3.0x2"),
+            ("2001:db8::1", "2001:db8::2"),
+        ] {
             assert!(!same_house(one, other), "{one} {other}");
         }
     }

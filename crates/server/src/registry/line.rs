@@ -133,7 +133,7 @@ impl Lines {
     }
 }
 
-fn parse(address: &str) -> Result<Uri, RegistryError> {
+pub(super) fn parse(address: &str) -> Result<Uri, RegistryError> {
     let shown: String = address.chars().take(200).collect();
     let bad = |why: &str| RegistryError::Redirect { host: shown.clone(), why: why.to_owned() };
     let uri: Uri = address.parse().map_err(|_| bad("it is no address"))?;

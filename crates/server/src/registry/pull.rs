@@ -41,7 +41,7 @@ pub struct Pull<'a> {
     pub login: Option<Login>,
     /// Certificates to trust instead of the host's.
     pub ca: Option<&'a Path>,
-    /// Whether other machines may be asked without encryption.
+    /// Whether other machines may be asked without encryption, where the reference itself begins with `http://`.
     pub insecure: bool,
 }
 
@@ -65,7 +65,7 @@ pub async fn pull(
     what: &Pull<'_>,
     tell: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<Kept, RegistryError> {
-    let lines = Lines::new(what.ca, what.insecure)?;
+    let lines = Lines::new(what.ca, what.insecure && what.reference.asks_in_the_open())?;
     let mut registry = Registry { lines, what, token: None };
     let mut blobs = store.blobs()?;
     let top = registry.top(&mut blobs).await?;

@@ -38,6 +38,11 @@ impl Reference {
         self.scheme.unwrap_or(usual)
     }
 
+    /// Whether it was written with `http://`.
+    pub(super) fn asks_in_the_open(&self) -> bool {
+        self.scheme == Some(Scheme::Http)
+    }
+
     /// The registry, without its port.
     pub(super) fn host(&self) -> &str {
         host_of(&self.authority)

@@ -150,6 +150,15 @@ impl Room {
     }
 
     async fn pull(&self, reference: &str, login: Option<Login>) -> Result<Hash, RegistryError> {
+        self.pull_with(reference, login, false).await
+    }
+
+    async fn pull_with(
+        &self,
+        reference: &str,
+        login: Option<Login>,
+        insecure: bool,
+    ) -> Result<Hash, RegistryError> {
         let reference: Reference = reference.parse().unwrap();
         let name: ImageName = "app".parse().unwrap();
         let what = Pull {
@@ -159,7 +168,7 @@ impl Room {
             caps: Caps { bytes: 1 << 20, entries: 100 },
             login,
             ca: None,
-            insecure: false,
+            insecure,
         };
         let kept = pull(&self.store, &what, &mut |_| {}).await?;
         assert!(matches!(kept.facts.source, Source::Registry { .. }));
@@ -326,6 +335,18 @@ async fn a_password_is_kept_from_a_realm_of_another_house() {
 }
 
 #[tokio::test]
+async fn a_realm_belongs_to_the_host_that_is_really_asked() {
+    let (server, room) = (Server::start().await, Room::new("fragment"));
+    // Cut at its first slash this ends like the registry; what is asked is `localhost`.
+    let port = server.address.port();
+    let realm = format!("Bearer realm=\"http://localhost:{port}#:@127.0.0.1:{port}/token\"");
+    server.on("/v2/team/app/manifests/1.0", vec![status(401, &[("www-authenticate", &realm)], b"")]);
+    let error = room.pull(&app(&server), Some(room.login())).await.unwrap_err();
+    assert_eq!(error.code(), "registry_auth", "{error}");
+    assert_eq!((server.heard("GET "), server.heard("authorization")), (2, 0));
+}
+
+#[tokio::test]
 async fn redirects_have_an_end_and_never_lead_into_the_open() {
     let (server, room) = (Server::start().await, Room::new("redirect"));
     let path = "/v2/team/app/manifests/1.0";
@@ -340,6 +361,10 @@ async fn redirects_have_an_end_and_never_lead_into_the_open() {
         assert_eq!(room.refused(&app(&server)).await, code, "{to}");
     }
     assert_eq!(room.refused("http://192.0.2.1/team/app:1.0").await, "registry_insecure");
+    // Who did not write `http://` is not led there, whatever else is permitted.
+    server.on(path, vec![status(302, &[("location", "http://192.0.2.1/x")], b"")]);
+    let error = room.pull_with(&app(&server), None, true).await.unwrap_err();
+    assert_eq!(error.code(), "registry_insecure");
 }
 
 #[test]
