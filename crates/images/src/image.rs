@@ -108,6 +108,15 @@ impl Image {
         }
     }
 
+    /// The digest of that. Names with the same files may differ in it.
+    #[must_use]
+    pub fn config_digest(&self) -> Option<Hash> {
+        match self {
+            Self::Host(_) | Self::Directory(_) => None,
+            Self::Stored(stored) => stored.config_digest(),
+        }
+    }
+
     /// What keeps the image where it is for as long as a box uses it, where it could go away.
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {

@@ -91,8 +91,11 @@ fn rows(image: &Listed) -> Vec<Vec<String>> {
 pub(crate) fn inspect(args: &InspectArgs) -> Result<u8, Problem> {
     let store = args.store.open()?;
     let image: ImageRef = args.image.parse().map_err(blastbox_images::StoreError::from)?;
-    let digest = store.resolve(&image)?;
-    let found = store.list()?.into_iter().find(|listed| listed.facts.digest == digest);
+    let meant = store.meant(&image)?;
+    let found = store.list()?.into_iter().find(|Listed { facts, names, .. }| match &image.name {
+        Some(name) => names.contains(name),
+        None => facts.digest == meant.digest,
+    });
     let Some(Listed { facts, names, in_use }) = found else {
         // Somebody took it away meanwhile, or there never was one: the store says which ones there are.
         drop(store.find(&image)?);

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use blastbox_images::Image;
 use blastbox_policy::{CredentialMode, PolicyDigest, SealedPolicy, Tier};
+use blastbox_wire::event::Hash;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -32,6 +33,8 @@ pub(crate) struct Kind {
     image: String,
     /// Which directory it is, by device and inode, so that another one of the same name is another image.
     directory: Option<(u64, u64)>,
+    /// What the image says beside its files: a name may get another meaning and keep its tree.
+    config: Option<Hash>,
     policy: PolicyDigest,
     tier: Tier,
 }
@@ -47,7 +50,8 @@ impl Kind {
             Some(dir) => rustix::fs::fstat(dir).ok().map(|found| Some((found.st_dev, found.st_ino)))?,
             None => None,
         };
-        Some(Self { image: image.label(), directory, policy: policy.digest(), tier })
+        let config = image.config_digest();
+        Some(Self { image: image.label(), directory, config, policy: policy.digest(), tier })
     }
 }
 

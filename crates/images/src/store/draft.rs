@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::StoreError;
 use super::facts::{Facts, ImageConfig, Source};
 use super::name::ImageName;
-use super::place::{DRAFTS, FACTS, Store, TREES, facts_file, folder, random_word};
+use super::place::{DRAFTS, FACTS, MOST_FACTS, Store, TREES, facts_file, folder, random_word};
 use crate::tree::beneath::{list, make_and_hold, remove};
 use crate::tree::{Caps, Made, TreeError, TreeWriter, digest};
 use crate::{DirectoryImage, ImageError};
@@ -106,18 +106,22 @@ impl Draft<'_> {
             config,
         };
         let text = serde_json::to_vec_pretty(&facts).map_err(|error| unreadable(error.into()))?;
+        if text.len() > MOST_FACTS {
+            return Err(StoreError::NotAnImage { why: "what it says beside its files is longer than 4 MiB" });
+        }
         let _lock = self.store.lock()?;
         let trees = self.store.room(TREES)?;
         let place = folder(&sum.digest);
         let known = statat(&trees, place.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok();
-        // Facts first: a tree without them would be one of which nothing is known.
-        self.store.write(FACTS, &facts_file(&sum.digest), &text)?;
         if !known {
+            // Facts first: a tree without them would be one of which nothing is known. Only once: whoever brings the same
+            // files again has no say in what was known of them.
+            self.store.write(FACTS, &facts_file(&sum.digest), &text)?;
             renameat(&self.held, "tree", &trees, place.as_str()).map_err(self.store.failed("write to"))?;
             syncfs(&trees).map_err(self.store.failed("write to"))?;
         }
         if let Some(name) = name {
-            self.store.name(name, &sum.digest)?;
+            self.store.name(name, &sum.digest, &text)?;
         }
         Ok(Kept { facts, known })
     }

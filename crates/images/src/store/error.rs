@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use blastbox_wire::event::Hash;
 
-use super::place::MARKER;
 use super::name::{BadRef, ImageName, ImageRef};
+use super::place::MARKER;
 use crate::ImageError;
 use crate::oci::OciError;
 use crate::tree::TreeError;
@@ -62,6 +62,15 @@ pub enum StoreError {
         /// What it was to mean.
         wanted: Hash,
     },
+    /// Several images have the same files.
+    #[error(
+        "several images with different variables have the files {digest}: use one of their names, which \
+         `blastbox image ls` prints"
+    )]
+    Ambiguous {
+        /// The files.
+        digest: Hash,
+    },
     /// A box runs on it.
     #[error("the image {image} is in use by a box")]
     InUse {
@@ -114,6 +123,7 @@ impl StoreError {
             Self::NotAStore { .. } => "image_no_store",
             Self::Unknown { .. } => "image_unknown",
             Self::OtherDigest { .. } | Self::Changed { .. } => "image_digest_mismatch",
+            Self::Ambiguous { .. } => "image_ambiguous",
             Self::InUse { .. } => "image_in_use",
             Self::BadRef(_) => "image_name",
             Self::Tree(TreeError::Write { source, .. }) if source.kind() == io::ErrorKind::StorageFull => {

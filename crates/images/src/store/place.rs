@@ -29,6 +29,8 @@ pub(super) const MARKER: &str = "blastbox-images";
 pub(super) const NEW: &str = ".new-";
 /// Facts and names are small.
 const MOST_TEXT: u64 = 4 << 20;
+/// The longest facts, which fit into the file of a name with a digest before them.
+pub(super) const MOST_FACTS: usize = (4 << 20) - 1024;
 
 /// A store, opened.
 #[derive(Debug)]
@@ -148,26 +150,74 @@ impl Store {
         Ok(names)
     }
 
-    /// What a name means.
+    /// The tree that a name means.
     pub fn named(&self, name: &ImageName) -> Result<Option<Hash>, StoreError> {
-        let text = match self.read(NAMES, name.as_str()) {
+        Ok(self.meaning(name)?.map(|(digest, _)| digest))
+    }
+
+    /// What a name means, read in one piece: the tree, and the text of what is known of it under this name.
+    fn meaning(&self, name: &ImageName) -> Result<Option<(Hash, Vec<u8>)>, StoreError> {
+        let mut text = match self.read(NAMES, name.as_str()) {
             Err(StoreError::Place { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Ok(None);
             }
             text => text?,
         };
-        let digest = std::str::from_utf8(&text).ok().and_then(|text| text.trim_end().parse().ok());
-        digest.map(Some).ok_or_else(|| self.failed("read a name of")(Errno::BADMSG))
+        let facts = text.split_off(text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len()));
+        let digest = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+        let digest = digest.ok_or_else(|| self.failed("read a name of")(Errno::BADMSG))?;
+        Ok(Some((digest, facts)))
     }
 
-    /// What is known of an image.
-    pub fn facts(&self, digest: &Hash) -> Result<Facts, StoreError> {
-        let text = self.read(FACTS, &facts_file(digest))?;
-        serde_json::from_slice(&text).map_err(|source| StoreError::Place {
+    /// What is known of a tree, as whoever brought it first has said it. What a name means is [`Store::meant`].
+    pub(super) fn facts(&self, digest: &Hash) -> Result<Facts, StoreError> {
+        self.parsed(&self.read(FACTS, &facts_file(digest))?)
+    }
+
+    fn parsed(&self, text: &[u8]) -> Result<Facts, StoreError> {
+        serde_json::from_slice(text).map_err(|source| StoreError::Place {
             tried: "read the facts of an image in",
             path: self.path.clone(),
             source: source.into(),
         })
+    }
+
+    /// What is known of an image under one of its names. A name that was written before names had facts of their own has
+    /// those of its tree.
+    pub(super) fn known_as(&self, name: &ImageName) -> Result<Option<Facts>, StoreError> {
+        match self.meaning(name)? {
+            None => Ok(None),
+            Some((digest, text)) if text.trim_ascii().is_empty() => self.facts(&digest).map(Some),
+            Some((digest, text)) => Ok(Some(Facts { digest, ..self.parsed(&text)? })),
+        }
+    }
+
+    /// What is known of the image that a reference means. Trees are shared, and what an image says beside its files is
+    /// not: a stranger's image with the same files must not change how the programs of another one are run.
+    pub fn meant(&self, image: &ImageRef) -> Result<Facts, StoreError> {
+        let digest = self.resolve(image)?;
+        if let Some(name) = &image.name {
+            return match self.known_as(name)? {
+                // It may have got another meaning just now.
+                Some(facts) if image.digest.is_none_or(|wanted| wanted == facts.digest) => Ok(facts),
+                _ => Err(self.unknown(image)?),
+            };
+        }
+        let mut found: Option<Facts> = None;
+        for (name, _) in self.names()?.into_iter().filter(|(_, meant)| *meant == digest) {
+            let Some(facts) = self.known_as(&name)?.filter(|facts| facts.digest == digest) else { continue };
+            match &found {
+                Some(known) if known.config != facts.config => return Err(StoreError::Ambiguous { digest }),
+                Some(_) => {}
+                None => found = Some(facts),
+            }
+        }
+        match found.map_or_else(|| self.facts(&digest), Ok) {
+            Err(StoreError::Place { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Err(self.unknown(image)?)
+            }
+            facts => facts,
+        }
     }
 
     /// The digest that a reference means.
@@ -189,8 +239,7 @@ impl Store {
 
     /// Opens an image and holds it.
     pub fn find(&self, image: &ImageRef) -> Result<StoredImage, StoreError> {
-        let digest = self.resolve(image)?;
-        match StoredImage::open(self, image, digest)? {
+        match StoredImage::open(self, image, self.meant(image)?)? {
             Some(found) => Ok(found),
             None => Err(self.unknown(image)?),
         }
@@ -228,9 +277,9 @@ impl Store {
         named
     }
 
-    /// Gives a name to an image, or the name of another one.
-    pub fn name(&self, name: &ImageName, digest: &Hash) -> Result<(), StoreError> {
-        self.write(NAMES, name.as_str(), format!("{digest}\n").as_bytes())
+    /// Gives a name to an image, or the name of another one. `facts`: as text.
+    pub(super) fn name(&self, name: &ImageName, digest: &Hash, facts: &[u8]) -> Result<(), StoreError> {
+        self.write(NAMES, name.as_str(), &[format!("{digest}\n").as_bytes(), facts].concat())
     }
 }
 

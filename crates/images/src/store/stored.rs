@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, openat, st
 use rustix::io::Errno;
 
 use super::StoreError;
-use super::facts::ImageConfig;
+use super::facts::{Facts, ImageConfig};
 use super::name::ImageRef;
 use super::place::{Store, TREES, folder};
 use crate::DirectoryImage;
@@ -17,9 +17,8 @@ use crate::DirectoryImage;
 #[derive(Debug)]
 pub struct StoredImage {
     image: ImageRef,
-    digest: Hash,
     directory: DirectoryImage,
-    config: ImageConfig,
+    facts: Facts,
     hold: Hold,
 }
 
@@ -28,44 +27,51 @@ pub struct StoredImage {
 pub struct Hold(Arc<OwnedFd>);
 
 impl StoredImage {
-    /// `None`: there is no such tree, or it is just being taken away.
-    pub(super) fn open(store: &Store, image: &ImageRef, digest: Hash) -> Result<Option<Self>, StoreError> {
+    /// `None`: there is no such tree, or it was just taken away.
+    pub(super) fn open(store: &Store, image: &ImageRef, facts: Facts) -> Result<Option<Self>, StoreError> {
         let trees = store.room(TREES)?;
-        let place = folder(&digest);
+        let place = folder(&facts.digest);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let tree = match openat(&trees, place.as_str(), flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
             tree => tree.map_err(store.failed("open an image of"))?,
         };
-        match flock(&tree, FlockOperation::NonBlockingLockShared) {
-            Err(Errno::WOULDBLOCK) => return Ok(None),
-            held => held.map_err(store.failed("hold an image of"))?,
-        }
+        // Whoever has it alone only looks whether a box uses it, or moves it away: either takes a moment.
+        rustix::io::retry_on_intr(|| flock(&tree, FlockOperation::LockShared))
+            .map_err(store.failed("hold an image of"))?;
         // Whoever had it locked a moment ago may have moved it away.
         let (ours, there) = (fstat(&tree), statat(&trees, place.as_str(), AtFlags::SYMLINK_NOFOLLOW));
         if !matches!((ours, there), (Ok(ours), Ok(there)) if ours.st_ino == there.st_ino) {
             return Ok(None);
         }
-        let config = store.facts(&digest)?.config;
         let directory = DirectoryImage::open_stored(&store.path().join(TREES).join(place))?;
-        Ok(Some(Self { image: image.clone(), digest, directory, config, hold: Hold(Arc::new(tree)) }))
+        Ok(Some(Self { image: image.clone(), directory, facts, hold: Hold(Arc::new(tree)) }))
     }
 
     /// The digest of its tree.
     #[must_use]
     pub fn digest(&self) -> Hash {
-        self.digest
+        self.facts.digest
+    }
+
+    pub(super) fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     /// What it says about how its programs are to be run.
     #[must_use]
     pub fn config(&self) -> &ImageConfig {
-        &self.config
+        &self.facts.config
+    }
+
+    /// The digest of what it says about that: the same files may be run in another way under another name.
+    pub(crate) fn config_digest(&self) -> Option<Hash> {
+        serde_json::to_vec(self.config()).ok().map(|text| Hash::of([text.as_slice()]))
     }
 
     /// Its name in receipts and ledgers, always with its digest: what a name means may change.
     pub(crate) fn label(&self) -> String {
-        ImageRef { name: self.image.name.clone(), digest: Some(self.digest) }.to_string()
+        ImageRef { name: self.image.name.clone(), digest: Some(self.digest()) }.to_string()
     }
 
     pub(crate) fn directory(&self) -> &DirectoryImage {

@@ -19,7 +19,7 @@ use crate::tree::digest;
 pub struct Listed {
     /// What is known of it.
     pub facts: Facts,
-    /// Every name that means it.
+    /// Every name that means it: these files, from the same source, run in the same way.
     pub names: Vec<ImageName>,
     /// Whether a box uses it now.
     pub in_use: bool,
@@ -41,16 +41,30 @@ const LOOK: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOL
 impl Store {
     /// Every image, newest first.
     pub fn list(&self) -> Result<Vec<Listed>, StoreError> {
-        let mut names: BTreeMap<Hash, Vec<ImageName>> = BTreeMap::new();
-        for (name, digest) in self.names()? {
-            names.entry(digest).or_default().push(name);
+        let mut trees: BTreeMap<Hash, Vec<Listed>> = BTreeMap::new();
+        for name in self.names()?.into_keys() {
+            // Somebody may take it away meanwhile.
+            let Ok(Some(facts)) = self.known_as(&name) else { continue };
+            let same = |listed: &&mut Listed| {
+                listed.facts.source == facts.source && listed.facts.config == facts.config
+            };
+            let of_tree = trees.entry(facts.digest).or_default();
+            match of_tree.iter_mut().find(same) {
+                Some(listed) => listed.names.push(name),
+                None => of_tree.push(Listed { facts, names: vec![name], in_use: false }),
+            }
         }
         let mut all = Vec::new();
         for digest in self.digests()? {
-            // Somebody may take it away meanwhile.
-            let Ok(facts) = self.facts(&digest) else { continue };
+            // Locked for a moment only; whoever opens the image meanwhile waits for it.
             let in_use = self.taken(&digest)?.is_none();
-            all.push(Listed { facts, names: names.remove(&digest).unwrap_or_default(), in_use });
+            let named = trees.remove(&digest).unwrap_or_default();
+            if named.is_empty()
+                && let Ok(facts) = self.facts(&digest)
+            {
+                all.push(Listed { facts, names: Vec::new(), in_use });
+            }
+            all.extend(named.into_iter().map(|listed| Listed { in_use, ..listed }));
         }
         all.sort_by(|one, other| {
             other.facts.made_at.cmp(&one.facts.made_at).then(one.names.cmp(&other.names))
@@ -97,7 +111,7 @@ impl Store {
             unlinkat(self.room(NAMES)?, name.as_str(), AtFlags::empty())
                 .map_err(self.failed("remove a name of"))?;
         }
-        self.discard(&digest)?;
+        self.discard(&digest, tree)?;
         Ok(Some(digest))
     }
 
@@ -113,8 +127,8 @@ impl Store {
             let bytes = self.facts(&digest).map_or(0, |facts| facts.bytes);
             match self.taken(&digest)? {
                 None => pruned.in_use.push(digest),
-                Some(_tree) => {
-                    self.discard(&digest)?;
+                Some(tree) => {
+                    self.discard(&digest, tree)?;
                     pruned.images.push(digest);
                     pruned.bytes = pruned.bytes.saturating_add(bytes);
                 }
@@ -135,11 +149,14 @@ impl Store {
         Ok(pruned)
     }
 
-    /// Moves a tree out of the way first, so that nobody ever sees half of it.
-    fn discard(&self, digest: &Hash) -> Result<(), StoreError> {
+    /// Moves a tree out of the way first, so that nobody ever sees half of it. Its lock is let go when it has moved:
+    /// whoever waits to open it need not wait until all of it is gone.
+    fn discard(&self, digest: &Hash, tree: Option<OwnedFd>) -> Result<(), StoreError> {
         let drafts = self.room(DRAFTS)?;
         let word = random_word()?;
-        match renameat(self.room(TREES)?, folder(digest), &drafts, word.as_str()) {
+        let moved = renameat(self.room(TREES)?, folder(digest), &drafts, word.as_str());
+        drop(tree);
+        match moved {
             Ok(()) => remove(drafts.as_fd(), word.as_bytes()).map_err(self.failed("remove an image of"))?,
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(self.failed("remove an image of")(errno)),
@@ -153,14 +170,14 @@ impl Store {
     /// Reads an image whole and holds it against its digest.
     pub fn verify(&self, image: &ImageRef, tell: &mut dyn FnMut(u64)) -> Result<Facts, StoreError> {
         let found = self.find(image)?;
-        let facts = self.facts(&found.digest())?;
+        let facts = found.facts();
         let sum = digest::digest(found.directory().as_fd(), tell).map_err(|source| StoreError::Place {
             tried: "read an image of",
             path: self.path().to_owned(),
             source,
         })?;
         if sum.digest == facts.digest {
-            Ok(facts)
+            Ok(facts.clone())
         } else {
             Err(StoreError::Changed { image: image.clone(), found: sum.digest })
         }

@@ -131,6 +131,28 @@ fn nothing_is_taken_away_while_it_is_held() {
 }
 
 #[test]
+fn whoever_only_looks_does_not_make_an_image_unknown() {
+    use rustix::fs::{FlockOperation, flock};
+
+    let room = Room::new("looks");
+    let digest = room.import(&room.root(), "base").unwrap().facts.digest;
+    let tree = room.store.path().join("trees").join(digest.to_string().replace(':', "-"));
+    // As `list` has it for a moment.
+    let alone = fs::File::open(&tree).unwrap();
+    flock(&alone, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let inode = format!(":{} ", std::os::unix::fs::MetadataExt::ino(&alone.metadata().unwrap()));
+    std::thread::scope(|scope| {
+        let finds = scope.spawn(|| room.store.find(&image("base")).map(|found| found.digest()));
+        let waits = |line: &str| line.contains("-> FLOCK") && line.contains(&inode);
+        while !finds.is_finished() && !fs::read_to_string("/proc/locks").unwrap().lines().any(waits) {
+            std::thread::yield_now();
+        }
+        drop(alone);
+        assert_eq!(finds.join().unwrap().unwrap(), digest);
+    });
+}
+
+#[test]
 fn a_name_goes_alone_while_the_image_has_another() {
     let room = Room::new("names");
     room.import(&room.root(), "one").unwrap();
@@ -258,6 +280,37 @@ fn a_resolver_is_always_an_ordinary_file_that_a_box_can_cover() {
 }
 
 #[test]
+fn what_an_image_shall_not_have_is_taken_away_before_it_has_a_digest() {
+    let room = Room::new("without");
+    let archive = Archive::new()
+        .file("usr/bin/sh", 0o755, b"#!")
+        .file("etc/hostname", 0o644, b"secret-host\n")
+        .file("etc/resolv.conf", 0o644, b"nameserver 192.0.2.1\n")
+        .file("etc/apt/sources.list.d/a.list", 0o644, b"deb http://me:word@mirror.example/ x main\n")
+        .file("srv/kept", 0o644, b"x")
+        .link("etc/way", "/srv");
+    let name = "x".parse().unwrap();
+    let what = Stream {
+        source: Source::Debian { suite: "x".into(), packages: Vec::new() },
+        name: Some(&name),
+        caps: Caps::default(),
+        without: &[
+            "etc/hostname",
+            "etc/resolv.conf",
+            "etc/apt/sources.list.d",
+            "etc/missing/x",
+            "etc/way/kept",
+        ],
+    };
+    let kept = room.store.import_stream(&mut archive.finish().as_slice(), what, &mut |_| {}).unwrap();
+    assert_eq!(kept.facts.left_out, 3);
+    let tree = room.store.path().join("trees").join(kept.facts.digest.to_string().replace(':', "-"));
+    assert!(!tree.join("etc/hostname").exists() && !tree.join("etc/apt/sources.list.d").exists());
+    assert_eq!(fs::read(tree.join("etc/resolv.conf")).unwrap(), b"");
+    assert!(tree.join("srv/kept").exists());
+}
+
+#[test]
 fn hard_links_and_special_files_of_a_directory_are_kept_or_left_out() {
     let room = Room::new("special");
     fs::hard_link(room.root().join("usr/bin/sh"), room.root().join("usr/bin/dash")).unwrap();
@@ -267,5 +320,12 @@ fn hard_links_and_special_files_of_a_directory_are_kept_or_left_out() {
     assert_eq!(kept.facts.left_out, 2);
     let tree = room.store.path().join("trees").join(kept.facts.digest.to_string().replace(':', "-"));
     assert_eq!(std::os::unix::fs::MetadataExt::nlink(&fs::metadata(tree.join("usr/bin/dash")).unwrap()), 2);
+    // Read once, whatever the number of its names, and the same image as one with two files.
+    let hosts = fs::metadata(room.root().join("etc/hosts")).unwrap().len();
+    assert_eq!(kept.facts.bytes, 2 + hosts);
+    fs::remove_file(room.root().join("usr/bin/dash")).unwrap();
+    fs::copy(room.root().join("usr/bin/sh"), room.root().join("usr/bin/dash")).unwrap();
+    let apart = room.import(&room.root(), "y").unwrap();
+    assert_eq!((apart.facts.digest, apart.facts.bytes), (kept.facts.digest, 4 + hosts));
     assert!(!tree.join("etc/socket").exists() && !tree.join("run/left").exists());
 }

@@ -32,10 +32,14 @@ impl Maker {
     }
 
     fn image(&self, layers: &[Vec<u8>], plain: &[Vec<u8>], architecture: &str) -> String {
+        self.image_with(layers, plain, architecture, "/opt/bin")
+    }
+
+    fn image_with(&self, layers: &[Vec<u8>], plain: &[Vec<u8>], architecture: &str, path: &str) -> String {
         let ids: Vec<String> =
             plain.iter().map(|layer| format!("{:?}", Hash::of([layer.as_slice()]).to_string())).collect();
         let config = format!(
-            r#"{{"os":"linux","architecture":"{architecture}","config":{{"Env":["PATH=/opt/bin","X=1"],"WorkingDir":"/app"}},
+            r#"{{"os":"linux","architecture":"{architecture}","config":{{"Env":["PATH={path}","X=1"],"WorkingDir":"/app"}},
             "rootfs":{{"type":"layers","diff_ids":[{}]}}}}"#,
             ids.join(",")
         );
@@ -91,6 +95,50 @@ fn layers_are_laid_over_each_other_and_the_configuration_is_kept() {
     assert_eq!(facts.config.workdir.as_deref(), Some("/app"));
     let tree = room.store.path().join("trees").join(facts.digest.to_string().replace(':', "-"));
     assert!(tree.join("etc/new").exists() && !tree.join("etc/old").exists());
+}
+
+#[test]
+fn a_strangers_image_with_the_same_files_does_not_change_what_a_name_means() {
+    let room = Room::new("same-tree");
+    let maker = Maker::new(&room);
+    let plain = two_layers();
+    let layers = plain.clone().map(|layer| packed(&layer));
+    let path = |text: &str| {
+        let found = room.store.find(&image(text));
+        found.map(|found| found.config().env.get("PATH").cloned().unwrap())
+    };
+    maker.index(&[maker.image_with(&layers, &plain, &here(), "/usr/bin")]);
+    let digest = room.import(&maker.path, "mine").unwrap().facts.digest;
+    assert_eq!(path(&digest.to_string()).unwrap(), "/usr/bin");
+    maker.index(&[maker.image_with(&layers, &plain, &here(), "/tmp")]);
+    let strange = room.import(&maker.path, "strange").unwrap();
+    assert!(strange.known && strange.facts.digest == digest);
+    for mine in ["mine".to_owned(), format!("mine@{digest}")] {
+        assert_eq!(path(&mine).unwrap(), "/usr/bin", "{mine}");
+    }
+    assert_eq!(path("strange").unwrap(), "/tmp");
+    // Each name is listed with its own facts, and files alone do not say how they are run.
+    let listed = room.store.list().unwrap();
+    assert_eq!((listed.len(), room.count("trees")), (2, 1));
+    for one in &listed {
+        let wanted = if one.names[0].as_str() == "mine" { "/usr/bin" } else { "/tmp" };
+        assert_eq!(one.facts.config.env["PATH"], wanted);
+    }
+    assert_eq!(path(&digest.to_string()).unwrap_err().code(), "image_ambiguous");
+    assert_eq!(room.store.remove(&image("strange")).unwrap(), None);
+    assert_eq!(path(&digest.to_string()).unwrap(), "/usr/bin");
+    assert_eq!(room.store.verify(&image("mine"), &mut |_| {}).unwrap().config.env["PATH"], "/usr/bin");
+}
+
+#[test]
+fn a_name_without_facts_of_its_own_has_those_of_its_tree() {
+    let room = Room::new("old-name");
+    let maker = Maker::new(&room);
+    let plain = two_layers();
+    maker.index(&[maker.image(&plain.clone().map(|layer| packed(&layer)), &plain, &here())]);
+    let digest = room.import(&maker.path, "x").unwrap().facts.digest;
+    fs::write(room.store.path().join("names/x"), format!("{digest}\n")).unwrap();
+    assert_eq!(room.store.find(&image("x")).unwrap().config().env["PATH"], "/opt/bin");
 }
 
 #[test]
