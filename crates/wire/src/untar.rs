@@ -58,7 +58,7 @@ impl Untar {
         Self { reading: Reading::Header(Vec::new()), before: Before::default() }
     }
 
-    /// Whether the stream may end here.
+    /// Whether the stream may end here: no entry is cut in two.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         match &self.reading {
@@ -66,6 +66,12 @@ impl Untar {
             Reading::Header(bytes) => bytes.is_empty(),
             Reading::Content { .. } | Reading::Records { .. } => false,
         }
+    }
+
+    /// Whether the end mark was seen. Without it, what follows the last whole entry may have been cut off.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.reading, Reading::Over)
     }
 
     /// Cuts the next part off the front of `bytes`. `None`: more bytes are needed, and all of these are used.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use blastbox_images::ImageName;
-use blastbox_images::store::{ImageConfig, Source};
+use blastbox_images::store::{Source, StoreError, Stream};
 use clap::{Args, ValueEnum};
 
 use super::StoreFlag;
@@ -103,6 +103,20 @@ struct From {
     json: bool,
 }
 
+/// What mmdebstrap takes over from this host: addresses of mirrors, which may have a password in them, the resolver and
+/// the name of the host. Programs in a box shall know none of it, and none can install packages.
+const OF_THIS_HOST: &[&str] = &[
+    "etc/apt/auth.conf",
+    "etc/apt/auth.conf.d",
+    "etc/apt/sources.list",
+    "etc/apt/sources.list.d",
+    "etc/hostname",
+    "etc/machine-id",
+    "etc/resolv.conf",
+    "var/lib/apt/lists",
+    "var/log/apt",
+];
+
 /// A word that no program takes for an option or for more than one word.
 fn package(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -112,6 +126,11 @@ fn package(text: &str) -> Result<String, String> {
 }
 
 fn mirror(text: &str) -> Result<String, String> {
+    if text.contains('@') {
+        return Err("a mirror with a name or a password in its address is not used: every user of this host would see it \
+                    in the list of processes"
+            .to_owned());
+    }
     let known = text.starts_with("http://") || text.starts_with("https://");
     let plain = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\'' && byte != b'"');
     if known && plain {
@@ -156,30 +175,44 @@ fn build(name: &ImageName, packages: &[String], hooks: &[&str], from: &From) -> 
     if !from.json {
         output::say(&format!("blastbox: {PROGRAM} makes {name} from {suite}; this takes minutes\n"));
     }
-    let mut child = command.spawn().map_err(|source| Problem::Bootstrap { why: source.to_string() })?;
-    let output = child.stdout.take();
     let mut bar = Bar::new();
-    let source = Source::Debian { suite, packages: packages.to_vec() };
-    let stored = store.import_stream(
-        &mut Ended { child: &mut child, output },
-        source,
-        ImageConfig::default(),
-        Some(name),
-        from.limits.caps(),
-        &mut |progress| follow(&mut bar, progress),
-    );
+    let what = Stream {
+        source: Source::Debian { suite, packages: packages.to_vec() },
+        name: Some(name),
+        caps: from.limits.caps(),
+        without: OF_THIS_HOST,
+    };
+    let stored = made_by(&mut command, |archive| {
+        store.import_stream(archive, what, &mut |progress| follow(&mut bar, progress))
+    });
     drop(bar);
-    // Where the archive broke off, how its maker ended says more.
-    let status = child.wait().map_err(|source| Problem::Bootstrap { why: source.to_string() })?;
-    if !status.success() {
-        return Err(Problem::Bootstrap { why: status.to_string() });
-    }
     tell(name, &stored?, from.json)
+}
+
+/// Takes what a program writes. Where that broke off, how the program ended says more than the archive does; where it was
+/// refused, the program ends because nobody listens any more, and that is nobody's question.
+fn made_by<T>(
+    command: &mut Command,
+    take: impl FnOnce(&mut dyn Read) -> Result<T, StoreError>,
+) -> Result<T, Problem> {
+    let failed = |source: std::io::Error| Problem::Bootstrap { why: source.to_string() };
+    let mut child = command.spawn().map_err(failed)?;
+    let output = child.stdout.take();
+    let mut archive = Ended { child: &mut child, output };
+    let taken = take(&mut archive);
+    let all_said = archive.output.take().is_none();
+    let status = child.wait().map_err(failed)?;
+    match taken {
+        Err(refused) if !all_said => Err(refused.into()),
+        _ if !status.success() => Err(Problem::Bootstrap { why: status.to_string() }),
+        taken => Ok(taken?),
+    }
 }
 
 /// The archive that a child writes. Its end is only an end where the child has done all of it.
 struct Ended<'a> {
     child: &'a mut Child,
+    /// `None`: its end was read.
     output: Option<std::process::ChildStdout>,
 }
 
@@ -274,9 +307,41 @@ mod tests {
             assert!(package(bad).is_err(), "{bad}");
         }
         assert!(mirror("http://deb.example/debian").is_ok());
-        for bad in ["deb http://x", "--help", "/etc/passwd", "http://x y", "file:///x"] {
+        for bad in [
+            "http://me:word@deb.example/debian",
+            "https://me@deb.example",
+            "deb http://x",
+            "--help",
+            "/etc/passwd",
+            "http://x y",
+            "file:///x",
+        ] {
             assert!(mirror(bad).is_err(), "{bad}");
         }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a program that writes what a test wants")]
+    fn shell(text: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", text]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+    }
+
+    #[test]
+    fn the_first_thing_that_went_wrong_is_told() {
+        let refused = || StoreError::NotAnImage { why: "a test says so" };
+        let some = |archive: &mut dyn Read| archive.read(&mut [0; 8]).map_err(|_| refused());
+        let all =
+            |archive: &mut dyn Read| std::io::copy(archive, &mut std::io::sink()).map_err(|_| refused());
+        assert_eq!(made_by(&mut shell("echo x"), all).unwrap(), 2);
+        // The archive was refused while its maker was at it, which then ends by a signal.
+        let told = made_by(&mut shell("while echo x; do :; done"), |archive| {
+            some(archive).and(Err::<(), _>(refused()))
+        });
+        assert!(matches!(told, Err(Problem::Images(StoreError::NotAnImage { .. }))), "{told:?}");
+        // It broke off because its maker did.
+        let told = made_by(&mut shell("echo x; exit 3"), all);
+        assert!(matches!(&told, Err(Problem::Bootstrap { why }) if why.contains('3')), "{told:?}");
     }
 
     #[test]

@@ -31,6 +31,19 @@ pub struct Import<'a> {
     pub caps: Caps,
 }
 
+/// An archive that is imported as it arrives.
+#[derive(Debug)]
+pub struct Stream<'a> {
+    /// Where it comes from.
+    pub source: Source,
+    /// The name that it shall have.
+    pub name: Option<&'a ImageName>,
+    /// How much it may be.
+    pub caps: Caps,
+    /// Files and directories of it that do not become part of the image.
+    pub without: &'a [&'a str],
+}
+
 /// How far an import is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
@@ -53,15 +66,17 @@ impl Store {
     pub fn import_stream(
         &self,
         from: &mut dyn Read,
-        source: Source,
-        config: ImageConfig,
-        name: Option<&ImageName>,
-        caps: Caps,
+        what: Stream<'_>,
         tell: &mut dyn FnMut(Progress),
     ) -> Result<Kept, StoreError> {
+        let Stream { source, name, caps, without } = what;
+        let config = ImageConfig::default();
         let draft = self.begin()?;
         let mut writer = draft.writer(caps)?;
         unpack(&mut writer, from, Form::Whole, &mut |bytes| tell(Progress::Reading { bytes, of: None }))?;
+        for path in without {
+            writer.take_away(path.as_bytes())?;
+        }
         let made = writer.made();
         draft.keep(made, source, config, name, &mut |bytes| tell(Progress::Checking { bytes }))
     }

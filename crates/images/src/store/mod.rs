@@ -27,7 +27,7 @@ pub use blobs::{BlobDraft, Blobs};
 pub use draft::{Draft, Kept};
 pub use error::StoreError;
 pub use facts::{Facts, ImageConfig, Source, short};
-pub use import::{Import, Progress};
+pub use import::{Import, Progress, Stream};
 pub use name::{BadName, BadRef, ImageName, ImageRef};
 pub use place::Store;
 pub use stored::{Hold, StoredImage};

@@ -3,9 +3,11 @@
 //! One line for each entry, each directory before what is in it, names in the order of their bytes. Dates and owners are not part of it: the store gives all of them to
 //! its owner, and two copies of the same files shall have the same name.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 
 use blastbox_wire::event::Hash;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, readlinkat, statat};
@@ -22,7 +24,7 @@ const ENTER: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBL
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) digest: Hash,
-    /// Bytes of content; a file with several names counts once for each.
+    /// Bytes of content; a file with several names counts once.
     pub(crate) bytes: u64,
     /// Files, directories and links.
     pub(crate) entries: u64,
@@ -30,7 +32,8 @@ pub(crate) struct Sum {
 
 /// Reads everything beneath a directory.
 pub(crate) fn digest(root: BorrowedFd<'_>, tell: &mut dyn FnMut(u64)) -> io::Result<Sum> {
-    let mut all = Walk { hasher: Sha256::new(), bytes: 0, entries: 0, piece: vec![0; PIECE] };
+    let mut all =
+        Walk { hasher: Sha256::new(), bytes: 0, entries: 0, piece: vec![0; PIECE], linked: HashMap::new() };
     all.hasher.update(FORM);
     let top = openat(root, ".", ENTER | OFlags::DIRECTORY, Mode::empty())?;
     let inside = reversed(top.as_fd())?;
@@ -63,6 +66,15 @@ struct Walk {
     bytes: u64,
     entries: u64,
     piece: Vec<u8>,
+    /// Files with more names to come. One large file with a million of them would be read a million times.
+    linked: HashMap<(u64, u64), Linked>,
+}
+
+struct Linked {
+    size: u64,
+    content: Hash,
+    /// Names that were not seen yet.
+    left: u64,
 }
 
 impl Walk {
@@ -82,7 +94,7 @@ impl Walk {
             FileType::RegularFile => {
                 let file = openat(at, name, ENTER, Mode::empty())?;
                 let mode = fstat(&file)?.st_mode & 0o7777;
-                let (size, content) = self.content(File::from(file))?;
+                let (size, content) = self.linked(File::from(file))?;
                 write!(line, "file {mode:o} {size} {content}")?;
             }
             // None of these is ever made: somebody else was here.
@@ -94,6 +106,25 @@ impl Walk {
         line.push(0);
         self.hasher.update(&line);
         Ok(kind == FileType::Directory)
+    }
+
+    /// The content of a file, read under the first of its names.
+    fn linked(&mut self, file: File) -> io::Result<(u64, Hash)> {
+        let found = file.metadata()?;
+        let (which, others) = ((found.dev(), found.ino()), found.nlink().saturating_sub(1));
+        if let Some(known) = self.linked.get_mut(&which) {
+            let found = (known.size, known.content);
+            known.left = known.left.saturating_sub(1);
+            if known.left == 0 {
+                self.linked.remove(&which);
+            }
+            return Ok(found);
+        }
+        let (size, content) = self.content(file)?;
+        if others > 0 {
+            self.linked.insert(which, Linked { size, content, left: others });
+        }
+        Ok((size, content))
     }
 
     fn content(&mut self, mut file: File) -> io::Result<(u64, Hash)> {

@@ -23,8 +23,6 @@ const PIECE: usize = 64 * 1024;
 const MOST_GROWTH: u64 = 200;
 /// … or to this, whatever its size: small archives of empty files compress well.
 const HARMLESS: u64 = 64 << 20;
-/// Headers and records of one entry, counted generously.
-const PER_ENTRY: u64 = 2_048;
 
 /// What the archive is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,8 +86,6 @@ fn all(
 ) -> Result<Hash, TreeError> {
     let mut piece = vec![0; PIECE];
     let (mut hasher, mut out) = (Sha256::new(), 0_u64);
-    let caps = writer.caps();
-    let most = caps.bytes.saturating_add(caps.entries.saturating_mul(PER_ENTRY));
     writer.begin_layer();
     let mut layer = Layer { writer, form, untar: Untar::new(), file: None };
     loop {
@@ -99,14 +95,18 @@ fn all(
         if out > HARMLESS && out > read.get().saturating_mul(MOST_GROWTH) {
             return Err(TreeError::Bomb { most: MOST_GROWTH });
         }
-        if out > most {
-            return Err(TreeError::TooLarge { most: caps.bytes });
-        }
+        layer.writer.unpacked(count)?;
         hasher.update(piece);
         layer.take(piece)?;
         tell(read.get());
     }
-    if !layer.untar.is_whole() || out == 0 {
+    // A layer is held against its digest. Of any other archive only its end mark says that nothing was cut off between
+    // two entries.
+    let whole = match form {
+        Form::Layer => layer.untar.is_whole() && out > 0,
+        Form::Whole => layer.untar.has_ended(),
+    };
+    if !whole {
         return Err(TreeError::BadArchive);
     }
     Ok(Hash::from_bytes(hasher.finalize().into()))

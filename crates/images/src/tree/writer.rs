@@ -29,6 +29,8 @@ pub struct Caps {
     pub entries: u64,
 }
 
+/// Headers and records of one entry of an archive, counted generously.
+const PER_ENTRY: u64 = 2_048;
 /// Bytes of path that one entry has, counted generously …
 const PATH: u64 = 128;
 /// … and what all paths of a layer may have together, however few entries are permitted.
@@ -57,6 +59,8 @@ pub struct TreeWriter {
     root: OwnedFd,
     caps: Caps,
     made: Made,
+    /// Bytes of all archives so far, without their compression: a manifest may name thousands of layers.
+    unpacked: u64,
     /// The directory that the last entry was in.
     parent: Option<(Vec<u8>, OwnedFd)>,
     /// What this layer has made, parents included: its own whiteouts do not touch that.
@@ -69,7 +73,8 @@ impl TreeWriter {
     /// A writer beneath an empty directory.
     #[must_use]
     pub fn new(root: OwnedFd, caps: Caps) -> Self {
-        Self { root, caps, made: Made::default(), parent: None, of_layer: HashSet::new(), remembered: 0 }
+        let (made, of_layer) = (Made::default(), HashSet::new());
+        Self { root, caps, made, unpacked: 0, parent: None, of_layer, remembered: 0 }
     }
 
     /// What was made so far.
@@ -80,10 +85,6 @@ impl TreeWriter {
 
     pub(super) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
-    }
-
-    pub(super) fn caps(&self) -> Caps {
-        self.caps
     }
 
     /// What was held may be gone.
@@ -105,6 +106,13 @@ impl TreeWriter {
             return Err(TreeError::TooMany { most: self.caps.entries });
         }
         Ok(())
+    }
+
+    /// Counts bytes of an archive, whatever they are, before they are looked at.
+    pub(super) fn unpacked(&mut self, bytes: usize) -> Result<(), TreeError> {
+        let most = self.caps.bytes.saturating_add(self.caps.entries.saturating_mul(PER_ENTRY));
+        self.unpacked = self.unpacked.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        if self.unpacked > most { Err(TreeError::TooLarge { most: self.caps.bytes }) } else { Ok(()) }
     }
 
     pub(super) fn leave_out(&mut self) {
@@ -180,6 +188,24 @@ impl TreeWriter {
             remove(parent, name)?;
             linkat(&above, *old, parent, name, AtFlags::empty())
         })
+    }
+
+    /// Takes away what is at a path, if there is something. No link leads anywhere else.
+    pub(crate) fn take_away(&mut self, path: &[u8]) -> Result<(), TreeError> {
+        let whole = names(path)?;
+        let Some((name, above)) = whole.split_last() else { return Ok(()) };
+        let gone = match hold(self.root(), above) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            held => held.and_then(|held| match kind(held.as_fd(), name)? {
+                Some(_) => remove(held.as_fd(), name).map(|()| true),
+                None => Ok(false),
+            }),
+        };
+        if gone.map_err(|errno| TreeError::write(path, errno))? {
+            self.leave_out();
+        }
+        self.forget_parent();
+        Ok(())
     }
 
     /// Does something with a name in the directory that it is in, which is made where it is missing.

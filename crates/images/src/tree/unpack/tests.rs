@@ -238,8 +238,7 @@ fn long_paths_do_not_fill_the_memory() {
     unpack(&mut writer, many(200).as_slice(), Form::Layer, &mut |_| {}).unwrap();
     // The next layer remembers anew.
     unpack(&mut writer, many(200).as_slice(), Form::Layer, &mut |_| {}).unwrap();
-    let error =
-        unpack(&mut place.writer(caps), many(400).as_slice(), Form::Layer, &mut |_| {}).unwrap_err();
+    let error = unpack(&mut place.writer(caps), many(400).as_slice(), Form::Layer, &mut |_| {}).unwrap_err();
     assert_eq!(error.code(), "image_path_too_long");
 }
 
@@ -322,6 +321,29 @@ fn what_breaks_off_or_is_no_archive_is_refused() {
     assert_eq!(code(b""), "image_bad_archive");
     assert_eq!(code(&[0x28, 0xb5, 0x2f, 0xfd, 0]), "image_compression");
     assert_eq!(code(b"\xfd7zXZ\0"), "image_compression");
+}
+
+#[test]
+fn only_an_end_mark_says_that_nothing_was_cut_off_between_entries() {
+    let place = Place::new("cut");
+    let archive = Archive::new().file("usr/bin/a", 0o755, b"x");
+    let error = place.unpack(&[archive.blocks()], Form::Whole).unwrap_err();
+    assert_eq!(error.code(), "image_bad_archive");
+    assert!(place.unpack(&[archive.finish()], Form::Whole).is_ok());
+    // A layer is held against its digest.
+    assert!(place.unpack(&[archive.blocks()], Form::Layer).is_ok());
+}
+
+#[test]
+fn what_layers_unpack_to_is_counted_together() {
+    let place = Place::new("together");
+    // Nothing after an end mark makes an entry, and somebody has to unpack it all the same.
+    let layer = [Archive::new().file("usr/a", 0o644, b"x").finish(), vec![0; 60 << 10]].concat();
+    let caps = Caps { bytes: 64 << 10, entries: 10 };
+    let mut writer = place.writer(caps);
+    unpack(&mut writer, layer.as_slice(), Form::Layer, &mut |_| {}).unwrap();
+    let error = unpack(&mut writer, layer.as_slice(), Form::Layer, &mut |_| {}).unwrap_err();
+    assert_eq!(error.code(), "image_too_large");
 }
 
 #[test]
