@@ -69,20 +69,28 @@ impl From<Denied> for Trouble {
 
 /// Decides who asks. A key counts wherever it comes from; the socket counts for its own user and for root.
 pub(crate) fn admit(peer: Peer, headers: &HeaderMap, hall: &Hall) -> Result<Caller, Denied> {
-    // A browser says on whose behalf it asks. No page that somebody happens to look at may speak with a daemon of this
-    // host, whatever name it has given to our address; the operator names those that may.
-    if headers.get_all(ORIGIN).iter().any(|origin| !hall.origins.iter().any(|known| origin == known)) {
-        return Err(Denied::Origin);
-    }
-    identify(peer, hall.own_uid, headers, &hall.keys)
+    decide(peer, hall.own_uid, headers, &hall.origins, &hall.keys)
 }
 
-fn identify(peer: Peer, own_uid: u32, headers: &HeaderMap, keys: &Keys) -> Result<Caller, Denied> {
+fn decide(
+    peer: Peer,
+    own_uid: u32,
+    headers: &HeaderMap,
+    origins: &[String],
+    keys: &Keys,
+) -> Result<Caller, Denied> {
+    // First of all: whoever may not be at this socket gains nothing by what else is wrong with the request. A page's
+    // requests go on to the ports of sandboxes.
     if let Peer::Socket { uid } = peer
         && uid != own_uid
         && uid != ROOT
     {
         return Err(Denied::WrongUser);
+    }
+    // A browser says on whose behalf it asks. No page that somebody happens to look at may speak with a daemon of this
+    // host, whatever name it has given to our address; the operator names those that may.
+    if headers.get_all(ORIGIN).iter().any(|origin| !origins.iter().any(|known| origin == known)) {
+        return Err(Denied::Origin);
     }
     match (key(headers)?, peer) {
         (Some(key), _) => match keys.tenant_of(key) {
@@ -147,7 +155,8 @@ mod tests {
         let scratch = Scratch::new("admit");
         let keys = Keys::in_directory(scratch.path());
         let admit = |peer, pairs: &[_]| {
-            identify(peer, 1000, &headers(pairs), &keys).map(|caller| caller.tenant.to_string())
+            decide(peer, 1000, &headers(pairs), &["https://known.test".to_owned()], &keys)
+                .map(|caller| caller.tenant.to_string())
         };
         assert_eq!(admit(Peer::Socket { uid: 1000 }, &[]), Ok("local".into()));
         assert_eq!(admit(Peer::Socket { uid: 0 }, &[]), Ok("local".into()));
@@ -162,6 +171,13 @@ mod tests {
         // A key does not open somebody else's socket, and a wrong one does not fall back to the socket's user.
         assert_eq!(admit(Peer::Socket { uid: 1001 }, &[("x-api-key", key)]), Err(Denied::WrongUser));
         assert_eq!(admit(Peer::Socket { uid: 1000 }, &[("x-api-key", "bbx_x")]), Err(Denied::WrongKey));
+        // Nor does a page, known or not; over its own user's socket only a known one asks.
+        for (page, own) in
+            [("https://known.test", Ok("local".into())), ("https://other.test", Err(Denied::Origin))]
+        {
+            assert_eq!(admit(Peer::Socket { uid: 1001 }, &[("origin", page)]), Err(Denied::WrongUser));
+            assert_eq!(admit(Peer::Socket { uid: 1000 }, &[("origin", page)]), own);
+        }
     }
 
     #[test]
@@ -176,7 +192,11 @@ mod tests {
             vec![("x-api-key", String::new())],
         ] {
             let pairs: Vec<_> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            assert_eq!(identify(Peer::Tcp, 0, &headers(&pairs), &keys), Err(Denied::WrongKey), "{pairs:?}");
+            assert_eq!(
+                decide(Peer::Tcp, 0, &headers(&pairs), &[], &keys),
+                Err(Denied::WrongKey),
+                "{pairs:?}"
+            );
         }
     }
 }

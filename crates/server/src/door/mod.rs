@@ -20,8 +20,7 @@ use crate::routes::router;
 use crate::{DoorError, Hall};
 
 pub use log::Log;
-pub(crate) use seats::Seat;
-use seats::Tenants;
+pub(crate) use seats::{Seat, Tenants};
 pub use socket::Socket;
 pub use tcp::{DEFAULT_PORT, TcpAddress};
 

@@ -19,6 +19,7 @@ use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, Version};
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::desk::Desk;
@@ -47,19 +48,7 @@ pub(super) async fn answer(
     request: Request,
 ) -> Result<Response<Body>, No> {
     let id = sandbox.id();
-    if let Some(token) = &sandbox.traffic_token {
-        if !request.headers().get(TRAFFIC_TOKEN).is_some_and(|given| token.is(given.as_bytes())) {
-            return Err(No::new(403, "this sandbox takes no traffic without its traffic access token"));
-        }
-        edge::sit_down(&request, &sandbox.tenant)?;
-    }
-    // Nothing listens on port 0, wherever.
-    if port == 0 {
-        return Err(No::port_closed(id, port));
-    }
-    let place = Arc::clone(&sandbox.lines).try_acquire_owned();
-    let place =
-        place.map_err(|_| No::new(429, "too many connections to the ports of this sandbox at once"))?;
+    let place = let_in(sandbox, port, &request)?;
     // Whoever may reach a port may wake what listens there: its owner has said so.
     desk.wake(sandbox).await?;
     let line = relay::dial(desk.keeper(), sandbox, port, place).await;
@@ -85,6 +74,25 @@ pub(super) async fn answer(
         Some(_) | None => strip(answered.headers_mut(), Keep::Nothing),
     }
     Ok(answered.map(Body::new))
+}
+
+/// Whether a request may go to a port, and its place among those that do. From here on the connection is one of the
+/// owner's tenant, with the token or without: whoever fills the ports of one tenant fills nobody else's seats.
+fn let_in(sandbox: &Sandbox, port: u16, request: &Request) -> Result<OwnedSemaphorePermit, No> {
+    if let Some(token) = &sandbox.traffic_token
+        && !request.headers().get(TRAFFIC_TOKEN).is_some_and(|given| token.is(given.as_bytes()))
+    {
+        return Err(No::new(403, "this sandbox takes no traffic without its traffic access token"));
+    }
+    // Nothing listens on port 0, wherever.
+    if port == 0 {
+        return Err(No::port_closed(sandbox.id(), port));
+    }
+    let place = Arc::clone(&sandbox.lines).try_acquire_owned();
+    let place =
+        place.map_err(|_| No::new(429, "too many connections to the ports of this sandbox at once"))?;
+    edge::sit_down(request, &sandbox.tenant)?;
+    Ok(place)
 }
 
 /// A client's line that may become something else than HTTP, with its seat at the door.
@@ -162,7 +170,62 @@ fn strip(headers: &mut HeaderMap, keep: Keep) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::Semaphore;
+
+    use super::super::control::network::Reaches;
+    use super::super::sandbox::{AtTimeout, Envs, Made, OnTraffic, Plans};
+    use super::super::template::Size;
+    use super::super::token::Token;
     use super::*;
+    use crate::door::Tenants;
+
+    fn sandbox(traffic_token: Option<Token>) -> Sandbox {
+        Sandbox::new(Made {
+            box_id: "bx_aaaaaaaaaaaaaaaaaaaa".parse().unwrap(),
+            tenant: "ann".parse().unwrap(),
+            template: "base".to_owned(),
+            token: Token::new().unwrap(),
+            traffic_token,
+            size: Size { cpus: 1, memory_mib: 1, disk_mib: 1 },
+            envs: Envs::default(),
+            plans: Plans {
+                on_timeout: AtTimeout::Kill,
+                on_traffic: OnTraffic::StayPaused,
+                internet: None,
+                reaches: Reaches::Nothing,
+            },
+            life: Duration::from_secs(1),
+        })
+    }
+
+    #[test]
+    fn a_connection_to_a_port_counts_among_the_owners_with_a_token_and_without() {
+        let token = Token::new().unwrap();
+        for sandbox in [sandbox(None), sandbox(Some(token.clone()))] {
+            let (room, tenants) = (Arc::new(Semaphore::new(8)), Tenants::new(1));
+            let connection = || {
+                let seat = Seat::new(Arc::clone(&room).try_acquire_owned().unwrap(), &tenants);
+                let request = Request::builder().header(TRAFFIC_TOKEN, token.show_to_owner());
+                request.extension(Arc::new(seat)).body(Body::empty()).unwrap()
+            };
+            let (one, other) = (connection(), connection());
+            assert!(let_in(&sandbox, 80, &one).is_ok() && let_in(&sandbox, 80, &one).is_ok());
+            assert_eq!(let_in(&sandbox, 80, &other).unwrap_err().status(), 429);
+            drop(one);
+            assert!(let_in(&sandbox, 80, &other).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_refused_takes_no_seat() {
+        let sandbox = sandbox(Some(Token::new().unwrap()));
+        let tenants = Tenants::new(0);
+        let seat = Seat::new(Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap(), &tenants);
+        let request = Request::builder().extension(Arc::new(seat)).body(Body::empty()).unwrap();
+        assert_eq!(let_in(&sandbox, 80, &request).unwrap_err().status(), 403);
+    }
 
     fn passed(headers: &[(&str, &str)]) -> HeaderMap {
         let mut request = Request::builder().uri("/a?b=c");
