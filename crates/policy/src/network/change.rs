@@ -1,7 +1,7 @@
 //! Rules that change while a box lives: another policy, sealed like the first.
 
-use super::{AllowRule, BadRule, HostPattern, NetworkMode, Protocol, RuleParts};
-use crate::{Draft, PolicyError, SealedPolicy};
+use super::{AllowRule, BadRule, Host, HostPattern, NetworkMode, Protocol, RuleParts};
+use crate::{BadBinding, Draft, PolicyError, SealedPolicy, SecretName};
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,23 @@ pub enum BadChange {
         /// The rule that allows it.
         by: String,
     },
+    /// A rule would narrow what is open without having been asked to, and none takes anything away from it.
+    #[error(
+        "the network is \"dangerously-open\", which no rule widens or narrows: make a box whose rules name what it may reach"
+    )]
+    Open,
+    /// A binding needs the rule that would go.
+    #[error(
+        "secret {secret} is bound to {host}:{port}: as long as the box lives it is, and the rule that leads there stays"
+    )]
+    Bound {
+        /// The secret.
+        secret: SecretName,
+        /// Where it is bound.
+        host: Host,
+        /// The port.
+        port: u16,
+    },
     /// The policy would not hold.
     #[error(transparent)]
     Policy(Box<PolicyError>),
@@ -45,7 +62,13 @@ pub enum BadChange {
 
 impl From<PolicyError> for BadChange {
     fn from(error: PolicyError) -> Self {
-        Self::Policy(Box::new(error))
+        match error {
+            // What held before leads nowhere now: a rule went, and nobody wants to hear which one to write into a file.
+            PolicyError::Credentials(BadBinding::Unreachable { secret, host, port }) => {
+                Self::Bound { secret, host, port }
+            }
+            other => Self::Policy(Box::new(other)),
+        }
     }
 }
 
@@ -89,8 +112,16 @@ impl Denied {
 }
 
 impl SealedPolicy {
-    /// The policy with other rules, or why it would not hold. Without the last rule the network is off.
+    /// The policy with other rules, or why it would not hold. Without the last rule the network is off; without changes
+    /// it is the same.
     pub fn changed(&self, changes: &[RuleChange]) -> Result<Self, BadChange> {
+        if changes.is_empty() {
+            return Ok(self.clone());
+        }
+        match self.network().mode {
+            NetworkMode::Open => return Err(BadChange::Open),
+            NetworkMode::Off | NetworkMode::Allow => {}
+        }
         let mut draft = self.draft();
         for change in changes {
             match change {
@@ -191,6 +222,30 @@ mod tests {
         let error = rules.changed(&[deny("other.test")]).unwrap_err();
         assert!(matches!(error, BadChange::NotNamed { .. }), "{error}");
         assert!(rules.changed(&[deny("*.example.com")]).is_ok());
+    }
+
+    #[test]
+    fn an_open_network_is_neither_closed_nor_narrowed_by_a_rule() {
+        let open =
+            parse("threat = \"medium\"\n[network]\nmode = \"dangerously-open\"\n").unwrap().seal().unwrap();
+        assert_eq!(open.changed(&[]).unwrap(), open);
+        for change in [allow("a.example.com"), deny("a.example.com")] {
+            assert!(matches!(open.changed(&[change]), Err(BadChange::Open)));
+        }
+        let named = policy("{ host = \"a.example.com\" }");
+        assert_eq!(named.changed(&[]).unwrap(), named);
+    }
+
+    #[test]
+    fn a_rule_that_a_secret_needs_stays_and_the_binding_is_named() {
+        let text = "threat = \"medium\"\n[network]\nmode = \"allow\"\n\
+            allow = [{ host = \"a.example.com\", tls = \"inspect\" }, { host = \"b.example.com\" }]\n\
+            [credentials]\nmode = \"brokered\"\nbind = [{ secret = \"mine\", host = \"a.example.com\" }]\n";
+        let rules = parse(text).unwrap().seal().unwrap();
+        let error = rules.changed(&[deny("a.example.com")]).unwrap_err();
+        assert!(matches!(&error, BadChange::Bound { port: 443, .. }), "{error}");
+        assert!(error.to_string().contains("secret mine is bound to a.example.com:443"), "{error}");
+        assert!(rules.changed(&[deny("b.example.com")]).is_ok());
     }
 
     #[test]
