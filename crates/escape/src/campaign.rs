@@ -89,6 +89,7 @@ pub fn choose(only: &[String]) -> Result<Vec<Attempt>, EscapeError> {
 /// Where nothing can be tried at all.
 pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report, EscapeError> {
     let attempts = choose(&order.only)?;
+    crate::stage::sweep(&std::env::temp_dir());
     let (started, began) = (SystemTime::now(), Instant::now());
     let (asks, columns, missing) = columns(order)?;
     let python = ["/usr/bin/python3", "/usr/local/bin/python3"].map(Path::new);

@@ -18,6 +18,7 @@ pub mod page;
 mod process;
 mod report;
 mod scene;
+mod stage;
 pub mod text;
 mod trusted_core;
 

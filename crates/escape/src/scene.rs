@@ -1,7 +1,8 @@
 //! The host's side of one attempt: canaries, a secret, listeners, and what became of them.
 //!
 //! Every attempt is held against every sign, whatever it was meant to do. All of it lies in one directory that goes
-//! with the scene; everybody may read and write it, so that nothing but the box stands in an attempt's way.
+//! with the scene. Whoever gets there may read and write it, so that nothing but the box stands in the way of an attempt
+//! that has its mount or a descriptor of it; only the caller gets there by its path.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -14,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::stage::{Stage, beginning, is_there};
 
 /// Places in which whoever writes to the host's own directories for such things leaves a name.
 const SHARED: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
@@ -29,21 +32,13 @@ pub(crate) struct Scene {
     pub(crate) udp: Option<UdpSocket>,
     doors: Vec<(&'static str, UnixListener)>,
     before: BTreeMap<PathBuf, String>,
+    stage: Stage,
 }
 
 fn word(bytes: usize) -> io::Result<String> {
     let mut random = vec![0_u8; bytes];
     getrandom(&mut random, GetRandomFlags::empty())?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn open_to_all(path: &Path, mode: u32) -> io::Result<()> {
-    fs::set_permissions(path, Permissions::from_mode(mode))
-}
-
-fn put(path: &Path, text: &str) -> io::Result<()> {
-    fs::write(path, text)?;
-    open_to_all(path, 0o666)
 }
 
 /// Files of a home and a project, as agents and people have them; those of the home hold the secret.
@@ -56,11 +51,10 @@ impl Scene {
     pub(crate) fn new() -> io::Result<Self> {
         let nonce = format!("bbx{}", word(10)?);
         let secret = format!("secret-{}", word(16)?);
-        let directory = std::env::temp_dir().join(format!("blastbox-escape-{nonce}"));
-        fs::create_dir(&directory)?;
+        let stage = Stage::new(&std::env::temp_dir(), &nonce)?;
         // From here on it goes whatever happens.
         let mut scene = Self {
-            directory,
+            directory: stage.directory.clone(),
             nonce,
             secret,
             tcp: None,
@@ -68,6 +62,7 @@ impl Scene {
             udp: None,
             doors: Vec::new(),
             before: BTreeMap::new(),
+            stage,
         };
         scene.furnish()?;
         Ok(scene)
@@ -75,23 +70,19 @@ impl Scene {
 
     fn furnish(&mut self) -> io::Result<()> {
         let at = |name: &str| self.directory.join(name);
-        open_to_all(&self.directory, 0o777)?;
         for place in ["workspace", "workspace/.git", "workspace/.git/hooks", "home"] {
-            fs::create_dir(at(place))?;
-            open_to_all(&at(place), 0o777)?;
+            self.stage.place(place, 0o777)?;
         }
-        put(&at("canary"), &self.nonce)?;
-        put(&at("secret"), &self.secret)?;
+        self.stage.put("canary", &self.nonce)?;
+        self.stage.put("secret", &self.secret)?;
         for name in PROJECT {
-            put(&at("workspace").join(name), "as it was\n")?;
+            self.stage.put(&format!("workspace/{name}"), "as it was\n")?;
         }
         for name in HOME {
-            let path = at("home").join(name);
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent)?;
-                open_to_all(parent, 0o755)?;
+            if let Some((parent, _)) = name.split_once('/') {
+                self.stage.place(&format!("home/{parent}"), 0o755)?;
             }
-            put(&path, &format!("{}\n", self.secret))?;
+            self.stage.put(&format!("home/{name}"), &format!("{}\n", self.secret))?;
         }
         symlink(at("secret"), at("workspace/link"))?;
         symlink("..", at("workspace/up"))?;
@@ -106,8 +97,11 @@ impl Scene {
                 UnixListener::bind_addr(&SocketAddr::from_abstract_name(self.nonce.as_bytes())?)?,
             ),
         ];
-        open_to_all(&at("socket"), 0o777)?;
-        open_to_all(&at("workspace/socket"), 0o777)?;
+        for socket in ["socket", "workspace/socket"] {
+            // By its path: a socket cannot be opened. Nobody else has been in here yet.
+            fs::set_permissions(at(socket), Permissions::from_mode(0o777))?;
+        }
+        self.stage.open_up()?;
         for (_, door) in &doors {
             door.set_nonblocking(true)?;
         }
@@ -167,7 +161,7 @@ impl Scene {
         let new = after.keys().filter(|path| !self.before.contains_key(*path));
         signs.extend(new.map(|path| format!("{} appeared", self.short(path))));
         for place in SHARED {
-            if Path::new(place).join(&self.nonce).exists() {
+            if is_there(&Path::new(place).join(&self.nonce)) {
                 signs.push(format!("a file appeared in the host's {place}"));
             }
         }
@@ -229,7 +223,6 @@ impl Drop for Scene {
         for place in SHARED {
             fs::remove_file(Path::new(place).join(&self.nonce)).ok();
         }
-        fs::remove_dir_all(&self.directory).ok();
     }
 }
 
@@ -258,10 +251,7 @@ fn picture(directory: &Path) -> BTreeMap<PathBuf, String> {
         } else if about.is_symlink() {
             line.push_str(&fs::read_link(&path).map(|to| to.display().to_string()).unwrap_or_default());
         } else if about.is_file() {
-            let mut content = Vec::new();
-            let file = fs::File::open(&path).map(|file| file.take(64 * 1024));
-            file.and_then(|mut file| file.read_to_end(&mut content)).ok();
-            line.push_str(&format!("{} {content:?}", about.len()));
+            line.push_str(&format!("{} {:?}", about.len(), beginning(&path)));
         }
         seen.insert(path, line);
     }
