@@ -92,6 +92,7 @@ pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report
     crate::stage::sweep(&std::env::temp_dir());
     let (started, began) = (SystemTime::now(), Instant::now());
     let (asks, columns, missing) = columns(order)?;
+    let lifted = order.lifted.as_deref().map(|place| lifted(place, asks.first()));
     let python = ["/usr/bin/python3", "/usr/local/bin/python3"].map(Path::new);
     let python = python.into_iter().find(|path| path.is_file());
     let rows: Mutex<Vec<Option<Row>>> = Mutex::new(attempts.iter().map(|_| None).collect());
@@ -103,7 +104,7 @@ pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(attempt) = attempts.get(index) else { return };
-                    let row = row(attempt, &asks, order.lifted.as_deref(), python);
+                    let row = row(attempt, &asks, lifted.as_deref(), python);
                     let done = done.fetch_add(1, Ordering::Relaxed) + 1;
                     let Ok(mut rows) = rows.lock() else { return };
                     tell(Progress { done, all: attempts.len(), row: &row });
@@ -182,7 +183,7 @@ fn columns(order: &Order) -> Result<Columns, EscapeError> {
 }
 
 /// One attempt everywhere.
-fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&Path>, python: Option<&Path>) -> Row {
+fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&[Lifted]>, python: Option<&Path>) -> Row {
     let mut cells: Vec<Cell> = asks.iter().map(|ask| in_box(attempt, ask)).collect();
     let control = asks.first().map_or_else(
         || ControlState::Unavailable("there is no box".to_owned()),
@@ -197,7 +198,10 @@ fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&Path>, python: Option<&P
     let (second, layer, second_state) = match attempt.second {
         Second::Named(text) => (text, None, SecondState::Named),
         Second::Surface(text) => (text, None, SecondState::Surface),
-        Second::Behind(layer, text) => (text, Some(layer), without(attempt, asks.first(), layer, lifted)),
+        Second::Behind(layer, text) => {
+            let state = without(attempt, layer, lifted);
+            (text, Some(layer), only_with_control(state, &control))
+        }
     };
     Row {
         id: attempt.id(),
@@ -216,16 +220,56 @@ fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&Path>, python: Option<&P
     }
 }
 
+/// A build that lacks a layer, or why there is none.
+type Lifted = (Layer, Result<Ask, String>);
+
+/// The word with which a warden that lacks a layer begins.
+const CONFESSION: &str = "BLASTBOX_LIFTED_LAYER";
+
+/// Whether a warden said that it lacks this layer and no other.
+fn lacks(layer: Layer, complaint: &str) -> bool {
+    let line = complaint.lines().find(|line| line.starts_with(CONFESSION)).unwrap_or_default();
+    let says = |one: Layer| line.contains(&format!(" {} {}", one.as_str(), one == layer));
+    Layer::ALL.into_iter().all(says)
+}
+
+/// The builds that lack a layer. One that does not say itself that it does shows nothing: a layer that was never lifted
+/// holds whatever is behind it.
+fn lifted(place: &Path, ask: Option<&Ask>) -> Vec<Lifted> {
+    let find = |layer: Layer| {
+        let name = layer.as_str();
+        let program = place.join(name).join("blastbox");
+        let (Some(ask), true) = (ask, program.is_file()) else {
+            return Err(format!("there is no test build without {name}"));
+        };
+        let ask = Ask { program, lifted: Some(layer), ..ask.clone() };
+        match probe(&ask) {
+            Ok(boxed) if lacks(layer, &boxed.stderr) => Ok(ask),
+            Ok(_) => Err(format!("the build in {name} does not say that it lacks {name}, and nothing else")),
+            Err(error) => Err(format!("the build without {name} cannot be started: {error}")),
+        }
+    };
+    Layer::ALL.into_iter().map(|layer| (layer, find(layer))).collect()
+}
+
+/// What was stopped where it is stopped everywhere shows nothing about the layer that stopped it.
+fn only_with_control(state: SecondState, control: &ControlState) -> SecondState {
+    match (state, control) {
+        (SecondState::Held(evidence), ControlState::Failed(why)) => {
+            SecondState::NotTried(format!("its control did not succeed: {why} (here: {evidence})"))
+        }
+        (state, _) => state,
+    }
+}
+
 /// The same attempt in a box that lacks its first layer.
-fn without(attempt: &Attempt, ask: Option<&Ask>, layer: Layer, lifted: Option<&Path>) -> SecondState {
-    let Some(program) = lifted.map(|place| place.join(layer.as_str()).join("blastbox")) else {
-        return SecondState::NotTried("no test build that lacks a layer was named".to_owned());
+fn without(attempt: &Attempt, layer: Layer, lifted: Option<&[Lifted]>) -> SecondState {
+    let ask = match lifted.and_then(|all| all.iter().find(|(one, _)| *one == layer)) {
+        None => return SecondState::NotTried("no test build that lacks a layer was named".to_owned()),
+        Some((_, Err(why))) => return SecondState::NotTried(why.clone()),
+        Some((_, Ok(ask))) => ask,
     };
-    let (Some(ask), true) = (ask, program.is_file()) else {
-        return SecondState::NotTried(format!("there is no test build without {}", layer.as_str()));
-    };
-    let ask = Ask { program, lifted: Some(layer), ..ask.clone() };
-    let cell = in_box(attempt, &ask);
+    let cell = in_box(attempt, ask);
     match cell.verdict {
         // An old Landlock is what the policy accepts by name: it cannot hold alone what it does not know.
         Verdict::Escaped if layer.leaves_landlock() && ask.gaps.contains(&Gap::WeakLandlock) => {
@@ -236,5 +280,32 @@ fn without(attempt: &Attempt, ask: Option<&Ask>, layer: Layer, lifted: Option<&P
         Verdict::NotApplicable | Verdict::CouldNotRun | Verdict::Broken => {
             SecondState::NotTried(cell.evidence)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_warden_that_says_so_lacks_a_layer() {
+        let says = "BLASTBOX_LIFTED_LAYER: a test build; seccomp true, landlock false, mounts false, network false are lifted\n";
+        assert!(lacks(Layer::Seccomp, says));
+        assert!(!lacks(Layer::Landlock, says), "another one");
+        assert!(!lacks(Layer::Seccomp, ""), "a warden that is shipped says nothing");
+        assert!(
+            !lacks(Layer::Seccomp, &says.replace("mounts false", "mounts true")),
+            "and not only this one"
+        );
+    }
+
+    #[test]
+    fn a_second_layer_does_not_hold_where_the_control_failed() {
+        let held = || SecondState::Held("EPERM".to_owned());
+        let failed = ControlState::Failed("EPERM".to_owned());
+        assert!(matches!(only_with_control(held(), &failed), SecondState::NotTried(_)));
+        assert_eq!(only_with_control(held(), &ControlState::Fired(String::new())), held());
+        let fell = SecondState::Fell(String::new());
+        assert_eq!(only_with_control(fell.clone(), &failed), fell, "what came out came out");
     }
 }
