@@ -21,8 +21,8 @@ Examples:
 Nothing hostile runs outside a box, every attempt is bounded, and no packet leaves this host. A held cell counts only if
 the same attempt succeeds where its control is off; where that could harm, there is none, and the report says so.
 
-Exit codes: 0 nothing came out; 1 something did; 2 a cell proves nothing because its control failed, or nothing was held;
-125 it could not begin.";
+Exit codes: 0 nothing came out; 1 something did; 2 a cell proves nothing because its control failed or it could not
+run, or nothing was held; 125 it could not begin.";
 
 #[derive(Debug, Args)]
 pub(crate) struct EscapeArgs {

@@ -69,11 +69,14 @@ pub fn page(report: &Report) -> String {
 
 fn verdict(count: &Count) -> (&'static str, String) {
     match count {
-        Count { escaped: 0, broken: 0, held: 1.., second_fell: 0, .. } => {
+        Count { escaped: 0, broken: 0, could_not_run: 0, held: 1.., second_fell: 0, .. } => {
             ("good", "Nothing came out.".to_owned())
         }
-        Count { escaped: 0, second_fell: 0, broken, .. } => {
-            ("doubt", format!("Nothing came out, but {broken} cells prove nothing."))
+        Count { escaped: 0, second_fell: 0, held: 0, .. } => {
+            ("doubt", "Nothing came out, and nothing was held.".to_owned())
+        }
+        Count { escaped: 0, second_fell: 0, broken, could_not_run, .. } => {
+            ("doubt", format!("Nothing came out, but {} cells prove nothing.", broken + could_not_run))
         }
         Count { escaped, second_fell, .. } => {
             ("bad", format!("{escaped} cells escaped, {second_fell} second layers fell."))
@@ -251,6 +254,18 @@ mod tests {
         assert_eq!(
             safe("<script>alert('1')</script>&\"\u{1b}"),
             "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;\\u{1b}"
+        );
+    }
+
+    #[test]
+    fn a_cell_that_says_nothing_is_a_doubt_at_the_head() {
+        let mut report = crate::report::tests::example();
+        assert_eq!(verdict(&report.count()).0, "good");
+        let silent = crate::Cell { verdict: Verdict::CouldNotRun, ..report.rows[0].cells[0].clone() };
+        report.rows[0].cells.push(silent);
+        assert_eq!(
+            verdict(&report.count()),
+            ("doubt", "Nothing came out, but 1 cells prove nothing.".to_owned())
         );
     }
 

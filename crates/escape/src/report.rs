@@ -267,7 +267,7 @@ impl Report {
         let count = self.count();
         match count {
             Count { escaped: 1.., .. } | Count { second_fell: 1.., .. } => 1,
-            Count { broken: 1.., .. } | Count { held: 0, .. } => 2,
+            Count { broken: 1.., .. } | Count { could_not_run: 1.., .. } | Count { held: 0, .. } => 2,
             _ => 0,
         }
     }
@@ -322,7 +322,11 @@ pub(crate) mod tests {
         assert_eq!(code(Verdict::Held), 0);
         assert_eq!(code(Verdict::Escaped), 1);
         assert_eq!(code(Verdict::Broken), 2);
-        assert_eq!(code(Verdict::CouldNotRun), 2, "a report in which nothing was held proves nothing");
+        assert_eq!(code(Verdict::NotApplicable), 2, "a report in which nothing was held proves nothing");
+        let mut doubtful = example();
+        let silent = Cell { verdict: Verdict::CouldNotRun, ..doubtful.rows[0].cells[0].clone() };
+        doubtful.rows[0].cells.push(silent);
+        assert_eq!(doubtful.exit_code(), 2, "nor does a cell that says nothing beside one that is held");
         let mut fallen = example();
         fallen.rows[0].second_state = SecondState::Fell(String::new());
         assert_eq!(fallen.exit_code(), 1);
