@@ -18,8 +18,10 @@ Examples:
   blastbox escape --policy mine.toml --html escape.html
   blastbox escape --list
 
-Nothing hostile runs outside a box, every attempt is bounded, and no packet leaves this host. A held cell counts only if
-the same attempt succeeds where its control is off; where that could harm, there is none, and the report says so.
+Nothing hostile runs outside a box, and every attempt is bounded. Under a policy without network no packet leaves this host;
+under one that opens it, attempts ask its gateway for addresses, and what the policy allows goes out. Held means stopped: a
+cell is broken where the same attempt fails without what should stop it, and counted as unproven where that was not seen,
+because it would harm or cannot be had here.
 
 Exit codes: 0 nothing came out; 1 something did; 2 a cell proves nothing because its control failed or it could not
 run, or nothing was held; 125 it could not begin.";

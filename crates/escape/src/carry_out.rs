@@ -62,6 +62,12 @@ fn read(ended: Ended) -> Boxed {
     }
 }
 
+/// Whether what ran in it came to its own end, and a good one.
+fn exited(boxed: &Boxed) -> bool {
+    let good = |receipt: &Receipt| receipt.outcome.as_str() == "exited" && receipt.exit_code == 0;
+    boxed.receipt.as_ref().is_some_and(good)
+}
+
 fn source(script: Script) -> (&'static str, String) {
     match script {
         Script::Line(line) => ("python", format!("{PRELUDE}\n{line}\n")),
@@ -241,8 +247,13 @@ fn wait_ready(running: &mut Running) -> bool {
     running.printed().contains("READY")
 }
 
-/// Performs an attempt with `run`, which starts one phase: whole output wanted or not.
-fn perform(attempt: &Attempt, run: impl Fn(&'static str, bool) -> io::Result<Running>) -> io::Result<Ended> {
+/// Performs an attempt with `run`, which starts one phase: whole output wanted or not. `done`: whether the first of two
+/// came to its end; what was never left is not found whatever holds.
+fn perform(
+    attempt: &Attempt,
+    run: impl Fn(&'static str, bool) -> io::Result<Running>,
+    done: impl Fn(Ended) -> bool,
+) -> io::Result<Ended> {
     if attempt.has(Prop::Neighbours) {
         let mut first = run("leave", false)?;
         let there = wait_ready(&mut first);
@@ -251,7 +262,10 @@ fn perform(attempt: &Attempt, run: impl Fn(&'static str, bool) -> io::Result<Run
         return if there { second } else { Err(io::Error::other("the neighbour did not come up")) };
     }
     if attempt.has(Prop::TwoBoxes) {
-        run("leave", true)?.end()?;
+        let first = run("leave", true)?.end()?;
+        if !done(first) {
+            return Err(io::Error::other("the first of two boxes did not get as far as leaving anything"));
+        }
     }
     run("look", true)?.end()
 }
@@ -274,7 +288,8 @@ fn in_box_with(attempt: &Attempt, ask: &Ask, options: &[&str]) -> io::Result<(Ve
     let mut props = Props::for_attempt(attempt)?;
     let boxed = {
         let performance = props.performance(attempt);
-        read(perform(attempt, |phase, whole| performance.in_box(ask, options, phase, whole))?)
+        let run = |phase, whole| performance.in_box(ask, options, phase, whole);
+        read(perform(attempt, run, |first| exited(&read(first)))?)
     };
     let signs = props.signs(&format!("{}{}", boxed.stdout, boxed.stderr));
     let receipt = boxed.receipt.as_ref();
@@ -318,7 +333,8 @@ fn outside(attempt: &Attempt, python: &Path, surround: &str) -> io::Result<Contr
     let mut props = Props::for_attempt(attempt)?;
     let ended = {
         let performance = props.performance(attempt);
-        perform(attempt, |phase, _| performance.outside(python, surround, phase))?
+        let run = |phase, _| performance.outside(python, surround, phase);
+        perform(attempt, run, |first| first.code == Some(0))?
     };
     let signs = props.signs(&ended.stdout);
     Ok(match (signs.first(), said(&ended.stdout)) {

@@ -57,7 +57,9 @@ pub(crate) fn judge(
         (None, None, _) => None,
     };
     if let Some(evidence) = success {
-        return match receipt.and_then(accepted) {
+        // A gap makes expected what the attempt itself saw. What changed on the host is nothing that a policy can accept.
+        let excuse = if signs.is_empty() { receipt.and_then(accepted) } else { None };
+        return match excuse {
             Some(gap) => (Verdict::NotApplicable, format!("gap {gap} is accepted by the policy: {evidence}")),
             None => (Verdict::Escaped, evidence),
         };

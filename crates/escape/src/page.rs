@@ -87,7 +87,8 @@ fn verdict(count: &Count) -> (&'static str, String) {
 fn cards(report: &Report, count: &Count, out: &mut String) {
     let fired = report.rows.iter().filter(|row| matches!(row.control, ControlState::Fired(_))).count();
     let cards = [
-        ("held", count.held, "held"),
+        ("held", count.held - count.held_unproven, "held, and their control succeeded"),
+        ("na", count.held_unproven, "held, unproven: no control was seen to succeed"),
         ("escaped", count.escaped, "escaped"),
         ("broken", count.broken, "broken: control failed"),
         ("unrun", count.could_not_run, "could not run"),

@@ -12,7 +12,8 @@ pub const VERSION: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It was stopped, and the same attempt succeeds where the control is off (or has no harmless control, and says so).
+    /// It was stopped. Where the row's control fired, the same attempt succeeds without what stopped it; where it has none,
+    /// or none that can be had here, that is not shown: [`Count::held_unproven`].
     Held,
     /// It succeeded.
     Escaped,
@@ -218,6 +219,8 @@ pub struct CoreShare {
 #[expect(missing_docs, reason = "the verdicts say what they mean")]
 pub struct Count {
     pub held: usize,
+    /// Those of `held` whose control was not seen to succeed: there is none that harms nobody, or none to be had here.
+    pub held_unproven: usize,
     pub escaped: usize,
     pub not_applicable: usize,
     pub could_not_run: usize,
@@ -248,7 +251,11 @@ impl Report {
                 SecondState::Fell(_) => count.second_fell += 1,
                 SecondState::NotTried(_) | SecondState::Named | SecondState::Surface => {}
             }
+            let proven = matches!(row.control, ControlState::Fired(_));
             for cell in &row.cells {
+                if cell.verdict == Verdict::Held && !proven {
+                    count.held_unproven += 1;
+                }
                 *match cell.verdict {
                     Verdict::Held => &mut count.held,
                     Verdict::Escaped => &mut count.escaped,
@@ -327,6 +334,10 @@ pub(crate) mod tests {
         let silent = Cell { verdict: Verdict::CouldNotRun, ..doubtful.rows[0].cells[0].clone() };
         doubtful.rows[0].cells.push(silent);
         assert_eq!(doubtful.exit_code(), 2, "nor does a cell that says nothing beside one that is held");
+        let mut unproven = example();
+        assert_eq!((unproven.count().held, unproven.count().held_unproven), (1, 0));
+        unproven.rows[0].control = ControlState::Unavailable("no root".to_owned());
+        assert_eq!((unproven.count().held, unproven.count().held_unproven), (1, 1));
         let mut fallen = example();
         fallen.rows[0].second_state = SecondState::Fell(String::new());
         assert_eq!(fallen.exit_code(), 1);

@@ -91,12 +91,13 @@ fn summary(report: &Report, out: &mut String) {
     }
     writeln!(
         out,
-        "\n{} attempts in {:.1} s as {} on Linux {}: {} held, {} escaped, {} broken, {} could not run, {} not applicable",
+        "\n{} attempts in {:.1} s as {} on Linux {}: {} held ({} of them unproven: no control was seen to succeed), {} escaped, {} broken, {} could not run, {} not applicable",
         report.rows.len(),
         report.seconds,
         report.host.caller,
         plain(&report.host.kernel),
         count.held,
+        count.held_unproven,
         count.escaped,
         count.broken,
         count.could_not_run,
