@@ -51,7 +51,7 @@ const LINES: &[Line] = &[
     ("multicast", "Speak to every neighbour", "mDNS, SSDP", "reach_udp('224.0.0.251', 5353)", OwnNet, DATAGRAMS),
     ("ping", "Carry bytes in a ping", "ICMP tunnelling", include_str!("../../attempts/network/ping.py"), OwnNet, DATAGRAMS),
     ("interface-up", "Bring an interface up", "turning a network on", include_str!("../../attempts/network/interface_up.py"), OwnNet, NO_POWER),
-    ("listen-and-wait", "Be reached from outside", "reverse connections", include_str!("../../attempts/network/listen.py"), OwnNet, NO_TCP),
+    ("listen-and-wait", "Be reached from outside", "reverse connections", include_str!("../../attempts/network/listen.py"), OwnNet, NO_TCP_EITHER),
 ];
 
 pub(super) fn attempts() -> Vec<Attempt> {
@@ -73,4 +73,24 @@ pub(super) fn attempts() -> Vec<Attempt> {
         unless: &[],
     };
     LINES.iter().map(make).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A build without the network namespace has the host's network: what it is sent to must be this host.
+    #[test]
+    fn nothing_that_leaves_the_host_is_tried_in_the_hosts_network() {
+        let beyond = [
+            "192.0.2", "198.51", "169.254", "10.", "172.", "192.168", "1.1.1.1", "8.8.8.8", "9.9.9.9",
+            "::ffff", "fd00", "2606",
+        ];
+        for attempt in attempts() {
+            let (Second::Behind(Network, _), Script::Line(line)) = (attempt.second, attempt.script) else {
+                continue;
+            };
+            assert!(!beyond.iter().any(|address| line.contains(address)), "{}: {line}", attempt.name);
+        }
+    }
 }
