@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use blastbox_engine::leases::{Broker, Lent, MintError, News, Register, Told, leases};
+use blastbox_engine::leases::{Broker, Lent, MintError, News, Register, Revocable, Told, leases};
 use tokio::sync::mpsc;
 
 use crate::in_vault::{sources, world};
@@ -150,4 +150,26 @@ async fn a_half_that_holds_a_whole_lease_is_revoked_too() {
     assert_eq!(broker.revoke_leftovers().await.unwrap(), [revoked("db")]);
     assert_eq!(vault.state.lock().unwrap().leases.len(), 0);
     assert_eq!(std::fs::read_dir(register.folder()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_source_that_hangs_does_not_keep_a_daemon_from_starting() {
+    let (mut vault, room, _broker, register) = world().await;
+    // Whoever calls is never answered.
+    let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    vault.address = format!("http://{}", mute.local_addr().unwrap());
+    for binding in 0..40 {
+        let (secret, lease) = ("db".parse().unwrap(), format!("database/creds/app/{binding}"));
+        register.add(&Revocable { box_id: box_id(), secret, binding, lease }).unwrap();
+    }
+    let broker = Broker::new(sources(&vault, &room, "s.root-token"), Some(register.clone()));
+    let begun = tokio::time::Instant::now();
+    // From here on waiting takes no time.
+    tokio::time::pause();
+    let words = broker.revoke_leftovers().await.unwrap();
+    let waited = begun.elapsed();
+    tokio::time::resume();
+    assert!(waited < std::time::Duration::from_secs(25), "{waited:?} on the clock that was pushed on");
+    assert_eq!(words.iter().filter(|word| matches!(word, Told::NotRevoked { .. })).count(), 40);
+    assert_eq!(register.all().unwrap().leases.len(), 40);
 }

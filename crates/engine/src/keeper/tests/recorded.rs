@@ -154,3 +154,105 @@ async fn who_ends_a_box_that_is_being_ended_hears_what_the_first_hears_and_not_b
 async fn hear_any(mut reader: TapeReader) {
     while timeout(Duration::from_secs(20), reader.next()).await.unwrap().is_some() {}
 }
+
+/// How often something that fits is in the ledger.
+fn count(place: &Place, fits: impl Fn(&Event) -> bool) -> usize {
+    let mut found = 0;
+    records(&place.0.join("ledger"), |_, _, line| {
+        found += usize::from(fits(&read_record(line).unwrap().event));
+        Ok::<_, crate::ledger::LedgerError>(())
+    })
+    .unwrap();
+    found
+}
+
+#[tokio::test]
+async fn while_the_ledger_takes_nothing_what_a_gateway_told_waits_in_its_order() {
+    use blastbox_wire::egress::Record;
+    let place = Place::new("untold");
+    let Some(keeper) = recorded(&place) else { return };
+    let card = keeper.create(&me(), new_box()).await.unwrap();
+    let kept = keeper.0.find(&me(), &card.id).unwrap();
+    let mut untold = crate::keeper::traffic::Untold::default();
+    let question = |name: &str| Record::Question { name: name.to_owned(), kind: 1, denied: None, count: 1 };
+    let names: Vec<String> = (0..100).map(|number| format!("name-{number}.example")).collect();
+    untold.add(names.iter().map(|name| question(name)).collect());
+    keeper.0.pen.jam_for_test(true);
+    untold.write(&keeper.0, &kept);
+    // Nothing more is taken from the gateway as long as this holds.
+    assert!(!untold.is_empty());
+    keeper.0.pen.jam_for_test(false);
+    untold.due().await;
+    // Others have their turn in between.
+    untold.write(&keeper.0, &kept);
+    assert!(!untold.is_empty());
+    untold.write(&keeper.0, &kept);
+    assert!(untold.is_empty());
+    keeper.kill(&me(), &card.id).await.unwrap();
+    keeper.stop().await;
+    let mut told = Vec::new();
+    records(&place.0.join("ledger"), |_, _, line| {
+        if let Event::NameAsked { name, .. } = read_record(line).unwrap().event {
+            told.push(name.as_str().to_owned());
+        }
+        Ok::<_, crate::ledger::LedgerError>(())
+    })
+    .unwrap();
+    assert_eq!(told, names);
+}
+
+#[tokio::test]
+async fn what_becomes_of_a_lease_is_written_down_after_the_end_of_its_box() {
+    let place = Place::new("late");
+    let Some(keeper) = recorded(&place) else { return };
+    let card = keeper.create(&me(), new_box()).await.unwrap();
+    let about = keeper.0.find(&me(), &card.id).unwrap().about();
+    keeper.kill(&me(), &card.id).await.unwrap();
+    let (tell, news) = tokio::sync::mpsc::unbounded_channel();
+    crate::keeper::unborn::write_rest(&keeper.0, about, Some(news));
+    let why = "Vault did not answer in time".to_owned();
+    tell.send(crate::leases::Told::NotRevoked { secret: "db".parse().unwrap(), why }).unwrap();
+    until("it is written down", || count(&place, |event| matches!(event, Event::SecretTrouble { .. })) == 1)
+        .await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn an_end_that_is_in_the_ledger_is_not_recorded_again_by_the_next_daemon() {
+    use crate::store::{BoxState, Leftovers, Store};
+    let place = Place::new("once");
+    let Some(keeper) = recorded(&place) else { return };
+    let card = keeper.create(&me(), new_box()).await.unwrap();
+    keeper.kill(&me(), &card.id).await.unwrap();
+    keeper.stop().await;
+    drop(keeper);
+    // Killed between the ledger and its store: there the box is still ending.
+    let row = |state| crate::store::BoxRow {
+        id: card.id.clone(),
+        tenant: me(),
+        state,
+        policy: draft().seal().unwrap().digest(),
+        policy_text: String::new(),
+        image: "host".to_owned(),
+        tier: card.tier,
+        gaps: Vec::new(),
+        warden: String::new(),
+        survives: false,
+        made_at: std::time::SystemTime::UNIX_EPOCH,
+        deadlines: crate::store::Deadlines {
+            life: Duration::from_secs(1),
+            idle: Duration::from_secs(1),
+            on_timeout: crate::keeper::OnTimeout::Destroy,
+            ends_at: std::time::SystemTime::UNIX_EPOCH,
+        },
+        metadata: Default::default(),
+    };
+    let ends = || count(&place, |event| matches!(event, Event::BoxEnded { .. }));
+    assert_eq!(ends(), 1);
+    let store = Store::open(&place.0).unwrap();
+    let mut ledger = Ledger::open(place.options()).unwrap();
+    let leftovers =
+        |state| Leftovers { boxes: vec![row(state)], nobodys: Vec::new(), killed: 0, stuck: Vec::new() };
+    crate::keeper::past::Past::record(&mut ledger, &store, &leftovers(BoxState::Ending)).unwrap();
+    assert_eq!(ends(), 1);
+}
