@@ -6,6 +6,7 @@ use blastbox_sys::cgroup::{Controller, Counts, Flavour, Group, Limits, Site};
 use blastbox_wire::BoxId;
 use blastbox_wire::plan::{Cgroups, Plan};
 
+use crate::ids::Slot;
 use crate::trouble::{Trouble, Trying};
 
 /// Most groups in stock. A burst of boxes takes these and makes the rest itself.
@@ -24,13 +25,15 @@ pub(crate) struct Groups {
     taken: u64,
     /// How large the stock may become.
     most: usize,
+    /// Those that could not be removed. What is left in one may still run under the ids of its box: they stay with it.
+    lingering: Vec<(Group, Option<Slot>)>,
 }
 
 impl Groups {
     /// Looks for a place to make groups in.
     pub(crate) fn find(name: Option<u64>) -> Result<Self, Trouble> {
         let site = Site::find(name).tried("look for cgroups")?;
-        Ok(Self { site, stock: Vec::new(), likely: LIKELY, taken: 0, most: STOCK })
+        Ok(Self { site, stock: Vec::new(), likely: LIKELY, taken: 0, most: STOCK, lingering: Vec::new() })
     }
 
     /// The kind of interface, as the caller is told: 0 none, 1 the old one, 2 the unified one.
@@ -68,7 +71,7 @@ impl Groups {
         };
         // Setting a processor limit can cost as much as a whole process: not twice.
         if !set && let Err(error) = site.set(&group, &limits) {
-            self.give_back(group)?;
+            self.give_back(group, None);
             return Err(error).tried("set the limits of the box's cgroup");
         }
         Ok(Some(group))
@@ -94,17 +97,45 @@ impl Groups {
         self.site.as_ref().map_or(Ok(()), |site| site.thaw(group)).tried("let the processes of the box go on")
     }
 
-    /// What a group has counted. Then it is gone.
-    pub(crate) fn close(&self, group: Group) -> Counts {
-        let counts = self.site.as_ref().map_or_else(Counts::default, |site| site.counts(&group));
-        // One box whose group stays behind must not cost all others their warden: a later sweep takes it away.
-        self.give_back(group).ok();
-        counts
+    /// What a group has counted.
+    pub(crate) fn counts(&self, group: &Group) -> Counts {
+        self.site.as_ref().map_or_else(Counts::default, |site| site.counts(group))
     }
 
-    /// Takes a group away that no process is in. Never used again: what was counted for one box is not another's.
-    pub(crate) fn give_back(&self, group: Group) -> Result<(), Trouble> {
-        self.site.as_ref().map_or(Ok(()), |site| site.remove(group)).tried("remove a cgroup")
+    /// Takes a group away that no process should be in, and says which ids nobody has any more: those of a group that
+    /// cannot be removed stay taken. Never used again: what was counted for one box is not another's.
+    pub(crate) fn give_back(&mut self, group: Group, slot: Option<Slot>) -> Option<Slot> {
+        match self.site.as_ref().map_or(Ok(()), |site| site.remove(&group)) {
+            Ok(()) => slot,
+            // One box whose group stays must not cost all others their warden.
+            Err(_) => {
+                self.lingering.push((group, slot));
+                None
+            }
+        }
+    }
+
+    /// Whether there are groups that should be gone.
+    pub(crate) fn has_lingering(&self) -> bool {
+        !self.lingering.is_empty()
+    }
+
+    /// Says which groups are there although nothing should be.
+    pub(crate) fn all_gone(&self) -> Result<(), Trouble> {
+        match self.lingering.len() {
+            0 => Ok(()),
+            left => Err(Trouble::plain(format!(
+                "remove the cgroups of {left} boxes: something in them does not end. The next warden tries again; see \
+                 `cgroup.procs` in the directories named blastbox-warden-*"
+            ))),
+        }
+    }
+
+    /// Tries again to remove those that could not be, and ends what is left in them. The ids that are free by that.
+    pub(crate) fn release_lingering(&mut self) -> Vec<Slot> {
+        let Some(site) = &self.site else { return Vec::new() };
+        let gone = self.lingering.extract_if(.., |(group, _)| site.release(group).is_ok());
+        gone.filter_map(|(_, slot)| slot).collect()
     }
 
     /// Whether the stock should grow. One that has made a single box is probably a single command, which would only
@@ -126,11 +157,11 @@ impl Groups {
         }
     }
 
-    fn make_for_later(&self) -> Result<Group, Trouble> {
+    fn make_for_later(&mut self) -> Result<Group, Trouble> {
         let Some(site) = &self.site else { return Err(Trouble::plain("make a cgroup: there are none")) };
         let group = site.make(new_name()?.as_str()).tried("make a cgroup for later")?;
         if let Err(error) = site.set(&group, &self.likely) {
-            self.give_back(group)?;
+            self.give_back(group, None);
             return Err(error).tried("set the limits of a cgroup for later");
         }
         Ok(group)
@@ -144,9 +175,10 @@ impl Groups {
     /// Leaves nothing behind.
     pub(crate) fn clear(&mut self) {
         for (_, group) in std::mem::take(&mut self.stock) {
-            // A group that stays is found by the next sweep.
-            self.give_back(group).ok();
+            self.give_back(group, None);
         }
+        // A group that stays even now is found by the sweep of the next warden.
+        self.release_lingering();
         if let Some(site) = &self.site {
             site.close();
         }
@@ -159,4 +191,90 @@ pub(crate) fn new_name() -> Result<BoxId, Trouble> {
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
         .tried("ask for randomness")?;
     Ok(BoxId::from_random(random))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    use super::*;
+    use crate::ids::Block;
+
+    /// Every directory beneath `place` that has this name.
+    fn named(place: &Path, name: &str, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name() == *name {
+                    found.push(entry.path());
+                } else {
+                    named(&entry.path(), name, found);
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "somebody who stays in a group although its box has ended")]
+    fn ids_stay_taken_until_their_group_is_gone() {
+        let number = u64::from(std::process::id()) << 32 | 0xBB;
+        let mut groups = Groups::find(Some(number)).unwrap();
+        let Some(site) = &groups.site else {
+            println!("skipped: this host gives the tests no cgroups");
+            return;
+        };
+        let Ok(group) = site.make(new_name().unwrap().as_str()) else {
+            println!("skipped: the tests may make no cgroups here");
+            return;
+        };
+        let mut block = Block::take().unwrap();
+        let slot = block.slot().unwrap();
+        let mut nests = Vec::new();
+        named(Path::new("/sys/fs/cgroup"), &format!("blastbox-warden-{number:016x}"), &mut nests);
+        assert!(!nests.is_empty());
+        let mut straggler = Command::new("/bin/sleep").arg("60").spawn().unwrap();
+        for entry in nests.iter().flat_map(|nest| std::fs::read_dir(nest).unwrap().flatten()) {
+            if entry.file_type().unwrap().is_dir() {
+                std::fs::write(entry.path().join("cgroup.procs"), straggler.id().to_string()).unwrap();
+            }
+        }
+
+        let free = groups.give_back(group, Some(slot));
+        let alive = straggler.try_wait().unwrap().is_none();
+        let lingers = groups.has_lingering();
+        let mut freed = groups.release_lingering();
+        let status = straggler.wait().unwrap();
+        // The kernel forgets the dead in its own time.
+        for _ in 0..10_000 {
+            if !groups.has_lingering() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            freed.extend(groups.release_lingering());
+        }
+        groups.clear();
+
+        assert!(alive, "nobody is ended who was not looked at twice");
+        assert_eq!(free, None, "ids of a group that is still there are not free");
+        assert!(lingers);
+        assert_eq!(status.signal(), Some(9), "what stays in a group is ended");
+        assert_eq!(freed, [slot], "then they are");
+        assert!(nests.iter().all(|nest| !nest.exists()));
+    }
+
+    #[test]
+    fn ids_of_a_box_without_a_group_or_with_one_that_goes_are_free_at_once() {
+        let mut groups = Groups { site: None, ..Groups::find(None).unwrap() };
+        assert!(!groups.has_lingering() && groups.release_lingering().is_empty());
+        let mut found = Groups::find(None).unwrap();
+        let made = found.site.as_ref().map(|site| site.make(new_name().unwrap().as_str()));
+        if let Some(Ok(group)) = made {
+            let slot = Block::take().unwrap().slot().unwrap();
+            assert_eq!(found.give_back(group, Some(slot)), Some(slot));
+            assert!(!found.has_lingering());
+        }
+        found.clear();
+        groups.clear();
+    }
 }

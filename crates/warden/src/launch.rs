@@ -145,7 +145,8 @@ fn make(
         }
         Err(trouble) => {
             if let Some(group) = group {
-                standing.groups.give_back(group)?;
+                // No process was ever in it: its ids are free whether or not it goes.
+                standing.groups.give_back(group, None);
             }
             Err(trouble)
         }

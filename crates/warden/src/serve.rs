@@ -32,6 +32,12 @@ const UNASKED: Duration = Duration::from_millis(20);
 /// How long nobody may have wanted anything before the warden does what can wait, while boxes are alive.
 const LEISURE: Duration = Duration::from_micros(1500);
 
+/// How long nobody may have wanted anything before groups that could not be removed are tried again.
+const LINGERING: Duration = Duration::from_millis(500);
+
+/// The same, once the caller has gone.
+const LAST_LOOKS: Duration = Duration::from_millis(5);
+
 /// What an event is about; everything else is the process id of a box in the making.
 const CALLER: u64 = 0;
 const CHILDREN: u64 = u64::MAX;
@@ -69,8 +75,8 @@ pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
     // Most plans want this one, and the caller is still thinking about its first.
     warden.standing.filter(&First::Agent, Denials::Reported);
     let outcome = answered.and_then(|()| warden.listen());
-    warden.bury_everybody();
-    outcome
+    let buried = warden.bury_everybody();
+    outcome.and(buried)
 }
 
 /// The caller's end is standard input.
@@ -125,8 +131,13 @@ impl Warden {
             return Some(Timespec { tv_sec: 0, tv_nsec: nanos.into() });
         }
         // Nobody waits for the sweep: it comes when the first box is on its own, or nobody has asked for one for a while.
-        let nanos = if self.boxes.is_busy() { 0 } else { UNASKED.subsec_nanos() };
-        (!self.swept).then_some(Timespec { tv_sec: 0, tv_nsec: nanos.into() })
+        let nanos = match (self.swept, self.boxes.is_busy()) {
+            (false, true) => 0,
+            (false, false) => UNASKED.subsec_nanos(),
+            (true, _) if self.standing.groups.has_lingering() => LINGERING.subsec_nanos(),
+            (true, _) => return None,
+        };
+        Some(Timespec { tv_sec: 0, tv_nsec: nanos.into() })
     }
 
     /// Nobody wants anything just now.
@@ -140,9 +151,17 @@ impl Warden {
             if self.expect().is_err() {
                 self.embryos.give_up(None);
             }
-        } else {
+        } else if !self.swept {
             self.sweep();
+        } else {
+            self.release_lingering();
         }
+    }
+
+    /// What could not be removed when its box ended may be removed by now.
+    fn release_lingering(&mut self) {
+        let freed = self.standing.groups.release_lingering();
+        self.standing.free(freed);
     }
 
     /// Makes the first process of the next box.
@@ -347,6 +366,10 @@ impl Warden {
         while let Some(dead) = spawn::reap(Patience::Look) {
             self.bury(&dead)?;
         }
+        // A warden that is never idle comes to this too.
+        if self.standing.groups.has_lingering() {
+            self.release_lingering();
+        }
         Ok(())
     }
 
@@ -363,15 +386,16 @@ impl Warden {
             agent_signal: dead.signal,
             ..Spent::default()
         };
+        let mut free = live.slot;
         if let Some(group) = live.group {
-            let counts = self.standing.groups.close(group);
+            let counts = self.standing.groups.counts(&group);
             spent.memory_peak = counts.memory_peak;
             spent.oom_kills = counts.oom_kills;
             spent.pids_refused = counts.pids_refused;
+            // A group that stays keeps the ids: whatever is in it would otherwise share them with a later box.
+            free = self.standing.groups.give_back(group, live.slot);
         }
-        if let (Some(slot), Some(ids)) = (live.slot, self.standing.ids.as_mut()) {
-            ids.free(slot);
-        }
+        self.standing.free(free);
         if live.unborn {
             self.embryos.give_up(Some(live.pid));
             return Ok(());
@@ -388,7 +412,7 @@ impl Warden {
     }
 
     /// The caller is gone: end every box, wait for it, and leave nothing behind.
-    fn bury_everybody(&mut self) {
+    fn bury_everybody(&mut self) -> Result<(), Trouble> {
         for live in self.boxes.all() {
             self.kill(live);
         }
@@ -396,9 +420,13 @@ impl Warden {
         loop {
             // A caller may only have said its last word: it is told. What counts is that the box is gone.
             self.bury_the_dead().ok();
-            let left = deadline.saturating_duration_since(Instant::now());
-            if self.boxes.is_empty() || left.is_zero() {
+            let mut left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || (self.boxes.is_empty() && !self.standing.groups.has_lingering()) {
                 break;
+            }
+            if self.boxes.is_empty() {
+                // Nobody says when a group has become empty.
+                left = left.min(LAST_LOOKS);
             }
             let left = Timespec {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
@@ -411,5 +439,6 @@ impl Warden {
             self.sweep();
         }
         self.standing.groups.clear();
+        self.standing.groups.all_gone()
     }
 }

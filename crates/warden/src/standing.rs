@@ -15,7 +15,7 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::CapabilitySet;
 
 use crate::groups::Groups;
-use crate::ids::Block;
+use crate::ids::{Block, Slot};
 use crate::trouble::{Trouble, Trying};
 
 /// Descriptors below this number are kept free for what the agent inherits.
@@ -95,6 +95,13 @@ impl Standing {
             },
         };
         place.get_or_init(|| Filter::for_monitor(monitor))
+    }
+
+    /// Gives ids back that nobody has any more.
+    pub(crate) fn free(&mut self, slots: impl IntoIterator<Item = Slot>) {
+        if let Some(ids) = self.ids.as_mut() {
+            slots.into_iter().for_each(|slot| ids.free(slot));
+        }
     }
 
     /// What the caller may count on.

@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, Mode, mkdirat, unlinkat};
 use rustix::io::Errno;
 
 use super::nest::Nest;
+use super::sweep::end_processes;
 use super::{Controller, Flavour, Site, read_at};
 use crate::namespaces::write_at;
 
@@ -48,21 +49,37 @@ impl Site {
         let group = Group { name: name.to_owned(), was_paused: Cell::new(false) };
         for nest in self.nests()? {
             if let Err(error) = mkdirat(&nest.dir, name, Mode::from_raw_mode(0o755)) {
-                self.remove(group)?;
+                self.remove(&group)?;
                 return Err(error.into());
             }
         }
         Ok(group)
     }
 
-    /// Takes a group away. Its processes must have ended.
-    pub fn remove(&self, group: Group) -> io::Result<()> {
-        let mut outcome = Ok(());
-        let freezer = self.freezer_nest().filter(|_| group.was_paused.get());
-        for nest in self.nests()?.iter().chain(freezer) {
-            if let Err(error) = remove_by_name(&nest.dir, &group.name) {
-                outcome = Err(error);
+    /// Takes a group away. Its processes must have ended: on an error it is still there, and maybe one of them.
+    pub fn remove(&self, group: &Group) -> io::Result<()> {
+        self.in_each_nest(group, |nest| remove_by_name(&nest.dir, &group.name))
+    }
+
+    /// Takes a group away that should have been gone long ago, and ends whatever is in it. One look, no waiting.
+    pub fn release(&self, group: &Group) -> io::Result<()> {
+        self.in_each_nest(group, |nest| {
+            end_processes(&nest.dir, &group.name);
+            match unlinkat(&nest.dir, group.name.as_str(), AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => Ok(()),
+                Err(error) => Err(error.into()),
             }
+        })
+    }
+
+    /// Does something in every hierarchy, whatever comes of the others. The freezer first: a stopped process dies only
+    /// when it is let go.
+    fn in_each_nest(&self, group: &Group, act: impl Fn(&Nest) -> io::Result<()>) -> io::Result<()> {
+        let freezer = self.freezer_nest().filter(|_| group.was_paused.get());
+        let mut outcome = Ok(());
+        for nest in freezer.into_iter().chain(self.nests()?) {
+            let done = act(nest);
+            outcome = outcome.and(done);
         }
         outcome
     }

@@ -39,6 +39,13 @@ fn sweep_hierarchy(root: &OwnedFd) -> u32 {
 
 /// Boxes die with their warden, so this is for one that is just dying, was stopped, or that the kernel failed to end.
 fn release(nest: &OwnedFd, name: &str) {
+    end_processes(nest, name);
+    // What cannot be removed now is found by the next sweep.
+    remove_by_name(nest, name).ok();
+}
+
+/// Ends everything in a group. Whoever cannot be ended keeps it from being removed.
+pub(super) fn end_processes(nest: &OwnedFd, name: &str) {
     let Ok(group) = openat(nest, name, DIRECTORY, Mode::empty()) else { return };
     if write_at(&group, "cgroup.kill", b"1").is_err() {
         for pid in read_at(&group, "cgroup.procs").unwrap_or_default().lines() {
@@ -48,8 +55,6 @@ fn release(nest: &OwnedFd, name: &str) {
         }
     }
     write_at(&group, "freezer.state", b"THAWED").ok();
-    // What cannot be removed now is found by the next sweep.
-    remove_by_name(nest, name).ok();
 }
 
 fn names(dir: &OwnedFd, prefix: &str) -> Vec<String> {
