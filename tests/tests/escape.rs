@@ -5,8 +5,10 @@
     reason = "a test that cannot go on must fail at once"
 )]
 
-use blastbox_tests::{Caller, both_ways};
+use blastbox_tests::{Caller, Held, both_ways, census, processes_naming, wait_until};
+use rustix::process::Signal;
 use serde_json::Value;
+use std::path::Path;
 
 /// Of 318: more than a host may lack, less than would go unnoticed.
 const MOST_UNPROVEN: usize = 8;
@@ -19,6 +21,8 @@ both_ways!(
     a_shipped_warden_lacks_no_layer,
     a_layer_that_was_not_lifted_proves_nothing_about_the_next,
     a_name_that_is_none_is_refused_and_the_list_runs_nothing,
+    a_campaign_that_is_told_to_end_leaves_nothing,
+    what_a_killed_campaign_leaves_ends_or_is_released_by_the_next,
 );
 
 fn campaign(caller: &Caller, options: &[&str]) -> (i32, Value) {
@@ -122,4 +126,52 @@ fn a_layer_that_was_not_lifted_proves_nothing_about_the_next(caller: &Caller) {
         campaign(caller, &["--only", "kernel.unshare-user", "--lifted", fake.to_str().unwrap()]);
     assert_eq!(report["rows"][0]["lifted"], "seccomp");
     assert_eq!(report["rows"][0]["second_state"]["state"], "not_tried", "{}", report["rows"][0]);
+}
+
+/// A long campaign, and the names of its stages once it has some.
+fn halfway(caller: &Caller, place: &Path) -> (Held, Vec<String>) {
+    let words = ["escape", "--tier", "jail", "--profile", "default"];
+    let classes = ["--only", "control", "--only", "lifecycle", "--only", "persistence"];
+    let held = caller.blastbox(words.iter().chain(&classes)).env("TMPDIR", place.to_str().unwrap()).start();
+    assert!(wait_until(|| !stages(place).is_empty()), "no attempt was begun");
+    (held, stages(place))
+}
+
+fn stages(place: &Path) -> Vec<String> {
+    let all = std::fs::read_dir(place).unwrap().flatten();
+    all.map(|entry| entry.file_name().to_str().unwrap().to_owned()).collect()
+}
+
+/// Processes of the host that belong to a stage.
+fn of_stages(stages: &[String]) -> Vec<u32> {
+    stages.iter().flat_map(|name| processes_naming(name.rsplit('-').next().unwrap())).collect()
+}
+
+fn a_campaign_that_is_told_to_end_leaves_nothing(caller: &Caller) {
+    for (name, signal, code) in [("t", Signal::TERM, 143), ("i", Signal::INT, 130)] {
+        let place = caller.directory(name);
+        let (held, begun) = halfway(caller, &place);
+        let started = census::family(held.id());
+        held.signal(signal);
+        let ended = held.end();
+        assert_eq!(ended.code, code, "{}", ended.err);
+        assert_eq!(stages(&place), Vec::<String>::new());
+        assert!(
+            wait_until(|| of_stages(&begun).is_empty() && !started.iter().any(census::lives)),
+            "{started:?}"
+        );
+    }
+}
+
+fn what_a_killed_campaign_leaves_ends_or_is_released_by_the_next(caller: &Caller) {
+    let place = caller.directory("k");
+    let (held, begun) = halfway(caller, &place);
+    let started = census::family(held.id());
+    held.signal(Signal::KILL);
+    held.end();
+    let next = ["escape", "--tier", "jail", "--profile", "default", "--only", "kernel.ptrace"];
+    let ended = caller.blastbox(next).env("TMPDIR", place.to_str().unwrap()).end();
+    assert!(ended.code <= 2, "{}: {}", ended.code, ended.err);
+    assert_eq!(stages(&place), Vec::<String>::new());
+    assert!(wait_until(|| of_stages(&begun).is_empty() && !started.iter().any(census::lives)), "{started:?}");
 }

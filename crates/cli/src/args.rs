@@ -81,6 +81,9 @@ pub(crate) enum Verb {
     /// Print completions for shells and pages for man
     #[command(subcommand, hide = true)]
     Papers(crate::papers::PapersVerb),
+    /// Become another program, which ends when whoever started it does
+    #[command(hide = true)]
+    Tether(crate::tether::TetherArgs),
     #[command(flatten)]
     Daemon(DaemonVerb),
 }

@@ -3,13 +3,20 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use blastbox_escape::{Attempt, Control, Order, Progress, Second, Verdict, choose, page, run, text};
+use blastbox_escape::{
+    Attempt, Control, EscapeError, Order, Progress, Second, Stop, Verdict, choose, page, run, text,
+};
 use blastbox_policy::{Profile, Tier};
 use clap::Args;
+use tokio::runtime::Runtime;
 
 use crate::output;
 use crate::problem::Problem;
+use crate::pump::Signals;
+use crate::run::SIGNALLED;
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -24,7 +31,7 @@ cell is broken where the same attempt fails without what should stop it, and cou
 because it would harm or cannot be had here.
 
 Exit codes: 0 nothing came out; 1 something did; 2 a cell proves nothing because its control failed or it could not
-run, or nothing was held; 125 it could not begin.";
+run, or nothing was held; 125 it could not begin; 129, 130, 143 it was told to end (HUP, INT, TERM), and left nothing.";
 
 #[derive(Debug, Args)]
 pub(crate) struct EscapeArgs {
@@ -54,23 +61,32 @@ pub(crate) struct EscapeArgs {
     lifted: Option<PathBuf>,
 }
 
-pub(crate) fn escape(args: EscapeArgs) -> Result<u8, Problem> {
+pub(crate) fn escape(args: EscapeArgs, runtime: fn() -> Result<Runtime, Problem>) -> Result<u8, Problem> {
     if args.list {
         output::print(&list(&choose(&args.only)?));
         return Ok(0);
     }
     let EscapeArgs { tier, profile, policy, only, list: _, json, html, lifted } = args;
     let program = std::env::current_exe().map_err(Problem::OwnProgram)?;
-    let order = Order { program, tiers: tier, profiles: profile, policy, only, lifted };
+    let stop = Stop::new().map_err(Problem::Runtime)?;
+    let told = watch(stop.clone(), runtime()?)?;
+    let order = Order { program, tiers: tier, profiles: profile, policy, only, lifted, stop };
     let terminal = std::io::stderr().is_terminal();
     let report = run(&order, &|progress| {
         if terminal {
             output::say(&bar(&progress));
         }
-    })?;
+    });
     if terminal {
         output::say("\r\x1b[2K");
     }
+    let report = match report {
+        Err(EscapeError::Stopped) => {
+            output::say("told to end: what was running is ended, what was made for it is removed\n");
+            return Ok(SIGNALLED.saturating_add(told.load(Ordering::Relaxed)));
+        }
+        report => report?,
+    };
     if let Some(path) = &html {
         std::fs::write(path, page::page(&report))
             .map_err(|source| Problem::Page { path: path.clone(), source })?;
@@ -81,6 +97,21 @@ pub(crate) fn escape(args: EscapeArgs) -> Result<u8, Problem> {
         output::print(&text::matrix(&report));
     }
     Ok(report.exit_code())
+}
+
+/// Ends the campaign on a signal. Gives back where the signal's number will be.
+fn watch(stop: Stop, runtime: Runtime) -> Result<Arc<AtomicU8>, Problem> {
+    let mut signals = {
+        let _inside = runtime.enter();
+        Signals::catch(false)?
+    };
+    let told = Arc::new(AtomicU8::new(0));
+    let tell = Arc::clone(&told);
+    std::thread::spawn(move || {
+        tell.store(runtime.block_on(signals.told_to_end()), Ordering::Relaxed);
+        stop.say();
+    });
+    Ok(told)
 }
 
 /// One line that is written over: how far, and what was not held.

@@ -23,6 +23,7 @@ mod receipt_file;
 mod run;
 mod summary;
 mod terminal;
+mod tether;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -87,9 +88,10 @@ fn act(cli: Cli, early: Option<Result<Warden, WardenError>>) -> Result<u8, Probl
     match cli.verb {
         Verb::Audit(verb) => audit::audit(&verb),
         Verb::Image(verb) => image::image(&verb, runtime),
-        Verb::Escape(args) => escape::escape(*args),
+        Verb::Escape(args) => escape::escape(*args, runtime),
         Verb::Daemon(verb) => daemon::daemon(verb, runtime),
         Verb::Papers(verb) => papers::papers(&verb),
+        Verb::Tether(args) => tether::tether(args),
         Verb::Policy(verb) => policy::policy(&verb),
         Verb::Run(args) => {
             let warden = early.unwrap_or_else(Warden::start)?;

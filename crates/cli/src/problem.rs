@@ -65,6 +65,10 @@ pub(crate) enum Problem {
     Papers { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Escape(#[from] blastbox_escape::EscapeError),
+    #[error("cannot become {program}")]
+    Tether { program: PathBuf, source: io::Error },
+    #[error("process {parent}, whose end was to be this one's, is not its parent")]
+    Untethered { parent: u32 },
     #[error("cannot find the program that this is")]
     OwnProgram(#[source] io::Error),
     #[error("cannot write the report to {path}")]
@@ -159,6 +163,8 @@ impl Problem {
             Self::Page { .. } => "name a file in a directory that you may write to",
             Self::BadUrl(_)
             | Self::OwnProgram(_)
+            | Self::Tether { .. }
+            | Self::Untethered { .. }
             | Self::Create(_)
             | Self::Terminal(_)
             | Self::Json(_)

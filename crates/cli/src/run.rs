@@ -27,7 +27,7 @@ use crate::terminal::{self, RawTerminal};
 use crate::{output, summary};
 
 /// Exit code of a process that a signal ended, less the signal's number.
-const SIGNALLED: u8 = 128;
+pub(crate) const SIGNALLED: u8 = 128;
 const WORKSPACE: &str = "/workspace";
 const HOME: &str = "/home/user";
 

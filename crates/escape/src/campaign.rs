@@ -12,6 +12,7 @@ use blastbox_wire::receipt::rfc3339;
 use crate::attempt::{Attempt, Layer, Second};
 use crate::carry_out::{Ask, control, in_box, probe};
 use crate::report::{Cell, Column, ControlState, Host, Missing, Report, Row, SecondState, VERSION, Verdict};
+use crate::stop::Stop;
 use crate::trusted_core;
 
 /// What is asked for.
@@ -29,6 +30,8 @@ pub struct Order {
     pub only: Vec<String>,
     /// Directory of test builds that each lack one layer.
     pub lifted: Option<PathBuf>,
+    /// What ends it before its time.
+    pub stop: Stop,
 }
 
 /// Why there is no report.
@@ -40,6 +43,9 @@ pub enum EscapeError {
     /// Not one column can be had.
     #[error("no box can be made under what was asked for: {0}")]
     NoColumn(String),
+    /// Somebody has said so. What ran is ended, and what was made for it removed.
+    #[error("the campaign was told to end: there is no report")]
+    Stopped,
     /// The program could not be started.
     #[error("cannot start {}", program.display())]
     Start {
@@ -89,7 +95,7 @@ pub fn choose(only: &[String]) -> Result<Vec<Attempt>, EscapeError> {
 /// Where nothing can be tried at all.
 pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report, EscapeError> {
     let attempts = choose(&order.only)?;
-    crate::stage::sweep(&std::env::temp_dir());
+    crate::sweep::sweep(&std::env::temp_dir());
     let (started, began) = (SystemTime::now(), Instant::now());
     let (asks, columns, missing) = columns(order)?;
     let lifted = order.lifted.as_deref().map(|place| lifted(place, asks.first()));
@@ -105,6 +111,9 @@ pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(attempt) = attempts.get(index) else { return };
                     let row = row(attempt, &asks, lifted.as_deref(), python);
+                    if order.stop.is_said() {
+                        return;
+                    }
                     let done = done.fetch_add(1, Ordering::Relaxed) + 1;
                     let Ok(mut rows) = rows.lock() else { return };
                     tell(Progress { done, all: attempts.len(), row: &row });
@@ -115,6 +124,9 @@ pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report
             });
         }
     });
+    if order.stop.is_said() {
+        return Err(EscapeError::Stopped);
+    }
     let rows = rows.into_inner().unwrap_or_default().into_iter().flatten().collect();
     let caller = if rustix::process::geteuid().is_root() { "root" } else { "user" };
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
@@ -152,9 +164,13 @@ fn columns(order: &Order) -> Result<Columns, EscapeError> {
     for tier in tiers {
         for (policy, option, value) in &policies {
             let options = vec![option.clone(), value.clone(), "--tier".into(), OsString::from(tier.as_str())];
-            let ask = Ask { program: order.program.clone(), options, lifted: None, gaps: Vec::new() };
-            let boxed = probe(&ask)
-                .map_err(|source| EscapeError::Start { program: order.program.clone(), source })?;
+            let (program, tether) = (order.program.clone(), order.program.clone());
+            let stop = order.stop.clone();
+            let ask = Ask { program, options, lifted: None, gaps: Vec::new(), tether, stop };
+            let boxed = probe(&ask).map_err(|source| match order.stop.is_said() {
+                true => EscapeError::Stopped,
+                false => EscapeError::Start { program: order.program.clone(), source },
+            })?;
             match &boxed.receipt {
                 Some(receipt) if receipt.tier == Some(tier) && receipt.outcome.as_str() == "exited" => {
                     let found: Vec<Gap> = receipt.gaps.iter().map(|line| line.code).collect();

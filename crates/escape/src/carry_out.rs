@@ -14,9 +14,10 @@ use blastbox_wire::receipt::Receipt;
 
 use crate::attempt::{Attempt, Control, Layer, Prop, Script};
 use crate::judge::{Said, judge, said};
-use crate::process::{Ended, Running, Start, start};
+use crate::process::{Ended, Input, Kind, Running, Start, start};
 use crate::report::{Cell, ControlState, Verdict};
 use crate::scene::Scene;
+use crate::stop::Stop;
 
 /// No box takes longer, whatever is tried in it; the limit of the box itself is shorter.
 const BOX: Duration = Duration::from_secs(60);
@@ -36,6 +37,26 @@ pub(crate) struct Ask {
     pub(crate) lifted: Option<Layer>,
     /// What is weaker here than it could be, accepted by name.
     pub(crate) gaps: Vec<Gap>,
+    /// The `blastbox` through which everything is started, so that it ends with us.
+    pub(crate) tether: PathBuf,
+    pub(crate) stop: Stop,
+}
+
+impl Ask {
+    fn start(
+        &self,
+        (kind, program): (Kind, &Path),
+        arguments: Vec<OsString>,
+        variables: Vec<(&'static str, String)>,
+        input: Input<'_>,
+    ) -> io::Result<Running> {
+        let limit = match kind {
+            Kind::Blastbox => BOX,
+            Kind::Control => CONTROL,
+        };
+        let (tether, stop) = (self.tether.as_path(), &self.stop);
+        start(Start { tether, kind, program, arguments, variables, input, stop }, limit)
+    }
 }
 
 /// A box that ended.
@@ -85,9 +106,7 @@ pub(crate) fn probe(ask: &Ask) -> io::Result<Boxed> {
     let mut arguments: Vec<OsString> = words(["run", "--json", "--quiet"]).collect();
     arguments.extend(ask.options.iter().cloned());
     arguments.extend(words(["--timeout", BOX_LIFE, "--", "/bin/true"]));
-    let what =
-        Start { program: &ask.program, arguments, variables: Vec::new(), keep_environment: true, input: "" };
-    start(what, BOX)?.end().map(read)
+    ask.start((Kind::Blastbox, &ask.program), arguments, Vec::new(), Input::Text(""))?.end().map(read)
 }
 
 /// What one performance needs besides the script.
@@ -104,7 +123,7 @@ impl Performance<'_> {
         variables.push(("ESCAPE_ROLE", role.to_owned()));
         variables.push(("ESCAPE_PHASE", phase.to_owned()));
         if let Some(decoy) = self.decoy {
-            variables.push(("ESCAPE_DECOY", decoy.pid.to_string()));
+            variables.push(("ESCAPE_DECOY", decoy.0.id().to_string()));
         }
         if let Some(leaked) = self.leaked {
             variables.push(("ESCAPE_FD", leaked.as_raw_fd().to_string()));
@@ -136,12 +155,10 @@ impl Performance<'_> {
             arguments.extend([OsString::from("--env"), format!("{name}={value}").into()]);
         }
         arguments.extend(words(["--lang", language]));
-        let variables = self.scene.decoys();
-        let program = &ask.program;
-        start(Start { program, arguments, variables, keep_environment: true, input: &input }, BOX)
+        ask.start((Kind::Blastbox, &ask.program), arguments, self.scene.decoys(), Input::Text(&input))
     }
 
-    fn outside(&self, python: &Path, surround: &str, phase: &str) -> io::Result<Running> {
+    fn outside(&self, ask: &Ask, python: &Path, surround: &str, phase: &str) -> io::Result<Running> {
         let (language, input) = source(self.attempt.script);
         let shell = Path::new("/bin/sh");
         let (program, arguments) = match language {
@@ -151,38 +168,23 @@ impl Performance<'_> {
         let mut variables = self.variables("control", phase);
         variables.push(("ESCAPE_SURROUND", surround.to_owned()));
         variables.extend(self.scene.decoys());
-        start(Start { program, arguments, variables, keep_environment: false, input: &input }, CONTROL)
+        ask.start((Kind::Control, program), arguments, variables, Input::Text(&input))
     }
 }
 
-/// A process of the host that holds a secret and must not be reached.
+/// A process of the host that holds a secret and must not be reached. It waits for a word that never comes.
 #[derive(Debug)]
-struct Decoy {
-    running: Option<Running>,
-    pid: u32,
-}
+struct Decoy(Running);
 
 impl Decoy {
-    fn start(scene: &Scene) -> io::Result<Self> {
-        let arguments = words(["-c", "sleep 40; :", &scene.secret]).collect();
-        let program = Path::new("/bin/sh");
+    fn start(ask: &Ask, scene: &Scene) -> io::Result<Self> {
+        let arguments = words(["-c", "read word; :", &scene.secret]).collect();
         let variables = vec![("DECOY_TOKEN", scene.secret.clone())];
-        let running =
-            start(Start { program, arguments, variables, keep_environment: false, input: "" }, CONTROL)?;
-        Ok(Self { pid: running.id(), running: Some(running) })
+        ask.start((Kind::Control, Path::new("/bin/sh")), arguments, variables, Input::Open).map(Self)
     }
 
     fn sign(&mut self) -> Option<String> {
-        let running = self.running.as_mut()?;
-        running.has_ended().then(|| "a process of the host was ended".to_owned())
-    }
-}
-
-impl Drop for Decoy {
-    fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            running.kill().ok();
-        }
+        self.0.has_ended().then(|| "a process of the host was ended".to_owned())
     }
 }
 
@@ -209,9 +211,9 @@ struct Props {
 }
 
 impl Props {
-    fn for_attempt(attempt: &Attempt) -> io::Result<Self> {
+    fn for_attempt(attempt: &Attempt, ask: &Ask) -> io::Result<Self> {
         let scene = Scene::new()?;
-        let decoy = if attempt.has(Prop::Decoy) { Some(Decoy::start(&scene)?) } else { None };
+        let decoy = if attempt.has(Prop::Decoy) { Some(Decoy::start(ask, &scene)?) } else { None };
         let leaked = if attempt.has(Prop::LeakedDescriptor) {
             let open = OwnedFd::from(File::open(&scene.directory)?);
             let high = rustix::io::fcntl_dupfd_cloexec(&open, 60)?;
@@ -236,9 +238,9 @@ impl Props {
 }
 
 /// Waits until the first of two neighbours says that it is there.
-fn wait_ready(running: &mut Running) -> bool {
+fn wait_ready(running: &mut Running, stop: &Stop) -> bool {
     let until = Instant::now() + CONTROL;
-    while Instant::now() < until && !running.has_ended() {
+    while Instant::now() < until && !running.has_ended() && !stop.is_said() {
         if running.printed().contains("READY") {
             return true;
         }
@@ -251,12 +253,13 @@ fn wait_ready(running: &mut Running) -> bool {
 /// came to its end; what was never left is not found whatever holds.
 fn perform(
     attempt: &Attempt,
+    stop: &Stop,
     run: impl Fn(&'static str, bool) -> io::Result<Running>,
     done: impl Fn(Ended) -> bool,
 ) -> io::Result<Ended> {
     if attempt.has(Prop::Neighbours) {
         let mut first = run("leave", false)?;
-        let there = wait_ready(&mut first);
+        let there = wait_ready(&mut first, stop);
         let second = run("look", true)?.end();
         first.stop()?;
         return if there { second } else { Err(io::Error::other("the neighbour did not come up")) };
@@ -285,11 +288,11 @@ pub(crate) fn in_box(attempt: &Attempt, ask: &Ask) -> Cell {
 }
 
 fn in_box_with(attempt: &Attempt, ask: &Ask, options: &[&str]) -> io::Result<(Verdict, String, Vec<String>)> {
-    let mut props = Props::for_attempt(attempt)?;
+    let mut props = Props::for_attempt(attempt, ask)?;
     let boxed = {
         let performance = props.performance(attempt);
         let run = |phase, whole| performance.in_box(ask, options, phase, whole);
-        read(perform(attempt, run, |first| exited(&read(first)))?)
+        read(perform(attempt, &ask.stop, run, |first| exited(&read(first)))?)
     };
     let signs = props.signs(&format!("{}{}", boxed.stdout, boxed.stderr));
     let receipt = boxed.receipt.as_ref();
@@ -323,18 +326,18 @@ pub(crate) fn control(attempt: &Attempt, ask: &Ask, python: Option<&Path>) -> Co
             "this host has no python3 in /usr/bin or /usr/local/bin".to_owned(),
         );
     };
-    match outside(attempt, python, surround) {
+    match outside(attempt, ask, python, surround) {
         Ok(state) => state,
         Err(error) => ControlState::Failed(format!("it could not be set up: {error}")),
     }
 }
 
-fn outside(attempt: &Attempt, python: &Path, surround: &str) -> io::Result<ControlState> {
-    let mut props = Props::for_attempt(attempt)?;
+fn outside(attempt: &Attempt, ask: &Ask, python: &Path, surround: &str) -> io::Result<ControlState> {
+    let mut props = Props::for_attempt(attempt, ask)?;
     let ended = {
         let performance = props.performance(attempt);
-        let run = |phase, _| performance.outside(python, surround, phase);
-        perform(attempt, run, |first| first.code == Some(0))?
+        let run = |phase, _| performance.outside(ask, python, surround, phase);
+        perform(attempt, &ask.stop, run, |first| first.code == Some(0))?
     };
     let signs = props.signs(&ended.stdout);
     Ok(match (signs.first(), said(&ended.stdout)) {

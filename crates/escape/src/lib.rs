@@ -19,6 +19,8 @@ mod process;
 mod report;
 mod scene;
 mod stage;
+mod stop;
+mod sweep;
 pub mod text;
 mod trusted_core;
 
@@ -28,3 +30,4 @@ pub use report::{
     Cell, Column, ControlState, CoreShare, Count, Host, Missing, Report, Row, Seal, SecondState, VERSION,
     Verdict,
 };
+pub use stop::Stop;

@@ -1,7 +1,8 @@
 //! The one door through which this crate starts programs: `blastbox` itself, and controls that harm nobody.
 //!
-//! Everything has a bound and is ended by its id. Standard streams are files in memory, so that a control that leaves a
-//! process behind with an open stream holds nobody up.
+//! Everything has a bound, is ended by its id, and ends with whoever dropped it or with this process, however that ends:
+//! programs are started through `blastbox tether`, which asks the kernel for that and becomes them. Standard streams are
+//! files in memory, so that a control that leaves a process behind with an open stream holds nobody up.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,29 +15,56 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+
+use crate::stop::Stop;
 
 /// No output is looked at beyond this.
 const MOST_OUTPUT: usize = 48 << 20;
+/// How long blastbox may take to end its box when it is told to.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What kind of program it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// blastbox: has the caller's environment, and is asked to end before it is made to, so that it ends its box.
+    Blastbox,
+    /// A control outside of boxes: has an environment of its own, and is ended with all of its group.
+    Control,
+}
+
+/// What it reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Input<'a> {
+    /// A text, then nothing more.
+    Text(&'a str),
+    /// Nothing, and no end as long as it is held.
+    Open,
+}
 
 /// What is to be started.
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
+    /// A `blastbox` that knows `tether`.
+    pub(crate) tether: &'a Path,
+    pub(crate) kind: Kind,
     pub(crate) program: &'a Path,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) variables: Vec<(&'static str, String)>,
-    /// Whether the caller's environment is passed on: blastbox gets it, a control does not.
-    pub(crate) keep_environment: bool,
-    pub(crate) input: &'a str,
+    pub(crate) input: Input<'a>,
+    pub(crate) stop: &'a Stop,
 }
 
-/// A program that runs.
+/// A program that runs. Dropped, it is ended.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
+    kind: Kind,
     stdout: File,
     stderr: File,
     until: Instant,
+    stop: Stop,
+    over: bool,
 }
 
 /// A program that has ended.
@@ -49,6 +77,14 @@ pub(crate) struct Ended {
     pub(crate) overdue: bool,
 }
 
+/// Why a wait was over.
+#[derive(Debug, PartialEq, Eq)]
+enum Woken {
+    Ended,
+    Overdue,
+    Stopped,
+}
+
 fn sheet(name: &str) -> io::Result<File> {
     Ok(File::from(memfd_create(name, MemfdFlags::CLOEXEC)?))
 }
@@ -59,20 +95,37 @@ fn sheet(name: &str) -> io::Result<File> {
     reason = "the one door: blastbox itself and controls, each with a bound"
 )]
 pub(crate) fn start(what: Start<'_>, limit: Duration) -> io::Result<Running> {
-    let mut input = sheet("input")?;
-    input.write_all(what.input.as_bytes())?;
-    input.rewind()?;
+    if what.stop.is_said() {
+        return Err(stopped());
+    }
     let (stdout, stderr) = (sheet("stdout")?, sheet("stderr")?);
-    let mut command = Command::new(what.program);
-    if !what.keep_environment {
+    let mut command = Command::new(what.tether);
+    if what.kind == Kind::Control {
         command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
     }
-    command.args(what.arguments).envs(what.variables);
-    command.stdin(Stdio::from(input));
+    command.args(["tether", "--parent", &std::process::id().to_string()]);
+    if what.kind == Kind::Blastbox {
+        command.arg("--gently");
+    }
+    command.arg("--").arg(what.program).args(what.arguments).envs(what.variables);
+    command.stdin(match what.input {
+        Input::Open => Stdio::piped(),
+        Input::Text(text) => {
+            let mut input = sheet("input")?;
+            input.write_all(text.as_bytes())?;
+            input.rewind()?;
+            Stdio::from(input)
+        }
+    });
     command.stdout(Stdio::from(stdout.try_clone()?)).stderr(Stdio::from(stderr.try_clone()?));
     command.process_group(0);
     let child = command.spawn()?;
-    Ok(Running { child, stdout, stderr, until: Instant::now() + limit })
+    let (kind, until, stop) = (what.kind, Instant::now() + limit, what.stop.clone());
+    Ok(Running { child, kind, stdout, stderr, until, stop, over: false })
+}
+
+fn stopped() -> io::Error {
+    io::Error::new(io::ErrorKind::Interrupted, "the campaign was told to end")
 }
 
 impl Running {
@@ -83,26 +136,38 @@ impl Running {
 
     /// Waits for its end; what takes too long is ended with everything in its group.
     pub(crate) fn end(mut self) -> io::Result<Ended> {
-        let pid = Pid::from_child(&self.child);
-        let handle = pidfd_open(pid, PidfdFlags::empty())?;
-        let mut overdue = false;
+        let stop = self.stop.clone();
+        let woken = self.wait_until(self.until, Some(&stop))?;
+        match woken {
+            Woken::Ended => {}
+            Woken::Overdue => self.kill(),
+            // Dropped on the way out.
+            Woken::Stopped => return Err(stopped()),
+        }
+        let status = self.child.wait()?;
+        self.over = true;
+        let (stdout, stderr) = (text(&self.stdout), text(&self.stderr));
+        let overdue = woken == Woken::Overdue;
+        Ok(Ended { code: status.code(), signal: status.signal(), stdout, stderr, overdue })
+    }
+
+    fn wait_until(&self, until: Instant, stop: Option<&Stop>) -> io::Result<Woken> {
+        let process = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
         loop {
-            let left = self.until.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(Instant::now());
             let wait = Timespec::try_from(left).unwrap_or_default();
-            match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&wait)) {
-                Ok(0) => {
-                    overdue = true;
-                    kill_process_group(pid, Signal::KILL).ok();
-                    break;
+            let mut watched = vec![PollFd::new(&process, PollFlags::IN)];
+            watched.extend(stop.map(|stop| PollFd::new(stop, PollFlags::IN)));
+            match poll(&mut watched, Some(&wait)) {
+                Ok(0) => return Ok(Woken::Overdue),
+                Ok(_) if watched.first().is_some_and(|fd| !fd.revents().is_empty()) => {
+                    return Ok(Woken::Ended);
                 }
-                Ok(_) => break,
+                Ok(_) => return Ok(Woken::Stopped),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        let status = self.child.wait()?;
-        let (stdout, stderr) = (text(&self.stdout), text(&self.stderr));
-        Ok(Ended { code: status.code(), signal: status.signal(), stdout, stderr, overdue })
     }
 
     /// Its process.
@@ -112,19 +177,39 @@ impl Running {
 
     /// Whether it has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+        self.over = self.over || !matches!(self.child.try_wait(), Ok(None));
+        self.over
     }
 
-    /// Ends it and everything in its group.
-    pub(crate) fn kill(self) -> io::Result<Ended> {
+    fn kill(&self) {
         kill_process_group(Pid::from_child(&self.child), Signal::KILL).ok();
-        self.end()
+    }
+
+    fn ask_to_end(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).ok();
     }
 
     /// Asks it to end, as a caller does who presses Ctrl-C, and waits.
     pub(crate) fn stop(self) -> io::Result<Ended> {
-        rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM).ok();
+        self.ask_to_end();
         self.end()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that was waited for has no number any more that would be its own.
+        if self.has_ended() {
+            return;
+        }
+        let gone = self.kind == Kind::Blastbox && {
+            self.ask_to_end();
+            matches!(self.wait_until(Instant::now() + GRACE, None), Ok(Woken::Ended))
+        };
+        if !gone {
+            self.kill();
+        }
+        self.child.wait().ok();
     }
 }
 

@@ -17,9 +17,7 @@ use std::time::Duration;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::stage::{Stage, beginning, is_there};
-
-/// Places in which whoever writes to the host's own directories for such things leaves a name.
-const SHARED: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
+use crate::sweep::{NONCE, SHARED, release, survivors};
 
 /// One stage.
 #[derive(Debug)]
@@ -49,7 +47,7 @@ const PROJECT: [&str; 3] = ["notes.txt", ".git/config", ".git/HEAD"];
 impl Scene {
     /// Sets a stage up.
     pub(crate) fn new() -> io::Result<Self> {
-        let nonce = format!("bbx{}", word(10)?);
+        let nonce = format!("{NONCE}{}", word(10)?);
         let secret = format!("secret-{}", word(16)?);
         let stage = Stage::new(&std::env::temp_dir(), &nonce)?;
         // From here on it goes whatever happens.
@@ -214,27 +212,8 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        for pid in survivors(&self.nonce) {
-            // Found by a nonce that only this scene's own attempt knows: a control that was meant to survive.
-            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-                rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
-            }
-        }
-        for place in SHARED {
-            fs::remove_file(Path::new(place).join(&self.nonce)).ok();
-        }
+        release(&self.nonce);
     }
-}
-
-/// Processes whose command line has the nonce.
-fn survivors(nonce: &str) -> Vec<i32> {
-    let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
-    let found = all.flatten().filter_map(|entry| {
-        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let line = fs::read(entry.path().join("cmdline")).ok()?;
-        String::from_utf8_lossy(&line).contains(nonce).then_some(pid)
-    });
-    found.filter(|pid| u32::try_from(*pid).is_ok_and(|pid| pid != std::process::id())).collect()
 }
 
 /// Everything in a directory: kind, mode, owner, content.

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::fs::{fchmod, flock, fstat, mkdirat, open, openat2, statat};
 
-/// What every such directory is called, before its nonce.
-const PREFIX: &str = "blastbox-escape-bbx";
-const DIRECTORY: OFlags =
+/// What every such directory is called, before its nonce: [`crate::sweep`] finds by that what it has to release.
+pub(crate) const PREFIX: &str = "blastbox-escape-";
+pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// A directory that goes with its owner, and that whoever comes next removes if its owner was killed.
@@ -30,9 +30,9 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Makes one beneath `place`. `nonce`: hexadecimal digits after `bbx`.
+    /// Makes one beneath `place`.
     pub(crate) fn new(place: &Path, nonce: &str) -> io::Result<Self> {
-        let outer = place.join(format!("blastbox-escape-{nonce}"));
+        let outer = place.join(format!("{PREFIX}{nonce}"));
         // Fails where anything has that name already, a link included.
         fs::DirBuilder::new().mode(0o700).create(&outer)?;
         let lock = open(&outer, DIRECTORY, Mode::empty())?;
@@ -81,19 +81,6 @@ impl Drop for Stage {
         fs::remove_dir_all(&self.outer).ok();
         // Only then may somebody else think that it is nobody's.
         flock(&self.lock, FlockOperation::Unlock).ok();
-    }
-}
-
-/// Removes the stages of this user that nobody holds: those of campaigns that were killed.
-pub(crate) fn sweep(place: &Path) {
-    let all = fs::read_dir(place).into_iter().flatten().flatten();
-    for entry in all.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX))) {
-        let path = entry.path();
-        let Ok(found) = open(&path, DIRECTORY | OFlags::NONBLOCK, Mode::empty()) else { continue };
-        let own = fstat(&found).is_ok_and(|about| about.st_uid == rustix::process::geteuid().as_raw());
-        if own && flock(&found, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            fs::remove_dir_all(&path).ok();
-        }
     }
 }
 
@@ -159,20 +146,6 @@ mod tests {
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
         assert!(beginning(&stage.directory.join("canary")).is_empty(), "nor read through one");
         drop(stage);
-        fs::remove_dir_all(place).unwrap();
-    }
-
-    #[test]
-    fn what_a_killed_campaign_left_goes_and_what_is_held_stays() {
-        let place = place("sweep");
-        let held = Stage::new(&place, "bbx03").unwrap();
-        let left = place.join("blastbox-escape-bbx04");
-        fs::create_dir_all(left.join("stage/home")).unwrap();
-        let other = place.join("somebody-else");
-        fs::create_dir(&other).unwrap();
-        sweep(&place);
-        assert!(held.directory.is_dir() && other.is_dir() && !left.exists());
-        drop(held);
         fs::remove_dir_all(place).unwrap();
     }
 }

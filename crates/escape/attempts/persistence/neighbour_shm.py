@@ -1,8 +1,5 @@
 key = int(NONCE[3:10], 16) | 1
-if os.environ["ESCAPE_PHASE"] == "leave":
-    mine, error = syscall(29, key, 4096, 0o1666)
-    print("READY", flush=True); time.sleep(8)
-    syscall(31, mine, 0, 0); os._exit(0)
+leave_ipc("shmget", lambda: syscall(29, key, 4096, 0o1666), stay=8)
 result, error = syscall(29, key, 0, 0)
 if error: held("shmget: " + error)
 syscall(31, result, 0, 0)

@@ -1,7 +1,5 @@
 key = int(NONCE[3:10], 16) | 1
-if os.environ["ESCAPE_PHASE"] == "leave":
-    result, error = syscall(64, key, 1, 0o1666)
-    held("semget: %s" % (error or "left"))
+leave_ipc("semget", lambda: syscall(64, key, 1, 0o1666))
 result, error = syscall(64, key, 0, 0)
 if error: held("semget: " + error)
 syscall(66, result, 0, 0)
