@@ -4,8 +4,9 @@ use blastbox_policy::{Boundary, Gap};
 use blastbox_wire::receipt::Receipt;
 
 use crate::attempt::Control::{self, None, Plain};
+use crate::attempt::Layer::Seccomp;
 use crate::attempt::Prop::Decoy;
-use crate::attempt::Second::{self, Named};
+use crate::attempt::Second::{self, Behind, Named};
 use crate::attempt::{Attempt, Class, Issue, Prop, Script};
 
 /// Name, what it tries, what it stands for, issue, first control, second, the script, where it must succeed, what would be false, props, gaps.
@@ -27,6 +28,8 @@ const NO_OUTSIDE: Control = None("only a box has a receipt: there is nothing to 
 const CHANNEL: Second = Named("frames are bounded, checked against the state of the box, and fuzzed");
 const OUTSIDE: Second = Named("what ends a box is seen from outside: clock, cgroup, exit of pid 1");
 const FOREIGN: Second = Named("pid 1 takes no signal from inside that it has not asked for");
+/// What stands behind the filter, and is proven without it.
+const HIDDEN: Second = Behind(Seccomp, "the agent is not dumpable, and another user (as root)");
 const AGENT: &str = "the agent is another user (as root), not dumpable and not visible";
 
 /// The receipt must say that the command ended by itself with this code.
@@ -51,6 +54,11 @@ fn not_a_limit(receipt: &Receipt) -> Option<String> {
 const LINES: &[Line] = &[
     ("lie-timed-out", "End with the code of a passed deadline", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 124', flush=True); os._exit(124)", NO_OUTSIDE, |receipt| exited(receipt, 124), &[], &[]),
     ("lie-refused", "End with the code of a refusal", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 125', flush=True); os._exit(125)", NO_OUTSIDE, |receipt| exited(receipt, 125), &[], &[]),
+    ("lie-not-executable", "End with the code of a program that cannot be executed", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 126', flush=True); os._exit(126)", NO_OUTSIDE, |receipt| exited(receipt, 126), &[], &[]),
+    ("lie-not-found", "End with the code of a program that is not there", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 127', flush=True); os._exit(127)", NO_OUTSIDE, |receipt| exited(receipt, 127), &[], &[]),
+    ("lie-killed", "End with the code of a killed program", "128 and a signal's number", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 137', flush=True); os._exit(137)", NO_OUTSIDE, |receipt| exited(receipt, 137), &[], &[]),
+    ("lie-no-reader", "End with the code of output that nobody took", "128 and a signal's number", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 141', flush=True); os._exit(141)", NO_OUTSIDE, |receipt| exited(receipt, 141), &[], &[]),
+    ("lie-output-limit", "End with the code of too much output", "128 and a signal's number", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 153', flush=True); os._exit(153)", NO_OUTSIDE, |receipt| exited(receipt, 153), &[], &[]),
     ("lie-out-of-memory", "End as if memory had run out", "SIGKILL means many things", Issue::Integrity, "the cgroup's own count of kills", OUTSIDE, "print('HELD kills itself', flush=True); os.kill(os.getpid(), 9)", NO_OUTSIDE, not_a_limit, &[], &[]),
     ("fake-receipt", "Print a receipt", "output that is taken for a report", Issue::Integrity, "output travels as data beside the receipt", CHANNEL, include_str!("../../attempts/control/fake_receipt.py"), NO_OUTSIDE, |receipt| exited(receipt, 7), &[], &[]),
     ("frames-in-output", "Print frames of the agent's protocol", "confusing data with commands", Issue::Integrity, "output travels as data in frames with lengths", CHANNEL, include_str!("../../attempts/control/frames.py"), NO_OUTSIDE, |receipt| exited(receipt, 9), &[], &[]),
@@ -65,6 +73,9 @@ const LINES: &[Line] = &[
     ("trace-agent", "Trace pid 1", "steering one's own guard", Issue::InternalEsc, AGENT, Named("the filter denies ptrace"), include_str!("../../attempts/control/trace_agent.py"), Plain, went_on, &[], &[]),
     ("agent-channel", "Write into the agent's channel", "speaking in the agent's name", Issue::InternalEsc, AGENT, CHANNEL, include_str!("../../attempts/control/channel.py"), Plain, went_on, &[Decoy], &[]),
     ("agent-memory", "Write the agent's memory", "speaking in the agent's name", Issue::InternalEsc, AGENT, Named("the filter denies process_vm_writev and ptrace"), include_str!("../../attempts/control/memory.py"), Plain, went_on, &[Decoy], &[]),
+    ("agent-descriptors", "See what the agent holds open", "the control channel by its name", Issue::InternalRead, AGENT, CHANNEL, include_str!("../../attempts/control/descriptors.py"), Plain, went_on, &[Decoy], &[]),
+    ("take-descriptor", "Take the control channel out of the agent", "pidfd_getfd", Issue::InternalEsc, "the filter denies pidfd_getfd", HIDDEN, include_str!("../../attempts/control/take_descriptor.py"), Plain, went_on, &[], &[]),
+    ("write-memory", "Write the agent's memory from outside it", "process_vm_writev", Issue::InternalEsc, "the filter denies process_vm_writev", HIDDEN, include_str!("../../attempts/control/write_memory.py"), Plain, went_on, &[], &[]),
     ("agent-limits", "Change the agent's limits", "prlimit on another process", Issue::InternalEsc, AGENT, Named("the filter allows prlimit only to read, or for oneself"), include_str!("../../attempts/control/limits.py"), Plain, went_on, &[Decoy], &[Gap::SharedUid]),
     ("agent-priority", "Make the agent slow", "setpriority and affinity of another process", Issue::InternalEsc, AGENT, OUTSIDE, include_str!("../../attempts/control/priority.py"), Plain, went_on, &[Decoy], &[Gap::SharedUid]),
 ];
