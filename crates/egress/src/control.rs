@@ -10,7 +10,7 @@ use std::time::Duration;
 use blastbox_policy::{NetworkRules, SealedPolicy, parse};
 use blastbox_sys::channel;
 use blastbox_wire::BoxId;
-use blastbox_wire::egress::{BUNDLE_FILES, FromGateway, MAX_EGRESS_MESSAGE, ToGateway, Trust};
+use blastbox_wire::egress::{BUNDLE_FILES, FromGateway, MAX_EGRESS_MESSAGE, Record, ToGateway, Trust};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -100,7 +100,7 @@ pub fn run(control: OwnedFd) -> Result<(), Trouble> {
 /// Whose gateway it is.
 struct Beginning {
     house: Arc<House>,
-    records: mpsc::Receiver<FromGateway>,
+    records: mpsc::Receiver<Record>,
     /// Where the warden sends the link. Open as long as the box lives.
     link: OwnedFd,
 }
@@ -243,13 +243,18 @@ async fn listen(control: &UnixStream, house: &House, gateway: &Gateway) {
             }
             Ok(ToGateway::Open { .. } | ToGateway::Secret(_)) | Err(_) => return,
         };
-        match rules(&policy) {
+        let answer = match rules(&policy) {
             Ok(rules) => {
                 gateway.change_rules(rules);
-                house.reporter().say(FromGateway::RulesTaken);
+                FromGateway::RulesTaken
             }
             // The old rules stay in force: they were sealed, these were not.
-            Err(trouble) => house.reporter().say(FromGateway::Failed { why: trouble.to_string() }),
+            Err(trouble) => FromGateway::Failed { why: trouble.to_string() },
+        };
+        // Past the records, of which the box decides how many wait: without an answer the engine would end the gateway, and
+        // nobody would know which rules held.
+        if tell(control, &answer).await.is_err() {
+            return;
         }
     }
 }
@@ -262,9 +267,9 @@ async fn settle(reporter: &Reporter) {
 }
 
 /// Passes records on until there are no more, or nobody hears them.
-async fn pass_on(control: &UnixStream, records: &mut mpsc::Receiver<FromGateway>) {
+async fn pass_on(control: &UnixStream, records: &mut mpsc::Receiver<Record>) {
     while let Some(record) = records.recv().await {
-        if tell(control, &record).await.is_err() {
+        if tell(control, &FromGateway::Record(record)).await.is_err() {
             return;
         }
     }

@@ -6,13 +6,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use blastbox_wire::egress::{Door, FromGateway, Reason, Record};
+use blastbox_wire::egress::{Door, Reason, Record};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
 use crate::decide::Target;
 
-/// Messages that may wait for the engine.
+/// Records that may wait for the engine.
 const QUEUE: usize = 1024;
 /// Denials that are counted at the same time.
 const COUNTED: usize = 256;
@@ -27,7 +27,7 @@ pub struct Reporter {
 
 #[derive(Debug)]
 struct Inner {
-    queue: mpsc::Sender<FromGateway>,
+    queue: mpsc::Sender<Record>,
     folded: Mutex<Folded>,
 }
 
@@ -51,21 +51,17 @@ struct Again {
 }
 
 impl Reporter {
-    /// A teller and the end at which its messages come out.
+    /// A teller and the end at which its records come out. Only records: what does not fit is dropped, and an answer to the
+    /// engine must not be.
     #[must_use]
-    pub fn new() -> (Self, mpsc::Receiver<FromGateway>) {
+    pub fn new() -> (Self, mpsc::Receiver<Record>) {
         let (queue, out) = mpsc::channel(QUEUE);
         (Self { inner: Arc::new(Inner { queue, folded: Mutex::default() }) }, out)
     }
 
     /// Tells one record.
     pub fn tell(&self, record: Record) {
-        self.say(FromGateway::Record(record));
-    }
-
-    /// Says something else.
-    pub fn say(&self, message: FromGateway) {
-        if self.inner.queue.try_send(message).is_err() {
+        if self.inner.queue.try_send(record).is_err() {
             let mut folded = self.inner.folded.lock().unwrap_or_else(PoisonError::into_inner);
             folded.lost = folded.lost.saturating_add(1);
         }
@@ -78,7 +74,7 @@ impl Reporter {
         }
         let places = self.inner.queue.try_reserve_many(records.len()).map_err(|_| Untold)?;
         for (place, record) in places.zip(records) {
-            place.send(FromGateway::Record(record));
+            place.send(record);
         }
         Ok(())
     }
@@ -161,9 +157,9 @@ pub enum Settle {
 mod tests {
     use super::*;
 
-    fn drain(out: &mut mpsc::Receiver<FromGateway>) -> Vec<Record> {
+    fn drain(out: &mut mpsc::Receiver<Record>) -> Vec<Record> {
         let mut records = Vec::new();
-        while let Ok(FromGateway::Record(record)) = out.try_recv() {
+        while let Ok(record) = out.try_recv() {
             records.push(record);
         }
         records

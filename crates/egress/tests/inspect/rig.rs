@@ -15,7 +15,7 @@ use blastbox_egress::tls::Roots;
 use blastbox_egress::{http, tls};
 use blastbox_policy::{Host, SealedPolicy};
 use blastbox_wire::BoxId;
-use blastbox_wire::egress::{Door, FromGateway, Record};
+use blastbox_wire::egress::{Door, Record};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -32,7 +32,7 @@ pub(crate) struct World {
     pub(crate) box_ca: Vec<u8>,
     pub(crate) pem: String,
     pub(crate) variables: Vec<(String, String)>,
-    records: Mutex<mpsc::Receiver<FromGateway>>,
+    records: Mutex<mpsc::Receiver<Record>>,
     seen: Mutex<Vec<Record>>,
     authority: Arc<Authority>,
     /// The server's side, bound before anybody knows the port.
@@ -221,7 +221,7 @@ impl World {
     /// Everything that was reported so far.
     pub(crate) fn records(&self) -> Vec<Record> {
         let mut seen = self.seen.lock().unwrap();
-        while let Ok(FromGateway::Record(record)) = self.records.lock().unwrap().try_recv() {
+        while let Ok(record) = self.records.lock().unwrap().try_recv() {
             seen.push(record);
         }
         seen.clone()

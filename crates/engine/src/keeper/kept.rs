@@ -14,6 +14,7 @@ use super::clock::{Clock, Motion, Now};
 use super::commands::Commands;
 use super::error::KeepError;
 use super::events::wall_clock;
+use super::register::Register;
 use crate::live::LiveBox;
 use crate::outcome::Ending;
 
@@ -74,6 +75,8 @@ pub(crate) struct Kept {
     pub(crate) live: Arc<LiveBox>,
     /// Its policy as it is now: rules can change while it lives.
     policy: Mutex<Arc<SealedPolicy>>,
+    /// Where that is written down.
+    register: Arc<Register>,
     /// Held while they do: one change after the other.
     pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) asked: SystemTime,
@@ -101,6 +104,7 @@ pub(crate) struct Made {
     pub(crate) card: BoxCard,
     pub(crate) live: LiveBox,
     pub(crate) policy: SealedPolicy,
+    pub(crate) register: Arc<Register>,
     pub(crate) asked: SystemTime,
     pub(crate) pooled: Duration,
     pub(crate) clock: Clock,
@@ -108,12 +112,13 @@ pub(crate) struct Made {
 
 impl Kept {
     pub(crate) fn new(made: Made) -> Arc<Self> {
-        let Made { card, live, policy, asked, pooled, clock } = made;
+        let Made { card, live, policy, register, asked, pooled, clock } = made;
         live.live_until(clock.backstop());
         Arc::new(Self {
             card,
             live: Arc::new(live),
             policy: Mutex::new(Arc::new(policy)),
+            register,
             changing: tokio::sync::Mutex::default(),
             asked,
             pooled,
@@ -138,7 +143,9 @@ impl Kept {
         Arc::clone(&self.policy.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Other rules hold from now on, for whoever asks and for the daemon after this one.
     pub(crate) fn set_policy(&self, policy: SealedPolicy) {
+        self.register.ruled(&self.card.id, &policy);
         *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
     }
 

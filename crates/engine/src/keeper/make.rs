@@ -152,7 +152,8 @@ fn move_in(
 ) -> Result<BoxCard, KeepError> {
     let Fresh { live, entry, room, asked, pooled } = fresh;
     let pooled = pooled.unwrap_or_default();
-    let kept = Kept::new(Made { card, live, policy, asked, pooled, clock });
+    let register = Arc::clone(&house.register);
+    let kept = Kept::new(Made { card, live, policy, register, asked, pooled, clock });
     house.move_in(&kept)?;
     entry.hand_over();
     let whose = Some((&kept.card.tenant, &kept.card.id));

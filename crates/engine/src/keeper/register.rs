@@ -108,6 +108,11 @@ impl Register {
         self.may(|store| store.move_box(id, state));
     }
 
+    /// Its rules are others now.
+    pub(crate) fn ruled(&self, id: &BoxId, policy: &SealedPolicy) {
+        self.may(|store| store.rule_box(id, policy.digest(), &to_toml(policy)));
+    }
+
     pub(crate) fn extended(&self, id: &BoxId, ends_at: SystemTime, life: Duration) {
         self.may(|store| store.extend_box(id, ends_at, life));
     }

@@ -213,6 +213,17 @@ impl Store {
         })
     }
 
+    /// Another policy holds for a box: a new daemon must not say of it what was true when it was made.
+    pub(crate) fn rule_box(&self, id: &BoxId, policy: PolicyDigest, text: &str) -> Result<(), StoreError> {
+        self.ask("note the rules of a box", |connection| {
+            connection.execute(
+                "UPDATE boxes SET policy = ?2, policy_text = ?3 WHERE id = ?1 AND state <> 'gone'",
+                params![id.as_str(), policy.to_string(), text],
+            )?;
+            Ok(())
+        })
+    }
+
     /// Whether this tenant had a box of this name, which is gone.
     pub(crate) fn remembers(&self, tenant: &Tenant, id: &BoxId) -> bool {
         let found = self.ask("look for a box", |connection| {

@@ -130,6 +130,23 @@ fn a_box_that_was_nobodys_is_forgotten_and_one_that_was_somebodys_is_remembered(
 }
 
 #[test]
+fn a_row_has_the_rules_that_hold_and_not_those_that_held() {
+    let place = Place::new();
+    let store = place.open();
+    begin(&store, 1);
+    store.give_box(&row(1)).unwrap();
+    let draft = Profile::Default.draft().unwrap();
+    let other = draft.allow(blastbox_policy::AllowRule::short("a.example.com").unwrap()).seal().unwrap();
+    store.rule_box(&id(1), other.digest(), &to_toml(&other)).unwrap();
+    let found = store.unfinished().unwrap().0.remove(0);
+    assert_eq!((found.policy, found.policy_text.as_str()), (other.digest(), to_toml(&other).as_str()));
+    store.end_box(&id(1), "ended").unwrap();
+    // What is gone keeps no text.
+    store.rule_box(&id(1), other.digest(), "x").unwrap();
+    assert!(store.unfinished().unwrap().0.is_empty());
+}
+
+#[test]
 fn neither_gone_boxes_nor_finished_commands_grow_without_end() {
     let place = Place::new();
     let store = place.open();
