@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # The four programs lie beside each other here, whatever the target triple: the same path in every document.
 PROGRAMS := $(TARGET_DIR)/blastbox
+SHIPPED := $(TARGET_DIR)/shipped
 TRIPLE = $(or $(CARGO_BUILD_TARGET),$(shell rustc -vV | sed -n 's/^host: //p'))
 FUZZ_SECONDS ?= 30
 PREFIX ?= /usr/local
@@ -19,12 +20,23 @@ DIST = blastbox-$(VERSION)-$(TRIPLE)
 help: ## list the chores
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## build the four programs into target/blastbox/
+# The four programs, built by profile $(1) into directory $(2).
+NAMES := blastbox blastbox-warden blastbox-agent blastbox-egress
+define programs
 	@tools/need.sh cc=build-essential
-	@BLASTBOX_TRUSTED_CORE="$$(cargo xtask tcb --line)" cargo build --release --package blastbox --package blastbox-warden --package blastbox-agent --package blastbox-egress
-	@install -d $(PROGRAMS)
-	@install -m 755 $(foreach name,blastbox blastbox-warden blastbox-agent blastbox-egress,$(TARGET_DIR)/$(TRIPLE)/release/$(name)) $(PROGRAMS)
-	@echo "built: $(patsubst $(CURDIR)/%,%,$(PROGRAMS))/{blastbox,blastbox-warden,blastbox-agent,blastbox-egress}"
+	@BLASTBOX_TRUSTED_CORE="$$(cargo xtask tcb --line)" cargo build --profile $(1) $(foreach name,$(NAMES),--package $(name))
+	@install -d $(2)
+	@install -m 755 $(foreach name,$(NAMES),$(TARGET_DIR)/$(TRIPLE)/$(1)/$(name)) $(2)
+	@echo "built: $(patsubst $(CURDIR)/%,%,$(2))/{blastbox,blastbox-warden,blastbox-agent,blastbox-egress}"
+endef
+
+build: ## build the four programs into target/blastbox/
+	$(call programs,release,$(PROGRAMS))
+
+# The same for people who keep them: built with more care, which takes its time.
+.PHONY: shipped
+shipped:
+	$(call programs,dist,$(SHIPPED))
 
 run: build ## build, then run hostile code in a box and show what stopped it
 	@tools/need.sh python3=python3
@@ -53,8 +65,11 @@ escape: build lifted ## try to break out of every tier that this host has, and p
 	@$(PROGRAMS)/blastbox escape --lifted $(TARGET_DIR)/lifted --html $(TARGET_DIR)/escape.html
 	@echo "page: $(patsubst $(CURDIR)/%,%,$(TARGET_DIR))/escape.html"
 
-test: build failpoints lifted dist ## install what the tests need, run them all, sum up
-	@tools/need.sh python3=python3 strace=strace ip=iproute2 pgrep=procps node=nodejs npm=npm curl=curl git=git
+test: build failpoints lifted ## install what the tests need, run them all, sum up
+	@tools/need.sh python3=python3 strace=strace ip=iproute2 pgrep=procps node=nodejs npm=npm curl=curl git=git ipython3=ipython3
+	@[ -d /usr/lib/python3/dist-packages/matplotlib ] || tools/need.sh never-there=python3-matplotlib
+	@[ -d /usr/lib/python3/dist-packages/pandas ] || tools/need.sh never-there=python3-pandas
+	@$(call tarball,$(PROGRAMS))
 	@tools/e2b.sh $(TARGET_DIR)/e2b
 	@tools/registry.sh $(TARGET_DIR)/registry
 	@BLASTBOX_BIN_DIR=$(PROGRAMS) BLASTBOX_DIST=$(TARGET_DIR)/$(DIST).tar.gz cargo xtask test
@@ -70,9 +85,9 @@ deny:
 	@cargo deny --version >/dev/null 2>&1 || { echo "installing cargo-deny: takes minutes, once"; cargo install --locked --quiet cargo-deny; }
 	@cargo deny --workspace --all-features check --hide-inclusion-graph bans licenses sources
 
-bench: build ## measure against the bare process and against peers
+bench: shipped ## measure against the bare process and against peers
 	@tools/need.sh bwrap=bubblewrap crun=crun runc=runc
-	@BLASTBOX_BIN_DIR=$(PROGRAMS) cargo run --release --quiet --package blastbox-benches
+	@BLASTBOX_BIN_DIR=$(SHIPPED) cargo run --release --quiet --package blastbox-benches
 
 # cargo-fuzz sets RUSTFLAGS, which replaces the flags of .cargo/config.toml: the address sanitizer cannot be linked statically.
 fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (30)
@@ -84,13 +99,18 @@ fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (30)
 	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1; \
 	done
 
-dist: build ## one tarball that runs on a machine without a toolchain: target/blastbox-VERSION-TRIPLE.tar.gz
-	@rm -rf $(TARGET_DIR)/dist && tools/dist.sh $(PROGRAMS) $(TARGET_DIR)/dist/$(DIST)
-	@tar --create --gzip --sort=name --owner=0 --group=0 --numeric-owner --directory $(TARGET_DIR)/dist --file $(TARGET_DIR)/$(DIST).tar.gz $(DIST)
+# One tarball of the programs in directory $(1).
+define tarball
+rm -rf $(TARGET_DIR)/dist && tools/dist.sh $(1) $(TARGET_DIR)/dist/$(DIST) && \
+  tar --create --gzip --sort=name --owner=0 --group=0 --numeric-owner --directory $(TARGET_DIR)/dist --file $(TARGET_DIR)/$(DIST).tar.gz $(DIST)
+endef
+
+dist: shipped ## one tarball that runs on a machine without a toolchain: target/blastbox-VERSION-TRIPLE.tar.gz
+	@$(call tarball,$(SHIPPED))
 	@echo "built: $(patsubst $(CURDIR)/%,%,$(TARGET_DIR))/$(DIST).tar.gz"
 
-install: build ## put programs, pages, completions and unit into place: PREFIX (/usr/local), DESTDIR
-	@tools/dist.sh $(PROGRAMS) $(DESTDIR)$(PREFIX) $(PREFIX)
+install: shipped ## put programs, pages, completions and unit into place: PREFIX (/usr/local), DESTDIR
+	@tools/dist.sh $(SHIPPED) $(DESTDIR)$(PREFIX) $(PREFIX)
 	@echo "installed beneath $(DESTDIR)$(PREFIX)"
 
 clean: ## remove what was built

@@ -5,7 +5,7 @@
 set -euo pipefail
 dir=${1:?usage: tools/e2b.sh DIRECTORY}
 here=$(dirname "${BASH_SOURCE[0]}")
-node_packages=(e2b@2.51.0)
+node_packages=(e2b@2.51.0 @e2b/code-interpreter@2.8.0)
 
 mkdir -p "$dir"
 missing() { echo "$1 could not be installed; its tests are skipped: $2" >&2; }
@@ -35,5 +35,6 @@ node() {
 }
 
 python python "E2B's SDK for Python" e2b==2.63.0 pytest==9.2.0
+python interpreter "E2B's code interpreter SDK for Python" e2b==2.63.0 e2b-code-interpreter==2.11.5 pytest==9.2.0
 python mcp "the client of MCP for Python" mcp==2.3.0 pytest==9.2.0
 node

@@ -12,7 +12,13 @@ use std::time::{Duration, Instant};
 use blastbox_tests::{Caller, Held, both_ways, wait_until};
 use rustix::process::Signal;
 
-both_ways!(the_sdk_for_python, the_sdk_for_javascript, the_client_of_mcp);
+both_ways!(
+    the_sdk_for_python,
+    the_sdk_for_javascript,
+    the_code_interpreter_for_python,
+    the_code_interpreter_for_javascript,
+    the_client_of_mcp
+);
 
 /// The bound of one suite. Nothing is asserted with it: a suite that needs it has hung.
 const PATIENCE: Duration = Duration::from_secs(420);
@@ -128,6 +134,39 @@ fn the_sdk_for_javascript(caller: &Caller) {
     let Some(node) = node else { return caller.skip("there is no node") };
     let daemon = Daemon::start(caller);
     let suite = suite("js/suite.cjs");
+    run(node, &[Path::new("--test"), &suite], &daemon, &[("NODE_PATH", &place.join("node_modules"))]);
+}
+
+/// Without an image of its own the template is the host's Python, where that has IPython.
+fn interprets(caller: &Caller) -> bool {
+    let there = Path::new("/usr/lib/python3/dist-packages/IPython").is_dir();
+    if !there {
+        caller.skip("the host's Python has no IPython (package ipython3)");
+    }
+    there
+}
+
+fn the_code_interpreter_for_python(caller: &Caller) {
+    let Some(place) = installed(caller, "interpreter") else { return };
+    if !interprets(caller) {
+        return;
+    }
+    let daemon = Daemon::start(caller);
+    let words = ["-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"].map(Path::new);
+    let suite = suite("interpreter");
+    let words: Vec<&Path> = words.into_iter().chain([suite.as_path()]).collect();
+    run(&place.join("bin/python"), &words, &daemon, &[]);
+}
+
+fn the_code_interpreter_for_javascript(caller: &Caller) {
+    let Some(place) = installed(caller, "node") else { return };
+    if !interprets(caller) {
+        return;
+    }
+    let node = ["/usr/bin/node", "/usr/local/bin/node"].map(Path::new).into_iter().find(|node| node.exists());
+    let Some(node) = node else { return caller.skip("there is no node") };
+    let daemon = Daemon::start(caller);
+    let suite = suite("js/interpreter.cjs");
     run(node, &[Path::new("--test"), &suite], &daemon, &[("NODE_PATH", &place.join("node_modules"))]);
 }
 

@@ -5,6 +5,7 @@
 //! - [`desk`]: the sandboxes that were made through this face; [`sandbox`]: what is known of one.
 //! - [`control`]: REST about sandboxes. [`envd`]: files and facts over HTTP. [`rpc`]: Connect-RPC, with
 //!   [`process`] and [`filesystem`] as its two services. [`ports`]: servers inside a sandbox, from outside.
+//!   [`interpreter`]: what the code interpreter's SDKs take for one of those.
 //!
 //! A box has one name here and another in the native API: a sandbox id is a box id without `bx_`, because E2B's becomes a
 //! part of a host name.
@@ -20,6 +21,7 @@ mod errand;
 mod feed;
 mod filesystem;
 mod form;
+mod interpreter;
 mod lend;
 mod moment;
 mod no;
@@ -62,6 +64,9 @@ pub(crate) const WORDS: &[&str] = &[
     "envs",
     "init",
     "compose",
+    "execute",
+    "contexts",
+    "restart",
     "process.Process",
     "List",
     "Start",
@@ -96,6 +101,10 @@ pub(crate) fn mount(native: Router, hall: Hall) -> Router {
         async move {
             match edge::place(&request) {
                 Place::Elsewhere => next.run(request).await,
+                Place::Sandbox { id, port: interpreter::PORT } => {
+                    let answered = interpreter::answer(&desk, &id, request).await;
+                    answered.unwrap_or_else(IntoResponse::into_response)
+                }
                 // A server inside reads the body as it wants to; nobody else touches it.
                 Place::Sandbox { id, port } if port != envd::PORT => {
                     to_a_port(&desk, &id, port, request).await.unwrap_or_else(IntoResponse::into_response)

@@ -15,6 +15,7 @@ use super::control::metrics::Samples;
 use super::control::network::Reaches;
 use super::envd::marks::Marks;
 use super::filesystem::watchers::Watchers;
+use super::interpreter::Contexts;
 use super::moment;
 use super::process::table::Processes;
 use super::template::Size;
@@ -46,6 +47,7 @@ pub(super) struct Sandbox {
     pub(super) watchers: Watchers,
     pub(super) marks: Marks,
     pub(super) samples: Samples,
+    pub(super) contexts: Contexts,
     /// Places for connections to its ports.
     pub(super) lines: Arc<Semaphore>,
     log: Mutex<VecDeque<LogLine>>,
@@ -125,6 +127,7 @@ impl Sandbox {
             watchers: Watchers::default(),
             marks: Marks::default(),
             samples: Samples::default(),
+            contexts: Contexts::default(),
             lines: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
             log: Mutex::default(),
         }

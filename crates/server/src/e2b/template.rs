@@ -1,5 +1,7 @@
 //! Templates: an image and a policy under a name that E2B's users know.
 
+use std::path::Path;
+
 use blastbox_images::Image;
 use blastbox_policy::{Bytes, Loopback, PolicyError, Profile, SealedPolicy};
 
@@ -67,6 +69,7 @@ pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches) -> Result<T
         Some(found) => found,
         // Where nobody has made an image of that name, the host's own programs serve.
         None if name == BASE => Ok(Image::host()),
+        None if interprets(name) && host_interprets() => Ok(Image::host()),
         None => return Err(unknown(asked, images)),
     };
     let image = image.map_err(|error| No::new(500, line(&error)).coded("sandbox_create_failed"))?;
@@ -75,9 +78,20 @@ pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches) -> Result<T
     Ok(Template { name: name.to_owned(), policy, image })
 }
 
+/// Whether a template is the code interpreter's, by one of its two names.
+fn interprets(name: &str) -> bool {
+    name.strip_suffix("-v1").unwrap_or(name) == INTERPRETER
+}
+
+/// Whether this host's own Python has what the code interpreter needs: where the packages of Debian and its like put it.
+fn host_interprets() -> bool {
+    Path::new("/usr/lib/python3/dist-packages/IPython").is_dir()
+}
+
 fn unknown(asked: &str, images: &Gallery) -> No {
     let mut known = images.names();
     known.insert(BASE.to_owned());
+    known.extend(host_interprets().then(|| format!("{INTERPRETER}-v1")));
     let known: Vec<String> = known.into_iter().take(50).collect();
     No::new(404, format!("template '{}' not found; known templates: {}", echo(asked), known.join(", ")))
 }
@@ -96,9 +110,12 @@ mod tests {
         let base = open("base", &images, &Reaches::Nothing).unwrap();
         assert_eq!(Size::of(&base.policy), Size { cpus: 1, memory_mib: 1_024, disk_mib: 512 });
         assert!(open("base:default", &images, &Reaches::Nothing).is_ok());
-        let no = open("code-interpreter-v1", &images, &Reaches::Nothing).unwrap_err();
+        let interpreter = open("code-interpreter-v1", &images, &Reaches::Nothing);
+        assert_eq!(interpreter.is_ok(), host_interprets());
+        let no = open("nobody", &images, &Reaches::Nothing).unwrap_err();
         assert_eq!(no.status(), 404);
-        assert!(format!("{no:?}").contains("known templates: base, tools"), "{no:?}");
+        let list = format!("{no:?}");
+        assert!(list.contains("known templates: base") && list.contains("tools"), "{list}");
         assert_eq!(open("tools", &images, &Reaches::Nothing).unwrap_err().status(), 500);
     }
 }

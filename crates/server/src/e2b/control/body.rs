@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LONGEST: i64 = 30 * 86_400;
 
 /// Reads a body of JSON. An empty one is an empty object.
-pub(super) async fn read<T: DeserializeOwned>(request: Request) -> Result<T, No> {
+pub(in crate::e2b) async fn read<T: DeserializeOwned>(request: Request) -> Result<T, No> {
     parse(&bytes(request).await?)
 }
 

@@ -1,6 +1,6 @@
 //! The control plane: REST about sandboxes, in both generations that SDKs speak.
 
-mod body;
+pub(super) mod body;
 mod create;
 mod life;
 mod list;

@@ -71,7 +71,7 @@ async fn health(desk: &Desk, sandbox: &Sandbox, may_wake: bool) -> Result<Respon
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn authorize(sandbox: &Sandbox, request: &Request) -> Result<(), No> {
+pub(super) fn authorize(sandbox: &Sandbox, request: &Request) -> Result<(), No> {
     match request.headers().get(ACCESS_TOKEN) {
         Some(given) if sandbox.token.is(given.as_bytes()) => edge::sit_down(request, &sandbox.tenant),
         Some(_) | None => Err(No::unauthorized()),

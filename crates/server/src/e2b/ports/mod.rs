@@ -76,14 +76,22 @@ pub(super) async fn answer(
     Ok(answered.map(Body::new))
 }
 
+/// Whether a request brings along what its owner demands of traffic to the ports.
+pub(super) fn show_traffic_token(sandbox: &Sandbox, request: &Request) -> Result<(), No> {
+    match &sandbox.traffic_token {
+        Some(token)
+            if !request.headers().get(TRAFFIC_TOKEN).is_some_and(|given| token.is(given.as_bytes())) =>
+        {
+            Err(No::new(403, "this sandbox takes no traffic without its traffic access token"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Whether a request may go to a port, and its place among those that do. From here on the connection is one of the
 /// owner's tenant, with the token or without: whoever fills the ports of one tenant fills nobody else's seats.
 fn let_in(sandbox: &Sandbox, port: u16, request: &Request) -> Result<OwnedSemaphorePermit, No> {
-    if let Some(token) = &sandbox.traffic_token
-        && !request.headers().get(TRAFFIC_TOKEN).is_some_and(|given| token.is(given.as_bytes()))
-    {
-        return Err(No::new(403, "this sandbox takes no traffic without its traffic access token"));
-    }
+    show_traffic_token(sandbox, request)?;
     // Nothing listens on port 0, wherever.
     if port == 0 {
         return Err(No::port_closed(sandbox.id(), port));

@@ -20,7 +20,7 @@ pub(crate) fn of_sandbox(sandbox: &Sandbox) -> BTreeMap<String, String> {
 }
 
 /// The whole environment of one command, as `NAME=value`.
-pub(super) fn of_command(
+pub(in crate::e2b) fn of_command(
     sandbox: &Sandbox,
     asked: &BTreeMap<String, String>,
 ) -> Result<Vec<Vec<u8>>, RpcError> {

@@ -1,0 +1,155 @@
+//! One kernel: a process in the box that is given one piece of code after the other, and answers in lines of JSON.
+//!
+//! What it says is the payload's word: lines are bounded, read by the JSON library, and one that is none ends the kernel.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use blastbox_engine::keeper::{ExecEnded, Keeper, TapeEvent, TapeReader, Tenant};
+use blastbox_engine::{Command, Stream};
+use blastbox_wire::BoxId;
+use blastbox_wire::agent::Io;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+
+use super::contexts::{Context, Language};
+use crate::e2b::desk::Desk;
+use crate::e2b::no::{No, echo};
+use crate::e2b::process::environment;
+use crate::e2b::sandbox::Sandbox;
+
+const PYTHON: &str = include_str!("kernel.py");
+const JAVASCRIPT: &str = include_str!("kernel.js");
+/// How long an interpreter may take to get ready.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest line: a picture is one.
+const MOST_LINE: usize = 16 * 1024 * 1024;
+/// What is kept of what an interpreter complains about when it does not start.
+const MOST_COMPLAINT: usize = 2_000;
+const SIGINT: u8 = 2;
+const SIGKILL: u8 = 9;
+
+/// What a kernel is asked.
+#[derive(Serialize)]
+pub(super) struct Ask<'a> {
+    pub(super) code: &'a str,
+    pub(super) env_vars: &'a BTreeMap<String, String>,
+}
+
+/// One interpreter. Whoever lets go of it ends it.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    keeper: Keeper,
+    tenant: Tenant,
+    id: BoxId,
+    exec: u32,
+    tape: TapeReader,
+    /// What came and is no line yet.
+    held: Vec<u8>,
+    complaint: Vec<u8>,
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let (keeper, tenant, id, exec) =
+            (self.keeper.clone(), self.tenant.clone(), self.id.clone(), self.exec);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            // An error: it is over already.
+            runtime.spawn(async move { keeper.signal(&tenant, &id, exec, SIGKILL).await.ok() });
+        }
+    }
+}
+
+impl Kernel {
+    /// Starts the kernel of a context, and waits until it can be asked.
+    pub(super) async fn start(desk: &Desk, sandbox: &Sandbox, context: &Context) -> Result<Self, No> {
+        let words: &[&str] = match context.language {
+            Language::Python => &["python3", "-u", "-c", PYTHON],
+            Language::Bash => &["python3", "-u", "-c", PYTHON, "bash"],
+            Language::JavaScript => &["node", "-e", JAVASCRIPT],
+        };
+        let environment = environment::of_command(sandbox, &BTreeMap::new());
+        let command = Command {
+            arguments: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
+            environment: environment.map_err(|_| No::defect())?,
+            directory: context.cwd.clone().into_bytes(),
+            io: Io::PipesWithStdin,
+        };
+        let (keeper, tenant, id) = (desk.keeper().clone(), sandbox.tenant.clone(), sandbox.box_id.clone());
+        let trouble = |error| No::kept(&error, sandbox.id());
+        let exec = keeper.exec(&tenant, &id, command).await.map_err(trouble)?;
+        context.runs_as(exec);
+        let tape = keeper.tape(&tenant, &id, exec, None).map_err(trouble)?.hold_back();
+        let (held, complaint) = Default::default();
+        let mut kernel = Self { keeper, tenant, id, exec, tape, held, complaint };
+        let language = context.language.as_str();
+        match timeout(PATIENCE, kernel.line()).await {
+            Ok(Ok(line)) if kind(&line) == "ready" => Ok(kernel),
+            Ok(Ok(line)) => {
+                let why = line.get("text").and_then(Value::as_str).unwrap_or("it says something else");
+                Err(No::new(500, format!("the {language} kernel cannot start: {}", echo(why))))
+            }
+            Ok(Err(Over(why))) => {
+                Err(No::new(500, format!("the {language} kernel cannot start: {}", echo(&why))))
+            }
+            Err(_) => Err(No::new(500, format!("the {language} kernel did not get ready in time"))),
+        }
+    }
+
+    /// Asks it. It reads when it can; what does not fit into its pipe waits.
+    pub(super) async fn ask(&self, ask: &Ask<'_>) -> Result<(), Over> {
+        let mut line = serde_json::to_vec(ask).map_err(|error| Over(error.to_string()))?;
+        line.push(b'\n');
+        let sent = self.keeper.write_stdin(&self.tenant, &self.id, self.exec, &line).await;
+        sent.map_err(|error| Over(error.to_string()))
+    }
+
+    pub(super) async fn interrupt(&self) {
+        // An error: it is over already.
+        self.keeper.signal(&self.tenant, &self.id, self.exec, SIGINT).await.ok();
+    }
+
+    /// The next line that it says. May be dropped while it waits: nothing is lost.
+    pub(super) async fn line(&mut self) -> Result<Map<String, Value>, Over> {
+        let mut looked = 0;
+        loop {
+            let end = self.held.iter().skip(looked).position(|byte| *byte == b'\n').map(|at| looked + at);
+            if let Some(end) = end {
+                let rest = self.held.split_off(end + 1);
+                let line = std::mem::replace(&mut self.held, rest);
+                return serde_json::from_slice(&line)
+                    .map_err(|_| Over("the kernel said something that is no answer".to_owned()));
+            }
+            looked = self.held.len();
+            if looked > MOST_LINE {
+                return Err(Over(format!("one result is longer than {MOST_LINE} bytes")));
+            }
+            match self.tape.next().await {
+                Some((_, TapeEvent::Output { stream: Stream::Stdout, bytes })) => {
+                    self.held.extend_from_slice(&bytes);
+                }
+                Some((_, TapeEvent::Output { stream: Stream::Stderr, bytes })) => {
+                    let room = MOST_COMPLAINT.saturating_sub(self.complaint.len());
+                    self.complaint.extend(bytes.iter().take(room));
+                }
+                Some((_, TapeEvent::Started { .. } | TapeEvent::Dropped { .. })) => {}
+                Some((_, TapeEvent::Ended(ExecEnded::NotStarted { message, .. }))) => {
+                    return Err(Over(message));
+                }
+                Some((_, TapeEvent::Ended(_))) | None => {
+                    return Err(Over(String::from_utf8_lossy(&self.complaint).into_owned()));
+                }
+            }
+        }
+    }
+}
+
+/// The kernel has ended, or cannot be understood any more; why, where that is known.
+#[derive(Debug)]
+pub(super) struct Over(pub(super) String);
+
+/// What a line is.
+pub(super) fn kind(line: &Map<String, Value>) -> &str {
+    line.get("type").and_then(Value::as_str).unwrap_or_default()
+}

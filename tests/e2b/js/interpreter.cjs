@@ -1,0 +1,50 @@
+// E2B's published code interpreter SDK for Node against a daemon that is already running.
+'use strict';
+const { test, before, after } = require('node:test');
+const assert = require('node:assert');
+const { Sandbox } = require('@e2b/code-interpreter');
+
+let box;
+before(async () => { box = await Sandbox.create({ timeoutMs: 600_000 }); });
+after(async () => {
+  if (box) await box.kill();
+  // The SDK's idle connections would hold the process for another minute.
+  setTimeout(() => process.exit(), 1000).unref();
+});
+
+test('a context remembers', async () => {
+  await box.runCode('kept = 40');
+  const ran = await box.runCode('print("said"); kept + 2');
+  assert.strictEqual(ran.text, '42');
+  assert.deepStrictEqual(ran.logs.stdout.join(''), 'said\n');
+});
+
+test('an exception has its name', async () => {
+  const ran = await box.runCode('1 / 0');
+  assert.strictEqual(ran.error.name, 'ZeroDivisionError');
+});
+
+test('lines come as they are said', async () => {
+  const heard = [];
+  await box.runCode('for n in range(3): print(n)', { onStdout: (said) => heard.push(said.line) });
+  assert.strictEqual(heard.join(''), '0\n1\n2\n');
+});
+
+test('javascript has a context of its own', async () => {
+  await box.runCode('const a = 5', { language: 'js' });
+  assert.strictEqual((await box.runCode('a * 2', { language: 'js' })).text, '10');
+});
+
+test('contexts are made, listed and removed', async () => {
+  const context = await box.createCodeContext({ cwd: '/tmp' });
+  assert.strictEqual((await box.runCode('import os; os.getcwd()', { context })).text, '/tmp');
+  assert.ok((await box.listCodeContexts()).some((one) => one.id === context.id));
+  await box.removeCodeContext(context);
+  await assert.rejects(box.runCode('1', { context }));
+});
+
+test('whoever stops waiting stops the code', async () => {
+  await box.runCode('before = 5');
+  await assert.rejects(box.runCode('import time\ntime.sleep(600)', { timeoutMs: 1000 }));
+  assert.strictEqual((await box.runCode('before')).text, '5');
+});
