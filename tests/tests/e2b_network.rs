@@ -114,8 +114,30 @@ fn hosts_that_were_named_are_reached_and_nothing_else(caller: &Caller) {
     let seen = daemon.python(&id, &code);
     assert_eq!(&seen[1..], ["no such name", "ECONNREFUSED", "ECONNREFUSED"], "{seen:?}");
     assert_eq!(internet.visits(), [format!("{PUBLIC}:443")]);
-    // One that asks for nothing has nothing.
+    // Another name instead, by the rules of the gateway that runs; then none.
+    let network = format!("/sandboxes/{id}/network");
+    let shown = || daemon.ask("GET", &format!("/sandboxes/{id}"), &Value::Null).1["network"].clone();
+    let resolves = "tried(socket.gethostbyname, 'named.test'); tried(socket.gethostbyname, 'other.test')";
+    assert_eq!(daemon.ask("PUT", &network, &json!({ "allowOut": ["other.test"] })).0, 204);
+    assert_eq!(shown()["allowOut"], json!(["other.test"]));
+    let seen = daemon.python(&id, resolves);
+    assert!(seen[0] == "no such name" && seen[1] != "no such name", "{seen:?}");
+    for (asked, status) in [
+        (json!({ "allowOut": ["other.test"], "allowPublicTraffic": false }), 409),
+        (json!({ "allowOut": ["other.test"], "allowPublicTraffic": true }), 204),
+        (json!({ "allowOut": ["10.0.0.1"] }), 400),
+        (json!({ "allow_internet_access": true }), 400),
+    ] {
+        assert_eq!(daemon.ask("PUT", &network, &asked).0, status, "{asked}");
+        assert_eq!(shown()["allowOut"], json!(["other.test"]));
+    }
+    assert_eq!(daemon.ask("PUT", &network, &json!({})).0, 204);
+    assert_eq!(daemon.python(&id, resolves), ["no such name", "no such name"]);
+    // One that asks for nothing has nothing, and no gateway that could be told of more.
     let closed = daemon.make(json!({}));
+    let (status, no) =
+        daemon.ask("PUT", &format!("/sandboxes/{closed}/network"), &json!({ "allowOut": ["named.test"] }));
+    assert!(status == 409 && no["message"].as_str().unwrap().contains("decided when it is made"), "{no}");
     assert_eq!(daemon.python(&closed, "tried(talk, 'named.test', 443)"), ["no such name"]);
     assert_eq!(internet.visits().len(), 1);
 }

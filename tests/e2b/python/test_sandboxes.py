@@ -161,12 +161,28 @@ def test_a_server_inside_is_reached_by_its_host():
         box.kill()
 
 
-def test_a_network_that_was_sealed_stays_as_it_is():
+def test_what_was_decided_when_a_sandbox_was_made_is_told_so():
     box = Sandbox.create(timeout=600)
     try:
         box.update_network({"allow_internet_access": False})
         with pytest.raises(SandboxException, match="409: .*decided when it is made"):
             box.update_network({"allow_out": ["example.com"]})
+    finally:
+        box.kill()
+
+
+def test_hosts_that_a_sandbox_reaches_can_be_replaced():
+    try:
+        box = Sandbox.create(timeout=600, network={"allow_out": ["a.example.com"]})
+    except SandboxException as error:
+        if "/dev/net/tun" in str(error):
+            pytest.skip("sandboxes with network need /dev/net/tun")
+        raise
+    try:
+        names = "for name in a b; do getent hosts $name.example.com > /dev/null && echo $name; done; true"
+        assert box.commands.run(names).stdout.split() == ["a"]
+        box.update_network({"allow_out": ["b.example.com"]})
+        assert box.commands.run(names).stdout.split() == ["b"]
     finally:
         box.kill()
 

@@ -34,17 +34,29 @@ struct Shelf {
     cost: usize,
 }
 
+/// For whom a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// For the owner of the box, who sees it in the list for as long as there is room.
+    Owner,
+    /// To carry bytes between the box and somebody who need not have a key. Strangers must not push the owner's commands
+    /// off the list: it is never on it, and forgotten when it ends. The ledger has it.
+    Carrier,
+}
+
 /// What a command was, before it is given to the box.
 #[derive(Debug)]
 pub(crate) struct Title {
     shown: Vec<String>,
     io: Io,
     started: SystemTime,
+    purpose: Purpose,
 }
 
 impl Title {
-    pub(crate) fn of(command: &Command) -> Self {
-        Self { shown: echo_command(&command.arguments), io: command.io, started: SystemTime::now() }
+    pub(crate) fn of(command: &Command, purpose: Purpose) -> Self {
+        let shown = echo_command(&command.arguments);
+        Self { shown, io: command.io, started: SystemTime::now(), purpose }
     }
 }
 
@@ -69,6 +81,10 @@ struct Story {
 impl KeptExec {
     fn story(&self) -> MutexGuard<'_, Story> {
         self.story.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.title.purpose
     }
 
     pub(crate) fn started(&self, pid: u32) {
@@ -144,14 +160,20 @@ impl Commands {
         self.shelf().all.get(&number).cloned().ok_or(KeepError::NotFound)
     }
 
+    /// The owner's commands.
     pub(crate) fn cards(&self) -> Vec<ExecCard> {
-        self.shelf().all.values().map(|exec| exec.card()).collect()
+        let owners = |exec: &&Arc<KeptExec>| exec.purpose() == Purpose::Owner;
+        self.shelf().all.values().filter(owners).map(|exec| exec.card()).collect()
     }
 
     /// One has ended: of those, only the last are remembered.
     pub(crate) fn finish(&self, exec: &KeptExec) {
         let cost = exec.tape.cost();
         let mut shelf = self.shelf();
+        if exec.purpose() == Purpose::Carrier {
+            shelf.all.remove(&exec.exec.number());
+            return;
+        }
         shelf.finished.push_back((exec.exec.number(), cost));
         shelf.cost += cost;
         while shelf.finished.len() > FINISHED || (shelf.cost > FINISHED_BYTES && shelf.finished.len() > 1) {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::admission::Admission;
 use super::cards::{BoxCard, ExecCard, Phase, Tenant};
-use super::commands::{KeptExec, Title};
+use super::commands::{KeptExec, Purpose, Title};
 use super::config::{KeeperConfig, NewBox};
 use super::error::KeepError;
 use super::events::{EventReader, Happened};
@@ -205,12 +205,39 @@ impl Keeper {
         command: Command,
         timeout: Option<Duration>,
     ) -> Result<u32, KeepError> {
+        let exec = self.run_for(tenant, id, command, timeout, Purpose::Owner).await?;
+        Ok(exec.exec.number())
+    }
+
+    /// Runs a command that carries bytes for somebody else than the owner of the box, such as whoever asks for one of its
+    /// ports. It is in the ledger like any other, never in the list of commands, and forgotten when it ends: what it
+    /// prints is for this reader alone.
+    pub async fn carry(
+        &self,
+        tenant: &Tenant,
+        id: &BoxId,
+        command: Command,
+    ) -> Result<(u32, TapeReader), KeepError> {
+        let exec = self.run_for(tenant, id, command, None, Purpose::Carrier).await?;
+        Ok((exec.exec.number(), exec.tape.reader(None)))
+    }
+
+    async fn run_for(
+        &self,
+        tenant: &Tenant,
+        id: &BoxId,
+        command: Command,
+        timeout: Option<Duration>,
+        purpose: Purpose,
+    ) -> Result<Arc<KeptExec>, KeepError> {
         let kept = self.touch(tenant, id)?;
         let starting = Starting::begin(&kept)?;
-        let title = Title::of(&command);
+        let title = Title::of(&command, purpose);
         let number = kept.live.take_number();
         self.0.pen.announce(Some(&kept.about()), &pen::asked(number, &command))?;
-        self.0.register.exec_begun(id, number, &command);
+        if purpose == Purpose::Owner {
+            self.0.register.exec_begun(id, number, &command);
+        }
         failpoint::reach("exec-noted");
         let exec = kept.live.exec_as(number, command).await;
         failpoint::reach("exec-sent");
@@ -218,9 +245,11 @@ impl Keeper {
         let exec = kept.commands.add(title, exec);
         starting.done();
         self.0.count(|metrics| metrics.execs += 1);
-        self.0.hub.tell(whose(&kept), Happened::ExecStarted { exec: number });
-        tokio::spawn(pump(Arc::clone(&self.0), kept, exec, timeout));
-        Ok(number)
+        if purpose == Purpose::Owner {
+            self.0.hub.tell(whose(&kept), Happened::ExecStarted { exec: number });
+        }
+        tokio::spawn(pump(Arc::clone(&self.0), kept, Arc::clone(&exec), timeout));
+        Ok(exec)
     }
 
     /// What a command printed, from after this place on its tape, and then live. Counts as a request.

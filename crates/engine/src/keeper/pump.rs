@@ -7,7 +7,7 @@ use blastbox_wire::event::Event;
 use tokio::time::{Instant, sleep_until};
 
 use super::cards::ExecEnded;
-use super::commands::{self, KeptExec};
+use super::commands::{self, KeptExec, Purpose};
 use super::events::Happened;
 use super::house::House;
 use super::kept::Kept;
@@ -65,17 +65,19 @@ fn over(house: &House, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
     kept.bell.notify_one();
     let number = exec.exec.number();
     failpoint::reach("exec-ended");
-    house.register.exec_ended(&kept.card.id, number, word(&ended));
+    if exec.purpose() == Purpose::Owner {
+        house.register.exec_ended(&kept.card.id, number, word(&ended));
+    }
     let (code, signal) = match &ended {
         ExecEnded::Exited { code } => (Some(*code), None),
         ExecEnded::Signalled { signal } => (None, Some(*signal)),
         ExecEnded::NotStarted { .. } | ExecEnded::BoxEnded { .. } => (None, None),
     };
     house.pen.record(&kept.about(), &Event::CommandEnded { exec: number, code, signal });
-    house.hub.tell(
-        Some((&kept.card.tenant, &kept.card.id)),
-        Happened::ExecEnded { exec: number, ended, timed_out },
-    );
+    if exec.purpose() == Purpose::Owner {
+        let what = Happened::ExecEnded { exec: number, ended, timed_out };
+        house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), what);
+    }
 }
 
 fn word(ended: &ExecEnded) -> &str {

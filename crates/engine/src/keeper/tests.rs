@@ -182,6 +182,24 @@ async fn all_that_kill_a_box_get_its_receipt() {
 }
 
 #[tokio::test]
+async fn what_carries_for_strangers_pushes_no_command_of_the_owner_off_the_list() {
+    let Some(keeper) = keeper(roomy()) else { return };
+    let card = keeper.create(&me(), new_box()).await.unwrap();
+    let exec = keeper.exec(&me(), &card.id, shell("echo mine")).await.unwrap();
+    hear(keeper.tape(&me(), &card.id, exec, None).unwrap()).await;
+    // More than are remembered.
+    for _ in 0..70 {
+        let (number, tape) = keeper.carry(&me(), &card.id, shell("echo theirs")).await.unwrap();
+        assert_eq!(hear(tape).await.0, b"theirs\n");
+        until("it is forgotten", || keeper.tape(&me(), &card.id, number, None).is_err()).await;
+    }
+    let (_, cards) = keeper.get(&me(), &card.id).unwrap();
+    assert_eq!(cards.iter().map(|card| card.exec).collect::<Vec<_>>(), [exec]);
+    assert_eq!(hear(keeper.tape(&me(), &card.id, exec, None).unwrap()).await.0, b"mine\n");
+    keeper.stop().await;
+}
+
+#[tokio::test]
 async fn a_command_that_comes_while_its_box_is_ended_runs_and_ends_with_it_or_is_refused() {
     let Some(keeper) = keeper(roomy()) else { return };
     for round in 0..20 {

@@ -10,6 +10,7 @@ use blastbox_engine::keeper::Tenant;
 use blastbox_wire::BoxId;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::control::metrics::Samples;
 use super::control::network::Reaches;
@@ -17,6 +18,7 @@ use super::envd::marks::Marks;
 use super::filesystem::watchers::Watchers;
 use super::interpreter::Contexts;
 use super::moment;
+use super::ports::Pace;
 use super::process::table::Processes;
 use super::template::Size;
 use super::token::Token;
@@ -50,6 +52,10 @@ pub(super) struct Sandbox {
     pub(super) contexts: Contexts,
     /// Places for connections to its ports.
     pub(super) lines: Arc<Semaphore>,
+    /// How many of them may still begin.
+    pub(super) pace: Pace,
+    /// What was last said about the internet, once its network has been changed.
+    internet: Mutex<Option<bool>>,
     log: Mutex<VecDeque<LogLine>>,
 }
 
@@ -113,6 +119,7 @@ pub(super) struct LogLine {
 impl Sandbox {
     pub(super) fn new(made: Made) -> Self {
         let Made { box_id, tenant, template, token, traffic_token, size, envs, plans, life } = made;
+        let internet = Mutex::new(plans.internet);
         Self {
             box_id,
             tenant,
@@ -129,6 +136,8 @@ impl Sandbox {
             samples: Samples::default(),
             contexts: Contexts::default(),
             lines: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
+            pace: Pace::new(Instant::now()),
+            internet,
             log: Mutex::default(),
         }
     }
@@ -144,6 +153,15 @@ impl Sandbox {
 
     pub(super) fn set_life(&self, life: Duration) {
         self.life.store(life.as_secs(), Ordering::Relaxed);
+    }
+
+    /// What its owner said about the internet: `None` was never said, or was left out when the network was changed.
+    pub(super) fn internet(&self) -> Option<bool> {
+        *self.internet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_internet(&self, said: Option<bool>) {
+        *self.internet.lock().unwrap_or_else(PoisonError::into_inner) = said;
     }
 
     fn lines(&self) -> MutexGuard<'_, VecDeque<LogLine>> {

@@ -8,6 +8,7 @@ mod logs;
 pub(super) mod metrics;
 pub(super) mod network;
 pub(super) mod once;
+mod rules;
 mod show;
 
 use std::sync::Arc;
@@ -55,7 +56,7 @@ pub(super) async fn answer(desk: &Arc<Desk>, request: Request) -> Result<Respons
         ("POST", ["v2", "sandboxes", id, "connect"]) => {
             life::connect(desk, tenant, id, request, Second).await
         }
-        ("PUT", ["sandboxes", id, "network"]) => network::replace(desk, tenant, id, request).await,
+        ("PUT", ["sandboxes", id, "network"]) => rules::replace(desk, tenant, id, request).await,
         ("GET", ["sandboxes", id, "metrics"]) => metrics::one(desk, tenant, id, request.uri().query()).await,
         ("GET", ["sandboxes", id, "logs"]) => logs::show(desk, tenant, id, request.uri().query(), First),
         ("GET", ["v2", "sandboxes", id, "logs"]) => {

@@ -3,17 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use axum::body::Body;
-use axum::extract::Request;
-use axum::http::Response;
-use blastbox_engine::keeper::Tenant;
 use blastbox_policy::{AllowRule, BadRule, Draft, HostPattern, Network, Protocol, RuleParts, below_floor};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{body, empty};
 use crate::config::Internet;
-use crate::e2b::desk::Desk;
 use crate::e2b::no::{No, echo};
 use crate::trouble::line;
 
@@ -88,7 +82,7 @@ impl Reaches {
 
 /// A name is reached as E2B's own gateway reaches it: over TLS and over HTTP, each on its port. An address has no name
 /// that could be looked at.
-fn rules_for(host: &HostPattern) -> Result<Vec<AllowRule>, BadRule> {
+pub(super) fn rules_for(host: &HostPattern) -> Result<Vec<AllowRule>, BadRule> {
     let parts =
         |protocol, ports: &[u16]| RuleParts { protocol, ports: ports.to_vec(), ..RuleParts::default() };
     match host {
@@ -241,30 +235,6 @@ fn refused(what: &str) -> No {
         "{what} is refused: blastbox has nothing that would hold it; leave it out, or see docs/e2b.md"
     ))
     .coded("sandbox_create_refused")
-}
-
-/// `PUT /sandboxes/{id}/network`: what is left out is cleared. The policy of a box was sealed when it was made, and stands in
-/// every record of the ledger: what asks for the same is fine, and what asks for anything else is told so.
-pub(super) async fn replace(
-    desk: &Desk,
-    tenant: &Tenant,
-    id: &str,
-    request: Request,
-) -> Result<Response<Body>, No> {
-    let (sandbox, _) = desk.own(tenant, id)?;
-    let asked: Asked = body::read(request).await?;
-    // Left out is cleared, not given anew: here the operator's default means nothing.
-    let operator = match (&sandbox.plans.reaches, asked.allow_internet_access) {
-        (Reaches::Everything, _) | (_, Some(true)) => desk.hall().internet,
-        (Reaches::Nothing | Reaches::Named(_), Some(false) | None) => Internet::Closed,
-    };
-    if asked.reaches(None, operator)? == sandbox.plans.reaches {
-        return Ok(empty());
-    }
-    Err(No::new(
-        409,
-        "the network of a sandbox is decided when it is made, and sealed: make another one with the network you want",
-    ))
 }
 
 #[cfg(test)]

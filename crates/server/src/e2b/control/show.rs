@@ -5,6 +5,7 @@ use axum::http::{Response, StatusCode};
 use blastbox_engine::keeper::{BoxCard, Phase, Tenant};
 use serde_json::{Value, json};
 
+use super::rules::reached;
 use crate::e2b::desk::Desk;
 use crate::e2b::no::No;
 use crate::e2b::sandbox::{AtTimeout, OnTraffic, Sandbox};
@@ -66,11 +67,14 @@ pub(super) fn detail(desk: &Desk, tenant: &Tenant, id: &str) -> Result<Response<
         };
         let auto_resume = sandbox.plans.on_traffic == OnTraffic::Resume;
         fields.insert("envdAccessToken".to_owned(), json!(sandbox.token.show_to_owner()));
-        fields.insert("allowInternetAccess".to_owned(), json!(sandbox.plans.internet));
+        fields.insert("allowInternetAccess".to_owned(), json!(sandbox.internet()));
         fields.insert("domain".to_owned(), json!(desk.hall().domain));
         fields.insert("lifecycle".to_owned(), json!({ "autoResume": auto_resume, "onTimeout": on_timeout }));
         let public = sandbox.traffic_token.is_none();
-        let mut network = sandbox.plans.reaches.show();
+        // By the rules that hold now: they may have been changed.
+        let policy = desk.keeper().policy(tenant, &sandbox.box_id);
+        let mut network =
+            policy.map_or_else(|_| sandbox.plans.reaches.show(), |policy| reached(&policy).show());
         if let Some(network) = network.as_object_mut() {
             network.insert("allowPublicTraffic".to_owned(), json!(public));
         }

@@ -3,6 +3,7 @@
 //! Trust: caller. What the server inside answers is read by the HTTP library, within bounds, and passed on; requests are
 //! passed on as they are, less what opens anything here: keys and tokens never reach the box. Must not: listen on, or connect to, any port of the host.
 
+mod pace;
 mod relay;
 
 use std::sync::Arc;
@@ -20,13 +21,15 @@ use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::desk::Desk;
 use super::edge;
 use super::no::No;
 use super::sandbox::Sandbox;
 use crate::door::Seat;
+
+pub(super) use pace::Pace;
 
 const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
 /// What opens something here, and is not for whoever listens in the box.
@@ -100,6 +103,9 @@ fn let_in(sandbox: &Sandbox, port: u16, request: &Request) -> Result<OwnedSemaph
     let place =
         place.map_err(|_| No::new(429, "too many connections to the ports of this sandbox at once"))?;
     edge::sit_down(request, &sandbox.tenant)?;
+    if !sandbox.pace.take(Instant::now()) {
+        return Err(No::new(429, "too many connections to the ports of this sandbox within a short time"));
+    }
     Ok(place)
 }
 
@@ -224,6 +230,15 @@ mod tests {
             drop(one);
             assert!(let_in(&sandbox, 80, &other).is_ok());
         }
+    }
+
+    #[test]
+    fn connections_begin_no_faster_than_their_pace() {
+        let sandbox = sandbox(None);
+        let request = Request::new(Body::empty());
+        let begun = (0..1_000).filter(|_| let_in(&sandbox, 80, &request).is_ok()).count();
+        assert!((200..1_000).contains(&begun), "{begun}");
+        assert_eq!(let_in(&sandbox, 0, &request).unwrap_err().status(), 502);
     }
 
     #[test]

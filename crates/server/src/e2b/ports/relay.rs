@@ -67,9 +67,8 @@ pub(super) async fn dial(
         io: Io::PipesWithStdin,
     };
     let (tenant, id) = (sandbox.tenant.clone(), sandbox.box_id.clone());
-    let exec = keeper.exec(&tenant, &id, command).await.map_err(|_| Closed)?;
+    let (exec, tape) = keeper.carry(&tenant, &id, command).await.map_err(|_| Closed)?;
     let carrier = Carrier { keeper: keeper.clone(), tenant, id, exec, _place: place };
-    let tape = keeper.tape(&carrier.tenant, &carrier.id, exec, None).map_err(|_| Closed)?;
     let mut tape = tape.hold_back();
     let first = timeout(CONNECT, first(&mut tape)).await.ok().flatten().ok_or(Closed)?;
     let (ours, theirs) = duplex(AHEAD);
