@@ -11,7 +11,7 @@ TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 PROGRAMS := $(TARGET_DIR)/blastbox
 SHIPPED := $(TARGET_DIR)/shipped
 TRIPLE = $(or $(CARGO_BUILD_TARGET),$(shell rustc -vV | sed -n 's/^host: //p'))
-FUZZ_SECONDS ?= 30
+FUZZ_SECONDS ?= 60
 PREFIX ?= /usr/local
 DESTDIR ?=
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
@@ -90,7 +90,7 @@ bench: shipped ## measure against the bare process and against peers
 	@BLASTBOX_BIN_DIR=$(SHIPPED) cargo run --release --quiet --package blastbox-benches
 
 # cargo-fuzz sets RUSTFLAGS, which replaces the flags of .cargo/config.toml: the address sanitizer cannot be linked statically.
-fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (30)
+fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (60)
 	@tools/need.sh c++=build-essential
 	@cargo +nightly --version >/dev/null 2>&1 || { echo "fuzzing needs a nightly compiler: rustup toolchain install nightly"; exit 1; }
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "installing cargo-fuzz: takes minutes, once"; cargo install --locked --quiet cargo-fuzz; }
