@@ -21,6 +21,7 @@ both_ways!(
     a_shipped_warden_lacks_no_layer,
     a_layer_that_was_not_lifted_proves_nothing_about_the_next,
     a_name_that_is_none_is_refused_and_the_list_runs_nothing,
+    a_report_is_sealed_and_what_was_changed_is_found_out,
     a_campaign_that_is_told_to_end_leaves_nothing,
     what_a_killed_campaign_leaves_ends_or_is_released_by_the_next,
 );
@@ -174,4 +175,47 @@ fn what_a_killed_campaign_leaves_ends_or_is_released_by_the_next(caller: &Caller
     assert!(ended.code <= 2, "{}: {}", ended.code, ended.err);
     assert_eq!(stages(&place), Vec::<String>::new());
     assert!(wait_until(|| of_stages(&begun).is_empty() && !started.iter().any(census::lives)), "{started:?}");
+}
+
+fn a_report_is_sealed_and_what_was_changed_is_found_out(caller: &Caller) {
+    let state = caller.directory("state");
+    let (state, ledger) = (state.to_str().unwrap(), state.join("ledger"));
+    let options = ["--only", "control.lie-refused", "--state-dir", state];
+    let (code, report) = campaign(caller, &options);
+    let (_, second) = campaign(caller, &options);
+    let seal = &report["seal"];
+    assert_eq!((code, seal["key"] == second["seal"]["key"]), (0, true), "one ledger, one key: {seal}");
+    let ledger = ledger.to_str().unwrap();
+    assert_eq!(caller.blastbox(["audit", "verify", "--complete", ledger]).end().code, 0);
+    let key = seal["key"].as_str().unwrap();
+    let check = |name: &str, report: &Value, more: &[&str]| {
+        let file = caller.file(name, report.to_string());
+        let words = ["audit", "report", file.to_str().unwrap()];
+        let ended = caller.blastbox(words.iter().chain(more)).end();
+        (ended.code, ended.text())
+    };
+    let (code, told) = check("whole", &report, &["--ledger", ledger, "--key", key]);
+    assert!(code == 0 && told.contains("the ledger has it"), "{code}: {told}");
+    let no = |name: &str, report: &Value, more: &[&str], why: &str| {
+        let (code, told) = check(name, report, more);
+        assert!(code == 1 && told.contains(why), "{name}: {code}: {told}");
+    };
+    let mut changed = report.clone();
+    changed["rows"][0]["cells"][0]["verdict"] = Value::from("escaped");
+    no("changed", &changed, &[], "changed after it was sealed");
+    let mut bare = report.clone();
+    bare["seal"] = Value::Null;
+    no("bare", &bare, &[], "no seal");
+    // The seal of another report of the same ledger, and its record in place of one's own.
+    let mut swapped = report.clone();
+    swapped["seal"] = second["seal"].clone();
+    no("swapped", &swapped, &[], "changed after it was sealed");
+    let mut moved = report.clone();
+    moved["seal"]["record"] = second["seal"]["record"].clone();
+    no("moved", &moved, &[], "signature");
+    no("stranger", &report, &["--key", &format!("ed25519:{}", "0".repeat(64))], "another key");
+    let elsewhere = caller.directory("other");
+    campaign(caller, &["--only", "control.lie-refused", "--state-dir", elsewhere.to_str().unwrap()]);
+    let other = elsewhere.join("ledger");
+    no("elsewhere", &report, &["--ledger", other.to_str().unwrap()], "the ledger");
 }

@@ -49,6 +49,9 @@ pub(crate) enum AuditVerb {
         #[arg(long)]
         json: bool,
     },
+    /// Say whether the seal under a report of `blastbox escape` holds, and whether a ledger has it
+    #[command(after_help = "Exit codes: 0 it holds, 1 it does not, 125 it could not be read.")]
+    Report(crate::seal::ReportArgs),
     /// Print every record in a form for other programs
     Export {
         /// The ledger's directory, or a copy in one file
@@ -94,6 +97,7 @@ pub(crate) fn audit(verb: &AuditVerb) -> Result<u8, Problem> {
                 }
             }
         }),
+        AuditVerb::Report(args) => args.check(),
         AuditVerb::Export { path, format: Form::Jsonl } => print_all(path, "", exact),
         AuditVerb::Export { path, format: Form::Csv } => print_all(path, CSV_HEAD, csv),
     }

@@ -17,12 +17,15 @@ use crate::output;
 use crate::problem::Problem;
 use crate::pump::Signals;
 use crate::run::SIGNALLED;
+use crate::seal::Sealer;
 
 pub(crate) const HELP: &str = "\
 Examples:
   blastbox escape                                   every attempt, every tier and shipped profile of this host
   blastbox escape --profile default --only network  one class under one profile
   blastbox escape --policy mine.toml --html escape.html
+  blastbox escape --state-dir DIR --json > report.json          signed, and recorded in DIR/ledger
+  blastbox audit report report.json --ledger DIR/ledger
   blastbox escape --list
 
 Nothing hostile runs outside a box, and every attempt is bounded. Under a policy without network no packet leaves this host;
@@ -56,6 +59,9 @@ pub(crate) struct EscapeArgs {
     /// Write the report as one page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Record the report in the ledger of this state directory, and sign it with the ledger's key
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
     /// Directory of test builds that each lack one layer, made by `make escape`: shows that the next layer holds alone
     #[arg(long, value_name = "DIR")]
     lifted: Option<PathBuf>,
@@ -66,8 +72,9 @@ pub(crate) fn escape(args: EscapeArgs, runtime: fn() -> Result<Runtime, Problem>
         output::print(&list(&choose(&args.only)?));
         return Ok(0);
     }
-    let EscapeArgs { tier, profile, policy, only, list: _, json, html, lifted } = args;
+    let EscapeArgs { tier, profile, policy, only, list: _, json, html, lifted, state_dir } = args;
     let program = std::env::current_exe().map_err(Problem::OwnProgram)?;
+    let sealer = state_dir.as_deref().map(Sealer::open).transpose()?;
     let stop = Stop::new().map_err(Problem::Runtime)?;
     let told = watch(stop.clone(), runtime()?)?;
     let order = Order { program, tiers: tier, profiles: profile, policy, only, lifted, stop };
@@ -80,13 +87,20 @@ pub(crate) fn escape(args: EscapeArgs, runtime: fn() -> Result<Runtime, Problem>
     if terminal {
         output::say("\r\x1b[2K");
     }
-    let report = match report {
-        Err(EscapeError::Stopped) => {
+    let mut report = match report {
+        Ok(report) => report,
+        Err(error) => {
+            sealer.map_or(Ok(()), Sealer::close)?;
+            if !matches!(error, EscapeError::Stopped) {
+                return Err(error.into());
+            }
             output::say("told to end: what was running is ended, what was made for it is removed\n");
             return Ok(SIGNALLED.saturating_add(told.load(Ordering::Relaxed)));
         }
-        report => report?,
     };
+    if let Some(sealer) = sealer {
+        sealer.seal(&mut report)?;
+    }
     if let Some(path) = &html {
         std::fs::write(path, page::page(&report))
             .map_err(|source| Problem::Page { path: path.clone(), source })?;

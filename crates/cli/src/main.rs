@@ -21,6 +21,7 @@ mod pump;
 mod reach;
 mod receipt_file;
 mod run;
+mod seal;
 mod summary;
 mod terminal;
 mod tether;

@@ -65,6 +65,8 @@ pub(crate) enum Problem {
     Papers { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Escape(#[from] blastbox_escape::EscapeError),
+    #[error("cannot read the report {path}")]
+    ReadReport { path: PathBuf, source: io::Error },
     #[error("cannot become {program}")]
     Tether { program: PathBuf, source: io::Error },
     #[error("process {parent}, whose end was to be this one's, is not its parent")]
@@ -160,6 +162,7 @@ impl Problem {
             Self::Escape(_) => {
                 "see what the host lacks with `blastbox doctor`, and what there is with `blastbox escape --list`"
             }
+            Self::ReadReport { .. } => "name a file that `blastbox escape --json` has printed",
             Self::Page { .. } => "name a file in a directory that you may write to",
             Self::BadUrl(_)
             | Self::OwnProgram(_)

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use blastbox_policy::{Gap, Profile, Tier};
 use blastbox_wire::receipt::rfc3339;
@@ -134,7 +134,7 @@ pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report
         version: VERSION,
         blastbox: env!("CARGO_PKG_VERSION").to_owned(),
         started_at: rfc3339(started.duration_since(UNIX_EPOCH).unwrap_or_default()),
-        seconds: began.elapsed().as_secs_f64(),
+        seconds: whole_millis(began.elapsed()),
         host: Host { kernel, architecture: std::env::consts::ARCH, caller },
         columns,
         missing,
@@ -142,6 +142,11 @@ pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report
         trusted_core: trusted_core::of_this_build(),
         seal: None,
     })
+}
+
+/// Seconds with at most three decimals: read back from text, such a number is the same one, as a seal needs.
+fn whole_millis(time: Duration) -> f64 {
+    f64::from(u32::try_from(time.as_millis()).unwrap_or(u32::MAX)) / 1000.0
 }
 
 type Columns = (Vec<Ask>, Vec<Column>, Vec<Missing>);

@@ -233,17 +233,7 @@ fn foot(report: &Report, out: &mut String) {
         }
         out.push_str("</table>\n");
     }
-    let signed = match &report.seal {
-        Some(seal) => {
-            let record = seal.record.map_or_else(
-                || "not recorded in the ledger".to_owned(),
-                |record| format!("record {record} of ledger {}", seal.ledger.as_deref().unwrap_or_default()),
-            );
-            format!("{} · {} · {record}", seal.digest, seal.key)
-        }
-        None => "unsigned: nobody has put a key under this report".to_owned(),
-    };
-    writeln!(out, "<h2>Signature</h2>\n<p><code>{}</code></p>\n</section>", safe(&signed)).ok();
+    writeln!(out, "<h2>Signature</h2>\n<p><code>{}</code></p>\n</section>", safe(&report.signed())).ok();
 }
 
 #[cfg(test)]

@@ -180,16 +180,16 @@ pub struct Report {
 /// A signature under everything else in the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Seal {
-    /// SHA-256 of the report as compact JSON with `seal` null.
+    /// SHA-256 of the report as JSON with `seal` null, without spaces and with the keys of each object in order.
     pub digest: String,
     /// The public half of the ledger's key.
     pub key: String,
     /// The signature.
     pub signature: String,
     /// The ledger in which it is recorded.
-    pub ledger: Option<String>,
+    pub ledger: String,
     /// The record's number there.
-    pub record: Option<u64>,
+    pub record: u64,
 }
 
 /// What it ran on.
@@ -236,6 +236,17 @@ pub struct Count {
 }
 
 impl Report {
+    /// Whose word it is, in a line.
+    #[must_use]
+    pub fn signed(&self) -> String {
+        match &self.seal {
+            Some(Seal { digest, key, signature: _, ledger, record }) => {
+                format!("signed: {digest} · {key} · record {record} of ledger {ledger}")
+            }
+            None => "unsigned: nobody has put a key under this report (--state-dir)".to_owned(),
+        }
+    }
+
     /// Counts.
     #[must_use]
     pub fn count(&self) -> Count {

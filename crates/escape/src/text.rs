@@ -118,9 +118,7 @@ fn summary(report: &Report, out: &mut String) {
         count.second_held, count.second_fell
     )
     .ok();
-    if report.seal.is_none() {
-        out.push_str("unsigned: nobody has put a key under this report\n");
-    }
+    writeln!(out, "{}", report.signed()).ok();
     for share in &report.trusted_core {
         let (part, lines, crates) = (&share.part, share.lines, share.crates);
         writeln!(out, "trusted core: {part} {lines} lines, {crates} crates of others").ok();

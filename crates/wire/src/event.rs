@@ -365,6 +365,19 @@ pub enum Event {
         /// What it used.
         spent: Usage,
     },
+    /// Break-outs were tried on this host, and a report was sealed: `blastbox escape --state-dir`.
+    EscapeReported {
+        /// The report's digest, as `blastbox audit report` computes it.
+        digest: Hash,
+        /// Attempts.
+        attempts: u64,
+        /// Cells of the matrix in which the box held.
+        held: u64,
+        /// Those in which something came out.
+        escaped: u64,
+        /// Those that say nothing: broken, or not run.
+        doubtful: u64,
+    },
 
     /// An event of a later version. Read, never written.
     #[serde(other)]

@@ -187,6 +187,7 @@ pub fn alert(event: &Event) -> Option<Alert> {
         | Event::BoxResumed
         | Event::KillAsked { .. }
         | Event::BoxEnded { .. }
+        | Event::EscapeReported { .. }
         | Event::Unrecognized => return None,
     };
     Some(Alert { severity, code, text })

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::Path;
 
 use blastbox_wire::event::ledger_text::{self, Draft, VERSION};
-use blastbox_wire::event::{About, Event, Hash, LedgerId, PublicKey};
+use blastbox_wire::event::{About, Event, Hash, LedgerId, PublicKey, Signature};
 use blastbox_wire::receipt::rfc3339;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -131,6 +131,12 @@ impl Ledger {
         // The event stands. A signature or a new file that fails now is tried again, and reported, before the next one.
         self.settle().ok();
         Ok(head)
+    }
+
+    /// The signature under a report whose digest is in this record.
+    #[must_use]
+    pub fn sign_report(&self, record: u64, digest: &Hash) -> Signature {
+        self.key.sign_report(&self.id, record, digest)
     }
 
     /// Signs what is there, so that not even its end can be cut off unseen by who kept the answer. For quiet hours.

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use blastbox_wire::event::ledger_text::checkpoint_message;
+use blastbox_wire::event::ledger_text::{checkpoint_message, report_message};
 use blastbox_wire::event::{Hash, LedgerId, PublicKey, Signature};
 use ed25519_dalek::{Signer, SigningKey, VerifyingKey};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
@@ -80,7 +80,15 @@ impl Key {
 
     /// Signs a record, and with it everything before.
     pub(super) fn sign(&self, ledger: &LedgerId, seq: u64, hash: &Hash) -> Signature {
-        let message = checkpoint_message(ledger, seq, hash);
+        self.sign_text(&checkpoint_message(ledger, seq, hash))
+    }
+
+    /// Signs that a record is about a report.
+    pub(super) fn sign_report(&self, ledger: &LedgerId, record: u64, digest: &Hash) -> Signature {
+        self.sign_text(&report_message(ledger, record, digest))
+    }
+
+    fn sign_text(&self, message: &str) -> Signature {
         Signature::from_bytes(self.0.sign(message.as_bytes()).to_bytes())
     }
 }
@@ -106,7 +114,23 @@ pub(super) fn signed_by(
     hash: &Hash,
     signature: &Signature,
 ) -> bool {
+    holds(key, &checkpoint_message(ledger, seq, hash), signature)
+}
+
+/// Whether this key signed that this record of this ledger is about a report of this digest.
+#[must_use]
+pub fn report_signed_by(
+    key: &PublicKey,
+    ledger: &LedgerId,
+    record: u64,
+    digest: &Hash,
+    signature: &Signature,
+) -> bool {
+    holds(key, &report_message(ledger, record, digest), signature)
+}
+
+fn holds(key: &PublicKey, message: &str, signature: &Signature) -> bool {
     let Ok(key) = VerifyingKey::from_bytes(key.as_bytes()) else { return false };
     let signature = ed25519_dalek::Signature::from_bytes(signature.as_bytes());
-    key.verify_strict(checkpoint_message(ledger, seq, hash).as_bytes(), &signature).is_ok()
+    key.verify_strict(message.as_bytes(), &signature).is_ok()
 }

@@ -37,6 +37,7 @@ pub use chain::{Fault, Head};
 pub use copies::FileSink;
 pub use courier::{Courier, Entry, Grade, Need, Sink, SinkError};
 pub use error::LedgerError;
+pub use key::report_signed_by;
 pub use options::{Moment, Options, Sync};
 pub use syslog::SyslogSink;
 pub use verify::{Completeness, Finding, Report, Trust, records, verify};

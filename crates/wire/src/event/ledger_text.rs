@@ -172,6 +172,13 @@ pub fn checkpoint_message(ledger: &LedgerId, seq: u64, hash: &Hash) -> String {
     format!("blastbox-ledger-checkpoint 1\n{ledger}\n{seq}\n{hash}\n")
 }
 
+/// What the seal under a report signs: that this ledger has the report of this digest in this record. Its first line keeps
+/// the signature from meaning anything elsewhere.
+#[must_use]
+pub fn report_message(ledger: &LedgerId, record: u64, digest: &Hash) -> String {
+    format!("blastbox-escape-report 1\n{ledger}\n{record}\n{digest}\n")
+}
+
 #[cfg(test)]
 mod tests {
     use blastbox_policy::{Draft as Policy, Gap, ThreatLevel, Tier};
