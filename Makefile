@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help build run escape test check deny bench fuzz dist install clean
 
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
-# The four programs lie beside each other here, whatever the target triple: the same path in every document.
+# The five programs lie beside each other here, whatever the target triple: the same path in every document.
 PROGRAMS := $(TARGET_DIR)/blastbox
 SHIPPED := $(TARGET_DIR)/shipped
 TRIPLE = $(or $(CARGO_BUILD_TARGET),$(shell rustc -vV | sed -n 's/^host: //p'))
@@ -20,17 +20,17 @@ DIST = blastbox-$(VERSION)-$(TRIPLE)
 help: ## list the chores
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The four programs, built by profile $(1) into directory $(2).
-NAMES := blastbox blastbox-warden blastbox-agent blastbox-egress
+# The programs, built by profile $(1) into directory $(2).
+NAMES := blastbox blastbox-warden blastbox-agent blastbox-egress blastbox-gvisor
 define programs
 	@tools/need.sh cc=build-essential
 	@BLASTBOX_TRUSTED_CORE="$$(cargo xtask tcb --line)" cargo build --profile $(1) $(foreach name,$(NAMES),--package $(name))
 	@install -d $(2)
 	@install -m 755 $(foreach name,$(NAMES),$(TARGET_DIR)/$(TRIPLE)/$(1)/$(name)) $(2)
-	@echo "built: $(patsubst $(CURDIR)/%,%,$(2))/{blastbox,blastbox-warden,blastbox-agent,blastbox-egress}"
+	@echo "built: $(patsubst $(CURDIR)/%,%,$(2))/{blastbox,blastbox-warden,blastbox-agent,blastbox-egress,blastbox-gvisor}"
 endef
 
-build: ## build the four programs into target/blastbox/
+build: ## build the five programs into target/blastbox/
 	$(call programs,release,$(PROGRAMS))
 
 # The same for people who keep them: built with more care, which takes its time.
@@ -56,7 +56,7 @@ lifted:
 	@for layer in $(LAYERS); do \
 	  cargo build --quiet --profile lifted --package blastbox-warden --features lift-$$layer; \
 	  install -d $(TARGET_DIR)/lifted/$$layer; \
-	  install -m 755 $(PROGRAMS)/blastbox $(PROGRAMS)/blastbox-agent $(PROGRAMS)/blastbox-egress \
+	  install -m 755 $(PROGRAMS)/blastbox $(PROGRAMS)/blastbox-agent $(PROGRAMS)/blastbox-egress $(PROGRAMS)/blastbox-gvisor \
 	    $(TARGET_DIR)/$(TRIPLE)/lifted/blastbox-warden $(TARGET_DIR)/lifted/$$layer; \
 	done
 
@@ -72,6 +72,7 @@ test: build failpoints lifted ## install what the tests need, run them all, sum 
 	@$(call tarball,$(PROGRAMS))
 	@tools/e2b.sh $(TARGET_DIR)/e2b
 	@tools/registry.sh $(TARGET_DIR)/registry
+	@tools/runsc.sh $(PROGRAMS)
 	@BLASTBOX_BIN_DIR=$(PROGRAMS) BLASTBOX_DIST=$(TARGET_DIR)/$(DIST).tar.gz cargo xtask test
 
 check: ## formatting, lints, house rules, dependencies
@@ -87,6 +88,7 @@ deny:
 
 bench: shipped ## measure against the bare process and against peers
 	@tools/need.sh bwrap=bubblewrap crun=crun runc=runc
+	@tools/runsc.sh $(SHIPPED)
 	@BLASTBOX_BIN_DIR=$(SHIPPED) cargo run --release --quiet --package blastbox-benches
 
 # cargo-fuzz sets RUSTFLAGS, which replaces the flags of .cargo/config.toml: the address sanitizer cannot be linked statically.

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::Place;
 
-const NAMES: [&str; 4] = ["blastbox", "blastbox-warden", "blastbox-agent", "blastbox-egress"];
+const NAMES: [&str; 5] =
+    ["blastbox", "blastbox-warden", "blastbox-agent", "blastbox-egress", "blastbox-gvisor"];
+/// gVisor's own program, which `tools/runsc.sh` puts beside ours where the host has none that is new enough.
+const RUNSC: &str = "runsc";
 
 /// The directory that `BLASTBOX_BIN_DIR` names, or the one that `make build` fills.
 pub(crate) fn built() -> PathBuf {
@@ -72,6 +75,9 @@ pub(crate) fn for_everybody(place: &Place) -> PathBuf {
     fs::create_dir(&copy).expect("make a directory for the programs");
     for name in NAMES {
         fs::copy(built.join(name), copy.join(name)).expect("copy a program");
+    }
+    if built.join(RUNSC).is_file() {
+        fs::copy(built.join(RUNSC), copy.join(RUNSC)).expect("copy gVisor's program");
     }
     copy
 }

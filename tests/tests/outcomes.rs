@@ -111,7 +111,6 @@ fn a_refusal_is_125_with_its_reason_and_its_fix(caller: &Caller) {
         (["--profile", "strict"], "gap_not_accepted"),
         (["--threat", "critical"], "tier_unavailable"),
         (["--tier", "microvm"], "tier_unavailable"),
-        (["--tier", "gvisor"], "tier_unavailable"),
     ] {
         let boxed = caller.run(&options, &["true"]);
         assert_eq!((boxed.outcome(), boxed.receipt.exit_code), ("refused", 125), "{options:?}");

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::{Outcome, house, run};
 
 /// What is shipped.
-const PROGRAMS: [&str; 4] = ["blastbox", "blastbox-warden", "blastbox-agent", "blastbox-egress"];
+const PROGRAMS: [&str; 5] =
+    ["blastbox", "blastbox-warden", "blastbox-agent", "blastbox-egress", "blastbox-gvisor"];
 /// How files with such texts are called.
 const TEXTS: [&str; 4] = ["LICENSE", "LICENCE", "COPYING", "NOTICE"];
 

@@ -80,7 +80,7 @@ impl Exec {
         let directory =
             find::text(directory).map_err(|NotStarted(_, errno)| NotStarted(Stage::Directory, errno))?;
         let broken = |errno: Errno| NotStarted(Stage::Streams, errno.raw_os_error());
-        let user = if payload.is_some() { User::Other } else { User::Same };
+        let user = payload.map_or(User::Same, User::Other);
         let streams = streams::open(io, user).map_err(broken)?;
         let (terminal, source, ending) = match &streams.theirs {
             Theirs::Pipes { .. } => (Terminal::None, Source::Output, Ending::Close),

@@ -99,6 +99,7 @@ fn line(step: &Step) -> String {
             format!("scratch at {at} ({owner:?}, {})", exec(rule))
         }
         Step::Processes => "proc       /proc, own processes only".to_owned(),
+        Step::ProcessesAt { at } => format!("proc       {at}, own processes only"),
         Step::Terminals => "terminals  /dev/pts of its own".to_owned(),
         Step::Trust { .. } => {
             "trust      the box's own authority, behind every bundle of authorities".to_owned()

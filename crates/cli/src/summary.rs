@@ -154,6 +154,7 @@ mod tests {
             seccomp_user_notif: true,
             swap: Swap::Absent,
             user_namespaces: UserNamespaces::default(),
+            gvisor: blastbox_isolation::Gvisor::default(),
         };
         let policy = Profile::Default.draft().unwrap().seal().unwrap();
         receipt(&Account {

@@ -1,5 +1,9 @@
 //! What this host can do, as far as lowering needs to know. Cheap: a few system calls and small files of /proc.
 
+mod gvisor;
+
+pub use gvisor::{Gvisor, Version};
+
 use std::fs;
 use std::path::Path;
 
@@ -34,6 +38,8 @@ pub struct Facts {
     pub user_namespaces: UserNamespaces,
     /// Whether interfaces for boxes with network can be made.
     pub tun: Tun,
+    /// gVisor's program, and ours for it.
+    pub gvisor: Gvisor,
 }
 
 /// The device from which the interface of a box with network is made.
@@ -136,6 +142,7 @@ impl Facts {
             swap: swap(),
             user_namespaces: UserNamespaces::probe(),
             tun: Tun::look(),
+            gvisor: Gvisor::look(),
         }
     }
 
@@ -227,6 +234,7 @@ pub(crate) mod tests {
             swap: Swap::Absent,
             user_namespaces: UserNamespaces { most: Some(60_000), ..UserNamespaces::default() },
             tun: Tun::Usable,
+            gvisor: Gvisor::default(),
         }
     }
 

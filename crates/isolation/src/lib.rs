@@ -22,7 +22,7 @@ pub mod warden;
 pub use blastbox_sys::arch::syscall_name;
 pub use choose::{Choice, Considered, Verdict, choose};
 pub use confine::{ConfineError, Confined, Workplace, confine};
-pub use facts::{CgroupKind, Facts, KernelVersion, Swap, Tun, UserNamespaces};
+pub use facts::{CgroupKind, Facts, Gvisor, KernelVersion, Swap, Tun, UserNamespaces, Version};
 pub use gateway::{Gateway, GatewayError};
 pub use report::{BoundaryReport, Lowered};
 pub use request::Request;

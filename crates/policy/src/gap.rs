@@ -119,7 +119,7 @@ impl Gap {
     /// What closes the gap: an instruction without a full stop.
     pub const fn fix(&self) -> &'static str {
         match self {
-            Self::SharedKernel => "use a tier with its own kernel, once this version has one",
+            Self::SharedKernel => "use a tier with a kernel of its own, such as --tier gvisor",
             Self::HostImage => "use a root file system of your own (--image DIR) instead of the host's",
             Self::SharedUid => "run blastbox as root, so that each box gets user ids of its own",
             Self::NoMemoryLimit => {
@@ -132,7 +132,9 @@ impl Gap {
                 "delegate the pids cgroup controller to blastbox (systemd: Delegate=yes), or run it as root"
             }
             Self::WeakLandlock => "boot a newer kernel with landlock in the lsm= list",
-            Self::SilentDenials => "boot a kernel with seccomp user notification (5.0 or newer)",
+            Self::SilentDenials => {
+                "use the jail on a kernel with seccomp user notification (5.0 or newer): a kernel of the box's own reports none"
+            }
             Self::EmulatedCpu => "make /dev/kvm usable for blastbox (hardware or nested virtualisation)",
             Self::GpuDriverSurface => "run the box without a GPU",
             Self::SwapUnlimited => {

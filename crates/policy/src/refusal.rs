@@ -102,9 +102,13 @@ impl Refusal {
 const fn unavailable_fix(tier: Tier) -> &'static str {
     match tier {
         Tier::Jail => "see what the host lacks with `blastbox doctor`",
+        Tier::Gvisor => {
+            "see what gVisor needs with `blastbox doctor` and in docs/gvisor.md; below threat level critical the jail may do, \
+             if its shared kernel is accepted by name: --tier jail --accept shared-kernel"
+        }
         // At level critical only a virtual machine will do, and this version has none: naming the jail there is refused
         // again, with the reason.
-        Tier::Wasm | Tier::Gvisor | Tier::Microvm => {
+        Tier::Wasm | Tier::Microvm => {
             "below threat level critical the jail may do, if its shared kernel is accepted by name: \
              --tier jail --accept shared-kernel"
         }

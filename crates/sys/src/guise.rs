@@ -8,15 +8,35 @@ use std::io;
 /// pairs: it must not go on to open anything.
 ///
 /// The calls themselves never say whether they were refused, so the result is asked for.
+///
+/// gVisor's kernel knows no file user. There the effective one is changed instead, which takes the capabilities away meanwhile;
+/// who may signal and trace the caller still depends on the other two.
 pub fn open_files_as(uid: u32, gid: u32) -> io::Result<()> {
     // The group first: afterwards the user may no longer be one that may.
-    set(libc::SYS_setfsgid, gid)?;
-    set(libc::SYS_setfsuid, uid)
+    match set(libc::SYS_setfsgid, gid) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
+            set_effective(libc::SYS_setresgid, gid)?;
+            set_effective(libc::SYS_setresuid, uid)
+        }
+        done => {
+            done?;
+            set(libc::SYS_setfsuid, uid)
+        }
+    }
+}
+
+fn set_effective(call: libc::c_long, id: u32) -> io::Result<()> {
+    // SAFETY: no memory is passed; the other two ids stay as they are.
+    let done = unsafe { libc::syscall(call, u32::MAX, id, u32::MAX) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn set(call: libc::c_long, id: u32) -> io::Result<()> {
     // SAFETY: no memory is passed.
-    unsafe { libc::syscall(call, id) };
+    if unsafe { libc::syscall(call, id) } == -1 {
+        // An answer that no id can be: the kernel does not know the call.
+        return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+    }
     // An id that nobody has changes nothing, and the call answers with the one that holds.
     // SAFETY: no memory is passed.
     let now = unsafe { libc::syscall(call, u32::MAX) };

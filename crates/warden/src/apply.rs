@@ -11,7 +11,7 @@ use blastbox_sys::cgroup::Group;
 use blastbox_sys::identity::{self, Groups, Keep};
 use blastbox_sys::landlock::{self, Access, Tcp};
 use blastbox_sys::{channel, namespaces, program};
-use blastbox_wire::plan::{Cgroups, First, GrantAccess, Ids, Limits, Monitor, MonitorKind, Network, Plan};
+use blastbox_wire::plan::{Cgroups, First, GrantAccess, Ids, Limits, Network, Plan};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::Resource;
 
@@ -71,10 +71,7 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
     // What needs no user is done while the parent writes the tables: it has to wake up for that, which takes as long.
     // Should `unshare` or `clone` ever get past the filter, the kernel still makes no user namespace in this one, and without
     // one there is no root to be. Where the host keeps /proc/sys read-only the filter stands alone.
-    // gVisor puts its own parts into namespaces of their own, without any power outside them.
-    if !matches!(&plan.first, First::Monitor(Monitor { kind: MonitorKind::Gvisor, .. })) {
-        namespaces::write_at(&standing.proc, "sys/user/max_user_namespaces", b"0").ok();
-    }
+    namespaces::write_at(&standing.proc, "sys/user/max_user_namespaces", b"0").ok();
     rustix::process::setsid().tried("leave the caller's session")?;
     identity::no_new_privileges().tried("give up new privileges")?;
     restrict_files(plan)?;

@@ -72,7 +72,8 @@ impl Places<'_> {
                 Step::ScratchDirectory { at, owner, exec } => {
                     self.scratch_directory(&root, needed(&scratch)?, at, *owner, *exec)?;
                 }
-                Step::Processes => self.processes(&root)?,
+                Step::Processes => self.processes(&root, "proc")?,
+                Step::ProcessesAt { at } => self.processes(&root, at.relative())?,
                 Step::Terminals => self.terminals(&root)?,
                 // Last: the attic may lie where its file goes.
                 Step::Trust { authority } => trusted = Some(authority),
@@ -132,7 +133,7 @@ impl Places<'_> {
         chownat(scratch, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    fn processes(&self, root: &OwnedFd) -> Result<(), Trouble> {
+    fn processes(&self, root: &OwnedFd, at: &str) -> Result<(), Trouble> {
         let options = [("hidepid", Some("ptraceable")), ("subset", Some("pid"))];
         let attributes = Attributes::PLAIN.no_programs();
         let view =
@@ -140,7 +141,7 @@ impl Places<'_> {
         if self.template_shows_processes {
             mount::detach("/proc").tried("take the host's /proc away")?;
         }
-        mount::attach(view.as_fd(), root.as_fd(), "proc").tried("attach /proc")
+        mount::attach(view.as_fd(), root.as_fd(), at).tried_with(|| format!("attach /{at}"))
     }
 
     /// The box's own pseudo-terminals, which belong to the payload: it opens its own terminal again by name.

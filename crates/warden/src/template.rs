@@ -130,6 +130,7 @@ pub(crate) fn build(standing: &Standing, steps: &[Step], gathered: Vec<Vec<Entry
             Step::Scratch { .. }
             | Step::ScratchDirectory { .. }
             | Step::Processes
+            | Step::ProcessesAt { .. }
             | Step::Terminals
             | Step::Trust { .. }
             | Step::Workspace { .. } => {

@@ -10,6 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("crates/wire", &["blastbox-policy"]),
     ("crates/agent", &["blastbox-wire", "blastbox-sys"]),
     ("crates/warden", &["blastbox-agent", "blastbox-wire", "blastbox-sys"]),
+    ("crates/gvisor", &["blastbox-wire", "blastbox-sys"]),
     ("crates/egress", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("crates/images", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),
     ("crates/isolation", &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-sys"]),

@@ -12,7 +12,7 @@ use rustix::process::{DumpableBehavior, Signal};
 
 /// Who to be for files.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Guise {
+pub(crate) struct Guise {
     payload: Option<Identity>,
     dies_with_parent: Option<Signal>,
 }
@@ -20,16 +20,16 @@ pub(super) struct Guise {
 /// The guise is on. To be taken off by name: forgetting it would leave the agent's own files out of its reach.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Worn(Guise);
+pub(crate) struct Worn(Guise);
 
 impl Guise {
-    pub(super) fn new(payload: Option<Identity>) -> Self {
+    pub(crate) fn new(payload: Option<Identity>) -> Self {
         let dies_with_parent = rustix::process::parent_process_death_signal().ok().flatten();
         Self { payload, dies_with_parent }
     }
 
     /// Becomes the payload, for files.
-    pub(super) fn put_on(self) -> io::Result<Worn> {
+    pub(crate) fn put_on(self) -> io::Result<Worn> {
         if let Some(Identity { uid, gid }) = self.payload {
             if let Err(refused) = open_files_as(uid, gid) {
                 Worn(self).take_off()?;
@@ -50,10 +50,10 @@ impl Guise {
 
 impl Worn {
     /// Becomes the agent again. An error is the agent's end.
-    pub(super) fn take_off(self) -> io::Result<()> {
+    pub(crate) fn take_off(self) -> io::Result<()> {
         let Self(guise) = self;
         if guise.payload.is_some() {
-            open_files_as(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())?;
+            open_files_as(rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())?;
             guise.say_again()?;
         }
         Ok(())

@@ -13,7 +13,7 @@
 
 mod desk;
 mod facts;
-mod guise;
+pub(crate) mod guise;
 mod job;
 mod list;
 mod pack;

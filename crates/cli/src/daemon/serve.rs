@@ -84,6 +84,8 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     place.read.push(images.path().to_owned());
     place.read.extend(sources.iter().flat_map(Sources::places));
     let seen = Facts::look();
+    // By starting it, which is over then.
+    seen.gvisor.version();
     let confined = confine(&place).map_err(DaemonProblem::Confine)?;
     output::say(&walls(confined));
     let runtime = Builder::new_multi_thread().enable_io().enable_time().build().map_err(Problem::Runtime)?;

@@ -87,7 +87,7 @@ pub fn examine(powers: Result<&Powers, &str>) -> Vec<Finding> {
     findings.extend([
         host::overlay(&read("/proc/filesystems")),
         tools::kvm(blastbox_sys::kvm::probe()),
-        tools::runsc(tools::find("runsc")),
+        tools::runsc(&facts.gvisor),
         tools::qemu(&facts.arch, tools::find(&format!("qemu-system-{}", facts.arch))),
     ]);
     findings
@@ -110,6 +110,7 @@ fn read(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Gvisor;
 
     #[test]
     fn every_finding_has_its_own_code_and_a_bad_one_says_what_helps() {
@@ -131,13 +132,13 @@ mod tests {
     #[test]
     fn a_missing_warden_stops_boxes_and_a_missing_tier_does_not() {
         assert!(warden(Err("it is not installed")).stops_boxes());
-        assert!(!tools::runsc(None).stops_boxes());
-        assert_eq!(tools::runsc(None).state, State::Missing);
+        assert!(!tools::runsc(&Gvisor::default()).stops_boxes());
+        assert_eq!(tools::runsc(&Gvisor::default()).state, State::Missing);
     }
 
     #[test]
     fn the_written_form_has_stable_words() {
-        let json = serde_json::to_value(tools::runsc(None)).unwrap();
+        let json = serde_json::to_value(tools::runsc(&Gvisor::default())).unwrap();
         assert_eq!(json["code"], "runsc");
         assert_eq!(json["state"], "missing");
     }

@@ -1,4 +1,4 @@
-//! What the stronger tiers need: KVM, gVisor, QEMU. Nothing found here is executed.
+//! What the stronger tiers need: KVM, gVisor, QEMU. Of what is found here, only gVisor's program is started: for its version.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use blastbox_sys::kvm::{INSTRUCTIONS, KvmProbe};
 
 use super::{Finding, State};
+use crate::facts::{Gvisor, Version};
+use crate::tiers::gvisor::OLDEST_RUNSC;
 
 /// A program in one of the directories of PATH.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
@@ -47,8 +49,32 @@ pub(super) fn kvm(probe: KvmProbe) -> Finding {
     }
 }
 
-pub(super) fn runsc(at: Option<PathBuf>) -> Finding {
-    tool("runsc", "gVisor", at, "install runsc (https://gvisor.dev/docs/user_guide/install/)".to_owned())
+/// What Debian calls the package, and where it is new enough.
+const INSTALL: &str = "install runsc of 20240729 or newer: Debian has it from trixie on and in bookworm-backports (apt-get install \
+                       -t bookworm-backports runsc), others at https://gvisor.dev/docs/user_guide/install/";
+
+pub(super) fn runsc(gvisor: &Gvisor) -> Finding {
+    let found = |detail: String| Finding::good("runsc", "gVisor", detail);
+    let Some(at) = &gvisor.runsc else {
+        let detail =
+            "not installed in /usr/local/bin, /usr/bin or beside blastbox, or not root's alone to change";
+        return found(detail.to_owned()).bad(State::Missing, INSTALL);
+    };
+    let at = at.display();
+    match gvisor.version() {
+        Version::Of(day) if *day < OLDEST_RUNSC => found(format!(
+            "{at} is of {day}: too old, it cannot hand its guest a line to the host, and has no systrap"
+        ))
+        .bad(State::Missing, INSTALL),
+        Version::Unclear(why) => {
+            found(format!("the version of {at} is unclear: {why}")).bad(State::Missing, INSTALL)
+        }
+        Version::Of(_) if gvisor.keeper.is_none() || gvisor.agent.is_none() => {
+            found(format!("{at} is there, but blastbox-gvisor or blastbox-agent is not"))
+                .bad(State::Missing, "install both beside the blastbox program (`make install` does)")
+        }
+        Version::Of(day) => found(format!("{at} of {day}, used with the platform systrap")),
+    }
 }
 
 pub(super) fn qemu(arch: &str, at: Option<PathBuf>) -> Finding {
@@ -72,6 +98,16 @@ mod tests {
     fn a_shell_is_found_and_nonsense_is_not() {
         assert!(find("sh").is_some());
         assert!(find("no-such-program-anywhere").is_none());
+    }
+
+    #[test]
+    fn a_gvisor_that_cannot_be_used_is_missing_and_says_which_one_could() {
+        let of = |version| runsc(&Gvisor::of(version));
+        assert_eq!(of(Version::Of(20_240_729)).state, State::Good);
+        for bad in [of(Version::Of(20_221_219)), of(Version::Unclear("it says nothing".to_owned()))] {
+            assert_eq!(bad.state, State::Missing, "{bad:?}");
+            assert!(bad.fix.as_deref().unwrap().contains("20240729"), "{bad:?}");
+        }
     }
 
     #[test]

@@ -1,10 +1,198 @@
-//! The tier `gvisor`: gVisor's user-space kernel. Not built yet, and said so.
+//! The tier `gvisor`: gVisor's kernel in user space, inside the same jail that the tier `jail` makes.
+//!
+//! The plan is the jail's with another first process: `blastbox-gvisor`, which starts gVisor's two, each without any power.
+//! The payload's system calls are answered by gVisor; whoever breaks out of it is where a payload of the jail begins.
+//!
+//! Must not: do I/O. Everything that it knows is in its arguments.
 
-use blastbox_policy::{Refusal, Tier};
+mod report;
+#[cfg(test)]
+mod tests;
 
-use crate::Lowered;
+use blastbox_policy::{Gap, OnDenied, Refusal, SealedPolicy, Tier};
+use blastbox_wire::plan::{
+    Denials, Exec, First, Grant, GrantAccess, GuestPath, Limits, Monitor, MonitorKind, Network, Plan, Slot,
+    Step,
+};
 
-/// Always a refusal in this version.
-pub fn lower() -> Result<Lowered, Refusal> {
-    Err(super::not_built(Tier::Gvisor))
+use super::jail;
+use crate::facts::Version;
+use crate::{Facts, Lowered, Request};
+
+/// The oldest release that this was built against: older ones cannot hand a descriptor to their guest, or know neither
+/// `systrap` nor a file server beside it.
+pub const OLDEST_RUNSC: u32 = 20_240_729;
+
+/// gVisor itself takes some of the box's memory.
+const LEAST_MEMORY: u64 = 96 << 20;
+
+/// Where the three programs lie in the box's root.
+const HOME: &str = "/.blastbox";
+const RUNSC: &str = "/.blastbox/runsc";
+const KEEPER: &str = "/.blastbox/gvisor";
+const AGENT: &str = "/.blastbox/agent";
+
+/// gVisor's kernel asks for this at its start. Nothing below may be mapped; no host says more.
+const LEAST_ADDRESS: (&str, &str) = ("/proc/sys/vm/mmap_min_addr", "65536\n");
+/// Where its processes find themselves. Beneath /proc, because gVisor's own lies over that, whoever looks from inside.
+const PROCESSES: &str = "/proc/box";
+
+/// What gVisor's own processes and threads count, whatever the box does.
+const OWN_TASKS: u32 = 96;
+/// How many of the host's tasks stand behind one process of the box at most: its memory's, and one for each processor seen.
+const TASKS_FOR_ONE: u32 = 4;
+/// What gVisor's own processes may have open: several files of the host stand behind one of the box.
+const OPEN_FILES: u32 = 65_536;
+/// The box's memory is a file to gVisor's kernel, and a sparse one. How long the box's own files may be is held inside.
+const FILE_SIZE: u64 = 1 << 46;
+
+/// What gVisor makes of the policy. Its gaps are reported, not judged.
+pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
+    if policy.kernel().on_denied_syscall == OnDenied::Kill {
+        return unavailable(
+            "the policy ends the box at a denied system call, and gVisor answers them without a word",
+        );
+    }
+    if facts.landlock_abi == 0 {
+        return unavailable(
+            "without Landlock nothing keeps its file server from the memory of its own processes",
+        );
+    }
+    let shows = programs(policy, facts)?;
+    let Lowered { tier: _, mut plan, shows: none, report, gaps } = jail::lower(policy, facts, request)?;
+    debug_assert!(none.is_empty(), "a jail shows nothing");
+    if policy.kernel().memory.0 < LEAST_MEMORY {
+        return unavailable(&format!(
+            "{} of memory is less than gVisor itself and a program need (96 MiB)",
+            policy.kernel().memory
+        ));
+    }
+    let first = first(policy, &plan)?;
+    plan.template.push(Step::Directory { at: path(HOME)? });
+    let mut slot = request.first_show(policy);
+    for at in [RUNSC, KEEPER, AGENT] {
+        plan.template.push(Step::Show { slot, at: path(at)? });
+        slot = Slot(slot.0.saturating_add(1));
+    }
+    own_processes(&mut plan)?;
+    // Each by itself: what else lies there is nobody's to read.
+    for at in [RUNSC, KEEPER, AGENT] {
+        plan.landlock.grants.push(Grant { at: path(at)?, access: GrantAccess::ReadExecute });
+    }
+    plan.first = first;
+    plan.denials = Denials::Silent;
+    let Limits { millicpus, memory, pids, open_files: _, file_size: _ } = plan.limits;
+    let pids = pids.saturating_mul(TASKS_FOR_ONE).saturating_add(OWN_TASKS);
+    plan.limits = Limits { millicpus, memory, pids, open_files: OPEN_FILES, file_size: FILE_SIZE };
+    let descriptors = request.descriptors(policy).saturating_add(shows.len());
+    if let Err(wrong) = plan.clone().check(descriptors) {
+        return unavailable(&format!("its plan does not hold: {wrong}"));
+    }
+    let gaps = gaps_of(&gaps);
+    let report = report::write(policy, facts, &plan, report, &gaps);
+    Ok(Lowered { tier: Tier::Gvisor, plan, shows, report, gaps })
+}
+
+/// A /proc of our making. Its processes may find themselves by name; to open what is in there, their memory above all, is
+/// granted to nobody: whoever makes gVisor's file server open a file there is refused by Landlock.
+fn own_processes(plan: &mut Plan) -> Result<(), Refusal> {
+    let (at, text) = LEAST_ADDRESS;
+    for folder in ["/proc/sys", "/proc/sys/vm", PROCESSES] {
+        plan.template.push(Step::Directory { at: path(folder)? });
+    }
+    plan.template.push(Step::File { at: path(at)?, text: text.to_owned() });
+    for name in ["self", "thread-self"] {
+        plan.template.push(Step::Link { at: path(&format!("/proc/{name}"))?, to: format!("box/{name}") });
+    }
+    for step in &mut plan.own {
+        if *step == Step::Processes {
+            *step = Step::ProcessesAt { at: path(PROCESSES)? };
+        }
+    }
+    plan.landlock.grants.retain(|grant| grant.at.as_str() != "/proc");
+    plan.landlock.grants.push(Grant { at: path("/proc/sys")?, access: GrantAccess::Read });
+    Ok(())
+}
+
+fn unavailable<T>(why: &str) -> Result<T, Refusal> {
+    Err(Refusal::TierUnavailable { tier: Tier::Gvisor, why: why.to_owned() })
+}
+
+/// The jail's gaps, but for the kernel that is not shared; and nobody learns what a payload tried in vain.
+fn gaps_of(jail: &[Gap]) -> Vec<Gap> {
+    let holds = |gap: &Gap| match gap {
+        Gap::SharedKernel => false,
+        Gap::SilentDenials => true,
+        other => jail.contains(other),
+    };
+    Gap::ALL.iter().copied().filter(holds).collect()
+}
+
+/// gVisor's program and ours, in the order in which they are shown.
+fn programs(policy: &SealedPolicy, facts: &Facts) -> Result<Vec<std::path::PathBuf>, Refusal> {
+    let found = &facts.gvisor;
+    let Some(runsc) = &found.runsc else {
+        return unavailable("gVisor's runsc is not installed");
+    };
+    let (Some(keeper), Some(agent)) = (&found.keeper, &found.agent) else {
+        return unavailable("blastbox-gvisor or blastbox-agent is not installed beside blastbox");
+    };
+    // Asking means starting the program: only where the answer decides something.
+    if policy.accepts(Gap::SilentDenials) {
+        match found.version() {
+            Version::Of(day) if *day >= OLDEST_RUNSC => {}
+            Version::Of(day) => {
+                return unavailable(&format!(
+                    "{} is of {day}, and {OLDEST_RUNSC} is the oldest that can hand its guest a line to the host",
+                    runsc.display()
+                ));
+            }
+            Version::Unclear(why) => {
+                return unavailable(&format!("the version of {} is unclear: {why}", runsc.display()));
+            }
+        }
+    }
+    Ok(vec![runsc.clone(), keeper.clone(), agent.clone()])
+}
+
+fn first(policy: &SealedPolicy, plan: &Plan) -> Result<First, Refusal> {
+    let network = match plan.network {
+        // gVisor's own network, in which nothing is but a loopback that is its own too.
+        Network::Empty | Network::Loopback => "none",
+        // Sockets of the box's network namespace, whose one interface ends in the gateway.
+        Network::Gateway { .. } => "host",
+    };
+    let Limits { millicpus, memory, pids: _, open_files, file_size } = plan.limits;
+    // One processor would make programs believe that nothing ever runs beside them.
+    let cpus = millicpus.div_ceil(1000).max(2);
+    let pairs = [
+        ("--runsc", RUNSC.to_owned()),
+        ("--agent", AGENT.to_owned()),
+        ("--platform", "systrap".to_owned()),
+        ("--network", network.to_owned()),
+        ("--cpus", cpus.to_string()),
+        ("--memory", memory.to_string()),
+        ("--open-files", open_files.to_string()),
+        ("--file-size", file_size.to_string()),
+    ];
+    let mut arguments = vec!["blastbox-gvisor".to_owned()];
+    arguments.extend(pairs.into_iter().flat_map(|(option, value)| [option.to_owned(), value]));
+    for step in &plan.own {
+        let (at, exec) = match step {
+            Step::ScratchDirectory { at, exec, .. } | Step::Workspace { at, exec, .. } => (at, *exec),
+            _ => continue,
+        };
+        // Each a mount of its own there too: gVisor would put a /tmp without a limit over an empty one, and what must not
+        // start programs says so to its kernel.
+        let exec = if exec == Exec::Denied { "noexec" } else { "exec" };
+        arguments.extend(["--place".to_owned(), format!("{at}={exec}")]);
+    }
+    debug_assert_eq!(policy.kernel().memory.0, memory, "the plan's limits are the policy's");
+    let program = path(KEEPER)?;
+    Ok(First::Monitor(Monitor { kind: MonitorKind::Gvisor, program, arguments, environment: Vec::new() }))
+}
+
+/// Every path here is written by us and plain.
+fn path(text: &str) -> Result<GuestPath, Refusal> {
+    text.parse().or_else(|_| unavailable("a path of its own is no path"))
 }

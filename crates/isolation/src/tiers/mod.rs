@@ -19,7 +19,7 @@ pub fn lower(
     match tier {
         Tier::Wasm => wasm::lower(),
         Tier::Jail => jail::lower(policy, facts, request),
-        Tier::Gvisor => gvisor::lower(),
+        Tier::Gvisor => gvisor::lower(policy, facts, request),
         Tier::Microvm => microvm::lower(),
     }
 }

@@ -68,8 +68,9 @@ fn prepare(orders: &Orders<'_>) -> Result<(), Stage> {
     // SAFETY: a C string that the parent holds.
     check(unsafe { libc::chdir(orders.directory.as_ptr()) }, Stage::Directory)?;
     // Everything of the parent's closes with the exec: all of it was opened so, and this holds even where it was not.
+    // The last number is the largest that a descriptor can have: gVisor's kernel refuses a larger one.
     // SAFETY: no memory is passed.
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, i32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     check_long(closed, Stage::Streams)?;
     // The runtime of every Rust program ignores it, and an ignored signal stays so across an exec.
     // SAFETY: the default disposition runs no code of ours.

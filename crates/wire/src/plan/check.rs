@@ -132,6 +132,7 @@ fn check_template(index: usize, step: &Step, descriptors: usize) -> Result<(), U
         Step::Scratch { .. }
         | Step::ScratchDirectory { .. }
         | Step::Processes
+        | Step::ProcessesAt { .. }
         | Step::Terminals
         | Step::Trust { .. }
         | Step::Workspace { .. } => Err(UnsafePlan::WrongList { list: "template", index }),
@@ -191,7 +192,7 @@ fn check_own(own: &[Step], descriptors: usize) -> Result<(), UnsafePlan> {
             Step::Trust { authority } if authority.len() > MAX_AUTHORITY => {
                 return Err(UnsafePlan::LongAuthority);
             }
-            Step::Processes | Step::Terminals | Step::Trust { .. } => {}
+            Step::Processes | Step::ProcessesAt { .. } | Step::Terminals | Step::Trust { .. } => {}
             Step::Directory { .. }
             | Step::File { .. }
             | Step::Cover { .. }

@@ -148,6 +148,10 @@ impl Step {
                 to.u8(number(&EXECS, *exec));
             }
             Self::Processes => to.u8(9),
+            Self::ProcessesAt { at } => {
+                to.u8(15);
+                path(to, at);
+            }
             Self::Terminals => to.u8(10),
             Self::Trust { authority } => {
                 to.u8(13);
@@ -191,6 +195,7 @@ impl Step {
                 exec: choice(from, &EXECS, "exec")?,
             },
             12 => Self::Cover { at: read_path(from)?, text: from.text(MAX_FILE_TEXT)?.to_owned() },
+            15 => Self::ProcessesAt { at: read_path(from)? },
             14 => Self::Show { slot: Slot(from.u8()?), at: read_path(from)? },
             13 => Self::Trust { authority: from.text(MAX_AUTHORITY)?.to_owned() },
             other => return Err(CodecError::Unknown(u32::from(other), "step")),

@@ -92,6 +92,11 @@ pub enum Step {
     },
     /// The box's own view of its processes, and nothing else of /proc.
     Processes,
+    /// The same view at another place: a monitor's /proc is of our making, and holds what it asks for and no more.
+    ProcessesAt {
+        /// Where.
+        at: GuestPath,
+    },
     /// The box's own pseudo-terminals.
     Terminals,
     /// The box's own authority, behind every bundle of authorities that its root has and in one of its own.

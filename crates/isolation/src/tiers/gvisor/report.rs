@@ -1,0 +1,84 @@
+//! What holds the five boundaries of a box on gVisor's kernel: the jail's report with the lines that differ.
+
+use blastbox_policy::{Boundary, Gap, SealedPolicy};
+use blastbox_wire::plan::{Ids, Network, Plan};
+
+use crate::{BoundaryReport, CgroupKind, Facts};
+
+/// The report for each boundary, in the order in which the jail's came.
+pub(super) fn write(
+    policy: &SealedPolicy,
+    facts: &Facts,
+    plan: &Plan,
+    jail: Vec<BoundaryReport>,
+    gaps: &[Gap],
+) -> Vec<BoundaryReport> {
+    let change = |line: BoundaryReport| {
+        let BoundaryReport { boundary, effective, how, gaps: jail } = line;
+        let mut told: Vec<Gap> = jail.into_iter().filter(|gap| gaps.contains(gap)).collect();
+        let how = match boundary {
+            Boundary::Kernel => {
+                told = gaps.iter().copied().filter(|gap| gap.boundary() == Boundary::Kernel).collect();
+                kernel(policy, facts, plan, gaps)
+            }
+            Boundary::Files => std::iter::once(
+                "gVisor's kernel opens no file itself: a process of its own does, which sees the box's root alone"
+                    .to_owned(),
+            )
+            .chain(how)
+            .collect(),
+            Boundary::Network => network(plan, how),
+            Boundary::Credentials | Boundary::Lifecycle => how,
+        };
+        BoundaryReport { boundary, effective, how, gaps: told }
+    };
+    jail.into_iter().map(change).collect()
+}
+
+fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Vec<String> {
+    let rules = policy.kernel();
+    let interface = match facts.cgroups {
+        CgroupKind::None => "no cgroup",
+        CgroupKind::V1 => "cgroup v1",
+        CgroupKind::V2 => "cgroup v2",
+    };
+    let held = |gap, limit: String, instead: &str| {
+        if gaps.contains(&gap) { instead.to_owned() } else { format!("{limit} ({interface})") }
+    };
+    vec![
+        "gVisor's kernel in user space answers every system call of the payload (platform systrap)".to_owned(),
+        "a call that it does not offer fails, and nobody learns of it".to_owned(),
+        "around it the jail: a list of allowed system calls of its own (seccomp), namespaces, no capabilities, no new \
+         privileges"
+            .to_owned(),
+        match plan.ids {
+            Ids::OwnRange => "it runs as a host user that no other box has",
+            Ids::CallerOnly => "it runs as the caller's user",
+        }
+        .to_owned(),
+        held(
+            Gap::NoMemoryLimit,
+            format!("at most {} of memory, gVisor's own and scratch space included", rules.memory),
+            "memory is limited for each process alone",
+        ),
+        held(Gap::NoCpuLimit, format!("at most {} processors", rules.cpus), "processor time is not limited"),
+        held(
+            Gap::NoPidsLimit,
+            format!(
+                "at most {} tasks of the host stand behind it, for {} processes inside",
+                plan.limits.pids, rules.pids
+            ),
+            "processes are limited by user id alone",
+        ),
+    ]
+}
+
+fn network(plan: &Plan, jail: Vec<String>) -> Vec<String> {
+    let ours = match plan.network {
+        Network::Empty | Network::Loopback => "gVisor's own network has a loopback, and nothing else",
+        Network::Gateway { .. } => "gVisor makes the box's connections with sockets of its network namespace",
+    };
+    let mut how = jail;
+    how.push(ours.to_owned());
+    how
+}

@@ -1,0 +1,134 @@
+//! What gVisor makes of policies on many hosts.
+
+use blastbox_images::Image;
+use blastbox_policy::{AllowRule, Boundary, Draft, Profile, RuleParts, ScratchExec};
+use blastbox_wire::{BoxId, Reader, Writer};
+
+use super::*;
+use crate::Gvisor;
+use crate::facts::tests::{good_host, rootless_host};
+
+fn with_runsc(facts: Facts, day: u32) -> Facts {
+    Facts { gvisor: Gvisor::of(Version::Of(day)), ..facts }
+}
+
+fn host() -> Facts {
+    with_runsc(good_host(), OLDEST_RUNSC)
+}
+
+fn request(image: &Image) -> Request<'_> {
+    Request { box_id: BoxId::from_random([7; 20]), image, workspace: None }
+}
+
+fn draft() -> Draft {
+    Profile::Default.draft().unwrap().accept(Gap::SilentDenials).tier(Tier::Gvisor)
+}
+
+fn lowered(draft: Draft, facts: &Facts) -> Result<Lowered, Refusal> {
+    lower(&draft.seal().unwrap(), facts, &request(&Image::host()))
+}
+
+fn why(refusal: Refusal) -> String {
+    let Refusal::TierUnavailable { tier: Tier::Gvisor, why } = refusal else { panic!("{refusal:?}") };
+    why
+}
+
+fn arguments(plan: &Plan) -> String {
+    let First::Monitor(monitor) = &plan.first else { panic!() };
+    assert_eq!(monitor.kind, MonitorKind::Gvisor);
+    monitor.arguments.join(" ")
+}
+
+#[test]
+fn the_kernel_is_not_shared_and_denials_are_silent() {
+    let user = lowered(draft(), &with_runsc(rootless_host(), OLDEST_RUNSC)).unwrap();
+    assert!(user.gaps.contains(&Gap::SharedUid) && user.gaps.contains(&Gap::NoMemoryLimit));
+    let lowered = lowered(draft(), &host()).unwrap();
+    assert_eq!(lowered.gaps, [Gap::HostImage, Gap::SilentDenials]);
+    assert_eq!(lowered.effective(), Boundary::ALL);
+    for report in &lowered.report {
+        assert!(!report.how.iter().any(|line| line.contains("the host's kernel")), "{report:?}");
+        assert!(report.gaps.iter().all(|gap| lowered.gaps.contains(gap)), "{report:?}");
+    }
+    for gap in &lowered.gaps {
+        assert!(lowered.report.iter().any(|report| report.gaps.contains(gap)), "{gap}");
+    }
+}
+
+#[test]
+fn the_plan_is_the_jails_with_another_first_process_and_survives_the_way_to_the_warden() {
+    let (image, policy) = (Image::host(), draft().seal().unwrap());
+    let request = request(&image);
+    let ours = lower(&policy, &host(), &request).unwrap();
+    let jail = jail::lower(&policy, &host(), &request).unwrap().plan;
+    assert!(ours.plan.template.starts_with(&jail.template));
+    assert_eq!((ours.plan.ids, ours.plan.cgroups), (jail.ids, jail.cgroups));
+    let moved = |step: &Step| match step {
+        Step::ProcessesAt { .. } => Step::Processes,
+        other => other.clone(),
+    };
+    assert_eq!(ours.plan.own.iter().map(moved).collect::<Vec<_>>(), jail.own);
+    // Nobody may open what is beneath the view of processes: gVisor's memory is there.
+    let within = |grant: &&Grant| PROCESSES.starts_with(grant.at.as_str());
+    assert_eq!(ours.plan.landlock.grants.iter().find(within), None);
+    assert_eq!(ours.plan.limits.memory, jail.limits.memory);
+    assert_eq!(ours.shows.len(), 3);
+    let mut to = Writer::default();
+    ours.plan.encode(&mut to);
+    let bytes = to.finish();
+    assert_eq!(Plan::decode(&mut Reader::new(&bytes)).unwrap(), ours.plan);
+    ours.plan.check(request.descriptors(&policy) + 3).unwrap();
+}
+
+#[test]
+fn what_the_policy_limits_inside_is_told_to_gvisor() {
+    let plan = lowered(draft(), &host()).unwrap().plan;
+    let text = arguments(&plan);
+    assert!(text.contains("--network none") && text.contains("--platform systrap"), "{text}");
+    for place in ["/tmp=exec", "/home/user=exec", "/workspace=exec", "/dev/shm=noexec"] {
+        assert!(text.contains(&format!("--place {place}")), "{text}");
+    }
+    let strict = lowered(draft().exec(ScratchExec::Denied), &host()).unwrap().plan;
+    let text = arguments(&strict);
+    for place in ["/tmp", "/home/user", "/workspace"] {
+        assert!(text.contains(&format!("--place {place}=noexec")), "{text}");
+    }
+    let rule = AllowRule::new("api.example.com".parse().unwrap(), RuleParts::default()).unwrap();
+    let open = lowered(draft().allow(rule), &host()).unwrap().plan;
+    assert!(arguments(&open).contains("--network host"));
+}
+
+#[test]
+fn a_missing_an_old_and_an_unclear_gvisor_are_refused_by_name() {
+    assert!(why(lowered(draft(), &good_host()).unwrap_err()).contains("not installed"));
+    let old = why(lowered(draft(), &with_runsc(good_host(), 20_221_219)).unwrap_err());
+    assert!(old.contains("20221219") && old.contains("20240729"), "{old}");
+    let odd = Gvisor::of(Version::Unclear("it says \"\"".to_owned()));
+    assert!(why(lowered(draft(), &Facts { gvisor: odd, ..good_host() }).unwrap_err()).contains("unclear"));
+    lowered(draft(), &with_runsc(good_host(), 20_251_013)).unwrap();
+    let mut half = host().gvisor;
+    half.keeper = None;
+    assert!(
+        why(lowered(draft(), &Facts { gvisor: half, ..good_host() }).unwrap_err())
+            .contains("blastbox-gvisor")
+    );
+}
+
+#[test]
+fn what_gvisor_cannot_keep_is_refused() {
+    let kill = draft().on_denied_syscall(OnDenied::Kill);
+    assert!(why(lowered(kill, &host()).unwrap_err()).contains("denied system call"));
+    let bare = Facts { landlock_abi: 0, ..host() };
+    assert!(why(lowered(draft(), &bare).unwrap_err()).contains("Landlock"));
+    let small = draft().memory(blastbox_policy::Bytes(64 << 20));
+    assert!(why(lowered(small, &host()).unwrap_err()).contains("64M"));
+}
+
+#[test]
+fn without_the_gap_accepted_nobody_starts_a_program_to_ask() {
+    let unasked = Gvisor::of(Version::Of(20_221_219));
+    let policy = Profile::Default.draft().unwrap().tier(Tier::Gvisor);
+    // Refused later, for the gap: the version decides nothing.
+    let gaps = lowered(policy, &Facts { gvisor: unasked, ..good_host() }).unwrap().gaps;
+    assert!(gaps.contains(&Gap::SilentDenials));
+}
