@@ -28,6 +28,7 @@ mod report;
 mod served;
 mod skips;
 mod terminal;
+pub mod tiers;
 
 pub use caller::{Caller, Start, Who};
 pub use held::Held;
