@@ -13,7 +13,8 @@
 //! - `api`: a warm box over the API on loopback, beside a bare process;
 //! - `clients`: eight callers for ten thousand boxes, and whether the daemon grows;
 //! - `idle`: a thousand idle boxes of a daemon;
-//! - `stream`: what a command can print, through the daemon.
+//! - `stream`: what a command can print, through the daemon;
+//! - `gvisor`: a box on gVisor's kernel, beside `runsc run`.
 
 mod allowlist;
 mod api;
@@ -24,6 +25,7 @@ mod command;
 mod crowd;
 mod cycle;
 mod daemon;
+mod gvisor;
 mod http;
 mod idle;
 mod machine;
@@ -44,7 +46,7 @@ use paper::{Finding, Paper, Wrong};
 
 type Bench = fn(&Options) -> Result<Finding, Wrong>;
 
-const ALL: [(&str, Bench); 11] = [
+const ALL: [(&str, Bench); 12] = [
     ("cycle", cycle::measure),
     ("warm", warm::measure),
     ("command", command::measure),
@@ -56,6 +58,7 @@ const ALL: [(&str, Bench); 11] = [
     ("clients", clients::measure),
     ("idle", idle::measure),
     ("stream", stream::measure),
+    ("gvisor", gvisor::measure),
 ];
 
 fn main() -> ExitCode {

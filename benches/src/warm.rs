@@ -1,6 +1,6 @@
 //! One box from the warm pool to nothing, as a daemon hands it out, beside a bare process.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use blastbox_engine::Command;
 use blastbox_engine::keeper::{ExecEnded, Keeper, KeeperConfig, NewBox, TapeEvent, Tenant};
@@ -30,10 +30,10 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
         }
         for _ in 0..count {
             let begun = Instant::now();
-            let (claim, was_warm) = cycle(&keeper, &policy).await?;
+            let cycle = cycle(&keeper, &policy).await?;
             boxes.add_since(begun);
-            claims.add(claim);
-            warm += u64::from(was_warm);
+            claims.add(cycle.claim);
+            warm += u64::from(cycle.warm);
             forked.add(bare(TRUE, Start::Fork)?);
         }
         keeper.stop().await;
@@ -57,8 +57,18 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
     })
 }
 
-/// Takes a box, runs the command, ends the box. How long the first took, and whether the box was warm.
-async fn cycle(keeper: &Keeper, policy: &SealedPolicy) -> Result<(std::time::Duration, bool), Wrong> {
+/// How long the parts of a box's life took.
+pub(crate) struct Cycle {
+    /// Until it was the caller's.
+    pub(crate) claim: Duration,
+    /// Until its command had ended.
+    pub(crate) until_used: Duration,
+    /// Whether it came from the pool.
+    pub(crate) warm: bool,
+}
+
+/// Takes a box, runs the command, ends the box.
+pub(crate) async fn cycle(keeper: &Keeper, policy: &SealedPolicy) -> Result<Cycle, Wrong> {
     let tenant = Tenant::local();
     let begun = Instant::now();
     let card = keeper.create(&tenant, NewBox::new(policy.clone(), Image::host())).await?;
@@ -78,9 +88,10 @@ async fn cycle(keeper: &Keeper, policy: &SealedPolicy) -> Result<(std::time::Dur
             None => return Err("the tape ended without the command's end".into()),
         }
     };
+    let until_used = begun.elapsed();
     keeper.kill(&tenant, &card.id).await?;
     match ended {
-        ExecEnded::Exited { code: 0 } => Ok((claim, card.warm)),
+        ExecEnded::Exited { code: 0 } => Ok(Cycle { claim, until_used, warm: card.warm }),
         other => Err(format!("{TRUE} ended badly: {other:?}").into()),
     }
 }

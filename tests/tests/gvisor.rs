@@ -1,0 +1,101 @@
+//! What only boxes on gVisor's kernel have: its processes on the host, its kernel inside, and programs that are no gVisor.
+
+#![expect(clippy::unwrap_used, reason = "only tests; one that cannot work must fail at once")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use blastbox_tests::census::family;
+use blastbox_tests::daemon::signal;
+use blastbox_tests::{Boxed, Caller, both_ways, tiers};
+use rustix::process::Signal;
+
+both_ways!(
+    its_processes_have_no_power_on_the_host,
+    the_payload_runs_on_gvisors_kernel_and_does_not_reach_what_is_behind,
+    what_is_no_gvisor_is_refused_or_told_by_its_own_words,
+);
+
+fn its_processes_have_no_power_on_the_host(caller: &Caller) {
+    let Some(bench) = tiers::gvisor(caller) else { return };
+    let (held, _said) = bench.start("echo up; sleep 30");
+    let warden = family(held.id()).into_iter().find(|one| one.parent == held.id()).map(|one| one.pid);
+    let all = family(held.id());
+    let own: Vec<_> = all.iter().filter(|one| one.pid != held.id() && Some(one.pid) != warden).collect();
+    assert!(own.len() >= 3, "keeper, file server and kernel: {own:?}");
+    for process in own {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
+        // One that has ended meanwhile has nothing either.
+        for (field, value) in status.lines().filter_map(|line| line.split_once(":\t")) {
+            match field {
+                "CapInh" | "CapPrm" | "CapEff" | "CapBnd" | "CapAmb" => {
+                    assert!(
+                        field == "CapBnd" && !caller.is_root() || value == "0000000000000000",
+                        "{field} {value}: {process:?}"
+                    );
+                }
+                "NoNewPrivs" => assert_eq!(value, "1", "{process:?}"),
+                "Seccomp" => assert_eq!(value, "2", "{process:?}"),
+                "Uid" if caller.is_root() => {
+                    assert!(!value.split('\t').any(|id| id == "0"), "{value}: {process:?}")
+                }
+                _ => {}
+            }
+        }
+    }
+    signal(held.id(), Signal::TERM);
+    held.end();
+}
+
+fn the_payload_runs_on_gvisors_kernel_and_does_not_reach_what_is_behind(caller: &Caller) {
+    let Some(bench) = tiers::gvisor(caller) else { return };
+    let boxed = bench.sh(&[], "uname -r; ls /proc/box /.blastbox/../proc/box 2>&1 | head -1").fine();
+    let host = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let (release, rest) = boxed.stdout.split_once('\n').unwrap_or_default();
+    assert_ne!(release, host.trim());
+    assert!(rest.contains("No such file"), "{rest}");
+    // With all the power that gVisor gives to a payload over its own namespaces.
+    let script = "unshare -Urm sh -c 'mkdir /tmp/m; mount --bind / /tmp/m; umount -l /proc; \
+                  for at in /proc /tmp/m/proc; do for file in mem maps environ cmdline; do \
+                  head -c 1 $at/box/1/$file && echo READ; done; done'; true";
+    let boxed = bench.sh(&[], script).fine();
+    assert!(!boxed.stdout.contains("READ"), "{boxed:?}");
+}
+
+/// The programs once more, with a `runsc` of the test's own.
+fn with_runsc(caller: &Caller, name: &str, script: &str, mode: u32) -> PathBuf {
+    let folder = caller.directory(name);
+    let built = caller.blastbox_path();
+    for program in ["blastbox", "blastbox-warden", "blastbox-agent", "blastbox-egress", "blastbox-gvisor"] {
+        fs::copy(built.with_file_name(program), folder.join(program)).unwrap();
+    }
+    let runsc = folder.join("runsc");
+    fs::write(&runsc, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&runsc, fs::Permissions::from_mode(mode)).unwrap();
+    folder.join("blastbox")
+}
+
+fn what_is_no_gvisor_is_refused_or_told_by_its_own_words(caller: &Caller) {
+    let run = |program: &PathBuf| -> Boxed {
+        let words = ["run", "--json", "--tier", "gvisor", "--accept", "silent-denials", "--", "/bin/true"];
+        caller.program(program, words).end().boxed()
+    };
+    let new = "[ \"$1\" = --version ] && { echo runsc version release-20250101.0; exit; }";
+    let cases = [
+        ("old", "echo runsc version release-20230101.0".to_owned(), 0o755, "refused", "20230101"),
+        ("mute", "exit 0".to_owned(), 0o755, "refused", "unclear"),
+        ("broken", format!("{new}; echo 'no such platform' >&2; exit 1"), 0o755, "lost", "no such platform"),
+        ("dying", format!("{new}; kill -9 $$"), 0o755, "lost", "ended before it was ready"),
+    ];
+    for (name, script, mode, outcome, word) in cases {
+        let boxed = run(&with_runsc(caller, name, &script, mode));
+        assert_eq!((boxed.outcome(), boxed.receipt.exit_code), (outcome, 125), "{name}: {boxed:?}");
+        let reason = boxed.receipt.reason.as_ref().map(|reason| format!("{reason:?}")).unwrap_or_default();
+        assert!(reason.contains(word), "{name}: {reason}");
+    }
+    // One that anybody can change is passed over, so that the next one counts, or none.
+    let boxed = run(&with_runsc(caller, "open", &format!("{new}; echo taken >&2; exit 1"), 0o777));
+    let reason = boxed.receipt.reason.map(|reason| format!("{reason:?}")).unwrap_or_default();
+    assert!(!reason.contains("taken"), "{reason}");
+}
