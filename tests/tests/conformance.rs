@@ -14,6 +14,7 @@ conform!(
     the_receipt_tells_the_tier_and_its_gaps,
     a_denied_call_is_told,
     time_output_and_memory_are_limited,
+    processes_are_limited,
     what_can_be_written_is_limited,
     the_root_is_read_only_and_nothing_of_the_host_is_changed,
     what_the_box_wrote_is_not_executed_where_the_policy_says_so,
@@ -82,6 +83,18 @@ fn time_output_and_memory_are_limited(bench: &Bench<'_>) {
     let boxed = bench.sh(&["--memory", "160MiB"], "head -c 400m /dev/zero | tail -c 300m >/dev/null");
     assert_eq!((boxed.outcome(), boxed.receipt.exit_code), ("out_of_memory", 137), "{boxed:?}");
     assert!(boxed.receipt.limits_hit.contains(&LimitName::Memory));
+}
+
+fn processes_are_limited(bench: &Bench<'_>) {
+    if !bench.caller.is_root() {
+        return bench
+            .caller
+            .skip("without root nothing counts the processes of a box alone: the gap no-pids-limit");
+    }
+    // gVisor's kernel ends where it cannot have a process of the host for one of the box.
+    let boxed = bench.sh(&["--pids", "16"], "n=0; while [ $n -lt 400 ]; do sleep 30 & n=$((n+1)); done");
+    assert_ne!(boxed.receipt.exit_code, 0, "{boxed:?}");
+    assert!(boxed.receipt.limits_hit.contains(&LimitName::Pids), "{boxed:?}");
 }
 
 fn what_can_be_written_is_limited(bench: &Bench<'_>) {

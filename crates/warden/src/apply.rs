@@ -158,10 +158,16 @@ fn take_on_user(plan: &Plan) -> Result<(), Trouble> {
 fn limit_processes(plan: &Plan) -> Result<(), Trouble> {
     // Open files are limited last: until then this process holds what it needs to make the box, and all of the warden's.
     let Limits { millicpus: _, memory, pids, open_files: _, file_size } = plan.limits;
+    // A monitor and all that it starts are one user, as many as the group counts: the group is to refuse first, because it
+    // says so.
+    let processes = match (&plan.first, plan.cgroups) {
+        (First::Monitor(_), Cgroups::Enforce { pids: true, .. }) => pids.saturating_add(1),
+        _ => pids,
+    };
     let mut limits = vec![
         (Resource::Core, identity::NO_CORE),
         (Resource::Fsize, file_size),
-        (Resource::Nproc, u64::from(pids)),
+        (Resource::Nproc, u64::from(processes)),
         (Resource::Memlock, 64 * 1024),
         (Resource::Msgqueue, 0),
         (Resource::Nice, 0),
