@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-.PHONY: help build run escape test check deny bench fuzz dist install clean
+.PHONY: help build run wasm escape test check deny bench fuzz dist install clean
 
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # The five programs lie beside each other here, whatever the target triple: the same path in every document.
@@ -42,6 +42,16 @@ run: build ## build, then run hostile code in a box and show what stopped it
 	@tools/need.sh python3=python3
 	@tools/demo.sh $(PROGRAMS)/blastbox
 
+# Worker and compiler are built apart from each other: together they would share their features, and the worker would have a compiler.
+wasm: ## build the tier wasm with its guests into target/blastbox/wasm/ (minutes, once)
+	@tools/need.sh cc=build-essential python3=python3 npm=npm
+	@cargo build --profile wasm --package blastbox-wasm --bin blastbox-wasm
+	@install -D -m 755 -t $(PROGRAMS)/wasm $(TARGET_DIR)/$(TRIPLE)/wasm/blastbox-wasm
+	@cargo build --profile wasm --package blastbox-wasm --features compiler --bin blastbox-wasm-compile
+	@install -D -m 755 -t $(PROGRAMS)/wasm $(TARGET_DIR)/$(TRIPLE)/wasm/blastbox-wasm-compile
+	@tools/guests.sh $(PROGRAMS)/wasm $(TARGET_DIR)/guests
+	@echo "built: $(patsubst $(CURDIR)/%,%,$(PROGRAMS))/wasm"
+
 # The daemon once more, with places at which tests stop and kill it. Never shipped: it lies in a directory of its own.
 .PHONY: failpoints
 failpoints:
@@ -65,7 +75,7 @@ escape: build lifted ## try to break out of every tier that this host has, and p
 	@$(PROGRAMS)/blastbox escape --lifted $(TARGET_DIR)/lifted --html $(TARGET_DIR)/escape.html
 	@echo "page: $(patsubst $(CURDIR)/%,%,$(TARGET_DIR))/escape.html"
 
-test: build failpoints lifted ## install what the tests need, run them all, sum up
+test: build wasm failpoints lifted ## install what the tests need, run them all, sum up
 	@tools/need.sh python3=python3 strace=strace ip=iproute2 pgrep=procps node=nodejs npm=npm curl=curl git=git ipython3=ipython3
 	@[ -d /usr/lib/python3/dist-packages/matplotlib ] || tools/need.sh never-there=python3-matplotlib
 	@[ -d /usr/lib/python3/dist-packages/pandas ] || tools/need.sh never-there=python3-pandas
@@ -86,9 +96,10 @@ deny:
 	@cargo deny --version >/dev/null 2>&1 || { echo "installing cargo-deny: takes minutes, once"; cargo install --locked --quiet cargo-deny; }
 	@cargo deny --workspace --all-features check --hide-inclusion-graph bans licenses sources
 
-bench: shipped ## measure against the bare process and against peers
+bench: shipped wasm ## measure against the bare process and against peers
 	@tools/need.sh bwrap=bubblewrap crun=crun runc=runc
 	@tools/runsc.sh $(SHIPPED)
+	@ln -sfn $(PROGRAMS)/wasm $(SHIPPED)/wasm
 	@BLASTBOX_BIN_DIR=$(SHIPPED) cargo run --release --quiet --package blastbox-benches
 
 # cargo-fuzz sets RUSTFLAGS, which replaces the flags of .cargo/config.toml: the address sanitizer cannot be linked statically.

@@ -14,7 +14,8 @@
 //! - `clients`: eight callers for ten thousand boxes, and whether the daemon grows;
 //! - `idle`: a thousand idle boxes of a daemon;
 //! - `stream`: what a command can print, through the daemon;
-//! - `gvisor`: a box on gVisor's kernel, beside `runsc run`.
+//! - `gvisor`: a box on gVisor's kernel, beside `runsc run`;
+//! - `wasm`: snippets in fresh guests of the tier `wasm`, beside the native interpreters.
 
 mod allowlist;
 mod api;
@@ -38,6 +39,7 @@ mod sample;
 mod stream;
 mod throughput;
 mod warm;
+mod wasm;
 
 use std::process::ExitCode;
 
@@ -46,7 +48,7 @@ use paper::{Finding, Paper, Wrong};
 
 type Bench = fn(&Options) -> Result<Finding, Wrong>;
 
-const ALL: [(&str, Bench); 12] = [
+const ALL: [(&str, Bench); 13] = [
     ("cycle", cycle::measure),
     ("warm", warm::measure),
     ("command", command::measure),
@@ -59,6 +61,7 @@ const ALL: [(&str, Bench); 12] = [
     ("idle", idle::measure),
     ("stream", stream::measure),
     ("gvisor", gvisor::measure),
+    ("wasm", wasm::measure),
 ];
 
 fn main() -> ExitCode {

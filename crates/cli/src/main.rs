@@ -10,6 +10,7 @@ mod daemon;
 mod doctor;
 mod escape;
 mod explain;
+mod guest;
 mod image;
 mod mcp;
 mod output;

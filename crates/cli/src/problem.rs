@@ -9,6 +9,7 @@ use blastbox_engine::ledger::LedgerError;
 use blastbox_engine::store::StoreError as BoxStoreError;
 use blastbox_engine::{CreateError, EngineError, WorkspaceError};
 use blastbox_images::{ImageError, StoreError};
+use blastbox_isolation::tiers::wasm::CompileError;
 use blastbox_isolation::{GatewayError, WardenError};
 use blastbox_policy::{Bytes, PolicyError};
 use blastbox_server::registry::RegistryError;
@@ -43,6 +44,10 @@ pub(crate) enum Problem {
     Bootstrap { why: String },
     #[error("there is no place for images: neither a home nor a state directory is known")]
     NoStore,
+    #[error("no guest of the tier wasm is a shell")]
+    NoShellGuest,
+    #[error(transparent)]
+    Module(#[from] CompileError),
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     #[error("argument {number} has {length} bytes; the kernel takes at most {MAX_ARGUMENT}")]
@@ -117,6 +122,13 @@ impl Problem {
             Self::ReadPolicy { .. } => "name a TOML file, or use --profile with one that comes with blastbox",
             Self::PolicyFile { .. } | Self::Policy(_) => {
                 "see every key and its value with `blastbox policy show --profile default`"
+            }
+            Self::NoShellGuest => "use --lang python or --lang js, or the jail: --tier jail",
+            Self::Module(CompileError::Cache { .. }) => {
+                "set XDG_STATE_HOME to a directory that you may write"
+            }
+            Self::Module(_) => {
+                "bring a module of WASI preview 1 with a function `_start`, such as `clang --target=wasm32-wasi` makes"
             }
             Self::Image(ImageError::NoInterpreter { .. }) => return None,
             Self::Image(ImageError::Store(error)) => images(error),

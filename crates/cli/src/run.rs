@@ -10,6 +10,7 @@ use blastbox_engine::{
     WorkspaceDir, receipt,
 };
 use blastbox_images::Image;
+use blastbox_isolation::tiers::wasm::Compiled;
 use blastbox_isolation::{Choice, Warden};
 use blastbox_policy::SealedPolicy;
 use blastbox_wire::agent::{Io, Usage};
@@ -24,7 +25,7 @@ use crate::problem::Problem;
 use crate::pump::{Input, Pump, Pumped, Signals};
 use crate::receipt_file::ReceiptFile;
 use crate::terminal::{self, RawTerminal};
-use crate::{output, summary};
+use crate::{guest, output, summary};
 
 /// Exit code of a process that a signal ended, less the signal's number.
 pub(crate) const SIGNALLED: u8 = 128;
@@ -40,6 +41,8 @@ struct Wanted {
     environment: Vec<Vec<u8>>,
     receipt: Option<ReceiptFile>,
     input: Input,
+    /// A module of the caller, compiled.
+    module: Option<Compiled>,
     /// Who lends secrets. Without a daemon nobody is left to revoke leases after a crash: then they end by themselves.
     broker: Option<Arc<Broker>>,
 }
@@ -65,7 +68,7 @@ pub(crate) async fn run(args: RunArgs, mut warden: Warden) -> Result<u8, Problem
         }
     };
     let signals = Signals::catch(args.tty)?;
-    let engine = Engine::with_warden(warden)?;
+    let engine = guest::engine(warden, wanted.module.as_ref())?;
     let engine = match wanted.broker.clone() {
         Some(broker) => engine.lending(broker),
         None => engine,
@@ -137,7 +140,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     let command = args.command.iter().map(|word| word.clone().into_vec());
     let arguments: Vec<Vec<u8>> = match args.lang {
         Some(language) => {
-            let interpreter = image.find_interpreter(language)?;
+            let interpreter = guest::interpreter(&policy, &image, language)?;
             interpreter.into_iter().map(String::into_bytes).chain(command).collect()
         }
         None => command.collect(),
@@ -147,6 +150,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     }
     let environment = environment(args.tty, &args.env);
     check_length(&arguments, &environment)?;
+    let module = guest::module(&policy, arguments.first())?;
     let receipt = args.receipt.as_deref().map(ReceiptFile::prepare).transpose()?;
     let input = match (args.tty, args.lang.is_some() || args.interactive) {
         (true, _) => Input::Terminal,
@@ -156,7 +160,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     if args.lang.is_some() && terminal::on_stdin() {
         output::say("type the program, end with Ctrl-D\n");
     }
-    Ok(Wanted { broker, policy, image, workspace, arguments, environment, receipt, input })
+    Ok(Wanted { broker, module, policy, image, workspace, arguments, environment, receipt, input })
 }
 
 /// The environment of the box, built from nothing. A variable that is given twice has its last value.

@@ -155,6 +155,7 @@ mod tests {
             swap: Swap::Absent,
             user_namespaces: UserNamespaces::default(),
             gvisor: blastbox_isolation::Gvisor::default(),
+            wasm: None,
         };
         let policy = Profile::Default.draft().unwrap().seal().unwrap();
         receipt(&Account {

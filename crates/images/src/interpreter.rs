@@ -26,7 +26,7 @@ pub enum Language {
 
 /// The text names no language that can be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown language {0:?}; expected one of \"python\", \"sh\", \"node\"")]
+#[error("unknown language {0:?}; expected one of \"python\", \"sh\", \"node\" (or \"js\")")]
 pub struct UnknownLanguage(String);
 
 impl Language {
@@ -70,6 +70,7 @@ impl fmt::Display for Language {
 impl FromStr for Language {
     type Err = UnknownLanguage;
     fn from_str(text: &str) -> Result<Self, UnknownLanguage> {
+        let text = if text == "js" { "node" } else { text };
         let found = Self::ALL.into_iter().find(|language| language.as_str() == text);
         found.ok_or_else(|| UnknownLanguage(text.chars().take(40).collect()))
     }

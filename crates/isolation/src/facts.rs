@@ -40,6 +40,8 @@ pub struct Facts {
     pub tun: Tun,
     /// gVisor's program, and ours for it.
     pub gvisor: Gvisor,
+    /// The worker of the tier `wasm` and its guests, where they are installed.
+    pub wasm: Option<crate::tiers::wasm::Guests>,
 }
 
 /// The device from which the interface of a box with network is made.
@@ -143,6 +145,7 @@ impl Facts {
             user_namespaces: UserNamespaces::probe(),
             tun: Tun::look(),
             gvisor: Gvisor::look(),
+            wasm: crate::tiers::wasm::Guests::look(),
         }
     }
 
@@ -235,6 +238,7 @@ pub(crate) mod tests {
             user_namespaces: UserNamespaces { most: Some(60_000), ..UserNamespaces::default() },
             tun: Tun::Usable,
             gvisor: Gvisor::default(),
+            wasm: None,
         }
     }
 

@@ -102,13 +102,17 @@ impl Refusal {
 const fn unavailable_fix(tier: Tier) -> &'static str {
     match tier {
         Tier::Jail => "see what the host lacks with `blastbox doctor`",
+        Tier::Wasm => {
+            "`make wasm` builds worker and guests; what the tier does not have is told by docs/wasm.md, and the jail may \
+             have it: --tier jail --accept shared-kernel"
+        }
         Tier::Gvisor => {
             "see what gVisor needs with `blastbox doctor` and in docs/gvisor.md; below threat level critical the jail may do, \
              if its shared kernel is accepted by name: --tier jail --accept shared-kernel"
         }
         // At level critical only a virtual machine will do, and this version has none: naming the jail there is refused
         // again, with the reason.
-        Tier::Wasm | Tier::Microvm => {
+        Tier::Microvm => {
             "below threat level critical the jail may do, if its shared kernel is accepted by name: \
              --tier jail --accept shared-kernel"
         }

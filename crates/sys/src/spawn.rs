@@ -10,7 +10,9 @@
 mod child;
 mod house;
 
-pub use house::{Dead, Patience, keep_only, kill_everything, reap, signal_group, watch_children};
+pub use house::{
+    Dead, Patience, hear_signals, keep_only, kill_everything, reap, signal_group, watch_children,
+};
 
 use std::ffi::{CStr, CString};
 use std::io;

@@ -34,6 +34,8 @@ impl Ready {
     /// Becomes the program. It inherits the control channel and nothing else.
     pub(crate) fn start(self) -> Result<Infallible, Trouble> {
         program::close_on_execute_from(FIRST_FOREIGN).tried("let go of what is the warden's")?;
+        // The warden hears of signals by a descriptor; a monitor catches the faults of what it runs.
+        blastbox_sys::spawn::hear_signals().tried("let the monitor hear signals")?;
         let arguments: Vec<&CStr> = self.arguments.iter().map(CString::as_c_str).collect();
         let environment: Vec<&CStr> = self.environment.iter().map(CString::as_c_str).collect();
         Err(program::execute_at(self.program.as_fd(), MONITOR_PROGRAM, &arguments, &environment))

@@ -9,6 +9,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("crates/sys", &[]),
     ("crates/wire", &["blastbox-policy"]),
     ("crates/agent", &["blastbox-wire", "blastbox-sys"]),
+    // Nothing uses it: it is a process of its own, and the only one that links Wasmtime.
+    ("crates/wasm", &["blastbox-wire", "blastbox-sys"]),
     ("crates/warden", &["blastbox-agent", "blastbox-wire", "blastbox-sys"]),
     ("crates/gvisor", &["blastbox-wire", "blastbox-sys"]),
     ("crates/egress", &["blastbox-policy", "blastbox-wire", "blastbox-sys"]),

@@ -8,6 +8,7 @@ use blastbox_sys::kvm::{INSTRUCTIONS, KvmProbe};
 use super::{Finding, State};
 use crate::facts::{Gvisor, Version};
 use crate::tiers::gvisor::OLDEST_RUNSC;
+use crate::tiers::wasm::Guests;
 
 /// A program in one of the directories of PATH.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
@@ -45,6 +46,21 @@ pub(super) fn kvm(probe: KvmProbe) -> Finding {
                 found(format!("/dev/kvm works but is too slow to boot anything: {rate}"))
                     .bad(State::Weaker, "use a machine with hardware or nested virtualisation")
             }
+        }
+    }
+}
+
+pub(super) fn wasm(guests: Option<&Guests>) -> Finding {
+    let found = |detail: String| Finding::good("wasm", "WebAssembly", detail);
+    let fix = "make wasm, or copy its directory `wasm` beside the blastbox program";
+    match guests {
+        None => found("blastbox-wasm is not installed".to_owned()).bad(State::Missing, fix),
+        Some(guests) if guests.names().is_empty() => {
+            found(format!("a worker without guests at {}", guests.directory().display()))
+                .bad(State::Weaker, fix)
+        }
+        Some(guests) => {
+            found(format!("guests {} at {}", guests.names().join(", "), guests.directory().display()))
         }
     }
 }

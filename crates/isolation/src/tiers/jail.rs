@@ -84,7 +84,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
 }
 
 /// What no jail can do without, whatever is accepted.
-fn fit(facts: &Facts) -> Result<(), Refusal> {
+pub(super) fn fit(facts: &Facts) -> Result<(), Refusal> {
     let unfit = |why: String, fix: &str| Err(Refusal::HostUnfit { why, fix: fix.to_owned() });
     if facts.version < OLDEST_KERNEL {
         return unfit(format!("its kernel {} is older than 5.13", facts.kernel), "boot Linux 5.13 or newer");
@@ -144,10 +144,18 @@ fn trust(policy: &SealedPolicy) -> places::Trust {
     if policy.network().needs_authority() { places::Trust::OwnAuthority } else { places::Trust::AsImage }
 }
 
-fn cgroups(facts: &Facts) -> Cgroups {
+pub(super) fn cgroups(facts: &Facts) -> Cgroups {
     let Facts { memory, cpu, pids, .. } = *facts;
     match facts.cgroups {
         CgroupKind::V1 | CgroupKind::V2 if memory || cpu || pids => Cgroups::Enforce { memory, cpu, pids },
         CgroupKind::None | CgroupKind::V1 | CgroupKind::V2 => Cgroups::Absent,
+    }
+}
+
+/// Which of memory, processor time and processes the plan has limits for.
+pub(super) fn held(cgroups: Cgroups) -> (bool, bool, bool) {
+    match cgroups {
+        Cgroups::Enforce { memory, cpu, pids } => (memory, cpu, pids),
+        Cgroups::Absent => (false, false, false),
     }
 }

@@ -17,7 +17,7 @@ pub fn lower(
     request: &Request<'_>,
 ) -> Result<Lowered, Refusal> {
     match tier {
-        Tier::Wasm => wasm::lower(),
+        Tier::Wasm => wasm::lower(policy, facts, request),
         Tier::Jail => jail::lower(policy, facts, request),
         Tier::Gvisor => gvisor::lower(policy, facts, request),
         Tier::Microvm => microvm::lower(),

@@ -1,10 +1,236 @@
-//! The tier `wasm`: Wasm boxes. Not built yet, and said so.
+//! The tier `wasm`: guests without a system call of their own, run by a worker that is jailed around them.
+//!
+//! Must not: do I/O. Everything that it knows is in its arguments.
 
-use blastbox_policy::{Refusal, Tier};
+mod compile;
+mod found;
+mod report;
+#[cfg(test)]
+mod tests;
 
-use crate::Lowered;
+pub use compile::{CompileError, Compiled, compile};
+pub use found::{Guests, WORKER};
 
-/// Always a refusal in this version.
-pub fn lower() -> Result<Lowered, Refusal> {
-    Err(super::not_built(Tier::Wasm))
+use blastbox_images::Image;
+use blastbox_policy::{
+    CredentialMode, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, NetworkMode, NetworkRules,
+    OnDenied, Refusal, SealedPolicy, Tier,
+};
+use blastbox_wire::plan::{
+    Denials, DeviceName, Exec, First, Grant, GrantAccess, GuestPath, Ids, Landlock, Limits, Monitor,
+    MonitorKind, Network, Owner, Plan, Slot, Step,
+};
+
+use super::jail::{self, WANTED_LANDLOCK_ABI};
+use crate::request::Worksite;
+use crate::{Facts, Lowered, Request, Swap};
+
+/// Where worker and guests lie in the box.
+const PLACE: &str = "/wasm";
+/// Where a module of the caller lies.
+const OWN_PLACE: &str = "/module";
+/// What the root has beside them. `/proc` is there to be empty: without root it covers the host's.
+const DIRECTORIES: [&str; 4] = ["/dev", "/proc", "/run", "/workspace"];
+/// The scratch space that every plan has. Nothing is granted in it: files of guests lie in the worker's memory.
+const SCRATCH: (u64, u64) = (64 * 1024, 16);
+/// Threads of the worker besides those that run guests, and some to spare.
+const OWN_THREADS: u32 = 4;
+/// Guests that run at the same time at most.
+const MOST_THREADS: u32 = 4;
+/// Open files of the worker itself.
+const OWN_FILES: u32 = 256;
+
+/// What the tier makes of the policy. Its gaps are reported, not judged.
+pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
+    // No `..` in any of these: a rule that is added does not compile until this tier says what it does with it.
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall } = policy.kernel();
+    // Whether programs may be started from scratch space does not arise: a guest starts none.
+    let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = policy.files();
+    let NetworkRules { mode, loopback: _, allow: _, dangerously_allow_private: _, limits: _ } =
+        policy.network();
+    let CredentialRules { mode: CredentialMode::None | CredentialMode::Brokered, bind: _ } =
+        policy.credentials();
+    let LifetimeRules { timeout: _, output: _ } = policy.lifetime();
+
+    jail::fit(facts)?;
+    let unavailable = |why: &str| Refusal::TierUnavailable { tier: Tier::Wasm, why: why.to_owned() };
+    let Some(guests) = &facts.wasm else {
+        return Err(unavailable(
+            "blastbox-wasm and its guests are not installed beside blastbox (`make wasm`)",
+        ));
+    };
+    if *mode != NetworkMode::Off {
+        return Err(unavailable("its guests have no network, and the policy asks for one"));
+    }
+    if *on_denied_syscall == OnDenied::Kill {
+        return Err(unavailable(
+            "the policy ends the box at a denied system call, and nobody is told of those of the worker",
+        ));
+    }
+    let has_workspace = match request.worksite(policy)? {
+        Worksite::Absent => false,
+        Worksite::Scratch => true,
+        Worksite::Directory(_) => {
+            return Err(unavailable(
+                "it does not take a directory of the host as workspace; copy files in with `blastbox cp`",
+            ));
+        }
+    };
+    match request.image {
+        Image::Host(_) => {}
+        Image::Directory(_) | Image::Stored(_) => {
+            return Err(Refusal::ImageUnusable {
+                why: "a Wasm box has no root file system; leave --image away".to_owned(),
+            });
+        }
+    }
+
+    let slot = request.first_show(policy);
+    let cgroups = jail::cgroups(facts);
+    let limits = Limits {
+        millicpus: cpus.millis(),
+        // Without a group that counts pages, what is limited is what the worker maps, and code counts there. Guests
+        // and files are held to the policy's number by the worker itself.
+        memory: if jail::held(cgroups).0 { memory.0 } else { memory.0.saturating_add(guests.code()) },
+        pids: *pids,
+        // The worker's own; those of guests are counted by the worker.
+        open_files: OWN_FILES,
+        file_size: file_size.0,
+    };
+    let worker = Worker {
+        guests,
+        memory: memory.0,
+        disk: disk.0,
+        inodes: *inodes,
+        file_size: file_size.0,
+        open_files: *open_files,
+        threads: pids.saturating_sub(OWN_THREADS).clamp(1, MOST_THREADS),
+    };
+    let plan = Plan {
+        box_id: request.box_id.clone(),
+        template: template(guests, slot),
+        own: own(has_workspace),
+        ids: if facts.privileged { Ids::OwnRange } else { Ids::CallerOnly },
+        network: Network::Empty,
+        cgroups,
+        limits,
+        landlock: Landlock { least_abi: facts.landlock_abi.min(WANTED_LANDLOCK_ABI), grants: grants(guests) },
+        denials: Denials::Silent,
+        first: First::Monitor(Monitor {
+            kind: MonitorKind::Wasm,
+            program: worker_path()?,
+            arguments: worker.arguments(),
+            environment: Vec::new(),
+        }),
+    };
+    let shows = guests.shown();
+    if let Err(wrong) = plan.clone().check(request.descriptors(policy) + shows.len()) {
+        return Err(unavailable(&format!("its plan does not hold: {wrong}")));
+    }
+    let gaps = gaps(facts, &plan);
+    let report = report::write(policy, facts, &plan, guests, &gaps);
+    Ok(Lowered { tier: Tier::Wasm, plan, shows, report, gaps })
+}
+
+/// What the worker is told.
+struct Worker<'a> {
+    guests: &'a Guests,
+    memory: u64,
+    disk: u64,
+    inodes: u64,
+    file_size: u64,
+    open_files: u32,
+    threads: u32,
+}
+
+impl Worker<'_> {
+    fn arguments(&self) -> Vec<String> {
+        let mut words = vec![WORKER.to_owned()];
+        let mut say = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+        say("memory", self.memory.to_string());
+        say("disk", self.disk.to_string());
+        say("inodes", self.inodes.to_string());
+        say("file-size", self.file_size.to_string());
+        say("open-files", self.open_files.to_string());
+        say("threads", self.threads.to_string());
+        say("shelf", PLACE.to_owned());
+        for name in self.guests.names() {
+            say("guest", name.clone());
+        }
+        if let Some(own) = self.guests.own() {
+            say("shelf", OWN_PLACE.to_owned());
+            say("guest", own.name.clone());
+        }
+        words
+    }
+}
+
+fn worker_path() -> Result<GuestPath, Refusal> {
+    format!("{PLACE}/{WORKER}")
+        .parse()
+        .map_err(|_| Refusal::TierUnavailable { tier: Tier::Wasm, why: "the worker has no place".to_owned() })
+}
+
+fn template(guests: &Guests, slot: Slot) -> Vec<Step> {
+    let mut steps: Vec<Step> =
+        DIRECTORIES.iter().filter_map(|at| at.parse().ok()).map(|at| Step::Directory { at }).collect();
+    steps.extend([DeviceName::Null, DeviceName::Urandom].map(|name| Step::Device { name }));
+    steps.extend(path(PLACE).map(|at| Step::Show { slot, at }));
+    if guests.own().is_some() {
+        let slot = Slot(slot.0.saturating_add(1));
+        steps.extend(path(OWN_PLACE).map(|at| Step::Show { slot, at }));
+    }
+    steps
+}
+
+fn own(has_workspace: bool) -> Vec<Step> {
+    let (bytes, inodes) = SCRATCH;
+    let mut steps = vec![Step::Scratch { bytes, inodes }];
+    // For whoever asks the plan where the payload works; the place itself is in the worker's memory.
+    if has_workspace {
+        let place = path("/workspace");
+        steps.extend(place.map(|at| Step::ScratchDirectory {
+            at,
+            owner: Owner::Payload,
+            exec: Exec::Denied,
+        }));
+    }
+    steps.push(Step::Processes);
+    steps
+}
+
+fn grants(guests: &Guests) -> Vec<Grant> {
+    let own = guests.own().map(|_| (OWN_PLACE, GrantAccess::Read));
+    let all = [(PLACE, GrantAccess::ReadExecute), ("/dev", GrantAccess::Devices)].into_iter().chain(own);
+    all.filter_map(|(at, access)| path(at).map(|at| Grant { at, access })).collect()
+}
+
+/// Every gap of this plan on this host, in the order of [`Gap::ALL`].
+fn gaps(facts: &Facts, plan: &Plan) -> Vec<Gap> {
+    let (memory, cpu, pids) = jail::held(plan.cgroups);
+    let holds = |gap: &Gap| match gap {
+        // A guest makes no system call: no kernel is shared with it until it has broken the worker.
+        Gap::SharedKernel => false,
+        // Nothing of the host is shown but the worker and its guests.
+        Gap::HostImage => false,
+        Gap::SharedUid => plan.ids == Ids::CallerOnly,
+        Gap::NoMemoryLimit => !memory,
+        Gap::NoCpuLimit => !cpu,
+        Gap::NoPidsLimit => !pids,
+        Gap::WeakLandlock => plan.landlock.least_abi < WANTED_LANDLOCK_ABI,
+        // A guest has no system call that could be denied.
+        Gap::SilentDenials => false,
+        Gap::SwapUnlimited => match facts.swap {
+            Swap::Uncounted => true,
+            Swap::Counted => !memory,
+            Swap::Absent => false,
+        },
+        Gap::OwnerMapMissing | Gap::EmulatedCpu | Gap::GpuDriverSurface => false,
+    };
+    Gap::ALL.iter().copied().filter(holds).collect()
+}
+
+/// Every path here is written by us and plain; a test counts what comes out.
+fn path(text: &str) -> Option<GuestPath> {
+    text.parse().ok()
 }

@@ -50,6 +50,13 @@ impl Filter {
         Self { program: tree::compile_rules(daemon::rules(), visibility), visibility }
     }
 
+    /// Compiles what a Wasm worker may do from before its first guest runs.
+    #[must_use]
+    pub fn for_wasm_locked() -> Self {
+        let visibility = Visibility::Silent;
+        Self { program: tree::compile_rules(&super::monitors::locked_rules(), visibility), visibility }
+    }
+
     /// How many BPF instructions the filter has.
     #[must_use]
     pub fn instructions(&self) -> usize {

@@ -50,6 +50,22 @@ fn close_between(first: RawFd, last: RawFd) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Lets every signal through again, for a program that this process is about to become: a fault that is blocked kills.
+pub fn hear_signals() -> io::Result<()> {
+    let none = 0_u64;
+    // SAFETY: the mask is eight bytes, as the size says, and outlives the call; no old mask is asked for.
+    let heard = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const none,
+            std::ptr::null::<u64>(),
+            size_of::<u64>(),
+        )
+    };
+    if heard < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Makes ended children readable, without blocking, on the descriptor that it returns.
 ///
 /// Every signal is back to its default and blocked from now on: what others send cannot disturb the program, and what

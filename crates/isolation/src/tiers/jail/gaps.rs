@@ -2,7 +2,7 @@
 
 use blastbox_images::Image;
 use blastbox_policy::Gap;
-use blastbox_wire::plan::{Cgroups, Denials, Ids, Plan};
+use blastbox_wire::plan::{Denials, Ids, Plan};
 
 use super::WANTED_LANDLOCK_ABI;
 use crate::request::Worksite;
@@ -13,10 +13,7 @@ const OVERLAY_OWNER_MAP: KernelVersion = KernelVersion::new(5, 19);
 
 /// Every gap of this plan on this host, in the order of [`Gap::ALL`].
 pub(super) fn find(plan: &Plan, facts: &Facts, image: &Image, worksite: Worksite) -> Vec<Gap> {
-    let (memory, cpu, pids) = match plan.cgroups {
-        Cgroups::Enforce { memory, cpu, pids } => (memory, cpu, pids),
-        Cgroups::Absent => (false, false, false),
-    };
+    let (memory, cpu, pids) = super::held(plan.cgroups);
     let holds = |gap: &Gap| match gap {
         Gap::SharedKernel => true,
         Gap::HostImage => match image {

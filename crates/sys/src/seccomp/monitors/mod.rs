@@ -53,9 +53,16 @@ pub(super) fn rules(monitor: Monitor) -> Vec<(u32, Check)> {
     arch::CALLS.iter().map(|&(number, name)| (number, rule(number, name))).collect()
 }
 
+/// The same for a worker that has loaded its guests, and has nothing left to do but run them.
+pub(super) fn locked_rules() -> Vec<(u32, Check)> {
+    let rule = |name: &str| wasm::KEPT.iter().find(|line| line.0 == name).map_or(DENY, |line| line.1);
+    arch::CALLS.iter().map(|&(number, name)| (number, rule(name))).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::live::{End, call, in_child, wait};
+    use super::super::{Filter, Verdict};
     use super::*;
 
     fn verdict(monitor: Monitor, name: &str, args: [u64; 6]) -> Verdict {
@@ -65,7 +72,7 @@ mod tests {
 
     #[test]
     fn every_line_is_a_call_of_this_architecture_and_stands_once() {
-        for table in [wasm::TABLE, gvisor::TABLE, qemu::TABLE] {
+        for table in [wasm::TABLE, wasm::KEPT, gvisor::TABLE, qemu::TABLE] {
             for &(name, _, why) in table {
                 assert!(arch::syscall_number(name).is_some() && !why.is_empty(), "{name}");
                 assert_eq!(table.iter().filter(|line| line.0 == name).count(), 1, "{name}");
@@ -92,5 +99,44 @@ mod tests {
                 assert_ne!(verdict(monitor, name, [0; 6]), Verdict::Allow, "{monitor:?} {name}");
             }
         }
+    }
+
+    #[test]
+    fn a_worker_that_runs_guests_opens_nothing_starts_nothing_and_makes_no_code() {
+        let decide = |name: &str, args: [u64; 6]| {
+            let number = arch::syscall_number(name).unwrap();
+            locked_rules().iter().find(|rule| rule.0 == number).unwrap().1.decide(&args)
+        };
+        for &(_, name) in arch::CALLS {
+            let kept = wasm::KEPT.iter().any(|line| line.0 == name);
+            assert_eq!(decide(name, [0; 6]) == Verdict::Allow, kept, "{name}");
+        }
+        assert_ne!(decide("mmap", [0, 4096, 7, 0, 0, 0]), Verdict::Allow);
+        assert_ne!(decide("mprotect", [0, 4096, 5, 0, 0, 0]), Verdict::Allow);
+    }
+
+    #[test]
+    fn the_kernel_holds_what_a_worker_has_given_up() {
+        let (start, locked) = (Filter::for_monitor(Monitor::Wasm), Filter::for_wasm_locked());
+        let number = |name| arch::syscall_number(name).unwrap();
+        let (open, socket, pid) = (number("openat"), number("socket"), number("getpid"));
+        let read = [u64::MAX, c"/dev/null".as_ptr() as u64, 0, 0, 0, 0];
+        let write = [u64::MAX, c"/dev/null".as_ptr() as u64, 1, 0, 0, 0];
+        let pid = in_child(|| {
+            if rustix::thread::set_no_new_privs(true).is_err() || start.install().is_err() {
+                return 1;
+            }
+            if call(open, read) != 0 || call(open, write) != libc::EPERM {
+                return 2;
+            }
+            if call(socket, [2, 1, 0, 0, 0, 0]) != libc::EPERM || locked.install().is_err() {
+                return 3;
+            }
+            if call(open, read) != libc::EPERM {
+                return 4;
+            }
+            call(pid, [0; 6])
+        });
+        assert_eq!(wait(pid), End::Exit(0));
     }
 }

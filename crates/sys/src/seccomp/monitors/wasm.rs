@@ -1,4 +1,7 @@
 //! The worker that runs WebAssembly: a program of ours that reads artefacts at its start and then computes.
+//!
+//! It installs a second, shorter list itself before the first guest runs: an engine that was tricked once is expected to be
+//! tricked again. What is left then is [`KEPT`]: the stream to the host, and memory that cannot be executed.
 
 use super::super::arguments::{ALLOW, DENY};
 use super::super::check::Check;
@@ -6,8 +9,6 @@ use super::Line;
 
 /// Files are opened for reading: neither for writing nor to be made.
 const READ_ONLY: Check = Check::Is { arg: 2, mask: 0o1_003 | 0o100, values: &[0], yes: &ALLOW, no: &DENY };
-/// Limits are read, not set.
-const READ_LIMITS: Check = Check::Null { arg: 2, yes: &ALLOW, no: &DENY };
 /// A thread of the same process: memory, files and signals shared.
 const THREAD: u32 = 0x0001_0F00;
 const THREADS: Check =
@@ -52,7 +53,9 @@ pub(super) const TABLE: &[Line] = &[
     ("rseq", ALLOW, "threads"),
     ("set_tid_address", ALLOW, "the C library, at the start"),
     ("arch_prctl", ALLOW, "the C library, at the start"),
-    ("prlimit64", READ_LIMITS, "the C library, at the start"),
+    ("prlimit64", ALLOW, "the warden lowers the last limit, and cannot raise one"),
+    ("dup2", ALLOW, "the warden places the control channel"),
+    ("dup3", ALLOW, "and the program"),
     ("restart_syscall", ALLOW, "the kernel, after a stop"),
     ("exit", ALLOW, "the end of a thread"),
     ("exit_group", ALLOW, "the end"),
@@ -69,6 +72,45 @@ pub(super) const TABLE: &[Line] = &[
     ("clone", THREADS, "the clock of limits"),
     ("clone3", super::super::arguments::ABSENT, "its flags lie behind a pointer; the C library falls back"),
     ("sched_getaffinity", ALLOW, "the standard library"),
-    ("prctl", ALLOW, "a filter of its own"),
+    ("close_range", ALLOW, "nothing is kept that was inherited"),
+    ("getuid", ALLOW, "the hello"),
+    ("epoll_pwait2", ALLOW, "waiting"),
+    ("prctl", ALLOW, "not dumpable, a filter of its own"),
     ("seccomp", ALLOW, "a filter of its own"),
+];
+
+const EXECUTABLE: u32 = 4;
+/// Memory, as long as it cannot be executed.
+const NO_CODE: Check = Check::Is { arg: 2, mask: EXECUTABLE, values: &[0], yes: &ALLOW, no: &DENY };
+
+/// What a worker still does once its guests are loaded.
+#[rustfmt::skip]
+pub(super) const KEPT: &[Line] = &[
+    ("read", ALLOW, "frames, the bell"),
+    ("write", ALLOW, "frames, the bell"),
+    ("pread64", ALLOW, "Python's library, opened before"),
+    ("close", ALLOW, "the end of what was opened before"),
+    ("epoll_wait", ALLOW, "waiting"),
+    ("epoll_pwait", ALLOW, "waiting"),
+    ("epoll_pwait2", ALLOW, "waiting"),
+    ("epoll_ctl", ALLOW, "waiting"),
+    ("futex", ALLOW, "locks, sleeping guests"),
+    ("getrandom", ALLOW, "randomness of guests"),
+    ("clock_gettime", ALLOW, "where the fast way is missing, and processor time"),
+    ("mmap", NO_CODE, "memory of guests"),
+    ("mprotect", NO_CODE, "growth of guests"),
+    ("munmap", ALLOW, "memory"),
+    ("mremap", ALLOW, "memory"),
+    ("madvise", ALLOW, "a guest that has ended gives its memory back"),
+    ("brk", ALLOW, "memory"),
+    ("sched_yield", ALLOW, "locks"),
+    ("sigaltstack", ALLOW, "traps of guests"),
+    ("rt_sigreturn", ALLOW, "traps of guests"),
+    ("rt_sigprocmask", ALLOW, "traps of guests, the C library when it aborts"),
+    ("rt_sigaction", ALLOW, "the C library when it aborts"),
+    ("gettid", ALLOW, "same"),
+    ("getpid", ALLOW, "same"),
+    ("restart_syscall", ALLOW, "the kernel, after a stop"),
+    ("exit", ALLOW, "the end of a thread"),
+    ("exit_group", ALLOW, "the end"),
 ];

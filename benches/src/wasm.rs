@@ -1,0 +1,101 @@
+//! A snippet in a fresh guest of a Wasm box that is there already, beside the native interpreter, in turns.
+
+use std::time::Instant;
+
+use blastbox_engine::{BoxSpec, Command, Engine, ExecEnd, ExecEvent, LiveBox};
+use blastbox_images::Image;
+use blastbox_isolation::tiers::wasm::Guests;
+use blastbox_isolation::{Facts, Warden};
+use blastbox_policy::{Profile, Tier};
+use blastbox_wire::agent::{Exit, Io};
+
+use crate::boxes::{programs, runtime};
+use crate::options::Options;
+use crate::paper::{Finding, Promise, Row, Wrong};
+use crate::process::{installed, run};
+use crate::sample::{Samples, Summary};
+
+const WARM_UP: usize = 5;
+const PYTHON: [&str; 3] = ["python", "-c", "print(1)"];
+const JS: [&str; 3] = ["js", "-e", "console.log(1)"];
+
+/// Measures it.
+pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
+    let [mut python, mut js, mut python3, mut node] = [const { Samples::new() }; 4];
+    let native = |program: &str, flag: &str, code: &str| {
+        installed(program).map(|path| [path.display().to_string(), flag.to_owned(), code.to_owned()])
+    };
+    let (snake, server) = (native("python3", "-c", "print(1)"), native("node", "-e", "console.log(1)"));
+    let begun = Instant::now();
+    let mut start = begun.elapsed();
+    runtime()?.block_on(async {
+        let warden = Warden::start_program(&programs()?.join("blastbox-warden"))?;
+        let mut facts = Facts::look();
+        facts.wasm = Guests::at(&programs()?.join("wasm"));
+        let again = warden.program().to_owned();
+        let engine = Engine::with_supply(warden, Box::new(move || Warden::start_program(&again)), facts)?;
+        let policy = Profile::Default.draft()?.tier(Tier::Wasm).seal()?;
+        let image = Image::host();
+        let begun = Instant::now();
+        let live = engine.create(BoxSpec { policy: &policy, image: &image, workspace: None }).await?;
+        start = begun.elapsed();
+        for turn in 0..WARM_UP + options.samples(200, 40) {
+            let counts = turn >= WARM_UP;
+            for (command, times) in [(&PYTHON, &mut python), (&JS, &mut js)] {
+                let begun = Instant::now();
+                snippet(&live, command).await?;
+                if counts {
+                    times.add_since(begun);
+                }
+            }
+            for (line, times) in [(&snake, &mut python3), (&server, &mut node)] {
+                if let Some(line) = line
+                    && counts
+                {
+                    times.add(run(line)?);
+                }
+            }
+        }
+        live.end().await;
+        Ok::<_, Wrong>(())
+    })?;
+    let (python, js) = (python.summary(), js.summary());
+    let peer = |there: bool, times: &Samples| there.then(|| times.summary());
+    let (python3, node) = (peer(snake.is_some(), &python3), peer(server.is_some(), &node));
+    let against = |says: &str, most, ours, theirs: Option<Summary>| match theirs {
+        Some(theirs) => Promise::at_most(says, most, ours, theirs),
+        None => Promise { says: says.to_owned(), measured: "the peer did not run".to_owned(), kept: None },
+    };
+    let mut rows = vec![
+        Row::times("python in a fresh guest", "exec python -c 'print(1)', engine in this process", python),
+        Row::times("js in a fresh guest", "exec js -e 'console.log(1)', same box", js),
+        Row::said("the box itself, once", "Engine::create until the worker answers", format!("{start:?}")),
+    ];
+    rows.extend(python3.map(|times| Row::times("native python3", "python3 -c 'print(1)'", times)));
+    rows.extend(node.map(|times| Row::times("native node", "node -e 'console.log(1)'", times)));
+    Ok(Finding {
+        title: "wasm · a snippet in a fresh guest of a box that is there, beside the native interpreter, in turns",
+        rows,
+        promises: vec![
+            against("a Python snippet costs at most half a start of python3", 0.5, python, python3),
+            against("a JavaScript snippet costs at most a fifth of a start of node", 0.2, js, node),
+        ],
+    })
+}
+
+async fn snippet(live: &LiveBox, arguments: &[&str]) -> Result<(), Wrong> {
+    let command = Command {
+        arguments: arguments.iter().map(|word| word.as_bytes().to_vec()).collect(),
+        environment: vec![b"HOME=/home/user".to_vec()],
+        directory: b"/workspace".to_vec(),
+        io: Io::Pipes,
+    };
+    let exec = live.exec(command).await;
+    loop {
+        match exec.next().await {
+            ExecEvent::Started { .. } | ExecEvent::Output { .. } => {}
+            ExecEvent::Ended(ExecEnd::Exited { exit: Exit::Code(0), .. }) => return Ok(()),
+            ExecEvent::Ended(end) => return Err(format!("{arguments:?} ended badly: {end:?}").into()),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What `blastbox run` does for the tier `wasm`, which runs no programs of an image: interpreters by name, and modules that the
+//! caller brings.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use blastbox_engine::Engine;
+use blastbox_images::{Image, Language};
+use blastbox_isolation::tiers::wasm::{Compiled, compile};
+use blastbox_isolation::{Facts, Warden};
+use blastbox_policy::{SealedPolicy, Tier, TierChoice};
+
+use crate::problem::Problem;
+
+/// Where compiled modules are kept, in the state directory.
+const CACHE: &str = "wasm";
+
+fn is_wasm(policy: &SealedPolicy) -> bool {
+    policy.kernel().tier == TierChoice::Exactly(Tier::Wasm)
+}
+
+/// The command that reads a program in this language from standard input.
+pub(crate) fn interpreter(
+    policy: &SealedPolicy,
+    image: &Image,
+    language: Language,
+) -> Result<Vec<String>, Problem> {
+    if !is_wasm(policy) {
+        return Ok(image.find_interpreter(language)?);
+    }
+    let guest = match language {
+        Language::Python => "python",
+        Language::Node => "js",
+        Language::Shell => return Err(Problem::NoShellGuest),
+    };
+    Ok(vec![guest.to_owned(), "-".to_owned()])
+}
+
+/// Compiles the module that a command names, if it names one. Done before anything is started: never in a box's way.
+pub(crate) fn module(policy: &SealedPolicy, program: Option<&Vec<u8>>) -> Result<Option<Compiled>, Problem> {
+    let Some(path) = program.map(|name| Path::new(OsStr::from_bytes(name))) else { return Ok(None) };
+    let Some(guests) = Facts::look().wasm.filter(|_| is_wasm(policy)) else { return Ok(None) };
+    if path.extension() != Some(OsStr::new("wasm")) {
+        return Ok(None);
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    let state = blastbox_server::places::state(uid, |name| std::env::var_os(name)).ok_or(Problem::NoStore)?;
+    Ok(Some(compile(&guests, path, &state.join(CACHE))?))
+}
+
+/// An engine whose boxes have that module.
+pub(crate) fn engine(warden: Warden, module: Option<&Compiled>) -> Result<Engine, Problem> {
+    let Some(Compiled { directory, name }) = module else { return Ok(Engine::with_warden(warden)?) };
+    let mut seen = Facts::look();
+    seen.wasm = seen.wasm.map(|guests| guests.with_own(directory.clone(), name.clone()));
+    let program = warden.program().to_owned();
+    Ok(Engine::with_supply(warden, Box::new(move || Warden::start_program(&program)), seen)?)
+}

@@ -1,0 +1,121 @@
+//! What this host has of the tier: the worker, and guests on its shelf.
+
+use std::path::{Path, PathBuf};
+
+/// The worker's program.
+pub const WORKER: &str = "blastbox-wasm";
+/// The directory that worker, compiler and guests lie in, beside blastbox or in the place for programs that only programs
+/// start.
+const DIRECTORY: &str = "wasm";
+/// What ends the name of a guest's manifest.
+const MANIFEST: &str = ".guest";
+/// Most guests of one shelf: each is loaded by every worker.
+const MOST: usize = 24;
+
+/// The worker and its guests.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Guests {
+    directory: PathBuf,
+    names: Vec<String>,
+    own: Option<OwnGuest>,
+    /// Bytes of machine code, all together.
+    code: u64,
+}
+
+/// A module that the caller brought, compiled.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct OwnGuest {
+    /// The directory that it alone lies in.
+    pub directory: PathBuf,
+    /// What it is called.
+    pub name: String,
+}
+
+impl Guests {
+    /// Looks beside this program.
+    pub(crate) fn look() -> Option<Self> {
+        let places = crate::warden::places(DIRECTORY).ok()?;
+        places.iter().find_map(|place| Self::at(place))
+    }
+
+    /// What lies in this directory, if a worker does.
+    #[must_use]
+    pub fn at(directory: &Path) -> Option<Self> {
+        if !directory.join(WORKER).is_file() {
+            return None;
+        }
+        let entries = std::fs::read_dir(directory).ok()?;
+        let name = |entry: std::fs::DirEntry| {
+            let name = entry.file_name().into_string().ok()?;
+            let name = name.strip_suffix(MANIFEST)?;
+            is_plain(name).then(|| name.to_owned())
+        };
+        let mut names: Vec<String> = entries.filter_map(Result::ok).filter_map(name).collect();
+        names.sort();
+        names.truncate(MOST);
+        let code = names.iter().map(|name| code_of(directory, name)).sum();
+        Some(Self { directory: directory.to_owned(), names, own: None, code })
+    }
+
+    /// The same with a module of the caller, which lies alone in its directory.
+    #[must_use]
+    pub fn with_own(mut self, directory: PathBuf, name: String) -> Self {
+        // Its name is the caller's to choose: what it covers is not loaded.
+        self.names.retain(|other| *other != name);
+        self.code = self.code.saturating_add(code_of(&directory, &name));
+        self.own = Some(OwnGuest { directory, name });
+        self
+    }
+
+    /// Those on the shelf.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The caller's own.
+    #[must_use]
+    pub fn own(&self) -> Option<&OwnGuest> {
+        self.own.as_ref()
+    }
+
+    /// Whether there is a guest of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known == name)
+    }
+
+    /// Where worker, compiler and guests lie.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Bytes of machine code that a worker maps, all together.
+    pub(super) fn code(&self) -> u64 {
+        self.code
+    }
+
+    /// What is shown of the host.
+    pub(super) fn shown(&self) -> Vec<PathBuf> {
+        let own = self.own.as_ref().map(|own| own.directory.clone());
+        std::iter::once(self.directory.clone()).chain(own).collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(names: &[&str]) -> Self {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Self { directory: "/opt/wasm".into(), names, own: None, code: 300 << 20 }
+    }
+}
+
+/// Bytes of a guest's machine code; 0 where it cannot be seen, which its worker will say.
+fn code_of(directory: &Path, name: &str) -> u64 {
+    std::fs::metadata(directory.join(format!("{name}.cwasm"))).map_or(0, |about| about.len())
+}
+
+/// A guest's name becomes a word of a command line and the name of a file.
+pub(super) fn is_plain(name: &str) -> bool {
+    let clean = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    !name.is_empty() && name.len() <= 80 && name.bytes().all(clean)
+}

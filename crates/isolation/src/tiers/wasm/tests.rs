@@ -1,0 +1,101 @@
+//! What the tier makes of policies on described hosts.
+
+use blastbox_images::Image;
+use blastbox_policy::{Boundary, Draft, Profile};
+use blastbox_wire::BoxId;
+use blastbox_wire::plan::WorkspaceAccess;
+
+use super::*;
+use crate::facts::tests::{good_host, rootless_host};
+
+fn host() -> Facts {
+    Facts { wasm: Some(Guests::of(&["js", "python"])), ..good_host() }
+}
+
+fn lowered(facts: &Facts, draft: Draft) -> Result<Lowered, Refusal> {
+    let image = Image::host();
+    let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None };
+    lower(&draft.seal().unwrap(), facts, &request)
+}
+
+fn default() -> Draft {
+    Profile::Default.draft().unwrap()
+}
+
+#[test]
+fn a_good_host_has_no_gap_and_five_boundaries() {
+    let lowered = lowered(&host(), default()).unwrap();
+    assert_eq!(lowered.gaps, []);
+    assert_eq!(lowered.effective(), Boundary::ALL);
+    assert_eq!(lowered.shows, [std::path::PathBuf::from("/opt/wasm")]);
+}
+
+#[test]
+fn the_box_has_nothing_but_the_worker_and_two_devices() {
+    let plan = lowered(&host(), default()).unwrap().plan;
+    assert_eq!(plan.network, Network::Empty);
+    let shown: Vec<&str> = plan
+        .template
+        .iter()
+        .filter_map(|step| match step {
+            Step::Show { at, .. } => Some(at.as_str()),
+            Step::Device { name } => Some(name.as_str()),
+            Step::Directory { .. } => None,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(shown, ["null", "urandom", "/wasm"]);
+    let granted: Vec<&str> = plan.landlock.grants.iter().map(|grant| grant.at.as_str()).collect();
+    assert_eq!(granted, ["/wasm", "/dev"]);
+    assert_eq!(plan.template.len(), DIRECTORIES.len() + 3);
+}
+
+#[test]
+fn the_worker_is_told_the_limits_of_the_policy_and_its_guests() {
+    let First::Monitor(monitor) = lowered(&host(), default()).unwrap().plan.first else { panic!() };
+    let said = monitor.arguments.join(" ");
+    assert!(said.contains("--memory 536870912 --disk 268435456"), "{said}");
+    assert!(said.ends_with("--shelf /wasm --guest js --guest python"), "{said}");
+    assert_eq!(monitor.kind, MonitorKind::Wasm);
+    assert!(monitor.environment.is_empty());
+}
+
+#[test]
+fn what_the_tier_cannot_do_is_refused_by_name() {
+    let no_worker = lowered(&good_host(), default()).unwrap_err();
+    assert_eq!(no_worker.code(), "tier_unavailable");
+    assert!(no_worker.to_string().contains("make wasm"), "{no_worker}");
+    let kills = lowered(&host(), default().on_denied_syscall(OnDenied::Kill)).unwrap_err();
+    assert_eq!(kills.code(), "tier_unavailable");
+    assert_eq!(
+        lowered(&host(), default().dangerously_open_network()).unwrap_err().code(),
+        "tier_unavailable"
+    );
+}
+
+#[test]
+fn a_directory_of_the_host_and_an_image_are_refused() {
+    let image = Image::host();
+    let workspace = Some(WorkspaceAccess::ReadOnly);
+    let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace };
+    let medium = Profile::Medium.draft().and_then(Draft::seal).unwrap();
+    assert_eq!(lower(&medium, &host(), &request).unwrap_err().code(), "tier_unavailable");
+}
+
+#[test]
+fn without_root_what_does_not_hold_is_a_gap() {
+    let facts = Facts { wasm: Some(Guests::of(&["js"])), ..rootless_host() };
+    let lowered = lowered(&facts, default()).unwrap();
+    assert_eq!(lowered.gaps, [Gap::SharedUid, Gap::NoMemoryLimit, Gap::NoCpuLimit, Gap::NoPidsLimit]);
+    assert!(!lowered.effective().contains(&Boundary::Lifecycle));
+}
+
+#[test]
+fn a_module_of_the_caller_has_a_place_of_its_own_and_covers_a_guest_of_its_name() {
+    let guests = Guests::of(&["js", "python"]).with_own("/cache/x".into(), "js".to_owned());
+    let lowered = lowered(&Facts { wasm: Some(guests), ..good_host() }, default()).unwrap();
+    let First::Monitor(monitor) = &lowered.plan.first else { panic!() };
+    let said = monitor.arguments.join(" ");
+    assert!(said.ends_with("--shelf /wasm --guest python --shelf /module --guest js"), "{said}");
+    assert_eq!(lowered.shows.len(), 2);
+}

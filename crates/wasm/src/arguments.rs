@@ -1,0 +1,114 @@
+//! The worker's command line. The warden writes it from the plan; it is ours, and still read strictly.
+
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+
+/// What the worker is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arguments {
+    /// The stream to the host.
+    pub control: RawFd,
+    /// The guests that this box has, each with the directory that it lies in.
+    pub guests: Vec<(PathBuf, String)>,
+    /// Those that are kept ready from the start.
+    pub ready: Vec<String>,
+    /// Memory of all guests and files together.
+    pub memory: u64,
+    /// Bytes of files.
+    pub disk: u64,
+    /// Files and directories.
+    pub inodes: u64,
+    /// Largest file.
+    pub file_size: u64,
+    /// Open files of one guest.
+    pub open_files: u32,
+    /// Guests that run at the same time.
+    pub threads: u32,
+}
+
+/// Reads it. `None`: not a command line of ours.
+#[must_use]
+pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
+    let mut arguments = Arguments {
+        control: 3,
+        guests: Vec::new(),
+        ready: Vec::new(),
+        memory: 512 << 20,
+        disk: 256 << 20,
+        inodes: 65_536,
+        file_size: 256 << 20,
+        open_files: 1024,
+        threads: 4,
+    };
+    let mut words = words;
+    let mut shelf = PathBuf::from("/");
+    while let Some(word) = words.next() {
+        let value = words.next()?;
+        let text = value.to_str()?;
+        match word.to_str()? {
+            "--control" => arguments.control = text.parse().ok().filter(|number| *number > 2)?,
+            "--shelf" => shelf = value.into(),
+            "--guest" => arguments.guests.push((shelf.clone(), plain(text)?)),
+            "--ready" => arguments.ready.push(plain(text)?),
+            "--memory" => arguments.memory = text.parse().ok()?,
+            "--disk" => arguments.disk = text.parse().ok()?,
+            "--inodes" => arguments.inodes = text.parse().ok()?,
+            "--file-size" => arguments.file_size = text.parse().ok()?,
+            "--open-files" => arguments.open_files = text.parse().ok()?,
+            "--threads" => arguments.threads = text.parse().ok().filter(|count| *count > 0)?,
+            _ => return None,
+        }
+    }
+    Some(arguments)
+}
+
+/// A guest's name becomes the name of a file.
+fn plain(name: &str) -> Option<String> {
+    let clean = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (!name.is_empty() && name.len() <= 80 && name.bytes().all(clean)).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Option<Arguments> {
+        parse(words.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn what_the_plan_says_is_understood() {
+        let words = [
+            "--shelf",
+            "/a",
+            "--guest",
+            "js",
+            "--shelf",
+            "/b",
+            "--guest",
+            "x",
+            "--memory",
+            "5",
+            "--threads",
+            "2",
+        ];
+        let read = read(&words).unwrap();
+        let guests = vec![("/a".into(), "js".to_owned()), ("/b".into(), "x".to_owned())];
+        assert_eq!((read.guests, read.memory, read.threads), (guests, 5, 2));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_refused() {
+        for words in [
+            &["--guest"][..],
+            &["--guest", "../js"],
+            &["--guest", ""],
+            &["--control", "1"],
+            &["--threads", "0"],
+            &["x", "y"],
+        ] {
+            assert_eq!(read(words), None, "{words:?}");
+        }
+    }
+}

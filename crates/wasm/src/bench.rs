@@ -1,0 +1,198 @@
+//! The threads that run guests, and the guests that are kept ready for them.
+//!
+//! A guest that has run is never run again: its memory goes back to the kernel, and the next one begins from the image.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use blastbox_wire::agent::{ExecSpec, Exit, Usage};
+use rustix::time::{ClockId, clock_gettime};
+use wasmtime::Engine;
+
+use crate::Arguments;
+use crate::budget::Budget;
+use crate::engine::GUEST_STACK;
+use crate::files::Tree;
+use crate::guests::{self, Room, Seat};
+use crate::shelf::Loaded;
+use crate::streams::{Streams, ring};
+
+/// Stack of a guest's thread: the guest's own, and what our functions need beneath it.
+const THREAD_STACK: usize = GUEST_STACK + (4 << 20);
+
+/// A command to run.
+pub(crate) struct Job {
+    pub(crate) spec: ExecSpec,
+    pub(crate) guest: Arc<Loaded>,
+    pub(crate) streams: Arc<Streams>,
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) exec: u32,
+    pub(crate) exit: Exit,
+    pub(crate) usage: Usage,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    done: Vec<Done>,
+    /// Guests that are ready, each of another name.
+    ready: Vec<(String, Seat)>,
+    /// Names of guests to be made ready.
+    wanted: Vec<Arc<Loaded>>,
+    /// Threads that could not lock themselves in, or 0 when all could.
+    unlocked: usize,
+    locked: usize,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    bell: Arc<OwnedFd>,
+    room: Room,
+}
+
+impl Shared {
+    /// A thread that panicked aborts the worker, so no lock is ever poisoned.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The threads.
+pub(crate) struct Bench {
+    shared: Arc<Shared>,
+    guests: Vec<Arc<Loaded>>,
+    places: usize,
+}
+
+impl Bench {
+    /// Starts the threads and waits until each of them has locked itself in.
+    pub(crate) fn open(
+        engine: Engine,
+        guests: Vec<Arc<Loaded>>,
+        budget: Budget,
+        tree: Arc<Mutex<Tree>>,
+        bell: Arc<OwnedFd>,
+        arguments: &Arguments,
+    ) -> io::Result<Self> {
+        let wanted = guests.iter().filter(|guest| arguments.ready.contains(&guest.name)).cloned().collect();
+        let state = State {
+            jobs: VecDeque::new(),
+            done: Vec::new(),
+            ready: Vec::new(),
+            wanted,
+            unlocked: 0,
+            locked: 0,
+        };
+        let room = Room { engine, budget, tree, open_files: arguments.open_files };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), bell, room });
+        let places = usize::try_from(arguments.threads).unwrap_or(1);
+        for _ in 0..places {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new().stack_size(THREAD_STACK).spawn(move || work(&shared))?;
+        }
+        let mut state = shared.lock();
+        while state.locked.saturating_add(state.unlocked) < places {
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.unlocked > 0 {
+            return Err(io::Error::other("a thread could not give up its system calls"));
+        }
+        drop(state);
+        Ok(Self { shared, guests, places })
+    }
+
+    /// Guests that may run at the same time.
+    pub(crate) fn places(&self) -> usize {
+        self.places
+    }
+
+    /// The guest that a command names.
+    pub(crate) fn find(&self, program: &[u8]) -> Option<Arc<Loaded>> {
+        let name = guests::name_of(program);
+        self.guests.iter().find(|guest| guest.name.as_bytes() == name).cloned()
+    }
+
+    pub(crate) fn give(&self, job: Job) {
+        self.shared.lock().jobs.push_back(job);
+        self.shared.changed.notify_one();
+    }
+
+    /// Makes every running guest look whether it is to end.
+    pub(crate) fn interrupt(&self) {
+        self.shared.room.engine.increment_epoch();
+    }
+
+    /// The commands that have ended since the last call.
+    pub(crate) fn ended(&self) -> Vec<Done> {
+        std::mem::take(&mut self.shared.lock().done)
+    }
+}
+
+/// What a thread does for ever.
+fn work(shared: &Shared) {
+    let locked = crate::lock::lock();
+    {
+        let mut state = shared.lock();
+        if locked.is_ok() {
+            state.locked += 1
+        } else {
+            state.unlocked += 1
+        }
+        shared.changed.notify_all();
+    }
+    if locked.is_err() {
+        return;
+    }
+    let mut state = shared.lock();
+    loop {
+        if let Some(job) = state.jobs.pop_front() {
+            let ready = state.ready.iter().position(|(name, _)| *name == job.guest.name);
+            let seat = ready.map(|at| state.ready.swap_remove(at).1);
+            drop(state);
+            let guest = Arc::clone(&job.guest);
+            let done = run(shared, job, seat);
+            state = shared.lock();
+            state.done.push(done);
+            ring(&shared.bell);
+            if guests::is_worth_keeping(guest.kind) {
+                state.wanted.push(guest);
+            }
+        } else if let Some(guest) = state.wanted.pop() {
+            if state.ready.iter().any(|(name, _)| *name == guest.name) {
+                continue;
+            }
+            drop(state);
+            // One that cannot be made ready is made when it is needed, and fails then.
+            let seat = guests::seat(&shared.room, &guest).and_then(|seat| guests::warm_up(seat, &guest));
+            state = shared.lock();
+            if let Ok(seat) = seat
+                && !state.ready.iter().any(|(name, _)| *name == guest.name)
+            {
+                state.ready.push((guest.name.clone(), seat));
+            }
+        } else {
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn run(shared: &Shared, job: Job, seat: Option<Seat>) -> Done {
+    let exec = job.spec.exec;
+    let before = cpu_micros();
+    let (exit, peak_bytes) = guests::run(&shared.room, job, seat);
+    let user_micros = cpu_micros().saturating_sub(before);
+    Done { exec, exit, usage: Usage { user_micros, system_micros: 0, peak_bytes } }
+}
+
+/// Processor time of this thread. What the kernel did for the guest is in it.
+fn cpu_micros() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    seconds.unwrap_or(0).saturating_mul(1_000_000).saturating_add(nanos.unwrap_or(0) / 1000)
+}

@@ -1,0 +1,63 @@
+//! The engine's settings. Worker and compiler must agree on every one of them: an artefact that was made under others
+//! is refused when it is loaded.
+
+use wasmtime::{
+    Collector, Config, Engine, InstanceAllocationStrategy, ModuleVersionStrategy, PoolingAllocationConfig,
+};
+
+/// What artefacts are bound to. Wasmtime itself compares its major version only: machine code from before a fix would
+/// still load. Grows with every change of a setting below.
+pub const LABEL: &str = "wasmtime 48.0.8, blastbox 1, epoch";
+
+/// Guests that may live in one worker at the same time, those that are kept ready included.
+pub const SLOTS: u32 = 8;
+/// Stack of a guest. Its thread has more, for the functions of ours that it calls.
+pub const GUEST_STACK: usize = 2 << 20;
+/// Most memory of one guest, whatever the policy says: what 32 bits can address.
+const MOST_MEMORY: usize = 4 << 30;
+/// Python's table of functions has 47 157 entries.
+const MOST_TABLE: usize = 200_000;
+/// Wasmtime's own data of one guest: Python's takes 1.5 MiB.
+const MOST_INSTANCE: usize = 8 << 20;
+
+/// Whether an engine is for running or for compiling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// In a worker.
+    Run,
+    /// In the compiler.
+    Compile,
+}
+
+/// The engine.
+pub fn engine(purpose: Purpose) -> wasmtime::Result<Engine> {
+    Engine::new(&config(purpose)?)
+}
+
+fn config(purpose: Purpose) -> wasmtime::Result<Config> {
+    let mut config = Config::new();
+    config.module_version(ModuleVersionStrategy::Custom(LABEL.to_owned()))?;
+    // Every loop and every call of a guest looks whether it is to end.
+    config.epoch_interruption(true);
+    // Never `Auto`: it depends on Cargo features, which differ between worker and compiler.
+    config.collector(Collector::DeferredReferenceCounting);
+    config.max_wasm_stack(GUEST_STACK);
+    config.memory_init_cow(true);
+    config.wasm_backtrace_max_frames(None);
+    config.wasm_memory64(false).wasm_multi_memory(false);
+    config.concurrency_support(false);
+    if purpose == Purpose::Run {
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool()));
+    }
+    Ok(config)
+}
+
+fn pool() -> PoolingAllocationConfig {
+    let mut pool = PoolingAllocationConfig::new();
+    // With exceptions each guest also takes a heap from the memories.
+    pool.total_core_instances(SLOTS).total_memories(2 * SLOTS).total_tables(SLOTS).total_gc_heaps(SLOTS);
+    pool.max_memory_size(MOST_MEMORY).table_elements(MOST_TABLE).max_core_instance_size(MOST_INSTANCE);
+    // A slot is given back to the kernel whole: the next guest in it sees the image and nothing of the last one.
+    pool.linear_memory_keep_resident(0).table_keep_resident(0);
+    pool
+}

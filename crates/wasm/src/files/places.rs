@@ -1,0 +1,133 @@
+//! Paths: how a name that a guest or the host says becomes an entry.
+
+use super::tree::{Ino, ROOT, Tree, Trouble};
+
+/// Longest path.
+const LONGEST: usize = 4096;
+
+/// Where a path leads: the directory, and the last name in it. `None`: to the directory itself.
+pub(crate) type Place = (Ino, Option<Vec<u8>>);
+
+impl Tree {
+    /// The directory that a path lies in and its last name, which need not exist. Starts at `from`, or at the root for
+    /// an absolute path where `absolute` allows one.
+    pub(crate) fn place(&self, from: Ino, path: &[u8]) -> Result<Place, Trouble> {
+        if path.len() > LONGEST {
+            return Err(Trouble::NameTooLong);
+        }
+        if path.is_empty() {
+            return Err(Trouble::NotFound);
+        }
+        if path.contains(&0) {
+            return Err(Trouble::BadPath);
+        }
+        let mut here = if path.first() == Some(&b'/') { ROOT } else { from };
+        let mut names =
+            path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).peekable();
+        while let Some(name) = names.next() {
+            if name == b".." {
+                if here == ROOT {
+                    return Err(Trouble::Outside);
+                }
+                here = self.node(here)?.parent;
+                continue;
+            }
+            if names.peek().is_none() {
+                return Ok((here, Some(name.to_vec())));
+            }
+            here = *self.directory(here)?.get(name).ok_or(Trouble::NotFound)?;
+            // What is not a directory leads nowhere.
+            self.directory(here)?;
+        }
+        Ok((here, None))
+    }
+
+    /// The entry that a path leads to.
+    pub(crate) fn find(&self, from: Ino, path: &[u8]) -> Result<Ino, Trouble> {
+        let (directory, name) = self.place(from, path)?;
+        let Some(name) = name else { return Ok(directory) };
+        let ino = *self.directory(directory)?.get(&name).ok_or(Trouble::NotFound)?;
+        if path.last() == Some(&b'/') {
+            self.directory(ino)?;
+        }
+        Ok(ino)
+    }
+
+    /// Makes every directory of a path that is not there.
+    pub(crate) fn make_all(&mut self, path: &[u8]) -> Result<Ino, Trouble> {
+        let mut here = ROOT;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")) {
+            if name == b".." {
+                return Err(Trouble::BadPath);
+            }
+            here = match self.directory(here)?.get(name) {
+                Some(&there) => there,
+                None => self.make_directory(here, name, 0o755)?,
+            };
+        }
+        self.directory(here)?;
+        Ok(here)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Caps;
+    use super::*;
+    use crate::budget::Budget;
+
+    fn tree() -> Tree {
+        let mut tree = Tree::new(Caps { bytes: 1000, entries: 8, file: 1000 }, Budget::new(1 << 20));
+        let inner = tree.make_all(b"/a/b").unwrap();
+        tree.make_file(inner, b"f", 0o644).unwrap();
+        tree
+    }
+
+    #[test]
+    fn paths_lead_where_they_say() {
+        let tree = tree();
+        let inner = tree.find(ROOT, b"/a/b").unwrap();
+        let file = tree.find(ROOT, b"a/./b//f").unwrap();
+        assert_eq!(tree.find(inner, b"f"), Ok(file));
+        assert_eq!(tree.find(inner, b"../b/f"), Ok(file));
+        assert_eq!(tree.find(ROOT, b"a/x"), Err(Trouble::NotFound));
+        assert_eq!(tree.find(ROOT, b"a/b/f/g"), Err(Trouble::NotDirectory));
+        assert_eq!(tree.find(ROOT, b"a/b/f/"), Err(Trouble::NotDirectory));
+        assert_eq!(tree.find(ROOT, b""), Err(Trouble::NotFound));
+    }
+
+    #[test]
+    fn dotdot_cannot_leave_the_root() {
+        let tree = tree();
+        assert_eq!(tree.find(ROOT, b"../etc/passwd"), Err(Trouble::Outside));
+        assert_eq!(tree.find(ROOT, b"/a/../../etc"), Err(Trouble::Outside));
+        assert_eq!(tree.find(ROOT, b"a\0b"), Err(Trouble::BadPath));
+    }
+
+    #[test]
+    fn a_directory_cannot_go_beneath_itself() {
+        let mut tree = tree();
+        let a = tree.find(ROOT, b"a").unwrap();
+        let b = tree.find(ROOT, b"a/b").unwrap();
+        assert_eq!(tree.rename((ROOT, b"a"), (b, b"a")), Err(Trouble::BadPath));
+        assert_eq!(tree.rename((a, b"b"), (ROOT, b"c")), Ok(()));
+        assert!(tree.find(ROOT, b"c/f").is_ok());
+    }
+
+    #[test]
+    fn entries_are_counted() {
+        let mut tree = tree();
+        for number in 0..4_u8 {
+            tree.make_file(ROOT, &[b'0' + number], 0o644).unwrap();
+        }
+        assert_eq!(tree.make_file(ROOT, b"one too many", 0o644), Err(Trouble::NoSpace));
+        tree.remove(ROOT, b"0").unwrap();
+        assert!(tree.make_file(ROOT, b"fits now", 0o644).is_ok());
+    }
+
+    #[test]
+    fn a_directory_with_something_in_it_stays() {
+        let mut tree = tree();
+        assert_eq!(tree.remove(ROOT, b"a"), Err(Trouble::NotEmpty));
+    }
+}

@@ -1,0 +1,235 @@
+//! JavaScript: QuickJS as a reactor, with a console and timers of our own.
+
+use std::time::{Duration, Instant};
+
+use blastbox_wire::agent::{ExecSpec, Exit};
+use wasmtime::{Caller, Extern, Linker, TypedFunc};
+
+use super::{Broken, Seat, stuck, told};
+use crate::streams::Told;
+use crate::wasi::Guest;
+
+/// Console, timers and randomness, written in JavaScript.
+const PRELUDE: &[u8] = include_bytes!("js/prelude.js");
+/// What the prelude calls, and takes out of sight of the program.
+const WRITE: &[u8] = b"__blastbox_write";
+const RANDOM: &[u8] = b"__blastbox_random";
+/// Top-level `await` is allowed; the result is a promise.
+const ASYNC: u32 = 128;
+/// Depth of calls; more would be more than the guest's stack holds.
+const STACK: u32 = 512 * 1024;
+/// A promise's states.
+const PENDING: u32 = 0;
+const REJECTED: u32 = 2;
+/// How Node.js ends when its program waits for what never comes.
+const NEVER_SETTLED: u8 = 13;
+/// Longest text that one call writes.
+const MOST_TEXT: u32 = 256 << 20;
+
+pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    linker.func_wrap("env", "host_get_timezone_offset", |_: u32, _: u32| -> u32 { 0 })?;
+    linker.func_wrap("env", "host_interrupt", || -> u32 { 0 })?;
+    linker.func_wrap("env", "host_promise_rejection", |_: u32, _: u32, _: u32| {})?;
+    // No modules: their names lead nowhere.
+    linker.func_wrap("env", "host_module_normalize", |_: u32, _: u32| -> u32 { 0 })?;
+    linker.func_wrap("env", "host_module_load", |_: u32, _: u32| -> u32 { 0 })?;
+    linker.func_wrap("env", "host_call", host_call)?;
+    Ok(())
+}
+
+/// A function of ours, called from JavaScript. Returns a value, or 0 for a failure.
+fn host_call(
+    mut caller: Caller<'_, Guest>,
+    name: u32,
+    length: u32,
+    _this: u32,
+    count: u32,
+    list: u32,
+) -> wasmtime::Result<u32> {
+    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Ok(0) };
+    let called = piece(memory.data(&caller), name, length).map(<[u8]>::to_vec);
+    match called.as_deref() {
+        Some(name) if name == WRITE && count == 2 => {
+            let value = |data: &[u8], at: u32| {
+                piece(data, list.checked_add(at)?, 4)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+            };
+            let data = memory.data(&caller);
+            let (Some(stream), Some(text)) = (value(data, 0), value(data, 4)) else { return Ok(0) };
+            let stream = function::<u32, f64>(&mut caller, "qjs_get_float64")?.call(&mut caller, stream)?;
+            write(&mut caller, if stream == 2.0 { 2 } else { 1 }, text)?;
+            Ok(function::<(), u32>(&mut caller, "qjs_get_undefined")?.call(&mut caller, ())?)
+        }
+        Some(name) if name == RANDOM => {
+            let mut bytes = [0; 4];
+            rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+            let number = f64::from(u32::from_le_bytes(bytes));
+            Ok(function::<f64, u32>(&mut caller, "qjs_new_number")?.call(&mut caller, number)?)
+        }
+        _ => Ok(0),
+    }
+}
+
+/// Writes the text of a value.
+fn write(caller: &mut Caller<'_, Guest>, stream: u8, value: u32) -> wasmtime::Result<()> {
+    let Some(streams) = caller.data().host.streams.clone() else { return Ok(()) };
+    let out = function::<u32, u32>(caller, "wasm_malloc")?.call(&mut *caller, 4)?;
+    let at = function::<(u32, u32), u32>(caller, "qjs_get_string_len")?.call(&mut *caller, (value, out))?;
+    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Ok(()) };
+    let data = memory.data(&*caller);
+    let length =
+        piece(data, out, 4).and_then(|bytes| bytes.first_chunk()).map(|bytes| u32::from_le_bytes(*bytes));
+    let length = length.filter(|length| at != 0 && *length <= MOST_TEXT);
+    if let Some(text) = length.and_then(|length| piece(data, at, length)) {
+        streams.write(stream, text).map_err(wasmtime::Error::new)?;
+    }
+    if at != 0 {
+        function::<u32, ()>(caller, "qjs_free_cstring")?.call(&mut *caller, at)?;
+    }
+    function::<u32, ()>(caller, "wasm_free")?.call(&mut *caller, out)
+}
+
+fn function<P: wasmtime::WasmParams, R: wasmtime::WasmResults>(
+    caller: &mut Caller<'_, Guest>,
+    name: &str,
+) -> wasmtime::Result<TypedFunc<P, R>> {
+    let found = caller.get_export(name).and_then(Extern::into_func);
+    found.ok_or_else(|| wasmtime::Error::msg("a function of QuickJS is missing"))?.typed(&*caller)
+}
+
+/// Bytes of the guest's memory, if they are its own.
+fn piece(data: &[u8], at: u32, length: u32) -> Option<&[u8]> {
+    let (start, length) = (usize::try_from(at).ok()?, usize::try_from(length).ok()?);
+    data.get(start..)?.get(..length)
+}
+
+pub(super) fn warm_up(seat: &mut Seat) -> Result<(), Broken> {
+    seat.call::<(), ()>("_initialize", ())?;
+    if seat.call::<(), u32>("qjs_init", ())? != 0 {
+        return Err(stuck("QuickJS does not start"));
+    }
+    seat.call::<u32, ()>("qjs_set_max_stack_size", STACK)?;
+    let global: u32 = seat.call("qjs_get_global", ())?;
+    for name in [WRITE, RANDOM] {
+        let (at, length) = seat.put("wasm_malloc", name)?;
+        let made: u32 = seat.call("qjs_new_host_function", (at, length, 0_u32))?;
+        seat.call::<(u32, u32, u32), u32>("qjs_set_prop_string", (global, at, made))?;
+    }
+    let evaluated = evaluate(seat, PRELUDE, b"prelude", 0)?;
+    if seat.call::<u32, u32>("qjs_is_exception", evaluated)? != 0 {
+        return Err(stuck("its prelude does not run"));
+    }
+    Ok(())
+}
+
+pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
+    let ExecSpec { arguments, directory, .. } = spec;
+    let mut rest = arguments.into_iter().skip(1);
+    let (source, name) = match rest.next() {
+        None => (seat.read_source()?, b"<stdin>".to_vec()),
+        Some(word) => match word.as_slice() {
+            b"-" => (seat.read_source()?, b"<stdin>".to_vec()),
+            b"-e" | b"-c" => (rest.next().unwrap_or_default(), b"<command>".to_vec()),
+            [b'-', ..] => {
+                let why =
+                    format!("js takes -e CODE, - or a file, and not {:?}", String::from_utf8_lossy(&word));
+                return Err(Broken { exit: Exit::Code(2), why: Some(why) });
+            }
+            path => (seat.read_file(&directory, path)?, word),
+        },
+    };
+    if !seat.warm {
+        warm_up(seat)?;
+    }
+    let given: Vec<String> = rest.map(|word| text(&word)).collect();
+    if !given.is_empty() {
+        let set = format!("globalThis.scriptArgs = [{}]", given.join(","));
+        evaluate(seat, set.as_bytes(), b"arguments", 0)?;
+    }
+    let result = evaluate(seat, &source, &name, ASYNC)?;
+    if seat.call::<u32, u32>("qjs_is_exception", result)? != 0 {
+        let thrown: u32 = seat.call("qjs_get_exception", ())?;
+        return complain(seat, thrown);
+    }
+    settle(seat)?;
+    match seat.call::<u32, u32>("qjs_promise_state", result)? {
+        PENDING => Ok(NEVER_SETTLED),
+        REJECTED => {
+            let thrown: u32 = seat.call("qjs_promise_result", result)?;
+            complain(seat, thrown)
+        }
+        _ => Ok(0),
+    }
+}
+
+/// Runs what promises and timers still have to do.
+fn settle(seat: &mut Seat) -> Result<(), Broken> {
+    loop {
+        while seat.call::<(), u32>("qjs_is_job_pending", ())? != 0 {
+            let ran: u32 = seat.call("qjs_execute_pending_job", ())?;
+            if seat.call::<u32, u32>("qjs_is_exception", ran)? != 0 {
+                let thrown: u32 = seat.call("qjs_get_exception", ())?;
+                complain(seat, thrown)?;
+                return Err(Broken { exit: Exit::Code(1), why: None });
+            }
+        }
+        // The prelude runs what is due and says how many milliseconds the next one is away; less than 0: there is none.
+        let due = evaluate(seat, b"__blastbox_timers()", b"timers", 0)?;
+        if seat.call::<u32, u32>("qjs_is_exception", due)? != 0 {
+            let thrown: u32 = seat.call("qjs_get_exception", ())?;
+            complain(seat, thrown)?;
+            return Err(Broken { exit: Exit::Code(1), why: None });
+        }
+        let left: f64 = seat.call("qjs_get_float64", due)?;
+        if left < 0.0 {
+            return Ok(());
+        }
+        let patience = Duration::try_from_secs_f64(left / 1000.0).unwrap_or(Duration::MAX);
+        if let Some(streams) = seat.streams()
+            && !patience.is_zero()
+        {
+            let until = Instant::now().checked_add(patience);
+            streams.sleep(until, false).map_err(|Told(signal)| told(signal))?;
+        }
+    }
+}
+
+fn evaluate(seat: &mut Seat, source: &[u8], name: &[u8], flags: u32) -> Result<u32, Broken> {
+    let (name, _) = seat.put("wasm_malloc", name)?;
+    let (at, length) = seat.put("wasm_malloc", source)?;
+    seat.call("qjs_eval", (at, length, name, flags))
+}
+
+/// Says what was thrown, as a program that nobody caught it in would.
+fn complain(seat: &mut Seat, thrown: u32) -> Result<u8, Broken> {
+    let global: u32 = seat.call("qjs_get_global", ())?;
+    let (name, _) = seat.put("wasm_malloc", b"__blastbox_thrown")?;
+    seat.call::<(u32, u32, u32), u32>("qjs_set_prop_string", (global, name, thrown))?;
+    evaluate(seat, b"__blastbox_complain()", b"complaint", 0)?;
+    Ok(1)
+}
+
+/// Bytes as a string of JavaScript, whatever is in them.
+fn text(bytes: &[u8]) -> String {
+    let mut out = String::from("\"");
+    for unit in String::from_utf8_lossy(bytes).encode_utf16() {
+        match u8::try_from(unit) {
+            Ok(byte) if byte.is_ascii_alphanumeric() || b" ./_-=:".contains(&byte) => {
+                out.push(char::from(byte))
+            }
+            _ => out.push_str(&format!("\\u{unit:04x}")),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_argument_can_leave_its_quotes() {
+        assert_eq!(text(b"a\"b\n\\"), "\"a\\u0022b\\u000a\\u005c\"");
+        assert_eq!(text("\u{1F600}".as_bytes()), "\"\\ud83d\\ude00\"");
+    }
+}

@@ -1,0 +1,285 @@
+//! The guests: how each kind is begun, kept ready, run once, and how its end is told.
+
+mod js;
+mod module;
+mod python;
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use blastbox_wire::agent::Exit;
+use wasmtime::{
+    Engine, Instance, Linker, Memory, Store, Trap, TypedFunc, UpdateDeadline, WasmParams, WasmResults,
+};
+
+use crate::bench::Job;
+use crate::budget::Budget;
+use crate::files::{ROOT, Tree, Trouble};
+use crate::manifest::Kind;
+use crate::shelf::Loaded;
+use crate::streams::{Streams, Told};
+use crate::wasi::{Descriptor, Descriptors, Exited, Guest, Host, Limiter};
+
+/// Python's library, as it is called on the shelf and in the box.
+pub(crate) const LIBRARY: &str = "python315.zip";
+/// Where Python looks for it.
+const LIBRARY_PLACE: &[u8] = b"/usr/local/lib";
+/// Directories that every box has.
+const PLACES: [&[u8]; 3] = [b"/home/user", b"/tmp", b"/workspace"];
+/// Longest program that is given as text.
+const MOST_SOURCE: usize = 16 << 20;
+
+const SIGILL: u8 = 4;
+const SIGABRT: u8 = 6;
+const SIGFPE: u8 = 8;
+const SIGKILL: u8 = 9;
+const SIGSEGV: u8 = 11;
+
+/// What every guest shares.
+pub(crate) struct Room {
+    pub(crate) engine: Engine,
+    pub(crate) budget: Budget,
+    pub(crate) tree: Arc<Mutex<Tree>>,
+    pub(crate) open_files: u32,
+}
+
+/// One guest, begun and not yet run.
+pub(crate) struct Seat {
+    store: Store<Guest>,
+    instance: Instance,
+    warm: bool,
+}
+
+/// How a guest ended when it did not end by itself.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    exit: Exit,
+    /// What its standard error says about it.
+    why: Option<String>,
+}
+
+/// What guests of some kinds call beside WASI.
+pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    js::link(linker)?;
+    python::link(linker)
+}
+
+/// Makes the directories of the box, and shows what its guests need.
+pub(crate) fn furnish(tree: &mut Tree, guests: &[Arc<Loaded>]) -> Result<(), Trouble> {
+    for place in PLACES {
+        tree.make_all(place)?;
+    }
+    if let Some(library) = guests.iter().find_map(|guest| guest.library.clone()) {
+        let at = tree.make_all(LIBRARY_PLACE)?;
+        tree.show(at, LIBRARY.as_bytes(), library)?;
+    }
+    Ok(())
+}
+
+/// The guest that a program's name stands for: the last part of a path, with the names that people use.
+pub(crate) fn name_of(program: &[u8]) -> &[u8] {
+    let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or(program);
+    match name {
+        b"python3" => b"python",
+        b"node" | b"nodejs" | b"qjs" => b"js",
+        name => name.strip_suffix(b".wasm").unwrap_or(name),
+    }
+}
+
+/// Whether the next guest of this kind is begun before it is asked for.
+pub(crate) fn is_worth_keeping(kind: Kind) -> bool {
+    match kind {
+        Kind::Python | Kind::Js => true,
+        Kind::Module => false,
+    }
+}
+
+/// Begins a guest.
+pub(crate) fn seat(room: &Room, guest: &Loaded) -> Result<Seat, Broken> {
+    let mut descriptors = Descriptors::new(room.open_files, Arc::clone(&room.tree));
+    // The first one is 3, where guests begin to look.
+    descriptors
+        .open(Descriptor::Directory { ino: ROOT, given: Some(b"/".to_vec()) })
+        .map_err(|_| Broken { exit: Exit::Signal(SIGKILL), why: None })?;
+    let host = Host {
+        arguments: Vec::new(),
+        environment: Vec::new(),
+        descriptors,
+        tree: Arc::clone(&room.tree),
+        streams: None,
+        born: Instant::now(),
+    };
+    let limiter = Limiter::new(room.budget.clone());
+    let mut store = Store::new(&room.engine, Guest { memory: None, limiter, host });
+    store.limiter(|guest| &mut guest.limiter);
+    // The epoch moves only when somebody is told to end; whoever was not goes on.
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_callback(|context| {
+        match context.data().host.streams.as_ref().and_then(|streams| streams.told()) {
+            Some(signal) => Err(wasmtime::Error::new(Told(signal))),
+            None => Ok(UpdateDeadline::Continue(1)),
+        }
+    });
+    let instance = match guest.ready.instantiate(&mut store) {
+        Ok(instance) => instance,
+        Err(error) => return Err(broken(&store, &error)),
+    };
+    store.data_mut().memory = instance.get_memory(&mut store, "memory");
+    Ok(Seat { store, instance, warm: false })
+}
+
+/// Takes a guest as far as it can go without its command.
+pub(crate) fn warm_up(mut seat: Seat, guest: &Loaded) -> Result<Seat, Broken> {
+    match guest.kind {
+        Kind::Python => python::warm_up(&mut seat)?,
+        Kind::Js => js::warm_up(&mut seat)?,
+        Kind::Module => {}
+    }
+    seat.warm = true;
+    Ok(seat)
+}
+
+/// Runs a command to its end. Returns how it ended, and the most memory that it held.
+pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, u64) {
+    let Job { spec, guest, streams } = job;
+    let seat = match ready {
+        Some(seat) => Ok(seat),
+        None => seat(room, &guest),
+    };
+    let (ended, peak) = match seat {
+        Ok(mut seat) => {
+            let host = &mut seat.store.data_mut().host;
+            host.streams = Some(Arc::clone(&streams));
+            let ended = match guest.kind {
+                Kind::Python => python::run(&mut seat, spec),
+                Kind::Js => js::run(&mut seat, spec),
+                Kind::Module => module::run(&mut seat, spec),
+            };
+            (ended, seat.store.data().limiter.peak())
+        }
+        Err(broken) => (Err(broken), 0),
+    };
+    match ended {
+        Ok(code) => (Exit::Code(code), peak),
+        Err(Broken { exit, why }) => {
+            if let Some(why) = why {
+                // Nobody hears it who was told to end meanwhile.
+                streams.write(2, format!("blastbox-wasm: {why}\n").as_bytes()).ok();
+            }
+            (exit, peak)
+        }
+    }
+}
+
+impl Seat {
+    fn memory(&self) -> Result<Memory, Broken> {
+        self.store.data().memory.ok_or_else(|| stuck("it has no memory"))
+    }
+
+    fn streams(&self) -> Option<Arc<Streams>> {
+        self.store.data().host.streams.clone()
+    }
+
+    fn function<P: WasmParams, R: WasmResults>(&mut self, name: &str) -> Result<TypedFunc<P, R>, Broken> {
+        let found = self.instance.get_typed_func(&mut self.store, name);
+        found.map_err(|_| stuck(&format!("it has no function {name} of the form that is called")))
+    }
+
+    fn call<P: WasmParams, R: WasmResults>(&mut self, name: &str, with: P) -> Result<R, Broken> {
+        let function = self.function::<P, R>(name)?;
+        match function.call(&mut self.store, with) {
+            Ok(result) => Ok(result),
+            Err(error) => Err(broken(&self.store, &error)),
+        }
+    }
+
+    /// Puts bytes where the guest's own allocator says, with a zero behind them.
+    fn put(&mut self, allocator: &str, bytes: &[u8]) -> Result<(u32, u32), Broken> {
+        let length = u32::try_from(bytes.len()).ok().filter(|length| *length < u32::MAX);
+        let length = length.ok_or_else(|| stuck("its program is too long"))?;
+        let at: u32 = self.call(allocator, length.saturating_add(1))?;
+        if at == 0 {
+            return Err(stuck("it has no memory left for its program"));
+        }
+        let memory = self.memory()?;
+        let place = usize::try_from(at).unwrap_or(usize::MAX);
+        let mut text = bytes.to_vec();
+        text.push(0);
+        memory.write(&mut self.store, place, &text).map_err(|_| stuck("its allocator is broken"))?;
+        Ok((at, length))
+    }
+
+    /// All of standard input: a program.
+    fn read_source(&mut self) -> Result<Vec<u8>, Broken> {
+        let Some(streams) = self.streams() else { return Ok(Vec::new()) };
+        let mut source = Vec::new();
+        let mut piece = [0; 16 * 1024];
+        loop {
+            let got = streams.read(&mut piece).map_err(|Told(signal)| told(signal))?;
+            if got == 0 {
+                return Ok(source);
+            }
+            source.extend_from_slice(piece.get(..got).unwrap_or_default());
+            if source.len() > MOST_SOURCE {
+                return Err(stuck("its program is longer than 16 MiB"));
+            }
+        }
+    }
+
+    /// A program that lies among the files.
+    fn read_file(&self, directory: &[u8], path: &[u8]) -> Result<Vec<u8>, Broken> {
+        let tree = self.store.data().host.tree();
+        let read = || {
+            let ino = tree.find(tree.find(ROOT, directory)?, path)?;
+            let size = tree.facts(ino)?.size;
+            let length =
+                usize::try_from(size).ok().filter(|size| *size <= MOST_SOURCE).ok_or(Trouble::TooLarge)?;
+            let mut source = vec![0; length];
+            let got = tree.read(ino, 0, &mut source)?;
+            source.truncate(got);
+            Ok(source)
+        };
+        read().map_err(|trouble: Trouble| Broken {
+            exit: Exit::Code(2),
+            why: Some(format!("cannot open {:?}: {trouble:?}", String::from_utf8_lossy(path))),
+        })
+    }
+}
+
+fn told(signal: u8) -> Broken {
+    Broken { exit: Exit::Signal(signal), why: None }
+}
+
+fn stuck(why: &str) -> Broken {
+    Broken { exit: Exit::Signal(SIGABRT), why: Some(format!("the guest cannot go on: {why}")) }
+}
+
+/// What an error of the engine means. Like a process, a guest that does what it may not ends by a signal.
+fn broken(store: &Store<Guest>, error: &wasmtime::Error) -> Broken {
+    if let Some(Exited(code)) = error.downcast_ref() {
+        let code = u8::try_from(code & 0xff).unwrap_or(u8::MAX);
+        return Broken { exit: Exit::Code(code), why: None };
+    }
+    if let Some(Told(signal)) = error.downcast_ref() {
+        return told(*signal);
+    }
+    let Some(trap) = error.downcast_ref::<Trap>() else {
+        let refused = store.data().limiter.refused();
+        let why = if refused { "there is not enough memory for it" } else { "it could not be begun" };
+        return Broken {
+            exit: Exit::Signal(SIGKILL),
+            why: Some(format!("the guest was ended: {why}: {error}")),
+        };
+    };
+    let signal = match trap {
+        Trap::StackOverflow | Trap::MemoryOutOfBounds | Trap::HeapMisaligned | Trap::TableOutOfBounds => {
+            SIGSEGV
+        }
+        Trap::IntegerOverflow | Trap::IntegerDivisionByZero | Trap::BadConversionToInteger => SIGFPE,
+        Trap::UnreachableCodeReached => SIGABRT,
+        Trap::Interrupt => SIGKILL,
+        _ => SIGILL,
+    };
+    let memory = if store.data().limiter.refused() { " (it was refused memory before)" } else { "" };
+    Broken { exit: Exit::Signal(signal), why: Some(format!("the guest was ended: {trap}{memory}")) }
+}

@@ -1,0 +1,164 @@
+//! What lies beside a compiled guest: what it is, what it was made from, and for which engine.
+//!
+//! Trust: the host's own files. Read strictly all the same: a shelf may be old, half written, or another version's.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::engine::LABEL;
+
+/// First line of every manifest.
+const FIRST: &str = "blastbox guest 1";
+/// Longest manifest that is read.
+pub const MOST: usize = 4096;
+/// Artefacts up to this size are hashed whole each time they are loaded. A larger one takes longer to hash than a box
+/// lives; it is hashed when it is made and by `blastbox-wasm-compile --verify`, and its size is compared always.
+pub const HASHED_ALWAYS: u64 = 16 << 20;
+
+/// SHA-256.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hash(pub [u8; 32]);
+
+impl Hash {
+    /// Of these bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// From 64 hexadecimal digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.as_bytes();
+        let mut bytes = [0; 32];
+        if digits.len() != 64 {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// How a guest is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// CPython as a reactor: source text in, output out.
+    Python,
+    /// QuickJS as a reactor.
+    Js,
+    /// A WASI command: `_start`.
+    Module,
+}
+
+impl Kind {
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Python, "python"), (Self::Js, "js"), (Self::Module, "module")];
+
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
+    }
+
+    /// The kind that the word means.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind)
+    }
+}
+
+/// What is known of one compiled guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    /// How it is run.
+    pub kind: Kind,
+    /// Hash of the module that it was made from.
+    pub wasm: Hash,
+    /// Hash of the machine code.
+    pub code: Hash,
+    /// Bytes of the machine code.
+    pub size: u64,
+}
+
+/// Why a manifest is of no use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadManifest {
+    /// Made for another engine.
+    #[error("it was compiled for {found:?} and this worker is {LABEL:?}")]
+    OtherEngine {
+        /// What it says.
+        found: String,
+    },
+    /// Not a manifest.
+    #[error("its manifest is malformed")]
+    Malformed,
+}
+
+impl Manifest {
+    /// Reads one.
+    pub fn parse(text: &str) -> Result<Self, BadManifest> {
+        let mut lines = text.lines();
+        let mut value = |key: &str| {
+            let line = lines.next().ok_or(BadManifest::Malformed)?;
+            line.strip_prefix(key).map(str::trim).ok_or(BadManifest::Malformed)
+        };
+        value(FIRST)?;
+        let engine = value("engine ")?;
+        if engine != LABEL {
+            return Err(BadManifest::OtherEngine { found: engine.chars().take(80).collect() });
+        }
+        let hash = |text: &str| Hash::parse(text).ok_or(BadManifest::Malformed);
+        Ok(Self {
+            kind: Kind::parse(value("kind ")?).ok_or(BadManifest::Malformed)?,
+            wasm: hash(value("wasm ")?)?,
+            code: hash(value("code ")?)?,
+            size: value("size ")?.parse().map_err(|_| BadManifest::Malformed)?,
+        })
+    }
+}
+
+impl fmt::Display for Manifest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, wasm, code, size } = self;
+        let kind = kind.as_str();
+        write!(f, "{FIRST}\nengine {LABEL}\nkind {kind}\nwasm {wasm}\ncode {code}\nsize {size}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Manifest {
+        Manifest { kind: Kind::Js, wasm: Hash::of(b"a"), code: Hash::of(b"b"), size: 7 }
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        assert_eq!(Manifest::parse(&good().to_string()), Ok(good()));
+    }
+
+    #[test]
+    fn one_for_another_engine_is_named_as_such() {
+        let text = good().to_string().replace("48.0.8", "48.0.7");
+        assert!(matches!(Manifest::parse(&text), Err(BadManifest::OtherEngine { .. })));
+    }
+
+    #[test]
+    fn nonsense_is_malformed() {
+        let good = good().to_string();
+        for text in ["", "x", &good.replace("js", "perl"), &good.replace("size 7", "size many"), &good[..40]]
+        {
+            assert!(Manifest::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The guests of this box, loaded from the shelf before anything of a guest runs.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use wasmtime::{Engine, InstancePre, Linker};
+
+use crate::guests::LIBRARY;
+use crate::machine_code;
+use crate::manifest::{BadManifest, HASHED_ALWAYS, Hash, Kind, MOST, Manifest};
+use crate::wasi::{self, Guest};
+
+/// A guest that can be run.
+pub(crate) struct Loaded {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) ready: InstancePre<Guest>,
+    /// Python's library.
+    pub(crate) library: Option<Arc<File>>,
+}
+
+/// Why a guest cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ShelfError {
+    #[error("guest {name}: cannot read {what}")]
+    Read {
+        name: String,
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("guest {name}: {source}; run `make wasm`")]
+    Manifest { name: String, source: BadManifest },
+    #[error("guest {name}: its machine code is not what its manifest says; run `make wasm`")]
+    Changed { name: String },
+    #[error("guest {name}: the engine does not take it: {source}")]
+    Engine { name: String, source: wasmtime::Error },
+}
+
+/// Loads these guests.
+pub(crate) fn load(engine: &Engine, guests: &[(PathBuf, String)]) -> Result<Vec<Arc<Loaded>>, ShelfError> {
+    let mut linker = Linker::new(engine);
+    let broken = |source| ShelfError::Engine { name: "any".to_owned(), source };
+    wasi::link(&mut linker).map_err(broken)?;
+    crate::guests::link(&mut linker).map_err(broken)?;
+    guests.iter().map(|(shelf, name)| load_one(engine, &linker, shelf, name).map(Arc::new)).collect()
+}
+
+fn load_one(engine: &Engine, linker: &Linker<Guest>, shelf: &Path, name: &str) -> Result<Loaded, ShelfError> {
+    let read = |what: &'static str| move |source| ShelfError::Read { name: name.to_owned(), what, source };
+    let mut text = String::new();
+    let about = File::open(shelf.join(format!("{name}.guest"))).map_err(read("its manifest"))?;
+    let most = u64::try_from(MOST).unwrap_or(u64::MAX);
+    about.take(most).read_to_string(&mut text).map_err(read("its manifest"))?;
+    let manifest =
+        Manifest::parse(&text).map_err(|source| ShelfError::Manifest { name: name.to_owned(), source })?;
+
+    let code = File::open(shelf.join(format!("{name}.cwasm"))).map_err(read("its machine code"))?;
+    let size = code.metadata().map_err(read("its machine code"))?.len();
+    let mut same = size == manifest.size;
+    if same && size <= HASHED_ALWAYS {
+        let mut bytes = Vec::new();
+        (&code).take(HASHED_ALWAYS).read_to_end(&mut bytes).map_err(read("its machine code"))?;
+        same = Hash::of(&bytes) == manifest.code;
+    }
+    if !same {
+        return Err(ShelfError::Changed { name: name.to_owned() });
+    }
+    let engine_says = |source| ShelfError::Engine { name: name.to_owned(), source };
+    let module = machine_code::load(engine, code).map_err(engine_says)?;
+    let ready = linker.instantiate_pre(&module).map_err(engine_says)?;
+    let library = match manifest.kind {
+        Kind::Python => Some(Arc::new(File::open(shelf.join(LIBRARY)).map_err(read("its library"))?)),
+        Kind::Js | Kind::Module => None,
+    };
+    Ok(Loaded { name: name.to_owned(), kind: manifest.kind, ready, library })
+}

@@ -1,0 +1,286 @@
+//! The standard streams of one command, between the guest's thread and the thread that speaks with the host.
+//!
+//! Whatever a guest waits for, it waits for here, on one condition: to be told to end wakes it from everything.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use blastbox_wire::limits::{MAX_OUTPUT_CHUNK, STDIN_WINDOW};
+
+/// Output that waits for the host's thread. Beyond it the guest waits.
+const FULL: usize = 4 * MAX_OUTPUT_CHUNK;
+
+/// The guest was told to end by this signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("told to end by signal {0}")]
+pub(crate) struct Told(pub(crate) u8);
+
+/// The host has sent more input than its window allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OverWindow;
+
+#[derive(Debug, Default)]
+struct State {
+    input: VecDeque<u8>,
+    input_ended: bool,
+    /// Bytes of input that were read and that the host has not been told of.
+    taken: u32,
+    /// Bytes of input that the host has sent and has not been told to be taken.
+    owed: usize,
+    output: VecDeque<(u8, Vec<u8>)>,
+    waiting: usize,
+    credit: u64,
+    told: Option<u8>,
+}
+
+/// The streams of one command.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Wakes the thread that speaks with the host.
+    bell: Arc<OwnedFd>,
+}
+
+/// What the thread of the host carries away.
+#[derive(Debug, Default)]
+pub(crate) struct Carried {
+    pub(crate) output: Vec<(u8, Vec<u8>)>,
+    pub(crate) taken: u32,
+}
+
+impl Streams {
+    pub(crate) fn new(window: u32, has_input: bool, bell: Arc<OwnedFd>) -> Self {
+        let state = State { credit: u64::from(window), input_ended: !has_input, ..State::default() };
+        Self { state: Mutex::new(state), changed: Condvar::new(), bell }
+    }
+
+    /// A guest's thread that panicked aborts the worker, so no lock is ever poisoned.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        ring(&self.bell);
+    }
+
+    // The guest's side.
+
+    /// Writes everything, as fast as the host takes it.
+    pub(crate) fn write(&self, stream: u8, mut bytes: &[u8]) -> Result<(), Told> {
+        let mut state = self.lock();
+        while !bytes.is_empty() {
+            if let Some(signal) = state.told {
+                return Err(Told(signal));
+            }
+            let most = usize::try_from(state.credit).unwrap_or(usize::MAX).min(MAX_OUTPUT_CHUNK);
+            if most == 0 || state.waiting >= FULL {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let (now, later) = bytes.split_at(most.min(bytes.len()));
+            state.credit = state.credit.saturating_sub(count(now.len()));
+            state.waiting = state.waiting.saturating_add(now.len());
+            match state.output.back_mut() {
+                Some((last, held)) if *last == stream && held.len() + now.len() <= MAX_OUTPUT_CHUNK => {
+                    held.extend_from_slice(now);
+                }
+                _ => state.output.push_back((stream, now.to_vec())),
+            }
+            bytes = later;
+            self.ring();
+        }
+        Ok(())
+    }
+
+    /// Reads what is there, or waits for something. 0: there will be no more.
+    pub(crate) fn read(&self, into: &mut [u8]) -> Result<usize, Told> {
+        let mut state = self.lock();
+        loop {
+            if let Some(signal) = state.told {
+                return Err(Told(signal));
+            }
+            if into.is_empty() || !state.input.is_empty() || state.input_ended {
+                break;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let length = into.len().min(state.input.len());
+        for (place, byte) in into.iter_mut().zip(state.input.drain(..length)) {
+            *place = byte;
+        }
+        if length > 0 {
+            state.taken = state.taken.saturating_add(u32::try_from(length).unwrap_or(u32::MAX));
+            self.ring();
+        }
+        Ok(length)
+    }
+
+    /// Bytes that a read would bring at once; `None`: it would wait.
+    pub(crate) fn readable(&self) -> Option<u64> {
+        let state = self.lock();
+        (!state.input.is_empty() || state.input_ended).then(|| count(state.input.len()))
+    }
+
+    /// Sleeps until this moment, or until there is input if that is waited for.
+    pub(crate) fn sleep(&self, until: Option<Instant>, for_input: bool) -> Result<(), Told> {
+        let mut state = self.lock();
+        loop {
+            if let Some(signal) = state.told {
+                return Err(Told(signal));
+            }
+            if for_input && (!state.input.is_empty() || state.input_ended) {
+                return Ok(());
+            }
+            let left = match until {
+                Some(moment) => moment.saturating_duration_since(Instant::now()),
+                None => Duration::MAX,
+            };
+            if left.is_zero() {
+                return Ok(());
+            }
+            let patience = left.min(Duration::from_secs(3600));
+            let (back, _) =
+                self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
+            state = back;
+        }
+    }
+
+    /// Whether the guest was told to end.
+    pub(crate) fn told(&self) -> Option<u8> {
+        self.lock().told
+    }
+
+    // The host's side.
+
+    /// Input from the host.
+    pub(crate) fn push(&self, bytes: &[u8]) -> Result<(), OverWindow> {
+        let mut state = self.lock();
+        let owed = state.owed.saturating_add(bytes.len());
+        if u32::try_from(owed).map_or(true, |owed| owed > STDIN_WINDOW) {
+            return Err(OverWindow);
+        }
+        state.owed = owed;
+        if state.input_ended {
+            // Nobody reads it: taken and dropped.
+            state.taken = state.taken.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+            self.ring();
+        } else {
+            state.input.extend(bytes);
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// No more input.
+    pub(crate) fn end_input(&self) {
+        self.lock().input_ended = true;
+        self.changed.notify_all();
+    }
+
+    /// More output may follow.
+    pub(crate) fn credit(&self, bytes: u32) {
+        let mut state = self.lock();
+        state.credit = state.credit.saturating_add(u64::from(bytes));
+        self.changed.notify_all();
+    }
+
+    /// Tells the guest to end. The first signal stays.
+    pub(crate) fn tell(&self, signal: u8) {
+        self.lock().told.get_or_insert(signal);
+        self.changed.notify_all();
+    }
+
+    /// Takes what is to be sent.
+    pub(crate) fn carry(&self) -> Carried {
+        let mut state = self.lock();
+        let taken = std::mem::take(&mut state.taken);
+        state.owed = state.owed.saturating_sub(usize::try_from(taken).unwrap_or(usize::MAX));
+        state.waiting = 0;
+        let output = state.output.drain(..).collect();
+        self.changed.notify_all();
+        Carried { output, taken }
+    }
+}
+
+/// Wakes whoever waits for the bell.
+pub(crate) fn ring(bell: &impl AsFd) {
+    // Full means that it rings already.
+    rustix::io::write(bell, &1_u64.to_ne_bytes()).ok();
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    fn streams(window: u32, has_input: bool) -> Arc<Streams> {
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
+        Arc::new(Streams::new(window, has_input, bell))
+    }
+
+    #[test]
+    fn no_more_is_sent_than_the_host_has_given_credit_for() {
+        let streams = streams(10, false);
+        let writer = {
+            let streams = Arc::clone(&streams);
+            std::thread::spawn(move || streams.write(1, &[7; 25]))
+        };
+        let mut heard = 0;
+        while heard < 10 {
+            heard += streams.carry().output.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        }
+        assert_eq!(heard, 10);
+        streams.credit(15);
+        assert_eq!(writer.join().unwrap(), Ok(()));
+        assert_eq!(streams.carry().output.iter().map(|(_, bytes)| bytes.len()).sum::<usize>(), 15);
+    }
+
+    #[test]
+    fn whoever_waits_hears_that_it_is_to_end() {
+        for wait in [0, 1, 2] {
+            let streams = streams(0, true);
+            let guest = {
+                let streams = Arc::clone(&streams);
+                std::thread::spawn(move || match wait {
+                    0 => streams.write(1, b"x"),
+                    1 => streams.read(&mut [0]).map(|_| ()),
+                    _ => streams.sleep(None, true),
+                })
+            };
+            streams.tell(9);
+            streams.tell(15);
+            assert_eq!(guest.join().unwrap(), Err(Told(9)));
+        }
+    }
+
+    #[test]
+    fn input_comes_in_order_and_ends() {
+        let streams = streams(0, true);
+        streams.push(b"abc").unwrap();
+        streams.end_input();
+        let mut into = [0; 2];
+        assert_eq!(streams.read(&mut into), Ok(2));
+        assert_eq!(streams.read(&mut into), Ok(1));
+        assert_eq!(streams.read(&mut into), Ok(0));
+        assert_eq!(streams.carry().taken, 3);
+    }
+
+    #[test]
+    fn input_over_the_window_is_refused_until_it_was_taken() {
+        let streams = streams(0, true);
+        let window = usize::try_from(STDIN_WINDOW).unwrap();
+        streams.push(&vec![0; window]).unwrap();
+        assert_eq!(streams.push(&[0]), Err(OverWindow));
+        streams.read(&mut [0; 5]).unwrap();
+        streams.carry();
+        assert_eq!(streams.push(&[0; 6]), Err(OverWindow));
+        assert_eq!(streams.push(&[0; 5]), Ok(()));
+    }
+}

@@ -1,0 +1,194 @@
+//! What a guest may call: WASI preview 1, made here, in memory, and narrow.
+//!
+//! Trust: every number is a guest's. Addresses are checked against its memory, counts are bounded, and nothing waits
+//! without hearing that it is to end. There are no sockets, no links and no way to a file of the host.
+
+mod about;
+mod descriptors;
+mod errno;
+mod facts;
+mod memory;
+mod moving;
+mod paths;
+mod poll;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
+
+pub(crate) use self::descriptors::{Descriptor, Descriptors};
+pub(crate) use self::errno::Errno;
+pub(crate) use self::memory::Memory as GuestMemory;
+use crate::budget::Budget;
+use crate::files::Tree;
+use crate::streams::{Streams, Told};
+
+/// Where guests look for these functions.
+pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
+
+/// Everything that belongs to one guest.
+pub(crate) struct Guest {
+    /// Its memory, once it is known.
+    pub(crate) memory: Option<Memory>,
+    pub(crate) limiter: Limiter,
+    pub(crate) host: Host,
+}
+
+/// What the guest's calls work on.
+pub(crate) struct Host {
+    pub(crate) arguments: Vec<Vec<u8>>,
+    pub(crate) environment: Vec<Vec<u8>>,
+    pub(crate) descriptors: Descriptors,
+    pub(crate) tree: Arc<Mutex<Tree>>,
+    /// `None` until the guest is handed out: then it has nothing to read and nobody hears it.
+    pub(crate) streams: Option<Arc<Streams>>,
+    /// When its clock began.
+    pub(crate) born: Instant,
+}
+
+impl Host {
+    /// A thread that panicked aborts the worker, so no lock is ever poisoned.
+    pub(crate) fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The guest wants to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the guest ended with code {0}")]
+pub(crate) struct Exited(pub(crate) u32);
+
+/// How a call ends other than well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It fails.
+    Errno(Errno),
+    /// The guest is to end.
+    Told(Told),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+impl From<Told> for Stop {
+    fn from(told: Told) -> Self {
+        Self::Told(told)
+    }
+}
+
+impl From<crate::files::Trouble> for Stop {
+    fn from(trouble: crate::files::Trouble) -> Self {
+        Self::Errno(trouble.into())
+    }
+}
+
+/// Calls the function with the guest's memory and what is the guest's.
+pub(crate) fn enter(
+    caller: &mut Caller<'_, Guest>,
+    call: impl FnOnce(&mut GuestMemory<'_>, &mut Host) -> Result<(), Stop>,
+) -> wasmtime::Result<i32> {
+    let memory = match caller.data().memory {
+        Some(memory) => memory,
+        None => match caller.get_export("memory") {
+            Some(Extern::Memory(memory)) => memory,
+            _ => return Ok(Errno::Fault.number()),
+        },
+    };
+    let (bytes, guest) = memory.data_and_store_mut(caller);
+    match call(&mut GuestMemory::new(bytes), &mut guest.host) {
+        Ok(()) => Ok(0),
+        Err(Stop::Errno(errno)) => Ok(errno.number()),
+        Err(Stop::Told(told)) => Err(wasmtime::Error::new(told)),
+    }
+}
+
+/// Defines calls: name, arguments, and what they do with the guest's memory and what is the guest's.
+macro_rules! calls {
+    ($linker:ident; $($name:literal => |$memory:ident, $host:ident $(, $arg:ident: $kind:ty)*| $body:expr;)*) => {
+        $($linker.func_wrap(
+            crate::wasi::MODULE,
+            $name,
+            |mut caller: wasmtime::Caller<'_, crate::wasi::Guest> $(, $arg: $kind)*| -> wasmtime::Result<i32> {
+                crate::wasi::enter(&mut caller, |$memory, $host| $body)
+            },
+        )?;)*
+    };
+}
+pub(crate) use calls;
+
+/// Puts everything within a guest's reach.
+pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    about::link(linker)?;
+    facts::link(linker)?;
+    moving::link(linker)?;
+    paths::link(linker)?;
+    poll::link(linker)
+}
+
+/// How much a guest may grow.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    budget: Budget,
+    held: u64,
+    peak: u64,
+    /// Whether it was refused memory.
+    refused: bool,
+}
+
+/// Entries of one table: Python's needs 47 157.
+const MOST_ENTRIES: usize = 200_000;
+
+impl Limiter {
+    pub(crate) fn new(budget: Budget) -> Self {
+        Self { budget, held: 0, peak: 0, refused: false }
+    }
+
+    /// The most that it held.
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    /// Whether it asked for more than there is.
+    pub(crate) fn refused(&self) -> bool {
+        self.refused
+    }
+}
+
+impl ResourceLimiter for Limiter {
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let more = u64::try_from(desired.saturating_sub(current)).unwrap_or(u64::MAX);
+        if !self.budget.take(more) {
+            self.refused = true;
+            return Ok(false);
+        }
+        self.held = self.held.saturating_add(more);
+        self.peak = self.peak.max(self.held);
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(desired <= MOST_ENTRIES)
+    }
+
+    fn instances(&self) -> usize {
+        1
+    }
+
+    fn tables(&self) -> usize {
+        1
+    }
+
+    fn memories(&self) -> usize {
+        1
+    }
+}
+
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        self.budget.give(self.held);
+    }
+}

@@ -1,0 +1,140 @@
+//! Calls that name a file.
+
+use wasmtime::Linker;
+
+use super::facts::filestat;
+use super::moving::set_time;
+use super::{Descriptor, Errno, Guest, GuestMemory, Host, Stop, calls};
+use crate::files::{Ino, Kind, Trouble};
+
+const CREATE: u32 = 1;
+const DIRECTORY: u32 = 2;
+const EXCLUSIVE: u32 = 4;
+const TRUNCATE: u32 = 8;
+const APPEND: u32 = 1;
+const MAY_READ: u64 = 1 << 1;
+const MAY_WRITE: u64 = 1 << 6;
+
+pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    calls! { linker;
+        "path_open" => |memory, host, fd: u32, _links: u32, at: u32, length: u32, how: u32, rights: u64, _later: u64, flags: u32, out: u32| {
+            let path = memory.get(at, length)?.to_vec();
+            let opened = open(host, fd, &path, how, rights, flags)?;
+            Ok(memory.put_u32(out, opened)?)
+        };
+        "path_filestat_get" => |memory, host, fd: u32, _links: u32, at: u32, length: u32, out: u32| {
+            let from = host.descriptors.directory(fd)?;
+            let stat = {
+                let tree = host.tree();
+                filestat(&tree.facts(tree.find(from, memory.get(at, length)?)?)?)
+            };
+            Ok(memory.put(out, &stat)?)
+        };
+        "path_filestat_set_times" => |memory, host, fd: u32, _links: u32, at: u32, length: u32, _read: u64, modified: u64, flags: u32| {
+            let from = host.descriptors.directory(fd)?;
+            let mut tree = host.tree();
+            let ino = tree.find(from, memory.get(at, length)?)?;
+            set_time(&mut tree, ino, modified, flags)
+        };
+        "path_create_directory" => |memory, host, fd: u32, at: u32, length: u32| {
+            let (directory, name) = named(memory, host, fd, at, length)?;
+            host.tree().make_directory(directory, &name, 0o755)?;
+            Ok(())
+        };
+        "path_unlink_file" => |memory, host, fd: u32, at: u32, length: u32| {
+            remove(memory, host, fd, (at, length), Kind::File)
+        };
+        "path_remove_directory" => |memory, host, fd: u32, at: u32, length: u32| {
+            remove(memory, host, fd, (at, length), Kind::Directory)
+        };
+        "path_rename" => |memory, host, fd: u32, at: u32, length: u32, new_fd: u32, new_at: u32, new_length: u32| {
+            let (from, old) = named(memory, host, fd, at, length)?;
+            let (to, new) = named(memory, host, new_fd, new_at, new_length)?;
+            Ok(host.tree().rename((from, &old), (to, &new))?)
+        };
+        // No links: what does not exist cannot lead astray whoever looks at the files afterwards.
+        "path_symlink" => |_memory, _host, _at: u32, _length: u32, _fd: u32, _new_at: u32, _new_length: u32| {
+            Err(Errno::NotSupported.into())
+        };
+        "path_link" => |_memory, _host, _fd: u32, _links: u32, _at: u32, _length: u32, _new_fd: u32, _new_at: u32, _new_length: u32| {
+            Err(Errno::NotSupported.into())
+        };
+        "path_readlink" => |memory, host, fd: u32, at: u32, length: u32, _to: u32, _room: u32, _out: u32| {
+            let from = host.descriptors.directory(fd)?;
+            host.tree().find(from, memory.get(at, length)?)?;
+            Err(Errno::Invalid.into())
+        };
+    }
+    Ok(())
+}
+
+/// The directory and the last name of a path.
+fn named(
+    memory: &GuestMemory<'_>,
+    host: &Host,
+    fd: u32,
+    at: u32,
+    length: u32,
+) -> Result<(Ino, Vec<u8>), Stop> {
+    let from = host.descriptors.directory(fd)?;
+    match host.tree().place(from, memory.get(at, length)?)? {
+        (directory, Some(name)) => Ok((directory, name)),
+        (_, None) => Err(Errno::Exists.into()),
+    }
+}
+
+fn remove(
+    memory: &GuestMemory<'_>,
+    host: &Host,
+    fd: u32,
+    (at, length): (u32, u32),
+    kind: Kind,
+) -> Result<(), Stop> {
+    let (directory, name) = named(memory, host, fd, at, length)?;
+    let mut tree = host.tree();
+    let ino = tree.find(directory, &name)?;
+    match (kind, tree.facts(ino)?.kind) {
+        (Kind::File, Kind::Directory) => Err(Errno::IsDirectory.into()),
+        (Kind::Directory, Kind::File) => Err(Errno::NotDirectory.into()),
+        _ => Ok(tree.remove(directory, &name)?),
+    }
+}
+
+fn open(host: &mut Host, fd: u32, path: &[u8], how: u32, rights: u64, flags: u32) -> Result<u32, Stop> {
+    let from = host.descriptors.directory(fd)?;
+    let (reads, writes) = (rights & MAY_READ != 0, rights & MAY_WRITE != 0);
+    let ino = {
+        let mut tree = host.tree();
+        let ino = match tree.find(from, path) {
+            Ok(_) if how & CREATE != 0 && how & EXCLUSIVE != 0 => return Err(Errno::Exists.into()),
+            Ok(ino) => ino,
+            Err(Trouble::NotFound) if how & CREATE != 0 && how & DIRECTORY == 0 => {
+                if path.last() == Some(&b'/') {
+                    return Err(Errno::IsDirectory.into());
+                }
+                let (directory, name) = tree.place(from, path)?;
+                tree.make_file(directory, &name.ok_or(Errno::NotFound)?, 0o644)?
+            }
+            Err(trouble) => return Err(trouble.into()),
+        };
+        let facts = tree.facts(ino)?;
+        if facts.kind == Kind::File && how & TRUNCATE != 0 {
+            if !writes {
+                return Err(Errno::Invalid.into());
+            }
+            tree.resize(ino, 0)?;
+        }
+        if facts.kind == Kind::File && writes && !tree.may_write(ino) {
+            return Err(Errno::ReadOnly.into());
+        }
+        ino
+    };
+    let kind = host.tree().facts(ino)?.kind;
+    let descriptor = match kind {
+        Kind::Directory if how & TRUNCATE != 0 => return Err(Errno::IsDirectory.into()),
+        Kind::Directory => Descriptor::Directory { ino, given: None },
+        Kind::File if how & DIRECTORY != 0 => return Err(Errno::NotDirectory.into()),
+        Kind::File => Descriptor::File { ino, at: 0, append: flags & APPEND != 0, reads, writes },
+    };
+    Ok(host.descriptors.open(descriptor)?)
+}

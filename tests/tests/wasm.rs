@@ -1,0 +1,390 @@
+//! The tier `wasm` with the built worker and real guests: what runs, what is refused, what ends, and that nothing stays.
+//!
+//! Without `make wasm`, or without a guest that could not be fetched, the tests that need it are skipped with that reason.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on must fail at once"
+)]
+
+#[path = "wasm/modules.rs"]
+mod modules;
+
+use std::path::{Path, PathBuf};
+
+use blastbox_tests::{Boxed, Caller, Served, Start, both_ways, wait_until};
+
+both_ways!(
+    python_runs_with_arguments_files_and_its_library,
+    javascript_runs_with_console_timers_and_promises,
+    a_program_that_fails_says_so_and_its_code_passes_through,
+    nothing_of_one_run_is_seen_by_the_next,
+    chance_differs_between_runs,
+    a_guest_that_never_ends_is_ended,
+    too_much_memory_is_refused_to_the_guest_and_the_box_lives,
+    a_stack_that_is_exhausted_ends_the_guest_by_a_signal,
+    output_over_the_limit_ends_the_box,
+    guests_have_no_network_no_programs_and_no_files_of_the_host,
+    a_module_of_the_caller_is_compiled_once_and_runs,
+    modules_that_misbehave_end_as_processes_would,
+    modules_that_cannot_be_guests_are_refused_by_name,
+    a_shelf_that_is_not_what_it_says_is_refused,
+    what_the_tier_does_not_have_is_refused_by_name,
+    the_worker_is_locked_in_while_a_guest_runs,
+    a_box_that_stays_runs_commands_and_keeps_files,
+);
+
+/// The directory of worker and guests, if this guest lies there.
+fn shelf(caller: &Caller, guest: &str) -> Option<PathBuf> {
+    let shelf = caller.blastbox_path().with_file_name("wasm");
+    if shelf.join("blastbox-wasm").is_file() && shelf.join(format!("{guest}.guest")).is_file() {
+        return Some(shelf);
+    }
+    caller.skip(&format!(
+        "the guest {guest} is not built: `make wasm` builds it where its package can be fetched"
+    ));
+    None
+}
+
+macro_rules! needs {
+    ($caller:expr, $guest:expr) => {
+        match shelf($caller, $guest) {
+            Some(shelf) => shelf,
+            None => return,
+        }
+    };
+}
+
+fn run(caller: &Caller, language: &str, options: &[&str], code: &str) -> Boxed {
+    let words = ["run", "--json", "--tier", "wasm", "--lang", language];
+    caller.blastbox(words.iter().chain(options)).input(code).end().boxed()
+}
+
+fn python(caller: &Caller, code: &str) -> Boxed {
+    run(caller, "python", &[], code)
+}
+
+fn js(caller: &Caller, code: &str) -> Boxed {
+    run(caller, "js", &[], code)
+}
+
+fn python_runs_with_arguments_files_and_its_library(caller: &Caller) {
+    needs!(caller, "python");
+    let boxed = python(
+        caller,
+        "import json, sys\nprint(json.dumps({'a': sys.version_info[:2], 'b': sys.argv}))\n6 * 7\n",
+    );
+    assert_eq!(boxed.fine().stdout, "{\"a\": [3, 15], \"b\": [\"-\"]}\n");
+    let code = "import os, sys\nopen('x', 'w').write('kept')\nprint(open('/workspace/x').read(), os.environ['A'], sys.argv)";
+    let boxed = caller.run(&["--tier", "wasm", "--env", "A=b c"], &["python3", "-c", code, "é", "'"]);
+    assert_eq!(boxed.fine().stdout, "kept b c ['-c', 'é', \"'\"]\n");
+}
+
+fn javascript_runs_with_console_timers_and_promises(caller: &Caller) {
+    needs!(caller, "js");
+    let code =
+        "setTimeout(() => console.log('late'), 20);\nconsole.log([1, {a: 'x'}], await Promise.resolve(2));";
+    assert_eq!(js(caller, code).fine().stdout, "[ 1, { a: \"x\" } ] 2\nlate\n");
+    let boxed = caller.run(&["--tier", "wasm"], &["js", "-e", "print(scriptArgs.join())", "a", "b\"c"]);
+    assert_eq!(boxed.fine().stdout, "a,b\"c\n");
+}
+
+fn a_program_that_fails_says_so_and_its_code_passes_through(caller: &Caller) {
+    needs!(caller, "python");
+    needs!(caller, "js");
+    let boxed = python(caller, "raise ValueError('no')");
+    assert_eq!((boxed.outcome(), boxed.receipt.exit_code), ("exited", 1));
+    assert!(boxed.stderr.contains("ValueError: no") && !boxed.stderr.contains('\u{1b}'), "{}", boxed.stderr);
+    assert_eq!(python(caller, "import sys\nsys.exit(7)").receipt.exit_code, 7);
+    assert_eq!(python(caller, "import os\nos._exit(9)").receipt.exit_code, 9);
+    let boxed = js(caller, "throw new TypeError('no')");
+    assert_eq!(boxed.receipt.exit_code, 1);
+    assert!(boxed.stderr.contains("Uncaught TypeError: no"), "{}", boxed.stderr);
+    let missing = caller.run(&["--tier", "wasm"], &["perl"]);
+    assert_eq!(missing.receipt.exit_code, 127);
+}
+
+fn nothing_of_one_run_is_seen_by_the_next(caller: &Caller) {
+    needs!(caller, "js");
+    needs!(caller, "python");
+    let daemon = Served::start(caller, &[]);
+    let id = daemon.ask(["create", "--tier", "wasm"]);
+    // In one box, one after the other: the second guest sits where the first one sat, or in one that was begun meanwhile.
+    for _ in 0..4 {
+        let seen = daemon.ask(["exec", &id, "--", "js", "-e", "print(globalThis.left); globalThis.left = 1"]);
+        assert_eq!(seen, "undefined");
+        let code = "import builtins\nprint(hasattr(builtins, 'left'), 'left' in dir())\nbuiltins.left = left = bytearray(30 << 20)";
+        assert_eq!(daemon.ask(["exec", &id, "--", "python", "-c", code]), "False False");
+    }
+}
+
+fn chance_differs_between_runs(caller: &Caller) {
+    needs!(caller, "js");
+    needs!(caller, "python");
+    let daemon = Served::start(caller, &[]);
+    let id = daemon.ask(["create", "--tier", "wasm"]);
+    let python = "import random, uuid, os\nprint(random.random(), uuid.uuid4(), os.urandom(8))";
+    for command in [["js", "-e", "print(Math.random())"], ["python", "-c", python]] {
+        let mut seen: Vec<String> =
+            (0..5).map(|_| daemon.ask(["exec", &id, "--"].iter().chain(&command))).collect();
+        let words = |text: &String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let mut all: Vec<String> = seen.iter().flat_map(words).collect();
+        seen.clear();
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), count, "{all:?}");
+    }
+}
+
+fn a_guest_that_never_ends_is_ended(caller: &Caller) {
+    needs!(caller, "js");
+    needs!(caller, "python");
+    for (language, code) in
+        [("python", "while True: pass"), ("js", "for (;;);"), ("python", "import time\ntime.sleep(1e9)")]
+    {
+        let boxed = run(caller, language, &["--timeout", "1s"], code);
+        assert_eq!(boxed.outcome(), "timed_out", "{code}");
+    }
+}
+
+fn too_much_memory_is_refused_to_the_guest_and_the_box_lives(caller: &Caller) {
+    needs!(caller, "js");
+    needs!(caller, "python");
+    let boxed = run(
+        caller,
+        "python",
+        &["--memory", "256MiB"],
+        "try: bytearray(1 << 30)\nexcept MemoryError: print('refused')",
+    );
+    assert_eq!(boxed.fine().stdout, "refused\n");
+    let bomb = "let all = []; for (;;) all.push(new Uint8Array(1 << 20).fill(1));";
+    let boxed = run(caller, "js", &["--memory", "256MiB"], bomb);
+    assert_eq!((boxed.outcome(), boxed.receipt.exit_code), ("exited", 1));
+    assert!(boxed.stderr.contains("memory"), "{}", boxed.stderr);
+    assert_eq!(boxed.receipt.usage.oom_kills, 0);
+}
+
+fn a_stack_that_is_exhausted_ends_the_guest_by_a_signal(caller: &Caller) {
+    needs!(caller, "js");
+    needs!(caller, "python");
+    let boxed =
+        js(caller, "const deeper = () => deeper() + 1; try { deeper() } catch (e) { console.log(e.name) }");
+    assert_eq!(boxed.fine().stdout, "RangeError\n");
+    let boxed = python(caller, "def deeper(): deeper()\ntry: deeper()\nexcept RecursionError: print('told')");
+    assert_eq!(boxed.fine().stdout, "told\n");
+    let boxed = run_module(caller, &module(caller, "deep", &modules::deep()), "20s");
+    assert_eq!(boxed.receipt.exit_code, 128 + 11, "{}", boxed.stderr);
+}
+
+fn output_over_the_limit_ends_the_box(caller: &Caller) {
+    needs!(caller, "python");
+    // A gigabyte, if nobody stopped it.
+    let code = "for _ in range(1024): print('x' * (1 << 20))";
+    let ended = caller.blastbox(["run", "--tier", "wasm", "--lang", "python"]).input(code).end();
+    assert_eq!(ended.out.len(), 16 << 20);
+    assert!(ended.err.contains("too much output"), "{}", ended.err);
+}
+
+fn guests_have_no_network_no_programs_and_no_files_of_the_host(caller: &Caller) {
+    needs!(caller, "python");
+    let code = r"
+import os, socket, subprocess
+def tried(what):
+    try: return what()
+    except Exception as error: return type(error).__name__
+print(tried(lambda: socket.create_connection(('127.0.0.1', 1))))
+print(tried(lambda: subprocess.run(['/bin/sh'])))
+print(tried(lambda: open('/etc/passwd').read()), tried(lambda: open('../../../../etc/passwd').read()))
+print(tried(lambda: os.symlink('/etc', 'x')), sorted(os.listdir('/')), tried(lambda: os.listdir('/proc')))
+print(tried(lambda: open('/usr/local/lib/python315.zip', 'wb')))
+";
+    let said = python(caller, code).fine().stdout;
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].ends_with("Error") && lines[1].ends_with("Error"), "{said}");
+    assert!(lines[2].split(' ').all(|word| word.ends_with("Error")), "{said}");
+    assert_eq!(lines[3], "OSError ['home', 'tmp', 'usr', 'workspace'] FileNotFoundError", "{said}");
+    assert_eq!(lines[4], "OSError", "{said}");
+}
+
+/// Writes a module where the caller can read it.
+fn module(caller: &Caller, name: &str, bytes: &[u8]) -> String {
+    caller.file(&format!("{name}.wasm"), bytes).to_str().unwrap().to_owned()
+}
+
+fn compiled(caller: &Caller) -> usize {
+    let cache = caller.place().join("state/blastbox/wasm");
+    std::fs::read_dir(cache).map_or(0, Iterator::count)
+}
+
+/// A run whose compiled modules lie in the test's own place.
+fn run_module(caller: &Caller, path: &str, timeout: &str) -> Boxed {
+    start(caller, &["run", "--json", "--tier", "wasm", "--timeout", timeout, "--", path]).end().boxed()
+}
+
+fn start<'a>(caller: &'a Caller, words: &[&str]) -> Start<'a> {
+    caller.blastbox(words).env("XDG_STATE_HOME", caller.place().join("state").to_str().unwrap())
+}
+
+fn a_module_of_the_caller_is_compiled_once_and_runs(caller: &Caller) {
+    needs!(caller, "js");
+    let hello = module(caller, "hello", &modules::hello("hello from a module\n"));
+    assert_eq!(run_module(caller, &hello, "20s").fine().stdout, "hello from a module\n");
+    assert_eq!(run_module(caller, &hello, "20s").fine().stdout, "hello from a module\n");
+    if !caller.is_root() {
+        // Root's lie in the state directory of the host, whatever the environment says.
+        assert_eq!(compiled(caller), 1, "the same bytes are compiled once");
+    }
+    let other = module(caller, "hello", &modules::hello("another one\n"));
+    assert_eq!(run_module(caller, &other, "20s").fine().stdout, "another one\n");
+}
+
+fn modules_that_misbehave_end_as_processes_would(caller: &Caller) {
+    needs!(caller, "js");
+    let cases = [
+        ("unreachable", modules::unreachable(), 128 + 6),
+        ("division", modules::division(), 128 + 8),
+        ("outside", modules::outside(), 128 + 11),
+        ("greedy", modules::greedy(), 128 + 6),
+    ];
+    for (name, bytes, code) in cases {
+        let boxed = run_module(caller, &module(caller, name, &bytes), "20s");
+        assert_eq!(boxed.receipt.exit_code, code, "{name}: {}", boxed.stderr);
+        assert!(boxed.stderr.contains("the guest was ended"), "{}", boxed.stderr);
+    }
+    let endless = module(caller, "endless", &modules::endless());
+    let boxed = run_module(caller, &endless, "1s");
+    assert_eq!(boxed.outcome(), "timed_out");
+}
+
+fn modules_that_cannot_be_guests_are_refused_by_name(caller: &Caller) {
+    needs!(caller, "js");
+    let sparse = module(caller, "huge", b"\0asm\x01\0\0\0");
+    std::fs::OpenOptions::new().write(true).open(&sparse).unwrap().set_len(200 << 20).unwrap();
+    let cases = [
+        (module(caller, "wants", &modules::wants("env", "system")), "wasm_import_unknown"),
+        (module(caller, "newer", &modules::wants("wasi:cli/run@0.3.0", "run")), "wasm_import_unknown"),
+        (module(caller, "library", &modules::library()), "wasm_no_start"),
+        (module(caller, "broken", b"\0asm\x01\0\0\0\x01\x05garbage"), "wasm_invalid"),
+        (module(caller, "nothing", b""), "wasm_invalid"),
+        (module(caller, "text", b"#!/bin/sh\necho no\n"), "wasm_invalid"),
+        (module(caller, "component", b"\0asm\x0d\0\x01\0"), "wasm_component"),
+        (sparse, "wasm_too_large"),
+        (caller.place().join("absent.wasm").to_str().unwrap().to_owned(), "cannot read"),
+    ];
+    for (path, why) in cases {
+        let ended = start(caller, &["run", "--tier", "wasm", "--", &path]).end();
+        assert_eq!(ended.code, 125, "{path}: {}", ended.err);
+        assert!(ended.err.contains(why), "{path}: {}", ended.err);
+    }
+}
+
+/// The programs once more, with a shelf of their own that holds nothing but this guest.
+fn own_programs(caller: &Caller, shelf: &Path, guest: &str) -> PathBuf {
+    let programs = caller.directory("own");
+    std::fs::create_dir(programs.join("wasm")).unwrap();
+    let from = caller.blastbox_path();
+    for name in ["blastbox", "blastbox-warden", "blastbox-egress", "blastbox-agent"] {
+        std::fs::copy(from.with_file_name(name), programs.join(name)).unwrap();
+    }
+    for name in ["blastbox-wasm".to_owned(), format!("{guest}.guest"), format!("{guest}.cwasm")] {
+        std::fs::copy(shelf.join(&name), programs.join("wasm").join(&name)).unwrap();
+    }
+    programs
+}
+
+fn a_shelf_that_is_not_what_it_says_is_refused(caller: &Caller) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let shelf = needs!(caller, "js");
+    let programs = own_programs(caller, &shelf, "js");
+    let try_it = || {
+        let words = ["run", "--tier", "wasm", "--", "js", "-e", "print('ran')"];
+        caller.program(&programs.join("blastbox"), words).end()
+    };
+    assert_eq!(try_it().text(), "ran\n");
+    let write = |name: &str, bytes: &[u8]| {
+        let path = programs.join("wasm").join(name);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    let manifest = std::fs::read_to_string(shelf.join("js.guest")).unwrap();
+    let code = std::fs::read(shelf.join("js.cwasm")).unwrap();
+    let mut turned = code.clone();
+    let middle = turned.len() / 2;
+    turned[middle] ^= 1;
+    for (what, manifest, code) in [
+        ("one bit turned", manifest.clone(), turned),
+        ("cut off", manifest.clone(), code[..middle].to_vec()),
+        ("another engine", manifest.replace("wasmtime 48", "wasmtime 47"), code.clone()),
+        ("no manifest at all", "rubbish".to_owned(), code.clone()),
+    ] {
+        write("js.guest", manifest.as_bytes());
+        write("js.cwasm", &code);
+        let ended = try_it();
+        assert_ne!(ended.code, 0, "{what}");
+        assert_eq!(ended.text(), "", "{what}");
+        assert!(ended.err.contains("make wasm"), "{what}: {}", ended.err);
+    }
+}
+
+fn what_the_tier_does_not_have_is_refused_by_name(caller: &Caller) {
+    needs!(caller, "js");
+    let place = caller.place().path().to_str().unwrap().to_owned();
+    for (options, why) in
+        [(&["--allow", "example.org"][..], "network"), (&["--workspace", &place][..], "workspace")]
+    {
+        let words = ["run", "--tier", "wasm"].iter().chain(options).chain(&["--", "js", "-e", "1"]);
+        let ended = caller.blastbox(words).end();
+        assert_eq!(ended.code, 125, "{}", ended.err);
+        assert!(ended.err.contains(why), "{}", ended.err);
+    }
+    let ended = caller.blastbox(["run", "--tier", "wasm", "--lang", "sh"]).input("echo").end();
+    assert!(ended.code == 125 && ended.err.contains("shell"), "{}", ended.err);
+}
+
+/// What the kernel says of the worker while a guest runs: filters on every thread, no capability, no new privileges.
+fn the_worker_is_locked_in_while_a_guest_runs(caller: &Caller) {
+    needs!(caller, "js");
+    let words = ["run", "--tier", "wasm", "--", "js", "-e", "for (;;);"];
+    let held = caller.blastbox(words).start();
+    // The tests themselves may live under a filter.
+    let filters = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+        line.and_then(|count| count.trim().parse::<u32>().ok())
+    };
+    let before = filters(&std::fs::read_to_string("/proc/self/status").unwrap());
+    let found = std::cell::RefCell::new(Vec::new());
+    let look = || {
+        let workers = blastbox_tests::census::family(held.id());
+        let threads = workers.iter().flat_map(|process| {
+            std::fs::read_dir(format!("/proc/{}/task", process.pid)).into_iter().flatten()
+        });
+        let texts = threads.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+        let ours: Vec<String> = texts.filter(|text| text.starts_with("Name:\tblastbox-wasm")).collect();
+        // One thread for the host, four for guests; each has put on the second filter when the guest runs.
+        let ready = ours.len() == 5 && ours.iter().all(|text| filters(text) == before.map(|count| count + 2));
+        *found.borrow_mut() = ours;
+        ready
+    };
+    assert!(wait_until(look), "{:?}", found.borrow());
+    for text in found.borrow().iter() {
+        for line in
+            ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"]
+        {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+    }
+    held.signal(rustix::process::Signal::TERM);
+    held.end();
+}
+
+fn a_box_that_stays_runs_commands_and_keeps_files(caller: &Caller) {
+    needs!(caller, "python");
+    let daemon = Served::start(caller, &[]);
+    let id = daemon.ask(["create", "--tier", "wasm"]);
+    let exec = |code: &str| daemon.ask(["exec", &id, "--", "python", "-c", code]);
+    exec("open('kept.txt', 'w').write('of the first')");
+    assert_eq!(exec("print(open('kept.txt').read())"), "of the first");
+    daemon.ask(["kill", &id]);
+    assert_ne!(daemon.blastbox(["exec", &id, "--", "python", "-c", "1"]).end().code, 0);
+}

