@@ -183,6 +183,40 @@ fn one_that_runs_a_machine_starts_no_program() {
     running.end();
 }
 
+/// Tries to raise the limit on open files, then to put its own program at each number from which monitors are executed and
+/// to execute it from there.
+const TAKEN_OVER: &str = r#"
+open(my $control, ">&=", 3); open(my $program, "<", "/usr/bin/perl") or die;
+syscall(PRLIMIT, 0, 7, my $most = pack("Q2", 1 << 20, 1 << 20), 0) == 0 and print $control "raised ";
+for my $number (9, 255, 1023, 4095, 16383, 65535) {
+  syscall(DUP3, fileno($program), $number, 0);
+  my $arguments = pack("p p p Q", "perl", "-e", "open(my \$c, q(>&=), 3); print \$c q(executed )", 0);
+  syscall(EXECVEAT, $number, my $empty = "", $arguments, my $none = pack("Q", 0), 0x1000);
+  print $control "$number:", $!{EPERM} || $!{EBADF} ? "refused " : "$! ";
+}
+"#;
+
+#[test]
+fn one_that_was_taken_over_cannot_execute_again_as_it_was_executed() {
+    let call = |number: i64| number.to_string();
+    let script = TAKEN_OVER
+        .replace("PRLIMIT", &call(libc::SYS_prlimit64))
+        .replace("DUP3", &call(libc::SYS_dup3))
+        .replace("EXECVEAT", &call(libc::SYS_execveat));
+    let mut running = Running::launch_with(MonitorKind::Qemu, |plan| {
+        let arguments = vec!["perl".to_owned(), "-MErrno".to_owned(), "-e".to_owned(), script];
+        let (kind, program) = (MonitorKind::Qemu, "/usr/bin/perl".parse().unwrap());
+        plan.first = First::Monitor(Monitor { kind, program, arguments, environment: Vec::new() });
+        // More than any host lets the monitor have.
+        plan.limits.open_files = 1_048_576;
+    });
+    let mut text = String::new();
+    running.stream.read_to_string(&mut text).unwrap();
+    let refused = [9, 255, 1023, 4095, 16383, 65535].map(|number| format!("{number}:refused "));
+    assert_eq!(text, refused.concat(), "{:?}", running.last_word());
+    running.end();
+}
+
 #[test]
 fn what_only_monitors_may_have_is_refused_to_others() {
     let (good, descriptors) = plan(MonitorKind::Qemu, &Facts::look());

@@ -64,20 +64,15 @@ pub fn execute(program: BorrowedFd<'_>, arguments: &[&CStr], environment: &[&CSt
     io::Error::last_os_error()
 }
 
-/// The same, of a program whose descriptor has this very number meanwhile, and is gone afterwards: a filter can then tell
-/// this one execution from any other.
-pub fn execute_at(
-    program: BorrowedFd<'_>,
-    number: i32,
-    arguments: &[&CStr],
-    environment: &[&CStr],
-) -> io::Error {
+/// Puts a program at this very number, to be executed from there, and to be gone then: a filter can tell this one execution
+/// from any other.
+pub fn place_to_execute(program: BorrowedFd<'_>, number: i32) -> io::Result<OwnedFd> {
     // SAFETY: whatever was at `number` belongs to the caller, who gives it up; the flag is one that `dup3` knows.
     if unsafe { libc::dup3(program.as_raw_fd(), number, libc::O_CLOEXEC) } != number {
-        return io::Error::last_os_error();
+        return Err(io::Error::last_os_error());
     }
-    // SAFETY: it was just put there, and is borrowed for this call only.
-    execute(unsafe { BorrowedFd::borrow_raw(number) }, arguments, environment)
+    // SAFETY: it was just put there, and whoever owned that number before has given it up.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Closes every descriptor from `first` on, for real: a process that never executes anything else would keep those

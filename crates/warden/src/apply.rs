@@ -82,26 +82,32 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
     for number in 0..=2 {
         program::place(null.as_fd(), number).tried("close the standard streams")?;
     }
-    let monitor = match &plan.first {
-        First::Agent => None,
-        First::Monitor(monitor) => Some(monitor::Ready::find(monitor)?),
+    let monitor = match (&plan.first, control) {
+        (First::Agent, _) => None,
+        (First::Monitor(monitor), Some(control)) => {
+            // Before the filter: a monitor then needs no call for what is done for it here.
+            program::place(control, CONTROL).tried("hand over the control channel")?;
+            let place = standing.monitor_program()?;
+            Some(monitor::Ready::find(monitor, place, plan.limits.open_files, parent)?)
+        }
+        (First::Monitor(_), None) => return Err(Trouble::plain("start a monitor that nobody asked for")),
     };
     let listener = if lifted::SECCOMP {
         None
     } else {
-        standing.filter(&plan.first, plan.denials).install().tried("install the system-call filter")?
+        standing.filter(&plan.first, plan.denials)?.install().tried("install the system-call filter")?
     };
     if let Some(listener) = &listener {
         program::place(listener.as_fd(), DENIALS).tried("hand over the denials")?;
+    }
+    if let Some(monitor) = monitor {
+        return monitor.start();
     }
     match control {
         Some(control) => program::place(control, CONTROL).tried("hand over the control channel")?,
         None => wait_to_be_asked_for(parent)?,
     }
     identity::limit(Resource::Nofile, u64::from(plan.limits.open_files)).tried("limit open files")?;
-    if let Some(monitor) = monitor {
-        return monitor.start();
-    }
     let arguments =
         blastbox_agent::Arguments { control: CONTROL, denials: listener.as_ref().map(|_| DENIALS) };
     blastbox_sys::fork::leave(i32::from(blastbox_agent::run(&arguments)))

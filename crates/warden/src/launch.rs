@@ -116,7 +116,7 @@ fn make(
         }
         Network::Empty | Network::Loopback => None,
     };
-    standing.filter(&plan.first, plan.denials);
+    standing.filter(&plan.first, plan.denials)?;
     let group = standing.groups.take(plan)?;
     let places = Places {
         workspace: workspace.as_ref().map(AsFd::as_fd),

@@ -2,12 +2,13 @@
 
 use std::convert::Infallible;
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use blastbox_sys::program;
-use blastbox_sys::seccomp::MONITOR_PROGRAM;
+use blastbox_sys::seccomp::MonitorProgram;
+use blastbox_sys::{identity, program};
 use blastbox_wire::plan::Monitor;
 use rustix::fs::{Mode, OFlags, open};
+use rustix::process::Resource;
 
 use crate::trouble::{Trouble, Trying};
 
@@ -23,11 +24,27 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Finds the program in the box's own root, before there is a filter.
-    pub(crate) fn find(monitor: &Monitor) -> Result<Self, Trouble> {
+    /// Finds the program in the box's own root, before there is a filter, and puts it where nothing else will ever be: above
+    /// the limit on open files, which holds from here on. `parent` is a line that must stay.
+    pub(crate) fn find(
+        monitor: &Monitor,
+        place: MonitorProgram,
+        open_files: u32,
+        parent: BorrowedFd<'_>,
+    ) -> Result<Self, Trouble> {
         let Monitor { kind: _, program, arguments, environment } = monitor;
         let found = open(program.as_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .tried_with(|| format!("open {program} in the box"))?;
+        let number = place.number();
+        // As low as possible each: whoever has reached that number has used up everything below.
+        if parent.as_raw_fd() >= number || found.as_raw_fd() >= number {
+            return Err(Trouble::plain(
+                "find a descriptor for the monitor: too many are open here; end some boxes first",
+            ));
+        }
+        let found = program::place_to_execute(found.as_fd(), number).tried("put the monitor in its place")?;
+        let most = u64::from(open_files).min(u64::from(number.unsigned_abs()));
+        identity::limit(Resource::Nofile, most).tried("limit open files")?;
         Ok(Self { program: found, arguments: texts(arguments)?, environment: texts(environment)? })
     }
 
@@ -38,8 +55,7 @@ impl Ready {
         blastbox_sys::spawn::hear_signals().tried("let the monitor hear signals")?;
         let arguments: Vec<&CStr> = self.arguments.iter().map(CString::as_c_str).collect();
         let environment: Vec<&CStr> = self.environment.iter().map(CString::as_c_str).collect();
-        Err(program::execute_at(self.program.as_fd(), MONITOR_PROGRAM, &arguments, &environment))
-            .tried("become the monitor")
+        Err(program::execute(self.program.as_fd(), &arguments, &environment)).tried("become the monitor")
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
     let ready = Answer::Ready(warden.standing.powers());
     let answered = warden.answer(&ready);
     // Most plans want this one, and the caller is still thinking about its first.
-    warden.standing.filter(&First::Agent, Denials::Reported);
+    warden.standing.filter(&First::Agent, Denials::Reported)?;
     let outcome = answered.and_then(|()| warden.listen());
     let buried = warden.bury_everybody();
     outcome.and(buried)

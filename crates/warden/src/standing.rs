@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use blastbox_sys::cgroup::Controller;
 use blastbox_sys::fork::SingleThreaded;
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
-use blastbox_sys::seccomp::{Filter, Monitor, Visibility};
+use blastbox_sys::seccomp::{Filter, Monitor, MonitorProgram, Visibility};
 use blastbox_sys::{identity, mount, spawn};
 use blastbox_wire::plan::{Denials, First, MonitorKind};
 use blastbox_wire::warden::Powers;
@@ -44,6 +44,8 @@ pub(crate) struct Standing {
     silent: OnceCell<Filter>,
     /// Those of monitors, in the order of [`MonitorKind::ALL`].
     monitors: [OnceCell<Filter>; 3],
+    /// Where monitors are executed from; `None` where the host allows too few descriptors.
+    monitor_program: Option<MonitorProgram>,
 }
 
 impl Standing {
@@ -75,18 +77,19 @@ impl Standing {
             reported: OnceCell::new(),
             silent: OnceCell::new(),
             monitors: Default::default(),
+            monitor_program: MonitorProgram::within(rustix::process::getrlimit(Resource::Nofile).current),
         })
     }
 
     /// The filter for a plan. To be asked before a box is forked, so that the next one finds it compiled.
-    pub(crate) fn filter(&self, first: &First, denials: Denials) -> &Filter {
+    pub(crate) fn filter(&self, first: &First, denials: Denials) -> Result<&Filter, Trouble> {
         let [wasm, gvisor, qemu] = &self.monitors;
         let (place, monitor) = match (first, denials) {
             (First::Agent, Denials::Reported) => {
-                return self.reported.get_or_init(|| Filter::compile(Visibility::Reported));
+                return Ok(self.reported.get_or_init(|| Filter::compile(Visibility::Reported)));
             }
             (First::Agent, Denials::Silent) => {
-                return self.silent.get_or_init(|| Filter::compile(Visibility::Silent));
+                return Ok(self.silent.get_or_init(|| Filter::compile(Visibility::Silent)));
             }
             (First::Monitor(monitor), _) => match monitor.kind {
                 MonitorKind::Wasm => (wasm, Monitor::Wasm),
@@ -94,7 +97,17 @@ impl Standing {
                 MonitorKind::Qemu => (qemu, Monitor::Qemu),
             },
         };
-        place.get_or_init(|| Filter::for_monitor(monitor))
+        let program = self.monitor_program()?;
+        Ok(place.get_or_init(|| Filter::for_monitor(monitor, program)))
+    }
+
+    /// Where a monitor is executed from.
+    pub(crate) fn monitor_program(&self) -> Result<MonitorProgram, Trouble> {
+        self.monitor_program.ok_or_else(|| {
+            Trouble::plain(
+                "find a descriptor for the monitor: at most 255 may be open here; raise ulimit -Hn",
+            )
+        })
     }
 
     /// Gives ids back that nobody has any more.

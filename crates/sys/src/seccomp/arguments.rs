@@ -158,8 +158,9 @@ pub(super) const PRCTL_HIDDEN: Check = Check::Is {
 pub(super) const PERSONALITY: Check =
     Check::Is { arg: 0, mask: WHOLE, values: &[0, u32::MAX], yes: &ALLOW, no: &DENY };
 
-/// A filter of one's own only takes away. Not with a listener (there can be one per process, and it is ours) nor with
-/// logging (it would write into the host's audit log): `EINVAL`, as from a kernel that does not know the flag.
+/// A filter of one's own only takes away. Not with a listener (there can be one per process, and it is ours) nor with the
+/// flag that has every refusal logged: `EINVAL`, as from a kernel that does not know it. This does not close the host's audit
+/// log: a filter's own answer "log" is written there without the flag, if the host's `actions_logged` has it.
 /// Left: TSYNC 1, `SPEC_ALLOW` 4, `TSYNC_ESRCH` 16.
 pub(super) const SECCOMP: Check = Check::Is {
     arg: 0,

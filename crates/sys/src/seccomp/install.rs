@@ -1,6 +1,6 @@
 //! Handing the compiled filter to the kernel.
 
-use super::monitors::{self, Monitor};
+use super::monitors::{self, Monitor, MonitorProgram};
 use super::{daemon, tree};
 use libc::{sock_filter, sock_fprog};
 use std::fmt;
@@ -38,9 +38,9 @@ impl Filter {
 
     /// Compiles the table of a monitor. Refused calls fail at once: nobody outside it could answer for them.
     #[must_use]
-    pub fn for_monitor(monitor: Monitor) -> Self {
+    pub fn for_monitor(monitor: Monitor, program: MonitorProgram) -> Self {
         let visibility = Visibility::Silent;
-        Self { program: tree::compile_rules(&monitors::rules(monitor), visibility), visibility }
+        Self { program: tree::compile_rules(&monitors::rules(monitor, program), visibility), visibility }
     }
 
     /// Compiles the table of the daemon itself. Refused calls fail at once.

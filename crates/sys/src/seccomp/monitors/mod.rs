@@ -1,20 +1,19 @@
 //! The calls of monitors: programs that play a kernel to a payload, and are expected to be taken over by it one day.
 //!
 //! What is left then is what their table allows, inside the jail that is around them. All but gVisor's start no other program:
-//! the one execution that is allowed is that of the descriptor with the number [`MONITOR_PROGRAM`], which is gone when it
-//! has happened.
+//! the one execution that is allowed is that of [`MonitorProgram`], whose number is out of reach when it has happened.
 
+mod becoming;
 mod gvisor;
 mod qemu;
 mod wasm;
 
-use super::arguments::{ALLOW, DENY};
+use super::arguments::DENY;
 use super::check::Check;
 use super::table;
 use crate::arch;
 
-/// The descriptor from which a monitor is executed.
-pub const MONITOR_PROGRAM: i32 = 9;
+pub use becoming::MonitorProgram;
 
 /// Which monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,26 +29,22 @@ pub enum Monitor {
 /// Call, rule, reason.
 type Line = (&'static str, Check, &'static str);
 
-/// Not more than becoming the monitor.
-const BECOME: Check = Check::Is {
-    arg: 0,
-    mask: u32::MAX,
-    values: &[MONITOR_PROGRAM.unsigned_abs()],
-    yes: &Check::Is { arg: 4, mask: u32::MAX, values: &[0x1000], yes: &ALLOW, no: &DENY },
-    no: &DENY,
-};
+/// Stands in each table for becoming the monitor: by which descriptor is known when the filter is made.
+const BECOME: Check = DENY;
 
 /// The rule for each native number, ascending. What is in no line of a monitor is denied; QEMU may do what a payload may,
 /// but for its own lines.
-pub(super) fn rules(monitor: Monitor) -> Vec<(u32, Check)> {
+pub(super) fn rules(monitor: Monitor, program: MonitorProgram) -> Vec<(u32, Check)> {
     let (lines, others): (&[Line], &[(u32, Check)]) = match monitor {
         Monitor::Wasm => (wasm::TABLE, &[]),
         Monitor::Gvisor => (gvisor::TABLE, &[]),
         Monitor::Qemu => (qemu::TABLE, table::rules()),
     };
     let other = |number: u32| others.iter().find(|rule| rule.0 == number).map_or(DENY, |rule| rule.1);
-    let rule =
-        |number, name: &str| lines.iter().find(|line| line.0 == name).map_or(other(number), |line| line.1);
+    let rule = |number, name: &str| match name {
+        "execveat" => program.check,
+        name => lines.iter().find(|line| line.0 == name).map_or(other(number), |line| line.1),
+    };
     arch::CALLS.iter().map(|&(number, name)| (number, rule(number, name))).collect()
 }
 
@@ -67,7 +62,12 @@ mod tests {
 
     fn verdict(monitor: Monitor, name: &str, args: [u64; 6]) -> Verdict {
         let number = arch::syscall_number(name).unwrap();
-        rules(monitor).iter().find(|rule| rule.0 == number).unwrap().1.decide(&args)
+        rules(monitor, MonitorProgram::within(Some(4_096)).unwrap())
+            .iter()
+            .find(|rule| rule.0 == number)
+            .unwrap()
+            .1
+            .decide(&args)
     }
 
     #[test]
@@ -83,13 +83,27 @@ mod tests {
     #[test]
     fn a_monitor_is_executed_from_its_descriptor_and_nothing_else_is() {
         let empty_path = 0x1000;
-        for monitor in [Monitor::Wasm, Monitor::Qemu] {
-            assert_eq!(verdict(monitor, "execveat", [9, 0, 0, 0, empty_path, 0]), Verdict::Allow);
-            for other in [[8, 0, 0, 0, empty_path, 0], [9, 0, 0, 0, 0, 0]] {
+        for monitor in [Monitor::Wasm, Monitor::Gvisor, Monitor::Qemu] {
+            assert_eq!(verdict(monitor, "execveat", [4_095, 0, 0, 0, empty_path, 0]), Verdict::Allow);
+            for other in [9, 255, 4_094, 4_096].map(|number| [number, 0, 0, 0, empty_path, 0]) {
                 assert_eq!(verdict(monitor, "execveat", other), Verdict::Notify(libc::EPERM));
             }
+            assert_eq!(verdict(monitor, "execveat", [4_095, 0, 0, 0, 0, 0]), Verdict::Notify(libc::EPERM));
+        }
+        for monitor in [Monitor::Wasm, Monitor::Qemu] {
             assert_eq!(verdict(monitor, "execve", [0; 6]), Verdict::Notify(libc::EPERM));
         }
+    }
+
+    #[test]
+    fn the_program_is_at_a_number_that_the_host_allows() {
+        let number = |most| MonitorProgram::within(most).map(MonitorProgram::number);
+        assert_eq!(number(None), Some(65_535));
+        assert_eq!(number(Some(1 << 20)), Some(65_535));
+        assert_eq!(number(Some(65_536)), Some(65_535));
+        assert_eq!(number(Some(65_535)), Some(16_383));
+        assert_eq!(number(Some(1_024)), Some(1_023));
+        assert_eq!((number(Some(256)), number(Some(255))), (Some(255), None));
     }
 
     #[test]
@@ -117,7 +131,8 @@ mod tests {
 
     #[test]
     fn the_kernel_holds_what_a_worker_has_given_up() {
-        let (start, locked) = (Filter::for_monitor(Monitor::Wasm), Filter::for_wasm_locked());
+        let program = MonitorProgram::within(None).unwrap();
+        let (start, locked) = (Filter::for_monitor(Monitor::Wasm, program), Filter::for_wasm_locked());
         let number = |name| arch::syscall_number(name).unwrap();
         let (open, socket, pid) = (number("openat"), number("socket"), number("getpid"));
         let read = [u64::MAX, c"/dev/null".as_ptr() as u64, 0, 0, 0, 0];

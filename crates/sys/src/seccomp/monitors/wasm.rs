@@ -9,6 +9,8 @@ use super::Line;
 
 /// Files are opened for reading: neither for writing nor to be made.
 const READ_ONLY: Check = Check::Is { arg: 2, mask: 0o1_003 | 0o100, values: &[0], yes: &ALLOW, no: &DENY };
+/// Limits are read, not set.
+const READ_LIMITS: Check = Check::Null { arg: 2, yes: &ALLOW, no: &DENY };
 /// A thread of the same process: memory, files and signals shared.
 const THREAD: u32 = 0x0001_0F00;
 const THREADS: Check =
@@ -53,9 +55,7 @@ pub(super) const TABLE: &[Line] = &[
     ("rseq", ALLOW, "threads"),
     ("set_tid_address", ALLOW, "the C library, at the start"),
     ("arch_prctl", ALLOW, "the C library, at the start"),
-    ("prlimit64", ALLOW, "the warden lowers the last limit, and cannot raise one"),
-    ("dup2", ALLOW, "the warden places the control channel"),
-    ("dup3", ALLOW, "and the program"),
+    ("prlimit64", READ_LIMITS, "the C library, at the start"),
     ("restart_syscall", ALLOW, "the kernel, after a stop"),
     ("exit", ALLOW, "the end of a thread"),
     ("exit_group", ALLOW, "the end"),
