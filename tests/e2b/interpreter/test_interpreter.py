@@ -102,6 +102,36 @@ def test_variables_of_the_sandbox_stay_and_those_of_a_call_go(box):
     assert box.run_code(ask).text == "('there', None)"
 
 
+def test_a_variable_that_cannot_be_is_refused_and_costs_nothing(box):
+    box.run_code("stays = 9")
+    for bad in ({"A=B": "x"}, {"": "x"}, {"A": "x\0y"}):
+        with pytest.raises(SandboxException, match="env_vars"):
+            box.run_code("1", envs=bad)
+    assert box.run_code("stays").text == "9"
+
+
+def test_files_where_code_works_are_not_the_kernels_to_import(box):
+    box.files.write("/home/user/random.py", "raise RuntimeError('mine')")
+    try:
+        other = box.create_code_context()
+        assert box.run_code("1", context=other).text == "1"
+        assert box.run_code("import random", context=other).error is None
+        box.remove_code_context(other)
+    finally:
+        box.files.remove("/home/user/random.py")
+
+
+def test_what_has_no_end_of_line_comes_too(box):
+    assert "".join(box.run_code("for _ in range(20000): print('.', end='')").logs.stdout) == "." * 20000
+
+
+def test_processes_that_code_forks_print_too(box):
+    code = "import multiprocessing as m\ndef say(n): print('x' * 9000)\nwith m.get_context('fork').Pool(3) as pool: pool.map(say, range(6))"
+    ran = box.run_code(code)
+    assert ran.error is None
+    assert "".join(ran.logs.stdout).count("x") == 54000
+
+
 def test_contexts_are_apart_and_can_be_listed_begun_anew_and_removed(box):
     other = box.create_code_context(cwd="/tmp")
     assert (other.language, other.cwd) == ("python", "/tmp")

@@ -41,22 +41,44 @@ impl Keeper {
         id: &BoxId,
         changes: Vec<RuleChange>,
     ) -> Result<Arc<SealedPolicy>, KeepError> {
+        let changed = self.change_rules_from(tenant, id, None, changes).await?;
+        // Where nothing was expected, nothing else can have been found.
+        changed.map_or_else(|| self.policy(tenant, id), Ok)
+    }
+
+    /// The same, if the box still has the policy that the changes were thought of for. `None`: it has another by now, and
+    /// nothing was changed.
+    pub async fn change_rules_from(
+        &self,
+        tenant: &Tenant,
+        id: &BoxId,
+        expected: Option<Arc<SealedPolicy>>,
+        changes: Vec<RuleChange>,
+    ) -> Result<Option<Arc<SealedPolicy>>, KeepError> {
         let kept = self.0.find(tenant, id)?;
         kept.touch()?;
         let house = Arc::clone(&self.0);
-        to_its_end(async move { change(&house, &kept, &changes).await }).await
+        to_its_end(async move { change(&house, &kept, expected.as_deref(), &changes).await }).await
     }
 }
 
-async fn change(house: &House, kept: &Kept, changes: &[RuleChange]) -> Result<Arc<SealedPolicy>, KeepError> {
+async fn change(
+    house: &House,
+    kept: &Kept,
+    expected: Option<&SealedPolicy>,
+    changes: &[RuleChange],
+) -> Result<Option<Arc<SealedPolicy>>, KeepError> {
     if !kept.live.has_gateway() {
         return Err(KeepError::NoNetwork);
     }
     let _one_at_a_time = kept.changing.lock().await;
     let before = kept.policy();
+    if expected.is_some_and(|expected| *expected != *before) {
+        return Ok(None);
+    }
     let policy = before.changed(changes).map_err(KeepError::BadRules)?;
     if policy == *before {
-        return Ok(before);
+        return Ok(Some(before));
     }
     let (allowed, denied) = words(changes);
     let labels = |words: &[String]| words.iter().map(|word| Label::new(word)).collect();
@@ -73,7 +95,7 @@ async fn change(house: &House, kept: &Kept, changes: &[RuleChange]) -> Result<Ar
     let what = Happened::RulesChanged { allowed, denied, policy: to.to_string() };
     house.hub.tell(whose(kept), what.clone());
     house.traffic.tell(whose(kept), what);
-    Ok(kept.policy())
+    Ok(Some(kept.policy()))
 }
 
 /// Changes as `HOST:PORT`, for people.

@@ -188,11 +188,13 @@ impl Broker {
             left.push((task, secret));
         }
         while let Ok(Some(_)) = timeout_at(until, revoking.join_next()).await {}
+        // To revoke twice does no harm, nor to tell of one that is done in this very moment that it was late.
+        let late: Vec<_> = left.into_iter().filter(|(task, _)| !task.is_finished()).collect();
+        // From here on nobody says anything more.
+        revoking.shutdown().await;
         told.extend(std::iter::from_fn(|| news.try_recv().ok()));
-        // Those are aborted with their set. To revoke twice does no harm.
-        let late = left.into_iter().filter(|(task, _)| !task.is_finished());
         let why = || format!("not done within {} s; the next start tries again", patience.as_secs());
-        told.extend(late.map(|(_, secret)| Told::NotRevoked { secret, why: why() }));
+        told.extend(late.into_iter().map(|(_, secret)| Told::NotRevoked { secret, why: why() }));
         Ok(told)
     }
 

@@ -7,11 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use blastbox_engine::keeper::Tenant;
 use tokio::sync::OwnedSemaphorePermit;
 
+/// Who sits in a tenant's seat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Guest {
+    /// Somebody with a key of its, or a token of one of its boxes.
+    Own,
+    /// Somebody who asks for a public port of one of its boxes. They are counted apart, and are fewer: they must not keep the
+    /// owner from its own boxes.
+    Stranger,
+}
+
 /// How many connections each tenant has.
 #[derive(Debug)]
 pub(crate) struct Tenants {
     most: usize,
-    taken: Mutex<HashMap<Tenant, usize>>,
+    taken: Mutex<HashMap<(Tenant, Guest), usize>>,
 }
 
 impl Tenants {
@@ -19,12 +29,19 @@ impl Tenants {
         Arc::new(Self { most, taken: Mutex::default() })
     }
 
-    fn taken(&self) -> MutexGuard<'_, HashMap<Tenant, usize>> {
+    fn most(&self, guest: Guest) -> usize {
+        match guest {
+            Guest::Own => self.most,
+            Guest::Stranger => self.most.div_ceil(4),
+        }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashMap<(Tenant, Guest), usize>> {
         // Nobody panics while holding it.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give_back(&self, tenant: &Tenant) {
+    fn give_back(&self, tenant: &(Tenant, Guest)) {
         let mut taken = self.taken();
         if let Some(count) = taken.get_mut(tenant) {
             *count = count.saturating_sub(1);
@@ -40,7 +57,7 @@ impl Tenants {
 pub(crate) struct Seat {
     _room: OwnedSemaphorePermit,
     tenants: Arc<Tenants>,
-    whose: Mutex<Option<Tenant>>,
+    whose: Mutex<Option<(Tenant, Guest)>>,
 }
 
 impl Seat {
@@ -50,19 +67,29 @@ impl Seat {
 
     /// Gives the seat to a tenant. `false`: it has as many as it may.
     pub(crate) fn take_for(&self, tenant: &Tenant) -> bool {
+        self.take(tenant, Guest::Own)
+    }
+
+    /// The same for somebody who has shown nothing. A seat that the tenant has already stays its own.
+    pub(crate) fn take_for_stranger(&self, tenant: &Tenant) -> bool {
+        self.take(tenant, Guest::Stranger)
+    }
+
+    fn take(&self, tenant: &Tenant, guest: Guest) -> bool {
         let mut whose = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
-        if whose.as_ref() == Some(tenant) {
+        if whose.as_ref().is_some_and(|(of, sits)| of == tenant && (*sits == guest || *sits == Guest::Own)) {
             return true;
         }
+        let place = (tenant.clone(), guest);
         {
             let mut taken = self.tenants.taken();
-            let count = taken.entry(tenant.clone()).or_default();
-            if *count >= self.tenants.most {
+            let count = taken.entry(place.clone()).or_default();
+            if *count >= self.tenants.most(guest) {
                 return false;
             }
             *count += 1;
         }
-        if let Some(before) = whose.replace(tenant.clone()) {
+        if let Some(before) = whose.replace(place) {
             self.tenants.give_back(&before);
         }
         true
@@ -72,8 +99,8 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let whose = self.whose.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tenant) = whose.take() {
-            self.tenants.give_back(&tenant);
+        if let Some(place) = whose.take() {
+            self.tenants.give_back(&place);
         }
     }
 }
@@ -97,6 +124,24 @@ mod tests {
         drop((b, c));
         assert!(seat().take_for(&two));
         drop(a);
+        assert_eq!(tenants.taken().len(), 0);
+    }
+
+    #[test]
+    fn strangers_fill_seats_of_their_own_and_leave_the_owner_all_of_its() {
+        let (room, tenants) = (Arc::new(Semaphore::new(20)), Tenants::new(4));
+        let seat = || Seat::new(Arc::clone(&room).try_acquire_owned().unwrap(), &tenants);
+        let one: Tenant = "one".parse().unwrap();
+        let (stranger, another) = (seat(), seat());
+        assert!(stranger.take_for_stranger(&one) && !another.take_for_stranger(&one));
+        let own: Vec<Seat> = (0..4).map(|_| seat()).collect();
+        assert!(own.iter().all(|seat| seat.take_for(&one)) && !seat().take_for(&one));
+        // Whoever shows its token afterwards needs a seat of the owner's, and makes room for the next stranger.
+        drop(own);
+        assert!(
+            stranger.take_for(&one) && stranger.take_for_stranger(&one) && another.take_for_stranger(&one)
+        );
+        drop((stranger, another));
         assert_eq!(tenants.taken().len(), 0);
     }
 }

@@ -134,6 +134,14 @@ pub(super) fn sit_down(request: &Request, tenant: &Tenant) -> Result<(), No> {
     }
 }
 
+/// The same for somebody who has shown nothing but the name of a sandbox.
+pub(super) fn sit_down_as_stranger(request: &Request, tenant: &Tenant) -> Result<(), No> {
+    match request.extensions().get::<Arc<Seat>>() {
+        Some(seat) if !seat.take_for_stranger(tenant) => Err(No::new(429, CROWDED)),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Whose sandboxes a caller of the control plane sees.
 pub(super) fn caller(request: &Request) -> Result<Caller, No> {
     match request.extensions().get::<Result<Caller, Denied>>() {

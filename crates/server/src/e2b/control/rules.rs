@@ -42,8 +42,24 @@ pub(super) async fn replace(
     id: &str,
     request: Request,
 ) -> Result<Response<Body>, No> {
-    let (sandbox, _) = desk.own(tenant, id)?;
+    desk.own(tenant, id)?;
     let asked: Asked = body::read(request).await?;
+    for _ in 0..TRIES {
+        if let Some(answer) = replace_once(desk, tenant, id, &asked).await? {
+            return Ok(answer);
+        }
+    }
+    Err(No::new(409, "others change the network of this sandbox at the same time: try again"))
+}
+
+/// `None`: somebody else was faster, and the steps to take are others now.
+async fn replace_once(
+    desk: &Desk,
+    tenant: &Tenant,
+    id: &str,
+    asked: &Asked,
+) -> Result<Option<Response<Body>>, No> {
+    let (sandbox, _) = desk.own(tenant, id)?;
     let (keeper, kept) = (desk.keeper(), |error: KeepError| No::kept(&error, id));
     let policy = keeper.policy(tenant, &sandbox.box_id).map_err(kept)?;
     let now = reached(&policy);
@@ -57,7 +73,7 @@ pub(super) async fn replace(
         return Err(sealed("whether the ports of a sandbox are public"));
     }
     let hosts = match (&now, &wanted) {
-        (Reaches::Everything, Reaches::Everything) => return Ok(empty()),
+        (Reaches::Everything, Reaches::Everything) => return Ok(Some(empty())),
         (Reaches::Everything, _) | (_, Reaches::Everything) => {
             return Err(sealed("whether a sandbox reaches the whole internet"));
         }
@@ -66,15 +82,19 @@ pub(super) async fn replace(
     };
     let changes = changes(&policy.network().allow, hosts).map_err(|error| No::bad(line(&error)))?;
     if !changes.is_empty() {
-        match keeper.change_rules(tenant, &sandbox.box_id, changes).await {
-            Ok(_) => sandbox.note("info", "network changed", json!({ "network": wanted.show() })),
+        match keeper.change_rules_from(tenant, &sandbox.box_id, Some(policy), changes).await {
+            Ok(None) => return Ok(None),
+            Ok(Some(_)) => sandbox.note("info", "network changed", json!({ "network": wanted.show() })),
             Err(KeepError::NoNetwork) => return Err(sealed("that a sandbox has no network at all")),
             Err(error) => return Err(kept(error)),
         }
     }
     sandbox.set_internet(asked.allow_internet_access);
-    Ok(empty())
+    Ok(Some(empty()))
 }
+
+/// How often somebody else may be faster.
+const TRIES: usize = 5;
 
 fn sealed(what: &str) -> No {
     No::new(409, format!("{what} is decided when it is made: make another one with the network you want"))

@@ -8,9 +8,12 @@ use crate::e2b::envd::paths::HOME;
 use crate::e2b::no::{No, echo};
 use crate::e2b::sandbox::Sandbox;
 use crate::e2b::token::Token;
+use tokio::sync::Semaphore;
 
-/// Contexts of one sandbox at once. Each may become a process in its box.
+/// Contexts of one sandbox at once, beside the usual ones. Each may become a process in its box.
 const MOST: usize = 32;
+/// Long lines of one sandbox that are in the daemon's memory at once.
+const MOST_LONG: usize = 2;
 const SIGKILL: u8 = 9;
 
 /// The languages that there is a kernel for.
@@ -87,47 +90,75 @@ impl Context {
     }
 }
 
-/// All contexts of a sandbox, those first that every sandbox has.
-#[derive(Debug, Default)]
-pub(crate) struct Contexts(Mutex<Vec<Arc<Context>>>);
+/// All contexts of a sandbox. The usual ones, in which code runs that names none, are nobody's to take away: whoever may make
+/// contexts may be a stranger.
+#[derive(Debug)]
+pub(crate) struct Contexts {
+    usual: Mutex<Vec<Arc<Context>>>,
+    more: Mutex<Vec<Arc<Context>>>,
+    long: Arc<Semaphore>,
+}
+
+impl Default for Contexts {
+    fn default() -> Self {
+        let long = Arc::new(Semaphore::new(MOST_LONG));
+        Self { usual: Mutex::default(), more: Mutex::default(), long }
+    }
+}
 
 impl Contexts {
-    fn held(&self) -> MutexGuard<'_, Vec<Arc<Context>>> {
+    fn usual_ones(&self) -> MutexGuard<'_, Vec<Arc<Context>>> {
         // Nobody panics while holding it.
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.is_empty() {
-            let usual = Language::USUAL.iter().filter_map(|one| Context::new(*one, HOME.to_owned()).ok());
-            held.extend(usual.map(Arc::new));
+        let mut usual = self.usual.lock().unwrap_or_else(PoisonError::into_inner);
+        if usual.is_empty() {
+            let first = Language::USUAL.iter().filter_map(|one| Context::new(*one, HOME.to_owned()).ok());
+            usual.extend(first.map(Arc::new));
         }
-        held
+        usual
+    }
+
+    fn more(&self) -> MutexGuard<'_, Vec<Arc<Context>>> {
+        self.more.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Places for long lines.
+    pub(super) fn long(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.long)
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Context>> {
-        self.held().clone()
+        let usual = self.usual_ones().clone();
+        usual.into_iter().chain(self.more().iter().cloned()).collect()
     }
 
     pub(super) fn find(&self, id: &str) -> Option<Arc<Context>> {
-        self.held().iter().find(|context| context.id == id).cloned()
+        self.all().into_iter().find(|context| context.id == id)
     }
 
     pub(super) fn add(&self, language: Language, cwd: String) -> Result<Arc<Context>, No> {
-        let mut held = self.held();
-        if held.len() >= MOST {
+        let mut more = self.more();
+        if more.len() >= MOST {
             return Err(No::new(429, format!("a sandbox has at most {MOST} contexts; remove one first")));
         }
         let context = Arc::new(Context::new(language, cwd)?);
-        held.push(Arc::clone(&context));
+        more.push(Arc::clone(&context));
         Ok(context)
     }
 
-    /// The first of a language, which code runs in that names none. One that was removed comes back empty.
+    /// The one of a language that code runs in which names none.
     pub(super) fn usual(&self, language: Language) -> Result<Arc<Context>, No> {
-        let found = self.held().iter().find(|context| context.language == language).cloned();
-        found.map_or_else(|| self.add(language, HOME.to_owned()), Ok)
+        let mut usual = self.usual_ones();
+        if let Some(found) = usual.iter().find(|context| context.language == language) {
+            return Ok(Arc::clone(found));
+        }
+        let context = Arc::new(Context::new(language, HOME.to_owned())?);
+        usual.push(Arc::clone(&context));
+        Ok(context)
     }
 
+    /// Takes one away; a usual one only begins anew.
     pub(super) fn remove(&self, context: &Arc<Context>) {
-        self.held().retain(|other| !Arc::ptr_eq(other, context));
+        self.more().retain(|other| !Arc::ptr_eq(other, context));
     }
 }
 
@@ -140,13 +171,25 @@ mod tests {
         let contexts = Contexts::default();
         let languages: Vec<&str> = contexts.all().iter().map(|context| context.language.as_str()).collect();
         assert_eq!(languages, ["python", "javascript"]);
-        let added = (0..MOST).map_while(|_| contexts.add(Language::Python, HOME.to_owned()).ok()).count();
-        assert_eq!(added, MOST - 2);
+        let added = |_| contexts.add(Language::Python, "/nowhere".to_owned()).ok();
+        assert_eq!((0..2 * MOST).map_while(added).count(), MOST);
         assert_eq!(contexts.add(Language::Python, HOME.to_owned()).unwrap_err().status(), 429);
+        let other = contexts.all().pop().unwrap();
+        contexts.remove(&other);
+        assert!(contexts.find(&other.id).is_none());
+    }
+
+    #[test]
+    fn nobody_takes_the_usual_ones_away_or_puts_another_in_their_place() {
+        let contexts = Contexts::default();
+        contexts.add(Language::Python, "/nowhere".to_owned()).unwrap();
         let first = contexts.usual(Language::Python).unwrap();
         contexts.remove(&first);
-        assert!(contexts.find(&first.id).is_none());
-        assert_ne!(contexts.usual(Language::Python).unwrap().id, first.id);
+        let again = contexts.usual(Language::Python).unwrap();
+        assert_eq!((&again.id, again.cwd.as_str()), (&first.id, HOME));
+        // A language that is not there from the beginning gets a place of its own too.
+        let shell = contexts.usual(Language::Bash).unwrap();
+        assert_eq!(contexts.usual(Language::Bash).unwrap().id, shell.id);
     }
 
     #[test]

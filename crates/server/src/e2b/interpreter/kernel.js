@@ -72,8 +72,10 @@ if (space._domain) {
 }
 
 // A prompt knows how to wait at the top of a cell; everything else is a script of its own, which an interrupt can stop.
-const evaluate = (code) => new Promise((resolve, reject) => {
+const evaluate = (code, begun) => new Promise((resolve, reject) => {
+  // Whoever hears that it has begun may interrupt it.
   give_up = reject;
+  begun();
   let script;
   try {
     script = new vm.Script(code, { filename: 'cell' });
@@ -90,9 +92,8 @@ lines.on('line', async (line) => {
   const before = { ...process.env };
   Object.assign(process.env, asked.env_vars || {});
   count += 1;
-  say({ type: 'number_of_executions', execution_count: count });
   try {
-    const value = await evaluate(asked.code);
+    const value = await evaluate(asked.code, () => say({ type: 'number_of_executions', execution_count: count }));
     if (value !== undefined) shown(value);
   } catch (error) {
     failed(error && error.err instanceof Error ? error.err : error);

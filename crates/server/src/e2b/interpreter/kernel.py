@@ -1,7 +1,12 @@
 # The kernel of one context, Python or (with the word `bash`) a shell, in the box, as the box's user: asked and answering in lines of JSON.
 #
 # Whatever it says is the payload's word. Nothing here guards anything: code that forges an answer fools only whoever wrote it.
-import base64, codecs, datetime, json, math, os, shlex, signal, subprocess, sys, threading
+import sys
+
+# Files that lie where code works are for code to import, not for this.
+here = sys.path.pop(0) if sys.path[:1] == [""] else None
+
+import base64, codecs, datetime, json, math, os, shlex, signal, subprocess, threading, time
 
 asks = os.fdopen(os.dup(0), "r", encoding="utf-8", newline="\n")
 says = os.dup(1)
@@ -33,14 +38,16 @@ def plain(value):
 def say(**event):
     """One whole line. An interrupt waits until it is said."""
     line = (json.dumps(plain(event)) + "\n").encode("utf-8", "replace")
-    with lock:
-        state["saying"] += 1
-        try:
+    # Only what the main thread says can be broken off by an interrupt.
+    ours = threading.current_thread() is threading.main_thread()
+    state["saying"] += ours
+    try:
+        with lock:
             while line:
                 line = line[os.write(says, line):]
-        finally:
-            state["saying"] -= 1
-    if state["interrupted"] and not state["saying"] and threading.current_thread() is threading.main_thread():
+    finally:
+        state["saying"] -= ours
+    if ours and state["interrupted"] and not state["saying"]:
         state["interrupted"] = False
         raise KeyboardInterrupt
 
@@ -61,18 +68,22 @@ def now():
 
 
 class Stream:
-    """What code prints, a line or a flush at a time."""
+    """What code prints: a line at a time, or what there is after a moment."""
 
     encoding, errors, closed = "utf-8", "replace", False
 
     def __init__(self, kind, number):
-        self.kind, self.number, self.held = kind, number, []
+        self.kind, self.number, self.held, self.size, self.lock = kind, number, [], 0, threading.RLock()
 
     def write(self, text):
         text = str(text)
-        self.held.append(text)
-        if "\n" in text or sum(map(len, self.held)) > 8192:
-            self.flush()
+        if text:
+            with self.lock:
+                self.held.append(text)
+                self.size += len(text)
+                full = self.size > 8192
+            if full or "\n" in text:
+                self.flush()
         return len(text)
 
     def writelines(self, lines):
@@ -80,7 +91,8 @@ class Stream:
             self.write(line)
 
     def flush(self):
-        text, self.held = "".join(self.held), []
+        with self.lock:
+            text, self.held, self.size = "".join(self.held), [], 0
         for at in range(0, len(text), 65536):
             say(type=self.kind, text=text[at:at + 65536], timestamp=now())
 
@@ -142,6 +154,26 @@ class Pipe(threading.Thread):
 
 pipes = [Pipe("stdout", 1), Pipe("stderr", 2)]
 sys.stdout, sys.stderr = Stream("stdout", 1), Stream("stderr", 2)
+
+
+def tick():
+    """What is printed without an end of line is not held back for long."""
+    while True:
+        time.sleep(0.1)
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, Stream) and stream.size:
+                stream.flush()
+
+
+def in_child():
+    """A process that code forks prints like any other program that it starts."""
+    sys.stdout, sys.stderr = os.fdopen(os.dup(1), "w", 1), os.fdopen(os.dup(2), "w", 1)
+    os.close(says)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+os.register_at_fork(after_in_child=in_child)
+threading.Thread(target=tick, daemon=True).start()
 
 
 def settle():
@@ -237,23 +269,25 @@ def main():
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "NoColor"
     shell = Shell.instance(config=config)
+    if here is not None:
+        sys.path.insert(0, here)
     say(type="ready")
     for line in asks:
         asked = json.loads(line)
         before = dict(os.environ)
-        os.environ.update(asked.get("env_vars") or {})
         state["interrupted"] = False
         try:
             state["runs"] = True
+            os.environ.update(asked.get("env_vars") or {})
             say(type="number_of_executions", execution_count=shell.execution_count)
             shell.run_cell(asked["code"], store_history=True)
         except BaseException as wrong:
             say(type="error", name=type(wrong).__name__, value=str(wrong), traceback="")
         finally:
             state["runs"] = False
-        if asked.get("env_vars"):
-            os.environ.clear()
-            os.environ.update(before)
+            if asked.get("env_vars"):
+                os.environ.clear()
+                os.environ.update(before)
         settle()
         say(type="end")
 

@@ -2,15 +2,18 @@
 //!
 //! What it says is the payload's word: lines are bounded, read by the JSON library, and one that is none ends the kernel.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use blastbox_engine::keeper::{ExecEnded, Keeper, TapeEvent, TapeReader, Tenant};
 use blastbox_engine::{Command, Stream};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::Io;
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::contexts::{Context, Language};
@@ -25,8 +28,12 @@ const JAVASCRIPT: &str = include_str!("kernel.js");
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest line: a picture is one.
 const MOST_LINE: usize = 16 * 1024 * 1024;
+/// What is longer than this takes one of the sandbox's few places for long lines, until its client has it.
+const LONG_LINE: usize = 1024 * 1024;
 /// What is kept of what an interpreter complains about when it does not start.
 const MOST_COMPLAINT: usize = 2_000;
+/// No kind of line is longer.
+const MOST_KIND: usize = 32;
 const SIGINT: u8 = 2;
 const SIGKILL: u8 = 9;
 
@@ -48,6 +55,29 @@ pub(super) struct Kernel {
     /// What came and is no line yet.
     held: Vec<u8>,
     complaint: Vec<u8>,
+    long: Arc<Semaphore>,
+    /// The place of the line that was said last, where it is a long one.
+    place: Option<OwnedSemaphorePermit>,
+}
+
+/// A line of a kernel, as it was said. Nothing of it is unpacked but what it is: it is the payload's, and what it says in a few
+/// bytes may take a hundred times as many in memory.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) kind: String,
+    pub(super) bytes: Bytes,
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Complaint<'a> {
+    #[serde(borrow)]
+    text: Cow<'a, str>,
 }
 
 impl Drop for Kernel {
@@ -82,13 +112,15 @@ impl Kernel {
         context.runs_as(exec);
         let tape = keeper.tape(&tenant, &id, exec, None).map_err(trouble)?.hold_back();
         let (held, complaint) = Default::default();
-        let mut kernel = Self { keeper, tenant, id, exec, tape, held, complaint };
+        let long = sandbox.contexts.long();
+        let mut kernel = Self { keeper, tenant, id, exec, tape, held, complaint, long, place: None };
         let language = context.language.as_str();
         match timeout(PATIENCE, kernel.line()).await {
-            Ok(Ok(line)) if kind(&line) == "ready" => Ok(kernel),
+            Ok(Ok(line)) if line.kind == "ready" => Ok(kernel),
             Ok(Ok(line)) => {
-                let why = line.get("text").and_then(Value::as_str).unwrap_or("it says something else");
-                Err(No::new(500, format!("the {language} kernel cannot start: {}", echo(why))))
+                let said = serde_json::from_slice::<Complaint<'_>>(&line.bytes);
+                let why = said.map_or(Cow::Borrowed("it says something else"), |said| said.text);
+                Err(No::new(500, format!("the {language} kernel cannot start: {}", echo(&why))))
             }
             Ok(Err(Over(why))) => {
                 Err(No::new(500, format!("the {language} kernel cannot start: {}", echo(&why))))
@@ -98,11 +130,18 @@ impl Kernel {
     }
 
     /// Asks it. It reads when it can; what does not fit into its pipe waits.
-    pub(super) async fn ask(&self, ask: &Ask<'_>) -> Result<(), Over> {
+    pub(super) fn ask(
+        &self,
+        ask: &Ask<'_>,
+    ) -> Result<impl Future<Output = Result<(), Over>> + Send + use<>, Over> {
         let mut line = serde_json::to_vec(ask).map_err(|error| Over(error.to_string()))?;
         line.push(b'\n');
-        let sent = self.keeper.write_stdin(&self.tenant, &self.id, self.exec, &line).await;
-        sent.map_err(|error| Over(error.to_string()))
+        let (keeper, tenant, id, exec) =
+            (self.keeper.clone(), self.tenant.clone(), self.id.clone(), self.exec);
+        Ok(async move {
+            let sent = keeper.write_stdin(&tenant, &id, exec, &line).await;
+            sent.map_err(|error| Over(error.to_string()))
+        })
     }
 
     pub(super) async fn interrupt(&self) {
@@ -111,19 +150,29 @@ impl Kernel {
     }
 
     /// The next line that it says. May be dropped while it waits: nothing is lost.
-    pub(super) async fn line(&mut self) -> Result<Map<String, Value>, Over> {
+    pub(super) async fn line(&mut self) -> Result<Line, Over> {
+        if self.held.len() <= LONG_LINE {
+            self.place = None;
+        }
         let mut looked = 0;
         loop {
             let end = self.held.iter().skip(looked).position(|byte| *byte == b'\n').map(|at| looked + at);
             if let Some(end) = end {
                 let rest = self.held.split_off(end + 1);
                 let line = std::mem::replace(&mut self.held, rest);
-                return serde_json::from_slice(&line)
-                    .map_err(|_| Over("the kernel said something that is no answer".to_owned()));
+                let bytes = Bytes::from(line);
+                let head = serde_json::from_slice::<Head<'_>>(&bytes);
+                let head =
+                    head.map_err(|_| Over("the kernel said something that is no answer".to_owned()))?;
+                return Ok(Line { kind: head.kind.chars().take(MOST_KIND).collect(), bytes: bytes.clone() });
             }
             looked = self.held.len();
             if looked > MOST_LINE {
                 return Err(Over(format!("one result is longer than {MOST_LINE} bytes")));
+            }
+            if looked > LONG_LINE && self.place.is_none() {
+                // Never closed. What it says further waits in the box meanwhile.
+                self.place = Arc::clone(&self.long).acquire_owned().await.ok();
             }
             match self.tape.next().await {
                 Some((_, TapeEvent::Output { stream: Stream::Stdout, bytes })) => {
@@ -148,8 +197,3 @@ impl Kernel {
 /// The kernel has ended, or cannot be understood any more; why, where that is known.
 #[derive(Debug)]
 pub(super) struct Over(pub(super) String);
-
-/// What a line is.
-pub(super) fn kind(line: &Map<String, Value>) -> &str {
-    line.get("type").and_then(Value::as_str).unwrap_or_default()
-}

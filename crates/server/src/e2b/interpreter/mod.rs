@@ -4,7 +4,8 @@
 //!   `kernel.js`). [`turn`]: one piece of code, from the question to the last line of its answer.
 //!
 //! Trust: caller; what comes from a kernel is the payload's word, and bounded. Whoever has the sandbox's token runs code.
-//! Contexts are made, listed and ended by whoever may reach its ports, as the SDKs send no token there: nothing runs by that.
+//! Contexts are made, listed and ended by whoever may reach its ports, as the SDKs send no token there: no code is run by
+//! that, but what runs may be ended.
 
 mod contexts;
 mod kernel;
@@ -43,18 +44,17 @@ struct NewContext {
 pub(super) async fn answer(desk: &Arc<Desk>, id: &str, request: Request) -> Result<Response<Body>, No> {
     edge::let_through_to_a_port(&request)?;
     let sandbox = desk.reach(id)?;
-    ports::show_traffic_token(&sandbox, &request)?;
     let (method, parts) = edge::parts(&request);
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    match (method.as_str(), parts.as_slice()) {
-        ("POST", ["execute"]) => {
-            envd::authorize(&sandbox, &request)?;
-            desk.wake(&sandbox).await?;
-            let asked = body::read(request).await?;
-            return turn::answer(desk, &sandbox, asked).await;
-        }
-        _ => edge::sit_down(&request, &sandbox.tenant)?,
+    if let ("POST", ["execute"]) = (method.as_str(), parts.as_slice()) {
+        ports::show_traffic_token(&sandbox, &request)?;
+        envd::authorize(&sandbox, &request)?;
+        desk.wake(&sandbox).await?;
+        let asked = body::read(request).await?;
+        return turn::answer(desk, &sandbox, asked).await;
     }
+    // Strangers may come this far, as to any other port.
+    let _place = ports::let_in(&sandbox, PORT, &request)?;
     match (method.as_str(), parts.as_slice()) {
         ("GET", ["health"]) => Ok("\"OK\"".into_response()),
         ("GET", ["contexts"]) => {

@@ -92,8 +92,9 @@ pub(super) fn show_traffic_token(sandbox: &Sandbox, request: &Request) -> Result
 }
 
 /// Whether a request may go to a port, and its place among those that do. From here on the connection is one of the
-/// owner's tenant, with the token or without: whoever fills the ports of one tenant fills nobody else's seats.
-fn let_in(sandbox: &Sandbox, port: u16, request: &Request) -> Result<OwnedSemaphorePermit, No> {
+/// owner's tenant, with the token or without: whoever fills the ports of one tenant fills nobody else's seats, and a
+/// stranger not all of its owner's.
+pub(super) fn let_in(sandbox: &Sandbox, port: u16, request: &Request) -> Result<OwnedSemaphorePermit, No> {
     show_traffic_token(sandbox, request)?;
     // Nothing listens on port 0, wherever.
     if port == 0 {
@@ -102,9 +103,12 @@ fn let_in(sandbox: &Sandbox, port: u16, request: &Request) -> Result<OwnedSemaph
     let place = Arc::clone(&sandbox.lines).try_acquire_owned();
     let place =
         place.map_err(|_| No::new(429, "too many connections to the ports of this sandbox at once"))?;
-    edge::sit_down(request, &sandbox.tenant)?;
     if !sandbox.pace.take(Instant::now()) {
         return Err(No::new(429, "too many connections to the ports of this sandbox within a short time"));
+    }
+    match &sandbox.traffic_token {
+        Some(_) => edge::sit_down(request, &sandbox.tenant)?,
+        None => edge::sit_down_as_stranger(request, &sandbox.tenant)?,
     }
     Ok(place)
 }
