@@ -156,10 +156,11 @@ fn work(shared: &Shared) {
             let seat = ready.map(|at| state.ready.swap_remove(at).1);
             drop(state);
             let guest = Arc::clone(&job.guest);
-            let done = run(shared, job, seat);
-            state = shared.lock();
-            state.done.push(done);
+            let (done, left) = run(shared, job, seat);
+            shared.lock().done.push(done);
             ring(&shared.bell);
+            drop(left);
+            state = shared.lock();
             if guests::is_worth_keeping(guest.kind) {
                 state.wanted.push(guest);
             }
@@ -182,12 +183,12 @@ fn work(shared: &Shared) {
     }
 }
 
-fn run(shared: &Shared, job: Job, seat: Option<Seat>) -> Done {
+fn run(shared: &Shared, job: Job, seat: Option<Seat>) -> (Done, Option<Seat>) {
     let exec = job.spec.exec;
     let before = cpu_micros();
-    let (exit, peak_bytes) = guests::run(&shared.room, job, seat);
+    let (exit, peak_bytes, left) = guests::run(&shared.room, job, seat);
     let user_micros = cpu_micros().saturating_sub(before);
-    Done { exec, exit, usage: Usage { user_micros, system_micros: 0, peak_bytes } }
+    (Done { exec, exit, usage: Usage { user_micros, system_micros: 0, peak_bytes } }, left)
 }
 
 /// Processor time of this thread. What the kernel did for the guest is in it.

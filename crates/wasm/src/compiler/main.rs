@@ -1,7 +1,7 @@
 //! blastbox-wasm-compile: turns a module into machine code and writes its manifest beside it.
 //!
-//! Trust: the module is a stranger's. This program is started with limits, in a process of its own, and never in a
-//! worker: a worker has no compiler. It opens what it is told to read, writes two files, and gives up the rest.
+//! Trust: the module is a stranger's. This is a process of its own with limits, never a worker: a worker has no compiler.
+//! When it has read the module it gives up everything but the directory that it writes two files into.
 
 mod work;
 

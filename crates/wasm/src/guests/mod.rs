@@ -26,6 +26,8 @@ pub(crate) const LIBRARY: &str = "python315.zip";
 const LIBRARY_PLACE: &[u8] = b"/usr/local/lib";
 /// Directories that every box has.
 const PLACES: [&[u8]; 3] = [b"/home/user", b"/tmp", b"/workspace"];
+/// Guests that held no more than this are cleared away after their end has been told.
+const SMALL: u64 = 64 << 20;
 /// Longest program that is given as text.
 const MOST_SOURCE: usize = 16 << 20;
 
@@ -139,14 +141,15 @@ pub(crate) fn warm_up(mut seat: Seat, guest: &Loaded) -> Result<Seat, Broken> {
     Ok(seat)
 }
 
-/// Runs a command to its end. Returns how it ended, and the most memory that it held.
-pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, u64) {
+/// Runs a command to its end. Returns how it ended, the most memory that it held, and what is left of it: to be dropped when
+/// its end has been told, because that takes as long as a small program. What held much is gone before.
+pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, u64, Option<Seat>) {
     let Job { spec, guest, streams } = job;
     let seat = match ready {
         Some(seat) => Ok(seat),
         None => seat(room, &guest),
     };
-    let (ended, peak) = match seat {
+    let (ended, peak, left) = match seat {
         Ok(mut seat) => {
             let host = &mut seat.store.data_mut().host;
             host.streams = Some(Arc::clone(&streams));
@@ -155,18 +158,19 @@ pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, u64) {
                 Kind::Js => js::run(&mut seat, spec),
                 Kind::Module => module::run(&mut seat, spec),
             };
-            (ended, seat.store.data().limiter.peak())
+            let peak = seat.store.data().limiter.peak();
+            (ended, peak, Some(seat).filter(|_| peak <= SMALL))
         }
-        Err(broken) => (Err(broken), 0),
+        Err(broken) => (Err(broken), 0, None),
     };
     match ended {
-        Ok(code) => (Exit::Code(code), peak),
+        Ok(code) => (Exit::Code(code), peak, left),
         Err(Broken { exit, why }) => {
             if let Some(why) = why {
                 // Nobody hears it who was told to end meanwhile.
                 streams.write(2, format!("blastbox-wasm: {why}\n").as_bytes()).ok();
             }
-            (exit, peak)
+            (exit, peak, left)
         }
     }
 }
