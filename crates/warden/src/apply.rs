@@ -5,7 +5,7 @@
 //! that the plan names, and never anything else. A layer that cannot be put on fails the launch.
 
 use std::convert::Infallible;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use blastbox_sys::cgroup::Group;
 use blastbox_sys::identity::{self, Groups, Keep};
@@ -87,8 +87,8 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
         (First::Monitor(monitor), Some(control)) => {
             // Before the filter: a monitor then needs no call for what is done for it here.
             program::place(control, CONTROL).tried("hand over the control channel")?;
-            let place = standing.monitor_program()?;
-            Some(monitor::Ready::find(monitor, place, plan.limits.open_files, parent)?)
+            let number = standing.monitor_program()?;
+            Some(monitor::Ready::find(monitor, number, plan.limits.open_files, parent.as_raw_fd())?)
         }
         (First::Monitor(_), None) => return Err(Trouble::plain("start a monitor that nobody asked for")),
     };

@@ -2,9 +2,8 @@
 
 use std::convert::Infallible;
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use blastbox_sys::seccomp::MonitorProgram;
 use blastbox_sys::{identity, program};
 use blastbox_wire::plan::Monitor;
 use rustix::fs::{Mode, OFlags, open};
@@ -28,23 +27,22 @@ impl Ready {
     /// the limit on open files, which holds from here on. `parent` is a line that must stay.
     pub(crate) fn find(
         monitor: &Monitor,
-        place: MonitorProgram,
+        number: u16,
         open_files: u32,
-        parent: BorrowedFd<'_>,
+        parent: i32,
     ) -> Result<Self, Trouble> {
         let Monitor { kind: _, program, arguments, environment } = monitor;
         let found = open(program.as_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .tried_with(|| format!("open {program} in the box"))?;
-        let number = place.number();
         // As low as possible each: whoever has reached that number has used up everything below.
-        if parent.as_raw_fd() >= number || found.as_raw_fd() >= number {
+        if parent.max(found.as_raw_fd()) >= i32::from(number) {
             return Err(Trouble::plain(
-                "find a descriptor for the monitor: too many are open here; end some boxes first",
+                "place the monitor: too many descriptors are open; end some boxes first",
             ));
         }
-        let found = program::place_to_execute(found.as_fd(), number).tried("put the monitor in its place")?;
-        let most = u64::from(open_files).min(u64::from(number.unsigned_abs()));
-        identity::limit(Resource::Nofile, most).tried("limit open files")?;
+        let found =
+            program::place_to_execute(found.as_fd(), number.into()).tried("put the monitor in its place")?;
+        identity::limit(Resource::Nofile, open_files.min(number.into()).into()).tried("limit open files")?;
         Ok(Self { program: found, arguments: texts(arguments)?, environment: texts(environment)? })
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use blastbox_sys::cgroup::Controller;
 use blastbox_sys::fork::SingleThreaded;
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
-use blastbox_sys::seccomp::{Filter, Monitor, MonitorProgram, Visibility};
+use blastbox_sys::seccomp::{Filter, Monitor, Visibility, monitor_program};
 use blastbox_sys::{identity, mount, spawn};
 use blastbox_wire::plan::{Denials, First, MonitorKind};
 use blastbox_wire::warden::Powers;
@@ -45,7 +45,7 @@ pub(crate) struct Standing {
     /// Those of monitors, in the order of [`MonitorKind::ALL`].
     monitors: [OnceCell<Filter>; 3],
     /// Where monitors are executed from; `None` where the host allows too few descriptors.
-    monitor_program: Option<MonitorProgram>,
+    monitor_program: Option<u16>,
 }
 
 impl Standing {
@@ -77,7 +77,7 @@ impl Standing {
             reported: OnceCell::new(),
             silent: OnceCell::new(),
             monitors: Default::default(),
-            monitor_program: MonitorProgram::within(rustix::process::getrlimit(Resource::Nofile).current),
+            monitor_program: monitor_program(rustix::process::getrlimit(Resource::Nofile).current),
         })
     }
 
@@ -102,7 +102,7 @@ impl Standing {
     }
 
     /// Where a monitor is executed from.
-    pub(crate) fn monitor_program(&self) -> Result<MonitorProgram, Trouble> {
+    pub(crate) fn monitor_program(&self) -> Result<u16, Trouble> {
         self.monitor_program.ok_or_else(|| {
             Trouble::plain(
                 "find a descriptor for the monitor: at most 255 may be open here; raise ulimit -Hn",

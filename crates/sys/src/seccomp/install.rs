@@ -1,6 +1,6 @@
 //! Handing the compiled filter to the kernel.
 
-use super::monitors::{self, Monitor, MonitorProgram};
+use super::monitors::{self, Monitor};
 use super::{daemon, tree};
 use libc::{sock_filter, sock_fprog};
 use std::fmt;
@@ -36,9 +36,9 @@ impl Filter {
         Self { program: tree::compile_rules(&super::gateway::rules(), visibility), visibility }
     }
 
-    /// Compiles the table of a monitor. Refused calls fail at once: nobody outside it could answer for them.
+    /// Compiles the table of a monitor that is executed from the descriptor `program`. Refused calls fail at once: nobody outside it could answer for them.
     #[must_use]
-    pub fn for_monitor(monitor: Monitor, program: MonitorProgram) -> Self {
+    pub fn for_monitor(monitor: Monitor, program: u16) -> Self {
         let visibility = Visibility::Silent;
         Self { program: tree::compile_rules(&monitors::rules(monitor, program), visibility), visibility }
     }

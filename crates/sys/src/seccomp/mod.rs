@@ -34,6 +34,6 @@ mod tree;
 
 pub use check::Verdict;
 pub use install::{Filter, Visibility};
-pub use monitors::{Monitor, MonitorProgram};
+pub use monitors::{Monitor, monitor_program};
 pub use notify::{Denied, receive, refuse};
 pub use table::{errno_for, verdict};

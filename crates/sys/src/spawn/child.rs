@@ -76,18 +76,7 @@ fn prepare(orders: &Orders<'_>) -> Result<(), Stage> {
     // SAFETY: the default disposition runs no code of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     // Last, so that a signal from outside finds a process that dies of it as any other would.
-    let none = 0_u64;
-    // SAFETY: the mask is eight bytes, as the size says, and outlives the call; no old mask is asked for.
-    let unblocked = unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const none,
-            std::ptr::null::<u64>(),
-            size_of::<u64>(),
-        )
-    };
-    check_long(unblocked, Stage::Streams)
+    check_long(super::house::block_signals(0), Stage::Streams)
 }
 
 /// Best effort: where there is no /proc, or it is not ours to write, the command is as precious as its parent.

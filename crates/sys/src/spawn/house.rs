@@ -52,18 +52,14 @@ fn close_between(first: RawFd, last: RawFd) -> io::Result<()> {
 
 /// Lets every signal through again, for a program that this process is about to become: a fault that is blocked kills.
 pub fn hear_signals() -> io::Result<()> {
-    let none = 0_u64;
+    if block_signals(0) < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Blocks these signals and no others: one call, which a child may make too before it executes anything.
+pub(super) fn block_signals(mask: u64) -> libc::c_long {
+    let (new, old, size) = (&raw const mask, std::ptr::null::<u64>(), size_of::<u64>());
     // SAFETY: the mask is eight bytes, as the size says, and outlives the call; no old mask is asked for.
-    let heard = unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const none,
-            std::ptr::null::<u64>(),
-            size_of::<u64>(),
-        )
-    };
-    if heard < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, size) }
 }
 
 /// Makes ended children readable, without blocking, on the descriptor that it returns.
@@ -71,18 +67,7 @@ pub fn hear_signals() -> io::Result<()> {
 /// Every signal is back to its default and blocked from now on: what others send cannot disturb the program, and what
 /// it starts inherits no disposition. `spawn` unblocks them in the child.
 pub fn watch_children() -> io::Result<OwnedFd> {
-    let all = u64::MAX;
-    // SAFETY: the mask is eight bytes, as the size says, and outlives the call; no old mask is asked for.
-    let blocked = unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const all,
-            std::ptr::null::<u64>(),
-            size_of::<u64>(),
-        )
-    };
-    if blocked < 0 {
+    if block_signals(u64::MAX) < 0 {
         return Err(io::Error::last_os_error());
     }
     // By the kernel's own call: the C library keeps two signals for itself, and an ignored one would be inherited.

@@ -6,5 +6,4 @@ use super::Line;
 #[rustfmt::skip]
 pub(super) const TABLE: &[Line] = &[
     ("execve", DENY, "a machine starts no program of the host"),
-    ("execveat", super::BECOME, "becoming the monitor, once"),
 ];

@@ -59,7 +59,6 @@ pub(super) const TABLE: &[Line] = &[
     ("restart_syscall", ALLOW, "the kernel, after a stop"),
     ("exit", ALLOW, "the end of a thread"),
     ("exit_group", ALLOW, "the end"),
-    ("execveat", super::BECOME, "becoming the monitor, once"),
     ("openat", READ_ONLY, "artefacts, at the start"),
     ("fstat", ALLOW, "artefacts"),
     ("newfstatat", ALLOW, "artefacts"),
