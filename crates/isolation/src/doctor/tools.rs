@@ -72,8 +72,7 @@ const INSTALL: &str = "install runsc of 20240729 or newer: Debian has it from tr
 pub(super) fn runsc(gvisor: &Gvisor) -> Finding {
     let found = |detail: String| Finding::good("runsc", "gVisor", detail);
     let Some(at) = &gvisor.runsc else {
-        let detail =
-            "not installed in /usr/local/bin, /usr/bin or beside blastbox, or not root's alone to change";
+        let detail = "neither beside blastbox nor in /usr/local/bin or /usr/bin, or it or its directory is not root's alone to change";
         return found(detail.to_owned()).bad(State::Missing, INSTALL);
     };
     let at = at.display();

@@ -1,10 +1,14 @@
 //! gVisor on this host: where its program is, which version, and the two programs of ours that go with it.
 
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use crate::warden::places;
@@ -89,16 +93,21 @@ impl Serialize for Gvisor {
     }
 }
 
-/// A file that can be executed, and changed by nobody but root and us: a box's kernel is not to be somebody else's choice.
+/// A file that can be executed, and changed or exchanged by nobody but root and us: a box's kernel is not to be somebody
+/// else's choice.
 fn is_program(path: &Path) -> bool {
     let us = rustix::process::geteuid().as_raw();
-    path.metadata().is_ok_and(|file| {
-        file.is_file()
-            && file.mode() & 0o111 != 0
-            && file.mode() & 0o022 == 0
-            && [0, us].contains(&file.uid())
-    })
+    let ours = |about: &std::fs::Metadata| about.mode() & 0o022 == 0 && [0, us].contains(&about.uid());
+    // Where it is named, and where it lies: in either a stranger could put another one.
+    let folder = |at: &Path| at.parent().is_some_and(|at| at.metadata().is_ok_and(|about| ours(&about)));
+    path.metadata().is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0 && ours(&file))
+        && folder(path)
+        && path.canonicalize().is_ok_and(|real| folder(&real))
 }
+
+/// How long it may take to say its version, and how much it may say: whatever is called runsc is asked.
+const PATIENCE: Duration = Duration::from_secs(10);
+const MOST_SAID: usize = 4096;
 
 fn ask(program: &Path) -> Version {
     #[expect(
@@ -106,11 +115,39 @@ fn ask(program: &Path) -> Version {
         reason = "asks a program of the host for its version, before any box"
     )]
     let mut command = Command::new(program);
-    command.arg("--version").env_clear().stdin(Stdio::null()).stderr(Stdio::null());
-    match command.output() {
-        Ok(answer) => read(&String::from_utf8_lossy(&answer.stdout)),
-        Err(error) => Version::Unclear(format!("it does not start: {error}")),
+    command.arg("--version").env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Version::Unclear(format!("it does not start: {error}")),
+    };
+    let said = child.stdout.take().map(|stream| first_line(stream, PATIENCE));
+    // Its first line is all that is wanted; it has ended by itself, or ends now.
+    child.kill().ok();
+    child.wait().ok();
+    match said.flatten() {
+        Some(line) => read(&line),
+        None => Version::Unclear(format!("it says nothing for {} s", PATIENCE.as_secs())),
     }
+}
+
+/// What is said up to the end of a line, of the stream, or of what anybody wants to hear; `None`: it takes too long.
+fn first_line(mut stream: impl Read + AsFd, patience: Duration) -> Option<String> {
+    let (begun, mut said) = (Instant::now(), Vec::new());
+    while said.len() < MOST_SAID && !said.contains(&b'\n') {
+        let left = Timespec::try_from(patience.checked_sub(begun.elapsed())?).ok()?;
+        match poll(&mut [PollFd::new(&stream, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return None,
+        }
+        let mut bytes = [0; 512];
+        match stream.read(&mut bytes).ok()? {
+            0 => break,
+            count => said.extend(bytes.iter().take(count)),
+        }
+    }
+    Some(String::from_utf8_lossy(&said).into_owned())
 }
 
 /// Releases are named by their day: `release-20240729.0` by gVisor itself, `0.0~20240729.0` by Debian.
@@ -139,18 +176,39 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_anybody_can_change_is_none() {
-        let path = std::env::temp_dir().join(format!("gvisor-facts-{}", std::process::id()));
-        std::fs::write(&path, "#!/bin/sh\necho runsc version release-20250101.0\n").unwrap();
-        let mode = |mode| {
-            use std::os::unix::fs::PermissionsExt;
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    fn a_program_that_anybody_can_change_or_exchange_is_none() {
+        use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+        let folder = std::env::temp_dir().join(format!("gvisor-facts-{}-{now}", std::process::id()));
+        // Nobody else's: it fails where there is one already.
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+        let path = folder.join("runsc");
+        std::fs::write(&path, "").unwrap();
+        let mode = |at: &Path, mode| {
+            std::fs::set_permissions(at, std::fs::Permissions::from_mode(mode)).unwrap();
             is_program(&path)
         };
-        assert_eq!((mode(0o755), mode(0o777), mode(0o775), mode(0o644)), (true, false, false, false));
-        mode(0o755);
-        assert_eq!(ask(&path), Version::Of(20_250_101));
-        std::fs::remove_file(&path).unwrap();
+        let modes = [0o755, 0o777, 0o775, 0o644].map(|bits| mode(&path, bits));
+        assert_eq!(modes, [true, false, false, false]);
+        mode(&path, 0o755);
+        assert_eq!([0o755, 0o777, 0o775, 0o700].map(|bits| mode(&folder, bits)), [true, false, false, true]);
+        std::fs::remove_dir_all(&folder).unwrap();
         assert!(matches!(ask(&path), Version::Unclear(why) if why.contains("does not start")));
+    }
+
+    #[test]
+    fn a_program_that_says_nothing_or_never_ends_is_not_waited_for() {
+        use std::io::Write;
+        use std::os::unix::net::UnixStream;
+        let (mut theirs, ours) = UnixStream::pair().unwrap();
+        assert_eq!(first_line(&ours, Duration::from_millis(20)), None);
+        theirs.write_all(&[b'x'; MOST_SAID + 512]).unwrap();
+        assert_eq!(first_line(&ours, PATIENCE).unwrap().len(), MOST_SAID);
+        // Open still, and a line is enough.
+        theirs.write_all(b"\nmore").unwrap();
+        assert!(first_line(&ours, PATIENCE).unwrap().ends_with("\nmore"));
+        theirs.write_all(b"end").unwrap();
+        drop(theirs);
+        assert_eq!(first_line(&ours, PATIENCE).as_deref(), Some("end"));
     }
 }
