@@ -45,6 +45,8 @@ const TASKS_FOR_ONE: u32 = 4;
 const OPEN_FILES: u32 = 65_536;
 /// The box's memory is a file to gVisor's kernel, and a sparse one. How long the box's own files may be is held inside.
 const FILE_SIZE: u64 = 1 << 46;
+/// gVisor's kernel lengthens that file by so much at a time.
+const MEMORY_CHUNK: u64 = 1 << 30;
 
 /// What gVisor makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
@@ -81,9 +83,14 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     plan.first = first;
     plan.denials = Denials::Silent;
-    let Limits { millicpus, memory, pids, open_files: _, file_size: _ } = plan.limits;
+    let Limits { millicpus, memory, pids, open_files: _, file_size } = plan.limits;
     let pids = pids.saturating_mul(TASKS_FOR_ONE).saturating_add(OWN_TASKS);
-    plan.limits = Limits { millicpus, memory, pids, open_files: OPEN_FILES, file_size: FILE_SIZE };
+    // Where no group counts the box's memory, the length of that file is what bounds it.
+    let file_size = match gaps.contains(&Gap::NoMemoryLimit) {
+        true => memory.max(file_size).next_multiple_of(MEMORY_CHUNK),
+        false => FILE_SIZE,
+    };
+    plan.limits = Limits { millicpus, memory, pids, open_files: OPEN_FILES, file_size };
     let descriptors = request.descriptors(policy).saturating_add(shows.len());
     if let Err(wrong) = plan.clone().check(descriptors) {
         return unavailable(&format!("its plan does not hold: {wrong}"));

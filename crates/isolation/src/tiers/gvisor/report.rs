@@ -1,6 +1,6 @@
 //! What holds the five boundaries of a box on gVisor's kernel: the jail's report with the lines that differ.
 
-use blastbox_policy::{Boundary, Gap, SealedPolicy};
+use blastbox_policy::{Boundary, Bytes, Gap, SealedPolicy};
 use blastbox_wire::plan::{Ids, Network, Plan};
 
 use crate::{BoundaryReport, CgroupKind, Facts};
@@ -42,6 +42,10 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
         CgroupKind::V1 => "cgroup v1",
         CgroupKind::V2 => "cgroup v2",
     };
+    let memory_alone = format!(
+        "the memory of its programs is at most {}, gVisor's own is not counted",
+        Bytes(plan.limits.file_size)
+    );
     let held = |gap, limit: String, instead: &str| {
         if gaps.contains(&gap) { instead.to_owned() } else { format!("{limit} ({interface})") }
     };
@@ -59,7 +63,7 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
         held(
             Gap::NoMemoryLimit,
             format!("at most {} of memory, gVisor's own and scratch space included", rules.memory),
-            "memory is limited for each process alone",
+            &memory_alone,
         ),
         held(Gap::NoCpuLimit, format!("at most {} processors", rules.cpus), "processor time is not limited"),
         held(
@@ -75,10 +79,16 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
 
 fn network(plan: &Plan, jail: Vec<String>) -> Vec<String> {
     let ours = match plan.network {
-        Network::Empty | Network::Loopback => "gVisor's own network has a loopback, and nothing else",
+        Network::Empty => {
+            "inside, gVisor's own network has a loopback whatever the policy says, and nothing else"
+        }
+        Network::Loopback => "gVisor's own network has a loopback, and nothing else",
         Network::Gateway { .. } => "gVisor makes the box's connections with sockets of its network namespace",
     };
-    let mut how = jail;
+    let around = |line: String| {
+        line.replace("network namespace of its own, without", "network namespace around gVisor, without")
+    };
+    let mut how: Vec<String> = jail.into_iter().map(around).collect();
     how.push(ours.to_owned());
     how
 }

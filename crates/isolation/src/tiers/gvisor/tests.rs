@@ -132,3 +132,29 @@ fn without_the_gap_accepted_nobody_starts_a_program_to_ask() {
     let gaps = lowered(policy, &Facts { gvisor: unasked, ..good_host() }).unwrap().gaps;
     assert!(gaps.contains(&Gap::SilentDenials));
 }
+
+#[test]
+fn without_a_group_the_length_of_the_memory_file_is_the_limit_and_the_report_says_so() {
+    let lines = |lowered: &Lowered| {
+        lowered.report.iter().flat_map(|report| report.how.clone()).collect::<Vec<_>>().join("\n")
+    };
+    let held = lowered(draft(), &host()).unwrap();
+    assert_eq!(held.plan.limits.file_size, FILE_SIZE);
+    let big = draft().memory(blastbox_policy::Bytes((3 << 30) / 2));
+    let user = lowered(big, &with_runsc(rootless_host(), OLDEST_RUNSC)).unwrap();
+    assert_eq!(user.plan.limits.file_size, 2 << 30);
+    let said = lines(&user);
+    assert!(
+        said.contains("at most 2GiB, gVisor's own is not counted") && !said.contains("each process alone"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_loopback_that_the_policy_closes_is_said_to_be_there() {
+    let lowered = lowered(draft().loopback(blastbox_policy::Loopback::None), &host()).unwrap();
+    let network = lowered.report.iter().find(|report| report.boundary == Boundary::Network).unwrap();
+    let said = network.how.join("\n");
+    assert!(said.contains("has a loopback whatever the policy says"), "{said}");
+    assert!(said.contains("around gVisor") && !said.contains("of its own, without even"), "{said}");
+}
