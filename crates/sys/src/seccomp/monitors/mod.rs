@@ -60,7 +60,7 @@ pub(super) fn rules(monitor: Monitor, program: u16) -> Vec<(u32, Check)> {
 
 /// The same for a worker that has loaded its guests, and has nothing left to do but run them.
 pub(super) fn locked_rules() -> Vec<(u32, Check)> {
-    let rule = |name: &str| wasm::KEPT.iter().find(|line| line.0 == name).map_or(DENY, |line| line.1);
+    let rule = |name: &str| wasm::KEPT.iter().find(|line| line.0.contains(&name)).map_or(DENY, |line| line.1);
     arch::CALLS.iter().map(|&(number, name)| (number, rule(name))).collect()
 }
 
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn every_line_is_a_call_of_this_architecture_and_stands_once() {
-        for table in [wasm::TABLE, wasm::KEPT, gvisor::TABLE, qemu::TABLE] {
+        for table in [wasm::TABLE, gvisor::TABLE, qemu::TABLE] {
             for &(name, _, why) in table {
                 assert!(arch::syscall_number(name).is_some() && !why.is_empty(), "{name}");
                 assert_eq!(table.iter().filter(|line| line.0 == name).count(), 1, "{name}");
@@ -127,8 +127,11 @@ mod tests {
             locked_rules().iter().find(|rule| rule.0 == number).unwrap().1.decide(&args)
         };
         for &(_, name) in arch::CALLS {
-            let kept = wasm::KEPT.iter().any(|line| line.0 == name);
-            assert_eq!(decide(name, [0; 6]) == Verdict::Allow, kept, "{name}");
+            let kept = wasm::KEPT.iter().filter(|line| line.0.contains(&name)).count();
+            assert_eq!(usize::from(decide(name, [0; 6]) == Verdict::Allow), kept, "{name}");
+        }
+        for name in wasm::KEPT.iter().flat_map(|line| line.0) {
+            assert!(arch::syscall_number(name).is_some(), "{name}");
         }
         assert_ne!(decide("mmap", [0, 4096, 7, 0, 0, 0]), Verdict::Allow);
         assert_ne!(decide("mprotect", [0, 4096, 5, 0, 0, 0]), Verdict::Allow);
