@@ -45,6 +45,7 @@ fn the_receipt_tells_the_tier_and_its_gaps(bench: &Bench<'_>) {
     assert_eq!(has(Gap::SharedKernel), bench.tier == Tier::Jail);
     assert_eq!(has(Gap::SilentDenials), bench.tier == Tier::Gvisor);
     assert_eq!(has(Gap::SharedUid), !bench.caller.is_root());
+    assert_eq!(has(Gap::NoPidsLimit), bench.tier == Tier::Gvisor || !bench.caller.is_root());
     // Not accepted, not run.
     if bench.tier == Tier::Gvisor {
         let refused = bench.caller.run(&["--tier", "gvisor"], &["true"]);

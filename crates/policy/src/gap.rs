@@ -90,7 +90,8 @@ impl Gap {
                 "There is no processor quota: the box can keep every core that it may run on busy."
             }
             Self::NoPidsLimit => {
-                "There is no pids cgroup: processes are counted per user id (RLIMIT_NPROC), not for this box."
+                "Processes and threads of this box alone are not counted: there is no pids cgroup (RLIMIT_NPROC counts per \
+                 user id), or the box's own kernel does not count them."
             }
             Self::WeakLandlock => {
                 "Landlock is absent or older than wanted, so what the mounts show \

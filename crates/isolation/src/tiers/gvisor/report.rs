@@ -1,7 +1,7 @@
 //! What holds the five boundaries of a box on gVisor's kernel: the jail's report with the lines that differ.
 
 use blastbox_policy::{Boundary, Bytes, Gap, SealedPolicy};
-use blastbox_wire::plan::{Ids, Network, Plan};
+use blastbox_wire::plan::{Cgroups, Ids, Network, Plan};
 
 use crate::{BoundaryReport, CgroupKind, Facts};
 
@@ -28,7 +28,13 @@ pub(super) fn write(
             .chain(how)
             .collect(),
             Boundary::Network => network(plan, how),
-            Boundary::Credentials | Boundary::Lifecycle => how,
+            Boundary::Credentials => how,
+            Boundary::Lifecycle => {
+                told = gaps.iter().copied().filter(|gap| matches!(gap, Gap::NoMemoryLimit | Gap::NoPidsLimit)).collect();
+                let counted = matches!(plan.cgroups, Cgroups::Enforce { pids: true, .. });
+                let threads = counted.then(|| "nothing counts the threads inside: memory bounds them".to_owned());
+                how.into_iter().chain(threads).collect()
+            }
         };
         BoundaryReport { boundary, effective, how, gaps: told }
     };
@@ -66,14 +72,15 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
             &memory_alone,
         ),
         held(Gap::NoCpuLimit, format!("at most {} processors", rules.cpus), "processor time is not limited"),
-        held(
-            Gap::NoPidsLimit,
-            format!(
-                "at most {} tasks of the host stand behind it, for {} processes inside",
+        match plan.cgroups {
+            Cgroups::Enforce { pids: true, .. } => format!(
+                "at most {} tasks of the host stand behind it ({interface}), for {} processes inside; threads are not counted",
                 plan.limits.pids, rules.pids
             ),
-            "processes are limited by user id alone",
-        ),
+            Cgroups::Enforce { pids: false, .. } | Cgroups::Absent => {
+                "processes are limited by user id alone".to_owned()
+            }
+        },
     ]
 }
 

@@ -44,7 +44,7 @@ fn the_kernel_is_not_shared_and_denials_are_silent() {
     let user = lowered(draft(), &with_runsc(rootless_host(), OLDEST_RUNSC)).unwrap();
     assert!(user.gaps.contains(&Gap::SharedUid) && user.gaps.contains(&Gap::NoMemoryLimit));
     let lowered = lowered(draft(), &host()).unwrap();
-    assert_eq!(lowered.gaps, [Gap::HostImage, Gap::SilentDenials]);
+    assert_eq!(lowered.gaps, [Gap::HostImage, Gap::NoPidsLimit, Gap::SilentDenials]);
     assert_eq!(lowered.effective(), Boundary::ALL);
     for report in &lowered.report {
         assert!(!report.how.iter().any(|line| line.contains("the host's kernel")), "{report:?}");
@@ -120,8 +120,8 @@ fn what_gvisor_cannot_keep_is_refused() {
     assert!(why(lowered(kill, &host()).unwrap_err()).contains("denied system call"));
     let bare = Facts { landlock_abi: 0, ..host() };
     assert!(why(lowered(draft(), &bare).unwrap_err()).contains("Landlock"));
-    let small = draft().memory(blastbox_policy::Bytes(64 << 20));
-    assert!(why(lowered(small, &host()).unwrap_err()).contains("64M"));
+    let small = draft().memory(blastbox_policy::Bytes(48 << 20));
+    assert!(why(lowered(small, &host()).unwrap_err()).contains("48M"));
 }
 
 #[test]
