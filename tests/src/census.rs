@@ -19,6 +19,7 @@ use crate::{Caller, Who};
 const PROMISE: Duration = Duration::from_secs(2);
 const WARDEN: &str = "blastbox-warden";
 const AGENT: &str = "blastbox-agent";
+const QEMU: &str = "qemu-system";
 /// How the directories of wardens and boxes are called.
 const OURS: [&str; 2] = ["blastbox-warden-", "bx_"];
 const MOMENT: Duration = Duration::from_millis(30);
@@ -229,7 +230,7 @@ pub fn child_of(pid: u32) -> Option<u32> {
 /// Wardens and agents have names of their own, and before they take them are called by the number of the descriptor that
 /// they were executed from. Nothing that a test starts itself is, so that nobody waits for one of these but this census.
 fn was_adopted(name: &str) -> bool {
-    name.parse::<u32>().is_ok() || name == WARDEN || name == AGENT
+    name.parse::<u32>().is_ok() || name == WARDEN || name == AGENT || name.starts_with(QEMU)
 }
 
 fn collect(pid: u32) {

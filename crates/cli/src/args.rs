@@ -75,6 +75,9 @@ pub(crate) enum Verb {
     /// Import, pull, make, list, check and remove images
     #[command(subcommand, after_help = crate::image::HELP)]
     Image(ImageVerb),
+    /// Get, add and list kernels for virtual machines
+    #[command(subcommand, after_help = crate::kernel::HELP)]
+    Kernel(crate::kernel::KernelVerb),
     /// Verify, read and export a ledger
     #[command(subcommand)]
     Audit(AuditVerb),

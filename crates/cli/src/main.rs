@@ -1,6 +1,6 @@
 //! The `blastbox` command.
 //!
-//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`escape`], [`policy`], [`audit`], [`mcp`], [`image`]), those that need a daemon in [`daemon`]; `output` is the only room that
+//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`escape`], [`policy`], [`audit`], [`mcp`], [`image`], [`kernel`]), those that need a daemon in [`daemon`]; `output` is the only room that
 //! writes to the terminal. The warden is started before anything else is looked at, so that it gets ready meanwhile.
 
 mod args;
@@ -12,6 +12,7 @@ mod escape;
 mod explain;
 mod guest;
 mod image;
+mod kernel;
 mod mcp;
 mod output;
 mod papers;
@@ -90,6 +91,7 @@ fn act(cli: Cli, early: Option<Result<Warden, WardenError>>) -> Result<u8, Probl
     match cli.verb {
         Verb::Audit(verb) => audit::audit(&verb),
         Verb::Image(verb) => image::image(&verb, runtime),
+        Verb::Kernel(verb) => kernel::kernel(&verb),
         Verb::Escape(args) => escape::escape(*args, runtime),
         Verb::Daemon(verb) => daemon::daemon(verb, runtime),
         Verb::Papers(verb) => papers::papers(&verb),

@@ -8,6 +8,7 @@ use blastbox_engine::leases::{BadSources, RegisterError};
 use blastbox_engine::ledger::LedgerError;
 use blastbox_engine::store::StoreError as BoxStoreError;
 use blastbox_engine::{CreateError, EngineError, WorkspaceError};
+use blastbox_images::machine::MachineError;
 use blastbox_images::{ImageError, StoreError};
 use blastbox_isolation::tiers::wasm::CompileError;
 use blastbox_isolation::{GatewayError, WardenError};
@@ -42,6 +43,12 @@ pub(crate) enum Problem {
     NoBootstrap,
     #[error("mmdebstrap has not made it: {why}")]
     Bootstrap { why: String },
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    #[error("kernels are fetched by apt and unpacked by dpkg, and {missing} is not installed")]
+    NoFetcher { missing: &'static str },
+    #[error("{tried} has not brought a kernel: {why}")]
+    Fetch { tried: &'static str, why: String },
     #[error("there is no place for images: neither a home nor a state directory is known")]
     NoStore,
     #[error("no guest of the tier wasm is a shell")]
@@ -141,6 +148,18 @@ impl Problem {
             Self::Bootstrap { .. } => {
                 "see what it says above; without root it needs a range in /etc/subuid; a mirror is named with --mirror"
             }
+            Self::Machine(MachineError::NoAgent { .. }) => {
+                "build all of blastbox's programs with `make build`, and keep them in one directory"
+            }
+            Self::Machine(_) => {
+                "bring a kernel for virtual machines: `blastbox kernel add FILE.deb`, or `blastbox kernel add FILE --modules DIR`"
+            }
+            Self::NoFetcher { .. } => {
+                "download the package linux-image-cloud-amd64 of Debian elsewhere and `blastbox kernel add FILE.deb`; without dpkg, `blastbox kernel add FILE --modules DIR`"
+            }
+            Self::Fetch { .. } => {
+                "see what it says above; try `apt-get update`, or bring a kernel of your own: `blastbox kernel add FILE`"
+            }
             Self::NoStore => "name one with --store DIR, or set HOME",
             Self::Workspace(_) => "name an existing directory that you may read: --workspace DIR[:cow|:ro]",
             Self::LongArgument { .. } | Self::LongCommand { .. } | Self::ManyArguments { .. } => {
@@ -200,6 +219,7 @@ impl Problem {
             Self::Images(error) => Some(error.code()),
             Self::Registry(error) => Some(error.code()),
             Self::NoBootstrap | Self::Bootstrap { .. } => Some("image_not_made"),
+            Self::Machine(_) | Self::NoFetcher { .. } | Self::Fetch { .. } => Some("kernel_unusable"),
             _ => None,
         }
     }

@@ -142,6 +142,7 @@ mod tests {
     fn sample(ending: Ending) -> Receipt {
         let facts = Facts {
             tun: blastbox_isolation::Tun::Usable,
+            machines: blastbox_isolation::Machines::default(),
             kernel: "6.1.0".into(),
             version: KernelVersion::new(6, 1),
             arch: "x86_64".into(),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use blastbox_images::{Image, ImageConfig};
-use blastbox_isolation::{Choice, Facts, Gateway, Request, Warden, choose};
+use blastbox_isolation::{Choice, Facts, Gateway, Request, Warden, choose, prepare};
 use blastbox_policy::{OnDenied, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
@@ -143,6 +143,7 @@ impl Engine {
         image: &Image,
         workspace: Option<WorkspaceAccess>,
     ) -> Result<Choice, CreateError> {
+        prepare(policy, &self.facts, image);
         Ok(choose(policy, &self.facts, &Request { box_id: new_id()?, image, workspace }))
     }
 
@@ -184,6 +185,7 @@ impl Engine {
     ) -> Result<LiveBox, CreateError> {
         let access = spec.workspace.map(WorkspaceDir::access);
         let request = Request { box_id: box_id.clone(), image: spec.image, workspace: access };
+        prepare(spec.policy, &self.facts, spec.image);
         let choice = choose(spec.policy, &self.facts, &request);
         if let Err(refusal) = &choice.chosen {
             let refusal = refusal.clone();

@@ -6,6 +6,7 @@ use std::path::Path;
 use blastbox_wire::event::Hash;
 use blastbox_wire::plan::{GuestPath, Slot, Step};
 
+use crate::machine::Parts;
 use crate::store::{Hold, ImageConfig, ImageRef, Store, StoreError, StoredImage};
 use crate::{DirectoryImage, HostImage, ImageError, Language, interpreter};
 
@@ -123,6 +124,34 @@ impl Image {
         match self {
             Self::Host(_) | Self::Directory(_) => None,
             Self::Stored(stored) => Some(stored.hold()),
+        }
+    }
+
+    /// What a guest of this image starts from, or why it could not be made; `None`: [`Image::prepare_machine`] was not asked
+    /// for it, or this is no image of the store.
+    #[must_use]
+    pub fn machine(&self) -> Option<Result<&Parts, &str>> {
+        match self {
+            Self::Host(_) | Self::Directory(_) => None,
+            Self::Stored(stored) => stored.workshop().parts(),
+        }
+    }
+
+    /// Whether there is a kernel that a guest of this image could start with. Cheap.
+    #[must_use]
+    pub fn has_kernel(&self) -> bool {
+        match self {
+            Self::Host(_) | Self::Directory(_) => false,
+            Self::Stored(stored) => stored.workshop().has_kernel(),
+        }
+    }
+
+    /// Finds or makes what a guest of this image starts from; `agent` becomes its first process. The first time it copies
+    /// the whole image onto a disk. Only what has a digest becomes one.
+    pub fn prepare_machine(&self, agent: &Path) {
+        match self {
+            Self::Host(_) | Self::Directory(_) => {}
+            Self::Stored(stored) => stored.workshop().prepare(stored.directory().as_fd(), agent),
         }
     }
 

@@ -9,6 +9,7 @@ mod error;
 mod host;
 mod image;
 mod interpreter;
+pub mod machine;
 pub mod oci;
 mod skeleton;
 pub mod store;

@@ -1,8 +1,11 @@
 //! What this host can do, as far as lowering needs to know. Cheap: a few system calls and small files of /proc.
 
 mod gvisor;
+mod machine;
 
 pub use gvisor::{Gvisor, Version};
+pub use machine::Machines;
+pub(crate) use machine::{Found, Kvm};
 
 use std::fs;
 use std::path::Path;
@@ -42,6 +45,8 @@ pub struct Facts {
     pub gvisor: Gvisor,
     /// The worker of the tier `wasm` and its guests, where they are installed.
     pub wasm: Option<crate::tiers::wasm::Guests>,
+    /// What is there for virtual machines.
+    pub machines: Machines,
 }
 
 /// The device from which the interface of a box with network is made.
@@ -146,6 +151,7 @@ impl Facts {
             tun: Tun::look(),
             gvisor: Gvisor::look(),
             wasm: crate::tiers::wasm::Guests::look(),
+            machines: Machines::look(),
         }
     }
 
@@ -239,6 +245,7 @@ pub(crate) mod tests {
             tun: Tun::Usable,
             gvisor: Gvisor::default(),
             wasm: None,
+            machines: Machines::default(),
         }
     }
 

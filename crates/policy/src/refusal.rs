@@ -110,8 +110,7 @@ const fn unavailable_fix(tier: Tier) -> &'static str {
             "see what gVisor needs with `blastbox doctor` and in docs/gvisor.md; below threat level critical the jail may do, \
              if its shared kernel is accepted by name: --tier jail --accept shared-kernel"
         }
-        // At level critical only a virtual machine will do, and this version has none: naming the jail there is refused
-        // again, with the reason.
+        // At level critical only a virtual machine will do: naming the jail there is refused again, with the reason.
         Tier::Microvm => {
             "below threat level critical the jail may do, if its shared kernel is accepted by name: \
              --tier jail --accept shared-kernel"

@@ -86,6 +86,7 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     let seen = Facts::look();
     // By starting it, which is over then.
     seen.gvisor.version();
+    seen.machines.settle(images.path());
     let confined = confine(&place).map_err(DaemonProblem::Confine)?;
     output::say(&walls(confined));
     let runtime = Builder::new_multi_thread().enable_io().enable_time().build().map_err(Problem::Runtime)?;

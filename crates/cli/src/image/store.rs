@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use blastbox_images::machine::Kernels;
 use blastbox_images::{Image, Store};
 use clap::Args;
 
@@ -36,6 +37,11 @@ impl StoreFlag {
     /// The same for a daemon, which keeps images with its state.
     pub(crate) fn open_beside(&self, state: &std::path::Path) -> Result<Store, Problem> {
         Ok(Store::open(&self.store.clone().unwrap_or_else(|| state.join("images")))?)
+    }
+
+    /// The kernels of the store, which is made where there is none.
+    pub(crate) fn kernels(&self) -> Result<Kernels, Problem> {
+        Ok(Kernels::of_store(self.open()?.path()))
     }
 
     /// The image that is meant: `host`, a name in the store, or a directory.

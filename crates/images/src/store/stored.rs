@@ -12,6 +12,7 @@ use super::facts::{Facts, ImageConfig};
 use super::name::ImageRef;
 use super::place::{Store, TREES, folder};
 use crate::DirectoryImage;
+use crate::machine::Workshop;
 
 /// An image of the store. While it or one of its [`Hold`]s is there, nothing takes its tree away.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct StoredImage {
     directory: DirectoryImage,
     facts: Facts,
     hold: Hold,
+    workshop: Workshop,
 }
 
 /// Keeps the tree of an image where it is. Cheap to clone; the kernel lets go of it with the process, however that ends.
@@ -45,7 +47,8 @@ impl StoredImage {
             return Ok(None);
         }
         let directory = DirectoryImage::open_stored(&store.path().join(TREES).join(place))?;
-        Ok(Some(Self { image: image.clone(), directory, facts, hold: Hold(Arc::new(tree)) }))
+        let (hold, workshop) = (Hold(Arc::new(tree)), Workshop::new(store.path(), facts.digest));
+        Ok(Some(Self { image: image.clone(), directory, facts, hold, workshop }))
     }
 
     /// The digest of its tree.
@@ -76,6 +79,10 @@ impl StoredImage {
 
     pub(crate) fn directory(&self) -> &DirectoryImage {
         &self.directory
+    }
+
+    pub(crate) fn workshop(&self) -> &Workshop {
+        &self.workshop
     }
 
     pub(crate) fn hold(&self) -> Hold {

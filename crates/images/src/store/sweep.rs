@@ -11,6 +11,7 @@ use super::StoreError;
 use super::facts::Facts;
 use super::name::{ImageName, ImageRef};
 use super::place::{BLOBS, DRAFTS, FACTS, NAMES, NEW, Store, TREES, facts_file, folder, random_word};
+use crate::machine::forget_disk;
 use crate::tree::beneath::{list, remove};
 use crate::tree::digest;
 
@@ -161,6 +162,11 @@ impl Store {
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(self.failed("remove an image of")(errno)),
         }
+        forget_disk(self.path(), digest).map_err(|source| StoreError::Place {
+            tried: "remove a disk of",
+            path: self.path().to_owned(),
+            source,
+        })?;
         match unlinkat(self.room(FACTS)?, facts_file(digest), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(self.failed("remove the facts of an image of")(errno)),

@@ -20,10 +20,6 @@ pub fn lower(
         Tier::Wasm => wasm::lower(policy, facts, request),
         Tier::Jail => jail::lower(policy, facts, request),
         Tier::Gvisor => gvisor::lower(policy, facts, request),
-        Tier::Microvm => microvm::lower(),
+        Tier::Microvm => microvm::lower(policy, facts, request),
     }
-}
-
-fn not_built(tier: Tier) -> Refusal {
-    Refusal::TierUnavailable { tier, why: "not built into this version".to_owned() }
 }

@@ -1,0 +1,89 @@
+//! The drivers that the kernel has as modules, and the two devices that they bring.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+/// Where the host has put the modules, each called by its place in the order of loading.
+const MODULES: &str = "/modules";
+/// The port that leads to the host.
+const PORT: &str = "blastbox.control";
+/// The disk with the image.
+pub(crate) const DISK: &str = "/dev/vda";
+/// How long devices may take to come: an emulated processor on a busy host is slow.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(2);
+/// The file is compressed, and the kernel knows how.
+const COMPRESSED: i32 = 4;
+
+/// Loads every module that the host has given along, in order.
+pub(crate) fn load() -> io::Result<()> {
+    let mut names: Vec<_> = match fs::read_dir(MODULES) {
+        Ok(list) => list.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>()?,
+        // A kernel that has everything built in.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    names.sort();
+    for name in names {
+        let file = open(&name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let flags = if name.extension().is_some_and(|end| end == "ko") { 0 } else { COMPRESSED };
+        match rustix::system::finit_module(file.as_fd(), c"", flags) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        fs::remove_file(&name)?;
+    }
+    Ok(())
+}
+
+/// The port that leads to the host, opened. Until its kernel has heard that somebody listens at the other end, reading
+/// from it looks as if the host had gone.
+pub(crate) fn port() -> io::Result<OwnedFd> {
+    let port = opened_port()?;
+    await_device(|| {
+        let mut look = [PollFd::new(&port, PollFlags::OUT)];
+        rustix::event::poll(&mut look, Some(&Timespec::default())).ok()?;
+        look.first().filter(|port| port.revents() == PollFlags::OUT).map(drop)
+    })?;
+    Ok(port)
+}
+
+fn opened_port() -> io::Result<OwnedFd> {
+    await_device(|| {
+        for entry in fs::read_dir("/sys/class/virtio-ports").ok()? {
+            let entry = entry.ok()?;
+            let name = fs::read_to_string(entry.path().join("name")).ok()?;
+            if name.trim_end() == PORT {
+                let path = std::path::Path::new("/dev").join(entry.file_name());
+                return open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok();
+            }
+        }
+        None
+    })
+}
+
+/// Waits until the disk is there.
+pub(crate) fn disk() -> io::Result<()> {
+    await_device(|| fs::metadata(DISK).ok().map(drop))
+}
+
+/// Devices come when their drivers have found them, a moment after the driver was loaded.
+fn await_device<T>(look: impl Fn() -> Option<T>) -> io::Result<T> {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return Ok(found);
+        }
+        if began.elapsed() > PATIENCE {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,163 @@
+//! The first process of a virtual machine: makes of a kernel that has just started what a box is, and then is the agent.
+//!
+//! ```text
+//! kernel ─► begin ─► drivers ─► port to the host ─► root, users, limits, filter ─► the agent ─► switch the machine off
+//! ```
+//!
+//! The walls between payload and host are the machine's. Those that are put up here stand between payload and agent, and
+//! keep the guest's own kernel out of reach: the same filter, the same limits and the same read-only root as in a jail.
+
+mod drivers;
+mod orders;
+mod root;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use blastbox_agent::Arguments;
+use blastbox_sys::identity::{self, Groups, Keep};
+use blastbox_sys::mount::{self, Attributes};
+use blastbox_sys::seccomp::{Filter, Visibility};
+use blastbox_sys::{namespaces, program};
+use blastbox_wire::agent::AgentFrame;
+use blastbox_wire::plan::Denials;
+use rustix::fs::{Mode, OFlags, mkdirat, open};
+use rustix::process::Resource;
+
+pub(crate) use orders::{GUEST, Orders};
+
+/// Numbers of what the agent inherits.
+const CONTROL: i32 = 3;
+const DENIALS: i32 = 4;
+
+/// What could not be done, in words for the host.
+struct Failed(&'static str, io::Error);
+
+trait Trying<T> {
+    fn tried(self, what: &'static str) -> Result<T, Failed>;
+}
+
+impl<T, E: Into<io::Error>> Trying<T> for Result<T, E> {
+    fn tried(self, what: &'static str) -> Result<T, Failed> {
+        self.map_err(|error| Failed(what, error.into()))
+    }
+}
+
+/// Is the first process of a guest. Comes back only where that is not so.
+pub(crate) fn run(words: impl Iterator<Item = OsString>) -> u8 {
+    let Some(orders) = Orders::parse(words) else { return 2 };
+    // Anywhere else this would mount over somebody's root and switch their machine off.
+    if !rustix::process::getpid().is_init() || std::fs::metadata("/init").is_err() {
+        return 2;
+    }
+    // The end of a kernel's first process is the end of the machine: the kernel gives up, and was told to start again at
+    // once when it does, and the machine to end when its kernel wants to start again.
+    match start() {
+        // Nobody can be told: the machine ends, and the host sees that it said nothing.
+        Err(Failed(..)) => 1,
+        Ok(port) => match begin(&orders, &port) {
+            Ok(arguments) => {
+                // The agent closes whatever it was not handed, and this is among it.
+                std::mem::forget(port);
+                blastbox_agent::run(&arguments)
+            }
+            Err(Failed(tried, error)) => {
+                let text = format!("the guest could not {tried}: {error}");
+                rustix::io::write(&port, &AgentFrame::Fault { text: &text }.encode()).ok();
+                1
+            }
+        },
+    }
+}
+
+/// Nothing that is opened from now on has a number that the agent's own descriptors will get.
+fn reserve_descriptors() -> io::Result<()> {
+    loop {
+        let next = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        if next.as_raw_fd() > DENIALS {
+            return Ok(());
+        }
+        // Held until the agent closes it.
+        std::mem::forget(next);
+    }
+}
+
+/// What is needed to speak with the host at all.
+fn start() -> Result<OwnedFd, Failed> {
+    reserve_descriptors().tried("reserve descriptors")?;
+    let before = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .tried("open its first root")?;
+    for (kind, at) in [("proc", "proc"), ("sysfs", "sys"), ("devtmpfs", "dev")] {
+        match mkdirat(&before, at, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(errno) => return Err(errno).tried("make a place for its kernel's files"),
+        }
+        let made = mount::create(kind, &[], Attributes::DEVICE).tried("show its kernel's files")?;
+        mount::attach(made.as_fd(), before.as_fd(), at).tried("show its kernel's files")?;
+    }
+    drivers::load().tried("load a driver")?;
+    drivers::port().tried("find the port to the host")
+}
+
+/// Puts on what a box has, layer by layer, in the order of a jail.
+fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
+    drivers::disk().tried("find the disk with the image")?;
+    rustix::system::sethostname(orders.name.as_bytes()).tried("set its host name")?;
+    if orders.loopback {
+        namespaces::loopback_up().tried("bring its loopback up")?;
+    }
+    let proc = open("/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .tried("open /proc")?;
+    for (setting, value) in SETTINGS {
+        // A kernel without one of them has nothing there that could be reached.
+        namespaces::write_at(&proc, setting, value).ok();
+    }
+    root::make(orders).tried("make the root of the box")?;
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).tried("open /dev/null")?;
+    rustix::process::setsid().ok();
+    identity::no_new_privileges().tried("give up new privileges")?;
+    identity::become_user(0, 0, Groups::Clear).tried("become the agent's user")?;
+    identity::reduce_capabilities(Keep::ForAgent).tried("drop capabilities")?;
+    limit(orders)?;
+    for number in 0..=2 {
+        program::place(null.as_fd(), number).tried("close the standard streams")?;
+    }
+    let visibility = match orders.denials {
+        Denials::Reported => Visibility::Reported,
+        Denials::Silent => Visibility::Silent,
+    };
+    let listener = Filter::compile(visibility).install().tried("install the system-call filter")?;
+    if let Some(listener) = &listener {
+        program::place(listener.as_fd(), DENIALS).tried("hand over the denials")?;
+    }
+    program::place(port.as_fd(), CONTROL).tried("hand over the control channel")?;
+    identity::limit(Resource::Nofile, orders.files).tried("limit open files")?;
+    Ok(Arguments { control: CONTROL, denials: listener.as_ref().map(|_| DENIALS) })
+}
+
+/// What a payload could use against the guest's own kernel.
+const SETTINGS: [(&str, &[u8]); 5] = [
+    ("sys/user/max_user_namespaces", b"0"),
+    ("sys/kernel/unprivileged_bpf_disabled", b"2"),
+    ("sys/kernel/kptr_restrict", b"2"),
+    ("sys/kernel/dmesg_restrict", b"1"),
+    ("sys/kernel/modules_disabled", b"1"),
+];
+
+fn limit(orders: &Orders) -> Result<(), Failed> {
+    for (resource, most) in [
+        (Resource::Core, identity::NO_CORE),
+        (Resource::Fsize, orders.size),
+        (Resource::Nproc, orders.pids),
+        (Resource::Memlock, 64 * 1024),
+        (Resource::Msgqueue, 0),
+        (Resource::Nice, 0),
+        (Resource::Rtprio, 0),
+        (Resource::Stack, 8 * 1024 * 1024),
+        (Resource::Sigpending, 1024),
+    ] {
+        identity::limit(resource, most).tried("limit what a process may use")?;
+    }
+    Ok(())
+}

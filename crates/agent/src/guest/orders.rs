@@ -1,0 +1,111 @@
+//! What the host wants of a guest: `guest key=value …`, from the end of the kernel's command line.
+//!
+//! Trust: the host wrote it. It is read strictly all the same, because a word that is not understood is a promise that
+//! is not kept: every key once, none unknown, none missing.
+
+use std::ffi::OsString;
+
+use blastbox_wire::plan::{Denials, Exec};
+
+/// What the host wants.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Orders {
+    /// Bytes of the scratch space.
+    pub(crate) bytes: u64,
+    /// Files and directories of the scratch space.
+    pub(crate) inodes: u64,
+    /// Processes and threads of the payload.
+    pub(crate) pids: u64,
+    /// Open files of one process.
+    pub(crate) files: u64,
+    /// Largest file.
+    pub(crate) size: u64,
+    /// Whether programs may be started from the scratch space.
+    pub(crate) exec: Exec,
+    /// Whether there is an empty workspace.
+    pub(crate) workspace: bool,
+    /// Whether there is a loopback.
+    pub(crate) loopback: bool,
+    /// Whether denied system calls are reported.
+    pub(crate) denials: Denials,
+    /// The host name.
+    pub(crate) name: String,
+}
+
+/// The word that says that this process is the first one of a guest.
+pub(crate) const GUEST: &str = "guest";
+/// More than any host name of a box has.
+const MOST_NAME: usize = 64;
+
+impl Orders {
+    /// `None`: not our command line.
+    pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Option<Self> {
+        let mut given: Vec<(String, String)> = Vec::new();
+        for word in words {
+            let (key, value) = word.to_str()?.split_once('=')?;
+            if given.iter().any(|(known, _)| known == key) {
+                return None;
+            }
+            given.push((key.to_owned(), value.to_owned()));
+        }
+        let mut take = |key: &str| {
+            let at = given.iter().position(|(known, _)| known == key)?;
+            Some(given.swap_remove(at).1)
+        };
+        let orders = Self {
+            bytes: take("bytes")?.parse().ok()?,
+            inodes: take("inodes")?.parse().ok()?,
+            pids: take("pids")?.parse().ok()?,
+            files: take("files")?.parse().ok()?,
+            size: take("size")?.parse().ok()?,
+            exec: if yes(&take("exec")?)? { Exec::Allowed } else { Exec::Denied },
+            workspace: yes(&take("workspace")?)?,
+            loopback: yes(&take("loopback")?)?,
+            denials: if yes(&take("denials")?)? { Denials::Reported } else { Denials::Silent },
+            name: take("name").filter(|name| !name.is_empty() && name.len() <= MOST_NAME)?,
+        };
+        given.is_empty().then_some(orders)
+    }
+}
+
+fn yes(word: &str) -> Option<bool> {
+    match word {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "bytes=1048576 inodes=100 pids=64 files=256 size=4096 exec=yes workspace=no loopback=no denials=yes name=bx-1";
+
+    fn parsed(line: &str) -> Option<Orders> {
+        Orders::parse(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let orders = parsed(GOOD).unwrap();
+        assert_eq!((orders.bytes, orders.pids, orders.exec), (1 << 20, 64, Exec::Allowed));
+        assert!(!orders.workspace && orders.name == "bx-1" && orders.denials == Denials::Reported);
+    }
+
+    #[test]
+    fn what_is_missing_unknown_doubled_or_no_value_is_not_our_command_line() {
+        for bad in [
+            GOOD.replace("pids=64 ", ""),
+            format!("{GOOD} more=1"),
+            format!("{GOOD} bytes=1"),
+            GOOD.replace("exec=yes", "exec=maybe"),
+            GOOD.replace("name=bx-1", "name="),
+            GOOD.replace("inodes=100", "inodes=-1"),
+            format!("{GOOD} word"),
+            String::new(),
+        ] {
+            assert_eq!(parsed(&bad), None, "{bad}");
+        }
+    }
+}

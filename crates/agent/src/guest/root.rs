@@ -1,0 +1,162 @@
+//! The root of a guest, made as that of a jail is: read-only, from the image's trees, with places of the box's own.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use blastbox_sys::mount::{self, Attributes, Beneath};
+use blastbox_wire::plan::{DeviceName, Exec};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, chmodat, chownat, makedev, mkdirat, mknodat, open, openat,
+    readlinkat, statat, symlinkat,
+};
+use rustix::process::{Gid, Uid};
+
+use super::drivers::DISK;
+use super::orders::Orders;
+
+/// What an image may not bring along, because the box makes it itself.
+const OURS: [&str; 7] = ["dev", "proc", "sys", "tmp", "run", "home", "workspace"];
+/// The places that are filled here, parents first.
+const PLACES: [&str; 9] =
+    ["dev", "dev/pts", "dev/shm", "proc", "tmp", "run", "home", "home/user", "workspace"];
+const LINKS: [(&str, &str); 5] = [
+    ("dev/fd", "/proc/self/fd"),
+    ("dev/stdin", "/proc/self/fd/0"),
+    ("dev/stdout", "/proc/self/fd/1"),
+    ("dev/stderr", "/proc/self/fd/2"),
+    ("dev/ptmx", "pts/ptmx"),
+];
+/// The payload's user and group, and their number as text for mounts.
+const PAYLOAD: (u32, &str) = (1000, "1000");
+/// Where things lie until the root is exchanged, all of it in the memory that the kernel unpacked us into.
+const IMAGE: &str = ".image";
+const ROOT: &str = ".root";
+const SCRATCH: &str = ".scratch";
+
+/// Makes the root and goes there. Nothing of what was before can be reached afterwards.
+pub(super) fn make(orders: &Orders) -> io::Result<()> {
+    rustix::process::umask(Mode::empty());
+    let before = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    for place in [IMAGE, ROOT, SCRATCH] {
+        mkdirat(&before, place, Mode::from_raw_mode(0o755))?;
+    }
+    let image =
+        mount::create("squashfs", &[("source", Some(DISK)), ("ro", None)], Attributes::PLAIN.read_only())?;
+    mount::attach(image.as_fd(), before.as_fd(), IMAGE)?;
+    let small = [("mode", Some("0755")), ("size", Some("1m")), ("nr_inodes", Some("1024"))];
+    // Devices are opened here, and nowhere else in the box.
+    let root = mount::create("tmpfs", &small, Attributes::PLAIN.no_programs())?;
+    mount::attach(root.as_fd(), before.as_fd(), ROOT)?;
+    for place in PLACES {
+        mkdirat(&root, place, Mode::from_raw_mode(0o755))?;
+    }
+    show(&image, &root)?;
+    devices(&root)?;
+    scratch(&before, &root, orders)?;
+    let shown = [("hidepid", Some("ptraceable")), ("subset", Some("pid"))];
+    let processes = mount::create("proc", &shown, Attributes::PLAIN.no_programs())?;
+    mount::attach(processes.as_fd(), root.as_fd(), "proc")?;
+    let (_, id) = PAYLOAD;
+    let terminals =
+        [("ptmxmode", Some("0666")), ("mode", Some("0620")), ("uid", Some(id)), ("gid", Some(id))];
+    let terminals = mount::create("devpts", &terminals, Attributes::DEVICE)?;
+    mount::attach(terminals.as_fd(), root.as_fd(), "dev/pts")?;
+    mount::restrict(root.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)?;
+    // The first file system of a kernel cannot be exchanged by pivot_root; covering it is what there is. The payload
+    // has no capability to look under the cover, and nothing is there that it could not see anyway.
+    mount::cover_root(root.as_fd())?;
+    rustix::process::chroot(".")?;
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// Every entry at the top of the image, except what the box makes itself.
+fn show(image: &OwnedFd, root: &OwnedFd) -> io::Result<()> {
+    let list = openat(image, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    for entry in Dir::new(list)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Ok(text) = name.to_str() else { return Err(io::ErrorKind::InvalidData.into()) };
+        if matches!(text, "." | "..") || OURS.contains(&text) {
+            continue;
+        }
+        let stat = statat(image, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => mkdirat(root, name, Mode::from_raw_mode(0o755))?,
+            FileType::RegularFile => {
+                mknodat(root, name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)?;
+            }
+            FileType::Symlink => {
+                symlinkat(readlinkat(image, name, Vec::new())?, root, name)?;
+                continue;
+            }
+            _ => continue,
+        }
+        let tree = mount::copy(image, text, Beneath::LeftOut)?;
+        mount::attach(tree.as_fd(), root.as_fd(), text)?;
+    }
+    Ok(())
+}
+
+/// The harmless devices, on a file system of their own: the root itself allows none.
+fn devices(root: &OwnedFd) -> io::Result<()> {
+    let small = [("mode", Some("0755")), ("size", Some("64k")), ("nr_inodes", Some("64"))];
+    let made = mount::create("tmpfs", &small, Attributes::DEVICE)?;
+    mount::attach(made.as_fd(), root.as_fd(), "dev")?;
+    for place in ["pts", "shm"] {
+        mkdirat(&made, place, Mode::from_raw_mode(0o755))?;
+    }
+    for (at, to) in LINKS {
+        symlinkat(to, &made, at.trim_start_matches("dev/"))?;
+    }
+    for name in DeviceName::HARMLESS {
+        let (major, minor) = match name.as_str() {
+            "null" => (1, 3),
+            "zero" => (1, 5),
+            "full" => (1, 7),
+            "random" => (1, 8),
+            "urandom" => (1, 9),
+            "tty" => (5, 0),
+            // What a guest has no use for.
+            _ => continue,
+        };
+        let mode = Mode::from_raw_mode(0o666);
+        mknodat(&made, name.as_str(), FileType::CharacterDevice, mode, makedev(major, minor))?;
+    }
+    Ok(())
+}
+
+/// One memory file system for everything that the box can write, shown at several places.
+fn scratch(before: &OwnedFd, root: &OwnedFd, orders: &Orders) -> io::Result<()> {
+    let (bytes, inodes) = (orders.bytes.to_string(), orders.inodes.to_string());
+    let options =
+        [("mode", Some("0755")), ("size", Some(bytes.as_str())), ("nr_inodes", Some(inodes.as_str()))];
+    let scratch = mount::create("tmpfs", &options, Attributes::PLAIN)?;
+    mount::attach(scratch.as_fd(), before.as_fd(), SCRATCH)?;
+    let (everybody, payload) = (Mode::from_raw_mode(0o1777), Mode::from_raw_mode(0o755));
+    let mut places = vec![
+        ("tmp", everybody, orders.exec),
+        ("home/user", payload, orders.exec),
+        // Shared memory is never a place for programs, whatever the policy says about scratch space.
+        ("dev/shm", everybody, Exec::Denied),
+    ];
+    if orders.workspace {
+        places.push(("workspace", payload, orders.exec));
+    }
+    for (at, mode, exec) in places {
+        let name = at.replace('/', "-");
+        mkdirat(&scratch, name.as_str(), mode)?;
+        if mode == payload {
+            let (id, _) = PAYLOAD;
+            let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+            chownat(&scratch, name.as_str(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        } else {
+            chmodat(&scratch, name.as_str(), mode, AtFlags::empty())?;
+        }
+        let tree = mount::copy(&scratch, &name, Beneath::LeftOut)?;
+        if exec == Exec::Denied {
+            mount::restrict(tree.as_fd(), Attributes::PLAIN.no_programs(), Beneath::LeftOut)?;
+        }
+        mount::attach(tree.as_fd(), root.as_fd(), at)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Which drivers a guest needs, and in which order its kernel takes them.
+//!
+//! A closed list: whatever else a kernel has as modules stays out of the guest.
+
+/// One driver.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Driver {
+    /// The module's name; `-` and `_` are the same in it.
+    pub(super) name: &'static str,
+    /// What a guest has it for; `None`: only others need it, where the kernel has it as a module at all.
+    pub(super) needed_for: Option<&'static str>,
+}
+
+const fn helper(name: &'static str) -> Driver {
+    Driver { name, needed_for: None }
+}
+
+const fn needed(name: &'static str, purpose: &'static str) -> Driver {
+    Driver { name, needed_for: Some(purpose) }
+}
+
+/// All of them, each behind those that it needs.
+pub(super) const DRIVERS: [Driver; 10] = [
+    helper("virtio"),
+    helper("virtio_ring"),
+    helper("virtio_pci_legacy_dev"),
+    helper("virtio_pci_modern_dev"),
+    needed("virtio_pci", "its devices"),
+    needed("virtio_console", "the channel to the host"),
+    needed("virtio_blk", "the disk with the image"),
+    helper("rng_core"),
+    needed("virtio_rng", "randomness from the host"),
+    needed("squashfs", "the image"),
+];
+
+/// The module's name in a file name such as `virtio-rng.ko.xz`.
+pub(super) fn module_name(file: &str) -> Option<String> {
+    let (name, end) = file.split_once(".ko")?;
+    matches!(end, "" | ".xz" | ".zst" | ".gz").then(|| name.replace('-', "_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_known_by_its_name_however_it_is_written() {
+        assert_eq!(module_name("virtio-rng.ko.xz").as_deref(), Some("virtio_rng"));
+        assert_eq!(module_name("squashfs.ko").as_deref(), Some("squashfs"));
+        assert_eq!(module_name("squashfs.ko.txt"), None);
+        assert_eq!(module_name("README"), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! What a guest of one image starts from, found or made.
+
+use std::fs::File;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use blastbox_wire::event::Hash;
+
+use super::error::MachineError;
+use super::kernels::Kernels;
+use super::squashfs;
+
+/// The directory in the store.
+pub(crate) const DISKS: &str = "disks";
+
+/// What a guest of one image starts from. All of it lies in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parts {
+    /// The kernel.
+    pub kernel: PathBuf,
+    /// Its digest.
+    pub digest: Hash,
+    /// What it calls itself.
+    pub release: String,
+    /// What it unpacks before it starts its first process.
+    pub first_files: PathBuf,
+    /// The image as a disk.
+    pub disk: PathBuf,
+}
+
+/// Where the parts for one image are made.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    store: PathBuf,
+    image: Hash,
+    made: OnceLock<Result<Parts, String>>,
+}
+
+impl Workshop {
+    pub(crate) fn new(store: &Path, image: Hash) -> Self {
+        Self { store: store.to_owned(), image, made: OnceLock::new() }
+    }
+
+    /// What was made, or why not; `None`: nobody has asked for it.
+    pub(crate) fn parts(&self) -> Option<Result<&Parts, &str>> {
+        self.made.get().map(|made| made.as_ref().map_err(String::as_str))
+    }
+
+    /// Whether there is a kernel at all. Cheap.
+    pub(crate) fn has_kernel(&self) -> bool {
+        Kernels::of_store(&self.store).current().is_ok_and(|kernel| kernel.is_some())
+    }
+
+    /// Finds the parts, and makes those that are not there. A disk is made once for each image.
+    pub(crate) fn prepare(&self, tree: BorrowedFd<'_>, agent: &Path) {
+        self.made.get_or_init(|| self.make(tree, agent).map_err(|error| told(&error)));
+    }
+
+    fn make(&self, tree: BorrowedFd<'_>, agent: &Path) -> Result<Parts, MachineError> {
+        let kernel = Kernels::of_store(&self.store).current()?.ok_or(MachineError::NoKernel)?;
+        Ok(Parts {
+            kernel: kernel.image(),
+            digest: kernel.facts().digest,
+            release: kernel.facts().release.clone(),
+            first_files: kernel.first_files(agent)?,
+            disk: self.disk(tree)?,
+        })
+    }
+
+    fn disk(&self, tree: BorrowedFd<'_>) -> Result<PathBuf, MachineError> {
+        let folder = self.store.join(DISKS);
+        let path = folder.join(disk_file(&self.image));
+        if path.exists() {
+            return Ok(path);
+        }
+        let failed = || MachineError::place("make the disk", &path);
+        std::fs::create_dir_all(&folder).map_err(failed())?;
+        // By process: two that make the same one at the same time both succeed, and one of them stays.
+        let new = folder.join(format!(".new-{}-{}", std::process::id(), disk_file(&self.image)));
+        let made = File::create(&new)
+            .and_then(|file| {
+                squashfs::write(tree, &file)?;
+                // The user of a box reads it, through a view that is read-only; the store itself lets nobody in.
+                file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+                file.sync_all()
+            })
+            .and_then(|()| std::fs::rename(&new, &path));
+        if made.is_err() {
+            std::fs::remove_file(&new).ok();
+        }
+        made.map_err(failed())?;
+        Ok(path)
+    }
+}
+
+/// The error and what is behind it, in one line.
+fn told(error: &MachineError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// Takes the disk of an image away, and what was left of disks that nobody finished.
+pub(crate) fn forget_disk(store: &Path, image: &Hash) -> std::io::Result<()> {
+    let folder = store.join(DISKS);
+    let Ok(list) = std::fs::read_dir(&folder) else { return Ok(()) };
+    let ours = disk_file(image);
+    for entry in list.flatten() {
+        if entry.file_name().to_str().is_some_and(|name| name.ends_with(&ours)) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The disk of an image in its directory of the store.
+pub(crate) fn disk_file(image: &Hash) -> String {
+    format!("{}.squashfs", image.to_string().replacen(':', "-", 1))
+}

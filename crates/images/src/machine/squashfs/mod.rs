@@ -1,0 +1,240 @@
+//! A tree of files as a disk that kernels can read and nobody can write: squashfs 4.0, without compression.
+//!
+//! Without compression, because a disk is read far more often than it is made, from the page cache that all boxes of
+//! an image share. Everything belongs to root. Whoever starts a guest does not have to run a foreign program for it.
+
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, readlinkat, statat};
+
+use crate::tree::beneath::{MOST_LEVELS, list};
+use tables::{Metadata, NodeKind, listing};
+
+/// Bytes of a piece of a file.
+const BLOCK: usize = 128 * 1024;
+const BLOCK_LOG: u16 = 17;
+const BLOCK_SIZE: u32 = 1 << BLOCK_LOG;
+const SUPERBLOCK: usize = 96;
+/// Set in the size of a piece that is not compressed.
+const PLAIN: u32 = 1 << 24;
+/// Inodes, files, fragments and ids are plain; there are no fragments and no extended attributes.
+const FLAGS: u16 = 0x1 | 0x2 | 0x8 | 0x10 | 0x200 | 0x800;
+/// What kernels read whole.
+const PAGE: u64 = 4096;
+const NONE: u64 = u64::MAX;
+
+/// One entry, with everything beneath it.
+#[derive(Debug)]
+struct Node {
+    name: Vec<u8>,
+    mode: u16,
+    time: u32,
+    number: u32,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Directory(Vec<Node>),
+    File { start: u64, size: u64, pieces: Vec<u32> },
+    Link(Vec<u8>),
+}
+
+/// Writes everything beneath `root` to an empty file.
+pub(super) fn write(root: BorrowedFd<'_>, to: &File) -> io::Result<()> {
+    let mut disk = Disk {
+        to: io::BufWriter::new(to),
+        at: SUPERBLOCK as u64,
+        count: 0,
+        inodes: Metadata::default(),
+        listings: Metadata::default(),
+        piece: vec![0; BLOCK],
+    };
+    disk.to.write_all(&[0; SUPERBLOCK])?;
+    let number = disk.next_number()?;
+    let stat = rustix::fs::fstat(root)?;
+    let content = Content::Directory(disk.gather(root, 0)?);
+    let top = Node { name: Vec::new(), mode: mode(stat.st_mode), time: time(stat.st_mtime), number, content };
+    let root = disk.settle(&top, disk.count.saturating_add(1))?;
+    disk.finish(root)
+}
+
+struct Disk<'a> {
+    to: io::BufWriter<&'a File>,
+    /// How much is written.
+    at: u64,
+    /// How many entries there are.
+    count: u32,
+    inodes: Metadata,
+    listings: Metadata,
+    piece: Vec<u8>,
+}
+
+impl Disk<'_> {
+    fn next_number(&mut self) -> io::Result<u32> {
+        self.count = self.count.checked_add(1).ok_or(io::ErrorKind::FileTooLarge)?;
+        Ok(self.count)
+    }
+
+    /// Reads a directory, and writes what its files hold on the way.
+    fn gather(&mut self, directory: BorrowedFd<'_>, level: usize) -> io::Result<Vec<Node>> {
+        if level > MOST_LEVELS {
+            return Err(io::Error::other("its directories are too deep"));
+        }
+        let mut nodes = Vec::new();
+        for name in list(directory)? {
+            let stat = statat(directory, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let open = |more| openat(directory, name.as_slice(), flags | more, Mode::empty());
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            if !matches!(kind, FileType::Directory | FileType::RegularFile | FileType::Symlink) {
+                // The store holds nothing else; what somebody put there by hand is not shown.
+                continue;
+            }
+            let number = self.next_number()?;
+            let content = match kind {
+                FileType::Directory => {
+                    let below = open(OFlags::DIRECTORY)?;
+                    Content::Directory(self.gather(below.as_fd(), level.saturating_add(1))?)
+                }
+                FileType::Symlink => {
+                    Content::Link(readlinkat(directory, name.as_slice(), Vec::new())?.into_bytes())
+                }
+                _ => self.file(File::from(open(OFlags::empty())?), stat.st_size.unsigned_abs())?,
+            };
+            nodes.push(Node { name, mode: mode(stat.st_mode), time: time(stat.st_mtime), number, content });
+        }
+        Ok(nodes)
+    }
+
+    fn file(&mut self, mut from: File, size: u64) -> io::Result<Content> {
+        let (start, mut pieces, mut left) = (self.at, Vec::new(), size);
+        while left > 0 {
+            let length = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
+            let piece = self.piece.get_mut(..length).unwrap_or_default();
+            from.read_exact(piece)?;
+            if piece.iter().all(|byte| *byte == 0) {
+                pieces.push(0);
+            } else {
+                self.to.write_all(piece)?;
+                self.at = self.at.saturating_add(length as u64);
+                pieces.push(u32::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)? | PLAIN);
+            }
+            left = left.saturating_sub(length as u64);
+        }
+        Ok(Content::File { start, size, pieces })
+    }
+
+    /// Writes the inode of an entry, behind those of everything beneath it. Says where it is.
+    fn settle(&mut self, node: &Node, parent: u32) -> io::Result<u64> {
+        match &node.content {
+            Content::File { start, size, pieces } => {
+                let mut inode = head(9, node);
+                inode.extend(start.to_le_bytes());
+                inode.extend(size.to_le_bytes());
+                inode.extend(0_u64.to_le_bytes());
+                for number in [1, u32::MAX, 0, u32::MAX] {
+                    inode.extend(number.to_le_bytes());
+                }
+                pieces.iter().for_each(|piece| inode.extend(piece.to_le_bytes()));
+                Ok(self.inodes.add(&inode))
+            }
+            Content::Link(target) => {
+                let mut inode = head(3, node);
+                inode.extend(1_u32.to_le_bytes());
+                inode.extend(u32::try_from(target.len()).unwrap_or(u32::MAX).to_le_bytes());
+                inode.extend(target);
+                Ok(self.inodes.add(&inode))
+            }
+            Content::Directory(below) => {
+                let mut entries = Vec::with_capacity(below.len());
+                for child in below {
+                    let inode = self.settle(child, node.number)?;
+                    entries.push(tables::Entry {
+                        name: &child.name,
+                        number: child.number,
+                        inode,
+                        kind: match child.content {
+                            Content::Directory(_) => NodeKind::Directory,
+                            Content::File { .. } => NodeKind::File,
+                            Content::Link(_) => NodeKind::Link,
+                        },
+                    });
+                }
+                let list = listing(&entries)?;
+                let place = self.listings.add(&list);
+                let folders = below.iter().filter(|child| matches!(child.content, Content::Directory(_)));
+                let links = u32::try_from(folders.count()).unwrap_or(u32::MAX).saturating_add(2);
+                // The names `.` and `..` are counted with three bytes, and not written.
+                let length =
+                    u32::try_from(list.len().saturating_add(3)).map_err(|_| io::ErrorKind::FileTooLarge)?;
+                let block = u32::try_from(place >> 16).map_err(|_| io::ErrorKind::FileTooLarge)?;
+                let mut inode = head(8, node);
+                for number in [links, length, block, parent] {
+                    inode.extend(number.to_le_bytes());
+                }
+                inode.extend(0_u16.to_le_bytes());
+                inode.extend(((place & 0xffff) as u16).to_le_bytes());
+                inode.extend(u32::MAX.to_le_bytes());
+                Ok(self.inodes.add(&inode))
+            }
+        }
+    }
+
+    fn finish(mut self, root: u64) -> io::Result<()> {
+        let (inodes, listings) = (self.inodes.finish(), self.listings.finish());
+        let inodes_at = self.at;
+        let listings_at = inodes_at.saturating_add(inodes.len() as u64);
+        let ids_at = listings_at.saturating_add(listings.len() as u64);
+        // One id, that of root, and one pointer to where it stands.
+        let mut ids = Metadata::default();
+        ids.add(&0_u32.to_le_bytes());
+        let ids = ids.finish();
+        let table_at = ids_at.saturating_add(ids.len() as u64);
+        let used = table_at.saturating_add(8);
+        for part in [&inodes, &listings, &ids, &ids_at.to_le_bytes().to_vec()] {
+            self.to.write_all(part)?;
+        }
+        let rest = used.next_multiple_of(PAGE).saturating_sub(used);
+        self.to.write_all(&vec![0; usize::try_from(rest).unwrap_or(0)])?;
+        let mut first = Vec::with_capacity(SUPERBLOCK);
+        for number in [0x7371_7368, self.count, 0, BLOCK_SIZE, 0] {
+            first.extend(number.to_le_bytes());
+        }
+        for number in [1, BLOCK_LOG, FLAGS, 1, 4, 0] {
+            first.extend(number.to_le_bytes());
+        }
+        for number in [root, used, table_at, NONE, inodes_at, listings_at, NONE, NONE] {
+            first.extend(number.to_le_bytes());
+        }
+        self.to.seek(SeekFrom::Start(0))?;
+        self.to.write_all(&first)?;
+        self.to.flush()
+    }
+}
+
+/// What every inode begins with.
+fn head(kind: u16, node: &Node) -> Vec<u8> {
+    let mut head = Vec::with_capacity(64);
+    for number in [kind, node.mode, 0, 0] {
+        head.extend(number.to_le_bytes());
+    }
+    head.extend(node.time.to_le_bytes());
+    head.extend(node.number.to_le_bytes());
+    head
+}
+
+/// What everybody may do; never more than that.
+fn mode(mode: u32) -> u16 {
+    (mode & 0o777) as u16
+}
+
+fn time(seconds: i64) -> u32 {
+    u32::try_from(seconds).unwrap_or(0)
+}

@@ -1,0 +1,131 @@
+//! Kernels are added, found again and refused by what they lack.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("kernels-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("modules/kernel/drivers")).unwrap();
+        let place = Self(path);
+        place.module("virtio_pci.ko");
+        place.module("virtio_console.ko");
+        place.module("virtio-rng.ko.xz");
+        place.module("squashfs.ko");
+        place.module("evil.ko");
+        fs::write(place.0.join("modules/modules.builtin"), "kernel/drivers/block/virtio_blk.ko\n").unwrap();
+        let mut image = vec![0_u8; 0x300];
+        image[0x1fe..0x200].copy_from_slice(b"\x55\xaa");
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        image[0x20e..0x210].copy_from_slice(&0x80_u16.to_le_bytes());
+        image[0x280..0x290].copy_from_slice(b"6.1.0-1-test (x)");
+        fs::write(place.0.join("vmlinuz"), image).unwrap();
+        fs::write(place.0.join("agent"), b"the agent").unwrap();
+        place
+    }
+
+    fn module(&self, name: &str) {
+        fs::write(self.0.join("modules/kernel/drivers").join(name), name).unwrap();
+    }
+
+    fn add(&self) -> Result<Kernel, MachineError> {
+        let (image, modules) = (self.0.join("vmlinuz"), self.0.join("modules"));
+        let new = NewKernel { image: &image, modules: Some(&modules), source: "a test".into() };
+        Kernels::of_store(&self.0.join("store")).add(&new)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+#[test]
+fn a_kernel_is_kept_with_just_the_modules_that_guests_need() {
+    let place = Place::new("kept");
+    let kernels = Kernels::of_store(&place.0.join("store"));
+    assert!(kernels.current().unwrap().is_none() && kernels.list().unwrap().is_empty());
+    let kernel = place.add().unwrap();
+    assert_eq!(kernel.facts().release, "6.1.0-1-test");
+    assert_eq!(
+        kernel.facts().modules,
+        ["04-virtio_pci.ko", "05-virtio_console.ko", "08-virtio_rng.ko.xz", "09-squashfs.ko"]
+    );
+    assert_eq!(kernels.current().unwrap(), Some(kernel.clone()));
+    // Adding it again changes nothing.
+    assert_eq!(place.add().unwrap(), kernel);
+    assert_eq!(kernels.list().unwrap().len(), 1);
+}
+
+#[test]
+fn the_first_files_have_the_agent_and_are_made_anew_for_another_one() {
+    let place = Place::new("first");
+    let kernel = place.add().unwrap();
+    let agent = place.0.join("agent");
+    let first = kernel.first_files(&agent).unwrap();
+    let bytes = fs::read(&first).unwrap();
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains("the agent") && text.contains("modules/09-squashfs.ko") && !text.contains("evil"));
+    assert_eq!(kernel.first_files(&agent).unwrap(), first);
+    fs::remove_file(&agent).unwrap();
+    assert!(matches!(kernel.first_files(&agent), Err(MachineError::NoAgent { .. })));
+    fs::write(place.0.join("other"), b"another").unwrap();
+    assert_ne!(kernel.first_files(&place.0.join("other")).unwrap(), first);
+}
+
+#[test]
+fn what_is_no_kernel_or_lacks_a_driver_is_refused_by_name() {
+    let place = Place::new("refused");
+    fs::remove_file(place.0.join("modules/kernel/drivers/squashfs.ko")).unwrap();
+    let lacks = place.add().unwrap_err().to_string();
+    assert!(lacks.contains("squashfs") && lacks.contains("the image"), "{lacks}");
+    fs::write(place.0.join("vmlinuz"), b"#!/bin/sh").unwrap();
+    assert!(matches!(place.add(), Err(MachineError::NotAKernel { .. })));
+    let mut elf = b"\x7fELF".to_vec();
+    elf.resize(64, 0);
+    elf[18] = 183; // another processor
+    fs::write(place.0.join("vmlinuz"), elf).unwrap();
+    assert!(matches!(place.add(), Err(MachineError::NotAKernel { .. })));
+    let gone = Path::new("/nowhere/vmlinuz");
+    let new = NewKernel { image: gone, modules: None, source: String::new() };
+    let kernels = Kernels::of_store(&place.0.join("store"));
+    assert!(matches!(kernels.add(&new), Err(MachineError::Place { .. })));
+    assert!(kernels.list().unwrap().is_empty());
+}
+
+#[test]
+fn a_guest_without_a_kernel_is_told_how_to_get_one() {
+    let place = Place::new("none");
+    let digest = blastbox_wire::event::Hash::from_bytes([7; 32]);
+    let workshop = Workshop::new(&place.0.join("empty"), digest);
+    let tree = fs::File::open(&place.0).unwrap();
+    assert!(!workshop.has_kernel());
+    assert!(workshop.parts().is_none());
+    workshop.prepare(std::os::fd::AsFd::as_fd(&tree), &place.0.join("agent"));
+    let error = workshop.parts().unwrap().unwrap_err();
+    assert!(error.contains("blastbox kernel get"), "{error}");
+}
+
+#[test]
+fn the_parts_of_a_guest_are_made_once() {
+    let place = Place::new("parts");
+    place.add().unwrap();
+    let digest = blastbox_wire::event::Hash::from_bytes([8; 32]);
+    let workshop = Workshop::new(&place.0.join("store"), digest);
+    let tree = fs::File::open(place.0.join("modules")).unwrap();
+    let tree = std::os::fd::AsFd::as_fd(&tree);
+    workshop.prepare(tree, &place.0.join("agent"));
+    let parts = workshop.parts().unwrap().unwrap().clone();
+    let made = fs::metadata(&parts.disk).unwrap().modified().unwrap();
+    let again = Workshop::new(&place.0.join("store"), digest);
+    again.prepare(tree, &place.0.join("agent"));
+    assert_eq!(again.parts(), Some(Ok(&parts)));
+    assert_eq!(fs::metadata(&parts.disk).unwrap().modified().unwrap(), made);
+    let names = fs::read_dir(place.0.join("store/disks")).unwrap().count();
+    assert_eq!(names, 1);
+}

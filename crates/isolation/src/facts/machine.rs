@@ -1,0 +1,210 @@
+//! Virtual machines on this host: QEMU, its version, what it reads of the host, and whether KVM is fast.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
+
+use blastbox_images::HostImage;
+use blastbox_images::machine::Kernels;
+use blastbox_sys::kvm::{INSTRUCTIONS, KvmProbe, probe};
+use rustix::fs::{Access, access, stat};
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+use crate::warden::places;
+
+const AGENT: &str = "blastbox-agent";
+/// Where distributions install it. Not PATH: that is the caller's. And beneath /usr, which is what QEMU is shown.
+const QEMU: &str = "/usr/bin/qemu-system-x86_64";
+const KVM: &str = "/dev/kvm";
+/// What a QEMU of a distribution reads at its start, where it is there.
+const READ: [&str; 9] = [
+    "/usr/lib",
+    "/usr/lib64",
+    "/lib",
+    "/lib64",
+    "/usr/share/qemu",
+    "/usr/share/seabios",
+    "/usr/share/qemu-kvm",
+    "/usr/share/seavgabios",
+    "/etc/ld.so.cache",
+];
+/// The program that loads programs.
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+
+/// What is there for virtual machines.
+#[derive(Debug, Clone, Default)]
+pub struct Machines {
+    /// QEMU.
+    pub qemu: Option<PathBuf>,
+    /// Our program that is the first process of a guest.
+    pub agent: Option<PathBuf>,
+    /// Found out once, when somebody wants to know: it means starting a program, and a guest of a few instructions.
+    found: Arc<OnceLock<Found>>,
+}
+
+/// What it takes a moment to find out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// QEMU's version, as far as it says one.
+    pub version: Option<(u32, u32)>,
+    /// Whether guests run on the processor itself.
+    pub kvm: Kvm,
+    /// How many processors there are.
+    pub processors: u32,
+    /// The view of the host that QEMU is shown.
+    pub view: HostImage,
+    /// What of it QEMU may read.
+    pub reads: Vec<String>,
+}
+
+/// Whether guests run on the processor itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kvm {
+    /// They do, and at speed.
+    Fast,
+    /// They do not, and why.
+    Unusable(String),
+}
+
+impl Machines {
+    /// Looks for the files, and starts nothing.
+    pub(super) fn look() -> Self {
+        let there = |path: &Path| access(path, Access::EXEC_OK).is_ok();
+        let agent = places(AGENT).unwrap_or_default().into_iter().find(|path| there(path));
+        Self { qemu: Some(PathBuf::from(QEMU)).filter(|path| there(path)), agent, found: Arc::default() }
+    }
+
+    /// The rest. Whoever confines itself asks before: it takes up to a second and a half where KVM crawls.
+    pub fn found(&self) -> &Found {
+        self.found.get_or_init(|| Found {
+            version: self.qemu.as_deref().and_then(ask),
+            kvm: Kvm::of(probe()),
+            processors: std::thread::available_parallelism()
+                .map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX)),
+            view: HostImage::look(),
+            reads: READ.iter().filter(|path| stat(**path).is_ok()).map(ToString::to_string).collect(),
+        })
+    }
+
+    /// Finds out and makes everything that somebody who confines itself could not afterwards: it starts no program, opens
+    /// no device and reads no program of ours then. Best effort: what is missing is said when a machine is asked for.
+    pub fn settle(&self, store: &Path) {
+        if self.qemu.is_some() {
+            self.found();
+        }
+        if let (Some(agent), Ok(Some(kernel))) = (&self.agent, Kernels::of_store(store).current()) {
+            kernel.first_files(agent).ok();
+        }
+    }
+
+    /// The program that loads QEMU, where it can be seen.
+    pub(crate) const fn loader() -> &'static str {
+        LOADER
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_agent(self, agent: PathBuf) -> Self {
+        Self { agent: Some(agent), ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(found: Found) -> Self {
+        let known = OnceLock::new();
+        known.get_or_init(|| found);
+        Self { qemu: Some(QEMU.into()), agent: Some("/opt/agent".into()), found: Arc::new(known) }
+    }
+}
+
+impl Kvm {
+    fn of(found: KvmProbe) -> Self {
+        let failed = |errno| std::io::Error::from_raw_os_error(errno);
+        match found {
+            KvmProbe::Absent => Self::Unusable(format!("there is no {KVM}")),
+            KvmProbe::NoAccess(errno) => {
+                Self::Unusable(format!("{KVM} may not be opened: {}", failed(errno)))
+            }
+            KvmProbe::Broken { step, errno } => {
+                Self::Unusable(format!("{KVM} does not work: could not {step}: {}", failed(errno)))
+            }
+            KvmProbe::Measured { per_200k } if !found.is_usable() => {
+                let millions = f64::from(INSTRUCTIONS) / per_200k.as_secs_f64().max(1e-9) / 1e6;
+                Self::Unusable(format!(
+                    "{KVM} is too slow to boot anything: {millions:.1} million guest instructions a second"
+                ))
+            }
+            // The user of a box is nobody's friend: a device that only root and a group may open is closed to it.
+            KvmProbe::Measured { .. } if rustix::process::geteuid().is_root() && !open_to_all() => {
+                Self::Unusable(format!("{KVM} is fast, and closed to the users of boxes (chmod 0666 {KVM})"))
+            }
+            KvmProbe::Measured { .. } => Self::Fast,
+        }
+    }
+}
+
+fn open_to_all() -> bool {
+    stat(KVM).is_ok_and(|found| found.st_mode & 0o006 == 0o006)
+}
+
+/// What was found out goes with the files.
+impl PartialEq for Machines {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { qemu, agent, found: _ } = self;
+        (qemu, agent) == (&other.qemu, &other.agent)
+    }
+}
+
+impl Eq for Machines {}
+
+impl Serialize for Machines {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let found = self.found.get();
+        let mut all = to.serialize_struct("Machines", 3)?;
+        all.serialize_field("qemu", &self.qemu)?;
+        all.serialize_field("version", &found.and_then(|found| found.version))?;
+        all.serialize_field("kvm", &found.map(|found| found.kvm == Kvm::Fast))?;
+        all.end()
+    }
+}
+
+fn ask(program: &Path) -> Option<(u32, u32)> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "asks a program of the host for its version, before any box"
+    )]
+    let mut command = Command::new(program);
+    command.arg("--version").env_clear().stdin(Stdio::null()).stderr(Stdio::null());
+    let answer = command.output().ok()?;
+    version(&String::from_utf8_lossy(&answer.stdout))
+}
+
+/// The two first numbers behind the word.
+fn version(answer: &str) -> Option<(u32, u32)> {
+    let words = answer.lines().next()?.split_once("version ")?.1;
+    let mut numbers = words.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn versions_are_read_however_they_go_on() {
+        assert_eq!(version("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)\nCopyright"), Some((7, 2)));
+        assert_eq!(version("QEMU emulator version 10.0.2"), Some((10, 0)));
+        for other in ["", "QEMU", "QEMU emulator version x"] {
+            assert_eq!(version(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_processor_that_crawls_is_named_with_its_rate() {
+        let Kvm::Unusable(why) = Kvm::of(KvmProbe::Measured { per_200k: Duration::from_millis(100) }) else {
+            panic!("a hundred milliseconds are not fast");
+        };
+        assert!(why.contains("2.0 million"), "{why}");
+        assert!(matches!(Kvm::of(KvmProbe::Absent), Kvm::Unusable(_)));
+    }
+}

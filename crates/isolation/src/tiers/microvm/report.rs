@@ -1,0 +1,112 @@
+//! What holds the five boundaries of a box in a virtual machine: the jail's report with the lines that differ.
+
+use blastbox_images::machine::Parts;
+use blastbox_policy::{Boundary, Gap, OnDenied, SealedPolicy};
+use blastbox_wire::plan::{Ids, Plan};
+
+use super::spec::{Processor, VmSpec};
+use crate::facts::Kvm;
+use crate::{BoundaryReport, CgroupKind, Facts};
+
+/// The report for each boundary, in the order in which the jail's came.
+pub(super) fn write(
+    policy: &SealedPolicy,
+    facts: &Facts,
+    plan: &Plan,
+    machine: &VmSpec,
+    parts: &Parts,
+    jail: Vec<BoundaryReport>,
+    gaps: &[Gap],
+) -> Vec<BoundaryReport> {
+    let change = |line: BoundaryReport| {
+        let BoundaryReport { boundary, effective, how, gaps: jail } = line;
+        let mut told: Vec<Gap> = jail.into_iter().filter(|gap| gaps.contains(gap)).collect();
+        let how = match boundary {
+            Boundary::Kernel => {
+                told = gaps.iter().copied().filter(|gap| gap.boundary() == Boundary::Kernel).collect();
+                kernel(policy, facts, plan, machine, parts, gaps)
+            }
+            Boundary::Files => files(policy),
+            Boundary::Network => {
+                let ours = "the machine has no network card; around it:".to_owned();
+                std::iter::once(ours).chain(how).collect()
+            }
+            Boundary::Credentials | Boundary::Lifecycle => how,
+        };
+        BoundaryReport { boundary, effective, how, gaps: told }
+    };
+    jail.into_iter().map(change).collect()
+}
+
+fn kernel(
+    policy: &SealedPolicy,
+    facts: &Facts,
+    plan: &Plan,
+    machine: &VmSpec,
+    parts: &Parts,
+    gaps: &[Gap],
+) -> Vec<String> {
+    let rules = policy.kernel();
+    let interface = match facts.cgroups {
+        CgroupKind::None => "no cgroup",
+        CgroupKind::V1 => "cgroup v1",
+        CgroupKind::V2 => "cgroup v2",
+    };
+    let held = |gap, limit: String, instead: &str| {
+        if gaps.contains(&gap) { instead.to_owned() } else { format!("{limit} ({interface})") }
+    };
+    let mut how =
+        vec![format!("a kernel of its own in a virtual machine: Linux {} ({})", parts.release, parts.digest)];
+    match (machine.processor, &facts.machines.found().kvm) {
+        (Processor::Kvm, _) | (_, Kvm::Fast) => {
+            how.push("the processor itself keeps guest and host apart (KVM)".to_owned());
+        }
+        (Processor::Emulated, Kvm::Unusable(why)) => {
+            how.push(format!(
+                "its processor is played by a program, which is not a security boundary, and slow: {why}"
+            ));
+        }
+    }
+    how.extend([
+        "four devices: a port to the agent, a read-only disk, randomness, a clock".to_owned(),
+        match rules.on_denied_syscall {
+            OnDenied::Record => "in the guest, a denied system call fails and is reported",
+            OnDenied::Kill => "in the guest, the first denied system call ends the box",
+        }
+        .to_owned(),
+        "around QEMU the jail: a list of allowed system calls of its own (seccomp), namespaces, no capabilities, no new \
+         privileges"
+            .to_owned(),
+        match plan.ids {
+            Ids::OwnRange => "QEMU runs as a host user that no other box has",
+            Ids::CallerOnly => "QEMU runs as the caller's user",
+        }
+        .to_owned(),
+        held(
+            Gap::NoMemoryLimit,
+            format!(
+                "at most {} of memory, of which the guest has {} MiB, scratch space included",
+                rules.memory,
+                machine.memory >> 20
+            ),
+            "memory is limited by what the guest was given",
+        ),
+        held(Gap::NoCpuLimit, format!("at most {} processors", rules.cpus), "processor time is not limited"),
+        format!("at most {} processes and threads in the guest", rules.pids),
+    ]);
+    how
+}
+
+fn files(policy: &SealedPolicy) -> Vec<String> {
+    let rules = policy.files();
+    let mut how = vec![
+        "the image is a read-only disk; nothing of the host's files is in the guest".to_owned(),
+        "QEMU sees its own libraries and firmware, the kernel and the disk, all read-only, and Landlock checks it a second time"
+            .to_owned(),
+        format!("at most {} in {} files can be written, all of it in the guest's memory", rules.disk, rules.inodes),
+    ];
+    if rules.exec == blastbox_policy::ScratchExec::Denied {
+        how.push("nothing can be executed where the box can write".to_owned());
+    }
+    how
+}

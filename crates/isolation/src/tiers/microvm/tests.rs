@@ -1,0 +1,212 @@
+//! What a machine makes of policies: which are refused and why, and what is around QEMU.
+
+use std::fs;
+use std::path::PathBuf;
+
+use blastbox_images::machine::{Kernels, NewKernel};
+use blastbox_images::store::{Import, Store};
+use blastbox_images::{HostImage, Image};
+use blastbox_policy::{Bytes, Cpus, Draft, Gap, Profile, Refusal, ThreatLevel, Tier};
+use blastbox_wire::BoxId;
+use blastbox_wire::plan::{DeviceName, First, GrantAccess, MonitorKind, Step, WorkspaceAccess};
+
+use super::*;
+use crate::facts::tests::good_host;
+
+/// A store with one image and, if asked for, a kernel; gone at the end.
+struct Shelf(PathBuf);
+
+impl Shelf {
+    fn new(name: &str, kernel: bool) -> Self {
+        let path = std::env::temp_dir().join(format!("microvm-{name}-{}", std::process::id()));
+        fs::create_dir_all(path.join("tree/bin")).unwrap();
+        fs::write(path.join("tree/bin/sh"), "").unwrap();
+        fs::write(path.join("agent"), "agent").unwrap();
+        let store = Store::open(&path.join("store")).unwrap();
+        let (tree, image) = (path.join("tree"), "tools".parse().unwrap());
+        let what = Import {
+            path: &tree,
+            name: Some(&image),
+            tag: None,
+            platform: blastbox_images::oci::Platform::here(),
+            caps: blastbox_images::tree::Caps::default(),
+        };
+        store.import(&what, &mut |_| {}).unwrap();
+        if kernel {
+            let mut elf = b"\x7fELF".to_vec();
+            elf.resize(64, 0);
+            elf[18] = 62;
+            fs::write(path.join("vmlinux"), elf).unwrap();
+            let image = path.join("vmlinux");
+            let new = NewKernel { image: &image, modules: None, source: String::new() };
+            Kernels::of_store(store.path()).add(&new).unwrap();
+        }
+        Self(path)
+    }
+
+    fn image(&self) -> Image {
+        let store = Store::look(&self.0.join("store")).unwrap();
+        Image::find("tools", store.as_ref()).unwrap()
+    }
+}
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn host(kvm: Kvm, version: Option<(u32, u32)>) -> Facts {
+    let reads = vec!["/usr/lib".to_owned(), "/usr/share/qemu".to_owned()];
+    let found = Found { version, kvm, processors: 2, view: HostImage::look(), reads };
+    Facts { machines: Machines::of(found), ..good_host() }
+}
+
+fn slow() -> Kvm {
+    Kvm::Unusable("there is no /dev/kvm".to_owned())
+}
+
+fn emulating() -> Facts {
+    host(slow(), Some((7, 2)))
+}
+
+fn draft() -> Draft {
+    Profile::Default.draft().unwrap().tier(Tier::Microvm).accept(Gap::EmulatedCpu)
+}
+
+fn lowered(draft: Draft, facts: &Facts, image: &Image) -> Result<Lowered, Refusal> {
+    let policy = draft.seal().unwrap();
+    prepare_with(&policy, facts, image);
+    let request = Request { box_id: BoxId::from_random([1; 20]), image, workspace: None };
+    lower(&policy, facts, &request)
+}
+
+/// As [`prepare`], with an agent that is there.
+fn prepare_with(policy: &SealedPolicy, facts: &Facts, image: &Image) {
+    if let Image::Stored(_) = image {
+        let agent = std::env::current_exe().unwrap();
+        let facts = Facts { machines: facts.machines.clone().with_agent(agent), ..facts.clone() };
+        prepare(policy, &facts, image);
+    }
+}
+
+#[track_caller]
+fn why(refused: Result<Lowered, Refusal>) -> String {
+    match refused {
+        Err(Refusal::TierUnavailable { tier: Tier::Microvm, why }) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_machine_is_a_jail_with_qemu_in_it_and_nothing_to_see() {
+    let shelf = Shelf::new("whole", true);
+    let lowered = lowered(draft(), &emulating(), &shelf.image()).unwrap();
+    assert_eq!((lowered.tier, lowered.shows.len()), (Tier::Microvm, 3));
+    let plan = &lowered.plan;
+    let First::Monitor(monitor) = &plan.first else { panic!("{:?}", plan.first) };
+    assert_eq!((monitor.kind, monitor.environment.len()), (MonitorKind::Qemu, 0));
+    let line = monitor.arguments.join(" ");
+    for part in [
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-accel tcg",
+        "-m 384M",
+        "-smp 1",
+        "fd=3",
+        "read-only=on",
+        "-sandbox on",
+        "panic=-1",
+        "-- guest bytes=",
+        "denials=yes",
+        "workspace=yes",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    for weak in
+        ["mitigations", "nokaslr", "init_on_alloc=0", "lsm=", "-netdev", "-serial ", "-monitor", "-qmp"]
+    {
+        assert!(!line.contains(weak), "{weak}: {line}");
+    }
+    assert_eq!(plan.denials, Denials::Silent);
+    assert!(!plan.template.contains(&Step::Device { name: DeviceName::Kvm }));
+    // Nothing that QEMU could write to, and nothing of the host that it may read but what it needs.
+    let writes = plan
+        .landlock
+        .grants
+        .iter()
+        .filter(|grant| matches!(grant.access, GrantAccess::ReadWrite | GrantAccess::ReadWriteExecute));
+    assert_eq!(writes.count(), 0);
+    assert!(!plan.landlock.grants.iter().any(|grant| grant.at.as_str() == "/usr"));
+    assert_eq!(lowered.gaps, [Gap::EmulatedCpu]);
+    let kernel = lowered.report.iter().flat_map(|line| &line.how).cloned().collect::<Vec<_>>().join("\n");
+    assert!(kernel.contains("not a security boundary") && kernel.contains("sha256:"), "{kernel}");
+    assert_eq!(lowered.effective().len(), 5);
+}
+
+#[test]
+fn with_a_fast_kvm_there_is_no_gap_and_one_device_more() {
+    let shelf = Shelf::new("kvm", true);
+    let facts = host(Kvm::Fast, Some((10, 0)));
+    let draft = Draft::at(ThreatLevel::Critical);
+    let lowered = lowered(draft, &facts, &shelf.image()).unwrap();
+    assert_eq!(lowered.gaps, []);
+    assert!(lowered.plan.template.contains(&Step::Device { name: DeviceName::Kvm }));
+    let First::Monitor(monitor) = &lowered.plan.first else { panic!("{:?}", lowered.plan.first) };
+    let line = monitor.arguments.join(" ");
+    assert!(line.contains("-accel kvm -cpu host") && !line.contains("no_timer_check"), "{line}");
+}
+
+#[test]
+fn an_emulated_processor_has_to_be_accepted_by_name_and_never_at_critical() {
+    let shelf = Shelf::new("gap", true);
+    let image = shelf.image();
+    let policy = Profile::Default.draft().unwrap().tier(Tier::Microvm).seal().unwrap();
+    prepare_with(&policy, &emulating(), &image);
+    let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: None };
+    let refusal = crate::choose(&policy, &emulating(), &request).chosen.unwrap_err();
+    assert_eq!(refusal, Refusal::GapNotAccepted { gap: Gap::EmulatedCpu });
+    assert!(Draft::at(ThreatLevel::Critical).accept(Gap::EmulatedCpu).seal().is_err());
+}
+
+#[test]
+fn what_is_missing_is_said_with_the_command_that_brings_it() {
+    let with = Shelf::new("with", true);
+    let without = Shelf::new("without", false);
+    let facts = emulating();
+    let absent = Facts { machines: Machines::default(), ..good_host() };
+    assert!(why(lowered(draft(), &absent, &with.image())).contains("apt-get install qemu-system-x86"));
+    let old = host(slow(), Some((6, 1)));
+    assert!(why(lowered(draft(), &old, &with.image())).contains("QEMU 6.1 is older than 7.2"));
+    assert!(why(lowered(draft(), &host(slow(), None), &with.image())).contains("does not say its version"));
+    assert!(why(lowered(draft(), &facts, &without.image())).contains("blastbox kernel get"));
+    assert!(why(lowered(draft(), &facts, &Image::host())).contains("blastbox image import"));
+}
+
+#[test]
+fn what_no_machine_can_have_is_refused_before_it_starts() {
+    let shelf = Shelf::new("bad", true);
+    let (facts, image) = (emulating(), shelf.image());
+    let many = why(lowered(draft().cpus(Cpus::from_millis(64_000)), &facts, &image));
+    assert!(many.contains("64 processors") && many.contains("--cpus"), "{many}");
+    let small = why(lowered(draft().memory(Bytes::mib(128)), &facts, &image));
+    assert!(small.contains("256 MiB") && small.contains("--memory"), "{small}");
+    let policy =
+        Profile::Medium.draft().unwrap().tier(Tier::Microvm).accept(Gap::EmulatedCpu).seal().unwrap();
+    prepare_with(&policy, &facts, &image);
+    let workspace = Some(WorkspaceAccess::ReadOnly);
+    let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace };
+    assert!(why(lower(&policy, &facts, &request)).contains("blastbox cp"));
+}
+
+#[test]
+fn without_a_name_for_it_no_image_is_copied_for_a_machine_that_the_policy_would_refuse() {
+    let shelf = Shelf::new("lazy", true);
+    let image = shelf.image();
+    let policy = Profile::Default.draft().unwrap().seal().unwrap();
+    prepare_with(&policy, &emulating(), &image);
+    assert!(image.machine().is_none());
+    let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: None };
+    assert_eq!(crate::choose(&policy, &emulating(), &request).chosen.unwrap().tier, Tier::Jail);
+}

@@ -1,0 +1,318 @@
+//! Virtual machines, for real: a guest boots, runs commands and is ended; whoever is killed, nothing is left; what a hostile
+//! guest says ends its own box. Where the host has no fast KVM the processor is emulated, and a boot takes seconds.
+#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use blastbox_tests::census::{Census, child_of};
+use blastbox_tests::daemon::signal;
+use blastbox_tests::{Boxed, Caller, Held, Served, both_ways, wait_until};
+use rustix::process::Signal;
+
+both_ways!(
+    a_guest_has_a_kernel_of_its_own_and_the_rules_of_its_box,
+    whoever_of_a_machine_is_killed_nothing_is_left,
+    what_a_machine_cannot_have_is_refused_with_what_helps,
+    a_guest_that_gives_up_floods_or_keeps_silent_loses_its_box_alone,
+);
+
+#[test]
+fn a_daemon_keeps_machines_as_any_other_box() {
+    if let Some(caller) = Caller::root("a_daemon_keeps_machines_as_any_other_box") {
+        daemon(&caller);
+    }
+}
+
+/// A boot under emulation on a busy machine, and what is done in it.
+const PATIENCE: Duration = Duration::from_secs(240);
+/// Two machines at once are enough for two processors: more would only make each slower than any bound.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+const TOOLS: [&str; 14] = [
+    "sh", "cat", "uname", "id", "echo", "sleep", "ls", "touch", "dd", "mount", "insmod", "mkdir", "yes", "wc",
+];
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("a path of the test is text").to_owned()
+}
+
+/// What every test here needs: QEMU, a kernel and a static busybox; a store with both.
+struct Workshop<'a> {
+    caller: &'a Caller,
+    store: String,
+    busybox: Vec<u8>,
+}
+
+impl<'a> Workshop<'a> {
+    fn new(caller: &'a Caller) -> Option<Self> {
+        if !Path::new("/usr/bin/qemu-system-x86_64").exists() {
+            caller.skip("QEMU is not installed (apt-get install qemu-system-x86)");
+            return None;
+        }
+        let busybox = ["/bin/busybox", "/usr/bin/busybox"].iter().find_map(|path| fs::read(path).ok());
+        let is_static = |bytes: &Vec<u8>| !bytes.windows(9).take(8192).any(|part| part == b"ld-linux-");
+        let Some(busybox) = busybox.filter(is_static) else {
+            caller.skip("there is no static busybox (apt-get install busybox-static)");
+            return None;
+        };
+        let Some((image, modules)) = kernel() else {
+            caller.skip("there is no kernel for guests (tools/kernel.sh fetches Debian's)");
+            return None;
+        };
+        let root = caller.directory("root");
+        for place in ["bin", "etc"] {
+            fs::create_dir(root.join(place)).expect("make a directory");
+        }
+        fs::write(root.join("bin/busybox"), &busybox).expect("copy busybox");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(root.join("bin/busybox"), mode).expect("make it a program");
+        for tool in TOOLS {
+            std::os::unix::fs::symlink("busybox", root.join("bin").join(tool)).expect("make a link");
+        }
+        let store = text(&caller.place().join("store"));
+        let workshop = Self { caller, store, busybox };
+        workshop.fine(&["image", "import", &text(&root), "--name", "tools"]);
+        workshop.fine(&["kernel", "add", &text(&image), "--modules", &text(&modules)]);
+        Some(workshop)
+    }
+
+    #[track_caller]
+    fn fine(&self, words: &[&str]) -> String {
+        let ended = self.caller.blastbox(words.iter().chain(&["--store", &self.store])).end();
+        assert_eq!(ended.code, 0, "{words:?}: {}{}", ended.text(), ended.err);
+        ended.text()
+    }
+
+    fn words<'w>(&'w self, verb: &[&'w str], options: &[&'w str], command: &[&'w str]) -> Vec<&'w str> {
+        let usual = ["--store", &self.store, "--tier", "microvm", "--accept", "emulated-cpu"];
+        let image = if options.contains(&"--image") { &[][..] } else { &["--image", "tools"][..] };
+        let end = if command.is_empty() { &[][..] } else { &["--"][..] };
+        [verb, &usual, image, options, end, command].concat()
+    }
+
+    fn start(&self, options: &[&str], script: &str) -> Held {
+        self.caller.blastbox(self.words(&["run", "--json"], options, &["sh", "-c", script])).start()
+    }
+
+    fn sh(&self, options: &[&str], script: &str) -> Boxed {
+        self.start(options, script).end_within(PATIENCE).boxed()
+    }
+
+    /// Makes everything that a guest starts from, without starting one. Where its first files are.
+    fn first_files(&self) -> PathBuf {
+        let ended = self.caller.blastbox(self.words(&["plan"], &[], &[])).start().end_within(PATIENCE);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        let kernels = fs::read_dir(Path::new(&self.store).join("kernels")).expect("list kernels");
+        let folder =
+            kernels.flatten().map(|entry| entry.path()).find(|path| path.is_dir()).expect("a kernel");
+        let first = |path: &PathBuf| path.extension().is_some_and(|end| end == "cpio");
+        fs::read_dir(folder).expect("list it").flatten().map(|e| e.path()).find(first).expect("first files")
+    }
+
+    /// The first files of a guest that somebody else has made: its first process is this script.
+    fn hostile(&self, first: &Path, script: &str) {
+        let mut archive = Vec::new();
+        let script = format!("#!/bin/busybox sh\n{script}");
+        let modules = first.parent().expect("a folder").join("modules");
+        let mut names: Vec<_> =
+            fs::read_dir(modules).expect("list modules").flatten().map(|e| e.path()).collect();
+        names.sort();
+        let files = [("init", script.into_bytes()), ("bin/busybox", self.busybox.clone())];
+        for directory in ["bin", "dev", "proc", "sys", "m"] {
+            entry(&mut archive, directory, 0o040_755, &[]);
+        }
+        for (name, content) in &files {
+            entry(&mut archive, name, 0o100_755, content);
+        }
+        for path in names {
+            let name = format!("m/{}", path.file_name().expect("a name").to_string_lossy());
+            entry(&mut archive, &name, 0o100_644, &fs::read(&path).expect("read a module"));
+        }
+        entry(&mut archive, "TRAILER!!!", 0, &[]);
+        fs::write(first, archive).expect("replace the first files");
+    }
+}
+
+fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, content: &[u8]) {
+    let numbers = [1, mode, 0, 0, 1, 0, u32::try_from(content.len()).expect("a size"), 0, 0, 0, 0];
+    archive.extend(b"070701");
+    numbers.iter().for_each(|number| archive.extend(format!("{number:08x}").bytes()));
+    archive.extend(format!("{:08x}{:08x}{name}\0", name.len() + 1, 0).bytes());
+    archive.resize(archive.len().next_multiple_of(4), 0);
+    archive.extend(content);
+    archive.resize(archive.len().next_multiple_of(4), 0);
+}
+
+/// The kernel that `tools/kernel.sh` has fetched, and its modules.
+fn kernel() -> Option<(PathBuf, PathBuf)> {
+    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/kernel");
+    let at = std::env::var_os("BLASTBOX_KERNEL").map_or_else(usual, PathBuf::from);
+    let only = |folder: PathBuf, beginning: &str| {
+        let named =
+            |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(beginning));
+        fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).find(named)
+    };
+    Some((only(at.join("boot"), "vmlinuz-")?, only(at.join("lib/modules"), "")?))
+}
+
+fn a_guest_has_a_kernel_of_its_own_and_the_rules_of_its_box(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    let census = Census::begin(caller);
+    let script = "
+        uname -r; id -u; uname -n
+        touch /x 2>/dev/null && echo writable
+        touch /tmp/y /home/user/y /workspace/y && echo scratch
+        [ -e /usr ] || [ -e /sys/kernel ] || echo bare
+        ls /dev | wc -l
+        mount -t tmpfs none /tmp 2>/dev/null || echo refused
+        cat; echo problem >&2; exit 7";
+    let words = workshop.words(&["run", "--json", "-i"], &["--timeout", "200s"], &["sh", "-c", script]);
+    let boxed = caller.blastbox(words).input("said\n").start().end_within(PATIENCE).boxed();
+    let host = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the host's kernel");
+    let lines: Vec<&str> = boxed.stdout.lines().collect();
+    let [kernel, user, name, rest @ ..] = lines.as_slice() else {
+        unreachable!("{:?} {} {}", boxed.receipt.reason, boxed.stdout, boxed.stderr)
+    };
+    assert!(kernel.contains("cloud") && *kernel != host.trim(), "{kernel}");
+    assert_eq!((*user, name.starts_with("bx-")), ("1000", true));
+    assert_eq!(rest, ["scratch", "bare", "13", "refused", "said"]);
+    assert_eq!((boxed.stderr.trim(), boxed.receipt.exit_code), ("problem", 7));
+    assert_eq!(boxed.receipt.tier.map(|tier| tier.as_str()), Some("microvm"));
+    // The guest's own kernel says what was denied.
+    assert!(boxed.denied("mount") > 0, "{:?}", boxed.receipt.denied);
+    let gap = boxed.receipt.gaps.iter().any(|gap| gap.code.as_str() == "emulated-cpu");
+    let how: Vec<&String> = boxed.receipt.boundaries.iter().flat_map(|line| &line.how).collect();
+    assert_eq!(how.iter().any(|how| how.contains("not a security boundary")), gap, "{how:?}");
+    assert!(how.iter().any(|how| how.contains("sha256:")), "{how:?}");
+    census.expect_nothing("a run");
+}
+
+fn whoever_of_a_machine_is_killed_nothing_is_left(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    workshop.first_files();
+    let mut census = Census::begin(caller);
+    census.accept_files();
+    for victim in ["blastbox", "warden", "qemu"] {
+        let mut held = workshop.start(&["--timeout", "100s"], "sleep 90");
+        let (mut warden, mut qemu) = (None, None);
+        assert!(wait_until(|| {
+            warden = child_of(held.id());
+            qemu = warden.and_then(child_of).filter(|pid| is_qemu(*pid));
+            qemu.is_some() || held.is_over()
+        }));
+        census.see();
+        let chosen = match victim {
+            "blastbox" => Some(held.id()),
+            "warden" => warden,
+            _ => qemu,
+        };
+        signal(chosen.expect("a victim"), Signal::KILL);
+        if victim == "blastbox" {
+            assert!(wait_until(|| held.is_over()));
+        } else {
+            let boxed = held.end_within(PATIENCE).boxed();
+            assert_eq!(boxed.outcome(), "lost", "{victim}: {:?}", boxed.receipt.reason);
+        }
+        census.expect_nothing(victim);
+    }
+}
+
+fn is_qemu(pid: u32) -> bool {
+    // By its first argument: what the kernel calls a program that was started from a descriptor differs.
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"qemu-system"))
+}
+
+fn what_a_machine_cannot_have_is_refused_with_what_helps(caller: &Caller) {
+    let Some(workshop) = Workshop::new(caller) else { return };
+    let directory = text(&caller.directory("shared"));
+    let empty = text(&caller.place().join("empty"));
+    let cases: [(&[&str], &str); 6] = [
+        (&["--image", "host"], "blastbox image import"),
+        (&["--image", "root"], "blastbox image import"),
+        (&["--memory", "64MiB"], "--memory"),
+        (&["--cpus", "1000"], "--cpus"),
+        (&["--workspace", &directory], "blastbox cp"),
+        (&["--allow", "example.org"], "no network in this version"),
+    ];
+    for (options, part) in cases {
+        let ended = caller.blastbox(workshop.words(&["run"], options, &["sh", "-c", "true"])).end();
+        assert_eq!(ended.code, 125, "{options:?}: {}", ended.text());
+        assert!(ended.err.contains(part) && ended.err.contains("fix: "), "{options:?}: {}", ended.err);
+    }
+    // Without a kernel the command says how to get one; without a name for the gap a slow processor is refused.
+    let import =
+        ["image", "import", &text(&caller.place().join("root")), "--name", "tools", "--store", &empty];
+    assert_eq!(caller.blastbox(import).end().code, 0);
+    let run = |store: &str, more: &[&str]| {
+        let words = ["run", "--store", store, "--tier", "microvm", "--image", "tools"];
+        caller.blastbox(words.iter().chain(more).chain(&["--", "sh", "-c", "true"])).end()
+    };
+    let none = run(&empty, &["--accept", "emulated-cpu"]);
+    assert!(none.code == 125 && none.err.contains("blastbox kernel get"), "{}", none.err);
+    let critical = run(&workshop.store, &["--threat", "critical"]);
+    let unnamed = run(&workshop.store, &[]);
+    if unnamed.code == 0 {
+        return caller.skip("KVM is fast here, so nothing has to be emulated");
+    }
+    assert!(unnamed.code == 125 && unnamed.err.contains("--accept emulated-cpu"), "{}", unnamed.err);
+    // An ordinary user is refused for another reason first.
+    let named = !caller.is_root() || critical.err.contains("emulated-cpu");
+    assert!(critical.code == 125 && named, "{}", critical.err);
+}
+
+fn a_guest_that_gives_up_floods_or_keeps_silent_loses_its_box_alone(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    let census = Census::begin(caller);
+    let first = workshop.first_files();
+    let drivers = "
+        b=/bin/busybox; $b mount -t devtmpfs d /dev
+        for m in /m/*; do $b insmod $m; done
+        until [ -e /dev/vport1p1 ] || [ -e /dev/vport0p1 ]; do $b sleep 1; done";
+    let flood = format!("{drivers}\n$b cat /dev/zero > $(echo /dev/vport?p1)\n$b sleep 1000");
+    let cases = [
+        ("exit 1", "lost", "200s"),
+        (flood.as_str(), "lost", "200s"),
+        ("/bin/busybox sleep 1000", "timed_out", "15s"),
+    ];
+    for (script, outcome, timeout) in cases {
+        workshop.hostile(&first, script);
+        let boxed = workshop.sh(&["--timeout", timeout], "true");
+        assert_eq!(boxed.outcome(), outcome, "{script}: {:?}", boxed.receipt.reason);
+        assert_eq!((boxed.stdout.as_str(), boxed.receipt.exit_code != 0), ("", true), "{script}");
+    }
+    census.expect_nothing("hostile guests");
+}
+
+fn daemon(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    let config = text(&caller.file("daemon.toml", "[pool]\nmax = 0\n"));
+    // A daemon reads its store, and writes to it where it lies with its state.
+    workshop.first_files();
+    let served = Served::start(caller, &["--store", &workshop.store, "--config", &config]);
+    let create =
+        ["create", "--tier", "microvm", "--accept", "emulated-cpu", "--image", "tools", "--timeout", "200s"];
+    let made = served.blastbox(create).start().end_within(PATIENCE);
+    assert_eq!(made.code, 0, "{}", made.err);
+    let id = made.text().trim().to_owned();
+    let note = caller.file("note", "from outside");
+    served.ask(["cp", &text(&note), &format!("{id}:/workspace/note")]);
+    assert_eq!(served.sh(&id, "cat /workspace/note; echo more > /workspace/other"), "from outside");
+    let back = caller.place().join("back");
+    served.ask(["cp", &format!("{id}:/workspace/other"), &text(&back)]);
+    assert_eq!(fs::read_to_string(back).expect("it came back"), "more\n");
+    // More than any window of the channel, whole.
+    served.sh(&id, "dd if=/dev/urandom of=/workspace/large bs=65536 count=64 2>/dev/null");
+    let large = caller.place().join("large");
+    served.ask(["cp", &format!("{id}:/workspace/large"), &text(&large)]);
+    assert_eq!(fs::metadata(large).expect("it came back").len(), 4 << 20);
+    let ended = served.blastbox(["exec", &id, "--", "sh", "-c", "exit 9"]).end();
+    assert_eq!(ended.code, 9, "{}", ended.err);
+    served.ask(["kill", &id]);
+    served.stop();
+}
