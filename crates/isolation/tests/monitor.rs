@@ -1,10 +1,10 @@
 //! A monitor as the first process of a box: it comes from a descriptor, holds nothing, and starts nothing where its filter says
-//! so. The agent's own program stands in for one: it speaks frames and says what it is.
+//! so. Perl stands in for one, and writes what it finds to its control channel.
 //!
 //! Runs as whoever runs the tests. `BLASTBOX_BIN_DIR` names the directory of the built programs.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail at once")]
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,6 @@ use blastbox_isolation::tiers::jail;
 use blastbox_isolation::{Facts, Heard, Request, Warden};
 use blastbox_policy::{Gap, Profile};
 use blastbox_wire::BoxId;
-use blastbox_wire::agent::{AgentFrame, BootFacts, ExecSpec, HostFrame, Io, OnDenied, User, VERSION, parse};
-use blastbox_wire::limits::OUTPUT_WINDOW;
 use blastbox_wire::plan::{
     Denials, DeviceName, First, Grant, GrantAccess, Monitor, MonitorKind, Plan, Step, UnsafePlan,
 };
@@ -31,7 +29,7 @@ fn programs() -> PathBuf {
     std::env::var_os("BLASTBOX_BIN_DIR").map_or_else(beside, PathBuf::from)
 }
 
-/// A plan of the jail whose first process becomes the agent's program, shown at a place of its own.
+/// A plan of the jail whose first process becomes a program that is shown at a place of its own.
 fn plan(kind: MonitorKind, facts: &Facts) -> (Plan, usize) {
     let policy = Gap::ALL.iter().fold(Profile::Default.draft().unwrap(), |draft, gap| draft.accept(*gap));
     let (policy, image) = (policy.seal().unwrap(), Image::host());
@@ -41,7 +39,7 @@ fn plan(kind: MonitorKind, facts: &Facts) -> (Plan, usize) {
     plan.template.push(Step::Show { slot: request.first_show(&policy), at: at.clone() });
     plan.landlock.grants.push(Grant { at: at.clone(), access: GrantAccess::ReadExecute });
     plan.denials = Denials::Silent;
-    let arguments = ["monitor", "--control", "3"].map(str::to_owned).to_vec();
+    let arguments = vec!["monitor".to_owned()];
     plan.first = First::Monitor(Monitor { kind, program: at, arguments, environment: Vec::new() });
     (plan, request.descriptors(&policy) + 1)
 }
@@ -49,61 +47,34 @@ fn plan(kind: MonitorKind, facts: &Facts) -> (Plan, usize) {
 struct Running {
     warden: Warden,
     stream: UnixStream,
-    heard: Vec<u8>,
     id: BoxId,
 }
 
-/// What the monitor said, as far as these tests look at it.
-#[derive(Debug, PartialEq)]
-enum Said {
-    Hello(BootFacts),
-    NotStarted,
-    Started,
-    Output(String),
-    Other,
-}
-
 impl Running {
-    fn launch(kind: MonitorKind) -> Self {
-        Self::launch_with(kind, |_| {})
-    }
-
-    fn launch_with(kind: MonitorKind, change: impl FnOnce(&mut Plan)) -> Self {
+    /// Perl, with a script.
+    fn launch(kind: MonitorKind, script: &str, change: impl FnOnce(&mut Plan)) -> Self {
         let mut warden = Warden::start_program(&programs().join("blastbox-warden")).unwrap();
         let powers = warden.wait_ready(PATIENCE).unwrap();
         let (mut plan, _) = plan(kind, &Facts::probe(&powers));
+        let First::Monitor(monitor) = &mut plan.first else { panic!() };
+        monitor.arguments = ["perl", "-MErrno", "-e", script].map(str::to_owned).to_vec();
         change(&mut plan);
         let (stream, theirs) = UnixStream::pair().unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let program = open(programs().join("blastbox-agent"), flags, Mode::empty()).unwrap();
+        let program = open("/usr/bin/perl", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let id = plan.box_id.clone();
         warden.ask(&Ask::Launch(Box::new(plan)), &[theirs.as_fd(), program.as_fd()]).unwrap();
-        Self { warden, stream, heard: Vec::new(), id }
+        Self { warden, stream, id }
     }
 
-    fn say(&mut self, frame: &HostFrame) {
-        self.stream.write_all(&frame.encode()).unwrap();
-    }
-
-    fn next(&mut self) -> Said {
-        loop {
-            if let Some((frame, taken)) = parse(&self.heard).unwrap() {
-                let said = match frame {
-                    AgentFrame::Hello { facts, .. } => Said::Hello(facts),
-                    AgentFrame::NotStarted { .. } => Said::NotStarted,
-                    AgentFrame::Started { .. } => Said::Started,
-                    AgentFrame::Output { bytes, .. } => Said::Output(String::from_utf8_lossy(bytes).into()),
-                    _ => Said::Other,
-                };
-                self.heard.drain(..taken);
-                return said;
-            }
-            let mut bytes = [0; 4096];
-            let got = self.stream.read(&mut bytes).unwrap();
-            assert!(got > 0, "the monitor has gone: {:?}", self.last_word());
-            self.heard.extend(bytes.iter().take(got));
+    /// Everything that it wrote until it ended.
+    fn wrote(&mut self) -> String {
+        let mut text = String::new();
+        self.stream.read_to_string(&mut text).unwrap();
+        if text.is_empty() {
+            text = format!("nothing: {:?}", self.last_word());
         }
+        text
     }
 
     /// Why there is no box, as the warden says it.
@@ -121,24 +92,6 @@ impl Running {
         None
     }
 
-    fn greet(&mut self) -> BootFacts {
-        let Said::Hello(facts) = self.next() else { panic!("no hello") };
-        self.say(&HostFrame::Begin { version: VERSION, on_denied: OnDenied::Record });
-        facts
-    }
-
-    fn shell(&mut self, script: &str) {
-        self.say(&HostFrame::Exec(ExecSpec {
-            exec: 1,
-            arguments: ["/bin/sh", "-c", script].map(|text| text.as_bytes().to_vec()).to_vec(),
-            environment: vec![b"PATH=/usr/bin:/bin".to_vec()],
-            directory: b"/".to_vec(),
-            user: User::Payload,
-            io: Io::Pipes,
-            window: OUTPUT_WINDOW,
-        }));
-    }
-
     /// Ends the box, and waits until nothing is left of it.
     fn end(mut self) {
         self.warden.ask(&Ask::Kill(self.id.clone()), &[]).unwrap();
@@ -148,38 +101,34 @@ impl Running {
 
 #[test]
 fn it_is_the_first_process_with_no_power_at_all() {
-    let mut running = Running::launch(MonitorKind::Qemu);
-    let facts = running.greet();
-    assert_eq!((facts.pid, facts.uid, facts.capabilities), (1, 1000, 0));
-    assert!(!facts.sees_denials);
-    running.end();
+    let script = r#"open(my $control, ">&=", 3); open(my $status, "<", "/proc/self/status") or die;
+        while (<$status>) { print $control $_ if /^(Pid|Uid|CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):/ }"#;
+    for kind in [MonitorKind::Qemu, MonitorKind::Gvisor] {
+        let mut running = Running::launch(kind, script, |_| {});
+        let none = ["Inh", "Prm", "Eff", "Bnd", "Amb"].map(|set| format!("Cap{set}:\t0000000000000000\n"));
+        let users = "Uid:\t1000\t1000\t1000\t1000\n";
+        let expected = format!("Pid:\t1\n{users}{}NoNewPrivs:\t1\nSeccomp:\t2\n", none.concat());
+        assert_eq!(running.wrote(), expected, "{kind:?}");
+        running.end();
+    }
 }
 
 #[test]
 fn it_inherits_the_control_channel_and_nothing_else() {
-    // gVisor's is the one that may start programs: a shell stands in for its keeper, and writes to its control channel.
-    let script = "echo /proc/self/fd/* >&3; IFS= read -r all </proc/self/environ; echo \"[$all]\" >&3";
-    let mut running = Running::launch_with(MonitorKind::Gvisor, |plan| {
-        let arguments = ["sh", "-c", script].map(str::to_owned).to_vec();
-        let program = "/usr/bin/sh".parse().unwrap();
-        let kind = MonitorKind::Gvisor;
-        plan.first = First::Monitor(Monitor { kind, program, arguments, environment: Vec::new() });
-    });
-    let mut text = String::new();
-    running.stream.read_to_string(&mut text).unwrap();
-    let (listed, environment) = text.split_once('\n').unwrap();
+    let script = r#"open(my $control, ">&=", 3); opendir(my $all, "/proc/self/fd") or die;
+        print $control join(" ", sort { $a <=> $b } grep { /\d/ } readdir $all), " [", join(" ", keys %ENV), "]";"#;
+    let mut running = Running::launch(MonitorKind::Qemu, script, |_| {});
     // Its three streams, the channel, and the one with which it lists them.
-    assert_eq!(listed, [0, 1, 2, 3, 4].map(|fd| format!("/proc/self/fd/{fd}")).join(" "));
-    assert_eq!(environment, "[]\n");
+    assert_eq!(running.wrote(), "0 1 2 3 4 []");
     running.end();
 }
 
 #[test]
-fn one_that_runs_a_machine_starts_no_program() {
-    let mut running = Running::launch(MonitorKind::Qemu);
-    running.greet();
-    running.shell("echo never");
-    assert_eq!(running.next(), Said::NotStarted);
+fn one_that_runs_a_machine_starts_no_program_and_no_process() {
+    let script = r#"open(my $control, ">&=", 3);
+        print $control defined(fork) ? "forked " : "no process "; exec { "/bin/true" } "true"; print $control "no program";"#;
+    let mut running = Running::launch(MonitorKind::Qemu, script, |_| {});
+    assert_eq!(running.wrote(), "no process no program");
     running.end();
 }
 
@@ -203,17 +152,11 @@ fn one_that_was_taken_over_cannot_execute_again_as_it_was_executed() {
         .replace("PRLIMIT", &call(libc::SYS_prlimit64))
         .replace("DUP3", &call(libc::SYS_dup3))
         .replace("EXECVEAT", &call(libc::SYS_execveat));
-    let mut running = Running::launch_with(MonitorKind::Qemu, |plan| {
-        let arguments = vec!["perl".to_owned(), "-MErrno".to_owned(), "-e".to_owned(), script];
-        let (kind, program) = (MonitorKind::Qemu, "/usr/bin/perl".parse().unwrap());
-        plan.first = First::Monitor(Monitor { kind, program, arguments, environment: Vec::new() });
-        // More than any host lets the monitor have.
-        plan.limits.open_files = 1_048_576;
-    });
-    let mut text = String::new();
-    running.stream.read_to_string(&mut text).unwrap();
+    // More than any host lets the monitor have.
+    let mut running = Running::launch(MonitorKind::Qemu, &script, |plan| plan.limits.open_files = 1_048_576);
+    let text = running.wrote();
     let refused = [9, 255, 1023, 4095, 16383, 65535].map(|number| format!("{number}:refused "));
-    assert_eq!(text, refused.concat(), "{:?}", running.last_word());
+    assert_eq!(text, refused.concat());
     running.end();
 }
 

@@ -31,7 +31,10 @@ async fn only_the_token_opens_a_sandbox_and_only_its_own_port_answers() {
     assert_eq!(closed.status, 502);
     let words = json!({ "code": 502, "message": "The sandbox is running but port is not open", "port": 8080, "sandboxId": id });
     assert_eq!(closed.body, words);
-    assert_eq!(client.raw("GET", "/health", &to("49999"), b"").await.status, 502);
+    // The code interpreter is there without a token too, and runs nothing without one.
+    assert_eq!(client.raw("GET", "/health", &to("49999"), b"").await.status, 200);
+    let untold = client.raw("POST", "/execute", &to("49999"), b"{\"code\":\"1\"}").await;
+    assert_eq!(untold.status, 401);
     let half = client.raw("GET", "/health", &[("e2b-sandbox-id", id)], b"").await;
     assert_eq!(half.status, 400, "{half:?}");
     assert_eq!(client.raw("GET", "/files?path=a", &[], b"").await.status, 400);
