@@ -18,8 +18,9 @@ use crate::{Caller, Who};
 /// What the issue promises: nothing is left after this time.
 const PROMISE: Duration = Duration::from_secs(2);
 const WARDEN: &str = "blastbox-warden";
-const AGENT: &str = "blastbox-agent";
-const QEMU: &str = "qemu-system";
+/// How the first processes of boxes are called, and who makes them. The kernel keeps 15 letters of a name.
+const FIRST_PROCESSES: [&str; 5] =
+    [WARDEN, "blastbox-agent", "blastbox-gvisor", "blastbox-wasm", "qemu-system"];
 /// How the directories of wardens and boxes are called.
 const OURS: [&str; 2] = ["blastbox-warden-", "bx_"];
 const MOMENT: Duration = Duration::from_millis(30);
@@ -227,10 +228,10 @@ pub fn child_of(pid: u32) -> Option<u32> {
     )
 }
 
-/// Wardens and agents have names of their own, and before they take them are called by the number of the descriptor that
-/// they were executed from. Nothing that a test starts itself is, so that nobody waits for one of these but this census.
+/// Wardens, agents and monitors have names of their own, and before they take them are called by the number of the descriptor
+/// that they were executed from. Nothing that a test starts itself is, so that nobody waits for one of these but this census.
 fn was_adopted(name: &str) -> bool {
-    name.parse::<u32>().is_ok() || name == WARDEN || name == AGENT || name.starts_with(QEMU)
+    name.parse::<u32>().is_ok() || FIRST_PROCESSES.iter().any(|ours| name.starts_with(ours))
 }
 
 fn collect(pid: u32) {
