@@ -137,7 +137,8 @@ impl Running {
     /// Waits for its end; what takes too long is ended with everything in its group.
     pub(crate) fn end(mut self) -> io::Result<Ended> {
         let stop = self.stop.clone();
-        let woken = self.wait_until(self.until, Some(&stop))?;
+        // One that was seen to end has no number any more by which it could be waited for.
+        let woken = if self.has_ended() { Woken::Ended } else { self.wait_until(self.until, Some(&stop))? };
         match woken {
             Woken::Ended => {}
             Woken::Overdue => self.kill(),
@@ -190,8 +191,11 @@ impl Running {
     }
 
     /// Asks it to end, as a caller does who presses Ctrl-C, and waits.
-    pub(crate) fn stop(self) -> io::Result<Ended> {
-        self.ask_to_end();
+    pub(crate) fn stop(mut self) -> io::Result<Ended> {
+        // The number of one that is gone may be a stranger's by now.
+        if !self.has_ended() {
+            self.ask_to_end();
+        }
         self.end()
     }
 }
