@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::cpio::{Archive, Entry};
 use super::drivers::{DRIVERS, module_name};
 use super::error::MachineError;
+use super::fresh;
 
 /// The directory in the store.
 pub(crate) const KERNELS: &str = "kernels";
@@ -22,8 +23,6 @@ const CURRENT: &str = "current";
 const KERNEL: &str = "kernel";
 const FACTS: &str = "kernel.json";
 const MODULES: &str = "modules";
-/// What begins the name of a file that is not whole yet.
-const NEW: &str = ".new-";
 /// More than any kernel has, and any module.
 const MOST_KERNEL: u64 = 256 << 20;
 const MOST_MODULE: u64 = 32 << 20;
@@ -322,21 +321,5 @@ fn write_new(folder: &Path, name: &str, content: &[u8]) -> Result<(), MachineErr
     let path = folder.join(name);
     let failed = || MachineError::place("write", &path);
     private(folder).map_err(failed())?;
-    let new = folder.join(format!("{NEW}{}-{name}", std::process::id()));
-    let written = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&new)
-        .and_then(|mut file| {
-            file.write_all(content)?;
-            // The user of a box reads it, through a view that is read-only; the store itself lets nobody in.
-            file.set_permissions(fs::Permissions::from_mode(0o644))?;
-            file.sync_all()
-        })
-        .and_then(|()| fs::rename(&new, &path));
-    if written.is_err() {
-        fs::remove_file(&new).ok();
-    }
-    written.map_err(failed())
+    fresh::file(folder, name, |mut file| file.write_all(content)).map_err(failed())
 }

@@ -3,6 +3,7 @@
 mod cpio;
 mod drivers;
 mod error;
+mod fresh;
 mod kernels;
 mod parts;
 mod squashfs;

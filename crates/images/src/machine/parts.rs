@@ -1,8 +1,6 @@
 //! What a guest of one image starts from, found or made.
 
-use std::fs::File;
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -10,7 +8,7 @@ use blastbox_wire::event::Hash;
 
 use super::error::MachineError;
 use super::kernels::Kernels;
-use super::squashfs;
+use super::{fresh, squashfs};
 
 /// The directory in the store.
 pub(crate) const DISKS: &str = "disks";
@@ -77,20 +75,8 @@ impl Workshop {
         }
         let failed = || MachineError::place("make the disk", &path);
         std::fs::create_dir_all(&folder).map_err(failed())?;
-        // By process: two that make the same one at the same time both succeed, and one of them stays.
-        let new = folder.join(format!(".new-{}-{}", std::process::id(), disk_file(&self.image)));
-        let made = File::create(&new)
-            .and_then(|file| {
-                squashfs::write(tree, &file)?;
-                // The user of a box reads it, through a view that is read-only; the store itself lets nobody in.
-                file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
-                file.sync_all()
-            })
-            .and_then(|()| std::fs::rename(&new, &path));
-        if made.is_err() {
-            std::fs::remove_file(&new).ok();
-        }
-        made.map_err(failed())?;
+        // Two that make the same one at the same time both succeed, and one of them stays.
+        fresh::file(&folder, &disk_file(&self.image), |file| squashfs::write(tree, file)).map_err(failed())?;
         Ok(path)
     }
 }

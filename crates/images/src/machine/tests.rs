@@ -129,3 +129,38 @@ fn the_parts_of_a_guest_are_made_once() {
     let names = fs::read_dir(place.0.join("store/disks")).unwrap().count();
     assert_eq!(names, 1);
 }
+
+#[test]
+fn makers_of_the_same_disk_do_not_get_into_each_others_way() {
+    let place = Place::new("together");
+    place.add().unwrap();
+    let tree = fs::File::open(place.0.join("modules")).unwrap();
+    let tree = std::os::fd::AsFd::as_fd(&tree);
+    // Large enough that no maker is done before the next one has begun.
+    let large: Vec<u8> = (1_u8..252).cycle().take(16 << 20).collect();
+    fs::write(place.0.join("modules/large"), large).unwrap();
+    let store = place.0.join("store");
+    let made = |number: u8| {
+        let workshop = Workshop::new(&store, blastbox_wire::event::Hash::from_bytes([number; 32]));
+        workshop.prepare(tree, &place.0.join("agent"));
+        workshop.parts().unwrap().map(|parts| parts.disk.clone()).map_err(str::to_owned)
+    };
+    let alone = fs::read(made(9).unwrap()).unwrap();
+    let together = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        let makers: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    together.wait();
+                    let disk = made(10).unwrap();
+                    fs::read(disk).unwrap()
+                })
+            })
+            .collect();
+        for maker in makers {
+            // Not compared by `assert_eq`, which would print all of it.
+            assert!(maker.join().unwrap() == alone, "a maker found a disk that is not whole");
+        }
+    });
+    assert_eq!(fs::read_dir(store.join("disks")).unwrap().count(), 2);
+}

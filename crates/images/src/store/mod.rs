@@ -30,5 +30,6 @@ pub use facts::{Facts, ImageConfig, Source, short};
 pub use import::{Import, Progress, Stream};
 pub use name::{BadName, BadRef, ImageName, ImageRef};
 pub use place::Store;
+pub(crate) use place::word;
 pub use stored::{Hold, StoredImage};
 pub use sweep::{Listed, Pruned};

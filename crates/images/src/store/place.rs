@@ -294,9 +294,12 @@ pub(super) fn facts_file(digest: &Hash) -> String {
 
 /// Twelve letters that nobody else has.
 pub(super) fn random_word() -> Result<String, StoreError> {
+    word().map_err(|source| StoreError::Place { tried: "name something in", path: PathBuf::new(), source })
+}
+
+/// The same, for the rooms beside this one.
+pub(crate) fn word() -> io::Result<String> {
     let mut bytes = [0_u8; 12];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|errno| {
-        StoreError::Place { tried: "name something in", path: PathBuf::new(), source: errno.into() }
-    })?;
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| char::from(b'a' + byte % 26)).collect())
 }

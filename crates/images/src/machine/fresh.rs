@@ -1,0 +1,34 @@
+//! Files that appear whole or not at all, however many make the same one at the same time.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+
+use crate::store::word;
+
+/// What begins the name of a file that is not whole yet.
+const NEW: &str = ".new-";
+
+/// Makes a file and gives it its name when all of it is written.
+///
+/// Each maker has a file of its own, under a name that nobody else has: one shared by two would be cut short by the
+/// second while the first is about to publish it.
+pub(super) fn file(folder: &Path, name: &str, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    let new = folder.join(format!("{NEW}{}-{name}", word()?));
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(open(&new, flags, Mode::from_raw_mode(0o600))?);
+    let made = flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(io::Error::from)
+        .and_then(|()| fill(&file))
+        // The user of a box reads it, through a view that is read-only; the store itself lets nobody in.
+        .and_then(|()| file.set_permissions(fs::Permissions::from_mode(0o644)))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&new, folder.join(name)));
+    if made.is_err() {
+        fs::remove_file(&new).ok();
+    }
+    made
+}
