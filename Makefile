@@ -70,7 +70,7 @@ lifted:
 	    $(TARGET_DIR)/$(TRIPLE)/lifted/blastbox-warden $(TARGET_DIR)/lifted/$$layer; \
 	done
 
-escape: build lifted ## try to break out of every tier that this host has, and print what held: target/escape.html
+escape: build lifted ## try to break out of boxes under every shipped profile, and print what held: target/escape.html
 	@tools/need.sh python3=python3
 	@$(PROGRAMS)/blastbox escape --lifted $(TARGET_DIR)/lifted --html $(TARGET_DIR)/escape.html
 	@echo "page: $(patsubst $(CURDIR)/%,%,$(TARGET_DIR))/escape.html"

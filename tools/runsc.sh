@@ -4,7 +4,7 @@
 # had, whatever needs it says so itself.
 set -euo pipefail
 
-at=$1 oldest=20240729
+at=$(cd "$1" && pwd) oldest=20240729
 new_enough() {
   [[ -x $1 ]] || return 1
   local said
@@ -56,4 +56,5 @@ cd "$folder/fetched"
 { apt-get --quiet --quiet update && apt-get --quiet --quiet download "runsc/${VERSION_CODENAME:-bookworm}-backports" ||
   apt-get --quiet --quiet download runsc; } >/dev/null 2>&1 || { echo "could not fetch runsc" >&2; exit 0; }
 cd "$folder" && dpkg-deb --extract fetched/runsc_*.deb out
-new_enough out/usr/bin/runsc && install -m 755 out/usr/bin/runsc "$at/runsc" || echo "the runsc that could be had is too old" >&2
+new_enough out/usr/bin/runsc || { echo "the runsc that could be had is too old" >&2; exit 0; }
+install -m 755 out/usr/bin/runsc "$at/runsc"

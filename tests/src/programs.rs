@@ -10,6 +10,8 @@ const NAMES: [&str; 5] =
     ["blastbox", "blastbox-warden", "blastbox-agent", "blastbox-egress", "blastbox-gvisor"];
 /// gVisor's own program, which `tools/runsc.sh` puts beside ours where the host has none that is new enough.
 const RUNSC: &str = "runsc";
+/// The directory of the Wasm worker and its guests, some of which are large.
+const WASM: &str = "wasm";
 
 /// The directory that `BLASTBOX_BIN_DIR` names, or the one that `make build` fills.
 pub(crate) fn built() -> PathBuf {
@@ -78,6 +80,13 @@ pub(crate) fn for_everybody(place: &Place) -> PathBuf {
     }
     if built.join(RUNSC).is_file() {
         fs::copy(built.join(RUNSC), copy.join(RUNSC)).expect("copy gVisor's program");
+    }
+    if let Ok(guests) = fs::read_dir(built.join(WASM)) {
+        fs::create_dir(copy.join(WASM)).expect("make a directory for the guests");
+        for guest in guests.filter_map(Result::ok).filter(|guest| guest.path().is_file()) {
+            let (from, to) = (guest.path(), copy.join(WASM).join(guest.file_name()));
+            fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop)).expect("copy a guest");
+        }
     }
     copy
 }

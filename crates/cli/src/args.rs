@@ -66,7 +66,7 @@ pub(crate) enum Verb {
     Plan(BoxArgs),
     /// Say what this host can do, and how to fix what it cannot
     Doctor(DoctorArgs),
-    /// Try to break out of boxes in every tier that this host has, and print what held
+    /// Try to break out of boxes under every shipped profile that this host can keep, and print what held
     #[command(after_help = crate::escape::HELP)]
     Escape(Box<crate::escape::EscapeArgs>),
     /// Check, print or name a policy

@@ -1,4 +1,4 @@
-//! `blastbox escape`: break-out attempts in every tier that this host has, and the matrix of what became of them.
+//! `blastbox escape`: break-out attempts under every shipped profile, and the matrix of what became of them.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -21,7 +21,7 @@ use crate::seal::Sealer;
 
 pub(crate) const HELP: &str = "\
 Examples:
-  blastbox escape                                   every attempt, every tier and shipped profile of this host
+  blastbox escape                                   every attempt, every shipped profile that this host can keep
   blastbox escape --profile default --only network  one class under one profile
   blastbox escape --policy mine.toml --html escape.html
   blastbox escape --state-dir DIR --json > report.json          signed, and recorded in DIR/ledger

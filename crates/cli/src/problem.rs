@@ -170,7 +170,7 @@ impl Problem {
             Self::Papers { .. } => "name a directory that is there and that you may write to",
             Self::Receipt { .. } => "name a file in a directory that you may write to",
             Self::Warden(WardenError::NotInstalled { .. }) => {
-                "build all three programs with `make build`, and keep them in one directory"
+                "build the programs with `make build`, and keep them in one directory"
             }
             Self::Ledger(_) => {
                 "name the directory of a ledger, which holds ledger-000001.jsonl, or a copy in one file"

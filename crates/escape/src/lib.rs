@@ -1,4 +1,4 @@
-//! The burglars: a catalogue of break-out attempts, run in every tier that a host has.
+//! The burglars: a catalogue of break-out attempts, run under every profile that a host can keep.
 //!
 //! ```text
 //! catalogue ── attempts: data and a script

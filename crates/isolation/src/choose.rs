@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_tier_that_is_not_built_is_unavailable_and_no_other_is_tried() {
+    fn a_named_tier_that_the_host_lacks_is_unavailable_and_no_other_is_tried() {
         for tier in [Tier::Wasm, Tier::Gvisor, Tier::Microvm] {
             let choice = made(Profile::Default.draft().unwrap().tier(tier), &good_host());
             assert_eq!(choice.chosen.unwrap_err().code(), "tier_unavailable");

@@ -130,11 +130,11 @@ impl Gap {
                 "delegate the cpu cgroup controller to blastbox (systemd: Delegate=yes), or run it as root"
             }
             Self::NoPidsLimit => {
-                "delegate the pids cgroup controller to blastbox (systemd: Delegate=yes), or run it as root"
+                "delegate the pids cgroup controller to blastbox (systemd: Delegate=yes), or run it as root; on gVisor nothing closes it"
             }
             Self::WeakLandlock => "boot a newer kernel with landlock in the lsm= list",
             Self::SilentDenials => {
-                "use the jail on a kernel with seccomp user notification (5.0 or newer): a kernel of the box's own reports none"
+                "use the jail on a kernel with seccomp user notification (5.0 or newer), or the microVM: gVisor reports none"
             }
             Self::EmulatedCpu => "make /dev/kvm usable for blastbox (hardware or nested virtualisation)",
             Self::GpuDriverSurface => "run the box without a GPU",

@@ -6,7 +6,7 @@ use super::wire::Client;
 use crate::rig::Daemon;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_token_opens_a_sandbox_and_only_its_own_port_answers() {
+async fn only_the_token_opens_files_and_runs_code() {
     let Some(daemon) = Daemon::start("e2b::only_the_token").await else { return };
     let client = Client::of(&daemon, "ann");
     let sandbox = client.make(json!({})).await;
