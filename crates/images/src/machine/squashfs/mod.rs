@@ -7,12 +7,14 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, readlinkat, statat};
 
+use crate::tree::Caps;
 use crate::tree::beneath::{MOST_LEVELS, list};
 use tables::{Metadata, NodeKind, listing};
 
@@ -28,6 +30,10 @@ const FLAGS: u16 = 0x1 | 0x2 | 0x8 | 0x10 | 0x200 | 0x800;
 /// What kernels read whole.
 const PAGE: u64 = 4096;
 const NONE: u64 = u64::MAX;
+/// What an entry takes in the tables beside its name, at most.
+const ENTRY: u64 = 128;
+/// The tables of as many files as an image may have. They are put together in memory.
+const MOST_TABLES: u64 = 512 << 20;
 
 /// One entry, with everything beneath it.
 #[derive(Debug)]
@@ -42,16 +48,39 @@ struct Node {
 #[derive(Debug)]
 enum Content {
     Directory(Vec<Node>),
-    File { start: u64, size: u64, pieces: Vec<u32> },
+    File {
+        start: u64,
+        size: u64,
+        pieces: Vec<u32>,
+    },
+    /// One more name of a file that an entry before this one has.
+    Again,
     Link(Vec<u8>),
 }
 
-/// Writes everything beneath `root` to an empty file.
+/// How large a disk may become.
+#[derive(Debug, Clone, Copy)]
+struct Most {
+    /// Bytes of files, each counted once however many names it has, and holes as if they were none.
+    content: u64,
+    /// Bytes of everything else.
+    tables: u64,
+}
+
+/// Writes everything beneath `root` to an empty file. What is larger than an image may be is refused.
 pub(super) fn write(root: BorrowedFd<'_>, to: &File) -> io::Result<()> {
+    write_within(root, to, Most { content: Caps::default().bytes, tables: MOST_TABLES })
+}
+
+fn write_within(root: BorrowedFd<'_>, to: &File, left: Most) -> io::Result<()> {
     let mut disk = Disk {
         to: io::BufWriter::new(to),
         at: SUPERBLOCK as u64,
         count: 0,
+        left,
+        linked: HashMap::new(),
+        names: HashMap::new(),
+        settled: HashMap::new(),
         inodes: Metadata::default(),
         listings: Metadata::default(),
         piece: vec![0; BLOCK],
@@ -71,6 +100,14 @@ struct Disk<'a> {
     at: u64,
     /// How many entries there are.
     count: u32,
+    /// How much it may still grow.
+    left: Most,
+    /// Files with more names than one, by device and inode: a large one with a million names is written once.
+    linked: HashMap<(u64, u64), u32>,
+    /// How many names each of these has on the disk.
+    names: HashMap<u32, u32>,
+    /// Where their inodes are.
+    settled: HashMap<u32, u64>,
     inodes: Metadata,
     listings: Metadata,
     piece: Vec<u8>,
@@ -97,14 +134,29 @@ impl Disk<'_> {
                 // The store holds nothing else; what somebody put there by hand is not shown.
                 continue;
             }
-            let number = self.next_number()?;
+            self.take_tables(ENTRY.saturating_add(name.len() as u64))?;
+            let which = (stat.st_dev, stat.st_ino);
+            let several = kind == FileType::RegularFile && stat.st_nlink > 1;
+            let known = if several { self.linked.get(&which).copied() } else { None };
+            let number = match known {
+                Some(number) => number,
+                None => self.next_number()?,
+            };
+            if several {
+                self.linked.insert(which, number);
+                let names = self.names.entry(number).or_default();
+                *names = names.saturating_add(1);
+            }
             let content = match kind {
+                _ if known.is_some() => Content::Again,
                 FileType::Directory => {
                     let below = open(OFlags::DIRECTORY)?;
                     Content::Directory(self.gather(below.as_fd(), level.saturating_add(1))?)
                 }
                 FileType::Symlink => {
-                    Content::Link(readlinkat(directory, name.as_slice(), Vec::new())?.into_bytes())
+                    let target = readlinkat(directory, name.as_slice(), Vec::new())?.into_bytes();
+                    self.take_tables(target.len() as u64)?;
+                    Content::Link(target)
                 }
                 _ => self.file(File::from(open(OFlags::empty())?), stat.st_size.unsigned_abs())?,
             };
@@ -113,7 +165,14 @@ impl Disk<'_> {
         Ok(nodes)
     }
 
+    fn take_tables(&mut self, bytes: u64) -> io::Result<()> {
+        self.left.tables = self.left.tables.checked_sub(bytes).ok_or_else(too_large)?;
+        Ok(())
+    }
+
     fn file(&mut self, mut from: File, size: u64) -> io::Result<Content> {
+        self.left.content = self.left.content.checked_sub(size).ok_or_else(too_large)?;
+        self.take_tables(size.div_ceil(BLOCK as u64).saturating_mul(4))?;
         let (start, mut pieces, mut left) = (self.at, Vec::new(), size);
         while left > 0 {
             let length = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
@@ -139,11 +198,21 @@ impl Disk<'_> {
                 inode.extend(start.to_le_bytes());
                 inode.extend(size.to_le_bytes());
                 inode.extend(0_u64.to_le_bytes());
-                for number in [1, u32::MAX, 0, u32::MAX] {
+                let names = self.names.get(&node.number).copied();
+                for number in [names.unwrap_or(1), u32::MAX, 0, u32::MAX] {
                     inode.extend(number.to_le_bytes());
                 }
                 pieces.iter().for_each(|piece| inode.extend(piece.to_le_bytes()));
-                Ok(self.inodes.add(&inode))
+                let place = self.inodes.add(&inode);
+                if names.is_some() {
+                    self.settled.insert(node.number, place);
+                }
+                Ok(place)
+            }
+            // In the order in which they were found: the first name is settled already.
+            Content::Again => {
+                let first = self.settled.get(&node.number).copied();
+                first.ok_or_else(|| io::Error::other("a file has a second name and no first one"))
             }
             Content::Link(target) => {
                 let mut inode = head(3, node);
@@ -162,7 +231,7 @@ impl Disk<'_> {
                         inode,
                         kind: match child.content {
                             Content::Directory(_) => NodeKind::Directory,
-                            Content::File { .. } => NodeKind::File,
+                            Content::File { .. } | Content::Again => NodeKind::File,
                             Content::Link(_) => NodeKind::Link,
                         },
                     });
@@ -217,6 +286,10 @@ impl Disk<'_> {
         self.to.write_all(&first)?;
         self.to.flush()
     }
+}
+
+fn too_large() -> io::Error {
+    io::Error::other("its files are more than a disk for a guest may hold; use --tier jail or --tier gvisor")
 }
 
 /// What every inode begins with.

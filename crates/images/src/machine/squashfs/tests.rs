@@ -113,3 +113,51 @@ fn a_set_id_bit_and_a_pipe_do_not_get_onto_a_disk() {
         assert_eq!(names, ["file"]);
     }
 }
+
+#[test]
+fn a_file_with_many_names_is_written_once() {
+    let place = Place::new("linked");
+    let tree = place.0.join("tree");
+    fs::create_dir(tree.join("below")).unwrap();
+    let large: Vec<u8> = (1_u8..252).cycle().take(8 * BLOCK).collect();
+    fs::write(tree.join("below/first"), &large).unwrap();
+    for number in 0..200 {
+        fs::hard_link(tree.join("below/first"), tree.join(format!("name-{number}"))).unwrap();
+    }
+    fs::write(tree.join("other"), b"other").unwrap();
+    let disk = place.disk();
+    let size = fs::metadata(&disk).unwrap().len();
+    assert!(size < (large.len() + 64 * 1024) as u64, "{size}");
+    let back = place.0.join("back");
+    if !unsquashed(&disk, &back) {
+        return;
+    }
+    use std::os::unix::fs::MetadataExt;
+    let first = fs::metadata(back.join("below/first")).unwrap();
+    assert_eq!(first.nlink(), 201);
+    for name in ["name-0", "name-199"] {
+        assert_eq!(fs::metadata(back.join(name)).unwrap().ino(), first.ino());
+        assert!(fs::read(back.join(name)).unwrap() == large);
+    }
+    assert_eq!(fs::read(back.join("other")).unwrap(), b"other");
+}
+
+#[test]
+fn a_disk_does_not_become_larger_than_it_may() {
+    let place = Place::new("most");
+    let tree = place.0.join("tree");
+    fs::write(tree.join("file"), vec![1; 1000]).unwrap();
+    fs::hard_link(tree.join("file"), tree.join("again")).unwrap();
+    symlink("x".repeat(2000), tree.join("link")).unwrap();
+    let within = |content, tables| {
+        let file = fs::File::create(place.0.join("disk")).unwrap();
+        let tree = fs::File::open(&tree).unwrap();
+        write_within(tree.as_fd(), &file, Most { content, tables })
+    };
+    within(1000, 2500).unwrap();
+    assert!(within(999, 2500).unwrap_err().to_string().contains("more than a disk"));
+    assert!(within(1000, 2000).unwrap_err().to_string().contains("more than a disk"));
+    // A hole is free for whoever makes it, and not for whoever reads it.
+    fs::File::create(tree.join("hole")).unwrap().set_len(1 << 40).unwrap();
+    within(1 << 30, 1 << 40).unwrap_err();
+}
