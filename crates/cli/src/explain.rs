@@ -19,7 +19,7 @@ pub(crate) struct Weighed {
 }
 
 /// Holds what was asked against this host, without starting a box.
-pub(crate) fn weigh(args: &BoxArgs, warden: Warden) -> Result<Weighed, Problem> {
+pub(crate) async fn weigh(args: &BoxArgs, warden: Warden) -> Result<Weighed, Problem> {
     let engine = Engine::with_warden(warden)?;
     let policy = args.policy.seal(args.source.workspace.as_ref())?;
     let image = args.store.image(&args.source.image)?;
@@ -27,7 +27,7 @@ pub(crate) fn weigh(args: &BoxArgs, warden: Warden) -> Result<Weighed, Problem> 
         Some(flag) => Some(WorkspaceDir::open(&flag.path, flag.access)?.access()),
         None => None,
     };
-    let choice = engine.choose(&policy, &image, workspace)?;
+    let choice = engine.choose(&policy, &image, workspace).await?;
     Ok(Weighed { policy, image: image.label(), choice })
 }
 
@@ -42,8 +42,8 @@ struct Explanation<'a> {
 }
 
 /// Prints it. A policy that would be refused exits with 125, like a run of it.
-pub(crate) fn explain(args: &BoxArgs, warden: Warden) -> Result<u8, Problem> {
-    let Weighed { policy, image, choice } = weigh(args, warden)?;
+pub(crate) async fn explain(args: &BoxArgs, warden: Warden) -> Result<u8, Problem> {
+    let Weighed { policy, image, choice } = weigh(args, warden).await?;
     let effective = choice.chosen.as_ref().map_or(0, |lowered| lowered.effective().len());
     if args.json {
         let (threat, digest) = (policy.level(), policy.digest());

@@ -1,8 +1,10 @@
 //! `blastbox kernel`: the kernels that virtual machines start with. None comes with blastbox; none is installed here.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 use blastbox_images::machine::{Kernel, KernelFacts, MachineError, NewKernel};
 use blastbox_images::store::short;
@@ -155,10 +157,19 @@ fn get(args: &GetArgs) -> Result<Kernel, Problem> {
         output::say(&format!("blastbox: apt-get downloads {package}\n"));
     }
     let mut fetch = tool(APT_GET)?;
+    // Where apt's own user without rights may write, if there is one: otherwise apt would read the network as root. The
+    // store lets nobody in.
+    let theirs = match apt_user() {
+        Some(user) if rustix::process::geteuid().is_root() => {
+            Some(Workplace::of(&std::env::temp_dir(), user)?)
+        }
+        _ => None,
+    };
+    let fetched = &theirs.as_ref().unwrap_or(&workplace).path;
     // To the terminal's other stream: what this prints is one kernel.
-    fetch.args(["download", "-q", "-o", "APT::Sandbox::User=root", &package]).current_dir(&workplace.0);
+    fetch.args(["download", "-q", &package]).current_dir(fetched);
     run(&mut fetch, "apt-get")?;
-    let file = fs::read_dir(&workplace.0)
+    let file = fs::read_dir(fetched)
         .ok()
         .into_iter()
         .flatten()
@@ -168,6 +179,12 @@ fn get(args: &GetArgs) -> Result<Kernel, Problem> {
         .ok_or_else(|| Problem::Fetch { tried: "apt-get", why: "there is no package".to_owned() })?;
     let source = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     unpack(&file, &workplace, source, |new| kernels.add(new))
+}
+
+/// The user as whom apt fetches.
+fn apt_user() -> Option<u32> {
+    let users = fs::read_to_string("/etc/passwd").ok()?;
+    users.lines().find_map(|line| line.strip_prefix("_apt:")?.split(':').nth(1)?.parse().ok())
 }
 
 /// The package that really holds a kernel, among those that the other one depends on.
@@ -187,23 +204,35 @@ fn unpack(
     source: String,
     add: impl FnOnce(&NewKernel<'_>) -> Result<Kernel, MachineError>,
 ) -> Result<Kernel, Problem> {
-    let folder = workplace.0.join("unpacked");
+    let folder = workplace.path.join("unpacked");
     run(
         tool(DPKG)?.arg("-x").arg(std::path::absolute(file).unwrap_or(file.into())).arg(&folder),
         "dpkg-deb",
     )?;
     let missing =
         |what: &str| Problem::Fetch { tried: "dpkg-deb", why: format!("the package has no {what}") };
-    let image = only(&folder.join("boot"), "vmlinuz-").ok_or_else(|| missing("boot/vmlinuz-…"))?;
-    let modules = ["lib/modules", "usr/lib/modules"].iter().find_map(|at| only(&folder.join(at), ""));
+    let image = only(&folder, "boot", "vmlinuz-").ok_or_else(|| missing("boot/vmlinuz-…"))?;
+    let modules = ["lib/modules", "usr/lib/modules"].iter().find_map(|at| only(&folder, at, ""));
     let modules = modules.ok_or_else(|| missing("lib/modules/…"))?;
     Ok(add(&NewKernel { image: &image, modules: Some(&modules), source })?)
 }
 
-fn only(folder: &Path, beginning: &str) -> Option<PathBuf> {
-    let named =
-        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(beginning));
-    fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).find(named)
+/// What begins so in a directory of an unpacked package. Links are not taken: the package's maker would choose with them
+/// what else of this host is read.
+fn only(unpacked: &Path, at: &str, beginning: &str) -> Option<PathBuf> {
+    let real = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+    let mut folder = unpacked.to_owned();
+    for part in at.split('/') {
+        folder.push(part);
+        if !real(&folder) {
+            return None;
+        }
+    }
+    let wanted = |entry: &fs::DirEntry| {
+        entry.file_name().to_string_lossy().starts_with(beginning)
+            && entry.file_type().is_ok_and(|kind| !kind.is_symlink())
+    };
+    fs::read_dir(folder).ok()?.flatten().find(wanted).map(|entry| entry.path())
 }
 
 #[expect(clippy::disallowed_methods, reason = "apt and dpkg fetch and unpack a kernel, by their full paths")]
@@ -231,21 +260,66 @@ fn run(command: &mut Command, tried: &'static str) -> Result<(), Problem> {
     }
 }
 
-/// A directory beside the kernels, gone at the end.
-struct Workplace(PathBuf);
+/// A directory of one's own, gone at the end. It is locked, so that the next one sees whether its owner was killed.
+struct Workplace {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// What begins the name of one.
+const WORKPLACE: &str = ".kernel-";
+/// A younger one may belong to somebody who has not come to lock it.
+const GRACE: Duration = Duration::from_secs(60);
 
 impl Workplace {
+    /// Beside the kernels, without those that killed commands have left there.
     fn new(store: &Path) -> Result<Self, Problem> {
-        let path = store.join(format!(".kernel-{}", std::process::id()));
-        let made = fs::create_dir(&path);
-        made.map_err(|source| MachineError::Place { tried: "make", path: path.clone(), source })?;
-        Ok(Self(path))
+        for entry in fs::read_dir(store).into_iter().flatten().flatten() {
+            let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(WORKPLACE));
+            if ours && is_left(&entry) {
+                fs::remove_dir_all(entry.path()).ok();
+            }
+        }
+        Self::make(store)
     }
+
+    /// In a directory of everybody, for another user.
+    fn of(folder: &Path, user: u32) -> Result<Self, Problem> {
+        let made = Self::make(folder)?;
+        let path = made.path.clone();
+        std::os::unix::fs::lchown(&path, Some(user), None).map_err(|source| MachineError::Place {
+            tried: "hand over",
+            path,
+            source,
+        })?;
+        Ok(made)
+    }
+
+    fn make(folder: &Path) -> Result<Self, Problem> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let path = folder.join(format!("{WORKPLACE}{}-{now}", std::process::id()));
+        let failed = |source| MachineError::Place { tried: "make", path: path.clone(), source };
+        fs::DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
+        let lock = File::open(&path).map_err(failed)?;
+        lock.lock().map_err(failed)?;
+        Ok(Self { path, _lock: lock })
+    }
+}
+
+/// Whether whoever made it is gone.
+fn is_left(entry: &fs::DirEntry) -> bool {
+    let old = |found: fs::Metadata| {
+        let age = found.modified().ok().and_then(|at| at.elapsed().ok());
+        found.is_dir()
+            && found.uid() == rustix::process::geteuid().as_raw()
+            && age.is_some_and(|age| age > GRACE)
+    };
+    entry.metadata().is_ok_and(old) && File::open(entry.path()).is_ok_and(|held| held.try_lock().is_ok())
 }
 
 impl Drop for Workplace {
     fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).ok();
+        fs::remove_dir_all(&self.path).ok();
     }
 }
 
@@ -259,5 +333,54 @@ mod tests {
         assert_eq!(package(text).as_deref(), Some("linux-image-6.1.0-54-cloud-amd64"));
         assert_eq!(package("linux-image-cloud-amd64\n"), None);
         assert_eq!(package("  Depends: --help\n  Depends: linux-image-x;y\n"), None);
+    }
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("kernel-verb-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).ok();
+        }
+    }
+
+    #[test]
+    fn links_in_a_package_lead_nowhere() {
+        let place = Place::new("links");
+        let host = place.0.join("host");
+        fs::create_dir_all(host.join("modules/6.1")).unwrap();
+        fs::write(host.join("vmlinuz-6.1"), "of the host").unwrap();
+        let package = place.0.join("package");
+        fs::create_dir_all(package.join("boot")).unwrap();
+        std::os::unix::fs::symlink(host.join("vmlinuz-6.1"), package.join("boot/vmlinuz-6.1")).unwrap();
+        std::os::unix::fs::symlink(&host, package.join("lib")).unwrap();
+        assert_eq!(only(&package, "boot", "vmlinuz-"), None);
+        assert_eq!(only(&package, "lib/modules", ""), None);
+        fs::write(package.join("boot/vmlinuz-6.2"), "its own").unwrap();
+        assert_eq!(only(&package, "boot", "vmlinuz-"), Some(package.join("boot/vmlinuz-6.2")));
+    }
+
+    #[test]
+    fn a_workplace_that_a_killed_command_left_is_swept_and_one_in_use_is_not() {
+        let place = Place::new("swept");
+        let long_ago = SystemTime::now() - Duration::from_secs(3600);
+        let left = place.0.join(".kernel-1");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("half.deb"), "half").unwrap();
+        File::open(&left).unwrap().set_modified(long_ago).unwrap();
+        let used = Workplace::new(&place.0).unwrap();
+        assert!(!left.exists());
+        File::open(&used.path).unwrap().set_modified(long_ago).unwrap();
+        let next = Workplace::new(&place.0).unwrap();
+        assert!(used.path.exists() && next.path.exists());
+        let path = used.path.clone();
+        drop(used);
+        assert!(!path.exists());
     }
 }

@@ -104,11 +104,11 @@ fn act(cli: Cli, early: Option<Result<Warden, WardenError>>) -> Result<u8, Probl
         Verb::Mcp(args) => runtime()?.block_on(mcp::mcp(&args)),
         Verb::Explain(args) => {
             let warden = Warden::start()?;
-            runtime()?.block_on(async { explain::explain(&args, warden) })
+            runtime()?.block_on(explain::explain(&args, warden))
         }
         Verb::Plan(args) => {
             let warden = Warden::start()?;
-            runtime()?.block_on(async { plan::plan(&args, warden) })
+            runtime()?.block_on(plan::plan(&args, warden))
         }
         Verb::Doctor(args) => {
             let warden = Warden::start();

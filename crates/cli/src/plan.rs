@@ -12,8 +12,8 @@ use crate::output;
 use crate::problem::Problem;
 
 /// Prints it. A policy that would be refused has no plan, and exits with 125.
-pub(crate) fn plan(args: &BoxArgs, warden: Warden) -> Result<u8, Problem> {
-    let Weighed { choice, .. } = weigh(args, warden)?;
+pub(crate) async fn plan(args: &BoxArgs, warden: Warden) -> Result<u8, Problem> {
+    let Weighed { choice, .. } = weigh(args, warden).await?;
     let lowered = match &choice.chosen {
         Ok(lowered) => lowered,
         Err(refusal) => return Err(refused(refusal.clone(), choice.clone())),

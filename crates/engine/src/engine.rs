@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use blastbox_images::{Image, ImageConfig};
-use blastbox_isolation::{Choice, Facts, Gateway, Request, Warden, choose, prepare};
+use blastbox_isolation::{Choice, Facts, Gateway, Request, Warden, choose, preparation};
 use blastbox_policy::{OnDenied, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
@@ -38,6 +38,8 @@ use crate::workspace::WorkspaceDir;
 const ORDERS: usize = 32;
 /// Boxes that may be in the making at the same time. More would only wait in the warden's socket.
 const MAKING: usize = 32;
+/// Disks of machines that may be in the making at the same time: each copies a whole image.
+const DISKS: usize = 2;
 /// Longest life of a box that a clock can add.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 
@@ -67,13 +69,19 @@ pub struct Engine {
 pub(crate) struct House {
     pub(crate) link: Arc<Link>,
     pub(crate) making: Arc<Semaphore>,
+    disks: Semaphore,
     listener: AbortHandle,
 }
 
 impl House {
     pub(crate) fn new(link: Arc<Link>) -> Arc<Self> {
         let listener = tokio::spawn(link::listen(Arc::downgrade(&link))).abort_handle();
-        Arc::new(Self { link, making: Arc::new(Semaphore::new(MAKING)), listener })
+        Arc::new(Self {
+            link,
+            making: Arc::new(Semaphore::new(MAKING)),
+            disks: Semaphore::new(DISKS),
+            listener,
+        })
     }
 }
 
@@ -136,15 +144,25 @@ impl Engine {
         self.house.link.dismiss();
     }
 
-    /// Which tier a policy gets here, why, and the plan. Starts nothing.
-    pub fn choose(
+    /// Which tier a policy gets here, why, and the plan. Starts nothing, and makes what a machine would start from.
+    pub async fn choose(
         &self,
         policy: &SealedPolicy,
         image: &Image,
         workspace: Option<WorkspaceAccess>,
     ) -> Result<Choice, CreateError> {
-        prepare(policy, &self.facts, image);
-        Ok(choose(policy, &self.facts, &Request { box_id: new_id()?, image, workspace }))
+        Ok(self.weigh(policy, &Request { box_id: new_id()?, image, workspace }).await)
+    }
+
+    async fn weigh(&self, policy: &SealedPolicy, request: &Request<'_>) -> Choice {
+        if let Some((workshop, agent)) = preparation(policy, &self.facts, request) {
+            // Never closed, so this fails for nobody.
+            let turn = self.house.disks.acquire().await.ok();
+            // On a thread of its own: nobody else waits for a disk. What goes wrong is the refusal's to say.
+            tokio::task::spawn_blocking(move || workshop.prepare(&agent)).await.ok();
+            drop(turn);
+        }
+        choose(policy, &self.facts, request)
     }
 
     /// Makes a box and waits until its agent has answered.
@@ -185,8 +203,7 @@ impl Engine {
     ) -> Result<LiveBox, CreateError> {
         let access = spec.workspace.map(WorkspaceDir::access);
         let request = Request { box_id: box_id.clone(), image: spec.image, workspace: access };
-        prepare(spec.policy, &self.facts, spec.image);
-        let choice = choose(spec.policy, &self.facts, &request);
+        let choice = self.weigh(spec.policy, &request).await;
         if let Err(refusal) = &choice.chosen {
             let refusal = refusal.clone();
             return Err(CreateError::Refused { refusal, choice: Box::new(choice) });

@@ -2,11 +2,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use blastbox_wire::event::Hash;
 use blastbox_wire::plan::{GuestPath, Slot, Step};
 
-use crate::machine::Parts;
+use crate::machine::{Parts, Workshop};
 use crate::store::{Hold, ImageConfig, ImageRef, Store, StoreError, StoredImage};
 use crate::{DirectoryImage, HostImage, ImageError, Language, interpreter};
 
@@ -127,8 +128,8 @@ impl Image {
         }
     }
 
-    /// What a guest of this image starts from, or why it could not be made; `None`: [`Image::prepare_machine`] was not asked
-    /// for it, or this is no image of the store.
+    /// What a guest of this image starts from, or why it could not be made; `None`: nobody has made it in its
+    /// [`Image::workshop`], or this is no image of the store.
     #[must_use]
     pub fn machine(&self) -> Option<Result<&Parts, &str>> {
         match self {
@@ -146,12 +147,12 @@ impl Image {
         }
     }
 
-    /// Finds or makes what a guest of this image starts from; `agent` becomes its first process. The first time it copies
-    /// the whole image onto a disk. Only what has a digest becomes one.
-    pub fn prepare_machine(&self, agent: &Path) {
+    /// Where what a guest of this image starts from is found or made. Only what has a digest becomes a disk.
+    #[must_use]
+    pub fn workshop(&self) -> Option<Arc<Workshop>> {
         match self {
-            Self::Host(_) | Self::Directory(_) => {}
-            Self::Stored(stored) => stored.workshop().prepare(stored.directory().as_fd(), agent),
+            Self::Host(_) | Self::Directory(_) => None,
+            Self::Stored(stored) => Some(Arc::clone(stored.workshop())),
         }
     }
 

@@ -1,8 +1,15 @@
 //! Which tier a policy gets on this host, and why not another one.
 
-use blastbox_policy::{Refusal, SealedPolicy, Tier, enough_boundaries, passed_over, tiers_for};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use blastbox_images::machine::Workshop;
+use blastbox_policy::{
+    Gap, Refusal, SealedPolicy, Tier, TierChoice, enough_boundaries, passed_over, tiers_for,
+};
 use serde::ser::{SerializeMap, Serializer};
 
+use crate::facts::Kvm;
 use crate::{Facts, Lowered, Request, tiers};
 
 /// The outcome, with everything that was weighed.
@@ -47,11 +54,11 @@ pub fn choose(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Ch
     }
     let mut considered = Vec::new();
     let mut chosen: Option<Lowered> = None;
-    for tier in tiers_for(policy) {
+    for tier in in_order(policy, facts) {
         let verdict = if chosen.is_some() {
             Verdict::NotNeeded
         } else {
-            match tiers::lower(tier, policy, facts, request).and_then(|lowered| judge(policy, lowered)) {
+            match tried(tier, policy, facts, request) {
                 Ok(lowered) => {
                     chosen = Some(lowered);
                     Verdict::Chosen
@@ -65,6 +72,49 @@ pub fn choose(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Ch
     considered.extend(over.map(|(tier, why)| Considered { tier, verdict: Verdict::PassedOver(why) }));
     let chosen = chosen.ok_or_else(|| most_useful(policy, &considered));
     Choice { considered, chosen }
+}
+
+/// What has to be found or made before this is chosen, and the agent that goes into it; `None`: nothing, also where the
+/// machine that it is for would be refused or another tier comes first. It is work for a thread that may wait for disks.
+pub fn preparation(
+    policy: &SealedPolicy,
+    facts: &Facts,
+    request: &Request<'_>,
+) -> Option<(Arc<Workshop>, PathBuf)> {
+    let tiers = in_order(policy, facts);
+    let (before, _) = tiers.split_at_checked(tiers.iter().position(|tier| *tier == Tier::Microvm)?)?;
+    if before.iter().any(|tier| tried(*tier, policy, facts, request).is_ok()) {
+        return None;
+    }
+    tiers::microvm::preparation(policy, facts, request)
+}
+
+/// What a tier makes of the request, if the policy takes it.
+fn tried(
+    tier: Tier,
+    policy: &SealedPolicy,
+    facts: &Facts,
+    request: &Request<'_>,
+) -> Result<Lowered, Refusal> {
+    tiers::lower(tier, policy, facts, request).and_then(|lowered| judge(policy, lowered))
+}
+
+/// The tiers that the policy allows, best first. A machine whose processor is emulated stands behind gVisor: it is no
+/// boundary that anybody maintains.
+fn in_order(policy: &SealedPolicy, facts: &Facts) -> Vec<Tier> {
+    let mut tiers = tiers_for(policy);
+    // Asked only where it matters: finding it out takes a moment.
+    if policy.kernel().tier == TierChoice::ByThreat
+        && policy.accepts(Gap::EmulatedCpu)
+        && facts.machines.qemu.is_some()
+        && facts.machines.found().kvm != Kvm::Fast
+        && let Some(at) = tiers.iter().position(|tier| *tier == Tier::Microvm)
+        && let Some(after) = tiers.iter().position(|tier| *tier == Tier::Gvisor)
+        && at < after
+    {
+        tiers.swap(at, after);
+    }
+    tiers
 }
 
 /// Holds what a tier reports against what the policy accepts.

@@ -20,12 +20,11 @@ pub mod warden;
 
 /// Names of system calls, for receipts.
 pub use blastbox_sys::arch::syscall_name;
-pub use choose::{Choice, Considered, Verdict, choose};
+pub use choose::{Choice, Considered, Verdict, choose, preparation};
 pub use confine::{ConfineError, Confined, Workplace, confine};
 pub use facts::{CgroupKind, Facts, Gvisor, KernelVersion, Machines, Swap, Tun, UserNamespaces, Version};
 pub use gateway::{Gateway, GatewayError};
 pub use report::{BoundaryReport, Lowered};
 pub use request::Request;
 pub use tiers::jail::{WANTED_LANDLOCK_ABI, ends_after};
-pub use tiers::microvm::prepare;
 pub use warden::{Farewell, Heard, Mark, Warden, WardenError, WardenName};

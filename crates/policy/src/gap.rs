@@ -73,7 +73,7 @@ impl Gap {
     pub const fn explain(&self) -> &'static str {
         match self {
             Self::SharedKernel => {
-                "The box runs on the host's own kernel, so one kernel bug \
+                "The box runs on the host's own kernel, or on nothing that is a boundary to it, so one kernel bug \
                  that its allowed system calls reach is an escape."
             }
             Self::HostImage => {

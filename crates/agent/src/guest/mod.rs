@@ -109,10 +109,7 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     }
     let proc = open("/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .tried("open /proc")?;
-    for (setting, value) in SETTINGS {
-        // A kernel without one of them has nothing there that could be reached.
-        namespaces::write_at(&proc, setting, value).ok();
-    }
+    harden(&proc).tried("harden its kernel")?;
     root::make(orders).tried("make the root of the box")?;
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).tried("open /dev/null")?;
     rustix::process::setsid().ok();
@@ -145,6 +142,20 @@ const SETTINGS: [(&str, &[u8]); 5] = [
     ("sys/kernel/modules_disabled", b"1"),
 ];
 
+/// A kernel without one of them has nothing there that could be reached. One that has it and does not take the value would
+/// leave the payload what the rules of its box say that it has not.
+fn harden(proc: &OwnedFd) -> io::Result<()> {
+    for (setting, value) in SETTINGS {
+        match namespaces::write_at(proc, setting, value) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io::Error::new(error.kind(), format!("{setting}: {error}")));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn limit(orders: &Orders) -> Result<(), Failed> {
     for (resource, most) in [
         (Resource::Core, identity::NO_CORE),
@@ -160,4 +171,25 @@ fn limit(orders: &Orders) -> Result<(), Failed> {
         identity::limit(resource, most).tried("limit what a process may use")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_is_not_there_is_excused_and_one_that_is_not_taken_is_not() {
+        let place = std::env::temp_dir().join(format!("guest-settings-{}", std::process::id()));
+        std::fs::create_dir_all(place.join("sys/kernel")).unwrap();
+        let proc = OwnedFd::from(std::fs::File::open(&place).unwrap());
+        assert!(harden(&proc).is_ok());
+        std::fs::write(place.join("sys/kernel/kptr_restrict"), "").unwrap();
+        assert!(harden(&proc).is_ok());
+        assert_eq!(std::fs::read(place.join("sys/kernel/kptr_restrict")).unwrap(), b"2");
+        // Cannot be written to, by nobody.
+        std::fs::create_dir(place.join("sys/kernel/modules_disabled")).unwrap();
+        let refused = harden(&proc).unwrap_err().to_string();
+        std::fs::remove_dir_all(&place).ok();
+        assert!(refused.contains("modules_disabled"), "{refused}");
+    }
 }

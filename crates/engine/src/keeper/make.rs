@@ -77,7 +77,7 @@ async fn try_make(
     let access = workspace.as_ref().map(WorkspaceDir::access);
     // What is refused is refused before anything is reserved for it.
     let label = image.label();
-    let Lowered { tier, gaps, .. } = match house.engine.choose(&policy, &image, access)?.chosen {
+    let Lowered { tier, gaps, .. } = match house.engine.choose(&policy, &image, access).await?.chosen {
         Ok(lowered) => lowered,
         Err(refusal) => {
             let about = pen::about(None, tenant, &policy, &label, None, &[]);

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 
@@ -11,6 +12,8 @@ use crate::store::word;
 
 /// What begins the name of a file that is not whole yet.
 const NEW: &str = ".new-";
+/// A file that is younger may belong to a maker that has not come to lock it.
+const GRACE: Duration = Duration::from_secs(60);
 
 /// Makes a file and gives it its name when all of it is written.
 ///
@@ -31,4 +34,24 @@ pub(super) fn file(folder: &Path, name: &str, fill: impl FnOnce(&File) -> io::Re
         fs::remove_file(&new).ok();
     }
     made
+}
+
+/// Takes away what makers left behind that were killed: files that are not whole, not new, and that nobody holds.
+/// Best effort: they only take room.
+pub(super) fn sweep(folder: &Path) {
+    let Ok(list) = fs::read_dir(folder) else { return };
+    for entry in list.flatten() {
+        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(NEW));
+        if ours && is_left(&entry.path()) {
+            fs::remove_file(entry.path()).ok();
+        }
+    }
+}
+
+fn is_left(path: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = open(path, flags, Mode::empty()).map(File::from) else { return false };
+    let old =
+        |found: fs::Metadata| found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > GRACE));
+    file.metadata().is_ok_and(old) && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }

@@ -4,11 +4,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use blastbox_wire::event::Hash;
+use rustix::fs::{Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -16,6 +17,7 @@ use super::cpio::{Archive, Entry};
 use super::drivers::{DRIVERS, module_name};
 use super::error::MachineError;
 use super::fresh;
+use super::looks::Looks;
 
 /// The directory in the store.
 pub(crate) const KERNELS: &str = "kernels";
@@ -26,6 +28,8 @@ const MODULES: &str = "modules";
 /// More than any kernel has, and any module.
 const MOST_KERNEL: u64 = 256 << 20;
 const MOST_MODULE: u64 = 32 << 20;
+/// More than the list of any kernel's built-in modules has.
+const MOST_LIST: u64 = 4 << 20;
 /// Files and directories that are looked at for modules.
 const MOST_ENTRIES: usize = 100_000;
 /// First files of other agents than this one are kept so long: who has just found one may be about to use it.
@@ -81,7 +85,7 @@ impl Kernels {
 
     /// Adds a kernel and makes it the one that guests start with.
     pub fn add(&self, new: &NewKernel<'_>) -> Result<Kernel, MachineError> {
-        let image = read(new.image, MOST_KERNEL)?;
+        let image = read(new.image, MOST_KERNEL, Links::Followed)?;
         let release =
             release(&image).map_err(|why| MachineError::NotAKernel { path: new.image.to_owned(), why })?;
         let modules = match new.modules {
@@ -107,6 +111,9 @@ impl Kernels {
             added_at: now.as_secs(),
         };
         let folder = self.path.join(digest.to_string().replacen(':', "-", 1));
+        for left in [&self.path, &folder, &folder.join(MODULES)] {
+            fresh::sweep(left);
+        }
         if !folder.join(FACTS).exists() {
             private(&folder.join(MODULES)).map_err(MachineError::place("make", &folder))?;
             write_new(&folder, KERNEL, &image)?;
@@ -186,13 +193,22 @@ impl Kernel {
     /// for this very agent.
     pub fn first_files(&self, agent: &Path) -> Result<PathBuf, MachineError> {
         let found = fs::metadata(agent).map_err(|_| MachineError::NoAgent { path: agent.to_owned() })?;
-        let name = format!("first-{:x}-{:x}-{:x}.cpio", found.ino(), found.mtime(), found.mtime_nsec());
+        let looks = Looks::of(&found);
+        // Called by the agent's content; that of the kernel and its modules is in the name of the folder.
+        let file = |digest: Hash| format!("first-{}.cpio", digest.to_string().replacen(':', "-", 1));
+        if let Some(path) = looks.digest().map(|digest| self.folder.join(file(digest)))
+            && path.exists()
+        {
+            return Ok(path);
+        }
+        let agent = read(agent, MOST_KERNEL, Links::Followed)?;
+        let name = file(looks.read(&agent));
         let path = self.folder.join(&name);
         if path.exists() {
             return Ok(path);
         }
-        let agent = read(agent, MOST_KERNEL)?;
         let content = self.archive(&agent).map_err(MachineError::place("make the first files of", &path))?;
+        fresh::sweep(&self.folder);
         write_new(&self.folder, &name, &content)?;
         self.forget_others(&name);
         Ok(path)
@@ -254,10 +270,8 @@ fn release(image: &[u8]) -> Result<String, &'static str> {
 
 /// The modules that guests need, each named by its place in the order of loading.
 fn gather(kernel: &Path, folder: &Path) -> Result<Vec<(String, Vec<u8>)>, MachineError> {
-    let built_in = match fs::read_to_string(folder.join("modules.builtin")) {
-        Ok(text) => text,
-        Err(error) => return Err(MachineError::place("read", folder.join("modules.builtin"))(error)),
-    };
+    let built_in = read(&folder.join("modules.builtin"), MOST_LIST, Links::Refused)?;
+    let built_in = String::from_utf8_lossy(&built_in);
     let built_in: Vec<String> =
         built_in.lines().filter_map(|line| module_name(line.rsplit('/').next()?)).collect();
     let files = walk(folder)?;
@@ -266,7 +280,10 @@ fn gather(kernel: &Path, folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Machin
         if let Some((_, path)) = files.iter().find(|(name, _)| name == driver.name) {
             let end = path.extension().and_then(|end| end.to_str()).filter(|end| *end != "ko");
             let end = end.map_or_else(String::new, |end| format!(".{end}"));
-            modules.push((format!("{place:02}-{}.ko{end}", driver.name), read(path, MOST_MODULE)?));
+            modules.push((
+                format!("{place:02}-{}.ko{end}", driver.name),
+                read(path, MOST_MODULE, Links::Refused)?,
+            ));
         } else if let Some(purpose) = driver.needed_for
             && !built_in.iter().any(|name| name == driver.name)
         {
@@ -301,10 +318,28 @@ fn walk(folder: &Path) -> Result<Vec<(String, PathBuf)>, MachineError> {
     Ok(found)
 }
 
-fn read(path: &Path, most: u64) -> Result<Vec<u8>, MachineError> {
+/// Whether a file may be a link to another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Links {
+    /// Whoever named the file meant what it leads to.
+    Followed,
+    /// The file came with a package, whose maker may not choose what else is read.
+    Refused,
+}
+
+/// All of a regular file. A pipe that nobody writes to is none, and is not waited for.
+fn read(path: &Path, most: u64, links: Links) -> Result<Vec<u8>, MachineError> {
     let failed = || MachineError::place("read", path);
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed())?;
+    let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    if links == Links::Refused {
+        flags |= OFlags::NOFOLLOW;
+    }
+    let file = open(path, flags, Mode::empty()).map_err(|errno| failed()(errno.into()))?;
+    let file = File::from(file);
+    if !file.metadata().map_err(failed())?.is_file() {
+        return Err(failed()(io::Error::other("it is no regular file")));
+    }
     file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(failed())?;
     if bytes.len() as u64 > most {
         return Err(failed()(io::ErrorKind::FileTooLarge.into()));

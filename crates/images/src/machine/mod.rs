@@ -5,6 +5,7 @@ mod drivers;
 mod error;
 mod fresh;
 mod kernels;
+mod looks;
 mod parts;
 mod squashfs;
 #[cfg(test)]
@@ -12,5 +13,5 @@ mod tests;
 
 pub use error::MachineError;
 pub use kernels::{Kernel, KernelFacts, Kernels, NewKernel};
-pub use parts::Parts;
-pub(crate) use parts::{Workshop, forget_disk};
+pub(crate) use parts::forget_disk;
+pub use parts::{Parts, Workshop};

@@ -1,6 +1,6 @@
 //! What a guest of one image starts from, found or made.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -9,6 +9,7 @@ use blastbox_wire::event::Hash;
 use super::error::MachineError;
 use super::kernels::Kernels;
 use super::{fresh, squashfs};
+use crate::store::Hold;
 
 /// The directory in the store.
 pub(crate) const DISKS: &str = "disks";
@@ -28,17 +29,19 @@ pub struct Parts {
     pub disk: PathBuf,
 }
 
-/// Where the parts for one image are made.
+/// Where the parts for one image are made. Shared, because making them takes long and is done on a thread of its own.
 #[derive(Debug)]
-pub(crate) struct Workshop {
+pub struct Workshop {
     store: PathBuf,
     image: Hash,
+    /// Its tree, which stays for as long as somebody works here.
+    tree: Hold,
     made: OnceLock<Result<Parts, String>>,
 }
 
 impl Workshop {
-    pub(crate) fn new(store: &Path, image: Hash) -> Self {
-        Self { store: store.to_owned(), image, made: OnceLock::new() }
+    pub(crate) fn new(store: &Path, image: Hash, tree: Hold) -> Self {
+        Self { store: store.to_owned(), image, tree, made: OnceLock::new() }
     }
 
     /// What was made, or why not; `None`: nobody has asked for it.
@@ -51,19 +54,20 @@ impl Workshop {
         Kernels::of_store(&self.store).current().is_ok_and(|kernel| kernel.is_some())
     }
 
-    /// Finds the parts, and makes those that are not there. A disk is made once for each image.
-    pub(crate) fn prepare(&self, tree: BorrowedFd<'_>, agent: &Path) {
-        self.made.get_or_init(|| self.make(tree, agent).map_err(|error| told(&error)));
+    /// Finds the parts, and makes those that are not there; `agent` becomes the first process of guests. A disk is made once
+    /// for each image: the first time the whole of it is copied, which may take minutes.
+    pub fn prepare(&self, agent: &Path) {
+        self.made.get_or_init(|| self.make(agent).map_err(|error| told(&error)));
     }
 
-    fn make(&self, tree: BorrowedFd<'_>, agent: &Path) -> Result<Parts, MachineError> {
+    fn make(&self, agent: &Path) -> Result<Parts, MachineError> {
         let kernel = Kernels::of_store(&self.store).current()?.ok_or(MachineError::NoKernel)?;
         Ok(Parts {
             kernel: kernel.image(),
             digest: kernel.facts().digest,
             release: kernel.facts().release.clone(),
             first_files: kernel.first_files(agent)?,
-            disk: self.disk(tree)?,
+            disk: self.disk(self.tree.as_fd())?,
         })
     }
 
@@ -75,6 +79,7 @@ impl Workshop {
         }
         let failed = || MachineError::place("make the disk", &path);
         std::fs::create_dir_all(&folder).map_err(failed())?;
+        fresh::sweep(&folder);
         // Two that make the same one at the same time both succeed, and one of them stays.
         fresh::file(&folder, &disk_file(&self.image), |file| squashfs::write(tree, file)).map_err(failed())?;
         Ok(path)

@@ -32,6 +32,10 @@ impl Place {
         fs::write(self.0.join("modules/kernel/drivers").join(name), name).unwrap();
     }
 
+    fn tree(&self, at: &str) -> crate::store::Hold {
+        crate::store::Hold::of(fs::File::open(self.0.join(at)).unwrap().into())
+    }
+
     fn add(&self) -> Result<Kernel, MachineError> {
         let (image, modules) = (self.0.join("vmlinuz"), self.0.join("modules"));
         let new = NewKernel { image: &image, modules: Some(&modules), source: "a test".into() };
@@ -75,7 +79,61 @@ fn the_first_files_have_the_agent_and_are_made_anew_for_another_one() {
     fs::remove_file(&agent).unwrap();
     assert!(matches!(kernel.first_files(&agent), Err(MachineError::NoAgent { .. })));
     fs::write(place.0.join("other"), b"another").unwrap();
-    assert_ne!(kernel.first_files(&place.0.join("other")).unwrap(), first);
+    let other = kernel.first_files(&place.0.join("other")).unwrap();
+    assert_ne!(other, first);
+    // By content: the same agent in another file needs no others, one of the same age in the same file does.
+    let aged = fs::File::options().write(true).open(place.0.join("other")).unwrap();
+    let age = aged.metadata().unwrap().modified().unwrap();
+    fs::write(place.0.join("other"), b"another, of the same age").unwrap();
+    aged.set_modified(age).unwrap();
+    assert_ne!(kernel.first_files(&place.0.join("other")).unwrap(), other);
+    fs::write(&agent, b"the agent").unwrap();
+    assert_eq!(kernel.first_files(&agent).unwrap(), first);
+}
+
+#[test]
+fn a_package_cannot_have_other_files_read_nor_wait_for_ever() {
+    let place = Place::new("links");
+    let module = place.0.join("modules/kernel/drivers/squashfs.ko");
+    let builtin = place.0.join("modules/modules.builtin");
+    fs::remove_file(&module).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", &module).unwrap();
+    assert!(place.add().unwrap_err().to_string().contains("squashfs"));
+    fs::remove_file(&module).unwrap();
+    fs::write(&module, "squashfs").unwrap();
+    fs::remove_file(&builtin).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", &builtin).unwrap();
+    assert!(matches!(place.add(), Err(MachineError::Place { .. })));
+    fs::remove_file(&builtin).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &builtin, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    assert!(matches!(place.add(), Err(MachineError::Place { .. })));
+    fs::remove_file(&builtin).unwrap();
+    fs::File::create(&builtin).unwrap().set_len(1 << 30).unwrap();
+    assert!(matches!(place.add(), Err(MachineError::Place { .. })));
+}
+
+#[test]
+fn what_killed_makers_left_is_swept_and_what_is_in_the_making_is_not() {
+    let place = Place::new("swept");
+    place.add().unwrap();
+    let disks = place.0.join("store/disks");
+    fs::create_dir(&disks).unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    let [left, held, young] =
+        ["left", "held", "young"].map(|name| disks.join(format!(".new-{name}-x.squashfs")));
+    for path in [&left, &held, &young] {
+        fs::write(path, "half").unwrap();
+    }
+    let file = fs::File::options().write(true).open(&left).unwrap();
+    file.set_modified(long_ago).unwrap();
+    drop(file);
+    let file = fs::File::options().write(true).open(&held).unwrap();
+    file.set_modified(long_ago).unwrap();
+    file.lock().unwrap();
+    let digest = blastbox_wire::event::Hash::from_bytes([11; 32]);
+    Workshop::new(&place.0.join("store"), digest, place.tree("modules")).prepare(&place.0.join("agent"));
+    assert!(!left.exists() && held.exists() && young.exists());
 }
 
 #[test]
@@ -102,11 +160,10 @@ fn what_is_no_kernel_or_lacks_a_driver_is_refused_by_name() {
 fn a_guest_without_a_kernel_is_told_how_to_get_one() {
     let place = Place::new("none");
     let digest = blastbox_wire::event::Hash::from_bytes([7; 32]);
-    let workshop = Workshop::new(&place.0.join("empty"), digest);
-    let tree = fs::File::open(&place.0).unwrap();
+    let workshop = Workshop::new(&place.0.join("empty"), digest, place.tree("."));
     assert!(!workshop.has_kernel());
     assert!(workshop.parts().is_none());
-    workshop.prepare(std::os::fd::AsFd::as_fd(&tree), &place.0.join("agent"));
+    workshop.prepare(&place.0.join("agent"));
     let error = workshop.parts().unwrap().unwrap_err();
     assert!(error.contains("blastbox kernel get"), "{error}");
 }
@@ -116,14 +173,12 @@ fn the_parts_of_a_guest_are_made_once() {
     let place = Place::new("parts");
     place.add().unwrap();
     let digest = blastbox_wire::event::Hash::from_bytes([8; 32]);
-    let workshop = Workshop::new(&place.0.join("store"), digest);
-    let tree = fs::File::open(place.0.join("modules")).unwrap();
-    let tree = std::os::fd::AsFd::as_fd(&tree);
-    workshop.prepare(tree, &place.0.join("agent"));
+    let workshop = Workshop::new(&place.0.join("store"), digest, place.tree("modules"));
+    workshop.prepare(&place.0.join("agent"));
     let parts = workshop.parts().unwrap().unwrap().clone();
     let made = fs::metadata(&parts.disk).unwrap().modified().unwrap();
-    let again = Workshop::new(&place.0.join("store"), digest);
-    again.prepare(tree, &place.0.join("agent"));
+    let again = Workshop::new(&place.0.join("store"), digest, place.tree("modules"));
+    again.prepare(&place.0.join("agent"));
     assert_eq!(again.parts(), Some(Ok(&parts)));
     assert_eq!(fs::metadata(&parts.disk).unwrap().modified().unwrap(), made);
     let names = fs::read_dir(place.0.join("store/disks")).unwrap().count();
@@ -134,15 +189,14 @@ fn the_parts_of_a_guest_are_made_once() {
 fn makers_of_the_same_disk_do_not_get_into_each_others_way() {
     let place = Place::new("together");
     place.add().unwrap();
-    let tree = fs::File::open(place.0.join("modules")).unwrap();
-    let tree = std::os::fd::AsFd::as_fd(&tree);
     // Large enough that no maker is done before the next one has begun.
     let large: Vec<u8> = (1_u8..252).cycle().take(16 << 20).collect();
     fs::write(place.0.join("modules/large"), large).unwrap();
     let store = place.0.join("store");
     let made = |number: u8| {
-        let workshop = Workshop::new(&store, blastbox_wire::event::Hash::from_bytes([number; 32]));
-        workshop.prepare(tree, &place.0.join("agent"));
+        let digest = blastbox_wire::event::Hash::from_bytes([number; 32]);
+        let workshop = Workshop::new(&store, digest, place.tree("modules"));
+        workshop.prepare(&place.0.join("agent"));
         workshop.parts().unwrap().map(|parts| parts.disk.clone()).map_err(str::to_owned)
     };
     let alone = fs::read(made(9).unwrap()).unwrap();

@@ -21,7 +21,7 @@ pub struct StoredImage {
     directory: DirectoryImage,
     facts: Facts,
     hold: Hold,
-    workshop: Workshop,
+    workshop: Arc<Workshop>,
 }
 
 /// Keeps the tree of an image where it is. Cheap to clone; the kernel lets go of it with the process, however that ends.
@@ -47,7 +47,8 @@ impl StoredImage {
             return Ok(None);
         }
         let directory = DirectoryImage::open_stored(&store.path().join(TREES).join(place))?;
-        let (hold, workshop) = (Hold(Arc::new(tree)), Workshop::new(store.path(), facts.digest));
+        let hold = Hold(Arc::new(tree));
+        let workshop = Arc::new(Workshop::new(store.path(), facts.digest, hold.clone()));
         Ok(Some(Self { image: image.clone(), directory, facts, hold, workshop }))
     }
 
@@ -81,12 +82,19 @@ impl StoredImage {
         &self.directory
     }
 
-    pub(crate) fn workshop(&self) -> &Workshop {
+    pub(crate) fn workshop(&self) -> &Arc<Workshop> {
         &self.workshop
     }
 
     pub(crate) fn hold(&self) -> Hold {
         self.hold.clone()
+    }
+}
+
+#[cfg(test)]
+impl Hold {
+    pub(crate) fn of(tree: OwnedFd) -> Self {
+        Self(Arc::new(tree))
     }
 }
 

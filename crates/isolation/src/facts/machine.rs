@@ -103,11 +103,6 @@ impl Machines {
     }
 
     #[cfg(test)]
-    pub(crate) fn with_agent(self, agent: PathBuf) -> Self {
-        Self { agent: Some(agent), ..self }
-    }
-
-    #[cfg(test)]
     pub(crate) fn of(found: Found) -> Self {
         let known = OnceLock::new();
         known.get_or_init(|| found);

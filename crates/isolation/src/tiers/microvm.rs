@@ -12,10 +12,11 @@ mod spec;
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use blastbox_images::Image;
-use blastbox_images::machine::Parts;
-use blastbox_policy::{Gap, NetworkMode, Refusal, SealedPolicy, Tier, TierChoice, tiers_for};
+use blastbox_images::machine::Workshop;
+use blastbox_policy::{Gap, NetworkMode, Refusal, SealedPolicy, Tier, TierChoice};
 use blastbox_wire::plan::{
     Cgroups, Denials, DeviceName, Exec, First, Grant, GrantAccess, GuestPath, Landlock, Limits, Monitor,
     MonitorKind, Owner, Plan, Slot, Step,
@@ -40,7 +41,52 @@ const WORKSPACE: &str = "/workspace";
 
 /// What a virtual machine makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
-    let (program, parts) = have(facts, request)?;
+    let Fit { program, machine, workspace, around, gaps } = fits(policy, facts, request)?;
+    let parts = match request.image.machine() {
+        Some(Ok(parts)) => parts,
+        Some(Err(why)) => return unavailable(why),
+        None => return Err(not_made(policy, request.image, &gaps)),
+    };
+    let found = facts.machines.found();
+    let shows = vec![parts.kernel.clone(), parts.first_files.clone(), parts.disk.clone()];
+    let Lowered { plan, report, .. } = around;
+    let plan = around_qemu(plan, program, found, request.first_show(policy), &machine, workspace)?;
+    let descriptors = request.descriptors(policy).saturating_add(shows.len());
+    if let Err(wrong) = plan.clone().check(descriptors) {
+        return unavailable(&format!("its plan does not hold: {wrong}"));
+    }
+    let report = report::write(policy, facts, &plan, &machine, parts, report, &gaps);
+    Ok(Lowered { tier: Tier::Microvm, plan, shows, report, gaps })
+}
+
+/// Where what a machine starts from has to be found or made before this request is lowered, and by which agent; `None`: it
+/// would be refused all the same, or needs nothing. For whoever may wait for a disk.
+pub(crate) fn preparation(
+    policy: &SealedPolicy,
+    facts: &Facts,
+    request: &Request<'_>,
+) -> Option<(Arc<Workshop>, PathBuf)> {
+    let fit = fits(policy, facts, request).ok()?;
+    let accepted = fit.gaps.iter().all(|gap| policy.accepts(*gap));
+    if !accepted || request.image.machine().is_some() || !request.image.has_kernel() {
+        return None;
+    }
+    request.image.workshop().zip(facts.machines.agent.clone())
+}
+
+/// What a machine could be, as far as that can be said without its parts.
+struct Fit<'a> {
+    program: &'a PathBuf,
+    machine: VmSpec,
+    workspace: bool,
+    /// The jail around QEMU.
+    around: Lowered,
+    gaps: Vec<Gap>,
+}
+
+/// Everything that is refused without looking at a kernel or a disk.
+fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> Result<Fit<'a>, Refusal> {
+    let program = have(facts, request.image)?;
     let workspace = match request.worksite(policy)? {
         Worksite::Absent => false,
         Worksite::Scratch => true,
@@ -65,32 +111,25 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let machine = machine(policy, found, request, workspace)?;
     let host = Image::Host(found.view.clone());
     let around = Request { box_id: request.box_id.clone(), image: &host, workspace: None };
-    let Lowered { plan, report, gaps, .. } = jail::lower(policy, facts, &around)?;
-    let shows = vec![parts.kernel.clone(), parts.first_files.clone(), parts.disk.clone()];
-    let plan = around_qemu(plan, program, found, request.first_show(policy), &machine, workspace)?;
-    let descriptors = request.descriptors(policy).saturating_add(shows.len());
-    if let Err(wrong) = plan.clone().check(descriptors) {
-        return unavailable(&format!("its plan does not hold: {wrong}"));
-    }
-    let gaps = gaps_of(&gaps, machine.processor);
-    let report = report::write(policy, facts, &plan, &machine, parts, report, &gaps);
-    Ok(Lowered { tier: Tier::Microvm, plan, shows, report, gaps })
+    let around = jail::lower(policy, facts, &around)?;
+    let gaps = gaps_of(&around.gaps, machine.processor);
+    Ok(Fit { program, machine, workspace, around, gaps })
 }
 
-/// Finds or makes what a machine of this image starts from, where this policy could have one here: the one part of this
-/// tier that touches a disk, for whoever lowers afterwards. What goes wrong is the refusal's to say.
-pub fn prepare(policy: &SealedPolicy, facts: &Facts, image: &Image) {
-    let Machines { qemu: Some(_), agent: Some(agent), .. } = &facts.machines else { return };
-    let could = match policy.kernel().tier {
-        TierChoice::Exactly(tier) => tier == Tier::Microvm,
-        TierChoice::ByThreat => {
-            tiers_for(policy).contains(&Tier::Microvm)
-                && image.has_kernel()
-                && (policy.accepts(Gap::EmulatedCpu) || facts.machines.found().kvm == Kvm::Fast)
+/// Why nobody has made what a machine of this image starts from.
+fn not_made(policy: &SealedPolicy, image: &Image, gaps: &[Gap]) -> Refusal {
+    let why = |why: String| Refusal::TierUnavailable { tier: Tier::Microvm, why };
+    if !image.has_kernel() {
+        return why("it has no guest kernel (blastbox kernel get)".to_owned());
+    }
+    // The one that says most about it, where there are several.
+    let open = gaps.iter().filter(|gap| !policy.accepts(**gap)).max_by_key(|gap| **gap == Gap::EmulatedCpu);
+    match (open, policy.kernel().tier) {
+        (Some(gap), TierChoice::Exactly(_)) => Refusal::GapNotAccepted { gap: *gap },
+        (Some(gap), TierChoice::ByThreat) => {
+            why(format!("it would have the gap {gap}, which the policy does not accept (--accept {gap})"))
         }
-    };
-    if could {
-        image.prepare_machine(agent);
+        (None, _) => why("nobody has made what it starts from".to_owned()),
     }
 }
 
@@ -99,7 +138,7 @@ fn unavailable<T>(why: &str) -> Result<T, Refusal> {
 }
 
 /// What no machine starts without.
-fn have<'a>(facts: &'a Facts, request: &'a Request<'_>) -> Result<(&'a PathBuf, &'a Parts), Refusal> {
+fn have<'a>(facts: &'a Facts, image: &Image) -> Result<&'a PathBuf, Refusal> {
     let Machines { qemu, agent, .. } = &facts.machines;
     let Some(program) = qemu else {
         return unavailable("QEMU is not installed (apt-get install qemu-system-x86)");
@@ -107,16 +146,11 @@ fn have<'a>(facts: &'a Facts, request: &'a Request<'_>) -> Result<(&'a PathBuf, 
     if agent.is_none() {
         return unavailable("blastbox-agent is not installed beside blastbox");
     }
-    match (request.image.machine(), request.image) {
-        (Some(Ok(parts)), _) => Ok((program, parts)),
-        (Some(Err(why)), _) => unavailable(why),
-        (None, Image::Host(_) | Image::Directory(_)) => unavailable(
+    match image {
+        Image::Stored(_) => Ok(program),
+        Image::Host(_) | Image::Directory(_) => unavailable(
             "it starts from an image of the store, not from the host or a directory (blastbox image import DIR --name NAME)",
         ),
-        (None, Image::Stored(_)) if request.image.has_kernel() => unavailable(
-            "its processor would be emulated, which the policy does not accept (--accept emulated-cpu)",
-        ),
-        (None, Image::Stored(_)) => unavailable("it has no guest kernel (blastbox kernel get)"),
     }
 }
 
@@ -215,7 +249,9 @@ fn around_qemu(
 /// The jail's gaps, but for those of a payload that the host's kernel serves and that sees the host's files.
 fn gaps_of(jail: &[Gap], processor: Processor) -> Vec<Gap> {
     let holds = |gap: &Gap| match gap {
-        Gap::SharedKernel | Gap::HostImage | Gap::OwnerMapMissing => false,
+        // An emulated processor is no boundary: what is left is the jail around it, on the host's kernel.
+        Gap::SharedKernel => processor == Processor::Emulated,
+        Gap::HostImage | Gap::OwnerMapMissing => false,
         // The guest's kernel reports them, whatever the host's can do.
         Gap::SilentDenials => false,
         Gap::EmulatedCpu => processor == Processor::Emulated,

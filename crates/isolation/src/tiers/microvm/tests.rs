@@ -76,18 +76,21 @@ fn draft() -> Draft {
 
 fn lowered(draft: Draft, facts: &Facts, image: &Image) -> Result<Lowered, Refusal> {
     let policy = draft.seal().unwrap();
-    prepare_with(&policy, facts, image);
     let request = Request { box_id: BoxId::from_random([1; 20]), image, workspace: None };
+    prepare(&policy, facts, &request);
     lower(&policy, facts, &request)
 }
 
-/// As [`prepare`], with an agent that is there.
-fn prepare_with(policy: &SealedPolicy, facts: &Facts, image: &Image) {
-    if let Image::Stored(_) = image {
-        let agent = std::env::current_exe().unwrap();
-        let facts = Facts { machines: facts.machines.clone().with_agent(agent), ..facts.clone() };
-        prepare(policy, &facts, image);
+/// What the engine does before it chooses, with an agent that is there.
+fn prepare(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) {
+    if let Some((workshop, _)) = crate::preparation(policy, facts, request) {
+        workshop.prepare(&std::env::current_exe().unwrap());
     }
+}
+
+/// The directory of disks is made with the first disk.
+fn has_disks(shelf: &Shelf) -> bool {
+    shelf.0.join("store/disks").exists()
 }
 
 #[track_caller]
@@ -139,7 +142,8 @@ fn a_machine_is_a_jail_with_qemu_in_it_and_nothing_to_see() {
         .filter(|grant| matches!(grant.access, GrantAccess::ReadWrite | GrantAccess::ReadWriteExecute));
     assert_eq!(writes.count(), 0);
     assert!(!plan.landlock.grants.iter().any(|grant| grant.at.as_str() == "/usr"));
-    assert_eq!(lowered.gaps, [Gap::EmulatedCpu]);
+    // Nobody maintains an emulated processor as a boundary: what is left is the jail around it.
+    assert_eq!(lowered.gaps, [Gap::SharedKernel, Gap::EmulatedCpu]);
     let kernel = lowered.report.iter().flat_map(|line| &line.how).cloned().collect::<Vec<_>>().join("\n");
     assert!(kernel.contains("not a security boundary") && kernel.contains("sha256:"), "{kernel}");
     assert_eq!(lowered.effective().len(), 5);
@@ -163,8 +167,9 @@ fn an_emulated_processor_has_to_be_accepted_by_name_and_never_at_critical() {
     let shelf = Shelf::new("gap", true);
     let image = shelf.image();
     let policy = Profile::Default.draft().unwrap().tier(Tier::Microvm).seal().unwrap();
-    prepare_with(&policy, &emulating(), &image);
     let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: None };
+    prepare(&policy, &emulating(), &request);
+    assert!(!has_disks(&shelf));
     let refusal = crate::choose(&policy, &emulating(), &request).chosen.unwrap_err();
     assert_eq!(refusal, Refusal::GapNotAccepted { gap: Gap::EmulatedCpu });
     assert!(Draft::at(ThreatLevel::Critical).accept(Gap::EmulatedCpu).seal().is_err());
@@ -194,10 +199,33 @@ fn what_no_machine_can_have_is_refused_before_it_starts() {
     assert!(small.contains("256 MiB") && small.contains("--memory"), "{small}");
     let policy =
         Profile::Medium.draft().unwrap().tier(Tier::Microvm).accept(Gap::EmulatedCpu).seal().unwrap();
-    prepare_with(&policy, &facts, &image);
     let workspace = Some(WorkspaceAccess::ReadOnly);
     let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace };
+    prepare(&policy, &facts, &request);
     assert!(why(lower(&policy, &facts, &request)).contains("blastbox cp"));
+    // None of it was worth copying an image for.
+    assert!(!has_disks(&shelf));
+}
+
+#[test]
+fn an_emulated_machine_stands_behind_gvisor_and_in_front_of_the_bare_jail() {
+    let shelf = Shelf::new("behind", true);
+    let image = shelf.image();
+    let gaps = [Gap::EmulatedCpu, Gap::NoPidsLimit, Gap::SilentDenials];
+    let policy = gaps.into_iter().fold(Profile::Default.draft().unwrap(), Draft::accept).seal().unwrap();
+    let order = |facts: &Facts| {
+        let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: None };
+        prepare(&policy, facts, &request);
+        let choice = crate::choose(&policy, facts, &request);
+        (choice.considered.iter().map(|one| one.tier).collect::<Vec<_>>(), choice.chosen.unwrap().tier)
+    };
+    let gvisor = crate::Gvisor::of(crate::Version::Of(20_250_101));
+    let with_gvisor = Facts { gvisor, ..emulating() };
+    assert_eq!(order(&with_gvisor), (vec![Tier::Gvisor, Tier::Microvm, Tier::Jail], Tier::Gvisor));
+    assert!(!has_disks(&shelf), "nobody needs a disk for a tier that is not chosen");
+    assert_eq!(order(&emulating()), (vec![Tier::Gvisor, Tier::Microvm, Tier::Jail], Tier::Microvm));
+    let fast = host(Kvm::Fast, Some((10, 0)));
+    assert_eq!(order(&fast).0, [Tier::Microvm, Tier::Gvisor, Tier::Jail]);
 }
 
 #[test]
@@ -205,8 +233,8 @@ fn without_a_name_for_it_no_image_is_copied_for_a_machine_that_the_policy_would_
     let shelf = Shelf::new("lazy", true);
     let image = shelf.image();
     let policy = Profile::Default.draft().unwrap().seal().unwrap();
-    prepare_with(&policy, &emulating(), &image);
-    assert!(image.machine().is_none());
     let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: None };
+    prepare(&policy, &emulating(), &request);
+    assert!(image.machine().is_none() && !has_disks(&shelf));
     assert_eq!(crate::choose(&policy, &emulating(), &request).chosen.unwrap().tier, Tier::Jail);
 }

@@ -126,6 +126,15 @@ mod tests {
         assert_eq!(qemu("clone", [threads | 0x1000_0000, 0, 0, 0, 0, 0]), Verdict::Notify(libc::EPERM));
         assert_eq!(qemu("ioctl", [9, 0xAE80, 0, 0, 0, 0]), Verdict::Allow);
         assert_eq!(qemu("ioctl", [9, 0x5412, 0, 0, 0, 0]), Verdict::Notify(libc::EPERM));
+        // No file is made or cut short, and the process sets nothing but what a payload may.
+        for flag in [0o100, 0o1000, 0o20_200_000] {
+            assert_eq!(qemu("openat", [0, 0, flag, 0, 0, 0]), Verdict::Notify(libc::EPERM), "{flag:o}");
+        }
+        for read in [0o2_000_000, 0o2_000_002] {
+            assert_eq!(qemu("openat", [0, 0, read, 0, 0, 0]), Verdict::Allow, "{read:o}");
+        }
+        assert_eq!(qemu("prctl", [15, 0, 0, 0, 0, 0]), Verdict::Allow);
+        assert_eq!(qemu("prctl", [35, 0, 0, 0, 0, 0]), Verdict::Notify(libc::EINVAL));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! own. A closed list: what version 7.2 was seen to call, and what it needs for KVM. No socket is made, no file is written,
 //! no program is started.
 
-use super::super::arguments::{ABSENT, ALLOW, DENY};
+use super::super::arguments::{ABSENT, ALLOW, DENY, PRCTL, SECCOMP};
 use super::super::check::Check;
 use super::Line;
 
@@ -15,9 +15,13 @@ const READ_LIMITS: Check = Check::Null { arg: 2, yes: &ALLOW, no: &DENY };
 /// The requests of KVM are those of the type 0xAE.
 const MACHINES: Check = Check::Is { arg: 1, mask: 0xFF00, values: &[0xAE00], yes: &ALLOW, no: &DENY };
 
+/// Not: O_CREAT, O_TRUNC, O_TMPFILE. The device of KVM is opened for both ways; Landlock lets it write to nothing else.
+const NO_NEW_FILES: Check = Check::Is { arg: 2, mask: 0x0040_0240, values: &[0], yes: &ALLOW, no: &DENY };
+
 #[rustfmt::skip]
 pub(super) const TABLE: &[Line] = &[
-    ("read pread64 openat close lseek newfstatat access readlink getdents64 fchdir statfs", ALLOW, "its libraries, modules and firmware, the kernel, the disk: Landlock says which"),
+    ("openat", NO_NEW_FILES, "its libraries, modules and firmware, the kernel, the disk: Landlock says which"),
+    ("read pread64 close lseek newfstatat access readlink getdents64 fchdir statfs", ALLOW, "the same files"),
     ("preadv fdatasync", ALLOW, "a guest that reads and flushes its disk"),
     ("sendmsg recvmsg shutdown getsockname getpeername getsockopt setsockopt fcntl", ALLOW, "the control channel"),
     ("close_range", ALLOW, "the warden lets go of what is its own"),
@@ -31,7 +35,8 @@ pub(super) const TABLE: &[Line] = &[
     ("prlimit64", READ_LIMITS, "how large a stack is"),
     ("sysinfo sched_getaffinity", ALLOW, "how much memory and how many processors there are"),
     ("getrandom", ALLOW, "randomness for the guest"),
-    ("prctl seccomp", ALLOW, "names of threads, a filter of its own (-sandbox)"),
+    ("prctl", PRCTL, "names of threads, no new privileges"),
+    ("seccomp", SECCOMP, "a filter of its own (-sandbox)"),
     ("rt_sigaction rt_sigprocmask rt_sigpending rt_sigtimedwait rt_sigreturn tgkill sigaltstack", ALLOW, "signals between its threads, stacks of its coroutines"),
     ("restart_syscall exit exit_group", ALLOW, "a stop, the end"),
 ];
