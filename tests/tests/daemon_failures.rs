@@ -19,6 +19,7 @@ both_ways!(
     without_descriptors_callers_get_clear_answers_and_the_daemon_goes_on,
     a_stopped_guest_is_ended_like_any_other,
     a_reader_that_hardly_reads_costs_a_bound_and_loses_nothing,
+    a_command_that_is_read_late_loses_nothing_and_one_that_nobody_reads_goes_on,
     half_closed_connections_are_answered_or_closed_and_leave_nothing,
 );
 
@@ -236,6 +237,42 @@ fn a_reader_that_hardly_reads_costs_a_bound_and_loses_nothing(caller: &Caller) {
     daemon.ask(&["kill", &made]);
     daemon.stop();
     census.expect_nothing("a slow reader");
+}
+
+fn a_command_that_is_read_late_loses_nothing_and_one_that_nobody_reads_goes_on(caller: &Caller) {
+    const LAST: u32 = 1_200_000;
+    let expected: String = (1..=LAST).map(|number| format!("{number}\n")).collect();
+    assert!(expected.len() > 8 << 20);
+    let mut census = Census::begin(caller);
+    let mut daemon = Daemon::shipped(caller);
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    census.accept_files();
+    let made = daemon.ask(&["create", "--memory", "64MiB", "--output-limit", "1GiB"]);
+    let last = LAST.to_string();
+    let begin = |hold: &str| {
+        let body = format!(r#"{{"command": ["seq", "1", "{last}"], "hold": "{hold}"}}"#);
+        post(&daemon, &format!("/v1/boxes/{made}/execs"), &body);
+    };
+    let running = || daemon.ask(&["ps"]).contains("executing");
+    // Long enough to print all of it several times, if it did not wait.
+    begin("10m");
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(running(), "it has not waited for its reader");
+    assert!(daemon.client(&["attach", "--no-stdin", &made, "1"]).end().text() == expected, "read late");
+    // The command itself says that it will listen.
+    assert!(daemon.client(&["exec", &made, "--", "seq", "1", &last]).end().text() == expected, "exec");
+    // One that is meant to go on by itself, and one for which nobody came in time.
+    for (hold, number) in [("0s", "3"), ("1s", "4")] {
+        begin(hold);
+        assert!(wait_until(|| !running()), "{hold}: it waits for nobody");
+        let late = daemon.client(&["logs", &made, number]).end();
+        assert!(expected.ends_with(&late.text()) && late.text().len() < expected.len(), "{hold}");
+        assert!(late.err.contains("overwritten"), "{hold}: {}", late.err);
+    }
+    daemon.ask(&["kill", &made]);
+    daemon.stop();
+    census.expect_nothing("late readers");
 }
 
 fn half_closed_connections_are_answered_or_closed_and_leave_nothing(caller: &Caller) {

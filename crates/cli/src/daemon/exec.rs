@@ -30,6 +30,9 @@ blastbox exec --detach BOX -- make        goes on by itself; see `blastbox logs`
 The exit code is the command's own, or one of those that `blastbox run --help` lists. A first Ctrl-C is passed on to \
 the\ncommand, a second one leaves it alone.";
 
+/// How long the command waits for us to listen: long enough for a machine that is busy, and short enough for one on which we
+/// were killed between the two questions.
+const ATTACHED: Seconds = Seconds(60);
 const SIGNALLED: u8 = 128;
 /// `128 + SIGPIPE`, as a shell would say it.
 const READER_GONE: u8 = 141;
@@ -115,6 +118,7 @@ fn asked(args: &ExecArgs) -> Result<NewExec, DaemonProblem> {
         stdin: if args.interactive { StdinFrom::Stream } else { StdinFrom::None },
         terminal,
         timeout: args.timeout,
+        hold: Some(if args.detach { Seconds(0) } else { ATTACHED }),
     })
 }
 

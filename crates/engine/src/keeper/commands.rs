@@ -142,14 +142,14 @@ impl Commands {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, title: Title, mut exec: Exec) -> Arc<KeptExec> {
+    pub(crate) fn add(&self, title: Title, mut exec: Exec, tape: Tape) -> Arc<KeptExec> {
         let stdin = exec.stdin().filter(|_| title.io != Io::Pipes);
         let number = exec.number();
         let kept = Arc::new(KeptExec {
             title,
             exec,
             stdin: tokio::sync::Mutex::new(stdin),
-            tape: Arc::new(Tape::default()),
+            tape: Arc::new(tape),
             story: Mutex::default(),
         });
         self.shelf().all.insert(number, Arc::clone(&kept));

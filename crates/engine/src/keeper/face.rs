@@ -20,7 +20,7 @@ use super::metrics::Metrics;
 use super::past::Past;
 use super::pen::{self, Pen};
 use super::pool::Pool;
-use super::pump::pump;
+use super::pump::{Terms, pump};
 use super::register::Register;
 use super::tape::TapeReader;
 use super::{make, tend};
@@ -197,15 +197,16 @@ impl Keeper {
     }
 
     /// Runs a command that is killed (signal 9, to its process group) when this time is over. Its end is then
-    /// `Signalled { signal: 9 }` with `timed_out` on its card and in the event; its box goes on.
+    /// `Signalled { signal: 9 }` with `timed_out` on its card and in the event; its box goes on. Until its first reader has
+    /// come, for the time that its terms say, nothing that it prints is overwritten.
     pub async fn exec_within(
         &self,
         tenant: &Tenant,
         id: &BoxId,
         command: Command,
-        timeout: Option<Duration>,
+        terms: impl Into<Terms>,
     ) -> Result<u32, KeepError> {
-        let exec = self.run_for(tenant, id, command, timeout, Purpose::Owner).await?;
+        let exec = self.run_for(tenant, id, command, terms.into(), Purpose::Owner).await?;
         Ok(exec.exec.number())
     }
 
@@ -218,7 +219,7 @@ impl Keeper {
         id: &BoxId,
         command: Command,
     ) -> Result<(u32, TapeReader), KeepError> {
-        let exec = self.run_for(tenant, id, command, None, Purpose::Carrier).await?;
+        let exec = self.run_for(tenant, id, command, Terms::default(), Purpose::Carrier).await?;
         Ok((exec.exec.number(), exec.tape.reader(None)))
     }
 
@@ -227,7 +228,7 @@ impl Keeper {
         tenant: &Tenant,
         id: &BoxId,
         command: Command,
-        timeout: Option<Duration>,
+        terms: Terms,
         purpose: Purpose,
     ) -> Result<Arc<KeptExec>, KeepError> {
         let kept = self.touch(tenant, id)?;
@@ -242,13 +243,13 @@ impl Keeper {
         let exec = kept.live.exec_as(number, command).await;
         failpoint::reach("exec-sent");
         // From here to the pump nothing waits, so that no caller who goes away leaves a command without one.
-        let exec = kept.commands.add(title, exec);
+        let exec = kept.commands.add(title, exec, terms.tape());
         starting.done();
         self.0.count(|metrics| metrics.execs += 1);
         if purpose == Purpose::Owner {
             self.0.hub.tell(whose(&kept), Happened::ExecStarted { exec: number });
         }
-        tokio::spawn(pump(Arc::clone(&self.0), kept, Arc::clone(&exec), timeout));
+        tokio::spawn(pump(Arc::clone(&self.0), kept, Arc::clone(&exec), terms));
         Ok(exec)
     }
 

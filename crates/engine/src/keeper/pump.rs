@@ -11,14 +11,48 @@ use super::commands::{self, KeptExec, Purpose};
 use super::events::Happened;
 use super::house::House;
 use super::kept::Kept;
+use super::tape::Tape;
 use crate::failpoint;
 use crate::outlet::{ExecEnd, ExecEvent};
 
 const SIGKILL: u8 = 9;
 
+/// How long a command waits for its first reader, where nobody says.
+const FIRST_READER: Duration = Duration::from_secs(10);
+
+/// How long a command runs, and how long it waits to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// After so long it is killed.
+    pub timeout: Option<Duration>,
+    /// For so long its tape is held for the first reader. A command that prints more than the tape holds waits; zero is for
+    /// one that is meant to go on by itself.
+    pub first_reader: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        None.into()
+    }
+}
+
+impl From<Option<Duration>> for Terms {
+    fn from(timeout: Option<Duration>) -> Self {
+        Self { timeout, first_reader: FIRST_READER }
+    }
+}
+
+impl Terms {
+    /// The tape of a command that has only been begun.
+    pub(crate) fn tape(&self) -> Tape {
+        if self.first_reader.is_zero() { Tape::default() } else { Tape::expectant() }
+    }
+}
+
 /// Writes the tape of a command until it is over.
-pub(crate) async fn pump(house: Arc<House>, kept: Arc<Kept>, exec: Arc<KeptExec>, timeout: Option<Duration>) {
-    let mut alarm = Alarm(timeout.and_then(|timeout| Instant::now().checked_add(timeout)));
+pub(crate) async fn pump(house: Arc<House>, kept: Arc<Kept>, exec: Arc<KeptExec>, terms: Terms) {
+    let mut alarm = Alarm::after(terms.timeout);
+    let mut first_reader = Alarm::after(Some(terms.first_reader));
     let end = loop {
         let event = tokio::select! {
             biased;
@@ -31,7 +65,7 @@ pub(crate) async fn pump(house: Arc<House>, kept: Arc<Kept>, exec: Arc<KeptExec>
         match event {
             ExecEvent::Started { pid } => exec.started(pid),
             ExecEvent::Output { stream, bytes } => {
-                wait_for_readers(&kept, &exec, bytes.len(), &mut alarm).await;
+                wait_for_readers(&kept, &exec, bytes.len(), &mut alarm, &mut first_reader).await;
                 exec.tape.write(stream, bytes);
             }
             ExecEvent::Ended(end) => break end,
@@ -41,13 +75,23 @@ pub(crate) async fn pump(house: Arc<House>, kept: Arc<Kept>, exec: Arc<KeptExec>
 }
 
 /// Readers that hold the tape back are waited for, but not longer than the box lives.
-async fn wait_for_readers(kept: &Kept, exec: &KeptExec, bytes: usize, alarm: &mut Alarm) {
+async fn wait_for_readers(
+    kept: &Kept,
+    exec: &KeptExec,
+    bytes: usize,
+    alarm: &mut Alarm,
+    first_reader: &mut Alarm,
+) {
     loop {
         tokio::select! {
             biased;
             () = exec.tape.room(bytes) => return,
             () = kept.live.stopped() => return,
             () = alarm.rings() => alarm.silence(kept, exec).await,
+            () = first_reader.rings() => {
+                first_reader.0 = None;
+                exec.tape.let_go();
+            }
         }
     }
 }
@@ -88,10 +132,14 @@ fn word(ended: &ExecEnded) -> &str {
     }
 }
 
-/// When the time of one command is over.
+/// When a time is over.
 struct Alarm(Option<Instant>);
 
 impl Alarm {
+    fn after(time: Option<Duration>) -> Self {
+        Self(time.and_then(|time| Instant::now().checked_add(time)))
+    }
+
     async fn rings(&self) {
         match self.0 {
             Some(at) => sleep_until(at).await,

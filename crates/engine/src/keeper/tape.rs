@@ -3,9 +3,10 @@
 //! A place on the tape is a number: 0 is before everything, 1 after the start, 1 + n after n bytes of output, and the
 //! end is one further than all output. Replay from any place is therefore exact, whatever pieces the output came in.
 //!
-//! The tape is written whether anybody reads it or not, so that no program stalls for want of a reader. A reader that is
-//! slower than the program loses the oldest bytes and is told how many; one that must lose none asks for
-//! [`TapeReader::hold_back`], and then the program waits for it.
+//! A command is begun before anybody can read its tape, so the tape waits a while for its first reader: a program that has
+//! filled it waits too. After that it is written whether anybody reads it or not, so that no program stalls for want of a
+//! reader. A reader that is slower than the program loses the oldest bytes and is told how many; one that must lose none
+//! asks for [`TapeReader::hold_back`], and then the program waits for it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -83,6 +84,19 @@ impl Tape {
         }
     }
 
+    /// A tape that holds everything for its first reader, until there is one or [`Tape::let_go`].
+    pub(crate) fn expectant() -> Self {
+        let tape = Self::default();
+        tape.ring().expect();
+        tape
+    }
+
+    /// Nobody came, or nobody minds: what is oldest may be overwritten.
+    pub(crate) fn let_go(&self) {
+        self.ring().let_go();
+        self.read.notify_waiters();
+    }
+
     pub(crate) fn write(&self, stream: Stream, bytes: Vec<u8>) {
         self.ring().push(stream, bytes);
         self.written.notify_waiters();
@@ -135,8 +149,20 @@ impl TapeReader {
     #[must_use]
     pub fn hold_back(mut self) -> Self {
         if self.hold.is_none() {
-            self.hold = Some(self.tape.ring().hold(self.place));
+            let mut ring = self.tape.ring();
+            self.hold = Some(ring.hold(self.place));
+            // The first one has come. It holds the place before the tape lets go of its own.
+            ring.let_go();
+            drop(ring);
+            self.tape.read.notify_waiters();
         }
+        self
+    }
+
+    /// A reader that would rather lose something than be waited for; nobody else is waited for in its place.
+    #[must_use]
+    pub fn let_pass(self) -> Self {
+        self.tape.let_go();
         self
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use blastbox_engine::keeper::Terms;
 use blastbox_engine::{Command, USUAL_PATH};
 use blastbox_policy::Seconds;
 use blastbox_wire::agent::Io;
@@ -16,6 +17,8 @@ const HOME: &str = "/home/user";
 const WORKSPACE: &str = "/workspace";
 /// Longest time of one command.
 const LONGEST: u64 = 30 * 86_400;
+/// Longest time for which a command that nobody reads can be made to wait.
+const LONGEST_HOLD: u64 = 600;
 
 /// `POST /v1/boxes/{id}/execs`.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +41,9 @@ pub struct NewExec {
     /// After so long it is killed.
     #[serde(default, deserialize_with = "optional_amount")]
     pub timeout: Option<Seconds>,
+    /// For so long what it prints is held for its first reader, and it waits where that is much. Zero: it is not waited for.
+    #[serde(default, deserialize_with = "optional_amount")]
+    pub hold: Option<Seconds>,
 }
 
 /// Where standard input comes from.
@@ -65,7 +71,7 @@ pub struct TerminalSize {
 #[derive(Debug)]
 pub(crate) struct Checked {
     command: Command,
-    timeout: Option<Duration>,
+    terms: Terms,
     place: Place,
 }
 
@@ -78,18 +84,18 @@ enum Place {
 
 impl Checked {
     /// What the box is asked to start. `has_workspace`: whether it has a place to work in.
-    pub(crate) fn start(mut self, has_workspace: bool) -> (Command, Option<Duration>) {
+    pub(crate) fn start(mut self, has_workspace: bool) -> (Command, Terms) {
         if let Place::Usual = self.place {
             self.command.directory = (if has_workspace { WORKSPACE } else { HOME }).as_bytes().to_vec();
         }
-        (self.command, self.timeout)
+        (self.command, self.terms)
     }
 }
 
 impl NewExec {
     /// Holds it against what any box can start.
     pub(crate) fn check(self) -> Result<Checked, Trouble> {
-        let Self { command, env, cwd, stdin, terminal, timeout } = self;
+        let Self { command, env, cwd, stdin, terminal, timeout, hold } = self;
         let io = match (terminal, stdin) {
             (Some(TerminalSize { rows, columns }), _) => Io::Terminal { rows, columns },
             (None, StdinFrom::Stream) => Io::PipesWithStdin,
@@ -102,6 +108,14 @@ impl NewExec {
             }
             None => None,
         };
+        let mut terms = Terms::from(timeout);
+        match hold {
+            Some(Seconds(seconds @ 0..=LONGEST_HOLD)) => terms.first_reader = Duration::from_secs(seconds),
+            Some(_) => {
+                return Err(Trouble::BadField("`hold` is out of range; permitted is 0s to 10m".into()));
+            }
+            None => {}
+        }
         let arguments = arguments(command)?;
         let environment = environment(terminal.is_some(), env)?;
         check_length(&arguments, &environment)?;
@@ -109,7 +123,7 @@ impl NewExec {
             Some(cwd) => (Place::Given, directory(cwd)?),
             None => (Place::Usual, Vec::new()),
         };
-        Ok(Checked { command: Command { arguments, environment, directory, io }, timeout, place })
+        Ok(Checked { command: Command { arguments, environment, directory, io }, terms, place })
     }
 }
 

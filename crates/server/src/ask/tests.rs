@@ -134,7 +134,7 @@ fn a_command_needs_a_program_and_no_nul() {
 #[test]
 fn a_command_starts_with_what_it_was_given_over_what_every_command_has() {
     let text = r#"{"command":["sh"],"env":{"PATH":"/x","A":"1"},"terminal":{"rows":24,"columns":80}}"#;
-    let (command, timeout) = parse::<NewExec>(text.as_bytes()).unwrap().check().unwrap().start(false);
+    let (command, terms) = parse::<NewExec>(text.as_bytes()).unwrap().check().unwrap().start(false);
     let environment: Vec<_> = command.environment.iter().map(|v| String::from_utf8_lossy(v)).collect();
     assert_eq!(
         environment,
@@ -142,5 +142,5 @@ fn a_command_starts_with_what_it_was_given_over_what_every_command_has() {
     );
     assert_eq!(command.directory, b"/home/user");
     assert_eq!(command.io, Io::Terminal { rows: 24, columns: 80 });
-    assert_eq!(timeout, None);
+    assert_eq!((terms.timeout, terms.first_reader.as_secs()), (None, 10));
 }

@@ -78,7 +78,7 @@ fn asked() -> Vec<(&'static str, Value)> {
         "command": list(text()), "env": map(), "cwd": { "type": ["string", "null"] },
         "stdin": words(&["none", "stream"]),
         "terminal": { "anyOf": [named("TerminalSize"), { "type": "null" }] },
-        "timeout": amount("30s"),
+        "timeout": amount("30s"), "hold": amount("10s"),
     });
     let run = json!({
         "box": named("NewBox"), "command": list(text()), "env": map(), "cwd": { "type": ["string", "null"] },

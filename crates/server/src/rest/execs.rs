@@ -39,8 +39,8 @@ pub(crate) async fn begin(
     id: &BoxId,
     checked: Checked,
 ) -> Result<Begun, Trouble> {
-    let (command, timeout) = checked.start(has_workspace(keeper, tenant, id)?);
-    Ok(Begun { exec: keeper.exec_within(tenant, id, command, timeout).await? })
+    let (command, terms) = checked.start(has_workspace(keeper, tenant, id)?);
+    Ok(Begun { exec: keeper.exec_within(tenant, id, command, terms).await? })
 }
 
 /// Whether the box has a place to work in.
@@ -73,7 +73,7 @@ pub(crate) async fn events(
 pub(crate) fn held(reader: TapeReader, query: &Query) -> Result<TapeReader, Trouble> {
     match query.text("slow") {
         None | Some("hold") => Ok(reader.hold_back()),
-        Some("drop") => Ok(reader),
+        Some("drop") => Ok(reader.let_pass()),
         Some(_) => Err(Trouble::BadQuery("the parameter `slow` is `hold` or `drop`".to_owned())),
     }
 }

@@ -29,6 +29,9 @@ pub(super) struct Ring {
     next_hold: u64,
 }
 
+/// The hold for a first reader that has not come yet: a number that [`Ring::hold`] never gives.
+const EXPECTED: u64 = 0;
+
 #[derive(Debug)]
 struct Piece {
     stream: Stream,
@@ -78,6 +81,16 @@ impl Ring {
         self.next_hold += 1;
         self.holds.insert(self.next_hold, place);
         self.next_hold
+    }
+
+    /// Holds everything for a first reader.
+    pub(super) fn expect(&mut self) {
+        self.holds.insert(EXPECTED, 0);
+    }
+
+    /// Waits for no first reader any more.
+    pub(super) fn let_go(&mut self) {
+        self.holds.remove(&EXPECTED);
     }
 
     /// Whether so many bytes can be written without overwriting what somebody holds.

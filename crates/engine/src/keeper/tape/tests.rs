@@ -64,3 +64,34 @@ async fn a_reader_that_holds_back_is_waited_for_until_it_goes_away() {
     drop(reader);
     assert!(tokio::time::timeout(wait, tape.room(64 * 1024)).await.is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_tape_that_expects_a_reader_loses_nothing_until_it_has_come_or_is_let_go() {
+    let wait = std::time::Duration::from_secs(1);
+    let fill = async |tape: &Tape| {
+        let mut pieces = 0;
+        while pieces < 40 && tokio::time::timeout(wait, tape.room(64 * 1024)).await.is_ok() {
+            tape.write(Stream::Stdout, vec![b'x'; 64 * 1024]);
+            pieces += 1;
+        }
+        pieces
+    };
+    let tape = Arc::new(Tape::expectant());
+    assert_eq!(fill(&tape).await, 15, "more would overwrite something");
+    // The first reader takes the place over, and gives it back when it goes.
+    let mut first = tape.reader(None).hold_back();
+    assert_eq!((fill(&tape).await, first.missed()), (0, 0));
+    assert!(matches!(first.next().await, Some((_, TapeEvent::Output { .. }))));
+    assert_eq!(fill(&tape).await, 1);
+    drop(first);
+    assert_eq!(fill(&tape).await, 40);
+    // Nobody came, or one who minds no loss.
+    for let_go in [Tape::let_go as fn(&Tape), |_| {}] {
+        let tape = Arc::new(Tape::expectant());
+        assert_eq!(fill(&tape).await, 15);
+        let_go(&tape);
+        let reader = tape.reader(None).let_pass();
+        assert_eq!(fill(&tape).await, 40);
+        assert!(reader.missed() > 0);
+    }
+}
