@@ -1,5 +1,9 @@
 //! The daemon's own walls, on the real program: what the kernel says of it, and that a forbidden thing really fails.
-#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "only tests; one that cannot work must fail at once"
+)]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,6 +14,7 @@ use blastbox_tests::{Caller, Place, Served, both_ways, wait_until};
 
 both_ways!(
     every_thread_but_the_one_that_starts_programs_is_confined,
+    a_running_daemon_says_which_of_its_walls_hold,
     a_file_outside_its_place_cannot_be_read_by_it,
     a_warden_that_dies_is_replaced_all_the_same,
     behind_its_walls_it_sees_the_host_as_it_is,
@@ -51,6 +56,40 @@ fn every_thread_but_the_one_that_starts_programs_is_confined(caller: &Caller) {
     let owner = std::fs::metadata(format!("/proc/{}/mem", daemon.id())).expect("look at it");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), 0);
     assert_eq!(daemon.stop().code, 0);
+}
+
+fn a_running_daemon_says_which_of_its_walls_hold(caller: &Caller) {
+    let daemon = Served::start(caller, &[]);
+    let shown: serde_json::Value =
+        serde_json::from_str(&daemon.ask(["inspect", "--json"])).expect("a document");
+    let walls = &shown["walls"];
+    assert_eq!(shown["pid"], daemon.id(), "{shown}");
+    assert_eq!(
+        (&walls["seccomp"], &walls["no_new_privs"], &walls["dumpable"]),
+        (&true.into(), &true.into(), &false.into())
+    );
+    assert_eq!(walls["open_threads"], serde_json::json!(["outside"]), "{shown}");
+    let words = daemon.ask(["inspect"]);
+    assert!(words.contains("a filter of system calls") && words.contains("not dumpable"), "{words}");
+    // As the doctor says it, of this daemon and of none.
+    let said = daemon.blastbox(["doctor", "--json"]).end().text();
+    let findings: Vec<serde_json::Value> = serde_json::from_str(&said).expect("findings");
+    let own =
+        |findings: &[serde_json::Value]| findings.iter().find(|f| f["code"] == "daemon_confined").cloned();
+    let own_words = own(&findings).expect("a line about the daemon");
+    assert_eq!(
+        own_words["state"] == "good",
+        shown["missing"] == serde_json::json!([]),
+        "{own_words} {shown}"
+    );
+    let ended = daemon.stop();
+    assert_eq!(ended.code, 0);
+    let nobody = caller.blastbox(["doctor", "--json", "--socket", "/nonexistent/s"]).end().text();
+    assert_eq!(own(&serde_json::from_str::<Vec<serde_json::Value>>(&nobody).expect("findings")), None);
+    if ended.err.contains("no Landlock") {
+        return caller.skip("this kernel has no Landlock");
+    }
+    assert_eq!((&walls["landlock"], &shown["missing"]), (&true.into(), &serde_json::json!([])), "{shown}");
 }
 
 fn a_file_outside_its_place_cannot_be_read_by_it(caller: &Caller) {

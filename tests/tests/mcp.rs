@@ -247,7 +247,13 @@ fn boxes_are_started_listed_described_and_stopped(caller: &Caller) {
     let begun = Instant::now();
     loop {
         let about = client.done("describe_policy", json!({ "box": second }));
-        assert!(about["policy"].as_str().unwrap().contains("[network]"), "{about}");
+        let policy = about["policy"].as_str().unwrap();
+        assert!(policy.contains("[network]"), "{about}");
+        // The clock that it lives by, not the timeout of its policy.
+        let ends = about["ends"].as_str().unwrap();
+        assert!(ends.contains(about["box"]["ends_at"].as_str().unwrap()), "{about}");
+        let timeout = policy.lines().find(|line| line.starts_with("timeout = ")).unwrap();
+        assert!(timeout.ends_with(&format!("# of `blastbox run`; this box {ends}")), "{timeout}");
         if about["denied_system_calls"]["ptrace"] == 1 {
             break;
         }

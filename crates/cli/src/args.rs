@@ -317,6 +317,8 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) place: crate::daemon::Where,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -9,6 +9,7 @@ use blastbox_isolation::{Warden, WardenError};
 use blastbox_policy::{Draft, Gap, ThreatLevel, Tier};
 
 use crate::args::DoctorArgs;
+use crate::daemon::{DaemonProblem, DaemonView};
 use crate::output;
 use crate::problem::Problem;
 
@@ -19,6 +20,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, warden: Result<Warden, WardenError
     let powers = engine.as_ref().map(Engine::powers).map_err(|_| why.as_deref().unwrap_or_default());
     let mut findings = vec![jail(&engine).await];
     findings.extend(examine(powers));
+    findings.extend(daemon(args).await);
     let works = findings.first().is_some_and(|jail| jail.state == State::Good);
     if args.json {
         output::print_json(&findings)?;
@@ -40,6 +42,34 @@ async fn jail(engine: &Result<Engine, Problem>) -> Finding {
     };
     let fix = (state != State::Good).then(|| "see the lines below that are not ✓".to_owned());
     Finding { code: "jail_works", subject: "jail tier", state, detail, fix }
+}
+
+/// A daemon's own walls, as the kernel says of the one that runs. None runs: nothing is lacking.
+async fn daemon(args: &DoctorArgs) -> Option<Finding> {
+    let finding = |state, detail, fix: Option<&str>| {
+        let fix = fix.map(ToOwned::to_owned);
+        Some(Finding { code: "daemon_confined", subject: "daemon", state, detail, fix })
+    };
+    let asked = match args.place.client() {
+        Ok(client) => DaemonView::ask(&client).await,
+        Err(error) => Err(error),
+    };
+    match asked {
+        Ok(daemon) if daemon.missing.is_empty() => finding(State::Good, daemon.words(), None),
+        Ok(daemon) => finding(
+            State::Weaker,
+            daemon.words(),
+            Some(
+                "start it anew on a kernel with seccomp and Landlock (Linux 5.13), and look at what it says then",
+            ),
+        ),
+        Err(DaemonProblem::NoDaemon { .. } | DaemonProblem::NoPlace { .. }) => None,
+        Err(error) => finding(
+            State::Weaker,
+            Problem::from(error).line(),
+            Some("ask at its own socket (`--socket`), as its user"),
+        ),
+    }
 }
 
 async fn try_box(engine: &Engine) -> Result<(), String> {

@@ -73,7 +73,7 @@ pub(crate) async fn mcp(args: &McpArgs) -> Result<u8, Problem> {
         (new.life, new.idle) = (LIFE, IDLE);
         Ok(new)
     });
-    let session = Session::new(keeper.clone(), Tenant::local(), &policy, image, recipe);
+    let session = Session::new(keeper.clone(), Tenant::local(), image, recipe);
     let served = tokio::select! {
         served = session.serve_stdio() => served.map_err(Problem::Mcp),
         _ = signals.told_to_end() => Ok(()),

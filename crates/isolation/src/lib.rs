@@ -3,7 +3,7 @@
 //! - [`Facts`]: what this host can do, as far as lowering needs to know.
 //! - [`choose`]: which tier a sealed policy gets on this host, why, and the plan that makes the box.
 //! - [`tiers`]: each tier, a pure function from (sealed policy, facts, request) to a plan and an honest report.
-//! - [`confine`]: the daemon's own walls.
+//! - [`confine`]: the daemon's own walls; [`Walls`]: what the kernel says of them.
 //! - [`doctor`]: what this host lacks, in words and with the command that helps.
 //! - [`warden`]: the client of the one privileged program. Only it acts on a plan.
 
@@ -16,6 +16,7 @@ mod outside;
 mod report;
 mod request;
 pub mod tiers;
+mod walls;
 pub mod warden;
 
 /// Names of system calls, for receipts.
@@ -27,4 +28,5 @@ pub use gateway::{Gateway, GatewayError};
 pub use report::{BoundaryReport, Lowered};
 pub use request::Request;
 pub use tiers::jail::{WANTED_LANDLOCK_ABI, ends_after};
+pub use walls::Walls;
 pub use warden::{Farewell, Heard, Mark, Warden, WardenError, WardenName};

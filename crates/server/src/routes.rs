@@ -45,6 +45,16 @@ fn about_daemon() -> Vec<Route> {
         ),
         route(
             Method::GET,
+            "/v1/daemon",
+            get(about::daemon),
+            op(
+                "daemon",
+                "The daemon itself and its own walls (at the socket only)",
+                Gives::json(200, "Daemon"),
+            ),
+        ),
+        route(
+            Method::GET,
             "/metrics",
             get(about::metrics),
             op("metrics", "Numbers for Prometheus", Gives::text(200)),

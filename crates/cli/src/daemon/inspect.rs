@@ -1,24 +1,27 @@
-//! `blastbox inspect`: everything about a box, or what became of it.
+//! `blastbox inspect`: everything about a box, or what became of it; without a box, about the daemon itself.
 
+use blastbox_isolation::Walls;
 use blastbox_wire::BoxId;
 use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::Where;
+use super::client::Client;
 use super::problem::DaemonProblem;
 use super::table::{BoxView, ExecView, moment, table};
 use crate::output::{self, plain};
 use crate::problem::Problem;
 
-pub(crate) const HELP: &str = "Examples:\n  blastbox inspect BOX\n  blastbox inspect BOX --json | jq .phase\n\n\
+pub(crate) const HELP: &str = "Examples:\n  blastbox inspect BOX\n  blastbox inspect BOX --json | jq .phase\n  \
+blastbox inspect                  the daemon itself: which of its own walls hold, as the kernel says\n\n\
 Of a box that is gone the receipt is printed, for as long as the daemon remembers it.";
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// The box
+    /// The box [default: the daemon itself]
     #[arg(value_name = "BOX")]
-    id: BoxId,
+    id: Option<BoxId>,
     #[command(flatten)]
     place: Where,
     /// Print JSON
@@ -35,7 +38,8 @@ struct Whole {
 
 pub(crate) async fn inspect(args: InspectArgs) -> Result<u8, Problem> {
     let client = args.place.client()?;
-    let path = format!("/v1/boxes/{}", args.id.as_str());
+    let Some(id) = args.id else { return inspect_daemon(&client, args.json).await };
+    let path = format!("/v1/boxes/{}", id.as_str());
     let found: Value = match client.get(&path).await {
         Err(DaemonProblem::No(no)) if no.code == "gone" => {
             let receipt: Value = client.get(&format!("{path}/receipt")).await?;
@@ -50,6 +54,60 @@ pub(crate) async fn inspect(args: InspectArgs) -> Result<u8, Problem> {
     }
     let whole: Whole = serde_json::from_value(found).map_err(DaemonProblem::Unreadable)?;
     output::print(&text(&whole));
+    Ok(0)
+}
+
+/// The daemon itself.
+#[derive(Debug, Deserialize)]
+pub(crate) struct DaemonView {
+    version: String,
+    pid: u32,
+    walls: Walls,
+    pub(crate) missing: Vec<String>,
+}
+
+impl DaemonView {
+    pub(crate) async fn ask(client: &Client) -> Result<Self, DaemonProblem> {
+        client.get("/v1/daemon").await
+    }
+
+    /// What holds, in one line.
+    pub(crate) fn words(&self) -> String {
+        let word = |holds, yes: &str, no: &str| if holds { yes.to_owned() } else { no.to_owned() };
+        let Walls { threads, open_threads, seccomp, no_new_privs, landlock, dumpable, capabilities } =
+            &self.walls;
+        [
+            word(*seccomp, "a filter of system calls", "NO filter of system calls"),
+            match landlock {
+                Some(true) => "Landlock".to_owned(),
+                Some(false) => "NO Landlock".to_owned(),
+                None => "Landlock NOT shown".to_owned(),
+            },
+            word(*no_new_privs, "no new privileges", "new privileges POSSIBLE"),
+            word(!*dumpable, "not dumpable", "DUMPABLE"),
+            format!("capabilities {capabilities:#x}"),
+            format!(
+                "{} of {threads} threads outside ({})",
+                open_threads.len(),
+                plain(&open_threads.join(", "))
+            ),
+        ]
+        .join(", ")
+    }
+}
+
+async fn inspect_daemon(client: &Client, json: bool) -> Result<u8, Problem> {
+    if json {
+        let found: Value = client.get("/v1/daemon").await?;
+        output::print_json(&found)?;
+        return Ok(0);
+    }
+    let found = DaemonView::ask(client).await?;
+    let lines = [
+        ("daemon", format!("process {}, version {}", found.pid, plain(&found.version))),
+        ("walls", found.words()),
+    ];
+    output::print(&lines.into_iter().map(|(name, value)| format!("{name:<9}{value}\n")).collect::<String>());
     Ok(0)
 }
 

@@ -30,6 +30,7 @@ use tokio::runtime::Runtime;
 use crate::problem::Problem;
 use client::Client;
 
+pub(crate) use inspect::DaemonView;
 pub(crate) use problem::DaemonProblem;
 pub(crate) use table::{moment, table};
 
@@ -54,7 +55,7 @@ pub(crate) enum DaemonVerb {
     /// List boxes
     #[command(after_help = ps::HELP)]
     Ps(ps::PsArgs),
-    /// Show everything about a box, or what became of it
+    /// Show everything about a box, or what became of it; without one, the daemon's own walls
     #[command(after_help = inspect::HELP)]
     Inspect(inspect::InspectArgs),
     /// Print what a command printed
@@ -91,7 +92,7 @@ pub(crate) struct Where {
 }
 
 impl Where {
-    fn client(&self) -> Result<Client, DaemonProblem> {
+    pub(crate) fn client(&self) -> Result<Client, DaemonProblem> {
         Ok(Client::new(socket(self.socket.as_deref())?))
     }
 }

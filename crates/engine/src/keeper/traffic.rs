@@ -33,6 +33,12 @@ impl Keeper {
         Ok(self.0.find(tenant, id)?.policy())
     }
 
+    /// When a box ends, for people. The timeout of its policy is for a box of one command; this is the clock that it
+    /// really lives by. Does not count as a request.
+    pub fn ends(&self, tenant: &Tenant, id: &BoxId) -> Result<String, KeepError> {
+        Ok(self.0.find(tenant, id)?.fate().clock.words())
+    }
+
     /// Changes what a box may reach: all of it or nothing. New connections are held against the new rules, and open ones
     /// that these do not allow in the same way are cut. Written into the ledger before.
     pub async fn change_rules(

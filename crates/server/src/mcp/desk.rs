@@ -73,8 +73,6 @@ impl Made {
 pub(crate) struct Desk {
     pub(crate) keeper: Keeper,
     pub(crate) tenant: Tenant,
-    /// What its boxes may do, in words.
-    pub(crate) policy: String,
     image: Image,
     recipe: Recipe,
     scope: Scope,
@@ -94,20 +92,13 @@ impl fmt::Debug for Desk {
 }
 
 impl Desk {
-    pub(crate) fn new(
-        keeper: Keeper,
-        tenant: Tenant,
-        policy: String,
-        image: Image,
-        recipe: Recipe,
-        scope: Scope,
-    ) -> Self {
+    pub(crate) fn new(keeper: Keeper, tenant: Tenant, image: Image, recipe: Recipe, scope: Scope) -> Self {
         let (own, making, boxes) = Default::default();
         let notebooks = match &scope {
             Scope::Session => Arc::default(),
             Scope::Tenant { notebooks, .. } => Arc::clone(notebooks),
         };
-        Self { keeper, tenant, policy, image, recipe, scope, own, making, boxes, notebooks }
+        Self { keeper, tenant, image, recipe, scope, own, making, boxes, notebooks }
     }
 
     fn boxes(&self) -> MutexGuard<'_, BTreeSet<BoxId>> {

@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use blastbox_engine::keeper::{Keeper, NewBox, Tenant};
 use blastbox_images::Image;
-use blastbox_policy::{SealedPolicy, to_toml};
 use rmcp::ServiceExt as _;
 use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
@@ -44,22 +43,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session without boxes yet. `policy` and `image` are those that the recipe uses: what the client is told about,
-    /// and where interpreters are looked for.
+    /// A session without boxes yet. `image` is the one that the recipe uses: where interpreters are looked for.
     #[must_use]
-    pub fn new(keeper: Keeper, tenant: Tenant, policy: &SealedPolicy, image: Image, recipe: Recipe) -> Self {
-        Self::with(keeper, tenant, policy, image, recipe, Scope::Session)
+    pub fn new(keeper: Keeper, tenant: Tenant, image: Image, recipe: Recipe) -> Self {
+        Self::with(keeper, tenant, image, recipe, Scope::Session)
     }
 
-    fn with(
-        keeper: Keeper,
-        tenant: Tenant,
-        policy: &SealedPolicy,
-        image: Image,
-        recipe: Recipe,
-        scope: Scope,
-    ) -> Self {
-        let desk = Desk::new(keeper, tenant, to_toml(policy), image, recipe, scope);
+    fn with(keeper: Keeper, tenant: Tenant, image: Image, recipe: Recipe, scope: Scope) -> Self {
+        let desk = Desk::new(keeper, tenant, image, recipe, scope);
         Self { desk: Arc::new(desk), tool_router: Self::tool_router() }
     }
 

@@ -18,6 +18,7 @@ use super::work::{self, Asker};
 use super::{Session, notebook};
 use crate::ask::{NewExec, StdinFrom};
 use crate::entry::{Gathered, gather};
+use crate::rest::network;
 
 /// Most bytes of a file that one answer carries.
 const MOST_READ: u64 = 256 * 1024;
@@ -259,9 +260,11 @@ impl Session {
                 None => break,
             }
         }
-        let policy = &self.desk.policy;
+        let (keeper, tenant) = (&self.desk.keeper, &self.desk.tenant);
+        let policy = network::policy_text(keeper, tenant, &id)?;
+        let ends = keeper.ends(tenant, &id)?;
         Ok(CallToolResult::structured(
-            json!({ "box": about(&card), "policy": policy, "denied_system_calls": denied }),
+            json!({ "box": about(&card), "policy": policy, "ends": ends, "denied_system_calls": denied }),
         ))
     }
 }

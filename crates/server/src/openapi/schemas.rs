@@ -223,10 +223,19 @@ fn daemon() -> Vec<(&'static str, Value)> {
         ]),
     });
     let no = object(&["code", "message"], json!({ "code": text(), "message": text(), "fix": text() }));
+    let walls = json!({
+        "threads": number(), "open_threads": list(text()), "seccomp": { "type": "boolean" },
+        "no_new_privs": { "type": "boolean" }, "landlock": { "type": ["boolean", "null"] },
+        "dumpable": { "type": "boolean" }, "capabilities": number(),
+    });
+    let daemon = json!({
+        "version": text(), "pid": number(), "walls": object(&keys(&walls), walls.clone()), "missing": list(text()),
+    });
     vec![
         ("KeeperEvent", object(&["seq", "at", "event"], event)),
         ("Alert", object(&["severity", "code", "text"], alert)),
         ("Health", object(&["status", "version"], json!({ "status": text(), "version": text() }))),
+        ("Daemon", object(&["version", "pid", "walls", "missing"], daemon)),
         ("Document", json!({ "type": "object" })),
         ("Error", object(&["error"], json!({ "error": no }))),
     ]

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, Response};
 use blastbox_engine::keeper::{Keeper, Tenant};
+use blastbox_isolation::Walls;
 use serde::Serialize;
 
 use crate::answer::Answer;
@@ -23,6 +24,26 @@ pub(crate) struct Health {
 
 pub(crate) async fn health() -> Answer<Health> {
     Answer::ok(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
+}
+
+/// The daemon itself.
+#[derive(Debug, Serialize)]
+pub(crate) struct Daemon {
+    version: &'static str,
+    pid: u32,
+    walls: Walls,
+    /// What is not as it should be, by name.
+    missing: Vec<&'static str>,
+}
+
+/// What the kernel says of the daemon, now. For whoever sits at the socket: a key is for boxes.
+pub(crate) async fn daemon(caller: Caller) -> Result<Answer<Daemon>, Trouble> {
+    if caller.reach != Reach::Host {
+        return Err(Trouble::LocalOnly("with a key, nothing is told of the daemon itself"));
+    }
+    let walls = Walls::read().map_err(|_| Trouble::Defect)?;
+    let missing = walls.missing();
+    Ok(Answer::ok(Daemon { version: env!("CARGO_PKG_VERSION"), pid: std::process::id(), walls, missing }))
 }
 
 pub(crate) async fn metrics(State(keeper): State<Keeper>, _: Caller) -> Result<Response<Body>, Trouble> {

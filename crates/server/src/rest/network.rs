@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Response};
-use blastbox_engine::keeper::{KeepError, Keeper};
+use blastbox_engine::keeper::{KeepError, Keeper, Tenant};
 use blastbox_policy::{AllowRule, BadRule, Denied, RuleChange, SealedPolicy, to_toml};
 use blastbox_wire::BoxId;
 use serde::Serialize;
@@ -52,10 +52,29 @@ pub(crate) struct BoxRules {
     text: String,
 }
 
-impl From<&SealedPolicy> for BoxRules {
-    fn from(policy: &SealedPolicy) -> Self {
-        Self { policy: policy.digest().to_string(), text: to_toml(policy) }
+impl BoxRules {
+    fn of(policy: &SealedPolicy, ends: &str) -> Self {
+        Self { policy: policy.digest().to_string(), text: annotated(policy, ends) }
     }
+}
+
+/// A policy as TOML, with what really ends the box beside the timeout that does not.
+fn annotated(policy: &SealedPolicy, ends: &str) -> String {
+    let text = to_toml(policy);
+    let lines = text.lines().map(|line| {
+        let is_timeout = line.starts_with("timeout = ");
+        if is_timeout {
+            format!("{line} # of `blastbox run`; this box {ends}\n")
+        } else {
+            format!("{line}\n")
+        }
+    });
+    lines.collect()
+}
+
+/// The policy of a box that is kept, for people: it says when the box really ends.
+pub(crate) fn policy_text(keeper: &Keeper, tenant: &Tenant, id: &BoxId) -> Result<String, KeepError> {
+    Ok(annotated(&*keeper.policy(tenant, id)?, &keeper.ends(tenant, id)?))
 }
 
 pub(crate) async fn rules(
@@ -63,7 +82,8 @@ pub(crate) async fn rules(
     caller: Caller,
     BoxPath(id): BoxPath,
 ) -> Result<Answer<BoxRules>, Trouble> {
-    Ok(Answer::ok(BoxRules::from(&*keeper.policy(&caller.tenant, &id)?)))
+    let ends = keeper.ends(&caller.tenant, &id)?;
+    Ok(Answer::ok(BoxRules::of(&*keeper.policy(&caller.tenant, &id)?, &ends)))
 }
 
 pub(crate) async fn change(
@@ -82,5 +102,6 @@ pub(crate) async fn change(
     // What goes goes first, so that a rule can be replaced in one step.
     let changes: Vec<RuleChange> = deny.chain(allow).collect::<Result<_, _>>().map_err(bad)?;
     let policy = hall.keeper.change_rules(&caller.tenant, &id, changes).await?;
-    Ok(Answer::ok(BoxRules::from(&*policy)))
+    let ends = hall.keeper.ends(&caller.tenant, &id)?;
+    Ok(Answer::ok(BoxRules::of(&policy, &ends)))
 }
