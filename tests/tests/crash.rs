@@ -33,6 +33,7 @@ both_ways!(
     an_interrupt_from_the_terminal_ends_the_box_cleanly,
     a_closed_terminal_ends_the_box_cleanly,
     a_stopped_agent_does_not_outlive_its_time,
+    a_stopped_caller_does_not_lengthen_the_life_of_its_box,
     a_command_that_stops_itself_does_not_outlive_its_time,
     a_crowd_that_ignores_every_signal_is_gone_with_its_box,
 );
@@ -411,6 +412,19 @@ fn a_closed_terminal_ends_the_box_cleanly(caller: &Caller) {
         assert_eq!(terminal.close(), 129, "{options:?}");
         census.expect_nothing(&format!("a closed terminal, {options:?}"));
     }
+}
+
+fn a_stopped_caller_does_not_lengthen_the_life_of_its_box(caller: &Caller) {
+    let census = Census::begin(caller);
+    let mut held = caller.blastbox(["run", "--timeout", "2s", "--", "/bin/sh", "-c", FAMILY]).start();
+    let (command, _, agent) = await_box(&mut held);
+    kill(command, Signal::STOP);
+    let agent =
+        || std::fs::read_to_string(format!("/proc/{agent}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    assert!(wait_until(|| !agent()), "it lives for as long as its caller is stopped");
+    kill(command, Signal::CONT);
+    assert_eq!(held.end().code, 124);
+    census.expect_nothing("a stopped caller");
 }
 
 fn a_stopped_agent_does_not_outlive_its_time(caller: &Caller) {

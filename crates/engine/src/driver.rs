@@ -39,6 +39,8 @@ use crate::state::{Cure, Effect, Event, Load, State, Stop, cure, step};
 const FULL_OUTBOX: usize = 1024 * 1024;
 /// How long the warden may take to confirm that a box is gone.
 const RELEASE: Duration = Duration::from_secs(5);
+/// How much later than the driver the warden ends a box.
+const GRACE: Duration = Duration::from_secs(5);
 const EAGAIN: i32 = 11;
 
 /// A command that was sent to the agent and is not over.
@@ -126,6 +128,7 @@ impl Driver {
     /// Drives the box until nothing is left of it.
     pub(crate) async fn run(mut self) {
         let mut listening = true;
+        self.say_until();
         while self.state != State::Gone {
             let live = !matches!(self.state, State::Teardown);
             let waiting = self.state == State::Error;
@@ -162,11 +165,22 @@ impl Driver {
                 Happening::Deadline if live => self.stop(Stop::Deadline, Ending::TimedOut),
                 Happening::Deadline => self.give_up(),
                 Happening::Credit => self.send_credit(),
-                Happening::Moved => self.deadline = self.bells.take_deadline().unwrap_or(self.deadline),
+                Happening::Moved => {
+                    self.deadline = self.bells.take_deadline().unwrap_or(self.deadline);
+                    self.say_until();
+                }
                 Happening::Stop => self.stop(Stop::Asked, Ending::Dismissed),
                 Happening::Retry => drop(self.happen(Event::RetryDue)),
             }
         }
+    }
+
+    /// Tells the warden when it is to end the box by its own clock, should this process hang or be stopped.
+    fn say_until(&mut self) {
+        let left = self.deadline.saturating_duration_since(Instant::now()).saturating_add(GRACE);
+        let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        // An error means that the warden is gone, and the box with it.
+        self.house.link.ask(&Ask::Until { box_id: self.id.clone(), millis }, &[]).ok();
     }
 
     /// Carries out one event. One that the state does not know changes nothing and is for the caller to judge.
@@ -299,8 +313,12 @@ impl Driver {
                 self.log.spent = spent;
                 self.log.stopped.get_or_insert_with(Instant::now);
                 if self.state != State::Teardown {
-                    let done = self.is_done();
-                    let ending = if done { Ending::Dismissed } else { Ending::Lost(Loss::AgentGone) };
+                    let ending = match self.is_done() {
+                        true => Ending::Dismissed,
+                        // The warden's clock was faster than a process that hung, or was stopped.
+                        false if Instant::now() >= self.deadline => Ending::TimedOut,
+                        false => Ending::Lost(Loss::AgentGone),
+                    };
                     self.log.ending.get_or_insert(ending);
                 }
                 self.happen(Event::Released);
@@ -352,6 +370,7 @@ impl Driver {
                 self.log.outbox = mem::take(&mut self.log.unheard);
                 self.log.unheard = self.log.outbox.clone();
                 self.flush();
+                self.say_until();
             }
             Some(Err(_)) | None => self.stop(Stop::WardenLost, Ending::Lost(Loss::WardenGone)),
         }

@@ -124,6 +124,28 @@ fn it_inherits_the_control_channel_and_nothing_else() {
 }
 
 #[test]
+fn it_ends_by_the_wardens_clock_whatever_its_caller_does() {
+    let until = |running: &Running, millis| {
+        running.warden.ask(&Ask::Until { box_id: running.id.clone(), millis }, &[]).unwrap();
+    };
+    let mut running = Running::launch(MonitorKind::Qemu, "sleep 600", |_| {});
+    // The last word counts, and a time that no clock knows is none.
+    for millis in [3_600_000, u64::MAX, 300] {
+        until(&running, millis);
+    }
+    assert!(matches!(running.last_word(), Some(Answer::Ended { .. })));
+    // A caller that reads nothing has the warden wait to answer it; the box does not live longer for that.
+    let mut running = Running::launch(MonitorKind::Qemu, "sleep 600", |_| {});
+    until(&running, 2_000);
+    for _ in 0..250 {
+        running.warden.ask(&Ask::Pause(BoxId::from_random([9; 20])), &[]).unwrap();
+    }
+    let mut text = String::new();
+    running.stream.read_to_string(&mut text).unwrap();
+    assert!(matches!(running.last_word(), Some(Answer::Ended { .. })));
+}
+
+#[test]
 fn one_that_runs_a_machine_starts_no_program_and_no_process() {
     let script = r#"open(my $control, ">&=", 3);
         print $control defined(fork) ? "forked " : "no process "; exec { "/bin/true" } "true"; print $control "no program";"#;

@@ -1,12 +1,14 @@
 //! The boxes that this warden has made and not yet buried.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use blastbox_sys::cgroup::Group;
 use blastbox_wire::BoxId;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::groups::Groups;
 use crate::ids::Slot;
 
 /// One box.
@@ -29,6 +31,8 @@ pub(crate) struct Live {
     pub(crate) tabled: bool,
     /// It waits for somebody to ask for it, and nobody knows its name.
     pub(crate) unborn: bool,
+    /// When it is ended, whatever its caller does.
+    pub(crate) until: Option<Instant>,
     /// What failed while it was made.
     pub(crate) trouble: Option<crate::trouble::Trouble>,
 }
@@ -39,6 +43,11 @@ impl Live {
         // An error means that it has ended already, which is what was wanted.
         kill_process(self.pid, Signal::KILL).ok();
     }
+    /// The same, also where it is stopped: it dies when it is let go, before it does anything else.
+    pub(crate) fn end(&self, groups: &Groups) {
+        self.kill();
+        self.group.as_ref().map(|group| groups.thaw(group));
+    }
 }
 
 /// All of them.
@@ -46,6 +55,8 @@ impl Live {
 pub(crate) struct Boxes {
     live: HashMap<Pid, Live>,
     names: HashMap<BoxId, Pid>,
+    /// When boxes are due, soonest first.
+    due: BTreeSet<(Instant, BoxId)>,
 }
 
 impl Boxes {
@@ -59,6 +70,7 @@ impl Boxes {
     pub(crate) fn remove(&mut self, pid: Pid) -> Option<Live> {
         let live = self.live.remove(&pid)?;
         self.names.remove(&live.id);
+        live.until.map(|until| self.due.remove(&(until, live.id.clone())));
         Some(live)
     }
     pub(crate) fn find(&self, id: &BoxId) -> Option<&Live> {
@@ -66,6 +78,28 @@ impl Boxes {
     }
     pub(crate) fn all(&self) -> impl Iterator<Item = &Live> {
         self.live.values()
+    }
+    /// Ends a box in so long from now. A time that no clock knows is none.
+    pub(crate) fn end_after(&mut self, id: &BoxId, time: Duration) {
+        let Some(live) = self.names.get(id).and_then(|pid| self.live.get_mut(pid)) else { return };
+        let until = Instant::now().checked_add(time);
+        let before = std::mem::replace(&mut live.until, until);
+        before.map(|before| self.due.remove(&(before, id.clone())));
+        self.due.extend(until.map(|until| (until, id.clone())));
+    }
+    /// How long until a box is due.
+    pub(crate) fn due_in(&self) -> Option<Duration> {
+        self.due.first().map(|(until, _)| until.saturating_duration_since(Instant::now()))
+    }
+    /// Takes a box that is due. It is due once.
+    pub(crate) fn take_due(&mut self) -> Option<&Live> {
+        if self.due_in()? > Duration::ZERO {
+            return None;
+        }
+        let (_, id) = self.due.pop_first()?;
+        let live = self.live.get_mut(self.names.get(&id)?)?;
+        live.until = None;
+        Some(live)
     }
     /// Those that somebody has asked for.
     fn born(&self) -> impl Iterator<Item = &Live> {

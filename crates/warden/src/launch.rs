@@ -135,6 +135,7 @@ fn make(
                 making: Some(line),
                 _gateway: gateway,
                 tabled: false,
+                until: None,
                 unborn: false,
                 trouble: sent.err(),
             };

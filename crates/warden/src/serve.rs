@@ -84,9 +84,22 @@ fn caller() -> BorrowedFd<'static> {
     rustix::stdio::stdin()
 }
 
+fn span(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
 impl Warden {
     /// Answers. A caller that is gone is no trouble: the loop sees that next and ends in order, whatever was on its way.
-    fn answer(&self, answer: &Answer) -> Result<(), Trouble> {
+    fn answer(&mut self, answer: &Answer) -> Result<(), Trouble> {
+        // One that does not read is waited for, but no box lives longer for that.
+        while poll(&mut [PollFd::new(&caller(), PollFlags::OUT)], self.boxes.due_in().map(span).as_ref())
+            == Ok(0)
+        {
+            self.end_due();
+        }
         match channel::send(caller(), &answer.encode(), &[]) {
             Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
                 Ok(())
@@ -98,6 +111,7 @@ impl Warden {
     fn listen(&mut self) -> Result<(), Trouble> {
         let mut events = Vec::with_capacity(64);
         loop {
+            self.end_due();
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), self.patience().as_ref()) {
                 Ok(0) => self.use_leisure(),
@@ -124,20 +138,29 @@ impl Warden {
 
     /// How long to wait for somebody before there is something else to do.
     fn patience(&self) -> Option<Timespec> {
+        self.leisure().into_iter().chain(self.boxes.due_in()).min().map(span)
+    }
+
+    /// The same, where no box is ever due.
+    fn leisure(&self) -> Option<Duration> {
         let wants_stock = self.standing.groups.wants_stock() || self.networks.wants_stock();
         if wants_stock || self.embryos.wanted().is_some() {
             // A box that runs a short command would have to wait for its burial.
-            let nanos = if self.boxes.has_born() { LEISURE.subsec_nanos() } else { 0 };
-            return Some(Timespec { tv_sec: 0, tv_nsec: nanos.into() });
+            return Some(if self.boxes.has_born() { LEISURE } else { Duration::ZERO });
         }
         // Nobody waits for the sweep: it comes when the first box is on its own, or nobody has asked for one for a while.
-        let nanos = match (self.swept, self.boxes.is_busy()) {
-            (false, true) => 0,
-            (false, false) => UNASKED.subsec_nanos(),
-            (true, _) if self.standing.groups.has_lingering() => LINGERING.subsec_nanos(),
-            (true, _) => return None,
-        };
-        Some(Timespec { tv_sec: 0, tv_nsec: nanos.into() })
+        match (self.swept, self.boxes.is_busy()) {
+            (false, true) => Some(Duration::ZERO),
+            (false, false) => Some(UNASKED),
+            (true, _) => self.standing.groups.has_lingering().then_some(LINGERING),
+        }
+    }
+
+    /// Ends every box whose time is over.
+    fn end_due(&mut self) {
+        while let Some(live) = self.boxes.take_due() {
+            live.end(&self.standing.groups);
+        }
     }
 
     /// Nobody wants anything just now.
@@ -237,12 +260,16 @@ impl Warden {
             }
             Ask::Kill(id) => {
                 if let Some(live) = self.boxes.find(&id) {
-                    self.kill(live);
+                    live.end(&self.standing.groups);
                 }
                 Ok(())
             }
             Ask::Pause(id) => self.pause(id, Groups::freeze, |box_id| Answer::Paused { box_id }),
             Ask::Resume(id) => self.pause(id, Groups::thaw, |box_id| Answer::Resumed { box_id }),
+            Ask::Until { box_id, millis } => {
+                self.boxes.end_after(&box_id, Duration::from_millis(millis));
+                Ok(())
+            }
             Ask::Sweep => {
                 let boxes = self.sweep();
                 self.answer(&Answer::Swept { boxes })
@@ -252,7 +279,7 @@ impl Warden {
 
     /// Stops a box or lets it go on. Not while it is made: nothing foreign runs in it yet.
     fn pause(
-        &self,
+        &mut self,
         box_id: BoxId,
         act: impl FnOnce(&Groups, &Group) -> Result<(), Trouble>,
         done: impl FnOnce(BoxId) -> Answer,
@@ -269,14 +296,6 @@ impl Warden {
                 let tried = trouble.tried.clone().into_owned();
                 self.answer(&Answer::NotPaused { box_id, tried, errno: trouble.errno })
             }
-        }
-    }
-
-    /// Ends a box. One that is stopped dies when it is let go, before it does anything else.
-    fn kill(&self, live: &Live) {
-        live.kill();
-        if let Some(group) = &live.group {
-            self.standing.groups.thaw(group).ok();
         }
     }
 
@@ -406,7 +425,7 @@ impl Warden {
         }
     }
 
-    fn answer_failed(&self, box_id: BoxId, trouble: &Trouble) -> Result<(), Trouble> {
+    fn answer_failed(&mut self, box_id: BoxId, trouble: &Trouble) -> Result<(), Trouble> {
         let tried = trouble.tried.clone().into_owned();
         self.answer(&Answer::Failed { box_id, tried, errno: trouble.errno })
     }
@@ -414,7 +433,7 @@ impl Warden {
     /// The caller is gone: end every box, wait for it, and leave nothing behind.
     fn bury_everybody(&mut self) -> Result<(), Trouble> {
         for live in self.boxes.all() {
-            self.kill(live);
+            live.end(&self.standing.groups);
         }
         let deadline = Instant::now() + FAREWELL;
         loop {
@@ -428,12 +447,8 @@ impl Warden {
                 // Nobody says when a group has become empty.
                 left = left.min(LAST_LOOKS);
             }
-            let left = Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
-                tv_nsec: left.subsec_nanos().into(),
-            };
             // Interrupted or not, it is looked at again.
-            poll(&mut [PollFd::new(&self.standing.children, PollFlags::IN)], Some(&left)).ok();
+            poll(&mut [PollFd::new(&self.standing.children, PollFlags::IN)], Some(&span(left))).ok();
         }
         if !self.swept {
             self.sweep();

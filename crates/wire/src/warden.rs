@@ -21,6 +21,14 @@ pub enum Ask {
     Pause(BoxId),
     /// Let them go on.
     Resume(BoxId),
+    /// End a box when this time is over, by the warden's own clock: a caller that hangs, or that somebody has stopped, does
+    /// not lengthen its life. Each one takes the place of the one before.
+    Until {
+        /// The box.
+        box_id: BoxId,
+        /// From now on.
+        millis: u64,
+    },
 }
 
 /// What the warden answers, each once per thing that happened.
@@ -130,6 +138,11 @@ impl Ask {
                 to.u8(5);
                 to.bytes(id.as_str().as_bytes());
             }
+            Self::Until { box_id, millis } => {
+                to.u8(6);
+                to.bytes(box_id.as_str().as_bytes());
+                to.u64(*millis);
+            }
         }
         to.finish()
     }
@@ -143,6 +156,7 @@ impl Ask {
             3 => Self::Sweep,
             4 => Self::Pause(box_id(&mut from)?),
             5 => Self::Resume(box_id(&mut from)?),
+            6 => Self::Until { box_id: box_id(&mut from)?, millis: from.u64()? },
             other => return Err(CodecError::Unknown(u32::from(other), "verb")),
         };
         from.end()?;

@@ -4,7 +4,7 @@ use super::Finding;
 use crate::tcb::Share;
 
 /// Lines of code in the warden and the unsafe room together.
-const LINES: usize = 6000;
+const LINES: usize = 6050;
 /// Crates of others that the warden links.
 const CRATES: usize = 20;
 
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn too_many_lines_are_found_in_the_sum() {
-        assert_eq!(check(&[share("warden", 3000, 0), share("sys", 3001, 0)]).len(), 1);
+        assert_eq!(check(&[share("warden", 3000, 0), share("sys", LINES - 2999, 0)]).len(), 1);
     }
 
     #[test]

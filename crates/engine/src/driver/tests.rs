@@ -449,3 +449,26 @@ async fn a_box_that_waits_to_be_tried_again_ends_at_once_when_it_is_told_to() {
     let ended = rig.live.end().await;
     assert!(!matches!(ended.ending, Some(Ending::Lost(_))), "{:?}", ended.ending);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_warden_is_told_every_deadline_and_its_clock_ends_a_box_as_timed_out() {
+    let mut rig = calm();
+    rig.hello();
+    let told = |rig: &Rig| -> Vec<u64> {
+        let asked = std::mem::take(&mut *rig.link.asked.lock().unwrap());
+        asked
+            .iter()
+            .filter_map(|(ask, _)| if let Ask::Until { millis, .. } = ask { Some(*millis) } else { None })
+            .collect()
+    };
+    rig.live.ready().await.unwrap();
+    assert_eq!(told(&rig), [65_000]);
+    rig.live.live_until(Instant::now() + Duration::from_secs(10));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let moved = told(&rig);
+    assert!(matches!(moved.as_slice(), [14_900..=15_000]), "{moved:?}");
+    // This process was stopped for so long that the warden has ended the box before the driver came to it.
+    rig.link.hand_out(Answer::Ended { box_id: rig.id.clone(), spent: Spent::default() });
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert_eq!(rig.live.end().await.ending, Some(Ending::TimedOut));
+}
