@@ -5,12 +5,13 @@
     reason = "a test that cannot go on must fail at once"
 )]
 
+use blastbox_tests::tiers::gvisor;
 use blastbox_tests::{Caller, Held, both_ways, census, processes_naming, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 
-/// Of 326 attempts under one profile: more than a host may lack, less than would go unnoticed.
+/// Of 342 attempts under one profile: more than a host may lack, less than would go unnoticed.
 const MOST_UNPROVEN: usize = 8;
 
 const LAYERS: [&str; 4] = ["seccomp", "landlock", "mounts", "network"];
@@ -18,6 +19,9 @@ const LAYERS: [&str; 4] = ["seccomp", "landlock", "mounts", "network"];
 both_ways!(
     nothing_comes_out_and_what_proves_nothing_is_named,
     the_same_attempt_comes_out_where_its_control_is_off,
+    a_tier_with_a_kernel_of_its_own_is_judged_by_the_host,
+    every_tier_of_this_host_has_a_column_and_the_jail_the_first,
+    what_a_lying_box_answers_to_a_copy_stays_in_the_target,
     a_shipped_warden_lacks_no_layer,
     a_layer_that_was_not_lifted_proves_nothing_about_the_next,
     a_name_that_is_none_is_refused_and_the_list_runs_nothing,
@@ -86,6 +90,95 @@ fn the_same_attempt_comes_out_where_its_control_is_off(caller: &Caller) {
         report["rows"][0]["control"]["state"], "fired",
         "the same attempt succeeds in a box with more time"
     );
+}
+
+/// Whether the tier wasm and its Python lie beside blastbox.
+fn has_python_in_wasm(caller: &Caller) -> bool {
+    let shelf = caller.blastbox_path().with_file_name("wasm");
+    shelf.join("blastbox-wasm").is_file() && shelf.join("python.guest").is_file()
+}
+
+/// The cell of an attempt in the only column.
+fn cell<'a>(report: &'a Value, id: &str) -> &'a Value {
+    let row = report["rows"].as_array().unwrap().iter().find(|row| row["id"] == id);
+    row.map_or(&Value::Null, |row| &row["cells"][0])
+}
+
+/// What gVisor's kernel and the Wasm worker answer by themselves is neither an escape nor held; what the host can compare is.
+fn a_tier_with_a_kernel_of_its_own_is_judged_by_the_host(caller: &Caller) {
+    let only =
+        ["kernel.unshare-user", "kernel.nested-root", "kernel.syslog", "files.read-secret", "files.dev-tun"];
+    let more = [
+        "information.kernel-command-line",
+        "control.agent-channel",
+        "control.lie-killed",
+        "resources.thread-bomb",
+    ];
+    let names: Vec<&str> = only.iter().chain(&more).flat_map(|name| ["--only", name]).collect();
+    for (tier, bench) in [("gvisor", gvisor(caller).is_some()), ("wasm", has_python_in_wasm(caller))] {
+        if !bench {
+            caller.skip(&format!("no tier {tier} here"));
+            continue;
+        }
+        let words = ["escape", "--tier", tier, "--profile", "default", "--json"];
+        let ended = caller
+            .blastbox(words.iter().chain(&names))
+            .start()
+            .end_within(std::time::Duration::from_secs(600));
+        let report: Value = serde_json::from_slice(&ended.out).unwrap();
+        assert_eq!(ended.code, 0, "{tier}: {report}");
+        let verdict = |id: &str| cell(&report, id)["verdict"].as_str().unwrap_or_default().to_owned();
+        for id in [
+            "files.read-secret",
+            "information.kernel-command-line",
+            "control.agent-channel",
+            "control.lie-killed",
+        ] {
+            assert_eq!(verdict(id), "held", "{tier}: {id}: {}", cell(&report, id));
+        }
+        assert_eq!(verdict("kernel.unshare-user"), "not_applicable");
+        if tier == "gvisor" {
+            assert_eq!(verdict("kernel.nested-root"), "held", "{}", cell(&report, "kernel.nested-root"));
+            let why = cell(&report, "kernel.unshare-user")["evidence"].as_str().unwrap().to_owned();
+            assert!(why.contains("gVisor's own kernel") && why.contains("kernel.nested-root"), "{why}");
+            let accepted = &report["columns"][0]["accepted"];
+            assert!(accepted.to_string().contains("silent-denials"), "told, not silent: {accepted}");
+        }
+    }
+}
+
+fn every_tier_of_this_host_has_a_column_and_the_jail_the_first(caller: &Caller) {
+    let words = ["escape", "--only", "control.lie-refused", "--only", "files.read-secret", "--json"];
+    let ended = caller.blastbox(words).start().end_within(std::time::Duration::from_secs(300));
+    let report: Value = serde_json::from_slice(&ended.out).unwrap();
+    assert_eq!(ended.code, 0, "{report}");
+    let columns: Vec<&str> =
+        report["columns"].as_array().unwrap().iter().filter_map(|column| column["tier"].as_str()).collect();
+    assert_eq!(columns[0], "jail", "{columns:?}");
+    let missing = report["missing"].to_string();
+    for (tier, here) in
+        [("gvisor", gvisor(caller).is_some()), ("wasm", has_python_in_wasm(caller)), ("microvm", false)]
+    {
+        assert_eq!(columns.contains(&tier), here, "{tier}: {columns:?}");
+        assert!(here || missing.contains(&format!("{tier}/default")), "why is not said: {missing}");
+    }
+}
+
+/// Each lie, and the same lie told to a copy that believes it.
+fn what_a_lying_box_answers_to_a_copy_stays_in_the_target(caller: &Caller) {
+    let (code, report) = campaign(caller, &["--only", "control"]);
+    assert_eq!(code, 0, "{report}");
+    let lies =
+        report["rows"].as_array().unwrap().iter().filter(|row| row["id"].to_string().contains("control.cp-"));
+    let mut count = 0;
+    for row in lies {
+        assert_eq!(row["cells"][0]["verdict"], "held", "{row}");
+        let state = row["control"]["state"].as_str().unwrap();
+        // Only root makes devices.
+        assert!(state == "fired" || row["id"] == "control.cp-device", "{row}");
+        count += 1;
+    }
+    assert_eq!(count, 15);
 }
 
 fn a_name_that_is_none_is_refused_and_the_list_runs_nothing(caller: &Caller) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use blastbox_escape::{
     Attempt, Control, EscapeError, Order, Progress, Second, Stop, Verdict, choose, page, run, text,
 };
-use blastbox_policy::{Profile, Tier};
+use blastbox_policy::{Gap, Profile, Tier};
 use clap::Args;
 use tokio::runtime::Runtime;
 
@@ -21,7 +21,9 @@ use crate::seal::Sealer;
 
 pub(crate) const HELP: &str = "\
 Examples:
-  blastbox escape                                   every attempt, every shipped profile that this host can keep
+  blastbox escape                                   every attempt in every tier that this host has: a column each
+  blastbox escape --tier gvisor                     that tier alone
+  blastbox escape --tier microvm --machine-image tools
   blastbox escape --profile default --only network  one class under one profile
   blastbox escape --policy mine.toml --html escape.html
   blastbox escape --state-dir DIR --json > report.json          signed, and recorded in DIR/ledger
@@ -38,12 +40,21 @@ run, or nothing was held; 125 it could not begin; 129, 130, 143 it was told to e
 
 #[derive(Debug, Args)]
 pub(crate) struct EscapeArgs {
-    /// Only this tier: wasm, jail, gvisor, microvm (repeatable; without it, every one that this host has)
+    /// Only this tier: jail, gvisor, microvm, wasm (repeatable; without it, every one that this host has)
     #[arg(long, value_name = "TIER")]
     tier: Vec<Tier>,
-    /// Only this shipped profile (repeatable; without it, every one that this host can keep)
+    /// Only this shipped profile (repeatable; without it, every one that this host can keep: for the jail all, else the first)
     #[arg(long, value_name = "NAME", conflicts_with = "policy")]
     profile: Vec<Profile>,
+    /// Accept a weakness by name besides those of the policy (repeatable)
+    #[arg(long, value_name = "GAP")]
+    accept: Vec<Gap>,
+    /// The image of virtual machines, with python3 in it: without one there is no column for the tier microvm
+    #[arg(long, value_name = "NAME")]
+    machine_image: Option<String>,
+    /// Where images and kernels lie [default: the state directory]
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
     /// A policy of your own instead
     #[arg(long, value_name = "FILE.toml")]
     policy: Option<PathBuf>,
@@ -72,12 +83,26 @@ pub(crate) fn escape(args: EscapeArgs, runtime: fn() -> Result<Runtime, Problem>
         output::print(&list(&choose(&args.only)?));
         return Ok(0);
     }
-    let EscapeArgs { tier, profile, policy, only, list: _, json, html, lifted, state_dir } = args;
+    let EscapeArgs {
+        tier,
+        profile,
+        accept,
+        machine_image,
+        store,
+        policy,
+        only,
+        list: _,
+        json,
+        html,
+        lifted,
+        state_dir,
+    } = args;
     let program = std::env::current_exe().map_err(Problem::OwnProgram)?;
     let sealer = state_dir.as_deref().map(Sealer::open).transpose()?;
     let stop = Stop::new().map_err(Problem::Runtime)?;
     let told = watch(stop.clone(), runtime()?)?;
-    let order = Order { program, tiers: tier, profiles: profile, policy, only, lifted, stop };
+    let (tiers, profiles) = (tier, profile);
+    let order = Order { program, tiers, accept, machine_image, store, profiles, policy, only, lifted, stop };
     let terminal = std::io::stderr().is_terminal();
     let report = run(&order, &|progress| {
         if terminal {

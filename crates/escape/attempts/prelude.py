@@ -2,13 +2,24 @@
 #
 # An attempt ends with one line on standard output: ESCAPED, HELD or NA, and evidence. The host believes ESCAPED at once;
 # HELD only if nothing on its own side says otherwise. What is read goes to standard output: the host looks for the secret there.
-import ctypes, errno, os, socket, struct, sys, time
+import errno, os, struct, sys, time
 
 CONTROL = os.environ.get("ESCAPE_ROLE") == "control"
 SURROUND = os.environ.get("ESCAPE_SURROUND", "plain")
 NONCE = os.environ["ESCAPE_NONCE"]
 WORKSPACE = os.environ["ESCAPE_STAGE"] + "/workspace" if CONTROL else "/workspace"
-libc = ctypes.CDLL(None, use_errno=True)
+
+class Absent:
+    """What a guest in WebAssembly does not have: whoever needs it there has nothing to try."""
+    def __getattr__(self, part): na("the guest has no C library and no system call to use %s for: WebAssembly has imports alone" % part)
+
+WASI = sys.platform == "wasi"
+if WASI:
+    import socket
+    ctypes = libc = Absent()
+else:
+    import ctypes, socket
+    libc = ctypes.CDLL(None, use_errno=True)
 
 # Where a test build shows the host's root in the box, to see whether the next layer holds.
 HOST_ROOT = os.environ.get("ESCAPE_HOSTROOT", "")
@@ -28,12 +39,19 @@ def na(reason): end("NA", reason)
 
 def on_error(kind, error, trace):
     """A refusal that an attempt does not expect is still a refusal; anything else is no answer."""
+    # No number: the library itself says that there is no such thing.
+    if WASI and isinstance(error, OSError) and error.errno is None: na("the guest has no such thing: %s" % error)
     if isinstance(error, OSError): held("%s: %s" % (error.filename or "a call", refused(error)))
+    if WASI and isinstance(error, ImportError): na("the guest has no module %s" % error.name)
+    # Only what a module of the library lacks: a mistake of an attempt is no answer.
+    if WASI and isinstance(error, AttributeError) and isinstance(error.obj, type(sys)):
+        na("the guest has no %s.%s: WASI preview 1 has no such call" % (error.obj.__name__, error.name))
     sys.__excepthook__(kind, error, trace)
 sys.excepthook = on_error
 
 def syscall(number, *arguments):
     """The raw call: (result, name of the errno or None)."""
+    if WASI: na("the guest cannot make a system call by its number: WebAssembly has imports alone")
     ctypes.set_errno(0)
     given = [ctypes.c_char_p(a) if isinstance(a, bytes) else (a if isinstance(a, ctypes._SimpleCData) else ctypes.c_long(a)) for a in arguments]
     result = libc.syscall(ctypes.c_long(number), *given)
@@ -51,9 +69,40 @@ def call(number, *arguments, absent=()):
     result, error = syscall(number, *arguments)
     if CONTROL and error in ABSENT + absent:
         na("this kernel has no such call (%s)" % error)
+    if CONTROL and error in ("EPERM", "EACCES") and forbidden(number):
+        na("this host forbids it outside of boxes too (%s): %s" % (error, forbidden(number)))
     if error in REFUSALS + absent or (error == "ENOSPC" and number in NAMESPACE_CALLS):
         held("system call %d: %s" % (number, error))
     escaped("system call %d reached the kernel: %s" % (number, error or result))
+
+def setting(name):
+    try:
+        with open("/proc/sys/" + name) as file: return file.read().strip()
+    except OSError: return ""
+
+# What root needs for a call, and settings of the host that take it away from root as well.
+NEEDS = {175: 16, 313: 16, 176: 16, 246: 22, 320: 22, 167: 21, 168: 21, 163: 20, 103: 34, 172: 17, 173: 17, 164: 25, 227: 25,
+    159: 25, 304: 2, 283: 35, 298: 38, 321: 39, 141: 23, 251: 23, 133: 27, 188: 31}
+SETTINGS = {175: ("kernel/modules_disabled", "1"), 313: ("kernel/modules_disabled", "1"), 176: ("kernel/modules_disabled", "1"),
+    246: ("kernel/kexec_load_disabled", "1"), 320: ("kernel/kexec_load_disabled", "1"), 321: ("kernel/unprivileged_bpf_disabled", "3"),
+    323: ("vm/unprivileged_userfaultfd", "0"), 425: ("kernel/io_uring_disabled", "2"), 426: ("kernel/io_uring_disabled", "2"),
+    427: ("kernel/io_uring_disabled", "2"), 298: ("kernel/perf_event_paranoid", "4"), 101: ("kernel/yama/ptrace_scope", "3"),
+    310: ("kernel/yama/ptrace_scope", "3"), 311: ("kernel/yama/ptrace_scope", "3"), 438: ("kernel/yama/ptrace_scope", "3")}
+
+def forbidden(number):
+    """Why a control cannot be had: the host, or what it runs in, forbids the call to whoever is not in a box as well."""
+    name, value = SETTINGS.get(number, ("", None))
+    if value is not None and setting(name) == value: return "%s is %s" % (name.replace("/", "."), value)
+    status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
+    if status.get("Seccomp", "0") != "0": return "a filter of system calls is around this caller already"
+    need = NEEDS.get(number)
+    if SURROUND == "plain" and os.getuid() == 0 and need is not None and not int(status.get("CapEff", "0"), 16) >> need & 1:
+        return "root of this host lacks the capability number %d" % need
+    try:
+        with open("/sys/kernel/security/lockdown") as file: lockdown = file.read()
+        if lockdown and "[none]" not in lockdown: return "the kernel is locked down: " + lockdown.strip()
+    except OSError: pass
+    return ""
 
 def refused(error):
     return errno.errorcode.get(error.errno, str(error.errno))
@@ -76,6 +125,43 @@ def may_open(path, flags=os.O_RDONLY, read=True):
         held("%s: opened, reading: %s" % (path, refused(error)))
     if piece: escaped("%s can be read: %d bytes" % (path, len(piece)))
     held("%s is empty" % path)
+
+def reveal(path):
+    """Reads a file and prints it: the host compares it with its own."""
+    if CONTROL and not os.path.lexists(path):
+        na("this host has no %s" % path)
+    try:
+        with open(path, "rb") as file: content = file.read(16384)
+    except OSError as error: held("%s: %s" % (path, refused(error)))
+    if not content: held("%s is empty" % path)
+    sys.stdout.write(content.decode("latin-1") + "\n")
+    escaped("%s can be read: %d bytes" % (path, len(content)))
+
+def read_log():
+    """Reads a kernel's log by its call and prints it: the host compares it with its own."""
+    buffer = ctypes.create_string_buffer(1 << 18)
+    count, error = syscall(103, 3, ctypes.c_char_p(ctypes.addressof(buffer)), 1 << 18)
+    if error: call(103, 10, 0, 0)
+    sys.stdout.write(buffer.raw[:count].decode("latin-1") + "\n")
+    escaped("system call 103 was answered with %d bytes" % count)
+
+def read_kmsg():
+    """Reads a kernel's log as a device and prints it."""
+    path, lines = "/dev/kmsg", []
+    if CONTROL and not os.path.lexists(path): na("this host has no %s" % path)
+    try: fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if CONTROL: na("root of this host may not open %s either (%s)" % (path, refused(error)))
+        held("%s: %s" % (path, refused(error)))
+    try:
+        while len(lines) < 5000: lines.append(os.read(fd, 8192).decode("latin-1"))
+    except OSError: pass
+    sys.stdout.write("".join(lines) + "\n")
+    escaped("%d records of %s" % (len(lines), path)) if lines else held("%s is empty" % path)
+
+def begun():
+    """Before a wait that should be cut short: what was never begun was not stopped."""
+    print("BEGUN", flush=True)
 
 def take(path):
     """Prints a file whose content the host knows."""
@@ -178,6 +264,20 @@ def reach_udp(address, port, packet=b"x", broadcast=False):
     except OSError as error: held("UDP %s:%d: %s" % (address, port, refused(error)))
     escaped("a datagram went to %s:%d" % (address, port))
 
+def knock(name, call):
+    """Knocks in a child at a door that should give its process id, and says what became of the child."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, struct.pack("i", call())); os._exit(0)
+    os.close(writer)
+    answer, status = os.read(reader, 4), os.waitpid(child, 0)[1]
+    number = struct.unpack("i", answer)[0] if len(answer) == 4 else None
+    if number == child: escaped("%s answered %d" % (name, number))
+    if CONTROL: na("this kernel has no such door")
+    if number is not None: held("%s answered %d" % (name, number))
+    held("%s: the process was ended (%s)" % (name, "signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else "by its kernel"))
+
 def socket_of(family, kind, protocol=0):
     """A socket of a family that the box has no use for."""
     call(41, family, kind, protocol)
@@ -201,6 +301,7 @@ def left(what):
 
 def leave_process(seconds=3):
     """Replaces this process by one that the host finds by the nonce in its command line."""
+    if WASI: na("the guest has no processes")
     os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(%d)" % seconds, NONCE])
 
 def leave_ipc(name, leave, stay=0):

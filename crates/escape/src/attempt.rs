@@ -4,6 +4,8 @@ use blastbox_policy::{Boundary, Gap};
 use blastbox_wire::receipt::Receipt;
 use serde::Serialize;
 
+use crate::reply::Reply;
+
 /// The classes of the catalogue: one room of it each, and one page in `docs/attacks/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -115,6 +117,20 @@ pub enum Script {
     Python(&'static str),
     /// A file for the shell.
     Shell(&'static str),
+    /// Nothing in a box: what a box that lies answers to `blastbox cp`.
+    Reply(Reply),
+}
+
+/// How the word of an attempt (`ESCAPED`) is taken where the box has a kernel of its own. That kernel answers for itself: an
+/// answer alone says nothing about the host. What the host sees on its own side counts in every tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// As in a jail: it tells of something that only the host could have given, or of a limit that was passed.
+    Counts,
+    /// It has read something and printed it: an escape where the host has the same, held where the host has another one.
+    Content,
+    /// Something was answered. These attempts judge what can be reached by it.
+    Answer(&'static str),
 }
 
 /// Where the same attempt must succeed, so that a held cell is not empty.
@@ -194,6 +210,10 @@ pub enum Prop {
     Decoy,
     /// These facts of the host count as secrets.
     HostFacts,
+    /// What the host has in this file counts as a secret.
+    HostFile(&'static str),
+    /// What the host's kernel has logged counts as a secret, where the caller may read it.
+    HostLog,
     /// Two boxes after each other: `ESCAPE_PHASE` is `leave`, then `look`.
     TwoBoxes,
     /// Two boxes at the same time: the first is alive while the second looks.
@@ -245,6 +265,12 @@ impl Attempt {
     #[must_use]
     pub fn id(&self) -> String {
         format!("{}.{}", self.class.as_str(), self.name)
+    }
+
+    /// How its own word is taken where the box has a kernel of its own.
+    #[must_use]
+    pub fn word(&self) -> Word {
+        crate::catalogue::word(self.class, self.name)
     }
 
     pub(crate) fn has(&self, prop: Prop) -> bool {

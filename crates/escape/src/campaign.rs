@@ -1,6 +1,5 @@
 //! The whole campaign: which columns this host has, then every attempt in each of them, its control, and its second layer.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +10,8 @@ use blastbox_wire::receipt::rfc3339;
 
 use crate::attempt::{Attempt, Layer, Second};
 use crate::carry_out::{Ask, control, in_box, probe};
-use crate::report::{Cell, Column, ControlState, Host, Missing, Report, Row, SecondState, VERSION, Verdict};
+use crate::columns::{columns, left_out};
+use crate::report::{Cell, ControlState, Host, Report, Row, SecondState, VERSION, Verdict};
 use crate::stop::Stop;
 use crate::trusted_core;
 
@@ -22,6 +22,12 @@ pub struct Order {
     pub program: PathBuf,
     /// Tiers; empty means every one.
     pub tiers: Vec<Tier>,
+    /// Gaps that are accepted besides those of the policy.
+    pub accept: Vec<Gap>,
+    /// The image that virtual machines start from; it must hold Python.
+    pub machine_image: Option<String>,
+    /// The store in which images and kernels lie.
+    pub store: Option<PathBuf>,
     /// Shipped profiles; empty means every one, unless a policy is named.
     pub profiles: Vec<Profile>,
     /// A policy of one's own.
@@ -98,7 +104,9 @@ pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report
     crate::sweep::sweep(&std::env::temp_dir());
     let (started, began) = (SystemTime::now(), Instant::now());
     let (asks, columns, missing) = columns(order)?;
-    let lifted = order.lifted.as_deref().map(|place| lifted(place, asks.first()));
+    // Layers are lifted from the jail, which the other tiers have around them.
+    let jail = asks.iter().find(|ask| ask.tier == Tier::Jail);
+    let lifted = order.lifted.as_deref().map(|place| lifted(place, jail));
     let python = ["/usr/bin/python3", "/usr/local/bin/python3"].map(Path::new);
     let python = python.into_iter().find(|path| path.is_file());
     let rows: Mutex<Vec<Option<Row>>> = Mutex::new(attempts.iter().map(|_| None).collect());
@@ -149,63 +157,13 @@ fn whole_millis(time: Duration) -> f64 {
     f64::from(u32::try_from(time.as_millis()).unwrap_or(u32::MAX)) / 1000.0
 }
 
-type Columns = (Vec<Ask>, Vec<Column>, Vec<Missing>);
-
-/// Which columns there are on this host, and why the others are not.
-fn columns(order: &Order) -> Result<Columns, EscapeError> {
-    let tiers = if order.tiers.is_empty() { Tier::ALL.to_vec() } else { order.tiers.clone() };
-    let policies: Vec<(String, OsString, OsString)> = match &order.policy {
-        Some(file) => vec![(file.display().to_string(), "--policy".into(), file.clone().into())],
-        None => {
-            let named =
-                if order.profiles.is_empty() { Profile::ALL.to_vec() } else { order.profiles.clone() };
-            let option = |profile: Profile| {
-                (profile.to_string(), OsString::from("--profile"), OsString::from(profile.as_str()))
-            };
-            named.into_iter().map(option).collect()
-        }
-    };
-    let (mut asks, mut columns, mut missing) = (Vec::new(), Vec::new(), Vec::<Missing>::new());
-    for tier in tiers {
-        for (policy, option, value) in &policies {
-            let options = vec![option.clone(), value.clone(), "--tier".into(), OsString::from(tier.as_str())];
-            let (program, tether) = (order.program.clone(), order.program.clone());
-            let stop = order.stop.clone();
-            let ask = Ask { program, options, lifted: None, gaps: Vec::new(), tether, stop };
-            let boxed = probe(&ask).map_err(|source| match order.stop.is_said() {
-                true => EscapeError::Stopped,
-                false => EscapeError::Start { program: order.program.clone(), source },
-            })?;
-            match &boxed.receipt {
-                Some(receipt) if receipt.tier == Some(tier) && receipt.outcome.as_str() == "exited" => {
-                    let found: Vec<Gap> = receipt.gaps.iter().map(|line| line.code).collect();
-                    let gaps = found.iter().map(ToString::to_string).collect();
-                    let digest = receipt.policy.to_string();
-                    columns.push(Column { tier, policy: policy.clone(), digest, gaps });
-                    asks.push(Ask { gaps: found, ..ask });
-                }
-                receipt => {
-                    let said = receipt.as_ref().and_then(|receipt| receipt.reason.as_ref());
-                    let first = boxed.stderr.lines().next().unwrap_or_default().to_owned();
-                    let why = said.map_or(first, |reason| reason.message.clone());
-                    match missing.iter_mut().find(|line| line.why == why) {
-                        Some(line) => line.what.push_str(&format!(", {tier}/{policy}")),
-                        None => missing.push(Missing { what: format!("{tier}/{policy}"), why }),
-                    }
-                }
-            }
-        }
-    }
-    if asks.is_empty() {
-        let why = missing.iter().map(|line| format!("{}: {}", line.what, line.why)).collect::<Vec<_>>();
-        return Err(EscapeError::NoColumn(why.join("; ")));
-    }
-    Ok((asks, columns, missing))
-}
-
 /// One attempt everywhere.
 fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&[Lifted]>, python: Option<&Path>) -> Row {
-    let mut cells: Vec<Cell> = asks.iter().map(|ask| in_box(attempt, ask)).collect();
+    let cell = |ask: &Ask| match left_out(attempt, ask) {
+        Some(evidence) => Cell { verdict: Verdict::NotApplicable, evidence, denied: Vec::new(), millis: 0 },
+        None => in_box(attempt, ask),
+    };
+    let mut cells: Vec<Cell> = asks.iter().map(cell).collect();
     let control = asks.first().map_or_else(
         || ControlState::Unavailable("there is no box".to_owned()),
         |ask| control(attempt, ask, python),
@@ -260,9 +218,12 @@ fn lifted(place: &Path, ask: Option<&Ask>) -> Vec<Lifted> {
     let find = |layer: Layer| {
         let name = layer.as_str();
         let program = place.join(name).join("blastbox");
-        let (Some(ask), true) = (ask, program.is_file()) else {
-            return Err(format!("there is no test build without {name}"));
+        let Some(ask) = ask else {
+            return Err("no jail was asked for, from which to lift a layer".to_owned());
         };
+        if !program.is_file() {
+            return Err(format!("there is no test build without {name}"));
+        }
         let ask = Ask { program, lifted: Some(layer), ..ask.clone() };
         match probe(&ask) {
             Ok(boxed) if lacks(layer, &boxed.stderr) => Ok(ask),

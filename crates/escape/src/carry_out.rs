@@ -1,30 +1,33 @@
 //! Carries out one attempt: in a box, in a box without a layer, or as its positive control.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use blastbox_policy::Gap;
+use blastbox_policy::{Gap, Tier};
 use blastbox_wire::receipt::Receipt;
 
 use crate::attempt::{Attempt, Control, Layer, Prop, Script};
-use crate::judge::{Said, judge, said};
+use crate::judge::{Said, Seen, ended_well, judge, judge_copy, said};
 use crate::process::{Ended, Input, Kind, Running, Start, start};
+use crate::props::Props;
+use crate::reply::Copying;
 use crate::report::{Cell, ControlState, Verdict};
-use crate::scene::Scene;
 use crate::stop::Stop;
 
 /// No box takes longer, whatever is tried in it; the limit of the box itself is shorter.
 const BOX: Duration = Duration::from_secs(60);
 const BOX_LIFE: &str = "20s";
+/// The same where a box begins with the boot of a kernel, which an emulated processor takes seconds for.
+const MACHINE: Duration = Duration::from_secs(120);
+const MACHINE_LIFE: &str = "90s";
 /// No control takes longer.
 const CONTROL: Duration = Duration::from_secs(15);
 const PRELUDE: &str = include_str!("../attempts/prelude.py");
+const NAIVE: &str = include_str!("../attempts/control/naive_copy.py");
 /// Where a build that lifts the mounts shows the host's root.
 const HOST_ROOT: &str = "/host";
 
@@ -32,18 +35,35 @@ const HOST_ROOT: &str = "/host";
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     pub(crate) program: PathBuf,
+    pub(crate) tier: Tier,
     /// Options of `blastbox run` that make the column.
     pub(crate) options: Vec<OsString>,
     pub(crate) lifted: Option<Layer>,
     /// What is weaker here than it could be, accepted by name.
     pub(crate) gaps: Vec<Gap>,
+    /// Boxes are slow to begin here: only a few attempts are tried.
+    pub(crate) few: bool,
     /// The `blastbox` through which everything is started, so that it ends with us.
     pub(crate) tether: PathBuf,
     pub(crate) stop: Stop,
 }
 
 impl Ask {
-    fn start(
+    /// Who answers system calls of the payload, if it is not the host's kernel.
+    fn kernel(&self) -> Option<&'static str> {
+        match self.tier {
+            Tier::Jail => None,
+            Tier::Gvisor => Some("gVisor's own kernel"),
+            Tier::Microvm => Some("the machine's own kernel"),
+            Tier::Wasm => Some("the Wasm worker"),
+        }
+    }
+
+    fn life(&self) -> &'static str {
+        if self.tier == Tier::Microvm { MACHINE_LIFE } else { BOX_LIFE }
+    }
+
+    pub(crate) fn start(
         &self,
         (kind, program): (Kind, &Path),
         arguments: Vec<OsString>,
@@ -51,6 +71,7 @@ impl Ask {
         input: Input<'_>,
     ) -> io::Result<Running> {
         let limit = match kind {
+            Kind::Blastbox if self.tier == Tier::Microvm => MACHINE,
             Kind::Blastbox => BOX,
             Kind::Control => CONTROL,
         };
@@ -83,21 +104,17 @@ fn read(ended: Ended) -> Boxed {
     }
 }
 
-/// Whether what ran in it came to its own end, and a good one.
-fn exited(boxed: &Boxed) -> bool {
-    let good = |receipt: &Receipt| receipt.outcome.as_str() == "exited" && receipt.exit_code == 0;
-    boxed.receipt.as_ref().is_some_and(good)
-}
-
 fn source(script: Script) -> (&'static str, String) {
     match script {
         Script::Line(line) => ("python", format!("{PRELUDE}\n{line}\n")),
         Script::Python(text) => ("python", format!("{PRELUDE}\n{text}")),
         Script::Shell(text) => ("sh", text.to_owned()),
+        // The liar is on the host's side; a control is whoever believes it.
+        Script::Reply(_) => ("python", format!("{PRELUDE}\n{NAIVE}")),
     }
 }
 
-fn words<'a>(list: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = OsString> {
+pub(crate) fn words<'a>(list: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = OsString> {
     list.into_iter().map(OsString::from)
 }
 
@@ -105,29 +122,26 @@ fn words<'a>(list: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = Os
 pub(crate) fn probe(ask: &Ask) -> io::Result<Boxed> {
     let mut arguments: Vec<OsString> = words(["run", "--json", "--quiet"]).collect();
     arguments.extend(ask.options.iter().cloned());
-    arguments.extend(words(["--timeout", BOX_LIFE, "--", "/bin/true"]));
-    ask.start((Kind::Blastbox, &ask.program), arguments, Vec::new(), Input::Text(""))?.end().map(read)
+    arguments.extend(words(["--timeout", ask.life()]));
+    // A machine whose image has no Python, and a worker that has nothing else, are asked for what attempts need.
+    match ask.tier {
+        Tier::Jail | Tier::Gvisor => arguments.extend(words(["--", "/bin/true"])),
+        Tier::Wasm | Tier::Microvm => arguments.extend(words(["--lang", "python"])),
+    }
+    ask.start((Kind::Blastbox, &ask.program), arguments, Vec::new(), Input::Text("pass\n"))?.end().map(read)
 }
 
-/// What one performance needs besides the script.
+/// One attempt with everything around it.
 struct Performance<'a> {
     attempt: &'a Attempt,
-    scene: &'a Scene,
-    decoy: Option<&'a Decoy>,
-    leaked: Option<&'a OwnedFd>,
+    props: &'a Props,
 }
 
 impl Performance<'_> {
     fn variables(&self, role: &str, phase: &str) -> Vec<(&'static str, String)> {
-        let mut variables = self.scene.variables();
+        let mut variables = self.props.variables();
         variables.push(("ESCAPE_ROLE", role.to_owned()));
         variables.push(("ESCAPE_PHASE", phase.to_owned()));
-        if let Some(decoy) = self.decoy {
-            variables.push(("ESCAPE_DECOY", decoy.0.id().to_string()));
-        }
-        if let Some(leaked) = self.leaked {
-            variables.push(("ESCAPE_FD", leaked.as_raw_fd().to_string()));
-        }
         variables
     }
 
@@ -139,11 +153,11 @@ impl Performance<'_> {
         }
         arguments.extend(ask.options.iter().cloned());
         if !options.contains(&"--timeout") {
-            arguments.extend(words(["--timeout", BOX_LIFE]));
+            arguments.extend(words(["--timeout", ask.life()]));
         }
         arguments.extend(words(options.iter().copied()));
         if self.attempt.has(Prop::Workspace) {
-            let mut place = self.scene.directory.join("workspace").into_os_string();
+            let mut place = self.props.scene.directory.join("workspace").into_os_string();
             place.push(":cow");
             arguments.extend([OsString::from("--workspace"), place]);
         }
@@ -155,7 +169,7 @@ impl Performance<'_> {
             arguments.extend([OsString::from("--env"), format!("{name}={value}").into()]);
         }
         arguments.extend(words(["--lang", language]));
-        ask.start((Kind::Blastbox, &ask.program), arguments, self.scene.decoys(), Input::Text(&input))
+        ask.start((Kind::Blastbox, &ask.program), arguments, self.props.scene.decoys(), Input::Text(&input))
     }
 
     fn outside(&self, ask: &Ask, python: &Path, surround: &str, phase: &str) -> io::Result<Running> {
@@ -167,73 +181,8 @@ impl Performance<'_> {
         };
         let mut variables = self.variables("control", phase);
         variables.push(("ESCAPE_SURROUND", surround.to_owned()));
-        variables.extend(self.scene.decoys());
+        variables.extend(self.props.scene.decoys());
         ask.start((Kind::Control, program), arguments, variables, Input::Text(&input))
-    }
-}
-
-/// A process of the host that holds a secret and must not be reached. It waits for a word that never comes.
-#[derive(Debug)]
-struct Decoy(Running);
-
-impl Decoy {
-    fn start(ask: &Ask, scene: &Scene) -> io::Result<Self> {
-        let arguments = words(["-c", "read word; :", &scene.secret]).collect();
-        let variables = vec![("DECOY_TOKEN", scene.secret.clone())];
-        ask.start((Kind::Control, Path::new("/bin/sh")), arguments, variables, Input::Open).map(Self)
-    }
-
-    fn sign(&mut self) -> Option<String> {
-        self.0.has_ended().then(|| "a process of the host was ended".to_owned())
-    }
-}
-
-/// Facts about the host that boxes must not learn.
-fn facts() -> Vec<String> {
-    let one = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
-    let mut facts: Vec<String> =
-        ["/proc/sys/kernel/random/boot_id", "/etc/machine-id"].into_iter().filter_map(one).collect();
-    let cards = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    facts.extend(cards.filter_map(|card| one(card.path().join("address").to_str()?)));
-    // Shorter ones, and the address of a loopback, say nothing about this host.
-    facts.retain(|fact| fact.len() > 5 && fact != "00:00:00:00:00:00");
-    // With the word that the attempt puts before it: the name of a host may be a word that stands anywhere.
-    facts.extend(one("/proc/sys/kernel/hostname").map(|name| format!("nodename={name}\n")));
-    facts
-}
-
-/// Everything around one performance; goes with it.
-struct Props {
-    scene: Scene,
-    decoy: Option<Decoy>,
-    leaked: Option<OwnedFd>,
-    facts: Vec<String>,
-}
-
-impl Props {
-    fn for_attempt(attempt: &Attempt, ask: &Ask) -> io::Result<Self> {
-        let scene = Scene::new()?;
-        let decoy = if attempt.has(Prop::Decoy) { Some(Decoy::start(ask, &scene)?) } else { None };
-        let leaked = if attempt.has(Prop::LeakedDescriptor) {
-            let open = OwnedFd::from(File::open(&scene.directory)?);
-            let high = rustix::io::fcntl_dupfd_cloexec(&open, 60)?;
-            rustix::io::fcntl_setfd(&high, rustix::io::FdFlags::empty())?;
-            Some(high)
-        } else {
-            None
-        };
-        let facts = if attempt.has(Prop::HostFacts) { facts() } else { Vec::new() };
-        Ok(Self { scene, decoy, leaked, facts })
-    }
-
-    fn performance<'a>(&'a self, attempt: &'a Attempt) -> Performance<'a> {
-        Performance { attempt, scene: &self.scene, decoy: self.decoy.as_ref(), leaked: self.leaked.as_ref() }
-    }
-
-    fn signs(&mut self, output: &str) -> Vec<String> {
-        let mut signs = self.scene.signs(output, &self.facts);
-        signs.extend(self.decoy.as_mut().and_then(Decoy::sign));
-        signs
     }
 }
 
@@ -249,28 +198,60 @@ fn wait_ready(running: &mut Running, stop: &Stop) -> bool {
     running.printed().contains("READY")
 }
 
-/// Performs an attempt with `run`, which starts one phase: whole output wanted or not. `done`: whether the first of two
-/// came to its end; what was never left is not found whatever holds.
+/// What the first of two came to.
+enum First {
+    /// It has left what it was to leave.
+    Left,
+    /// There is nothing to leave here, for this reason.
+    Unfit(String),
+    /// It did not get that far: what was never left is not found whatever holds.
+    Failed,
+}
+
+/// Performs an attempt with `run`, which starts one phase: whole output wanted or not. `first`: what became of the first of
+/// two. The reason instead, where there is nothing to perform.
 fn perform(
     attempt: &Attempt,
     stop: &Stop,
     run: impl Fn(&'static str, bool) -> io::Result<Running>,
-    done: impl Fn(Ended) -> bool,
-) -> io::Result<Ended> {
+    first_of_two: impl Fn(Ended) -> First,
+) -> io::Result<Result<Ended, String>> {
     if attempt.has(Prop::Neighbours) {
         let mut first = run("leave", false)?;
-        let there = wait_ready(&mut first, stop);
+        if !wait_ready(&mut first, stop) {
+            return match said(&first.printed()) {
+                Said::NotApplicable(reason) => Ok(Err(reason)),
+                _ => Err(io::Error::other("the neighbour did not come up")),
+            };
+        }
         let second = run("look", true)?.end();
         first.stop()?;
-        return if there { second } else { Err(io::Error::other("the neighbour did not come up")) };
+        return second.map(Ok);
     }
     if attempt.has(Prop::TwoBoxes) {
-        let first = run("leave", true)?.end()?;
-        if !done(first) {
-            return Err(io::Error::other("the first of two boxes did not get as far as leaving anything"));
+        match first_of_two(run("leave", true)?.end()?) {
+            First::Left => {}
+            First::Unfit(reason) => return Ok(Err(reason)),
+            First::Failed => {
+                let why = "the first of two boxes did not get as far as leaving anything";
+                return Err(io::Error::other(why));
+            }
         }
     }
-    run("look", true)?.end()
+    run("look", true)?.end().map(Ok)
+}
+
+/// What the receipt of the first of two boxes says.
+fn first_box(ended: Ended) -> First {
+    let boxed = read(ended);
+    match &boxed.receipt {
+        Some(receipt) if ended_well(receipt) => First::Left,
+        Some(receipt) if receipt.outcome.as_str() == "refused" => {
+            let reason = receipt.reason.as_ref();
+            First::Unfit(reason.map_or_else(String::new, |reason| format!("refused: {}", reason.message)))
+        }
+        _ => First::Failed,
+    }
 }
 
 /// One attempt in a box.
@@ -289,16 +270,36 @@ pub(crate) fn in_box(attempt: &Attempt, ask: &Ask) -> Cell {
 
 fn in_box_with(attempt: &Attempt, ask: &Ask, options: &[&str]) -> io::Result<(Verdict, String, Vec<String>)> {
     let mut props = Props::for_attempt(attempt, ask)?;
+    if let Some(copying) = &props.copying {
+        let (ended, asked) = copy(copying, ask)?;
+        let signs = props.signs(&format!("{}{}", ended.stdout, ended.stderr));
+        let (verdict, evidence) = judge_copy(&ended, asked, &signs);
+        return Ok((verdict, evidence, Vec::new()));
+    }
     let boxed = {
-        let performance = props.performance(attempt);
+        let performance = Performance { attempt, props: &props };
         let run = |phase, whole| performance.in_box(ask, options, phase, whole);
-        read(perform(attempt, &ask.stop, run, |first| exited(&read(first)))?)
+        match perform(attempt, &ask.stop, run, first_box)? {
+            Ok(ended) => read(ended),
+            Err(reason) => return Ok((Verdict::NotApplicable, reason, Vec::new())),
+        }
     };
     let signs = props.signs(&format!("{}{}", boxed.stdout, boxed.stderr));
     let receipt = boxed.receipt.as_ref();
-    let (verdict, evidence) = judge(attempt, &boxed.stdout, &boxed.stderr, &signs, receipt);
+    let (output, complaint) = (boxed.stdout.as_str(), boxed.stderr.as_str());
+    let compared = props.can_compare();
+    let seen = Seen { output, complaint, signs: &signs, receipt, kernel: ask.kernel(), compared };
+    let (verdict, evidence) = judge(attempt, seen);
     let denied = receipt.map(|receipt| receipt.denied.iter().filter_map(|call| call.name.clone()).collect());
     Ok((verdict, evidence, denied.unwrap_or_default()))
+}
+
+/// `blastbox cp` from somebody who lies; and whether it came as far as being lied to.
+fn copy(copying: &Copying, ask: &Ask) -> io::Result<(Ended, bool)> {
+    let liar = copying.lie()?;
+    let question = copying.question();
+    let running = ask.start((Kind::Blastbox, &ask.program), question, Vec::new(), Input::Text(""))?;
+    Ok((running.end()?, liar.was_asked()))
 }
 
 /// The positive control of an attempt.
@@ -335,9 +336,13 @@ pub(crate) fn control(attempt: &Attempt, ask: &Ask, python: Option<&Path>) -> Co
 fn outside(attempt: &Attempt, ask: &Ask, python: &Path, surround: &str) -> io::Result<ControlState> {
     let mut props = Props::for_attempt(attempt, ask)?;
     let ended = {
-        let performance = props.performance(attempt);
+        let performance = Performance { attempt, props: &props };
         let run = |phase, _| performance.outside(ask, python, surround, phase);
-        perform(attempt, &ask.stop, run, |first| first.code == Some(0))?
+        let first = |ended: Ended| if ended.code == Some(0) { First::Left } else { First::Failed };
+        match perform(attempt, &ask.stop, run, first)? {
+            Ok(ended) => ended,
+            Err(reason) => return Ok(ControlState::Unavailable(reason)),
+        }
     };
     let signs = props.signs(&ended.stdout);
     Ok(match (signs.first(), said(&ended.stdout)) {

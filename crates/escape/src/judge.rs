@@ -1,8 +1,9 @@
 //! From what an attempt said and what the host saw to a verdict. Pure.
 
-use blastbox_wire::receipt::Receipt;
+use blastbox_wire::receipt::{LimitName, Receipt};
 
-use crate::attempt::{Attempt, Class};
+use crate::attempt::{Attempt, Class, Word};
+use crate::process::Ended;
 use crate::report::Verdict;
 
 /// SIGSYS: the filter of system calls ends what it does not answer.
@@ -33,19 +34,30 @@ pub(crate) fn said(output: &str) -> Said {
     last
 }
 
+/// What there is to judge.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub(crate) output: &'a str,
+    pub(crate) complaint: &'a str,
+    /// What the host saw on its own side.
+    pub(crate) signs: &'a [String],
+    pub(crate) receipt: Option<&'a Receipt>,
+    /// Who answers system calls there, if it is not the host's kernel.
+    pub(crate) kernel: Option<&'static str>,
+    /// Whether the host had something to compare with what was read.
+    pub(crate) compared: bool,
+}
+
 /// What became of an attempt in a box.
-pub(crate) fn judge(
-    attempt: &Attempt,
-    output: &str,
-    complaint: &str,
-    signs: &[String],
-    receipt: Option<&Receipt>,
-) -> (Verdict, String) {
+pub(crate) fn judge(attempt: &Attempt, seen: Seen<'_>) -> (Verdict, String) {
+    let Seen { output, complaint, signs, receipt, kernel, compared } = seen;
     let accepted = |receipt: &Receipt| {
         let found = attempt.unless.iter().find(|gap| receipt.gaps.iter().any(|line| line.code == **gap));
         found.map(|gap| gap.code())
     };
     let lie = match receipt {
+        // It had nothing to try, said so, and ended well: there is nothing that the receipt could be wrong about.
+        Some(receipt) if ended_well(receipt) && matches!(said(output), Said::NotApplicable(_)) => None,
         Some(receipt) => (attempt.lie)(receipt),
         None if attempt.class == Class::ControlPlane => Some("blastbox itself did not survive it".to_owned()),
         None => None,
@@ -53,7 +65,13 @@ pub(crate) fn judge(
     let success = match (signs.first(), lie, said(output)) {
         (Some(_), _, _) => Some(signs.join("; ")),
         (None, Some(lie), _) => Some(lie),
-        (None, None, Said::Escaped(evidence)) => Some(evidence),
+        (None, None, Said::Escaped(evidence)) => {
+            let kernel = kernel.filter(|_| receipt.is_some());
+            match kernel.and_then(|kernel| answered(attempt.word(), compared, kernel, &evidence)) {
+                Some(told) => return told,
+                None => Some(evidence),
+            }
+        }
         (None, None, _) => None,
     };
     if let Some(evidence) = success {
@@ -69,7 +87,12 @@ pub(crate) fn judge(
     };
     let outcome = receipt.outcome.as_str();
     if attempt.stopped_by.contains(&outcome) {
-        return (Verdict::Held, format!("the box ended: {outcome}"));
+        // A clock that ended the box while it was still being made has stopped nothing.
+        return if outcome == "timed_out" && !output.contains("BEGUN") {
+            (Verdict::CouldNotRun, "the box ended before the attempt began".to_owned())
+        } else {
+            (Verdict::Held, format!("the box ended: {outcome}"))
+        };
     }
     match said(output) {
         Said::Held(evidence) => (Verdict::Held, evidence),
@@ -77,13 +100,65 @@ pub(crate) fn judge(
         Said::Escaped(_) | Said::Nothing if receipt.signal == Some(SIGSYS) => {
             (Verdict::Held, "ended by the filter of system calls (SIGSYS)".to_owned())
         }
-        Said::Escaped(_) | Said::Nothing => {
-            let why = receipt.reason.as_ref().map(|reason| reason.message.clone()).unwrap_or_default();
-            let verdict = if outcome == "refused" { Verdict::NotApplicable } else { Verdict::CouldNotRun };
-            let code = receipt.exit_code;
-            (verdict, format!("{outcome} ({code}) without a word: {why} {}", first_line(complaint)))
-        }
+        Said::Escaped(_) | Said::Nothing => silent(attempt, receipt, complaint),
     }
+}
+
+/// What became of a lie to `blastbox cp`. `asked`: whether it came as far as being lied to.
+pub(crate) fn judge_copy(ended: &Ended, asked: bool, signs: &[String]) -> (Verdict, String) {
+    let said = first_line(&ended.stderr);
+    match (signs.first(), ended.code) {
+        (Some(_), _) => (Verdict::Escaped, signs.join("; ")),
+        (None, _) if ended.overdue => (Verdict::CouldNotRun, format!("the copy took too long: {said}")),
+        (None, _) if !asked => (Verdict::CouldNotRun, format!("nobody asked for the lie: {said}")),
+        // 0: what was harmless in it was taken; 1: and the rest left out; 125: all of it was refused.
+        (None, Some(code @ (0 | 1 | 125))) => (
+            Verdict::Held,
+            format!("blastbox cp ended with {code}: {said}").trim_end_matches([' ', ':']).to_owned(),
+        ),
+        (None, _) => (Verdict::Escaped, format!("blastbox itself did not survive it: {said}")),
+    }
+}
+
+/// How a word is taken where another kernel than the host's has answered; `None` where it counts nevertheless.
+fn answered(word: Word, compared: bool, kernel: &str, evidence: &str) -> Option<(Verdict, String)> {
+    match word {
+        Word::Counts => None,
+        Word::Content if compared => {
+            Some((Verdict::Held, format!("what {kernel} shows there is not the host's: {evidence}")))
+        }
+        Word::Content => {
+            let why = "this host has nothing there, or shows it to nobody, that it could be compared with";
+            Some((Verdict::NotApplicable, format!("answered by {kernel}: {evidence}; {why}")))
+        }
+        Word::Answer(judges) => Some((
+            Verdict::NotApplicable,
+            format!(
+                "answered by {kernel}, not by the host: {evidence}; what it could reach is judged by {judges}"
+            ),
+        )),
+    }
+}
+
+/// An attempt that ended without a word.
+fn silent(attempt: &Attempt, receipt: &Receipt, complaint: &str) -> (Verdict, String) {
+    let outcome = receipt.outcome.as_str();
+    let met = receipt.limits_hit.iter().find(|name| matches!(name, LimitName::Memory | LimitName::Pids));
+    if let (Class::Resources, Some(limit)) = (attempt.class, met) {
+        // Another kernel than the host's notes no signal when the host ends one of its processes at a limit.
+        return (Verdict::Held, format!("ended at the limit of the box: {} ({outcome})", limit.as_str()));
+    }
+    let why = receipt.reason.as_ref().map(|reason| reason.message.clone()).unwrap_or_default();
+    if outcome == "refused" {
+        return (Verdict::NotApplicable, format!("refused: {why}"));
+    }
+    let code = receipt.exit_code;
+    (Verdict::CouldNotRun, format!("{outcome} ({code}) without a word: {why} {}", first_line(complaint)))
+}
+
+/// Whether what ran in a box came to its own end, and a good one.
+pub(crate) fn ended_well(receipt: &Receipt) -> bool {
+    receipt.outcome.as_str() == "exited" && receipt.exit_code == 0
 }
 
 fn first_line(text: &str) -> String {
@@ -96,9 +171,18 @@ mod tests {
     use super::*;
     use crate::catalogue;
 
-    fn attempt() -> Attempt {
-        catalogue::all().into_iter().find(|attempt| attempt.id() == "kernel.ptrace").unwrap()
+    fn attempt(id: &str) -> Attempt {
+        catalogue::all().into_iter().find(|attempt| attempt.id() == id).unwrap()
     }
+
+    fn receipt(outcome: &str) -> Receipt {
+        let text = include_str!("../tests/receipt.json").replace("\"exited\"", &format!("\"{outcome}\""));
+        serde_json::from_str(&text).unwrap()
+    }
+
+    const NOTHING: Seen<'_> =
+        Seen { output: "", complaint: "", signs: &[], receipt: None, kernel: None, compared: false };
+    const OTHER: Option<&str> = Some("a kernel of its own");
 
     #[test]
     fn a_success_counts_wherever_it_is_said_and_the_last_word_otherwise() {
@@ -108,16 +192,75 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_saw_weighs_more_than_what_the_attempt_says() {
-        let (verdict, evidence) = judge(&attempt(), "HELD fine\n", "", &["canary changed".to_owned()], None);
-        assert_eq!((verdict, evidence.as_str()), (Verdict::Escaped, "canary changed"));
+    fn what_the_host_saw_weighs_more_than_what_the_attempt_says_whatever_kernel_answered() {
+        let (signs, receipt) = (["canary changed".to_owned()], receipt("exited"));
+        for kernel in [None, OTHER] {
+            for output in ["HELD fine\n", "NA no\n", "ESCAPED yes\n"] {
+                let seen = Seen { output, signs: &signs, receipt: Some(&receipt), kernel, ..NOTHING };
+                let (verdict, evidence) = judge(&attempt("kernel.ptrace"), seen);
+                assert_eq!((verdict, evidence.as_str()), (Verdict::Escaped, "canary changed"));
+            }
+        }
     }
 
     #[test]
     fn without_a_receipt_nothing_is_held() {
-        let (verdict, _) = judge(&attempt(), "HELD fine\n", "", &[], None);
-        assert_eq!(verdict, Verdict::CouldNotRun);
-        let lying = catalogue::all().into_iter().find(|one| one.class == Class::ControlPlane).unwrap();
-        assert_eq!(judge(&lying, "HELD fine\n", "", &[], None).0, Verdict::Escaped);
+        let seen = Seen { output: "HELD fine\n", ..NOTHING };
+        assert_eq!(judge(&attempt("kernel.ptrace"), seen).0, Verdict::CouldNotRun);
+        assert_eq!(judge(&attempt("control.lie-killed"), seen).0, Verdict::Escaped);
+    }
+
+    #[test]
+    fn an_answer_is_an_escape_of_the_hosts_kernel_and_says_nothing_about_it_where_another_one_answers() {
+        let receipt = receipt("exited");
+        let seen = Seen { output: "ESCAPED answered\n", receipt: Some(&receipt), ..NOTHING };
+        let of = |id: &str, kernel, compared| judge(&attempt(id), Seen { kernel, compared, ..seen });
+        assert_eq!(of("kernel.unshare-user", None, false).0, Verdict::Escaped);
+        let (verdict, evidence) = of("kernel.unshare-user", OTHER, false);
+        assert!(verdict == Verdict::NotApplicable && evidence.contains("kernel.nested-root"), "{evidence}");
+        // What was read is held only where the host had something to compare it with.
+        assert_eq!(of("kernel.syslog", OTHER, true).0, Verdict::Held);
+        assert_eq!(of("kernel.syslog", OTHER, false).0, Verdict::NotApplicable);
+        assert_eq!(of("kernel.syslog", None, true).0, Verdict::Escaped);
+        // A limit that was passed was passed, whoever counts.
+        assert_eq!(of("resources.memory", OTHER, false).0, Verdict::Escaped);
+        assert_eq!(of("kernel.nested-root", OTHER, false).0, Verdict::Escaped);
+    }
+
+    #[test]
+    fn a_box_that_ended_before_the_attempt_began_has_held_nothing() {
+        let (late, deadline) = (receipt("timed_out"), attempt("lifecycle.outlive-deadline"));
+        let seen = |output| Seen { output, receipt: Some(&late), ..NOTHING };
+        assert_eq!(judge(&deadline, seen("")).0, Verdict::CouldNotRun);
+        assert_eq!(judge(&deadline, seen("BEGUN\n")).0, Verdict::Held);
+    }
+
+    #[test]
+    fn an_attempt_that_had_nothing_to_try_is_not_applicable_and_no_lie() {
+        let (well, ill) = (receipt("exited"), receipt("lost"));
+        let seen = |receipt| Seen { output: "HELD first\nNA nothing\n", receipt: Some(receipt), ..NOTHING };
+        assert_eq!(judge(&attempt("control.zombies"), seen(&well)).0, Verdict::NotApplicable);
+        assert_eq!(judge(&attempt("control.zombies"), seen(&ill)).0, Verdict::Escaped);
+    }
+
+    #[test]
+    fn a_copy_that_was_never_lied_to_has_held_nothing() {
+        let ended =
+            |code| Ended { code, signal: None, stdout: String::new(), stderr: String::new(), overdue: false };
+        assert_eq!(judge_copy(&ended(Some(125)), false, &[]).0, Verdict::CouldNotRun);
+        assert_eq!(judge_copy(&ended(Some(125)), true, &[]).0, Verdict::Held);
+        assert_eq!(judge_copy(&ended(Some(101)), true, &[]).0, Verdict::Escaped);
+        assert_eq!(judge_copy(&ended(Some(125)), true, &["canary changed".to_owned()]).0, Verdict::Escaped);
+    }
+
+    #[test]
+    fn only_a_bomb_may_end_without_a_word_and_only_at_a_limit() {
+        let mut met = receipt("exited");
+        let silent =
+            |id: &str, receipt: &Receipt| judge(&attempt(id), Seen { receipt: Some(receipt), ..NOTHING }).0;
+        assert_eq!(silent("resources.memory-shared", &met), Verdict::CouldNotRun);
+        met.limits_hit = vec![LimitName::Memory];
+        assert_eq!(silent("resources.memory-shared", &met), Verdict::Held);
+        assert_eq!(silent("kernel.ptrace", &met), Verdict::CouldNotRun);
     }
 }

@@ -9,13 +9,17 @@
 //! Uses nothing of blastbox but its command line and its receipts, so that it works against any installed blastbox and
 //! any policy. Nothing hostile runs outside a box: a positive control is a plain process only where that harms nobody.
 
+mod archive;
 mod attempt;
 mod campaign;
 mod carry_out;
 pub mod catalogue;
+mod columns;
 mod judge;
 pub mod page;
 mod process;
+mod props;
+mod reply;
 mod report;
 mod scene;
 mod stage;
@@ -24,8 +28,9 @@ mod sweep;
 pub mod text;
 mod trusted_core;
 
-pub use attempt::{Attempt, Class, Control, Issue, Layer, Prop, Script, Second};
+pub use attempt::{Attempt, Class, Control, Issue, Layer, Prop, Script, Second, Word};
 pub use campaign::{EscapeError, Order, Progress, choose, run};
+pub use reply::Reply;
 pub use report::{
     Cell, Column, ControlState, CoreShare, Count, Host, Missing, Report, Row, Seal, SecondState, VERSION,
     Verdict,

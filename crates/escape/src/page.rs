@@ -120,12 +120,12 @@ fn section(report: &Report, class: Class, rows: &[&Row], out: &mut String) {
     }
     out.push_str("<th>control</th><th>2nd layer</th></tr></thead>\n<tbody>\n");
     for row in rows {
-        line(row, out);
+        line(report, row, out);
     }
     out.push_str("</tbody>\n</table>\n</section>\n");
 }
 
-fn line(row: &Row, out: &mut String) {
+fn line(report: &Report, row: &Row, out: &mut String) {
     write!(
         out,
         "<tr><td><details><summary>{} <code>{}</code></summary><dl><dt>stands for</dt><dd>{}</dd><dt>success would be</dt><dd>{} ({:?})</dd>\
@@ -139,7 +139,7 @@ fn line(row: &Row, out: &mut String) {
         safe(row.second)
     )
     .ok();
-    for cell in &row.cells {
+    for (cell, column) in row.cells.iter().zip(&report.columns) {
         let denied = if cell.denied.is_empty() {
             String::new()
         } else {
@@ -147,7 +147,9 @@ fn line(row: &Row, out: &mut String) {
         };
         write!(
             out,
-            "<dt>{} ({} ms)</dt><dd>{}{}</dd>",
+            "<dt>{}/{}: {} ({} ms)</dt><dd>{}{}</dd>",
+            column.tier,
+            safe(&column.policy),
             cell.verdict.as_str(),
             cell.millis,
             safe(&cell.evidence),
@@ -197,11 +199,17 @@ fn line(row: &Row, out: &mut String) {
 
 fn foot(report: &Report, out: &mut String) {
     out.push_str("<section>\n<h2>Where</h2>\n<table class=\"plain\">\n");
-    for column in &report.columns {
-        let gaps = if column.gaps.is_empty() { "none".to_owned() } else { column.gaps.join(", ") };
+    for (column, count) in report.columns.iter().zip(report.count_columns()) {
+        let mut gaps = if column.gaps.is_empty() { "none".to_owned() } else { column.gaps.join(", ") };
+        if !column.accepted.is_empty() {
+            // Writing to a string does not fail.
+            write!(gaps, "; accepted for this campaign alone: {}", column.accepted.join(", ")).ok();
+        }
+        let Count { held, escaped, broken, could_not_run, not_applicable, .. } = count;
         writeln!(
             out,
-            "<tr><td>{}/{}</td><td><code>{}</code></td><td>gaps: {}</td></tr>",
+            "<tr><td>{}/{}</td><td>{held} held, {escaped} escaped, {broken} broken, {could_not_run} could not run, {not_applicable} not applicable</td>\
+             <td><code>{}</code></td><td>gaps: {}</td></tr>",
             column.tier,
             safe(&column.policy),
             safe(&column.digest),
@@ -212,7 +220,7 @@ fn foot(report: &Report, out: &mut String) {
     for line in &report.missing {
         writeln!(
             out,
-            "<tr><td>{}</td><td colspan=\"2\">not here: {}</td></tr>",
+            "<tr><td>{}</td><td colspan=\"3\">not here: {}</td></tr>",
             safe(&line.what),
             safe(&line.why)
         )

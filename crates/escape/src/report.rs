@@ -141,6 +141,9 @@ pub struct Column {
     pub digest: String,
     /// Gaps that this host has there.
     pub gaps: Vec<String>,
+    /// Those that the policy does not accept, and the campaign did, to have the column at all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub accepted: Vec<String>,
 }
 
 /// A column that this host does not have.
@@ -235,6 +238,18 @@ pub struct Count {
     pub second_fell: usize,
 }
 
+impl Count {
+    fn add(&mut self, verdict: Verdict) {
+        *match verdict {
+            Verdict::Held => &mut self.held,
+            Verdict::Escaped => &mut self.escaped,
+            Verdict::NotApplicable => &mut self.not_applicable,
+            Verdict::CouldNotRun => &mut self.could_not_run,
+            Verdict::Broken => &mut self.broken,
+        } += 1;
+    }
+}
+
 impl Report {
     /// Whose word it is, in a line.
     #[must_use]
@@ -267,16 +282,22 @@ impl Report {
                 if cell.verdict == Verdict::Held && !proven {
                     count.held_unproven += 1;
                 }
-                *match cell.verdict {
-                    Verdict::Held => &mut count.held,
-                    Verdict::Escaped => &mut count.escaped,
-                    Verdict::NotApplicable => &mut count.not_applicable,
-                    Verdict::CouldNotRun => &mut count.could_not_run,
-                    Verdict::Broken => &mut count.broken,
-                } += 1;
+                count.add(cell.verdict);
             }
         }
         count
+    }
+
+    /// Counts of verdicts, one for each column.
+    #[must_use]
+    pub fn count_columns(&self) -> Vec<Count> {
+        let mut counts = vec![Count::default(); self.columns.len()];
+        for row in &self.rows {
+            for (count, cell) in counts.iter_mut().zip(&row.cells) {
+                count.add(cell.verdict);
+            }
+        }
+        counts
     }
 
     /// For CI: 0 nothing came out; 1 something did, or a second layer fell; 2 something proves nothing, or nothing was tried.
@@ -314,8 +335,13 @@ pub(crate) mod tests {
             control: ControlState::Fired("x".to_owned()),
             cells: vec![cell],
         };
-        let column =
-            Column { tier: Tier::Jail, policy: "default".to_owned(), digest: String::new(), gaps: vec![] };
+        let column = Column {
+            tier: Tier::Jail,
+            policy: "default".to_owned(),
+            digest: String::new(),
+            gaps: vec![],
+            accepted: vec![],
+        };
         Report {
             version: VERSION,
             blastbox: String::new(),

@@ -144,7 +144,8 @@ impl Scene {
         if output.contains(&self.secret) {
             signs.push("the host's secret is in the output".to_owned());
         }
-        signs.extend(facts.iter().filter(|fact| output.contains(*fact)).map(|fact| {
+        // Three say as much as all of them.
+        signs.extend(facts.iter().filter(|fact| output.contains(*fact)).take(3).map(|fact| {
             let start: String = fact.chars().take(12).collect();
             format!("a fact about the host is in the output: {start}…")
         }));

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::attempt::Class;
-use crate::report::{Column, ControlState, Report, Row, SecondState, Verdict};
+use crate::report::{Column, ControlState, Count, Report, Row, SecondState, Verdict};
 
 /// Text from elsewhere, safe to show.
 fn plain(text: &str) -> String {
@@ -86,8 +86,27 @@ fn findings(report: &Report, out: &mut String) {
 
 fn summary(report: &Report, out: &mut String) {
     let count = report.count();
+    for column in report.columns.iter().filter(|column| !column.accepted.is_empty()) {
+        let gaps = column.accepted.join(", ");
+        writeln!(
+            out,
+            "accepted       {}: {gaps} (the tier's own; the profile itself does not accept it)",
+            head(column)
+        )
+        .ok();
+    }
     for line in &report.missing {
         writeln!(out, "not here       {}: {}", line.what, plain(&line.why)).ok();
+    }
+    out.push('\n');
+    for (column, count) in report.columns.iter().zip(report.count_columns()) {
+        let Count { held, escaped, broken, could_not_run, not_applicable, .. } = count;
+        writeln!(
+            out,
+            "{:<18} {held} held, {escaped} escaped, {broken} broken, {could_not_run} could not run, {not_applicable} not applicable",
+            head(column)
+        )
+        .ok();
     }
     writeln!(
         out,

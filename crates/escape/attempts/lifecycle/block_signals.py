@@ -1,4 +1,4 @@
 import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
-time.sleep(4)
+begun(); time.sleep(4)
 escaped("alive after four seconds")

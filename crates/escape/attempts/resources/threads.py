@@ -1,4 +1,5 @@
 import threading
+if WASI: na("the guest has no threads")
 stop = threading.Event(); threads = []
 threading.stack_size(64 * 1024)
 for count in range(100):

@@ -30,7 +30,7 @@ const LINES: &[Line] = &[
     ("environment-proc", "Read the environment of every process in sight", "/proc/*/environ", include_str!("../../attempts/credentials/environ.py"), Plain, FOREIGN, &[Decoy], &[]),
     ("command-lines", "Read the command line of every process in sight", "passwords in argv", include_str!("../../attempts/credentials/cmdline.py"), Plain, FOREIGN, &[Decoy], &[]),
     ("parent-environment", "Read the environment of the parent", "/proc/PPID/environ", include_str!("../../attempts/credentials/parent.py"), Plain, FOREIGN, &[], &[]),
-    ("pid-1-environment", "Read the environment of pid 1", "/proc/1/environ", "may_open('/proc/%d/environ' % PID_1)", Plain, FOREIGN, &[Decoy], &[]),
+    ("pid-1-environment", "Read the environment of pid 1", "/proc/1/environ", "reveal('/proc/%d/environ' % PID_1)", Plain, FOREIGN, &[Decoy], &[]),
     ("pid-1-memory", "Read the memory of pid 1", "/proc/1/mem", include_str!("../../attempts/control/memory.py"), Plain, FOREIGN, &[Decoy], &[]),
     ("pid-1-maps", "Read the layout of pid 1", "/proc/1/maps", "may_open('/proc/%d/maps' % PID_1)", Plain, FOREIGN, &[Decoy], &[]),
     ("pid-1-descriptors", "List the descriptors of pid 1", "/proc/1/fd", include_str!("../../attempts/credentials/descriptors.py"), Plain, FOREIGN, &[Decoy], &[]),

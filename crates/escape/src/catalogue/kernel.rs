@@ -8,7 +8,7 @@ use blastbox_policy::Boundary;
 use crate::attempt::Control::{self, Namespaces, None, Plain, PlainRoot};
 use crate::attempt::Layer::Seccomp;
 use crate::attempt::Second::{self, Behind, Named, Surface};
-use crate::attempt::{Attempt, Class, Issue, Script, nothing_false};
+use crate::attempt::{Attempt, Class, Issue, Prop, Script, nothing_false};
 
 const FILTER: &str = "the filter of system calls";
 const NO_POWER: Second = Behind(Seccomp, "no capability in the box's user namespace, which owns nothing");
@@ -92,7 +92,7 @@ const CALLS: &[Line] = &[
     ("swapon", "Add swap", "belongs to the host", "call(167, b'/nowhere/bbx', 0)", PlainRoot, ROOT_ONLY),
     ("swapoff", "Take swap away", "belongs to the host", "call(168, b'/nowhere/bbx')", PlainRoot, ROOT_ONLY),
     ("acct", "Write an accounting file", "writing files as the kernel", "call(163, b'/nowhere/bbx')", PlainRoot, ROOT_ONLY),
-    ("syslog", "Read the kernel's log", "kernel addresses, what the host does", "call(103, 10, 0, 0)", PlainRoot, Named("no capability over the host; where dmesg_restrict is 0 the kernel lets everybody read it")),
+    ("syslog", "Read the kernel's log", "kernel addresses, what the host does", "read_log()", PlainRoot, Named("no capability over the host; where dmesg_restrict is 0 the kernel lets everybody read it")),
     ("iopl", "Have the processor's ports", "hardware without a driver", "call(172, 3)", PlainRoot, ROOT_ONLY),
     ("ioperm", "Have one port of the processor", "hardware without a driver", "call(173, 0x80, 1, 1)", PlainRoot, ROOT_ONLY),
     ("sethostname", "Rename the host", "fooling who reads logs", "call(170, b'bbx', 3)", Namespaces, NO_POWER),
@@ -151,6 +151,16 @@ const PROGRAMS: &[(Line2, &str)] = &[
             NO_NAMESPACES,
         ),
         include_str!("../../attempts/kernel/clone3_user.py"),
+    ),
+    (
+        (
+            "nested-root",
+            "Become root of namespaces of one's own, then go for the host",
+            "CVE-2022-0185, CVE-2024-1086: what a user namespace is made for",
+            Namespaces,
+            Named("root of such a namespace owns nothing that was there before it"),
+        ),
+        include_str!("../../attempts/kernel/nested_root.py"),
     ),
     (
         (
@@ -264,6 +274,7 @@ pub(super) fn attempts() -> Vec<Attempt> {
         script: Script::Line(line),
         control,
         second,
+        props: if name == "syslog" { &[Prop::HostLog] } else { &[] },
         ..TEMPLATE
     });
     let programs = PROGRAMS.iter().map(|&((name, title, stands_for, control, second), text)| Attempt {

@@ -60,13 +60,13 @@ type Line = (
     &'static [Gap],
 );
 
-const SHORT: &[&str] = &["--timeout", "1s"];
+const SHORT: &[&str] = &["--timeout", "2s"];
 const LONG: Control = Box(&["--timeout", "20s"]);
 const CLOCK: &str = "a wall clock outside the box";
 
 #[rustfmt::skip]
 const LINES: &[Line] = &[
-    ("outlive-deadline", "Go on after the deadline", "endless loops", Issue::HostDoS, CLOCK, SWEEP, "time.sleep(4); escaped('alive after four seconds')", LONG, SHORT, &["timed_out"], &[], &[]),
+    ("outlive-deadline", "Go on after the deadline", "endless loops", Issue::HostDoS, CLOCK, SWEEP, "begun(); time.sleep(4); escaped('alive after four seconds')", LONG, SHORT, &["timed_out"], &[], &[]),
     ("block-deadline", "Block every signal, then go on after the deadline", "SIGTERM handlers", Issue::HostDoS, CLOCK, SWEEP, include_str!("../../attempts/lifecycle/block_signals.py"), LONG, SHORT, &["timed_out"], &[], &[]),
     ("stop-the-clock", "Stop oneself, so that no time passes", "SIGSTOP against a timer inside", Issue::HostDoS, CLOCK, SWEEP, include_str!("../../attempts/lifecycle/stop_self.py"), LONG, SHORT, &["timed_out"], &[], &[]),
     ("kill-host-process", "Signal a process of the host by its id", "signals across boxes", Issue::Escape, "process ids of the box's own", Behind(Landlock, "the process is in no namespace of the box"), include_str!("../../attempts/lifecycle/kill_decoy.py"), Plain, &[], &[], &[Decoy], &[]),

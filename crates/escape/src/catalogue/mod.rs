@@ -8,10 +8,14 @@ mod kernel;
 mod lifecycle;
 mod network;
 mod persistence;
+mod replies;
 mod resources;
 mod sockets;
+mod words;
 
 use crate::attempt::Attempt;
+
+pub(crate) use words::word;
 
 /// Every attempt, in the order of the report.
 #[must_use]
@@ -27,6 +31,7 @@ pub fn all() -> Vec<Attempt> {
         information::attempts(),
         persistence::attempts(),
         control::attempts(),
+        replies::attempts(),
     ]
     .concat()
 }

@@ -26,13 +26,15 @@ type Line = (
 const OOM: &[&str] = &["out_of_memory"];
 const SMALL: &[&str] = &["--memory", "96MiB"];
 const LARGE: Control = Box(&["--memory", "1GiB"]);
+/// More memory too: a kernel of the box's own spends it on every process.
+const MANY: Control = Box(&["--pids", "256", "--memory", "2GiB"]);
 const MEMORY: &str = "the memory limit of the box's cgroup";
 const PIDS: &str = "the limit of processes of the box's cgroup";
 
 #[rustfmt::skip]
 const LINES: &[Line] = &[
-    ("fork-bomb", "Have more processes than allowed", "fork bombs", PIDS, PER_PROCESS, include_str!("../../attempts/resources/forks.py"), &["--pids", "32"], Box(&["--pids", "256"]), &["pids_exhausted"], &[]),
-    ("thread-bomb", "Have more threads than allowed", "thread bombs", PIDS, PER_PROCESS, include_str!("../../attempts/resources/threads.py"), &["--pids", "32"], Box(&["--pids", "256"]), &["pids_exhausted"], &[]),
+    ("fork-bomb", "Have more processes than allowed", "fork bombs", PIDS, PER_PROCESS, include_str!("../../attempts/resources/forks.py"), &["--pids", "32"], MANY, &["pids_exhausted", "out_of_memory"], &[]),
+    ("thread-bomb", "Have more threads than allowed", "thread bombs", PIDS, PER_PROCESS, include_str!("../../attempts/resources/threads.py"), &["--pids", "32"], MANY, &["pids_exhausted"], &[]),
     ("memory", "Have more memory than allowed, in one process", "memory bombs", MEMORY, PER_PROCESS, include_str!("../../attempts/resources/memory.py"), SMALL, LARGE, OOM, &[]),
     ("memory-children", "Have more memory than allowed, in many processes", "limits of single processes alone", MEMORY, Named("the limit of processes bounds the product"), include_str!("../../attempts/resources/children.py"), SMALL, LARGE, OOM, &[Gap::NoMemoryLimit]),
     ("memory-shared", "Have more memory than allowed, as shared memory", "memory that no process is charged with", MEMORY, TMPFS, include_str!("../../attempts/resources/shared.py"), SMALL, LARGE, OOM, &[Gap::NoMemoryLimit]),

@@ -41,6 +41,11 @@ const SOCKETS: &[Line] = &[
     ("unix-raw", "Open a raw Unix socket", "odd types of a common family", "socket_of(1, 3, 0)", Namespaces, Surface("a Unix socket like any other")),
 ];
 
+/// Their names.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    SOCKETS.iter().map(|line| line.0)
+}
+
 pub(super) fn attempts() -> Vec<Attempt> {
     let make = |&(name, title, stands_for, line, control, second): &Line| Attempt {
         class: Class::Kernel,
