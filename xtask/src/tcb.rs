@@ -75,12 +75,16 @@ pub(crate) fn print() -> io::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// Prints `crate:lines:crates` for each, in one line: what a build of `blastbox escape` is told.
+/// Prints `crate:lines:crates` for each and `fuzz:targets:seeds`, in one line: what a build of `blastbox escape` is told.
 pub(crate) fn print_line() -> io::Result<Outcome> {
     let root = house::root()?;
     let shares = measure(&root, &House::open(&root)?)?;
-    let words: Vec<String> =
+    let mut words: Vec<String> =
         shares.iter().map(|share| format!("{}:{}:{}", share.name, share.lines, share.crates.len())).collect();
+    // Whoever builds from an archive without its history has no list to count.
+    let listed = run::git(&root, &["ls-files", "-z", "fuzz"]).unwrap_or_default();
+    let beneath = |folder: &str| listed.split('\0').filter(|path| path.starts_with(folder)).count();
+    words.push(format!("fuzz:{}:{}", beneath("fuzz/fuzz_targets/"), beneath("fuzz/corpus/")));
     println!("{}", words.join(" "));
     Ok(Outcome::Clean)
 }

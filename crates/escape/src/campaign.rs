@@ -138,6 +138,7 @@ pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report
     let rows = rows.into_inner().unwrap_or_default().into_iter().flatten().collect();
     let caller = if rustix::process::geteuid().is_root() { "root" } else { "user" };
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+    let (trusted_core, fuzzed) = trusted_core::of_this_build();
     Ok(Report {
         version: VERSION,
         blastbox: env!("CARGO_PKG_VERSION").to_owned(),
@@ -147,7 +148,8 @@ pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report
         columns,
         missing,
         rows,
-        trusted_core: trusted_core::of_this_build(),
+        trusted_core,
+        fuzzed,
         seal: None,
     })
 }
@@ -164,8 +166,10 @@ fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&[Lifted]>, python: Optio
         None => in_box(attempt, ask),
     };
     let mut cells: Vec<Cell> = asks.iter().map(cell).collect();
-    let control = asks.first().map_or_else(
-        || ControlState::Unavailable("there is no box".to_owned()),
+    // Of an attempt that nobody tries nothing needs to be shown.
+    let tried = asks.iter().find(|ask| left_out(attempt, ask).is_none());
+    let control = tried.map_or_else(
+        || ControlState::Unavailable("it is tried in no column".to_owned()),
         |ask| control(attempt, ask, python),
     );
     if let ControlState::Failed(why) = &control {

@@ -32,7 +32,7 @@ pub use attempt::{Attempt, Class, Control, Issue, Layer, Prop, Script, Second, W
 pub use campaign::{EscapeError, Order, Progress, choose, run};
 pub use reply::Reply;
 pub use report::{
-    Cell, Column, ControlState, CoreShare, Count, Host, Missing, Report, Row, Seal, SecondState, VERSION,
-    Verdict,
+    Cell, Column, ControlState, CoreShare, Count, Fuzzed, Host, Missing, Report, Row, Seal, SecondState,
+    VERSION, Verdict,
 };
 pub use stop::Stop;

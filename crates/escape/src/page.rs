@@ -241,6 +241,11 @@ fn foot(report: &Report, out: &mut String) {
         }
         out.push_str("</table>\n");
     }
+    let fuzzed = report.fuzzed.map_or_else(
+        || "This build did not count its fuzz targets.".to_owned(),
+        |fuzzed| format!("{}. This report did not run them.", fuzzed.told()),
+    );
+    writeln!(out, "<h2>Fuzzing</h2>\n<p>{}</p>", safe(&fuzzed)).ok();
     writeln!(out, "<h2>Signature</h2>\n<p><code>{}</code></p>\n</section>", safe(&report.signed())).ok();
 }
 
@@ -276,5 +281,6 @@ mod tests {
         }
         assert!(page.contains("&lt;b&gt;bold"), "evidence is shown, escaped");
         assert!(page.contains("default-src 'none'"));
+        assert!(page.contains("19 parsers of foreign bytes"));
     }
 }

@@ -176,6 +176,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Size of the trusted core of this build, where the build measured it.
     pub trusted_core: Vec<CoreShare>,
+    /// What the checkout of this build fuzzes, where the build counted it.
+    pub fuzzed: Option<Fuzzed>,
     /// Whose word this is; absent where nobody signed it.
     pub seal: Option<Seal>,
 }
@@ -215,6 +217,26 @@ pub struct CoreShare {
     pub lines: u32,
     /// Crates of others that it links.
     pub crates: u32,
+}
+
+/// Parsers of foreign bytes that have a fuzz target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Fuzzed {
+    /// Fuzz targets.
+    pub targets: u32,
+    /// Committed seeds of all of them.
+    pub seeds: u32,
+}
+
+impl Fuzzed {
+    /// In a line. A campaign runs none of them.
+    #[must_use]
+    pub fn told(self) -> String {
+        let Self { targets, seeds } = self;
+        format!(
+            "{targets} parsers of foreign bytes with {seeds} committed seeds; `make fuzz` runs each for 60 s"
+        )
+    }
 }
 
 /// How many cells have each verdict.
@@ -352,6 +374,7 @@ pub(crate) mod tests {
             missing: Vec::new(),
             rows: vec![row],
             trusted_core: Vec::new(),
+            fuzzed: Some(Fuzzed { targets: 19, seeds: 180 }),
             seal: None,
         }
     }

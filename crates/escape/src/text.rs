@@ -142,5 +142,8 @@ fn summary(report: &Report, out: &mut String) {
         let (part, lines, crates) = (&share.part, share.lines, share.crates);
         writeln!(out, "trusted core: {part} {lines} lines, {crates} crates of others").ok();
     }
+    if let Some(fuzzed) = report.fuzzed {
+        writeln!(out, "fuzzed: {}", fuzzed.told()).ok();
+    }
     out.push_str("✓ held   ✗ escaped   ! broken: its control failed   ? could not run   – not applicable or not to be had   · none\n");
 }
