@@ -7,7 +7,7 @@ use blastbox_engine::{BoxSpec, Command, Ended, Engine, ExecEnd, ExecEvent, LiveB
 use blastbox_images::Image;
 use blastbox_isolation::Warden;
 use blastbox_policy::{Bytes, Profile, SealedPolicy};
-use blastbox_wire::agent::{Exit, Io};
+use blastbox_wire::agent::{Exit, Io, User};
 use rustix::process::{Resource, Rlimit};
 use tokio::runtime::{Builder, Runtime};
 
@@ -75,6 +75,7 @@ pub(crate) async fn run(live: &LiveBox, arguments: &[&str]) -> Result<u64, Wrong
         environment: vec![b"PATH=/usr/bin:/bin".to_vec()],
         directory: b"/".to_vec(),
         io: Io::Pipes,
+        user: User::Payload,
     };
     let exec = live.exec_last(command).await;
     let mut printed = 0;

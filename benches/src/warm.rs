@@ -6,7 +6,7 @@ use blastbox_engine::Command;
 use blastbox_engine::keeper::{ExecEnded, Keeper, KeeperConfig, NewBox, TapeEvent, Tenant};
 use blastbox_images::Image;
 use blastbox_policy::{Profile, SealedPolicy};
-use blastbox_wire::agent::Io;
+use blastbox_wire::agent::{Io, User};
 
 use crate::boxes::{House, runtime};
 use crate::options::Options;
@@ -78,6 +78,7 @@ pub(crate) async fn cycle(keeper: &Keeper, policy: &SealedPolicy) -> Result<Cycl
         environment: vec![b"PATH=/usr/bin:/bin".to_vec()],
         directory: b"/".to_vec(),
         io: Io::Pipes,
+        user: User::Payload,
     };
     let exec = keeper.exec(&tenant, &card.id, command).await?;
     let mut tape = keeper.tape(&tenant, &card.id, exec, None)?;

@@ -7,7 +7,7 @@ use blastbox_images::Image;
 use blastbox_isolation::tiers::wasm::Guests;
 use blastbox_isolation::{Facts, Warden};
 use blastbox_policy::{Profile, Tier};
-use blastbox_wire::agent::{Exit, Io};
+use blastbox_wire::agent::{Exit, Io, User};
 
 use crate::boxes::{programs, runtime};
 use crate::options::Options;
@@ -89,6 +89,7 @@ async fn snippet(live: &LiveBox, arguments: &[&str]) -> Result<(), Wrong> {
         environment: vec![b"HOME=/home/user".to_vec()],
         directory: b"/workspace".to_vec(),
         io: Io::Pipes,
+        user: User::Payload,
     };
     let exec = live.exec(command).await;
     loop {

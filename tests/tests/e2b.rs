@@ -17,7 +17,8 @@ both_ways!(
     the_sdk_for_javascript,
     the_code_interpreter_for_python,
     the_code_interpreter_for_javascript,
-    the_client_of_mcp
+    the_client_of_mcp,
+    the_sdk_as_root
 );
 
 /// The bound of one suite. Nothing is asserted with it: a suite that needs it has hung.
@@ -34,9 +35,13 @@ struct Daemon {
 
 impl Daemon {
     fn start(caller: &Caller) -> Self {
+        Self::start_with(caller, CONFIG)
+    }
+
+    fn start_with(caller: &Caller, config: &str) -> Self {
         let place = |name: &str| caller.place().join(name).display().to_string();
         let (state, socket) = (place("state"), place("api.sock"));
-        let config = caller.file("daemon.toml", CONFIG).display().to_string();
+        let config = caller.file("daemon.toml", config).display().to_string();
         let made = caller.blastbox(["key", "create", "suite", "--state-dir", &state]).end();
         assert_eq!(made.code, 0, "{}", made.err);
         let key = made.text().split_whitespace().find(|word| word.starts_with("bbx_")).map(ToOwned::to_owned);
@@ -179,4 +184,17 @@ fn the_client_of_mcp(caller: &Caller) {
     let (url, program) = (PathBuf::from(format!("{}/mcp", daemon.url)), caller.blastbox_path());
     let more = [("MCP_URL", url.as_path()), ("MCP_KEY", Path::new(&daemon.key)), ("MCP_PROGRAM", &program)];
     run(&place.join("bin/python"), &words, &daemon, &more);
+}
+
+/// Root of the box, where the operator allows it.
+fn the_sdk_as_root(caller: &Caller) {
+    if !caller.is_root() {
+        return caller.skip("without root on the host no box has a root");
+    }
+    let Some(place) = installed(caller, "python") else { return };
+    let daemon = Daemon::start_with(caller, &format!("{CONFIG}[e2b]\nroot = \"allowed\"\n"));
+    let words = ["-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"].map(Path::new);
+    let suite = suite("root");
+    let words: Vec<&Path> = words.into_iter().chain([suite.as_path()]).collect();
+    run(&place.join("bin/python"), &words, &daemon, &[]);
 }

@@ -10,6 +10,8 @@ pub struct Arguments {
     pub control: RawFd,
     /// The listener for denied system calls.
     pub denials: Option<RawFd>,
+    /// Whether the box has a root: said by whoever made its users, never by a command line.
+    pub root: bool,
 }
 
 /// `None`: not our command line. Each option at most once, each descriptor above the standard ones, none twice.
@@ -27,7 +29,7 @@ pub fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Arguments> {
         }
     }
     let control = control.filter(|_| control != denials)?;
-    Some(Arguments { control, denials })
+    Some(Arguments { control, denials, root: false })
 }
 
 #[cfg(test)]
@@ -40,10 +42,10 @@ mod tests {
 
     #[test]
     fn both_descriptors_are_read_in_any_order() {
-        let both = Some(Arguments { control: 7, denials: Some(8) });
+        let both = Some(Arguments { control: 7, denials: Some(8), root: false });
         assert_eq!(parsed("--control 7 --denials 8"), both);
         assert_eq!(parsed("--denials 8 --control 7"), both);
-        assert_eq!(parsed("--control 3"), Some(Arguments { control: 3, denials: None }));
+        assert_eq!(parsed("--control 3"), Some(Arguments { control: 3, denials: None, root: false }));
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Exec {
     /// Starts a command. `token` gives the number under which events about a part of it arrive.
     pub(crate) fn start(
         spec: ExecSpec,
-        payload: Option<Identity>,
+        user: Option<Identity>,
         epoll: &OwnedFd,
         token: impl Fn(Part) -> u64,
     ) -> Result<Self, NotStarted> {
@@ -80,8 +80,8 @@ impl Exec {
         let directory =
             find::text(directory).map_err(|NotStarted(_, errno)| NotStarted(Stage::Directory, errno))?;
         let broken = |errno: Errno| NotStarted(Stage::Streams, errno.raw_os_error());
-        let user = payload.map_or(User::Same, User::Other);
-        let streams = streams::open(io, user).map_err(broken)?;
+        let theirs = user.map_or(User::Same, User::Other);
+        let streams = streams::open(io, theirs).map_err(broken)?;
         let (terminal, source, ending) = match &streams.theirs {
             Theirs::Pipes { .. } => (Terminal::None, Source::Output, Ending::Close),
             Theirs::Terminal(_) => (Terminal::Controlling, Source::Terminal, Ending::Type),
@@ -103,7 +103,7 @@ impl Exec {
             arguments: &arguments,
             environment: &environment,
             directory: &directory,
-            identity: payload,
+            identity: user,
             streams: streams.theirs.standard(),
             terminal,
             oom_score_adj: FIRST_TO_GO,

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use blastbox_sys::spawn::{self, Dead, Identity};
-use blastbox_wire::agent::{AgentFrame, ExecSpec, Stage};
+use blastbox_wire::agent::{AgentFrame, ExecSpec, Stage, User};
 use blastbox_wire::limits::MAX_EXECS;
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -24,11 +24,12 @@ pub(crate) struct Execs {
     list: Vec<(u64, Exec)>,
     serial: u64,
     payload: Option<Identity>,
+    root: Option<Identity>,
 }
 
 impl Execs {
-    pub(crate) fn new(payload: Option<Identity>) -> Self {
-        Self { list: Vec::new(), serial: FIRST_TOKEN / TOKENS, payload }
+    pub(crate) fn new(payload: Option<Identity>, root: Option<Identity>) -> Self {
+        Self { list: Vec::new(), serial: FIRST_TOKEN / TOKENS, payload, root }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -53,11 +54,11 @@ impl Execs {
         } else if self.list.len() >= MAX_EXECS {
             Err(NotStarted(Stage::Admission, Errno::AGAIN.raw_os_error()))
         } else {
-            Ok(())
+            self.identity(spec.user)
         };
         let serial = self.serial;
         let token = |part: Part| serial.saturating_mul(TOKENS).saturating_add(part.number());
-        match admitted.and_then(|()| Exec::start(spec, self.payload, epoll, token)) {
+        match admitted.and_then(|user| Exec::start(spec, user, epoll, token)) {
             Ok(exec) => {
                 self.serial = serial.saturating_add(1);
                 self.list.push((serial, exec));
@@ -65,6 +66,15 @@ impl Execs {
             Err(NotStarted(stage, errno)) => {
                 control.send(&AgentFrame::NotStarted { exec: number, stage, errno });
             }
+        }
+    }
+
+    /// Who a command becomes. A box that has no root starts nothing as it.
+    fn identity(&self, user: User) -> Result<Option<Identity>, NotStarted> {
+        match (user, self.root) {
+            (User::Payload, _) => Ok(self.payload),
+            (User::Root, Some(root)) => Ok(Some(root)),
+            (User::Root, None) => Err(NotStarted(Stage::Identity, Errno::PERM.raw_os_error())),
         }
     }
 

@@ -6,29 +6,21 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use blastbox_sys::identity::{ROOT, secure_bits};
 use blastbox_sys::spawn::{Identity, keep_only};
 use rustix::process::{DumpableBehavior, Resource};
-use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::arguments::Arguments;
 
 /// The box's ordinary user and group.
-const PAYLOAD: Identity = Identity { uid: 1000, gid: 1000 };
+const PAYLOAD: Identity = Identity { uid: 1000, gid: 1000, keeps: 0 };
 
 /// Used after the start: becoming the payload, signalling it, and (in a virtual machine) setting the clock.
 const NEEDED: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::SYS_TIME);
-
-/// No capability from being root, from changing the user, or kept beyond; and none of this can be changed again.
-const LOCKED: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
-    .union(CapabilitiesSecureBits::NO_ROOT_LOCKED)
-    .union(CapabilitiesSecureBits::NO_SETUID_FIXUP)
-    .union(CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED)
-    .union(CapabilitiesSecureBits::KEEP_CAPS_LOCKED)
-    .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE)
-    .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED);
 
 /// What the agent holds and is, once it is safe.
 #[derive(Debug)]
@@ -41,6 +33,8 @@ pub(crate) struct House {
     pub(crate) payload: Option<Identity>,
     /// The capabilities that the agent has kept.
     pub(crate) capabilities: CapabilitySet,
+    /// Who commands of the box's root run as; `None`: the box has none.
+    pub(crate) root: Option<Identity>,
 }
 
 /// Takes over the descriptors and gives up everything else.
@@ -67,8 +61,15 @@ pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     }
     let payload = rustix::process::getuid().is_root().then_some(PAYLOAD);
-    let capabilities = give_up_capabilities(payload)?;
-    Ok(House { control, denials, payload, capabilities })
+    let capabilities = give_up_capabilities(payload, arguments.root)?;
+    let root = arguments.root.then(root_of_box).transpose()?;
+    Ok(House { control, denials, payload, capabilities, root })
+}
+
+/// The root of the box, with all that it may ever have.
+fn root_of_box() -> io::Result<Identity> {
+    let keeps = u32::try_from(ROOT.bits()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok(Identity { uid: 0, gid: 0, keeps })
 }
 
 /// Whether the agent is the first process of its namespace, so that all others live and die with it.
@@ -78,14 +79,18 @@ pub(crate) fn is_first() -> bool {
 
 /// Empties every set that a command could inherit from, once, so that starting a command has nothing left to empty
 /// but what the agent itself needs. Fails where an agent that is root cannot: its commands might become it again.
-fn give_up_capabilities(payload: Option<Identity>) -> io::Result<CapabilitySet> {
+fn give_up_capabilities(payload: Option<Identity>, root: bool) -> io::Result<CapabilitySet> {
     let had = rustix::thread::capabilities(None)?;
     if had.effective.contains(CapabilitySet::SETPCAP) {
-        known(rustix::thread::set_capabilities_secure_bits(LOCKED))?;
+        known(rustix::thread::set_capabilities_secure_bits(secure_bits(root)))?;
     }
     known(rustix::thread::clear_ambient_capability_set())?;
     for bit in 0..u64::BITS {
         let capability = CapabilitySet::from_bits_retain(1 << bit);
+        // Where the box has a root, its programs keep these when they start others.
+        if root && ROOT.contains(capability) {
+            continue;
+        }
         match rustix::thread::capability_is_in_bounding_set(capability) {
             Ok(false) => {}
             Ok(true) => match rustix::thread::remove_capability_from_bounding_set(capability) {
@@ -97,7 +102,8 @@ fn give_up_capabilities(payload: Option<Identity>) -> io::Result<CapabilitySet> 
             Err(_) => break,
         }
     }
-    let kept = if payload.is_some() { had.permitted & NEEDED } else { CapabilitySet::empty() };
+    let wanted = if root { NEEDED | ROOT } else { NEEDED };
+    let kept = if payload.is_some() { had.permitted & wanted } else { CapabilitySet::empty() };
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets)?;
     Ok(kept)

@@ -7,6 +7,7 @@
 //! ```text
 //! run ─► harden ─► session (the loop) ─┬─ control   frames to and from the host
 //!                                       ├─ execs ─► exec ─► streams, find      commands
+//!                                       ├─ sudo      commands that a program of the box asks for as its root
 //!                                       ├─ files     file operations, as the payload's user
 //!                                       ├─ reap      ended processes
 //!                                       └─ denials   refused system calls
@@ -30,6 +31,7 @@ mod reap;
 mod refresh;
 mod session;
 mod streams;
+mod sudo;
 
 pub use arguments::{Arguments, parse};
 

@@ -23,6 +23,7 @@ use crate::harden::House;
 use crate::input::OverWindow;
 use crate::reap::{self, Reaper};
 use crate::refresh;
+use crate::sudo::{self, Sudo};
 
 const CONTROL: u64 = 0;
 const CHILDREN: u64 = 1;
@@ -88,6 +89,7 @@ pub(crate) struct Session {
     denials: Denials,
     execs: Execs,
     files: Files,
+    sudo: Sudo,
     greeting: Greeting,
     capabilities: CapabilitySet,
 }
@@ -95,7 +97,7 @@ pub(crate) struct Session {
 impl Session {
     /// Sets up the loop and says hello.
     pub(crate) fn open(house: House) -> io::Result<Self> {
-        let House { control, denials, payload, capabilities } = house;
+        let House { control, denials, payload, capabilities, root } = house;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let (mut control, denials) = (Control::new(control), Denials::new(denials));
         let (children, interest) = (Reaper::new()?, EventFlags::IN);
@@ -112,9 +114,22 @@ impl Session {
             kernel: cut(&rustix::system::uname().release().to_string_lossy()).to_owned(),
         };
         control.send(&AgentFrame::Hello { version: VERSION, facts });
-        let (execs, files, greeting) = (Execs::new(payload), Files::new(payload), Greeting::Awaited);
+        let (execs, files) = (Execs::new(payload, root), Files::new(payload, root));
+        let (sudo, greeting) = (Sudo::open(root, &epoll)?, Greeting::Awaited);
         let events = Vec::with_capacity(EVENTS);
-        Ok(Self { epoll, events, control, interest, children, denials, execs, files, greeting, capabilities })
+        Ok(Self {
+            epoll,
+            events,
+            control,
+            interest,
+            children,
+            denials,
+            execs,
+            files,
+            sudo,
+            greeting,
+            capabilities,
+        })
     }
 
     /// Works until the end, and takes the box with it.
@@ -133,7 +148,7 @@ impl Session {
         }
         // Last words: to a host that does not listen they are lost.
         self.control.flush().ok();
-        reap::end_everything(self.execs.pids());
+        reap::end_everything(self.execs.pids().chain(self.sudo.pids()));
         end
     }
 
@@ -158,6 +173,7 @@ impl Session {
                 CONTROL => self.hear_host()?,
                 CHILDREN => self.children.quiet(),
                 files::FIRST_TOKEN.. => self.files.ready(token),
+                sudo::FIRST_TOKEN.. => self.sudo.ready(token, &self.epoll),
                 FIRST_TOKEN.. => self.execs.ready(token, &mut self.control),
                 _ => {}
             }
@@ -216,6 +232,7 @@ impl Session {
             }
             if let Some(dead) = self.children.next() {
                 self.execs.ended(&dead, &mut self.control);
+                self.sudo.ended(&dead);
             }
         }
     }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use blastbox_images::Language;
 use blastbox_policy::{
-    Bytes, Cpus, Draft, Gap, Loopback, Profile, ScratchExec, SealedPolicy, Seconds, ThreatLevel, TierChoice,
-    Workspace,
+    BoxRoot, Bytes, Cpus, Draft, Gap, Loopback, Profile, ScratchExec, SealedPolicy, Seconds, ThreatLevel,
+    TierChoice, Workspace,
 };
 use blastbox_wire::plan::WorkspaceAccess;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -134,6 +134,9 @@ pub(crate) struct PolicyFlags {
     /// Let the box reach a host through its gateway: HOST (HTTPS), HOST:PORT (any TCP), *.HOST (repeatable)
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) allow: Vec<AllowFlag>,
+    /// Let commands in the box become its root with sudo: root of the box, and of nothing else
+    #[arg(long)]
+    pub(crate) sudo: bool,
     /// Let nothing be executed that the box wrote itself
     #[arg(long)]
     pub(crate) no_exec: bool,
@@ -181,6 +184,9 @@ impl PolicyFlags {
         }
         for AllowFlag(rule) in &self.allow {
             draft = draft.allow(rule.clone());
+        }
+        if self.sudo {
+            draft = draft.root(BoxRoot::Allowed);
         }
         if self.no_exec {
             draft = draft.exec(ScratchExec::Denied);

@@ -104,6 +104,7 @@ fn line(step: &Step) -> String {
         Step::Trust { .. } => {
             "trust      the box's own authority, behind every bundle of authorities".to_owned()
         }
+        Step::Writable { at } => format!("writable   {at} by root of the box; changes stay in memory"),
         Step::Workspace { slot, at, access, exec: rule } => {
             let access = match access {
                 WorkspaceAccess::ReadOnly => "read-only",

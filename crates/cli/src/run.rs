@@ -13,7 +13,7 @@ use blastbox_images::Image;
 use blastbox_isolation::tiers::wasm::Compiled;
 use blastbox_isolation::{Choice, Warden};
 use blastbox_policy::SealedPolicy;
-use blastbox_wire::agent::{Io, Usage};
+use blastbox_wire::agent::{Io, Usage, User};
 use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS};
 use blastbox_wire::plan::{Plan, Step};
 use blastbox_wire::receipt::Receipt;
@@ -247,6 +247,7 @@ fn command(wanted: &Wanted, live: &LiveBox) -> Command {
         environment: wanted.environment.clone(),
         directory: (if has_workspace { WORKSPACE } else { HOME }).as_bytes().to_vec(),
         io,
+        user: User::Payload,
     }
 }
 

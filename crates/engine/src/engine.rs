@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use blastbox_images::{Image, ImageConfig};
 use blastbox_isolation::{Choice, Facts, Gateway, Request, Warden, choose, preparation};
-use blastbox_policy::{OnDenied, SealedPolicy};
+use blastbox_policy::{BoxRoot, OnDenied, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
 use blastbox_wire::egress::{BUNDLE, BUNDLE_VARIABLES, LentSecret};
@@ -28,7 +28,7 @@ use crate::driver::{Driver, Launch, Log};
 use crate::error::{CreateError, EngineError};
 use crate::leases::{Broker, Tell};
 use crate::link::{self, Link, Supply, Word};
-use crate::live::LiveBox;
+use crate::live::{LiveBox, USUAL_PATH};
 use crate::state::State;
 use crate::tenancy::Tenancy;
 use crate::uplink::Uplink;
@@ -304,6 +304,10 @@ impl Engine {
         tokio::spawn(driver.run());
         live.variables = variables;
         live.variables.extend(image.config().into_iter().flat_map(wishes));
+        if let (BoxRoot::Allowed, Image::Host(_)) = (policy.kernel().root, image) {
+            // The host's programs stay as they are: `sudo` lies beside them.
+            live.variables.push(("PATH".to_owned(), format!("/.blastbox:{USUAL_PATH}")));
+        }
         live.image = image.hold();
         if let Some((uplink, hears)) = gateway {
             live.uplink = Some(uplink);

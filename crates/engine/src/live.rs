@@ -38,6 +38,8 @@ pub struct Command {
     pub directory: Vec<u8>,
     /// Its standard streams.
     pub io: Io,
+    /// Who it runs as. Root of the box only where the policy gives it one.
+    pub user: User,
 }
 
 /// A box that was asked for. It may still be in the making; commands can be given to it at once.
@@ -105,17 +107,9 @@ impl LiveBox {
 
     /// Runs a command under a number that was taken for it.
     pub(crate) async fn exec_as(&self, exec: u32, command: Command) -> Exec {
-        let Command { arguments, mut environment, directory, io } = command;
+        let Command { arguments, mut environment, directory, io, user } = command;
         self.add_variables(&mut environment);
-        let spec = ExecSpec {
-            exec,
-            arguments,
-            environment,
-            directory,
-            user: User::Payload,
-            io,
-            window: OUTPUT_WINDOW,
-        };
+        let spec = ExecSpec { exec, arguments, environment, directory, user, io, window: OUTPUT_WINDOW };
         let outlet = Arc::new(Outlet::default());
         let room = Arc::new(Semaphore::new(usize::try_from(STDIN_WINDOW).unwrap_or(0)));
         let order =

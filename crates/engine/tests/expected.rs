@@ -11,7 +11,7 @@ use blastbox_engine::{BoxSpec, Command, Engine, ExecEnd, ExecEvent, LiveBox};
 use blastbox_images::Image;
 use blastbox_isolation::Warden;
 use blastbox_policy::{Bytes, Profile, SealedPolicy};
-use blastbox_wire::agent::{Exit, Io};
+use blastbox_wire::agent::{Exit, Io, User};
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -70,8 +70,15 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 async fn said(live: &LiveBox, script: &str) -> String {
     let arguments = ["/bin/sh", "-c", script].map(|word| word.as_bytes().to_vec()).to_vec();
     let environment = vec![b"PATH=/usr/bin:/bin".to_vec()];
-    let exec =
-        live.exec(Command { arguments, environment, directory: b"/tmp".to_vec(), io: Io::Pipes }).await;
+    let exec = live
+        .exec(Command {
+            arguments,
+            environment,
+            directory: b"/tmp".to_vec(),
+            io: Io::Pipes,
+            user: User::Payload,
+        })
+        .await;
     let mut text = String::new();
     loop {
         match exec.next().await {

@@ -13,7 +13,9 @@ use blastbox_engine::{
 use blastbox_images::Image;
 use blastbox_isolation::Warden;
 use blastbox_policy::Profile;
-use blastbox_wire::agent::{ChangeKind, Depth, EntryKind, Exit, Fault, Io, Links, Parents, Target, Writing};
+use blastbox_wire::agent::{
+    ChangeKind, Depth, EntryKind, Exit, Fault, Io, Links, Parents, Target, User, Writing,
+};
 use tokio::time::timeout;
 
 const LIMITS: UnpackLimits = UnpackLimits { bytes: 1 << 30, entries: 10_000 };
@@ -42,7 +44,13 @@ async fn boxed() -> Option<(Engine, LiveBox)> {
 async fn shell(live: &LiveBox, script: &str) -> String {
     let arguments = ["/bin/sh", "-c", script].map(|word| word.as_bytes().to_vec()).to_vec();
     let environment = vec![b"PATH=/usr/bin:/bin".to_vec()];
-    let command = Command { arguments, environment, directory: b"/home/user".to_vec(), io: Io::Pipes };
+    let command = Command {
+        arguments,
+        environment,
+        directory: b"/home/user".to_vec(),
+        io: Io::Pipes,
+        user: User::Payload,
+    };
     let exec = live.exec(command).await;
     let mut text = Vec::new();
     loop {

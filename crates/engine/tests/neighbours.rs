@@ -9,7 +9,7 @@ use blastbox_engine::{BoxSpec, Command, Engine, Exec, ExecEvent, LiveBox};
 use blastbox_images::Image;
 use blastbox_isolation::Warden;
 use blastbox_policy::Profile;
-use blastbox_wire::agent::Io;
+use blastbox_wire::agent::{Io, User};
 
 /// Everything that can listen in a box without a network. Then says so, and whom it heard when a while has passed.
 const LISTEN: &str = r#"
@@ -53,8 +53,14 @@ fn warden() -> PathBuf {
 async fn python(live: &LiveBox, code: &str) -> Exec {
     let words = ["/usr/bin/python3", "-c", code];
     let arguments = words.map(|word| word.as_bytes().to_vec()).to_vec();
-    live.exec(Command { arguments, environment: Vec::new(), directory: b"/tmp".to_vec(), io: Io::Pipes })
-        .await
+    live.exec(Command {
+        arguments,
+        environment: Vec::new(),
+        directory: b"/tmp".to_vec(),
+        io: Io::Pipes,
+        user: User::Payload,
+    })
+    .await
 }
 
 /// What a command prints up to and with the line that begins with this word.

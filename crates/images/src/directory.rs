@@ -59,7 +59,7 @@ impl DirectoryImage {
         let trees: Vec<Tree> = names
             .iter()
             .filter(|(name, kind)| !OURS.contains(&name.as_str()) && *kind != FileType::Symlink)
-            .filter_map(|(name, _)| Tree::named(name))
+            .filter_map(|(name, kind)| Tree::named(name, *kind == FileType::Directory))
             .collect();
         if trees.len() > MOST_TREES {
             return Err(ImageError::TooManyTrees { path, count: trees.len(), most: MOST_TREES });

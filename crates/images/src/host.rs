@@ -81,7 +81,7 @@ impl HostImage {
     pub(crate) fn trees(&self) -> Vec<Tree> {
         let top = self.shown.iter().filter(|path| is_at_top(path));
         let names = top.map(|path| path.trim_start_matches('/')).chain(["etc", "opt"]);
-        names.filter_map(Tree::named).collect()
+        names.filter_map(|name| Tree::named(name, true)).collect()
     }
 
     /// Whether a real path of the host can be seen in the box.

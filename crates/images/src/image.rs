@@ -29,6 +29,8 @@ pub struct Tree {
     pub at: GuestPath,
     /// What it is for.
     pub used_for: TreeUse,
+    /// Whether it is a directory, and not a single file.
+    pub is_directory: bool,
 }
 
 /// What a tree of an image is for.
@@ -194,9 +196,9 @@ impl Image {
 
 impl Tree {
     /// A tree at the top of the root, if the name is one that a path can have.
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str, is_directory: bool) -> Option<Self> {
         let used_for = if name == "etc" { TreeUse::Settings } else { TreeUse::Programs };
-        format!("/{name}").parse().ok().map(|at| Self { at, used_for })
+        format!("/{name}").parse().ok().map(|at| Self { at, used_for, is_directory })
     }
 }
 

@@ -6,8 +6,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::words::clip;
 use crate::{
-    AllowRule, Binding, CredentialRules, FileRules, Gap, Given, KernelRules, LifetimeRules, NetworkLimits,
-    NetworkRules, PathPattern, PrivateOpening, SealedPolicy, Slot,
+    AllowRule, Binding, BoxRoot, CredentialRules, FileRules, Gap, Given, KernelRules, LifetimeRules,
+    NetworkLimits, NetworkRules, PathPattern, PrivateOpening, SealedPolicy, Slot,
 };
 
 /// The digest of a sealed policy, in every ledger line and receipt. Prints as `sha256:<hex>`.
@@ -31,7 +31,7 @@ impl PolicyDigest {
 /// The first line changes whenever the form does: digests of different forms must not be compared.
 fn canonical(policy: &SealedPolicy) -> String {
     // No `..` in any of these: a rule that is added does not compile until it is part of the digest.
-    let KernelRules { tier, cpus, memory, pids, on_denied_syscall } = policy.kernel();
+    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root } = policy.kernel();
     let FileRules { workspace, disk, inodes, file_size, open_files, exec } = policy.files();
     let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
         policy.network();
@@ -49,6 +49,7 @@ fn canonical(policy: &SealedPolicy) -> String {
          kernel.memory {memory}\n\
          kernel.pids {pids}\n\
          kernel.on_denied_syscall {on_denied_syscall}\n\
+         {root}\
          files.workspace {workspace}\n\
          files.disk {disk}\n\
          files.inodes {inodes}\n\
@@ -70,6 +71,11 @@ fn canonical(policy: &SealedPolicy) -> String {
         file_size = file_size.0,
         timeout = timeout.0,
         output = output.0,
+        // A line of its own where it is given, and none where it is not: policies without it keep their name.
+        root = match root {
+            BoxRoot::None => String::new(),
+            BoxRoot::Allowed => format!("kernel.root {root}\n"),
+        },
         reach = reach(allow, dangerously_allow_private, limits),
         bound = bound(bind),
     )

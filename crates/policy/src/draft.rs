@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    AllowRule, Bytes, Cpus, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, Loopback,
+    AllowRule, BoxRoot, Bytes, Cpus, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, Loopback,
     NetworkLimits, NetworkMode, NetworkRules, OnDenied, PolicyError, PrivateOpening, ScratchExec,
     SealedPolicy, Seconds, ThreatLevel, TierChoice, Workspace,
 };
@@ -72,6 +72,12 @@ impl Draft {
     /// Says what follows a denied system call.
     pub fn on_denied_syscall(mut self, answer: OnDenied) -> Self {
         self.kernel.on_denied_syscall = answer;
+        self
+    }
+
+    /// Says whether commands may run as root of the box.
+    pub fn root(mut self, root: BoxRoot) -> Self {
+        self.kernel.root = root;
         self
     }
 

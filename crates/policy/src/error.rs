@@ -151,6 +151,12 @@ pub enum PolicyError {
         /// The level.
         level: ThreatLevel,
     },
+    /// Root of the box at a level that forbids it.
+    #[error("kernel.root = \"allowed\" is not permitted at threat level {level}; write root = \"none\"")]
+    RootNotAtLevel {
+        /// The level.
+        level: ThreatLevel,
+    },
     /// A gap that no policy of this level may accept.
     #[error("gap {gap} cannot be accepted at threat level {level}; {}", gap.fix())]
     GapNotAtLevel {

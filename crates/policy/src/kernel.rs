@@ -16,6 +16,32 @@ pub struct KernelRules {
     pub pids: u32,
     /// What follows a system call that the filter denies.
     pub on_denied_syscall: OnDenied,
+    /// Whether commands may run as root of the box.
+    pub root: BoxRoot,
+}
+
+/// Whether commands may run as root of the box: uid 0 in its own user namespace, with power over the box's own users and
+/// files and nothing else. Who may ask is everybody in the box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum BoxRoot {
+    /// Every command is the box's ordinary user.
+    #[default]
+    None,
+    /// `sudo` works, without a password.
+    Allowed,
+}
+
+spoken!(BoxRoot, "rule for root of the box", { None = "none", Allowed = "allowed" });
+
+impl BoxRoot {
+    /// Whether a policy of this level may have it.
+    pub const fn allowed_at(&self, level: ThreatLevel) -> bool {
+        match (self, level) {
+            (Self::None, _) => true,
+            (Self::Allowed, ThreatLevel::Low | ThreatLevel::Medium | ThreatLevel::High) => true,
+            (Self::Allowed, ThreatLevel::Critical) => false,
+        }
+    }
 }
 
 /// What follows a system call that the filter denies. It is denied either way.
@@ -39,6 +65,7 @@ impl KernelRules {
             memory: Bytes::mib(512),
             pids: 128,
             on_denied_syscall: OnDenied::Record,
+            root: BoxRoot::None,
         }
     }
 }

@@ -44,6 +44,11 @@ pub enum Refusal {
         /// What is wrong with it.
         why: String,
     },
+    /// The policy gives the box a root, and this host, tier or image cannot.
+    RootUnavailable {
+        /// Why not.
+        why: String,
+    },
     /// The host lacks something that no policy can do without.
     HostUnfit {
         /// What it lacks.
@@ -63,6 +68,7 @@ impl Refusal {
             Self::TierTooWeak { .. } => "tier_too_weak",
             Self::WorkspaceNotAllowed { .. } => "workspace_not_allowed",
             Self::ImageUnusable { .. } => "image_unusable",
+            Self::RootUnavailable { .. } => "root_unavailable",
             Self::HostUnfit { .. } => "host_unfit",
         }
     }
@@ -92,6 +98,10 @@ impl Refusal {
                 .to_owned(),
             Self::ImageUnusable { .. } => {
                 "choose another image with --image, or import this one again".to_owned()
+            }
+            Self::RootUnavailable { .. } => {
+                "run blastbox as root in the tier jail, or leave root out: root = \"none\" under [kernel]"
+                    .to_owned()
             }
             Self::HostUnfit { fix, .. } => fix.clone(),
         }
@@ -148,6 +158,7 @@ impl fmt::Display for Refusal {
                 write!(f, "the policy (threat level {level}) does not allow a host directory as workspace")
             }
             Self::ImageUnusable { why } => write!(f, "the image cannot be used: {why}"),
+            Self::RootUnavailable { why } => write!(f, "the box cannot have a root: {why}"),
             Self::HostUnfit { why, .. } => write!(f, "this host cannot run boxes: {why}"),
         }
     }
@@ -169,6 +180,7 @@ mod tests {
                 why: "user namespaces are off".into(),
                 fix: "sysctl user.max_user_namespaces".into(),
             },
+            Refusal::RootUnavailable { why: "it has one user".into() },
         ]
     }
 
@@ -185,6 +197,7 @@ mod tests {
                 "workspace_not_allowed",
                 "image_unusable",
                 "host_unfit",
+                "root_unavailable",
             ],
             "a code may be added at the end; a published one never changes"
         );

@@ -35,6 +35,9 @@ impl SealedPolicy {
         {
             return Err(PolicyError::TierNotAtLevel { tier, level });
         }
+        if !kernel.root.allowed_at(level) {
+            return Err(PolicyError::RootNotAtLevel { level });
+        }
         if network.mode == NetworkMode::Open && level == ThreatLevel::Critical {
             return Err(PolicyError::OpenNotAtLevel { level });
         }

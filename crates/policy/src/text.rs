@@ -25,7 +25,7 @@ use crate::{
 pub const MAX_POLICY_TEXT: usize = 64 * 1024;
 
 const TOP: &[&str] = &["threat", "accept", "kernel", "files", "network", "credentials", "lifetime"];
-const KERNEL: &[&str] = &["tier", "cpus", "memory", "pids", "on_denied_syscall"];
+const KERNEL: &[&str] = &["tier", "cpus", "memory", "pids", "on_denied_syscall", "root"];
 const FILES: &[&str] = &["workspace", "disk", "inodes", "file_size", "open_files", "exec"];
 const LIFETIME: &[&str] = &["timeout", "output"];
 
@@ -80,6 +80,7 @@ impl Source<'_> {
                 "on_denied_syscall" => {
                     rules.on_denied_syscall = self.word("kernel.on_denied_syscall", value)?
                 }
+                "root" => rules.root = self.word("kernel.root", value)?,
                 _ => return Err(self.unknown_key(key, Section::Named("kernel"), KERNEL)),
             }
         }

@@ -1,8 +1,8 @@
 //! What seals and what does not: every rule that denies, and its neighbour that is still allowed.
 
 use blastbox_policy::{
-    Bytes, Cpus, CredentialMode, Draft, Gap, Loopback, NetworkMode, OnDenied, PolicyError, ScratchExec,
-    Seconds, ThreatLevel, Tier, TierChoice, Workspace,
+    BoxRoot, Bytes, Cpus, CredentialMode, Draft, Gap, Loopback, NetworkMode, OnDenied, PolicyError,
+    ScratchExec, Seconds, ThreatLevel, Tier, TierChoice, Workspace,
 };
 
 const TIB: u64 = 1 << 40;
@@ -229,6 +229,7 @@ fn every_builder_method_changes_the_policy() {
         high().memory(Bytes(64 << 20)),
         high().pids(7),
         high().on_denied_syscall(OnDenied::Kill),
+        high().root(BoxRoot::Allowed),
         high().workspace(Workspace::None),
         high().disk(Bytes(1 << 20)),
         high().inodes(99),
@@ -241,5 +242,17 @@ fn every_builder_method_changes_the_policy() {
         high().accept(Gap::HostImage),
     ] {
         assert_ne!(draft.seal().unwrap(), closed);
+    }
+}
+
+#[test]
+fn root_of_the_box_is_off_and_impossible_at_critical() {
+    for level in ThreatLevel::ALL {
+        assert_eq!(Draft::at(*level).seal().unwrap().kernel().root, BoxRoot::None);
+        let sealed = Draft::at(*level).root(BoxRoot::Allowed).seal();
+        match level {
+            ThreatLevel::Critical => assert_eq!(sealed, Err(PolicyError::RootNotAtLevel { level: *level })),
+            ThreatLevel::Low | ThreatLevel::Medium | ThreatLevel::High => assert!(sealed.is_ok()),
+        }
     }
 }

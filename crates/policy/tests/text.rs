@@ -236,6 +236,7 @@ cpus = 1
 memory = "512MiB"
 pids = 128
 on_denied_syscall = "record"
+root = "none"
 
 [files]
 workspace = "scratch"

@@ -7,7 +7,7 @@ use std::path::{Component, PathBuf};
 use std::time::Duration;
 
 use blastbox_engine::keeper::{KeeperConfig, Quota, Tenant};
-use blastbox_policy::{Bytes, Cpus, Seconds};
+use blastbox_policy::{BoxRoot, Bytes, Cpus, Seconds};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -107,6 +107,8 @@ pub struct Config {
     pub orders: Orders,
     /// What sandboxes of E2B's SDKs reach where their owner does not say.
     pub internet: Internet,
+    /// Whether commands in E2B's sandboxes may be their root.
+    pub root: BoxRoot,
     /// The domain in the names of their ports, such as `sbx.localhost:7080`.
     pub domain: Option<String>,
 }
@@ -132,6 +134,7 @@ struct Text {
 struct E2b {
     internet: Internet,
     domain: Option<String>,
+    root: BoxRoot,
 }
 
 /// What sandboxes reach whose owner wants "the internet", or says nothing about it.
@@ -217,12 +220,12 @@ impl Config {
         if let Some(origin) = doors.origins.iter().find(|origin| !is_origin(origin)) {
             return Err(ConfigError::Origin { origin: origin.clone() });
         }
-        let E2b { internet, domain } = e2b;
+        let E2b { internet, domain, root } = e2b;
         if let Some(domain) = domain.iter().find(|domain| !is_domain(domain)) {
             return Err(ConfigError::Domain { domain: domain.clone() });
         }
         let orders = Orders::new(each_its_own(text, sinks)?, webhook, otlp);
-        Ok(Self { keeper, images, roots, patience, origins: doors.origins, orders, internet, domain })
+        Ok(Self { keeper, images, roots, patience, origins: doors.origins, orders, internet, domain, root })
     }
 }
 

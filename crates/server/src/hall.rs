@@ -1,5 +1,6 @@
 //! What every handler shares.
 
+use blastbox_policy::BoxRoot;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub struct Hall {
     pub(crate) origins: Arc<Vec<String>>,
     /// What sandboxes of E2B's SDKs reach where their owner does not say.
     pub(crate) internet: Internet,
+    /// Whether commands in E2B's sandboxes may be their root.
+    pub(crate) root: BoxRoot,
     /// The domain in the names of their ports.
     pub(crate) domain: Option<Arc<str>>,
     /// What answers hold that are kept whole.
@@ -49,6 +52,7 @@ impl Hall {
             origins: Arc::default(),
             rooms: Arc::default(),
             internet: Internet::default(),
+            root: BoxRoot::None,
             domain: None,
             mcp: Arc::default(),
             own_uid,
@@ -64,8 +68,8 @@ impl Hall {
 
     /// With what the operator says of sandboxes of E2B's SDKs.
     #[must_use]
-    pub fn with_e2b(mut self, internet: Internet, domain: Option<String>) -> Self {
-        (self.internet, self.domain) = (internet, domain.map(Into::into));
+    pub fn with_e2b(mut self, internet: Internet, domain: Option<String>, root: BoxRoot) -> Self {
+        (self.internet, self.domain, self.root) = (internet, domain.map(Into::into), root);
         self
     }
 

@@ -10,6 +10,16 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 const AGENT: [CapabilitySet; 4] =
     [CapabilitySet::SETUID, CapabilitySet::SETGID, CapabilitySet::KILL, CapabilitySet::SETPCAP];
 
+/// What commands of the root of a box have besides: over files and processes of users of the box, and nothing that mounts,
+/// configures or loads. The kernel asks for each of them in the box's own user namespace, which owns no other namespace.
+pub const ROOT: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::KILL);
+
 /// Highest capability number that a kernel could know; unknown ones are refused and passed over.
 const LAST_CAPABILITY: u32 = 63;
 
@@ -18,6 +28,8 @@ const LAST_CAPABILITY: u32 = 63;
 pub enum Keep {
     /// Those that the agent needs to switch users.
     ForAgent,
+    /// The same, and those that it passes on to commands of the box's root.
+    ForAgentOfRoot,
     /// None.
     Nothing,
     /// Those that a daemon of root needs: to look where a caller points, to listen on a low port.
@@ -48,6 +60,7 @@ pub enum Groups {
 pub fn reduce_capabilities(keep: Keep) -> io::Result<()> {
     let kept = match keep {
         Keep::ForAgent => AGENT.iter().copied().collect::<CapabilitySet>(),
+        Keep::ForAgentOfRoot => ROOT | CapabilitySet::SETPCAP,
         Keep::Nothing => CapabilitySet::empty(),
         Keep::ForDaemon => CapabilitySet::DAC_READ_SEARCH | CapabilitySet::NET_BIND_SERVICE,
     };
@@ -75,18 +88,24 @@ pub fn reduce_capabilities(keep: Keep) -> io::Result<()> {
             rustix::thread::configure_capability_in_ambient_set(one, true)?;
         }
     }
-    // A program of uid 0 gets nothing for that number alone, and nobody can change these rules back.
-    rustix::thread::set_capabilities_secure_bits(
-        CapabilitiesSecureBits::NO_ROOT
-            | CapabilitiesSecureBits::NO_ROOT_LOCKED
-            | CapabilitiesSecureBits::NO_SETUID_FIXUP
-            | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
-            | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
-            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
-            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
-    )?;
+    rustix::thread::set_capabilities_secure_bits(secure_bits(keep == Keep::ForAgentOfRoot))?;
     let last = CapabilitySets { effective: kept, permitted: kept, inheritable: kept };
     Ok(rustix::thread::set_capabilities(None, last)?)
+}
+
+/// A program of uid 0 gets nothing for that number alone, and nobody can change these rules back. In a box that has a root
+/// it keeps what whoever started it had (no new privileges: never more), and loses it with that number.
+#[must_use]
+pub fn secure_bits(has_root: bool) -> CapabilitiesSecureBits {
+    let locked = CapabilitiesSecureBits::NO_ROOT_LOCKED
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+        | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+    match has_root {
+        true => locked,
+        false => locked | CapabilitiesSecureBits::NO_ROOT | CapabilitiesSecureBits::NO_SETUID_FIXUP,
+    }
 }
 
 /// No program that this process or its children start can gain anything by being started.

@@ -11,7 +11,8 @@ mod child;
 mod house;
 
 pub use house::{
-    Dead, Patience, hear_signals, keep_only, kill_everything, reap, signal_group, watch_children,
+    Dead, Patience, hear_signals, hold_signals, keep_only, kill_everything, reap, signal_group,
+    watch_children,
 };
 
 use std::ffi::{CStr, CString};
@@ -28,6 +29,8 @@ pub struct Identity {
     pub uid: u32,
     /// The group; supplementary groups are given up.
     pub gid: u32,
+    /// Capabilities that stay, by their numbers below 32; all others are given up.
+    pub keeps: u32,
 }
 
 /// Whether standard input is a terminal that the new session takes as its own.
@@ -50,7 +53,7 @@ pub struct Spawn<'a> {
     pub environment: &'a [CString],
     /// The working directory, entered as the new user.
     pub directory: &'a CStr,
-    /// Who to become, without any capability; `None` stays who the caller is.
+    /// Who to become; `None` stays who the caller is.
     pub identity: Option<Identity>,
     /// Standard input, output and error. Above 2: they are copied down, and must not be overwritten on the way.
     pub streams: [BorrowedFd<'a>; 3],

@@ -108,8 +108,11 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
         None => wait_to_be_asked_for(parent)?,
     }
     identity::limit(Resource::Nofile, u64::from(plan.limits.open_files)).tried("limit open files")?;
-    let arguments =
-        blastbox_agent::Arguments { control: CONTROL, denials: listener.as_ref().map(|_| DENIALS) };
+    let arguments = blastbox_agent::Arguments {
+        control: CONTROL,
+        denials: listener.as_ref().map(|_| DENIALS),
+        root: plan.ids == Ids::OwnBlock,
+    };
     blastbox_sys::fork::leave(i32::from(blastbox_agent::run(&arguments)))
 }
 
@@ -152,6 +155,7 @@ fn wait_for_tables(parent: BorrowedFd<'_>) -> Result<(), Trouble> {
 fn take_on_user(plan: &Plan) -> Result<(), Trouble> {
     let (uid, groups, keep) = match (plan.ids, &plan.first) {
         (Ids::OwnRange, First::Agent) => (0, Groups::Clear, Keep::ForAgent),
+        (Ids::OwnBlock, _) => (0, Groups::Clear, Keep::ForAgentOfRoot),
         // A monitor starts nobody as somebody else.
         (Ids::OwnRange, First::Monitor(_)) => (1000, Groups::Clear, Keep::Nothing),
         (Ids::CallerOnly, _) => (1000, Groups::Leave, Keep::Nothing),

@@ -9,7 +9,7 @@ use blastbox_wire::BoxId;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::groups::Groups;
-use crate::ids::Slot;
+use crate::ids::{Block, Slot};
 
 /// One box.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(crate) struct Live {
     pub(crate) group: Option<Group>,
     /// Its ids.
     pub(crate) slot: Option<Slot>,
+    /// The block that is its own, where it has a root: held for as long as it lives.
+    pub(crate) _block: Option<Block>,
     /// The line to the process that is still being turned into the agent; `None` once it is one.
     pub(crate) making: Option<OwnedFd>,
     /// The line to its gateway, where it has one: open as long as the box lives, so that the gateway ends with it.

@@ -5,6 +5,7 @@
 
 use std::os::fd::OwnedFd;
 
+use blastbox_sys::namespaces::IdRow;
 use blastbox_wire::plan::Ids;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
@@ -17,16 +18,29 @@ const SLOTS: u32 = 4096;
 const BLOCKS: u32 = 4096;
 /// How many blocks are tried. Each is taken at random: only a crowd of wardens, or a squatter, makes one fail.
 const TRIES: u32 = 256;
+/// The number of a slot that is a whole block.
+const WHOLE: u32 = u32::MAX;
 
 /// The ids of one box, as its user namespace shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Which slot of the block.
+    /// Which slot of the block; [`WHOLE`]: all of them.
     number: u32,
     /// The host id behind the agent (uid 0 in the box).
     pub(crate) agent: u32,
     /// The host id behind the payload (uid 1000 in the box).
     pub(crate) payload: u32,
+}
+
+impl Slot {
+    /// How the ids of the box stand for those of the host.
+    pub(crate) fn rows(self) -> Vec<IdRow> {
+        if self.number == WHOLE {
+            return vec![IdRow { inside: 0, outside: self.agent, count: SLOTS * IDS_A_SLOT }];
+        }
+        let row = |inside, outside| IdRow { inside, outside, count: 1 };
+        vec![row(0, self.agent), row(1000, self.payload)]
+    }
 }
 
 /// The block that this warden holds.
@@ -81,6 +95,11 @@ impl Block {
         Err(Trouble::plain(format!("find user ids for another box: {SLOTS} boxes are alive")))
     }
 
+    /// All ids of the block, for the one box that it was taken for.
+    pub(crate) fn whole(&self) -> Slot {
+        Slot { number: WHOLE, agent: self.first, payload: self.first + 1000 }
+    }
+
     /// Gives a slot back.
     pub(crate) fn free(&mut self, slot: Slot) {
         if let Some(taken) = self.taken.get_mut(usize::try_from(slot.number).unwrap_or(usize::MAX)) {
@@ -92,14 +111,14 @@ impl Block {
 /// Whether these ids can be had from a warden that has, or has no, block.
 pub(crate) fn fits(ids: Ids, has_block: bool) -> Result<(), Trouble> {
     match (ids, has_block) {
-        (Ids::OwnRange, false) => {
+        (Ids::OwnRange | Ids::OwnBlock, false) => {
             Err(Trouble::plain("give the box ids of its own: the warden has no privilege"))
         }
         (Ids::CallerOnly, true) => {
             // The caller is root: its id inside a box would be host root, which never happens.
             Err(Trouble::plain("run the box as its caller: the caller is root"))
         }
-        (Ids::OwnRange, true) | (Ids::CallerOnly, false) => Ok(()),
+        (Ids::OwnRange | Ids::OwnBlock, true) | (Ids::CallerOnly, false) => Ok(()),
     }
 }
 

@@ -77,11 +77,16 @@ fn put_together(
     directories: &[OwnedFd],
 ) -> Result<Live, Trouble> {
     ids::fits(plan.ids, standing.ids.is_some())?;
-    let slot = match plan.ids {
-        Ids::OwnRange => standing.ids.as_mut().map(ids::Block::slot).transpose()?,
-        Ids::CallerOnly => None,
+    let (slot, block) = match plan.ids {
+        Ids::OwnRange => (standing.ids.as_mut().map(ids::Block::slot).transpose()?, None),
+        Ids::OwnBlock => {
+            let block = ids::Block::take()?;
+            (Some(block.whole()), Some(block))
+        }
+        Ids::CallerOnly => (None, None),
     };
-    let made = make(standing, templates, networks, plan, control, directories, slot);
+    let made = make(standing, templates, networks, plan, control, directories, slot)
+        .map(|live| Live { _block: block, ..live });
     if let (Err(_), Some(slot), Some(ids)) = (&made, slot, standing.ids.as_mut()) {
         ids.free(slot);
     }
@@ -98,6 +103,10 @@ fn make(
     slot: Option<Slot>,
 ) -> Result<Live, Trouble> {
     let workspace = copy_workspace(standing, templates, plan, directories, slot)?;
+    let owners = match (plan.ids, slot) {
+        (Ids::OwnBlock, Some(slot)) => Some(table_of_owners(standing, &slot.rows(), &slot.rows())?),
+        _ => None,
+    };
     let root = match templates.enter(standing, &plan.template, directories) {
         Ok(root) => root,
         Err(trouble) => {
@@ -120,6 +129,8 @@ fn make(
     let group = standing.groups.take(plan)?;
     let places = Places {
         workspace: workspace.as_ref().map(AsFd::as_fd),
+        owners: owners.as_ref().map(AsFd::as_fd),
+        root: slot.map_or(0, |slot| slot.agent),
         payload: slot.map_or(0, |slot| slot.payload),
         template_shows_processes: slot.is_none(),
     };
@@ -132,6 +143,7 @@ fn make(
                 pid,
                 group,
                 slot,
+                _block: None,
                 making: Some(line),
                 _gateway: gateway,
                 tabled: false,
@@ -224,13 +236,7 @@ pub(crate) fn decode_trouble(bytes: &[u8]) -> Option<Trouble> {
 
 /// Writes the tables of the box's users and lets the child go on.
 pub(crate) fn give_users(standing: &Standing, live: &Live) -> Result<(), Trouble> {
-    let rows = match live.slot {
-        Some(slot) => vec![
-            IdRow { inside: 0, outside: slot.agent, count: 1 },
-            IdRow { inside: 1000, outside: slot.payload, count: 1 },
-        ],
-        None => vec![IdRow { inside: 1000, outside: 0, count: 1 }],
-    };
+    let rows = live.slot.map_or(vec![IdRow { inside: 1000, outside: 0, count: 1 }], Slot::rows);
     // Where the one row is all there is, further groups stay denied, as the warden's own tables demand.
     let deny = if live.slot.is_some() { DenyGroups::No } else { DenyGroups::Yes };
     namespaces::write_maps(standing.proc.as_fd(), &live.pid.as_raw_nonzero().to_string(), &rows, &rows, deny)
@@ -258,17 +264,18 @@ fn copy_workspace(
     mount::restrict(copy.as_fd(), Attributes::PLAIN.read_only(), Beneath::LeftOut)
         .tried("make the workspace read-only")?;
     if let Some(slot) = slot {
-        let owners = owners_of_workspace(standing, &host, slot)?;
+        let stat = rustix::fs::fstat(&host).tried("look at the workspace")?;
+        // The owner of the workspace becomes the payload, everybody else stays who they are (and is nobody in the box).
+        let row = |owner| all_but_one(owner, slot.payload);
+        let owners = table_of_owners(standing, &row(stat.st_uid), &row(stat.st_gid))?;
         // A file system that cannot do this shows the box less, never more: the owners stay foreign to it.
         mount::map_owners(copy.as_fd(), owners.as_fd()).ok();
     }
     Ok(Some(copy))
 }
 
-/// A user namespace that is nothing but a table: the owner of the workspace becomes the payload, everybody else stays
-/// who they are (and is nobody in the box).
-fn owners_of_workspace(standing: &Standing, workspace: &OwnedFd, slot: Slot) -> Result<OwnedFd, Trouble> {
-    let stat = rustix::fs::fstat(workspace).tried("look at the workspace")?;
+/// A user namespace that is nothing but a table: how owners of files are shown.
+fn table_of_owners(standing: &Standing, users: &[IdRow], groups: &[IdRow]) -> Result<OwnedFd, Trouble> {
     let (ours, theirs) = channel::pair().tried("make a line to a helper process")?;
     match fork::fork(&standing.proof, Unshare::USERS, None).tried("make a table of owners")? {
         Side::Child => {
@@ -279,14 +286,9 @@ fn owners_of_workspace(standing: &Standing, workspace: &OwnedFd, slot: Slot) -> 
         }
         Side::Parent(pid) => {
             let process = pid.as_raw_nonzero().to_string();
-            let opened = namespaces::write_maps(
-                standing.proc.as_fd(),
-                &process,
-                &all_but_one(stat.st_uid, slot.payload),
-                &all_but_one(stat.st_gid, slot.payload),
-                DenyGroups::No,
-            )
-            .and_then(|()| namespaces::open(standing.proc.as_fd(), &process, "user"));
+            let opened =
+                namespaces::write_maps(standing.proc.as_fd(), &process, users, groups, DenyGroups::No)
+                    .and_then(|()| namespaces::open(standing.proc.as_fd(), &process, "user"));
             rustix::process::kill_process(pid, rustix::process::Signal::KILL)
                 .tried("end a helper process")?;
             rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())

@@ -25,7 +25,8 @@ enum Attic<'a> {
 
 impl<'a> Attic<'a> {
     fn of(steps: &'a [Step]) -> Self {
-        let has_layers = steps.iter().any(|step| matches!(step, Step::Workspace { .. }));
+        let has_layers =
+            steps.iter().any(|step| matches!(step, Step::Workspace { .. } | Step::Writable { .. }));
         let first = steps.iter().find_map(|step| match step {
             Step::ScratchDirectory { at, .. } => Some(at),
             _ => None,
@@ -44,11 +45,18 @@ impl<'a> Attic<'a> {
     }
 }
 
+/// Where an image's system looks for the box's resolver.
+const RESOLVERS: &str = "etc/resolv.conf";
+
 /// Carries out the steps that belong to one box.
 #[derive(Debug)]
 pub(crate) struct Places<'a> {
     /// A read-only copy of the mount of the caller's directory, with its owner shown as the payload.
     pub(crate) workspace: Option<BorrowedFd<'a>>,
+    /// The table by which the image's owners become users of the box, where it has a root.
+    pub(crate) owners: Option<BorrowedFd<'a>>,
+    /// The id behind the root of the box.
+    pub(crate) root: u32,
     /// The id behind the payload, as this process's user namespace sees it.
     pub(crate) payload: u32,
     /// Whether a view of processes lies in the template, to be taken away.
@@ -63,18 +71,20 @@ impl Places<'_> {
         // Modes are meant as they are written here; the agent sets its own mask.
         rustix::process::umask(Mode::empty());
         let attic = Attic::of(steps);
-        let (mut scratch, mut trusted) = (None, None);
+        let (mut scratch, mut run, mut trusted) = (None, None, None);
         for step in steps {
             match step {
                 Step::Scratch { bytes, inodes } => {
                     scratch = Some(make_scratch(&root, attic, *bytes, *inodes)?);
                 }
                 Step::ScratchDirectory { at, owner, exec } => {
-                    self.scratch_directory(&root, needed(&scratch)?, at, *owner, *exec)?;
+                    let late = self.scratch_directory(&root, needed(&scratch)?, at, *owner, *exec)?;
+                    run = late.or(run);
                 }
                 Step::Processes => self.processes(&root, "proc")?,
                 Step::ProcessesAt { at } => self.processes(&root, at.relative())?,
                 Step::Terminals => self.terminals(&root)?,
+                Step::Writable { at } => self.writable(&root, needed(&scratch)?, at)?,
                 // Last: the attic may lie where its file goes.
                 Step::Trust { authority } => trusted = Some(authority),
                 Step::Workspace { slot: _, at, access, exec } => {
@@ -94,7 +104,12 @@ impl Places<'_> {
         }
         match (scratch, attic) {
             (None, _) => {}
-            (Some(_), Attic::Cleared) => mount::detach("/run").tried("clear the attic")?,
+            (Some(_), Attic::Cleared) => {
+                mount::detach("/run").tried("clear the attic")?;
+                if let Some(run) = run {
+                    mount::attach(run.as_fd(), root.as_fd(), "run").tried("attach /run")?;
+                }
+            }
             // Should anything ever reach it, there is nothing to be had that way.
             (Some(scratch), Attic::Covered(_)) => {
                 let nothing = Attributes::PLAIN.no_programs().read_only();
@@ -111,10 +126,11 @@ impl Places<'_> {
         at: &GuestPath,
         owner: Owner,
         exec: Exec,
-    ) -> Result<(), Trouble> {
+    ) -> Result<Option<OwnedFd>, Trouble> {
         let name = at.relative().replace('/', "-");
         match owner {
-            Owner::Payload => self.make_owned(scratch, &name),
+            Owner::Payload => make_owned(scratch, &name, self.payload),
+            Owner::Root => make_owned(scratch, &name, self.root),
             Owner::Everybody => mkdirat(scratch, &*name, Mode::from_raw_mode(0o1777)),
         }
         .tried_with(|| format!("make {at}"))?;
@@ -123,14 +139,14 @@ impl Places<'_> {
             mount::restrict(tree.as_fd(), Attributes::PLAIN.no_programs(), Beneath::LeftOut)
                 .tried_with(|| format!("forbid programs in {at}"))?;
         }
-        mount::attach(tree.as_fd(), root.as_fd(), at.relative()).tried_with(|| format!("attach {at}"))
-    }
-
-    /// A directory of the scratch space that is the payload's.
-    fn make_owned(&self, scratch: &OwnedFd, name: &str) -> rustix::io::Result<()> {
-        mkdirat(scratch, name, Mode::from_raw_mode(0o755))?;
-        let (uid, gid) = (Uid::from_raw(self.payload), Gid::from_raw(self.payload));
-        chownat(scratch, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+        // Where what is above it can be written by the box's root, it is not there yet.
+        mkdirat(root, at.relative(), Mode::from_raw_mode(0o755)).ok();
+        if at.relative() == "run" {
+            // Attached when the attic has left that place.
+            return Ok(Some(tree));
+        }
+        mount::attach(tree.as_fd(), root.as_fd(), at.relative()).tried_with(|| format!("attach {at}"))?;
+        Ok(None)
     }
 
     fn processes(&self, root: &OwnedFd, at: &str) -> Result<(), Trouble> {
@@ -157,6 +173,38 @@ impl Places<'_> {
         mount::attach(pts.as_fd(), root.as_fd(), "dev/pts").tried("attach /dev/pts")
     }
 
+    /// A directory of the image behind an overlay whose changes go to the scratch space. Every file keeps its owner's number
+    /// within the box: what is root's there is changed by the box's root alone.
+    fn writable(&self, root: &OwnedFd, scratch: &OwnedFd, at: &GuestPath) -> Result<(), Trouble> {
+        let owners = self.owners.ok_or_else(|| Trouble::plain("find the table of the image's owners"))?;
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|part| format!("{part}{}", at.relative()));
+        for name in [&lower, &upper, &work] {
+            make_owned(scratch, name, self.root).tried_with(|| format!("make room for changes of {at}"))?;
+        }
+        let tree = mount::copy(root, at.relative(), Beneath::LeftOut).tried_with(|| format!("copy {at}"))?;
+        mount::map_owners(tree.as_fd(), owners).tried_with(|| {
+            format!(
+                "show the owners of {at} as users of the box (a file system that maps owners, Linux 5.19)"
+            )
+        })?;
+        mount::attach(tree.as_fd(), scratch.as_fd(), &lower).tried_with(|| format!("attach {at}"))?;
+        let [lower, upper, work] = [lower, upper, work].map(|name| format!("/run/{name}"));
+        let options = [
+            ("lowerdir", Some(lower.as_str())),
+            ("upperdir", Some(upper.as_str())),
+            ("workdir", Some(work.as_str())),
+        ];
+        // What lies over a file of it, and would be hidden.
+        let names =
+            (at.as_str() == "/etc").then(|| mount::copy(root, RESOLVERS, Beneath::LeftOut).ok()).flatten();
+        let merged = mount::create("overlay", &options, Attributes::PLAIN)
+            .tried_with(|| format!("lay an overlay over {at}"))?;
+        mount::attach(merged.as_fd(), root.as_fd(), at.relative()).tried_with(|| format!("attach {at}"))?;
+        names
+            .map_or(Ok(()), |names| mount::attach(names.as_fd(), root.as_fd(), RESOLVERS))
+            .tried("cover it again")
+    }
+
     /// The caller's directory, always behind an overlay: the box never touches an inode of the host, so that a socket
     /// or a pipe that lies there leads nowhere, and what is written goes to the scratch space.
     fn workspace(
@@ -169,7 +217,7 @@ impl Places<'_> {
     ) -> Result<(), Trouble> {
         let lower = self.workspace.ok_or_else(|| Trouble::plain("find the workspace"))?;
         for name in ["lower", "upper", "work", "nothing"] {
-            self.make_owned(scratch, name).tried("make room for the workspace")?;
+            make_owned(scratch, name, self.payload).tried("make room for the workspace")?;
         }
         mount::attach(lower, scratch.as_fd(), "lower").tried("attach the workspace in the attic")?;
         let mut options = match access {
@@ -195,6 +243,13 @@ impl Places<'_> {
             mount::create("overlay", &options, attributes).tried("lay an overlay over the workspace")?;
         mount::attach(merged.as_fd(), root.as_fd(), at.relative()).tried_with(|| format!("attach {at}"))
     }
+}
+
+/// A directory of the scratch space that is somebody's.
+fn make_owned(scratch: &OwnedFd, name: &str, owner: u32) -> rustix::io::Result<()> {
+    mkdirat(scratch, name, Mode::from_raw_mode(0o755))?;
+    let (uid, gid) = (Uid::from_raw(owner), Gid::from_raw(owner));
+    chownat(scratch, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
 }
 
 fn make_scratch(root: &OwnedFd, attic: Attic<'_>, bytes: u64, inodes: u64) -> Result<OwnedFd, Trouble> {

@@ -133,6 +133,7 @@ pub(crate) fn build(standing: &Standing, steps: &[Step], gathered: Vec<Vec<Entry
             | Step::ProcessesAt { .. }
             | Step::Terminals
             | Step::Trust { .. }
+            | Step::Writable { .. }
             | Step::Workspace { .. } => {
                 return Err(Trouble::plain("build a template from a step that belongs to one box"));
             }

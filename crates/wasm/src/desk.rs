@@ -55,7 +55,9 @@ impl Desk {
     /// The host says something about an operation. One that is over is not known any more, and that is no mistake.
     pub(crate) fn hear(&mut self, op: u32, ask: FileAsk, control: &mut Control) -> Result<(), &'static str> {
         match (ask, self.jobs.get_mut(&op)) {
-            (FileAsk::Begin { .. }, Some(_)) => return Err("a second file operation of this number"),
+            (FileAsk::Begin { .. } | FileAsk::BeginAsRoot { .. }, Some(_)) => {
+                return Err("a second file operation of this number");
+            }
             (FileAsk::Begin { window, act }, None) => {
                 let begun = if self.jobs.len() >= MAX_FILE_OPS {
                     Err(FileEnd::Failed { fault: Fault::TooMany, errno: Errno::AGAIN.raw_os_error() })
@@ -69,6 +71,11 @@ impl Desk {
                     }
                     Err(end) => control.send(&AgentFrame::File { op, say: FileSay::Done { end } }),
                 }
+            }
+            (FileAsk::BeginAsRoot { .. }, None) => {
+                // A guest has no users, so that none is root.
+                let end = FileEnd::Failed { fault: Fault::NotPermitted, errno: Errno::PERM.raw_os_error() };
+                control.send(&AgentFrame::File { op, say: FileSay::Done { end } });
             }
             (_, None) => {}
             (FileAsk::Credit { bytes }, Some(job)) => {

@@ -4,7 +4,7 @@ use super::Finding;
 use crate::tcb::Share;
 
 /// Lines of code in the warden and the unsafe room together.
-const LINES: usize = 6050;
+const LINES: usize = 6150;
 /// Crates of others that the warden links.
 const CRATES: usize = 20;
 
@@ -50,7 +50,11 @@ mod tests {
     #[test]
     fn a_core_at_its_limits_passes_whatever_the_agent_weighs() {
         assert_eq!(
-            check(&[share("warden", 3000, CRATES), share("sys", 3000, CRATES + 9), share("agent", 9999, 99)]),
+            check(&[
+                share("warden", 3000, CRATES),
+                share("sys", LINES - 3000, CRATES + 9),
+                share("agent", 9999, 99)
+            ]),
             []
         );
     }

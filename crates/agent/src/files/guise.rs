@@ -11,7 +11,7 @@ use blastbox_sys::spawn::Identity;
 use rustix::process::{DumpableBehavior, Signal};
 
 /// Who to be for files.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Guise {
     payload: Option<Identity>,
     dies_with_parent: Option<Signal>,
@@ -30,7 +30,7 @@ impl Guise {
 
     /// Becomes the payload, for files.
     pub(crate) fn put_on(self) -> io::Result<Worn> {
-        if let Some(Identity { uid, gid }) = self.payload {
+        if let Some(Identity { uid, gid, .. }) = self.payload {
             if let Err(refused) = open_files_as(uid, gid) {
                 Worn(self).take_off()?;
                 return Err(refused);
@@ -49,6 +49,11 @@ impl Guise {
 }
 
 impl Worn {
+    /// Whether it is this one.
+    pub(crate) fn is(&self, guise: Guise) -> bool {
+        self.0 == guise
+    }
+
     /// Becomes the agent again. An error is the agent's end.
     pub(crate) fn take_off(self) -> io::Result<()> {
         let Self(guise) = self;

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::desk::{Desk, Inflow, Next, Step, finished};
 use super::facts;
+use super::guise::Guise;
 use super::list::List;
 use super::pack::Pack;
 use super::place::Places;
@@ -41,6 +42,8 @@ enum Work {
 pub(super) struct Job {
     pub(super) op: u32,
     pub(super) serial: u64,
+    /// Whose files it works with.
+    pub(super) guise: Guise,
     /// Whether a step would find something to do.
     pub(super) awake: bool,
     credit: u64,
@@ -51,8 +54,7 @@ pub(super) struct Job {
 impl Job {
     /// Begins it.
     pub(super) fn begin(
-        op: u32,
-        serial: u64,
+        (op, serial, guise): (u32, u64, Guise),
         window: u32,
         act: FileAct,
         places: &Places,
@@ -92,7 +94,8 @@ impl Job {
                 Work::Unpack(Box::new(Unpack::open(places, &path, parents, most_bytes, most_entries)?))
             }
         };
-        Ok(Self { op, serial, awake: true, credit: u64::from(window), inflow: Inflow::default(), work })
+        let (credit, inflow) = (u64::from(window), Inflow::default());
+        Ok(Self { op, serial, guise, awake: true, credit, inflow, work })
     }
 
     /// Where its events arrive, for an operation that has such.

@@ -60,13 +60,16 @@ pub(crate) struct Files {
     jobs: Vec<Job>,
     serial: u64,
     guise: Guise,
+    /// For operations of the box's root; `None`: it has none.
+    root: Option<Guise>,
     /// Opened with the first operation: most boxes have none.
     places: Option<Places>,
 }
 
 impl Files {
-    pub(crate) fn new(payload: Option<Identity>) -> Self {
-        Self { jobs: Vec::new(), serial: FIRST_TOKEN, guise: Guise::new(payload), places: None }
+    pub(crate) fn new(payload: Option<Identity>, root: Option<Identity>) -> Self {
+        let root = root.map(|root| Guise::new(Some(root)));
+        Self { jobs: Vec::new(), serial: FIRST_TOKEN, guise: Guise::new(payload), root, places: None }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -96,10 +99,16 @@ impl Files {
         let at = self.jobs.iter().position(|job| job.op == op);
         let job = at.and_then(|at| self.jobs.get_mut(at));
         match (ask, job) {
-            (FileAsk::Begin { .. }, Some(_)) => {
+            (FileAsk::Begin { .. } | FileAsk::BeginAsRoot { .. }, Some(_)) => {
                 return Err(Wrong::Breach("a second file operation of this number"));
             }
-            (FileAsk::Begin { window, act }, None) => return self.begin(op, window, act, epoll, control),
+            (FileAsk::Begin { window, act }, None) => {
+                return self.begin(op, window, act, self.guise, epoll, control);
+            }
+            (FileAsk::BeginAsRoot { window, act }, None) => match self.root {
+                Some(root) => return self.begin(op, window, act, root, epoll, control),
+                None => say_done(op, Trouble(Fault::NotPermitted, Errno::PERM).end(), control),
+            },
             (_, None) => {}
             (FileAsk::Credit { bytes }, Some(job)) => job.add_credit(bytes),
             (FileAsk::Data { bytes }, Some(job)) => match job.inflow().map(|inflow| inflow.push(bytes)) {
@@ -115,7 +124,7 @@ impl Files {
                 if let Some(at) = at {
                     let job = self.jobs.remove(at);
                     let stopped = Trouble(Fault::Stopped, Errno::CANCELED);
-                    let worn = self.guise.put_on().map_err(Wrong::Stuck)?;
+                    let worn = job.guise.put_on().map_err(Wrong::Stuck)?;
                     job.close(stopped.end(), control);
                     worn.take_off().map_err(Wrong::Stuck)?;
                 }
@@ -129,14 +138,15 @@ impl Files {
         op: u32,
         window: u32,
         act: FileAct,
+        guise: Guise,
         epoll: &OwnedFd,
         control: &mut Control,
     ) -> Result<(), Wrong> {
         let begun = if self.jobs.len() >= MAX_FILE_OPS {
             Err(Trouble(Fault::TooMany, Errno::AGAIN))
         } else {
-            let worn = self.guise.put_on().map_err(Wrong::Stuck)?;
-            let begun = self.open(op, window, act, epoll);
+            let worn = guise.put_on().map_err(Wrong::Stuck)?;
+            let begun = self.open(op, window, act, guise, epoll);
             worn.take_off().map_err(Wrong::Stuck)?;
             begun
         };
@@ -150,13 +160,20 @@ impl Files {
         Ok(())
     }
 
-    fn open(&mut self, op: u32, window: u32, act: FileAct, epoll: &OwnedFd) -> Result<Job, Trouble> {
+    fn open(
+        &mut self,
+        op: u32,
+        window: u32,
+        act: FileAct,
+        guise: Guise,
+        epoll: &OwnedFd,
+    ) -> Result<Job, Trouble> {
         if self.places.is_none() {
             self.places = Some(Places::open()?);
         }
         let room = self.room_for_watches();
         let Some(places) = &self.places else { return Err(Errno::BADF.into()) };
-        let job = Job::begin(op, self.serial, window, act, places, room)?;
+        let job = Job::begin((op, self.serial, guise), window, act, places, room)?;
         if let Some(events) = job.events() {
             let flags = EventFlags::IN | EventFlags::ET;
             epoll::add(epoll, events, EventData::new_u64(job.serial), flags)?;
@@ -173,12 +190,16 @@ impl Files {
         if !self.have_work() || !control.has_room() {
             return Ok(());
         }
-        let worn = self.guise.put_on().map_err(Wrong::Stuck)?;
+        let mut worn = self.guise.put_on().map_err(Wrong::Stuck)?;
         let mut room = self.room_for_watches();
         if let Some(places) = &self.places {
             let mut at = 0;
             while let Some(job) = self.jobs.get_mut(at) {
                 let watched = job.watches();
+                if !worn.is(job.guise) {
+                    worn.take_off().map_err(Wrong::Stuck)?;
+                    worn = job.guise.put_on().map_err(Wrong::Stuck)?;
+                }
                 let end =
                     if job.awake && control.has_room() { job.step(control, places, room) } else { None };
                 room = room.saturating_add(watched).saturating_sub(job.watches());

@@ -130,7 +130,7 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     }
     program::place(port.as_fd(), CONTROL).tried("hand over the control channel")?;
     identity::limit(Resource::Nofile, orders.files).tried("limit open files")?;
-    Ok(Arguments { control: CONTROL, denials: listener.as_ref().map(|_| DENIALS) })
+    Ok(Arguments { control: CONTROL, denials: listener.as_ref().map(|_| DENIALS), root: false })
 }
 
 /// What a payload could use against the guest's own kernel.

@@ -143,7 +143,7 @@ async fn keep(
     let images = Gallery::new(config.images, Some(images));
     let hall = Hall::new(keeper.clone(), keys, images);
     let hall = hall.with_roots(config.roots).with_origins(config.origins);
-    let hall = hall.with_e2b(config.internet, config.domain);
+    let hall = hall.with_e2b(config.internet, config.domain, config.root);
     let log = if args.quiet { Log::none() } else { log() };
     output::say(&said);
     doors

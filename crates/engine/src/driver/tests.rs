@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use blastbox_isolation::Choice;
 use blastbox_policy::Refusal;
-use blastbox_wire::agent::{AgentFrame, Exit, Io, Stage, Usage, VERSION};
+use blastbox_wire::agent::{AgentFrame, Exit, Io, Stage, Usage, User, VERSION};
 use blastbox_wire::limits::{MAX_OUTPUT_CHUNK, STDIN_WINDOW};
 use blastbox_wire::warden::Answer;
 
@@ -68,8 +68,13 @@ impl Rig {
 
     async fn exec(&self) -> Exec {
         let (environment, directory) = (Vec::new(), b"/".to_vec());
-        let command =
-            Command { arguments: vec![b"x".to_vec()], environment, directory, io: Io::PipesWithStdin };
+        let command = Command {
+            arguments: vec![b"x".to_vec()],
+            environment,
+            directory,
+            io: Io::PipesWithStdin,
+            user: User::Payload,
+        };
         let exec = self.live.exec(command).await;
         // The driver takes the order before the agent speaks of it.
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -135,7 +140,13 @@ async fn an_agent_that_goes_after_its_last_command_was_not_lost() {
     for channel_first in [true, false] {
         let mut rig = calm();
         let (environment, directory) = (Vec::new(), b"/".to_vec());
-        let command = Command { arguments: vec![b"x".to_vec()], environment, directory, io: Io::Pipes };
+        let command = Command {
+            arguments: vec![b"x".to_vec()],
+            environment,
+            directory,
+            io: Io::Pipes,
+            user: User::Payload,
+        };
         let exec = rig.live.exec_last(command).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert_eq!((rig.hear(), rig.hear()), (130, 144));
@@ -157,7 +168,13 @@ async fn an_agent_that_goes_after_its_last_command_was_not_lost() {
 async fn an_agent_that_goes_before_its_last_command_is_over_was_lost() {
     let mut rig = calm();
     let (environment, directory) = (Vec::new(), b"/".to_vec());
-    let command = Command { arguments: vec![b"x".to_vec()], environment, directory, io: Io::Pipes };
+    let command = Command {
+        arguments: vec![b"x".to_vec()],
+        environment,
+        directory,
+        io: Io::Pipes,
+        user: User::Payload,
+    };
     let exec = rig.live.exec_last(command).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     rig.hello();

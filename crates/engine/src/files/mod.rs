@@ -25,7 +25,9 @@ pub(crate) use table::{FileOrder, FileTable};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use blastbox_wire::agent::{Coverage, Depth, Entry, Extent, Fault, FileAct, Links, Parents, Target, Writing};
+use blastbox_wire::agent::{
+    Coverage, Depth, Entry, Extent, Fault, FileAct, Links, Parents, Target, User, Writing,
+};
 use blastbox_wire::limits::{MAX_LISTED, MAX_PATH};
 
 use self::port::{Item, Port};
@@ -73,17 +75,24 @@ pub struct Summary {
 }
 
 /// The files of one box. Paths are the box's own: absolute, or relative to its home directory. Everything is done as
-/// the box's user.
+/// the box's user, unless another one is named.
 #[derive(Debug, Clone, Copy)]
 pub struct Files<'a> {
     live: &'a LiveBox,
+    user: User,
 }
 
 impl LiveBox {
     /// Its files.
     #[must_use]
     pub fn files(&self) -> Files<'_> {
-        Files { live: self }
+        Files { live: self, user: User::Payload }
+    }
+
+    /// Its files, with the rights of one of its users. Root of the box may do nothing in a box that has none.
+    #[must_use]
+    pub fn files_as(&self, user: User) -> Files<'_> {
+        Files { live: self, user }
     }
 }
 
@@ -194,7 +203,9 @@ impl Files<'_> {
             orders: self.live.orders.clone(),
             bells: Arc::clone(&self.live.bells),
         };
-        handle.order(FileOrder::Begin { act: Box::new(act), ticket: Ticket::new(port) }).await?;
+        handle
+            .order(FileOrder::Begin { act: Box::new(act), user: self.user, ticket: Ticket::new(port) })
+            .await?;
         Ok(handle)
     }
 }

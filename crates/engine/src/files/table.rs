@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use blastbox_wire::agent::{Fault, FileAct, FileAsk, FileEnd, FileSay, HostFrame};
+use blastbox_wire::agent::{Fault, FileAct, FileAsk, FileEnd, FileSay, HostFrame, User};
 use blastbox_wire::limits::{FILE_WINDOW, MAX_FILE_OPS};
 
 use super::Summary;
@@ -19,7 +19,7 @@ const EAGAIN: i32 = 11;
 /// Something that an owner wants for an operation.
 #[derive(Debug)]
 pub(crate) enum FileOrder {
-    Begin { act: Box<FileAct>, ticket: Ticket },
+    Begin { act: Box<FileAct>, user: User, ticket: Ticket },
     Data { bytes: Vec<u8> },
     DataEnd,
 }
@@ -82,7 +82,7 @@ impl FileTable {
     /// What has to be sent for an order. `None`: nothing, because it is over or never began.
     fn obey(&mut self, op: u32, order: FileOrder) -> Option<FileAsk> {
         match order {
-            FileOrder::Begin { act, mut ticket } => {
+            FileOrder::Begin { act, user, mut ticket } => {
                 // Where its owner went away before it had begun, nothing begins.
                 let port = ticket.0.take().filter(|port| !port.is_abandoned())?;
                 if self.pending.len() >= MAX_FILE_OPS {
@@ -92,7 +92,10 @@ impl FileTable {
                 let expect = Expect::of(&act);
                 let pending = Pending { port, expect, window: FILE_WINDOW, sent: 0, stopping: false };
                 self.pending.insert(op, pending);
-                Some(FileAsk::Begin { window: FILE_WINDOW, act: *act })
+                Some(match user {
+                    User::Payload => FileAsk::Begin { window: FILE_WINDOW, act: *act },
+                    User::Root => FileAsk::BeginAsRoot { window: FILE_WINDOW, act: *act },
+                })
             }
             FileOrder::Data { bytes } => {
                 let pending = self.pending.get_mut(&op).filter(|pending| !pending.stopping)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use blastbox_images::Image;
 use blastbox_isolation::Warden;
 use blastbox_policy::{Bytes, Cpus, Draft, Gap, Profile, Seconds};
-use blastbox_wire::agent::Io;
+use blastbox_wire::agent::{Io, User};
 use blastbox_wire::receipt::Outcome;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -77,6 +77,7 @@ fn shell(script: &str) -> Command {
         environment: vec![b"PATH=/usr/bin:/bin".to_vec()],
         directory: b"/".to_vec(),
         io: Io::PipesWithStdin,
+        user: User::Payload,
     }
 }
 

@@ -9,7 +9,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use blastbox_policy::{Gap, OnDenied, Refusal, SealedPolicy, Tier};
+use blastbox_policy::{BoxRoot, Gap, OnDenied, Refusal, SealedPolicy, Tier};
 use blastbox_wire::plan::{
     Denials, Exec, First, Grant, GrantAccess, GuestPath, Limits, Monitor, MonitorKind, Network, Plan, Slot,
     Step,
@@ -54,6 +54,9 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         return unavailable(
             "the policy ends the box at a denied system call, and gVisor answers them without a word",
         );
+    }
+    if policy.kernel().root == BoxRoot::Allowed {
+        return unavailable("it gives a box no root; the jail does");
     }
     if facts.landlock_abi == 0 {
         return unavailable(

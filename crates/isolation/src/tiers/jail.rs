@@ -10,9 +10,11 @@ pub use report::ends_after;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
+
 use blastbox_policy::{
-    CredentialMode, CredentialRules, FileRules, KernelRules, LifetimeRules, Loopback, NetworkMode,
-    NetworkRules, OnDenied, Refusal, SealedPolicy, Tier,
+    BoxRoot, CredentialMode, CredentialRules, FileRules, KernelRules, LifetimeRules, Loopback, NetworkMode,
+    NetworkRules, OnDenied, Refusal, ScratchExec, SealedPolicy, Tier,
 };
 use blastbox_wire::plan::{Cgroups, Denials, First, Ids, Landlock, Limits, Network, Plan};
 
@@ -29,7 +31,7 @@ pub(crate) const OLDEST_KERNEL: KernelVersion = KernelVersion::new(5, 13);
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
     // No `..` in any of these: a rule that is added does not compile until the jail says what it does with it.
     // The tier was chosen before; how long the box lives and how much it says is held by the engine.
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall } = policy.kernel();
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root } = policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec } = policy.files();
     // What passes the gateway is the gateway's to judge; here it is only whether there is one.
     let NetworkRules { mode, loopback, allow: _, dangerously_allow_private: _, limits: _ } = policy.network();
@@ -44,18 +46,27 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     let denials = denials(*on_denied_syscall, facts)?;
     let worksite = request.worksite(policy)?;
+    let shows = match root {
+        BoxRoot::None => Vec::new(),
+        BoxRoot::Allowed => vec![fit_root(policy, facts)?],
+    };
     let places = places::Places {
         image: request.image,
         worksite,
         slot: request.workspace_slot(),
         exec: *exec,
         trust: trust(policy),
+        sudo: (*root == BoxRoot::Allowed).then(|| request.first_show(policy)),
     };
     let plan = Plan {
         box_id: request.box_id.clone(),
-        template: places.with_bundle(places::template(request.image, *mode)),
+        template: places.with_sudo(places.with_bundle(places::template(request.image, *mode))),
         own: places.own_steps(disk.0, *inodes),
-        ids: if facts.privileged { Ids::OwnRange } else { Ids::CallerOnly },
+        ids: match (facts.privileged, root) {
+            (true, BoxRoot::None) => Ids::OwnRange,
+            (true, BoxRoot::Allowed) => Ids::OwnBlock,
+            (false, _) => Ids::CallerOnly,
+        },
         network: network(*mode, *loopback, request),
         cgroups: cgroups(facts),
         limits: Limits {
@@ -72,7 +83,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         denials,
         first: First::Agent,
     };
-    if let Err(wrong) = plan.clone().check(request.descriptors(policy)) {
+    if let Err(wrong) = plan.clone().check(request.descriptors(policy) + shows.len()) {
         return Err(Refusal::TierUnavailable {
             tier: Tier::Jail,
             why: format!("its plan does not hold: {wrong}"),
@@ -80,7 +91,27 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     let gaps = gaps::find(&plan, facts, request.image, worksite);
     let report = report::write(policy, facts, &plan, worksite, &gaps);
-    Ok(Lowered { tier: Tier::Jail, plan, shows: Vec::new(), report, gaps })
+    Ok(Lowered { tier: Tier::Jail, plan, shows, report, gaps })
+}
+
+/// What a box with a root cannot do without. The program that is `sudo` there.
+fn fit_root(policy: &SealedPolicy, facts: &Facts) -> Result<PathBuf, Refusal> {
+    let no = |why: &str| Err(Refusal::RootUnavailable { why: why.to_owned() });
+    if !facts.privileged {
+        return no("without root on the host a box has one user, its caller's, and no second one to be root");
+    }
+    if facts.version < gaps::OVERLAY_OWNER_MAP {
+        return no("this kernel is older than 5.19 and cannot show an image's files as the box's own");
+    }
+    if policy.files().exec == ScratchExec::Denied {
+        return no(
+            "its policy lets nothing be executed that the box wrote, and root writes where programs lie",
+        );
+    }
+    match &facts.gvisor.agent {
+        Some(agent) => Ok(agent.clone()),
+        None => no("blastbox-agent, which is sudo there, is not installed beside blastbox"),
+    }
 }
 
 /// What no jail can do without, whatever is accepted.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use blastbox_images::Image;
 use blastbox_images::machine::Workshop;
-use blastbox_policy::{Gap, NetworkMode, Refusal, SealedPolicy, Tier, TierChoice};
+use blastbox_policy::{BoxRoot, Gap, NetworkMode, Refusal, SealedPolicy, Tier, TierChoice};
 use blastbox_wire::plan::{
     Cgroups, Denials, DeviceName, Exec, First, Grant, GrantAccess, GuestPath, Landlock, Limits, Monitor,
     MonitorKind, Owner, Plan, Slot, Step,
@@ -94,6 +94,9 @@ fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> R
             return unavailable("it shows no directory of the host; copy files in with `blastbox cp`");
         }
     };
+    if policy.kernel().root == BoxRoot::Allowed {
+        return unavailable("it gives a box no root; use --tier jail");
+    }
     if policy.network().mode != NetworkMode::Off {
         return unavailable("a machine has no network in this version; use --tier jail or --tier gvisor");
     }

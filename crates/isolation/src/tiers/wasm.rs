@@ -13,8 +13,8 @@ pub use found::{Guests, WORKER};
 
 use blastbox_images::Image;
 use blastbox_policy::{
-    CredentialMode, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, NetworkMode, NetworkRules,
-    OnDenied, Refusal, SealedPolicy, Tier,
+    BoxRoot, CredentialMode, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, NetworkMode,
+    NetworkRules, OnDenied, Refusal, SealedPolicy, Tier,
 };
 use blastbox_wire::plan::{
     Denials, DeviceName, Exec, First, Grant, GrantAccess, GuestPath, Ids, Landlock, Limits, Monitor,
@@ -43,7 +43,7 @@ const OWN_FILES: u32 = 256;
 /// What the tier makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
     // No `..` in any of these: a rule that is added does not compile until this tier says what it does with it.
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall } = policy.kernel();
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root } = policy.kernel();
     // Whether programs may be started from scratch space does not arise: a guest starts none.
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = policy.files();
     let NetworkRules { mode, loopback: _, allow: _, dangerously_allow_private: _, limits: _ } =
@@ -66,6 +66,9 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         return Err(unavailable(
             "the policy ends the box at a denied system call, and nobody is told of those of the worker",
         ));
+    }
+    if *root == BoxRoot::Allowed {
+        return Err(unavailable("its guests have no users, so that none is root"));
     }
     let has_workspace = match request.worksite(policy)? {
         Worksite::Absent => false,

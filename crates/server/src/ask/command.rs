@@ -6,7 +6,7 @@ use std::time::Duration;
 use blastbox_engine::keeper::Terms;
 use blastbox_engine::{Command, USUAL_PATH};
 use blastbox_policy::Seconds;
-use blastbox_wire::agent::Io;
+use blastbox_wire::agent::{Io, User};
 use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_PATH};
 use serde::{Deserialize, Serialize};
 
@@ -123,7 +123,11 @@ impl NewExec {
             Some(cwd) => (Place::Given, directory(cwd)?),
             None => (Place::Usual, Vec::new()),
         };
-        Ok(Checked { command: Command { arguments, environment, directory, io }, terms, place })
+        Ok(Checked {
+            command: Command { arguments, environment, directory, io, user: User::Payload },
+            terms,
+            place,
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use blastbox_engine::keeper::{ExecEnded, KeepError, TapeEvent};
 use blastbox_engine::{Command, Stream};
-use blastbox_wire::agent::Io;
+use blastbox_wire::agent::{Io, User};
 
 use super::desk::Desk;
 use super::envd::paths::HOME;
@@ -28,11 +28,23 @@ pub(super) async fn run(
     words: &[&str],
     patience: Duration,
 ) -> Result<Done, KeepError> {
+    run_as(User::Payload, desk, sandbox, words, patience).await
+}
+
+/// The same as one of the box's users.
+pub(super) async fn run_as(
+    user: User,
+    desk: &Desk,
+    sandbox: &Sandbox,
+    words: &[&str],
+    patience: Duration,
+) -> Result<Done, KeepError> {
     let command = Command {
         arguments: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
         environment: vec![b"PATH=/usr/local/bin:/usr/bin:/bin".to_vec(), b"LC_ALL=C".to_vec()],
         directory: HOME.as_bytes().to_vec(),
         io: Io::Pipes,
+        user,
     };
     let (keeper, tenant, id) = (desk.keeper(), &sandbox.tenant, &sandbox.box_id);
     let exec = keeper.exec_within(tenant, id, command, Some(patience)).await?;

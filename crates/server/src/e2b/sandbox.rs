@@ -41,6 +41,8 @@ pub(super) struct Sandbox {
     /// What requests to its ports must bring along, where its owner closed them.
     pub(super) traffic_token: Option<Token>,
     pub(super) size: Size,
+    /// Whether commands may be its root.
+    pub(super) has_root: bool,
     pub(super) envs: Envs,
     pub(super) plans: Plans,
     /// How long it lives from a resume that traffic brought about, in seconds.
@@ -102,6 +104,7 @@ pub(super) struct Made {
     pub(super) token: Token,
     pub(super) traffic_token: Option<Token>,
     pub(super) size: Size,
+    pub(super) has_root: bool,
     pub(super) envs: Envs,
     pub(super) plans: Plans,
     pub(super) life: Duration,
@@ -118,7 +121,7 @@ pub(super) struct LogLine {
 
 impl Sandbox {
     pub(super) fn new(made: Made) -> Self {
-        let Made { box_id, tenant, template, token, traffic_token, size, envs, plans, life } = made;
+        let Made { box_id, tenant, template, token, traffic_token, size, has_root, envs, plans, life } = made;
         let internet = Mutex::new(plans.internet);
         Self {
             box_id,
@@ -127,6 +130,7 @@ impl Sandbox {
             token,
             traffic_token,
             size,
+            has_root,
             envs,
             plans,
             life: AtomicU64::new(life.as_secs()),

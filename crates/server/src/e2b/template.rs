@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use blastbox_images::Image;
-use blastbox_policy::{Bytes, Loopback, PolicyError, Profile, SealedPolicy};
+use blastbox_policy::{BoxRoot, Bytes, Loopback, PolicyError, Profile, SealedPolicy};
 
 use super::control::network::Reaches;
 use super::no::{No, echo};
@@ -51,16 +51,16 @@ impl Size {
 
 /// The policy of every template: the profile `default` with room for an interpreter or two. The network that its owner
 /// asks for; a loopback interface of its own, so that servers and their clients can talk inside.
-fn policy(reaches: &Reaches) -> Result<SealedPolicy, PolicyError> {
+fn policy(reaches: &Reaches, root: BoxRoot) -> Result<SealedPolicy, PolicyError> {
     let draft = Profile::Default.draft()?;
     let draft = draft.memory(MEMORY).disk(DISK).file_size(DISK).pids(PIDS).open_files(OPEN_FILES);
-    let draft = draft.output(OUTPUT).loopback(Loopback::Own);
+    let draft = draft.output(OUTPUT).loopback(Loopback::Own).root(root);
     reaches.open(draft).map_err(PolicyError::Network)?.seal()
 }
 
 /// Finds a template: `base`, or an image that the operator named or put into the store. Opens the image, so not on a thread that others wait
 /// for.
-pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches) -> Result<Template, No> {
+pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches, root: BoxRoot) -> Result<Template, No> {
     let name = asked.strip_suffix(":default").or_else(|| asked.strip_suffix(":latest")).unwrap_or(asked);
     // What the code interpreter's SDK asks for is what `image make code-interpreter` makes.
     let other = name.strip_suffix("-v1").filter(|name| *name == INTERPRETER);
@@ -74,7 +74,8 @@ pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches) -> Result<T
     };
     let image = image.map_err(|error| No::new(500, line(&error)).coded("sandbox_create_failed"))?;
     // Each host was a rule by itself; what they are together may still be too much.
-    let policy = policy(reaches).map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;
+    let policy =
+        policy(reaches, root).map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;
     Ok(Template { name: name.to_owned(), policy, image })
 }
 
@@ -107,15 +108,15 @@ mod tests {
     fn base_is_there_and_an_unknown_name_gets_the_list() {
         let images = BTreeMap::from([("tools".to_owned(), PathBuf::from("/nowhere"))]);
         let images = Gallery::new(images, None);
-        let base = open("base", &images, &Reaches::Nothing).unwrap();
+        let base = open("base", &images, &Reaches::Nothing, BoxRoot::None).unwrap();
         assert_eq!(Size::of(&base.policy), Size { cpus: 1, memory_mib: 1_024, disk_mib: 512 });
-        assert!(open("base:default", &images, &Reaches::Nothing).is_ok());
-        let interpreter = open("code-interpreter-v1", &images, &Reaches::Nothing);
+        assert!(open("base:default", &images, &Reaches::Nothing, BoxRoot::None).is_ok());
+        let interpreter = open("code-interpreter-v1", &images, &Reaches::Nothing, BoxRoot::None);
         assert_eq!(interpreter.is_ok(), host_interprets());
-        let no = open("nobody", &images, &Reaches::Nothing).unwrap_err();
+        let no = open("nobody", &images, &Reaches::Nothing, BoxRoot::None).unwrap_err();
         assert_eq!(no.status(), 404);
         let list = format!("{no:?}");
         assert!(list.contains("known templates: base") && list.contains("tools"), "{list}");
-        assert_eq!(open("tools", &images, &Reaches::Nothing).unwrap_err().status(), 500);
+        assert_eq!(open("tools", &images, &Reaches::Nothing, BoxRoot::None).unwrap_err().status(), 500);
     }
 }

@@ -92,7 +92,7 @@ fn volunteer_for_the_oom_killer(score: &[u8]) {
 }
 
 /// By the kernel's own calls: the C library's would try to carry threads along.
-fn take_on(Identity { uid, gid }: Identity) -> Result<(), Stage> {
+fn take_on(Identity { uid, gid, keeps }: Identity) -> Result<(), Stage> {
     // SAFETY: an empty list: the pointer is not read.
     let groups = unsafe { libc::syscall(libc::SYS_setgroups, 0_usize, std::ptr::null::<libc::gid_t>()) };
     check_long(groups, Stage::Identity)?;
@@ -100,12 +100,12 @@ fn take_on(Identity { uid, gid }: Identity) -> Result<(), Stage> {
     check_long(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) }, Stage::Identity)?;
     // SAFETY: no memory is passed.
     check_long(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }, Stage::Identity)?;
-    // Whatever is left, permitted, effective and inheritable. The bounding set is the parent's to empty: once, and
+    // Whatever else is left, permitted, effective and inheritable. The bounding set is the parent's to empty: once, and
     // not for every command.
     let mut header = [0x2008_0522_u32, 0]; // version 3, this process
-    let nothing = [0_u32; 6];
+    let kept = [keeps, keeps, 0, 0, 0, 0];
     // SAFETY: version 3 is a header of eight bytes and two data structs of twelve; the kernel writes only the header.
-    let dropped = unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), nothing.as_ptr()) };
+    let dropped = unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), kept.as_ptr()) };
     check_long(dropped, Stage::Identity)
 }
 

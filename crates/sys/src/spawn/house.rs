@@ -85,12 +85,37 @@ pub fn watch_children() -> io::Result<OwnedFd> {
             )
         };
     }
+    readable(&[libc::SIGCHLD])
+}
+
+/// Makes the signals that people and shells send readable on the descriptor that it returns, instead of ending this program.
+/// What the kernel says of each is 128 bytes long and begins with its number.
+pub fn hold_signals() -> io::Result<OwnedFd> {
+    let signals = [
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGWINCH,
+        libc::SIGCONT,
+    ];
+    if block_signals(signals.iter().fold(0, |mask, signal| mask | 1 << (signal - 1))) < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    readable(&signals)
+}
+
+fn readable(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
     // SAFETY: all zero is an empty signal set.
-    let mut children: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is initialised and SIGCHLD is a signal.
-    unsafe { libc::sigaddset(&raw mut children, libc::SIGCHLD) };
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    for &signal in signals {
+        // SAFETY: the set is initialised, and each number is a signal.
+        unsafe { libc::sigaddset(&raw mut set, signal) };
+    }
     // SAFETY: -1 asks for a new descriptor; the set outlives the call.
-    let fd = unsafe { libc::signalfd(-1, &raw const children, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -166,6 +166,13 @@ pub enum FileAsk {
         /// What to do.
         act: FileAct,
     },
+    /// Begin it with the rights of the root of the box. Refused where it has none.
+    BeginAsRoot {
+        /// Bytes that the agent may send before the first credit.
+        window: u32,
+        /// What to do.
+        act: FileAct,
+    },
     /// Bytes to write or unpack.
     Data {
         /// The bytes.
@@ -183,11 +190,12 @@ pub enum FileAsk {
 }
 
 impl FileAsk {
-    pub(super) const KINDS: std::ops::RangeInclusive<u8> = 139..=143;
+    pub(super) const KINDS: [u8; 6] = [139, 140, 141, 142, 143, 145];
 
     pub(super) fn decode(kind: u8, from: &mut Reader<'_>) -> Result<Self, CodecError> {
         match kind {
             139 => Ok(Self::Begin { window: from.u32()?, act: FileAct::decode(from)? }),
+            145 => Ok(Self::BeginAsRoot { window: from.u32()?, act: FileAct::decode(from)? }),
             140 => {
                 let bytes = from.rest();
                 if bytes.len() > MAX_FILE_CHUNK {
@@ -208,6 +216,11 @@ impl FileAsk {
                 to.u32(*window);
                 act.encode(to);
                 139
+            }
+            Self::BeginAsRoot { window, act } => {
+                to.u32(*window);
+                act.encode(to);
+                145
             }
             Self::Data { bytes } => {
                 to.rest(bytes);

@@ -15,10 +15,13 @@ pub enum OnDenied {
 }
 
 /// Who a command runs as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum User {
     /// The box's ordinary user, uid 1000, without any capability.
+    #[default]
     Payload,
+    /// The root of the box, uid 0 in its own user namespace. Refused by an agent whose box has none.
+    Root,
 }
 
 /// What a command's standard streams are.
@@ -241,6 +244,7 @@ impl ExecSpec {
             directory: from.bytes(MAX_PATH)?.to_vec(),
             user: match from.u8()? {
                 0 => User::Payload,
+                1 => User::Root,
                 other => return Err(CodecError::Unknown(u32::from(other), "user")),
             },
             io: match from.u8()? {
@@ -260,6 +264,7 @@ impl ExecSpec {
         to.bytes(&self.directory);
         to.u8(match self.user {
             User::Payload => 0,
+            User::Root => 1,
         });
         match self.io {
             Io::Pipes => to.u8(0),

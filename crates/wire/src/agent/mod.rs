@@ -10,12 +10,14 @@ mod file_say;
 mod files;
 mod from_agent;
 mod from_host;
+mod sudo;
 
 pub use file_ask::{Depth, Extent, FileAct, FileAsk, Links, Parents, Target, Writing};
 pub use file_say::{Coverage, FileEnd, FileSay};
 pub use files::{Beyond, Change, ChangeKind, Entry, EntryKind, Fault, Link, MAX_ENTRY};
 pub use from_agent::{AgentFrame, BootFacts, Exit, Stage, Usage, parse};
 pub use from_host::{ExecSpec, HostFrame, Io, OnDenied, User};
+pub use sudo::{MAX_SUDO, SUDO_NAME, SUDO_PROGRAM, SudoAnswer, SudoRequest};
 
 use crate::codec::CodecError;
 

@@ -1,6 +1,6 @@
 //! What every plan must hold to, whoever wrote it. The warden trusts nothing else.
 
-use super::{Denials, DeviceName, First, GuestPath, Limits, MonitorKind, Network, Plan, Slot, Step};
+use super::{Denials, DeviceName, First, GuestPath, Ids, Limits, MonitorKind, Network, Plan, Slot, Step};
 use crate::egress::MAX_AUTHORITY;
 use crate::limits::{
     MAX_FILE_TEXT, MAX_GRANTS, MAX_MONITOR_TEXT, MAX_MONITOR_TEXTS, MAX_STEPS, MAX_WARDEN_FDS,
@@ -63,6 +63,12 @@ pub enum UnsafePlan {
     /// Nobody outside a monitor could answer for its denied calls.
     #[error("denied calls of a monitor cannot be reported")]
     MonitorReports,
+    /// A monitor starts nobody as somebody else.
+    #[error("a monitor's box has no root")]
+    MonitorRoot,
+    /// Only the root of a box could change the image's files.
+    #[error("{0} would be writable in a box that has no root")]
+    WritableWithoutRoot(GuestPath),
     /// A text that no program could be given, or a monitor without a name.
     #[error("the monitor's arguments or variables cannot be handed over")]
     MonitorTexts,
@@ -102,7 +108,7 @@ impl Plan {
             check_template(index, step, descriptors)?;
         }
         check_first(&self)?;
-        check_own(&self.own, descriptors)?;
+        check_own(&self.own, self.ids, descriptors)?;
         if let Network::Gateway { slot, .. } = self.network {
             check_slot(slot, descriptors)?;
         }
@@ -135,6 +141,7 @@ fn check_template(index: usize, step: &Step, descriptors: usize) -> Result<(), U
         | Step::ProcessesAt { .. }
         | Step::Terminals
         | Step::Trust { .. }
+        | Step::Writable { .. }
         | Step::Workspace { .. } => Err(UnsafePlan::WrongList { list: "template", index }),
     }
 }
@@ -154,6 +161,9 @@ fn check_first(plan: &Plan) -> Result<(), UnsafePlan> {
             if plan.denials == Denials::Reported {
                 return Err(UnsafePlan::MonitorReports);
             }
+            if plan.ids == Ids::OwnBlock {
+                return Err(UnsafePlan::MonitorRoot);
+            }
             Some(monitor.kind)
         }
     };
@@ -164,7 +174,7 @@ fn check_first(plan: &Plan) -> Result<(), UnsafePlan> {
     Ok(())
 }
 
-fn check_own(own: &[Step], descriptors: usize) -> Result<(), UnsafePlan> {
+fn check_own(own: &[Step], ids: Ids, descriptors: usize) -> Result<(), UnsafePlan> {
     let mut scratch = false;
     for (index, step) in own.iter().enumerate() {
         match step {
@@ -179,6 +189,14 @@ fn check_own(own: &[Step], descriptors: usize) -> Result<(), UnsafePlan> {
                 scratch = true;
             }
             Step::ScratchDirectory { .. } => {
+                if !scratch {
+                    return Err(UnsafePlan::Scratch);
+                }
+            }
+            Step::Writable { at } if ids != Ids::OwnBlock => {
+                return Err(UnsafePlan::WritableWithoutRoot(at.clone()));
+            }
+            Step::Writable { .. } => {
                 if !scratch {
                     return Err(UnsafePlan::Scratch);
                 }

@@ -17,6 +17,7 @@ impl Plan {
         to.u8(match self.ids {
             Ids::OwnRange => 0,
             Ids::CallerOnly => 1,
+            Ids::OwnBlock => 2,
         });
         match self.network {
             Network::Empty => to.u8(0),
@@ -56,7 +57,7 @@ impl Plan {
             box_id: from.text(64)?.parse().map_err(|_| CodecError::Invalid("box id"))?,
             template: from.list(MAX_STEPS, Step::decode)?,
             own: from.list(MAX_STEPS, Step::decode)?,
-            ids: choice(from, &[Ids::OwnRange, Ids::CallerOnly], "kind of ids")?,
+            ids: choice(from, &[Ids::OwnRange, Ids::CallerOnly, Ids::OwnBlock], "kind of ids")?,
             network: match from.u8()? {
                 0 => Network::Empty,
                 1 => Network::Loopback,
@@ -98,7 +99,7 @@ const ACCESSES: [GrantAccess; 6] = [
     GrantAccess::Terminals,
 ];
 const EXECS: [Exec; 2] = [Exec::Allowed, Exec::Denied];
-const OWNERS: [Owner; 2] = [Owner::Payload, Owner::Everybody];
+const OWNERS: [Owner; 3] = [Owner::Payload, Owner::Everybody, Owner::Root];
 const WORKSPACES: [WorkspaceAccess; 2] = [WorkspaceAccess::ReadOnly, WorkspaceAccess::CopyOnWrite];
 
 impl Step {
@@ -164,6 +165,10 @@ impl Step {
                 to.u8(number(&WORKSPACES, *access));
                 to.u8(number(&EXECS, *exec));
             }
+            Self::Writable { at } => {
+                to.u8(16);
+                path(to, at);
+            }
             Self::Cover { at, text } => {
                 to.u8(12);
                 path(to, at);
@@ -195,6 +200,7 @@ impl Step {
                 exec: choice(from, &EXECS, "exec")?,
             },
             12 => Self::Cover { at: read_path(from)?, text: from.text(MAX_FILE_TEXT)?.to_owned() },
+            16 => Self::Writable { at: read_path(from)? },
             15 => Self::ProcessesAt { at: read_path(from)? },
             14 => Self::Show { slot: Slot(from.u8()?), at: read_path(from)? },
             13 => Self::Trust { authority: from.text(MAX_AUTHORITY)?.to_owned() },

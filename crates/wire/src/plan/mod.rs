@@ -104,6 +104,12 @@ pub enum Step {
         /// Its certificate, in the text form; empty until the box's gateway has made it.
         authority: String,
     },
+    /// A directory at the top of the image, made writable for this box alone: changes go to the scratch space. Its owner is
+    /// shown as the root of the box, who alone may therefore change it.
+    Writable {
+        /// Where it lies.
+        at: GuestPath,
+    },
     /// A directory of the caller.
     Workspace {
         /// The directory.
@@ -165,6 +171,8 @@ impl DeviceName {
 pub enum Owner {
     /// The payload alone.
     Payload,
+    /// The root of the box, where it has one.
+    Root,
     /// Everybody writes, nobody removes what is another's.
     Everybody,
 }
@@ -195,6 +203,8 @@ pub enum WorkspaceAccess {
 pub enum Ids {
     /// A range of the host's ids that no other box has (needs root).
     OwnRange,
+    /// 65,536 of them, one behind each user that an image could know; commands may run as root of the box (needs root).
+    OwnBlock,
     /// The caller's own id, for everything.
     CallerOnly,
 }

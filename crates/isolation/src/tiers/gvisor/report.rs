@@ -62,7 +62,7 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
          privileges"
             .to_owned(),
         match plan.ids {
-            Ids::OwnRange => "it runs as a host user that no other box has",
+            Ids::OwnRange | Ids::OwnBlock => "it runs as a host user that no other box has",
             Ids::CallerOnly => "it runs as the caller's user",
         }
         .to_owned(),

@@ -9,7 +9,7 @@ use crate::request::Worksite;
 use crate::{Facts, KernelVersion, Swap};
 
 /// The first kernel whose overlays can lie on a directory with mapped owners. Every workspace lies behind an overlay.
-const OVERLAY_OWNER_MAP: KernelVersion = KernelVersion::new(5, 19);
+pub(super) const OVERLAY_OWNER_MAP: KernelVersion = KernelVersion::new(5, 19);
 
 /// Every gap of this plan on this host, in the order of [`Gap::ALL`].
 pub(super) fn find(plan: &Plan, facts: &Facts, image: &Image, worksite: Worksite) -> Vec<Gap> {
@@ -33,7 +33,7 @@ pub(super) fn find(plan: &Plan, facts: &Facts, image: &Image, worksite: Worksite
         },
         // Without ids of its own the box is the caller, and the caller's files are its own.
         Gap::OwnerMapMissing => {
-            plan.ids == Ids::OwnRange
+            plan.ids != Ids::CallerOnly
                 && matches!(worksite, Worksite::Directory(_))
                 && facts.version < OVERLAY_OWNER_MAP
         }

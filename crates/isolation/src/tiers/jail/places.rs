@@ -2,11 +2,15 @@
 
 use blastbox_images::{Image, TreeUse};
 use blastbox_policy::{NetworkMode, ScratchExec};
+use blastbox_wire::agent::SUDO_PROGRAM;
 use blastbox_wire::egress::{BUNDLE, GATEWAY_V4};
 use blastbox_wire::plan::{Exec, Grant, GrantAccess, GuestPath, Owner, Slot, Step, WorkspaceAccess};
 
 use crate::request::{Request, Worksite};
 
+/// Where the program lies that is `sudo` in a box.
+const SUDO_FOLDER: &str = "/.blastbox";
+const ROOT_HOME: &str = "/root";
 const WORKSPACE: &str = "/workspace";
 
 const RESOLVERS: &str = "/etc/resolv.conf";
@@ -37,6 +41,8 @@ pub(super) struct Places<'a> {
     pub(super) slot: Slot,
     pub(super) exec: ScratchExec,
     pub(super) trust: Trust,
+    /// Where the program travels that is `sudo` in the box, where it has a root.
+    pub(super) sudo: Option<Slot>,
 }
 
 /// Whom programs of the box believe.
@@ -57,6 +63,33 @@ impl Places<'_> {
         template
     }
 
+    /// The root with `sudo` in it, where the box has a root.
+    pub(super) fn with_sudo(&self, mut template: Vec<Step>) -> Vec<Step> {
+        let Some(slot) = self.sudo else { return template };
+        // Where an image has one it is shown there; the host's own is not.
+        template
+            .extend([ROOT_HOME, SUDO_FOLDER].into_iter().filter_map(path).map(|at| Step::Directory { at }));
+        template.extend(path(SUDO_PROGRAM).map(|at| Step::Show { slot, at }));
+        for step in &mut template {
+            // The host's own programs stay as they are, so the search path leads past them.
+            if let Step::File { at, text } = step
+                && at.as_str() == "/etc/profile"
+            {
+                text.push_str(&format!("export PATH={SUDO_FOLDER}:$PATH\n"));
+            }
+        }
+        template
+    }
+
+    /// The image's directories, which the root of a box may change. Not the host's own: their owner is not the box's to be.
+    fn writable(&self) -> impl Iterator<Item = GuestPath> {
+        let trees = match (self.sudo, self.image) {
+            (None, _) | (_, Image::Host(_)) => Vec::new(),
+            (Some(_), Image::Directory(_) | Image::Stored(_)) => self.image.trees(),
+        };
+        trees.into_iter().filter(|tree| tree.is_directory).map(|tree| tree.at)
+    }
+
     /// What belongs to this box alone.
     pub(super) fn own_steps(&self, bytes: u64, inodes: u64) -> Vec<Step> {
         let exec = self.exec();
@@ -65,9 +98,15 @@ impl Places<'_> {
             steps.extend(path(at).map(|at| Step::ScratchDirectory { at, owner, exec }));
         };
         scratch("/tmp", Owner::Everybody, exec);
+        if self.has_places() {
+            scratch("/home", Owner::Root, exec);
+        }
         scratch("/home/user", Owner::Payload, exec);
         // Shared memory is never a place for programs, whatever the policy says about scratch space.
         scratch("/dev/shm", Owner::Everybody, Exec::Denied);
+        if self.has_run() {
+            scratch("/run", Owner::Root, exec);
+        }
         match self.worksite {
             Worksite::Absent => {}
             Worksite::Scratch => scratch(WORKSPACE, Owner::Payload, exec),
@@ -76,6 +115,7 @@ impl Places<'_> {
                 steps.extend(path(WORKSPACE).map(|at| Step::Workspace { slot, at, access, exec }));
             }
         }
+        steps.extend(self.writable().map(|at| Step::Writable { at }));
         steps.extend([Step::Processes, Step::Terminals]);
         if self.trust == Trust::OwnAuthority {
             steps.push(Step::Trust { authority: String::new() });
@@ -85,12 +125,15 @@ impl Places<'_> {
 
     /// What may be done where. Nothing else may be done anywhere.
     pub(super) fn grants(&self) -> Vec<Grant> {
+        let writable: Vec<GuestPath> = self.writable().collect();
         let trees = self.image.trees().into_iter().map(|tree| Grant {
-            at: tree.at,
             access: match tree.used_for {
+                // Who may write there is for the owners of files to say: root of the box.
+                _ if writable.contains(&tree.at) => GrantAccess::ReadWriteExecute,
                 TreeUse::Programs => GrantAccess::ReadExecute,
                 TreeUse::Settings => GrantAccess::Read,
             },
+            at: tree.at,
         });
         let scratch = match self.exec {
             ScratchExec::Allowed => GrantAccess::ReadWriteExecute,
@@ -115,8 +158,22 @@ impl Places<'_> {
             (Worksite::Scratch | Worksite::Directory(WorkspaceAccess::CopyOnWrite), _) => Some(scratch),
         };
         let bundle = (self.trust == Trust::OwnAuthority).then_some((BUNDLE, GrantAccess::Read));
+        let sudo = self.sudo.map(|_| (SUDO_PROGRAM, GrantAccess::ReadExecute));
+        let run = self.has_run().then_some(("/run", scratch));
+        let home = self.has_places().then_some(("/home", scratch));
+        let bundle = bundle.into_iter().chain(sudo).chain(run).chain(home);
         let ours = ours.into_iter().chain(worksite.map(|access| (WORKSPACE, access))).chain(bundle);
         trees.chain(ours.filter_map(|(at, access)| path(at).map(|at| Grant { at, access }))).collect()
+    }
+
+    /// Whether there is a /run to write to: where the image's programs expect one, and nothing of ours lies there.
+    fn has_run(&self) -> bool {
+        self.has_places() && self.trust == Trust::AsImage
+    }
+
+    /// Whether root of the box has places where an image's programs expect them: /home for users that it makes, /run.
+    fn has_places(&self) -> bool {
+        self.writable().next().is_some()
     }
 
     fn exec(&self) -> Exec {

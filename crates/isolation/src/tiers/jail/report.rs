@@ -1,7 +1,9 @@
 //! Which of the five boundaries hold in a jail, and what holds them, in words for people.
 
-use blastbox_policy::{AllowRule, Boundary, Gap, NetworkMode, OnDenied, ScratchExec, SealedPolicy, Seconds};
-use blastbox_wire::plan::{Denials, Ids, Network, Plan, WorkspaceAccess};
+use blastbox_policy::{
+    AllowRule, Boundary, BoxRoot, Gap, NetworkMode, OnDenied, ScratchExec, SealedPolicy, Seconds,
+};
+use blastbox_wire::plan::{Denials, Ids, Network, Plan, Step, WorkspaceAccess};
 
 use super::WANTED_LANDLOCK_ABI;
 use crate::request::Worksite;
@@ -19,7 +21,7 @@ pub(super) fn write(
     let report = |boundary: &Boundary| {
         let (effective, how) = match boundary {
             Boundary::Kernel => (true, kernel(policy, facts, plan, gaps)),
-            Boundary::Files => (facts.landlock_abi > 0, files(policy, facts, worksite)),
+            Boundary::Files => (facts.landlock_abi > 0, files(policy, facts, plan, worksite)),
             // What reaches everything public holds nothing back.
             Boundary::Network => (policy.network().mode != NetworkMode::Open, network(policy, facts, plan)),
             Boundary::Credentials => (true, credentials()),
@@ -59,9 +61,17 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
             (Denials::Silent, _) => "a denied system call fails, and nobody learns of it",
         }
         .to_owned(),
-        "namespaces of its own, no capabilities, no new privileges".to_owned(),
+        match rules.root {
+            BoxRoot::None => "namespaces of its own, no capabilities, no new privileges",
+            BoxRoot::Allowed => {
+                "namespaces of its own, no new privileges; commands may become root of the box, with power over its own \
+                 users and files alone"
+            }
+        }
+        .to_owned(),
         match plan.ids {
             Ids::OwnRange => "host user ids that no other box has",
+            Ids::OwnBlock => "65,536 host user ids that no other box has",
             Ids::CallerOnly => "the user id of the caller",
         }
         .to_owned(),
@@ -79,10 +89,16 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
     ]
 }
 
-fn files(policy: &SealedPolicy, facts: &Facts, worksite: Worksite) -> Vec<String> {
+fn files(policy: &SealedPolicy, facts: &Facts, plan: &Plan, worksite: Worksite) -> Vec<String> {
     let rules = policy.files();
     let mut how = vec![
-        "a root of its own that is read-only".to_owned(),
+        match plan.own.iter().any(|step| matches!(step, Step::Writable { .. })) {
+            false => "a root of its own that is read-only",
+            true => {
+                "a root of its own; what the image has there can be changed by root of the box, in memory"
+            }
+        }
+        .to_owned(),
         match facts.landlock_abi {
             0 => "no Landlock: what the mounts show is not checked a second time".to_owned(),
             abi => format!("Landlock (version {abi}) checks a second time what may be opened"),

@@ -78,7 +78,7 @@ fn kernel(
          privileges"
             .to_owned(),
         match plan.ids {
-            Ids::OwnRange => "QEMU runs as a host user that no other box has",
+            Ids::OwnRange | Ids::OwnBlock => "QEMU runs as a host user that no other box has",
             Ids::CallerOnly => "QEMU runs as the caller's user",
         }
         .to_owned(),

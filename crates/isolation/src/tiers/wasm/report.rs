@@ -47,7 +47,7 @@ fn kernel(policy: &SealedPolicy, plan: &Plan, guests: &Guests, gaps: &[Gap]) -> 
             .to_owned(),
         "what the worker itself is denied fails, and nobody learns of it".to_owned(),
         match plan.ids {
-            Ids::OwnRange => "host user ids that no other box has",
+            Ids::OwnRange | Ids::OwnBlock => "host user ids that no other box has",
             Ids::CallerOnly => "the user id of the caller",
         }
         .to_owned(),

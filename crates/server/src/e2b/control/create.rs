@@ -1,5 +1,6 @@
 //! `POST /v2/sandboxes` and `POST /sandboxes`: make a sandbox.
 
+use blastbox_policy::BoxRoot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,6 +111,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     let name = asked.template_id.ok_or_else(|| No::bad("templateID is missing"))?;
     let template = open(desk, name, plans.reaches.clone()).await?;
     let size = Size::of(&template.policy);
+    let has_root = template.policy.kernel().root == BoxRoot::Allowed;
     let on_timeout = match plans.on_timeout {
         AtTimeout::Kill => OnTimeout::Destroy,
         AtTimeout::Pause => OnTimeout::Pause,
@@ -134,6 +136,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         token,
         traffic_token,
         size,
+        has_root,
         envs: Envs(envs),
         plans,
         life,
@@ -196,7 +199,7 @@ fn bounded(name: &str, map: &BTreeMap<String, String>, (entries, bytes): (usize,
 
 /// Opens the image on a thread of its own: a directory on a dead file server must hold up nobody else.
 async fn open(desk: &Desk, name: String, reaches: Reaches) -> Result<Template, No> {
-    let images = Arc::clone(&desk.hall().images);
-    let opened = tokio::task::spawn_blocking(move || template::open(&name, &images, &reaches)).await;
+    let (images, root) = (Arc::clone(&desk.hall().images), desk.hall().root);
+    let opened = tokio::task::spawn_blocking(move || template::open(&name, &images, &reaches, root)).await;
     opened.unwrap_or_else(|_| Err(No::defect()))
 }

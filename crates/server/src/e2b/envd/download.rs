@@ -9,7 +9,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use blastbox_engine::{Download, Slice};
-use blastbox_wire::agent::{Entry, EntryKind, Extent, Links};
+use blastbox_wire::agent::{Entry, EntryKind, Extent, Links, User};
 
 use super::encoding::{self, Coding};
 use super::gzip::Squeeze;
@@ -24,19 +24,21 @@ use crate::e2b::sandbox::Sandbox;
 pub(super) async fn download(
     desk: &Arc<Desk>,
     sandbox: &Sandbox,
+    user: User,
     path: Option<&str>,
     method: &Method,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, No> {
     let asked = path.unwrap_or_default();
-    let path = paths::resolve(asked).map_err(|_| No::bad("a path may not begin with another user's home"))?;
+    let path =
+        paths::resolve(asked, user).map_err(|_| No::bad("a path may not begin with another user's home"))?;
     let coding = encoding::choose(text(headers, &ACCEPT_ENCODING))
         .map_err(|_| No::new(406, "no acceptable encoding found: a file is sent as it is, or as gzip"))?;
     let live = desk.live(sandbox)?;
     let failed = |error| file_trouble(&error, &path, sandbox.id());
     let conditional = headers.contains_key(RANGE) || headers.contains_key(IF_MODIFIED_SINCE);
     let (status, slice) = if conditional || *method == Method::HEAD {
-        let entry = live.files().stat(path.as_bytes(), Links::Follow).await.map_err(failed)?;
+        let entry = live.files_as(user).stat(path.as_bytes(), Links::Follow).await.map_err(failed)?;
         if entry.kind == EntryKind::Directory {
             return Err(No::bad(format!("path '{path}' is a directory")));
         }
@@ -49,7 +51,7 @@ pub(super) async fn download(
     };
     // What was asked for in parts is sent as it is: the numbers would mean nothing otherwise.
     let coding = if conditional { Coding::Identity } else { coding };
-    let download = live.files().read(path.as_bytes(), slice).await.map_err(failed)?;
+    let download = live.files_as(user).read(path.as_bytes(), slice).await.map_err(failed)?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     describe(response.headers_mut(), &path, download.entry(), slice, status, coding);

@@ -19,7 +19,7 @@ use axum::http::header::HeaderName;
 use axum::http::{Method, Response, StatusCode};
 use axum::response::IntoResponse;
 use blastbox_engine::FileError;
-use blastbox_wire::agent::Fault;
+use blastbox_wire::agent::{Fault, User};
 
 use super::desk::Desk;
 use super::no::{No, echo};
@@ -109,19 +109,20 @@ pub(super) async fn answer_signed(desk: &Arc<Desk>, request: Request) -> Result<
 async fn carry_out(desk: &Arc<Desk>, sandbox: &Arc<Sandbox>, request: Request) -> Result<Response<Body>, No> {
     let query = form::pairs(request.uri().query());
     let user = form::value(&query, "username").filter(|user| !user.is_empty());
-    if let Some(user) = user
-        && !paths::is_known(user)
-    {
-        let user = echo(user);
-        return Err(No::new(401, format!("error looking up user '{user}': user: unknown user {user}")));
-    }
+    let user = match user {
+        None => User::Payload,
+        Some(name) => paths::known(name, sandbox.has_root).ok_or_else(|| {
+            let name = echo(name);
+            No::new(401, format!("error looking up user '{name}': user: unknown user {name}"))
+        })?,
+    };
     let path = form::value(&query, "path").map(ToOwned::to_owned);
     match *request.method() {
         Method::GET | Method::HEAD => {
             let (parts, _) = request.into_parts();
-            download::download(desk, sandbox, path.as_deref(), &parts.method, &parts.headers).await
+            download::download(desk, sandbox, user, path.as_deref(), &parts.method, &parts.headers).await
         }
-        Method::POST => upload::upload(desk, sandbox, path.as_deref(), request).await,
+        Method::POST => upload::upload(desk, sandbox, user, path.as_deref(), request).await,
         _ => Err(No::new(405, "this route takes other methods")),
     }
 }

@@ -1,13 +1,27 @@
 //! Users and paths as E2B means them.
 
-/// The box's only user, whatever a request says.
+use blastbox_wire::agent::User;
+
+/// The box's ordinary user.
 pub(crate) const USER: &str = "user";
-/// Where relative paths begin.
+/// Where its relative paths begin.
 pub(crate) const HOME: &str = "/home/user";
 
-/// Whether a box can do something as this user. Root of the box is not among them: payloads have no capability.
-pub(crate) fn is_known(user: &str) -> bool {
-    user == USER
+/// Who is meant by a name. Root of the box is somebody only where its policy gives it one.
+pub(crate) fn known(name: &str, has_root: bool) -> Option<User> {
+    match name {
+        USER => Some(User::Payload),
+        "root" if has_root => Some(User::Root),
+        _ => None,
+    }
+}
+
+/// The name of a user and its home.
+pub(crate) fn at_home(user: User) -> (&'static str, &'static str) {
+    match user {
+        User::Payload => (USER, HOME),
+        User::Root => ("root", "/root"),
+    }
 }
 
 /// A path that means somebody else's home.
@@ -15,14 +29,15 @@ pub(crate) fn is_known(user: &str) -> bool {
 pub(crate) struct ForeignHome;
 
 /// The absolute path that is meant.
-pub(crate) fn resolve(path: &str) -> Result<String, ForeignHome> {
+pub(crate) fn resolve(path: &str, user: User) -> Result<String, ForeignHome> {
+    let (_, home) = at_home(user);
     match path {
-        "" | "~" => Ok(HOME.to_owned()),
+        "" | "~" => Ok(home.to_owned()),
         _ if path.starts_with('/') => Ok(path.to_owned()),
         _ => match path.strip_prefix('~') {
-            Some(rest) if rest.starts_with('/') => Ok(format!("{HOME}{rest}")),
+            Some(rest) if rest.starts_with('/') => Ok(format!("{home}{rest}")),
             Some(_) => Err(ForeignHome),
-            None => Ok(format!("{HOME}/{path}")),
+            None => Ok(format!("{home}/{path}")),
         },
     }
 }
@@ -65,10 +80,17 @@ mod tests {
             ("~/x", "/home/user/x"),
             ("../x", "/home/user/../x"),
         ] {
-            assert_eq!(resolve(given).unwrap(), meant, "{given}");
+            assert_eq!(resolve(given, User::Payload).unwrap(), meant, "{given}");
         }
-        assert_eq!(resolve("~root"), Err(ForeignHome));
-        assert_eq!(resolve("~root/x"), Err(ForeignHome));
+        assert_eq!(resolve("~/x", User::Root).unwrap(), "/root/x");
+        assert_eq!(resolve("~root", User::Payload), Err(ForeignHome));
+        assert_eq!(resolve("~root/x", User::Payload), Err(ForeignHome));
+    }
+
+    #[test]
+    fn root_is_somebody_only_where_the_box_has_one() {
+        assert_eq!((known("root", false), known("root", true)), (None, Some(User::Root)));
+        assert_eq!((known("user", false), known("who", true)), (Some(User::Payload), None));
     }
 
     #[test]

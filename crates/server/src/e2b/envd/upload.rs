@@ -10,7 +10,7 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, Response, StatusCode};
 use axum::response::IntoResponse;
 use blastbox_engine::{LiveBox, Upload};
-use blastbox_wire::agent::{Depth, Fault, Links, Parents, Writing};
+use blastbox_wire::agent::{Depth, Fault, Links, Parents, User, Writing};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -36,11 +36,12 @@ const MOST_FILES: usize = 10_000;
 pub(super) async fn upload(
     desk: &Arc<Desk>,
     sandbox: &Sandbox,
+    user: User,
     path: Option<&str>,
     request: Request,
 ) -> Result<Response<Body>, No> {
     let (parts, mut body) = request.into_parts();
-    let done = receive(desk, sandbox, path, &parts.headers, &mut body).await;
+    let done = receive(desk, sandbox, user, path, &parts.headers, &mut body).await;
     if done.is_err() {
         drain(&mut body).await;
     }
@@ -50,13 +51,14 @@ pub(super) async fn upload(
 async fn receive(
     desk: &Arc<Desk>,
     sandbox: &Sandbox,
+    user: User,
     path: Option<&str>,
     headers: &HeaderMap,
     body: &mut Body,
 ) -> Result<Vec<Value>, No> {
     let mark = marks::from_headers(headers)?;
     let live = desk.live(sandbox)?;
-    let mut desk = Receiving { sandbox, live, mark, seen: BTreeSet::new(), written: Vec::new() };
+    let mut desk = Receiving { sandbox, live, user, mark, seen: BTreeSet::new(), written: Vec::new() };
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let packed = match headers.get(CONTENT_ENCODING).map(|coding| coding.as_bytes().to_ascii_lowercase()) {
         None => false,
@@ -117,6 +119,7 @@ async fn drain(body: &mut Body) {
 struct Receiving<'a> {
     sandbox: &'a Sandbox,
     live: Arc<LiveBox>,
+    user: User,
     mark: Mark,
     seen: BTreeSet<String>,
     written: Vec<Value>,
@@ -207,8 +210,8 @@ impl Receiving<'_> {
     }
 
     async fn open(&mut self, asked: &str) -> Result<Open, No> {
-        let path =
-            paths::resolve(asked).map_err(|_| No::bad("a path may not begin with another user's home"))?;
+        let path = paths::resolve(asked, self.user)
+            .map_err(|_| No::bad("a path may not begin with another user's home"))?;
         if self.seen.len() >= MOST_FILES {
             return Err(No::bad(format!("a request brings at most {MOST_FILES} files")));
         }
@@ -216,7 +219,7 @@ impl Receiving<'_> {
             return Err(No::bad(format!("path '{path}' comes twice in one request")));
         }
         let failed = |error| file_trouble(&error, &path, self.sandbox.id());
-        let files = self.live.files();
+        let files = self.live.files_as(self.user);
         let there = files.stat(path.as_bytes(), Links::Keep).await;
         let fresh = matches!(&there, Err(error) if error.fault() == Some(Fault::NotFound));
         let upload = files.write(path.as_bytes(), MODE, Writing::Truncate, Parents::Make).await;
@@ -256,7 +259,7 @@ impl Receiving<'_> {
     async fn remove(&self, path: &str, fresh: bool) {
         if fresh {
             // What cannot be removed was never made.
-            self.live.files().remove(path.as_bytes(), Depth::One).await.ok();
+            self.live.files_as(self.user).remove(path.as_bytes(), Depth::One).await.ok();
         }
     }
 }

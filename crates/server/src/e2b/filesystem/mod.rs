@@ -50,10 +50,10 @@ pub(super) struct List {
     depth: u32,
 }
 
-fn resolve(path: &str) -> Result<String, RpcError> {
+fn resolve(context: &Context, path: &str) -> Result<String, RpcError> {
     let foreign =
         |_| RpcError::new(Code::InvalidArgument, format!("'{}' is another user's home", echo(path)));
-    paths::resolve(path).map_err(foreign)
+    paths::resolve(path, context.user).map_err(foreign)
 }
 
 impl Context {
@@ -100,17 +100,21 @@ fn trouble(error: &FileError, path: &str) -> RpcError {
 
 /// Stat: one entry; of a link, the link.
 pub(super) async fn stat(context: &Context, Path { path }: Path) -> Result<Value, RpcError> {
-    let path = resolve(&path)?;
+    let path = resolve(context, &path)?;
     let live = context.live()?;
-    let entry = live.files().stat(path.as_bytes(), Links::Keep).await.map_err(|e| trouble(&e, &path))?;
+    let entry = live
+        .files_as(context.user)
+        .stat(path.as_bytes(), Links::Keep)
+        .await
+        .map_err(|e| trouble(&e, &path))?;
     Ok(json!({ "entry": context.show(&path, &entry) }))
 }
 
 /// MakeDir: like `mkdir -p`, except that one that is there already is said so.
 pub(super) async fn make_directory(context: &Context, Path { path }: Path) -> Result<Value, RpcError> {
-    let path = resolve(&path)?;
+    let path = resolve(context, &path)?;
     let live = context.live()?;
-    let files = live.files();
+    let files = live.files_as(context.user);
     match files.make_directory(path.as_bytes(), DIRECTORY, Parents::Make).await {
         Ok(()) => {}
         Err(error) if error.fault() == Some(Fault::Exists) => {
@@ -135,9 +139,9 @@ pub(super) async fn make_directory(context: &Context, Path { path }: Path) -> Re
 
 /// Move: another name, in a directory that is made where it is missing.
 pub(super) async fn rename(context: &Context, Move { source, destination }: Move) -> Result<Value, RpcError> {
-    let (from, to) = (resolve(&source)?, resolve(&destination)?);
+    let (from, to) = (resolve(context, &source)?, resolve(context, &destination)?);
     let live = context.live()?;
-    let files = live.files();
+    let files = live.files_as(context.user);
     // Told apart from a missing destination, which is made; and before anything is made for it.
     files.stat(from.as_bytes(), Links::Keep).await.map_err(|e| trouble(&e, &from))?;
     match files.rename(from.as_bytes(), to.as_bytes(), Target::Replace, Parents::Make).await {
@@ -153,8 +157,9 @@ pub(super) async fn rename(context: &Context, Move { source, destination }: Move
 /// The writable places of a box are one disk and several mounts, between which the kernel renames nothing: a copy, then.
 async fn carry(context: &Context, from: &str, to: &str) -> Result<(), RpcError> {
     let words = ["/bin/mv", "-f", "-T", "--", from, to];
-    let done =
-        errand::run(&context.desk, &context.sandbox, &words, CARRY).await.map_err(|_| RpcError::gone())?;
+    let done = errand::run_as(context.user, &context.desk, &context.sandbox, &words, CARRY)
+        .await
+        .map_err(|_| RpcError::gone())?;
     match done.ended {
         ExecEnded::Exited { code: 0 } => Ok(()),
         ExecEnded::BoxEnded { .. } => Err(RpcError::gone()),
@@ -166,9 +171,9 @@ async fn carry(context: &Context, from: &str, to: &str) -> Result<(), RpcError> 
 
 /// Remove: like `rm -rf`. What is not there is gone already.
 pub(super) async fn remove(context: &Context, Path { path }: Path) -> Result<Value, RpcError> {
-    let path = resolve(&path)?;
+    let path = resolve(context, &path)?;
     let live = context.live()?;
-    match live.files().remove(path.as_bytes(), Depth::All).await {
+    match live.files_as(context.user).remove(path.as_bytes(), Depth::All).await {
         Ok(_) => {}
         Err(error) if matches!(error.fault(), Some(Fault::NotFound | Fault::NotDirectory)) => {}
         Err(error) => return Err(trouble(&error, &path)),
@@ -179,9 +184,9 @@ pub(super) async fn remove(context: &Context, Path { path }: Path) -> Result<Val
 
 /// ListDir: depth-first, in the order of names.
 pub(super) async fn list(context: &Context, List { path, depth }: List) -> Result<Value, RpcError> {
-    let path = resolve(&path)?;
+    let path = resolve(context, &path)?;
     let live = context.live()?;
-    let files = live.files();
+    let files = live.files_as(context.user);
     let failed = |error| trouble(&error, &path);
     let listing = files.list(path.as_bytes(), depth.clamp(1, DEEPEST), MOST_ENTRIES).await.map_err(failed)?;
     let too_much = |what: &str| {

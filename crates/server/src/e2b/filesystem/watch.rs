@@ -59,16 +59,16 @@ pub(super) enum Told {
 impl Standing {
     /// Begins a watch. What happens from then on is told.
     pub(super) async fn begin(context: &Context, watch: Watch) -> Result<Self, RpcError> {
-        let root = super::resolve(&watch.path)?;
+        let root = super::resolve(context, &watch.path)?;
         let live = context.live()?;
         let failed = |error| trouble(&error, &root);
-        let there = live.files().stat(root.as_bytes(), Links::Follow).await.map_err(failed)?;
+        let there = live.files_as(context.user).stat(root.as_bytes(), Links::Follow).await.map_err(failed)?;
         if there.kind != EntryKind::Directory {
             let what = format!("path '{root}' is not a directory");
             return Err(RpcError::new(Code::InvalidArgument, what));
         }
         let depth = if watch.recursive { Depth::All } else { Depth::One };
-        let watching = live.files().watch(root.as_bytes(), depth).await.map_err(failed)?;
+        let watching = live.files_as(context.user).watch(root.as_bytes(), depth).await.map_err(failed)?;
         let entries = if watch.include_entry { Entries::Included } else { Entries::LeftOut };
         Ok(Self { context: context.clone(), live, watching, waiting: VecDeque::new(), root, entries })
     }
@@ -102,7 +102,8 @@ impl Standing {
         if self.entries == Entries::Included && shown {
             let path = format!("{}/{name}", self.root.trim_end_matches('/'));
             // One that is gone already is told without.
-            if let Ok(entry) = self.live.files().stat(path.as_bytes(), Links::Keep).await {
+            if let Ok(entry) = self.live.files_as(self.context.user).stat(path.as_bytes(), Links::Keep).await
+            {
                 event.insert("entry".to_owned(), self.context.show(&path, &entry));
             }
         }

@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use blastbox_engine::keeper::{ExecEnded, Keeper, TapeEvent, TapeReader, Tenant};
 use blastbox_engine::{Command, Stream};
 use blastbox_wire::BoxId;
-use blastbox_wire::agent::Io;
+use blastbox_wire::agent::{Io, User};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -99,12 +99,13 @@ impl Kernel {
             Language::Bash => &["python3", "-u", "-c", PYTHON, "bash"],
             Language::JavaScript => &["node", "-e", JAVASCRIPT],
         };
-        let environment = environment::of_command(sandbox, &BTreeMap::new());
+        let environment = environment::of_command(sandbox, User::Payload, &BTreeMap::new());
         let command = Command {
             arguments: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
             environment: environment.map_err(|_| No::defect())?,
             directory: context.cwd.clone().into_bytes(),
             io: Io::PipesWithStdin,
+            user: User::Payload,
         };
         let (keeper, tenant, id) = (desk.keeper().clone(), sandbox.tenant.clone(), sandbox.box_id.clone());
         let trouble = |error| No::kept(&error, sandbox.id());

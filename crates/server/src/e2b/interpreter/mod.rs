@@ -11,6 +11,7 @@ mod contexts;
 mod kernel;
 mod turn;
 
+use blastbox_wire::agent::User;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -82,7 +83,7 @@ pub(super) async fn answer(desk: &Arc<Desk>, id: &str, request: Request) -> Resu
 
 fn make(sandbox: &Sandbox, asked: NewContext) -> Result<Arc<Context>, No> {
     let language = Language::named(asked.language.as_deref())?;
-    let cwd = paths::resolve(asked.cwd.as_deref().unwrap_or_default())
+    let cwd = paths::resolve(asked.cwd.as_deref().unwrap_or_default(), User::Payload)
         .map_err(|_| No::bad("cwd may not begin with another user's home"))?;
     if cwd.contains('\0') || cwd.len() >= blastbox_wire::limits::MAX_PATH {
         return Err(No::bad("cwd is no path that a sandbox can have"));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Response};
+use blastbox_wire::agent::User;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
@@ -56,7 +57,7 @@ pub(super) async fn answer(
         (None, language) => sandbox.contexts.usual(Language::named(language.as_deref())?)?,
     };
     let env_vars = asked.env_vars.unwrap_or_default();
-    environment::of_command(sandbox, &env_vars)
+    environment::of_command(sandbox, User::Payload, &env_vars)
         .map_err(|_| No::bad("a variable of env_vars has a name that is empty or has `=` in it, or a NUL"))?;
     // Whoever goes away while others run is not waited for.
     let mut held = Arc::clone(&context.kernel).lock_owned().await;

@@ -207,6 +207,7 @@ mod tests {
             token: Token::new().unwrap(),
             traffic_token,
             size: Size { cpus: 1, memory_mib: 1, disk_mib: 1 },
+            has_root: false,
             envs: Envs::default(),
             plans: Plans {
                 on_timeout: AtTimeout::Kill,

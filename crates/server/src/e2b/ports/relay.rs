@@ -11,7 +11,7 @@ use std::time::Duration;
 use blastbox_engine::keeper::{Keeper, TapeEvent, TapeReader, Tenant};
 use blastbox_engine::{Command, Stream};
 use blastbox_wire::BoxId;
-use blastbox_wire::agent::Io;
+use blastbox_wire::agent::{Io, User};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -65,6 +65,7 @@ pub(super) async fn dial(
         environment: vec![b"PATH=/usr/local/bin:/usr/bin:/bin".to_vec(), b"LC_ALL=C".to_vec()],
         directory: b"/".to_vec(),
         io: Io::PipesWithStdin,
+        user: User::Payload,
     };
     let (tenant, id) = (sandbox.tenant.clone(), sandbox.box_id.clone());
     let (exec, tape) = keeper.carry(&tenant, &id, command).await.map_err(|_| Closed)?;

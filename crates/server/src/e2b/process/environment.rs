@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use blastbox_engine::USUAL_PATH;
+use blastbox_wire::agent::User;
 
-use crate::e2b::envd::paths::{HOME, USER};
+use crate::e2b::envd::paths;
 use crate::e2b::rpc::error::{Code, RpcError};
 use crate::e2b::sandbox::Sandbox;
 
@@ -22,6 +23,7 @@ pub(crate) fn of_sandbox(sandbox: &Sandbox) -> BTreeMap<String, String> {
 /// The whole environment of one command, as `NAME=value`.
 pub(in crate::e2b) fn of_command(
     sandbox: &Sandbox,
+    user: User,
     asked: &BTreeMap<String, String>,
 ) -> Result<Vec<Vec<u8>>, RpcError> {
     let bad = |name: &str, value: &str| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0');
@@ -29,7 +31,8 @@ pub(in crate::e2b) fn of_command(
         let what = "a variable has a name that is empty or has `=` in it, or a NUL";
         return Err(RpcError::new(Code::InvalidArgument, what));
     }
-    let usual = [("PATH", USUAL_PATH), ("HOME", HOME), ("USER", USER), ("LOGNAME", USER)];
+    let (name, home) = paths::at_home(user);
+    let usual = [("PATH", USUAL_PATH), ("HOME", home), ("USER", name), ("LOGNAME", name)];
     let mut all: BTreeMap<String, String> =
         usual.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     all.extend(of_sandbox(sandbox));

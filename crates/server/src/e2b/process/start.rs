@@ -136,12 +136,12 @@ fn command(context: &Context, start: Start, mouth: Mouth) -> Result<Command, Rpc
     if cmd.contains('\0') || args.iter().any(|word| word.contains('\0')) {
         return Err(invalid("the command has a NUL in it, which no argument can have"));
     }
-    let directory = paths::resolve(cwd.as_deref().unwrap_or_default())
+    let directory = paths::resolve(cwd.as_deref().unwrap_or_default(), context.user)
         .map_err(|_| invalid("cwd may not begin with another user's home"))?;
     if directory.contains('\0') || directory.len() >= MAX_PATH {
         return Err(invalid("cwd is no path that a sandbox can have"));
     }
-    let environment = environment::of_command(&context.sandbox, &envs)?;
+    let environment = environment::of_command(&context.sandbox, context.user, &envs)?;
     let arguments: Vec<Vec<u8>> = std::iter::once(cmd).chain(args).map(String::into_bytes).collect();
     check_length(&arguments, &environment)?;
     let io = match (mouth, pty.and_then(|pty| pty.size)) {
@@ -152,7 +152,7 @@ fn command(context: &Context, start: Start, mouth: Mouth) -> Result<Command, Rpc
         (Mouth::Pipe, _) => Io::PipesWithStdin,
         (Mouth::Nothing, _) => Io::Pipes,
     };
-    Ok(Command { arguments, environment, directory: directory.into_bytes(), io })
+    Ok(Command { arguments, environment, directory: directory.into_bytes(), io, user: context.user })
 }
 
 /// The kernel's own limits: what is beyond them is told before the box is asked.

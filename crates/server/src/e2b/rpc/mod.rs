@@ -12,6 +12,7 @@ mod message;
 mod schema;
 pub(super) mod stream;
 
+use blastbox_wire::agent::User;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ enum Kind {
 pub(super) struct Context {
     pub(super) desk: Arc<Desk>,
     pub(super) sandbox: Arc<Sandbox>,
+    /// Who it is done as.
+    pub(super) user: User,
     /// What the caller set for the whole call.
     pub(super) timeout: Option<Duration>,
     /// After so long without an event a stream says that it is there.
@@ -143,11 +146,12 @@ fn wrong_content_type(kind: Kind) -> Response<Body> {
 
 /// Who the call is for, and how long it may take.
 fn context(desk: &Arc<Desk>, sandbox: Arc<Sandbox>, headers: &HeaderMap) -> Result<Context, RpcError> {
-    if let Some(user) = user(headers)?
-        && !paths::is_known(&user)
-    {
-        return Err(RpcError::new(Code::Unauthenticated, format!("invalid username: '{}'", echo(&user))));
-    }
+    let user = match user(headers)? {
+        None => User::Payload,
+        Some(name) => paths::known(&name, sandbox.has_root).ok_or_else(|| {
+            RpcError::new(Code::Unauthenticated, format!("invalid username: '{}'", echo(&name)))
+        })?,
+    };
     let number = |name: &str| {
         let text = headers.get(name).map(|value| value.to_str().unwrap_or_default());
         let bad = || RpcError::new(Code::InvalidArgument, format!("the header {name} is not a number"));
@@ -158,6 +162,7 @@ fn context(desk: &Arc<Desk>, sandbox: Arc<Sandbox>, headers: &HeaderMap) -> Resu
     Ok(Context {
         desk: Arc::clone(desk),
         sandbox,
+        user,
         timeout: asked.map(|asked| asked.min(LONGEST_TIMEOUT)),
         keepalive: Duration::from_secs(keepalive.unwrap_or(stream::KEEPALIVE).min(stream::MOST_KEEPALIVE)),
     })
