@@ -22,6 +22,7 @@ both_ways!(
     processes_within_the_limit_are_given,
     threads_count_as_processes,
     two_busy_processes_get_no_more_than_their_share,
+    what_is_ended_with_the_box_is_counted,
     a_program_that_will_not_end_is_ended_with_all_its_daemons,
     a_daemon_does_not_outlive_the_program_that_left_it,
     a_program_that_ends_in_time_is_not_touched,
@@ -44,6 +45,28 @@ fn policy(caller: &Caller, rules: &str) -> String {
 /// Whether this run had to do without something, and said so.
 fn has_gap(boxed: &Boxed, gap: &str) -> bool {
     boxed.receipt.gaps.iter().any(|line| line.code.as_str() == gap)
+}
+
+/// A child that has worked for 300 ms of processor time and is left behind: ended with the box, and waited for by nobody.
+const HIDDEN_WORK: &str = r#"
+import os, time
+reader, writer = os.pipe()
+if os.fork() == 0:
+    while time.process_time() < 0.3: pass
+    os.write(writer, b"x")
+    time.sleep(60)
+os.read(reader, 1)
+"#;
+
+fn what_is_ended_with_the_box_is_counted(caller: &Caller) {
+    let boxed = caller.python(&[], HIDDEN_WORK);
+    assert_eq!(boxed.receipt.outcome.as_str(), "exited", "{}", boxed.stderr);
+    let together = ["/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/cpu/cpuacct.usage"];
+    if has_gap(&boxed, "no-cpu-limit") || !together.iter().any(|path| std::path::Path::new(path).exists()) {
+        return caller.skip("this host's group of a box does not count processor time (SECURITY.md)");
+    }
+    let used = boxed.receipt.usage.cpu_micros.unwrap_or(0);
+    assert!(used >= 300_000, "{used} µs");
 }
 
 /// Takes memory a mebibyte at a time, 400 at most, and touches every page.

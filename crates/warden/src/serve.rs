@@ -408,6 +408,8 @@ impl Warden {
         let mut free = live.slot;
         if let Some(group) = live.group {
             let counts = self.standing.groups.counts(&group);
+            // Whoever is ended with the first process is waited for by nobody: only the group knows what it used.
+            spent.cpu_micros = spent.cpu_micros.max(counts.cpu_micros);
             spent.memory_peak = counts.memory_peak;
             spent.oom_kills = counts.oom_kills;
             spent.pids_refused = counts.pids_refused;

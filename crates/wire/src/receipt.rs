@@ -293,7 +293,8 @@ impl LimitName {
 /// What was used; absent where nobody counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Processor time of the whole box, in microseconds.
+    /// Processor time of the whole box, in microseconds. Where its group does not count it (cgroup v1 with `cpuacct` mounted apart,
+    /// or no group at all), what was ended together with the box is missing.
     pub cpu_micros: Option<u64>,
     /// Largest memory of the whole box, in bytes.
     pub memory_peak_bytes: Option<u64>,

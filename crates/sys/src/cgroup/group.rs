@@ -33,6 +33,8 @@ pub struct Counts {
     pub oom_kills: u64,
     /// Processes that could not be made because of the limit.
     pub pids_refused: u64,
+    /// Processor time of everybody who was in it, in microseconds; 0 where the kernel keeps that elsewhere.
+    pub cpu_micros: u64,
 }
 
 /// The group of one box.
@@ -157,6 +159,13 @@ impl Site {
         }
         if let Some(nest) = self.nest(Controller::Pids) {
             counts.pids_refused = keyed(&read(nest, "pids.events"), "max");
+        }
+        if let Some(nest) = self.nest(Controller::Cpu) {
+            counts.cpu_micros = match self.flavour {
+                // There where both controllers are mounted together, as on most such hosts.
+                Flavour::V1 => read(nest, "cpuacct.usage").trim().parse::<u64>().unwrap_or(0) / 1000,
+                Flavour::V2 => keyed(&read(nest, "cpu.stat"), "usage_usec"),
+            };
         }
         counts
     }
