@@ -1,5 +1,6 @@
 //! From what an attempt said and what the host saw to a verdict. Pure.
 
+use blastbox_policy::Gap;
 use blastbox_wire::receipt::{LimitName, Receipt};
 
 use crate::attempt::{Attempt, Class, Word};
@@ -8,6 +9,9 @@ use crate::report::Verdict;
 
 /// SIGSYS: the filter of system calls ends what it does not answer.
 const SIGSYS: u8 = 31;
+
+/// What a caller without a group for its boxes has to accept.
+const UNCOUNTED: &[Gap] = &[Gap::NoMemoryLimit, Gap::NoCpuLimit];
 
 /// The last typed line of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,9 +55,12 @@ pub(crate) struct Seen<'a> {
 /// What became of an attempt in a box.
 pub(crate) fn judge(attempt: &Attempt, seen: Seen<'_>) -> (Verdict, String) {
     let Seen { output, complaint, signs, receipt, kernel, compared } = seen;
+    // Limits of single processes are a matter of the kernel that has the processes: behind another one than the host's there is
+    // nothing but the box's group.
+    let uncounted = if kernel.is_some() && attempt.class == Class::Resources { UNCOUNTED } else { &[] };
     let accepted = |receipt: &Receipt| {
-        let found = attempt.unless.iter().find(|gap| receipt.gaps.iter().any(|line| line.code == **gap));
-        found.map(|gap| gap.code())
+        let mut gaps = attempt.unless.iter().chain(uncounted);
+        gaps.find(|gap| receipt.gaps.iter().any(|line| line.code == **gap)).map(|gap| gap.code())
     };
     let lie = match receipt {
         // It had nothing to try, said so, and ended well: there is nothing that the receipt could be wrong about.
@@ -100,7 +107,14 @@ pub(crate) fn judge(attempt: &Attempt, seen: Seen<'_>) -> (Verdict, String) {
         Said::Escaped(_) | Said::Nothing if receipt.signal == Some(SIGSYS) => {
             (Verdict::Held, "ended by the filter of system calls (SIGSYS)".to_owned())
         }
-        Said::Escaped(_) | Said::Nothing => silent(attempt, receipt, complaint),
+        Said::Escaped(_) | Said::Nothing => match accepted(receipt) {
+            Some(gap) if outcome == "lost" && attempt.class == Class::Resources => {
+                let told =
+                    format!("gap {gap} is accepted by the policy: the box ended before it had more (lost)");
+                (Verdict::NotApplicable, told)
+            }
+            _ => silent(attempt, receipt, complaint),
+        },
     }
 }
 
@@ -241,6 +255,22 @@ mod tests {
         let seen = |receipt| Seen { output: "HELD first\nNA nothing\n", receipt: Some(receipt), ..NOTHING };
         assert_eq!(judge(&attempt("control.zombies"), seen(&well)).0, Verdict::NotApplicable);
         assert_eq!(judge(&attempt("control.zombies"), seen(&ill)).0, Verdict::Escaped);
+    }
+
+    #[test]
+    fn without_a_group_a_kernel_of_its_own_bounds_nothing_for_the_host_and_the_gap_says_so() {
+        let (receipt, bomb) = (receipt("exited"), attempt("resources.memory"));
+        let mut uncounted = receipt.clone();
+        let mut line = uncounted.gaps[0].clone();
+        line.code = Gap::NoMemoryLimit;
+        uncounted.gaps.push(line);
+        let of = |receipt, kernel| {
+            let seen = Seen { output: "ESCAPED 256 MiB\n", receipt: Some(receipt), kernel, ..NOTHING };
+            judge(&bomb, seen).0
+        };
+        assert_eq!(of(&receipt, OTHER), Verdict::Escaped);
+        assert_eq!(of(&uncounted, OTHER), Verdict::NotApplicable);
+        assert_eq!(of(&uncounted, None), Verdict::Escaped, "in a jail the limit of the process holds");
     }
 
     #[test]
