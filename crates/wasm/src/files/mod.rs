@@ -7,4 +7,5 @@ mod contents;
 mod places;
 mod tree;
 
+pub(crate) use places::LONGEST_PATH;
 pub(crate) use tree::{Caps, Facts, Ino, Kind, ROOT, Tree, Trouble};

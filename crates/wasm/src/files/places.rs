@@ -3,7 +3,7 @@
 use super::tree::{Ino, ROOT, Tree, Trouble};
 
 /// Longest path.
-const LONGEST: usize = 4096;
+pub(crate) const LONGEST_PATH: usize = 4096;
 
 /// Where a path leads: the directory, and the last name in it. `None`: to the directory itself.
 pub(crate) type Place = (Ino, Option<Vec<u8>>);
@@ -12,7 +12,7 @@ impl Tree {
     /// The directory that a path lies in and its last name, which need not exist. Starts at `from`, or at the root for
     /// an absolute path where `absolute` allows one.
     pub(crate) fn place(&self, from: Ino, path: &[u8]) -> Result<Place, Trouble> {
-        if path.len() > LONGEST {
+        if path.len() > LONGEST_PATH {
             return Err(Trouble::NameTooLong);
         }
         if path.is_empty() {

@@ -23,6 +23,8 @@ const PENDING: u32 = 0;
 const REJECTED: u32 = 2;
 /// How Node.js ends when its program waits for what never comes.
 const NEVER_SETTLED: u8 = 13;
+/// Longest name of a function of ours: a longer one is none, and is not looked at.
+const MOST_NAME: u32 = 64;
 /// Longest text that one call writes.
 const MOST_TEXT: u32 = 256 << 20;
 
@@ -47,6 +49,7 @@ fn host_call(
     list: u32,
 ) -> wasmtime::Result<u32> {
     let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Ok(0) };
+    let length = length.min(MOST_NAME);
     let called = piece(memory.data(&caller), name, length).map(<[u8]>::to_vec);
     match called.as_deref() {
         Some(name) if name == WRITE && count == 2 => {

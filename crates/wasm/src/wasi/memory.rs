@@ -1,6 +1,7 @@
 //! A guest's memory, seen from a call: every address is checked, and none is kept.
 
 use super::Errno;
+use crate::files::LONGEST_PATH;
 
 /// Most pieces of one read or write.
 const MOST_PIECES: u32 = 1024;
@@ -19,6 +20,14 @@ impl<'a> Memory<'a> {
     pub(crate) fn get(&self, at: u32, length: u32) -> Result<&[u8], Errno> {
         let (start, length) = (size(at)?, size(length)?);
         self.bytes.get(start..).and_then(|rest| rest.get(..length)).ok_or(Errno::Fault)
+    }
+
+    /// These bytes as a path. Its length is the guest's to say: what is longer than any path is refused before it is looked at.
+    pub(crate) fn path(&self, at: u32, length: u32) -> Result<&[u8], Errno> {
+        if size(length)? > LONGEST_PATH {
+            return Err(Errno::NameTooLong);
+        }
+        self.get(at, length)
     }
 
     /// These bytes, to be changed.
@@ -92,6 +101,15 @@ mod tests {
         assert_eq!(memory.get(64, 0), Ok(&[][..]));
         assert_eq!(memory.put_u64(57, 1), Err(Errno::Fault));
         assert_eq!(memory.put_u64(56, 1), Ok(()));
+    }
+
+    #[test]
+    fn a_path_over_its_limit_is_refused_before_it_is_looked_at() {
+        let mut bytes = [b'x'; 8192];
+        let memory = Memory::new(&mut bytes);
+        assert_eq!(memory.path(0, 4096).map(<[u8]>::len), Ok(4096));
+        assert_eq!(memory.path(0, 4097), Err(Errno::NameTooLong));
+        assert_eq!(memory.path(0, u32::MAX), Err(Errno::NameTooLong));
     }
 
     #[test]

@@ -18,7 +18,7 @@ const MAY_WRITE: u64 = 1 << 6;
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     calls! { linker;
         "path_open" => |memory, host, fd: u32, _links: u32, at: u32, length: u32, how: u32, rights: u64, _later: u64, flags: u32, out: u32| {
-            let path = memory.get(at, length)?.to_vec();
+            let path = memory.path(at, length)?.to_vec();
             let opened = open(host, fd, &path, how, rights, flags)?;
             Ok(memory.put_u32(out, opened)?)
         };
@@ -26,14 +26,14 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
             let from = host.descriptors.directory(fd)?;
             let stat = {
                 let tree = host.tree();
-                filestat(&tree.facts(tree.find(from, memory.get(at, length)?)?)?)
+                filestat(&tree.facts(tree.find(from, memory.path(at, length)?)?)?)
             };
             Ok(memory.put(out, &stat)?)
         };
         "path_filestat_set_times" => |memory, host, fd: u32, _links: u32, at: u32, length: u32, _read: u64, modified: u64, flags: u32| {
             let from = host.descriptors.directory(fd)?;
             let mut tree = host.tree();
-            let ino = tree.find(from, memory.get(at, length)?)?;
+            let ino = tree.find(from, memory.path(at, length)?)?;
             set_time(&mut tree, ino, modified, flags)
         };
         "path_create_directory" => |memory, host, fd: u32, at: u32, length: u32| {
@@ -61,7 +61,7 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
         };
         "path_readlink" => |memory, host, fd: u32, at: u32, length: u32, _to: u32, _room: u32, _out: u32| {
             let from = host.descriptors.directory(fd)?;
-            host.tree().find(from, memory.get(at, length)?)?;
+            host.tree().find(from, memory.path(at, length)?)?;
             Err(Errno::Invalid.into())
         };
     }
@@ -77,7 +77,7 @@ fn named(
     length: u32,
 ) -> Result<(Ino, Vec<u8>), Stop> {
     let from = host.descriptors.directory(fd)?;
-    match host.tree().place(from, memory.get(at, length)?)? {
+    match host.tree().place(from, memory.path(at, length)?)? {
         (directory, Some(name)) => Ok((directory, name)),
         (_, None) => Err(Errno::Exists.into()),
     }
