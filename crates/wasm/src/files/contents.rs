@@ -139,6 +139,18 @@ mod tests {
     }
 
     #[test]
+    fn the_time_of_a_file_is_no_finer_than_a_clock() {
+        let (mut tree, ino, _) = tree(1 << 20);
+        let coarse = |tree: &Tree, ino| tree.facts(ino).unwrap().modified % 20_000 == 0;
+        // Four in a row by chance: once in 10^17 runs.
+        assert!(coarse(&tree, ROOT) && coarse(&tree, ino));
+        tree.write(ino, 0, b"x").unwrap();
+        assert!(coarse(&tree, ino));
+        tree.resize(ino, 9).unwrap();
+        assert!(coarse(&tree, ino));
+    }
+
+    #[test]
     fn a_full_tree_takes_no_more_and_gives_back_what_is_removed() {
         let (mut tree, ino, _) = tree(10_000);
         assert_eq!(tree.write(ino, 0, &[1; 9_000]), Ok(9_000));

@@ -8,4 +8,4 @@ mod places;
 mod tree;
 
 pub(crate) use places::LONGEST_PATH;
-pub(crate) use tree::{Caps, Facts, Ino, Kind, ROOT, Tree, Trouble};
+pub(crate) use tree::{Caps, Facts, Ino, Kind, ROOT, Tree, Trouble, now};

@@ -311,8 +311,7 @@ impl Tree {
     }
 }
 
-/// Nanoseconds since 1970.
-pub(super) fn now() -> i64 {
-    let passed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(passed.as_nanos()).unwrap_or(i64::MAX)
+/// Nanoseconds since 1970, no finer than any clock of a guest: a file's time is one too.
+pub(crate) fn now() -> i64 {
+    i64::try_from(crate::clock::now()).unwrap_or(i64::MAX)
 }

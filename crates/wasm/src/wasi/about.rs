@@ -1,14 +1,11 @@
 //! Arguments, environment, clocks, randomness, and the end.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use wasmtime::{Caller, Linker};
 
 use super::memory::step;
 use super::{Errno, Exited, Guest, GuestMemory, Host, Stop, calls};
+use crate::clock::{self, GRAIN};
 
-/// Clocks tell the time in steps of this many nanoseconds: fine ones help to spy on neighbours through caches.
-const GRAIN: u64 = 20_000;
 /// Bytes of randomness that are fetched at once.
 const GULP: usize = 256;
 
@@ -68,13 +65,11 @@ fn texts(memory: &mut GuestMemory<'_>, texts: &[Vec<u8>], list: u32, at: u32) ->
 
 /// What a clock says, in its own grain. Time of process and thread is the time that the guest has lived.
 pub(super) fn time(host: &Host, clock: u32) -> Result<u64, Errno> {
-    let passed = match clock {
-        0 => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-        1..=3 => host.born.elapsed(),
-        _ => return Err(Errno::Invalid),
-    };
-    let nanos = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
-    Ok(nanos - nanos % GRAIN)
+    match clock {
+        0 => Ok(clock::now()),
+        1..=3 => Ok(clock::coarse(host.born.elapsed())),
+        _ => Err(Errno::Invalid),
+    }
 }
 
 fn random(memory: &mut GuestMemory<'_>, host: &Host, at: u32, length: u32) -> Result<(), Stop> {
