@@ -1,6 +1,6 @@
 //! Paths: how a name that a guest or the host says becomes an entry.
 
-use super::tree::{Ino, ROOT, Tree, Trouble};
+use super::tree::{Hold, Ino, ROOT, Tree, Trouble};
 
 /// Longest path.
 pub(crate) const LONGEST_PATH: usize = 4096;
@@ -68,6 +68,16 @@ impl Tree {
         self.directory(here)?;
         Ok(here)
     }
+
+    /// Keeps guests from changing the directories of this path.
+    pub(crate) fn fix(&mut self, path: &[u8], hold: Hold) -> Result<(), Trouble> {
+        let mut here = ROOT;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            here = *self.directory(here)?.get(name).ok_or(Trouble::NotFound)?;
+            self.node_mut(here)?.hold = hold;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -112,6 +122,29 @@ mod tests {
         assert_eq!(tree.rename((ROOT, b"a"), (b, b"a")), Err(Trouble::BadPath));
         assert_eq!(tree.rename((a, b"b"), (ROOT, b"c")), Ok(()));
         assert!(tree.find(ROOT, b"c/f").is_ok());
+    }
+
+    #[test]
+    fn what_is_fixed_keeps_its_place_and_what_is_closed_takes_nothing() {
+        let mut tree = tree();
+        tree.make_all(b"/x/y").unwrap();
+        tree.fix(b"/a", Hold::Fixed).unwrap();
+        tree.fix(b"/x/y", Hold::Closed).unwrap();
+        let (a, x) = (tree.find(ROOT, b"a").unwrap(), tree.find(ROOT, b"x").unwrap());
+        let y = tree.find(ROOT, b"x/y").unwrap();
+        let refused = Err(Trouble::ReadOnly);
+        assert_eq!(tree.rename((ROOT, b"a"), (ROOT, b"c")), refused);
+        assert_eq!(tree.rename((ROOT, b"x"), (ROOT, b"c")), refused);
+        assert_eq!(tree.rename((x, b"y"), (ROOT, b"c")), refused);
+        assert_eq!(tree.remove(x, b"y"), refused);
+        assert_eq!(tree.make_directory(y, b"new", 0o755), refused.map(|()| 0));
+        assert_eq!(tree.make_file(x, b"new", 0o644), refused.map(|()| 0));
+        assert_eq!(tree.make_directory(x, b"y", 0o755), Err(Trouble::Exists));
+        // From elsewhere, as a new name and in the place of what is there.
+        assert_eq!(tree.rename((a, b"b"), (x, b"b")), refused);
+        assert_eq!(tree.rename((a, b"b"), (x, b"y")), refused);
+        // What lies in a fixed directory is a guest's own.
+        assert_eq!(tree.rename((a, b"b"), (a, b"c")), Ok(()));
     }
 
     #[test]

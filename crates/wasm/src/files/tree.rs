@@ -72,12 +72,24 @@ pub(super) enum Body {
     Directory(BTreeMap<Vec<u8>, Ino>),
 }
 
+/// How much of a directory guests may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// All of it.
+    Free,
+    /// It keeps its name and its place.
+    Fixed,
+    /// It also takes nothing new.
+    Closed,
+}
+
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) body: Body,
     pub(super) parent: Ino,
     pub(super) modified: i64,
     pub(super) mode: u32,
+    pub(super) hold: Hold,
     /// Open descriptors.
     held: u32,
     /// Whether it has a name.
@@ -103,6 +115,7 @@ impl Tree {
             parent: ROOT,
             modified: now(),
             mode: 0o755,
+            hold: Hold::Free,
             held: 0,
             named: true,
         };
@@ -158,11 +171,22 @@ impl Tree {
         if self.directory(parent)?.contains_key(name) {
             return Err(Trouble::Exists);
         }
+        if self.node(parent)?.hold == Hold::Closed {
+            return Err(Trouble::ReadOnly);
+        }
         if self.entries >= self.caps.entries || !self.budget.take(ENTRY) {
             return Err(Trouble::NoSpace);
         }
         self.entries = self.entries.saturating_add(1);
-        let node = Node { body, parent, modified: now(), mode: mode & 0o7777, held: 0, named: true };
+        let node = Node {
+            body,
+            parent,
+            modified: now(),
+            mode: mode & 0o7777,
+            hold: Hold::Free,
+            held: 0,
+            named: true,
+        };
         let ino = match self.free.pop() {
             Some(ino) => ino,
             None => {
@@ -196,6 +220,9 @@ impl Tree {
     /// Takes a file's name, or that of an empty directory.
     pub(crate) fn remove(&mut self, parent: Ino, name: &[u8]) -> Result<(), Trouble> {
         let ino = *self.directory(parent)?.get(name).ok_or(Trouble::NotFound)?;
+        if self.node(ino)?.hold != Hold::Free {
+            return Err(Trouble::ReadOnly);
+        }
         match &self.node(ino)?.body {
             Body::Directory(entries) if !entries.is_empty() => return Err(Trouble::NotEmpty),
             Body::Shown { .. } => return Err(Trouble::ReadOnly),
@@ -211,7 +238,8 @@ impl Tree {
     pub(crate) fn rename(&mut self, from: (Ino, &[u8]), to: (Ino, &[u8])) -> Result<(), Trouble> {
         let ino = *self.directory(from.0)?.get(from.1).ok_or(Trouble::NotFound)?;
         let kind = self.facts(ino)?.kind;
-        if matches!(self.node(ino)?.body, Body::Shown { .. }) {
+        let stays = matches!(self.node(ino)?.body, Body::Shown { .. }) || self.node(ino)?.hold != Hold::Free;
+        if stays || self.node(to.0)?.hold == Hold::Closed {
             return Err(Trouble::ReadOnly);
         }
         // A directory cannot go beneath itself.

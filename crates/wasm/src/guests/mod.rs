@@ -14,7 +14,7 @@ use wasmtime::{
 
 use crate::bench::Job;
 use crate::budget::Budget;
-use crate::files::{ROOT, Tree, Trouble};
+use crate::files::{Hold, ROOT, Tree, Trouble};
 use crate::manifest::Kind;
 use crate::shelf::Loaded;
 use crate::streams::{Streams, Told};
@@ -70,10 +70,13 @@ pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
 pub(crate) fn furnish(tree: &mut Tree, guests: &[Arc<Loaded>]) -> Result<(), Trouble> {
     for place in PLACES {
         tree.make_all(place)?;
+        tree.fix(place, Hold::Fixed)?;
     }
     if let Some(library) = guests.iter().find_map(|guest| guest.library.clone()) {
         let at = tree.make_all(LIBRARY_PLACE)?;
         tree.show(at, LIBRARY.as_bytes(), library)?;
+        // A guest could put another library there, and whoever runs next would import it.
+        tree.fix(LIBRARY_PLACE, Hold::Closed)?;
     }
     Ok(())
 }
