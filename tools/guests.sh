@@ -43,7 +43,7 @@ python() {
     || { left_out python "what is in the wheel is not what is pinned"; return; }
   install -m 644 "$from/python-stdlib.zip" "$shelf/python315.zip"
   rm -rf "$shelf/python.LICENSES" && cp -r "$from/LICENSES" "$shelf/python.LICENSES"
-  echo "guest python: compiling takes some three minutes of two processors and 2.3 GB of memory, once"
+  echo "guest python: compiling takes some 170 s of processor time and 2.2 GB of memory, once"
   "$compile" compile python "$from/python-snapshot.wasm" "$shelf" python >/dev/null
   rm -rf "$downloads/wheel"
   echo "guest python: made"

@@ -1,7 +1,7 @@
 //! A daemon of one test, and the verbs that speak with it.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 
@@ -18,10 +18,15 @@ pub struct Served<'a> {
 impl<'a> Served<'a> {
     /// Starts one, with these options, and waits until it answers.
     pub fn start(caller: &'a Caller, options: &[&str]) -> Self {
+        Self::start_program(caller, &caller.blastbox_path(), options)
+    }
+
+    /// The same with another build of `blastbox`.
+    pub fn start_program(caller: &'a Caller, program: &Path, options: &[&str]) -> Self {
         let (socket, state) = (caller.place().join("api.sock"), caller.place().join("state"));
         let (at, kept) = (socket.display().to_string(), state.display().to_string());
         let words = ["serve", "--quiet", "--socket", at.as_str(), "--state-dir", kept.as_str()];
-        let mut held = caller.blastbox(words.iter().chain(options)).start();
+        let mut held = caller.program(program, words.iter().chain(options)).start();
         assert!(wait_until(|| held.is_over() || std::os::unix::net::UnixStream::connect(&socket).is_ok()));
         if held.is_over() {
             let ended = held.end();
@@ -48,7 +53,7 @@ impl<'a> Served<'a> {
     }
 
     /// Where its socket is.
-    pub fn socket(&self) -> &std::path::Path {
+    pub fn socket(&self) -> &Path {
         &self.socket
     }
 

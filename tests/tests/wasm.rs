@@ -21,6 +21,7 @@ both_ways!(
     nothing_of_one_run_is_seen_by_the_next,
     chance_differs_between_runs,
     a_guest_that_never_ends_is_ended,
+    a_command_that_never_ends_or_never_begins_can_be_ended_and_the_box_goes_on,
     too_much_memory_is_refused_to_the_guest_and_the_box_lives,
     a_stack_that_is_exhausted_ends_the_guest_by_a_signal,
     output_over_the_limit_ends_the_box,
@@ -28,6 +29,7 @@ both_ways!(
     a_module_of_the_caller_is_compiled_once_and_runs,
     modules_that_misbehave_end_as_processes_would,
     modules_that_cannot_be_guests_are_refused_by_name,
+    the_compiler_leaves_nothing_half_made_and_trusts_no_name,
     a_shelf_that_is_not_what_it_says_is_refused,
     what_the_tier_does_not_have_is_refused_by_name,
     the_worker_is_locked_in_while_a_guest_runs,
@@ -87,6 +89,9 @@ fn javascript_runs_with_console_timers_and_promises(caller: &Caller) {
     assert_eq!(js(caller, code).fine().stdout, "[ 1, { a: \"x\" } ] 2\nlate\n");
     let boxed = caller.run(&["--tier", "wasm"], &["js", "-e", "print(scriptArgs.join())", "a", "b\"c"]);
     assert_eq!(boxed.fine().stdout, "a,b\"c\n");
+    let code = "console.log(process.env.A, process.argv, typeof process.env.PATH)";
+    let boxed = caller.run(&["--tier", "wasm", "--env", "A=b c"], &["node", "-e", code, "é"]);
+    assert_eq!(boxed.fine().stdout, "b c [ \"js\", \"é\" ] string\n");
 }
 
 fn a_program_that_fails_says_so_and_its_code_passes_through(caller: &Caller) {
@@ -146,6 +151,26 @@ fn a_guest_that_never_ends_is_ended(caller: &Caller) {
         let boxed = run(caller, language, &["--timeout", "1s"], code);
         assert_eq!(boxed.outcome(), "timed_out", "{code}");
     }
+}
+
+fn a_command_that_never_ends_or_never_begins_can_be_ended_and_the_box_goes_on(caller: &Caller) {
+    let shelf = needs!(caller, "js");
+    let programs = own_programs(caller, &shelf, "js");
+    let own = programs.join("wasm");
+    caller.own(&own);
+    for (name, bytes) in [("early", modules::early()), ("endless", modules::endless())] {
+        let words = ["compile", "module", &module(caller, name, &bytes), own.to_str().unwrap(), name];
+        let made = caller.program(&shelf.join("blastbox-wasm-compile"), words).end();
+        assert_eq!(made.code, 0, "{}", made.err);
+    }
+    let daemon = Served::start_program(caller, &programs.join("blastbox"), &[]);
+    let id = daemon.ask(["create", "--tier", "wasm"]);
+    // More of them than run at the same time.
+    for name in ["early", "endless", "early", "endless", "early"] {
+        let ended = daemon.blastbox(["exec", "--timeout", "1s", &id, "--", name]).end();
+        assert_ne!(ended.code, 0, "{name}: {}", ended.err);
+    }
+    assert_eq!(daemon.ask(["exec", &id, "--", "js", "-e", "print('ran')"]), "ran");
 }
 
 fn too_much_memory_is_refused_to_the_guest_and_the_box_lives(caller: &Caller) {
@@ -266,6 +291,7 @@ fn modules_that_cannot_be_guests_are_refused_by_name(caller: &Caller) {
         (module(caller, "wants", &modules::wants("env", "system")), "wasm_import_unknown"),
         (module(caller, "newer", &modules::wants("wasi:cli/run@0.3.0", "run")), "wasm_import_unknown"),
         (module(caller, "library", &modules::library()), "wasm_no_start"),
+        (module(caller, "tables", &modules::tables()), "wasm_needs_too_much"),
         (module(caller, "broken", b"\0asm\x01\0\0\0\x01\x05garbage"), "wasm_invalid"),
         (module(caller, "nothing", b""), "wasm_invalid"),
         (module(caller, "text", b"#!/bin/sh\necho no\n"), "wasm_invalid"),
@@ -278,6 +304,39 @@ fn modules_that_cannot_be_guests_are_refused_by_name(caller: &Caller) {
         assert_eq!(ended.code, 125, "{path}: {}", ended.err);
         assert!(ended.err.contains(why), "{path}: {}", ended.err);
     }
+}
+
+fn the_compiler_leaves_nothing_half_made_and_trusts_no_name(caller: &Caller) {
+    let shelf = needs!(caller, "js");
+    let cache = caller.directory("cache");
+    let at = cache.to_str().unwrap();
+    let keep =
+        |path: &str| caller.program(&shelf.join("blastbox-wasm-compile"), ["keep", path, at, "guest"]).end();
+    let names = || -> Vec<String> {
+        let entries = std::fs::read_dir(&cache).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    for bytes in [modules::library(), modules::wants("env", "system"), b"rubbish".to_vec()] {
+        assert_eq!(keep(&module(caller, "bad", &bytes)).code, 3);
+        assert!(names().is_empty(), "{:?}", names());
+    }
+    // As one that was killed leaves it.
+    let left = caller.directory("cache/.making-1");
+    std::fs::write(left.join("guest.cwasm"), "half").unwrap();
+    let good = module(caller, "good", &modules::hello("x"));
+    let key = keep(&good).text().to_owned();
+    assert_eq!(names(), [key.as_str()]);
+    // Code and manifest fit each other, and are of another module.
+    let other = keep(&module(caller, "other", &modules::hello("y"))).text().to_owned();
+    let place = |key: &str, ending: &str| cache.join(key).join(format!("guest.{ending}"));
+    for ending in ["guest", "cwasm"] {
+        std::fs::remove_file(place(&key, ending)).unwrap();
+        std::fs::copy(place(&other, ending), place(&key, ending)).unwrap();
+    }
+    let code = |key: &str| std::fs::read(place(key, "cwasm")).unwrap();
+    assert_eq!(code(&key), code(&other));
+    assert_eq!(keep(&good).text(), key);
+    assert_ne!(code(&key), code(&other));
 }
 
 /// The programs once more, with a shelf of their own that holds nothing but this guest.
@@ -326,6 +385,11 @@ fn a_shelf_that_is_not_what_it_says_is_refused(caller: &Caller) {
         assert_eq!(ended.text(), "", "{what}");
         assert!(ended.err.contains("make wasm"), "{what}: {}", ended.err);
     }
+    // One that is broken is no harm to the others.
+    write("js.guest", manifest.as_bytes());
+    write("js.cwasm", &code);
+    std::fs::write(programs.join("wasm/other.guest"), "rubbish").unwrap();
+    assert_eq!(try_it().text(), "ran\n");
 }
 
 fn what_the_tier_does_not_have_is_refused_by_name(caller: &Caller) {

@@ -16,7 +16,7 @@ use crate::budget::Budget;
 use crate::engine::GUEST_STACK;
 use crate::files::Tree;
 use crate::guests::{self, Room, Seat};
-use crate::shelf::Loaded;
+use crate::shelf::{Loaded, Shelf};
 use crate::streams::{Streams, ring};
 
 /// Stack of a guest's thread: the guest's own, and what our functions need beneath it.
@@ -25,9 +25,12 @@ const THREAD_STACK: usize = GUEST_STACK + (4 << 20);
 /// A command to run.
 pub(crate) struct Job {
     pub(crate) spec: ExecSpec,
-    pub(crate) guest: Arc<Loaded>,
+    pub(crate) guest: Found,
     pub(crate) streams: Arc<Streams>,
 }
+
+/// The guest that a command names, or why it cannot be run.
+pub(crate) type Found = Result<Arc<Loaded>, Arc<str>>;
 
 /// A command that has ended.
 #[derive(Debug)]
@@ -66,7 +69,7 @@ impl Shared {
 /// The threads.
 pub(crate) struct Bench {
     shared: Arc<Shared>,
-    guests: Vec<Arc<Loaded>>,
+    shelf: Shelf,
     places: usize,
 }
 
@@ -74,13 +77,14 @@ impl Bench {
     /// Starts the threads and waits until each of them has locked itself in.
     pub(crate) fn open(
         engine: Engine,
-        guests: Vec<Arc<Loaded>>,
+        shelf: Shelf,
         budget: Budget,
         tree: Arc<Mutex<Tree>>,
         bell: Arc<OwnedFd>,
         arguments: &Arguments,
     ) -> io::Result<Self> {
-        let wanted = guests.iter().filter(|guest| arguments.ready.contains(&guest.name)).cloned().collect();
+        let is_wanted = |guest: &&Arc<Loaded>| arguments.ready.contains(&guest.name);
+        let wanted = shelf.guests.iter().filter(is_wanted).cloned().collect();
         let state = State {
             jobs: VecDeque::new(),
             done: Vec::new(),
@@ -104,7 +108,7 @@ impl Bench {
             return Err(io::Error::other("a thread could not give up its system calls"));
         }
         drop(state);
-        Ok(Self { shared, guests, places })
+        Ok(Self { shared, shelf, places })
     }
 
     /// Guests that may run at the same time.
@@ -113,9 +117,11 @@ impl Bench {
     }
 
     /// The guest that a command names.
-    pub(crate) fn find(&self, program: &[u8]) -> Option<Arc<Loaded>> {
+    pub(crate) fn find(&self, program: &[u8]) -> Option<Found> {
         let name = guests::name_of(program);
-        self.guests.iter().find(|guest| guest.name.as_bytes() == name).cloned()
+        let usable = self.shelf.guests.iter().find(|guest| guest.name.as_bytes() == name);
+        let unusable = || self.shelf.unusable.iter().find(|(other, _)| other.as_bytes() == name);
+        usable.cloned().map(Ok).or_else(|| unusable().map(|(_, why)| Err(Arc::clone(why))))
     }
 
     pub(crate) fn give(&self, job: Job) {
@@ -152,25 +158,25 @@ fn work(shared: &Shared) {
     let mut state = shared.lock();
     loop {
         if let Some(job) = state.jobs.pop_front() {
-            let ready = state.ready.iter().position(|(name, _)| *name == job.guest.name);
+            let guest = job.guest.clone();
+            let fits = |name: &String| guest.as_ref().is_ok_and(|guest| guest.name == *name);
+            let ready = state.ready.iter().position(|(name, _)| fits(name));
             let seat = ready.map(|at| state.ready.swap_remove(at).1);
             drop(state);
-            let guest = Arc::clone(&job.guest);
             let (done, left) = run(shared, job, seat);
             shared.lock().done.push(done);
             ring(&shared.bell);
             drop(left);
             state = shared.lock();
-            if guests::is_worth_keeping(guest.kind) {
-                state.wanted.push(guest);
-            }
+            state.wanted.extend(guest.ok().filter(|guest| guests::is_worth_keeping(guest.kind)));
         } else if let Some(guest) = state.wanted.pop() {
             if state.ready.iter().any(|(name, _)| *name == guest.name) {
                 continue;
             }
             drop(state);
             // One that cannot be made ready is made when it is needed, and fails then.
-            let seat = guests::seat(&shared.room, &guest).and_then(|seat| guests::warm_up(seat, &guest));
+            let seat =
+                guests::seat(&shared.room, &guest, None).and_then(|seat| guests::warm_up(seat, &guest));
             state = shared.lock();
             if let Ok(seat) = seat
                 && !state.ready.iter().any(|(name, _)| *name == guest.name)

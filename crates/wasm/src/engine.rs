@@ -15,8 +15,12 @@ pub const SLOTS: u32 = 8;
 pub const GUEST_STACK: usize = 2 << 20;
 /// Most memory of one guest, whatever the policy says: what 32 bits can address.
 const MOST_MEMORY: usize = 4 << 30;
-/// Python's table of functions has 47 157 entries.
-const MOST_TABLE: usize = 200_000;
+/// Memories of one guest.
+pub(crate) const MOST_MEMORIES: u32 = 1;
+/// Tables of one guest.
+pub(crate) const MOST_TABLES: u32 = 1;
+/// Entries of a table. Python's has 47 157.
+pub(crate) const MOST_ENTRIES: usize = 200_000;
 /// Wasmtime's own data of one guest: Python's takes 1.5 MiB.
 const MOST_INSTANCE: usize = 8 << 20;
 
@@ -56,7 +60,8 @@ fn pool() -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     // With exceptions each guest also takes a heap from the memories.
     pool.total_core_instances(SLOTS).total_memories(2 * SLOTS).total_tables(SLOTS).total_gc_heaps(SLOTS);
-    pool.max_memory_size(MOST_MEMORY).table_elements(MOST_TABLE).max_core_instance_size(MOST_INSTANCE);
+    pool.max_memory_size(MOST_MEMORY).table_elements(MOST_ENTRIES).max_core_instance_size(MOST_INSTANCE);
+    pool.max_memories_per_module(MOST_MEMORIES).max_tables_per_module(MOST_TABLES);
     // A slot is given back to the kernel whole: the next guest in it sees the image and nothing of the last one.
     pool.linear_memory_keep_resident(0).table_keep_resident(0);
     pool

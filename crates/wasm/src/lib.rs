@@ -34,7 +34,7 @@ pub use arguments::{Arguments, parse};
 use crate::session::{End, Session};
 
 /// Is the worker until there is nothing left to do. Returns the code to leave with: 0 after `Shutdown`, 3 when the host
-/// has gone, 4 when a guest on the shelf is not what its manifest says, 1 for all else.
+/// has gone, 1 for all else.
 #[must_use]
 pub fn run(arguments: &Arguments) -> u8 {
     let Ok(control) = lock::harden(arguments.control) else { return 1 };

@@ -13,7 +13,7 @@ const FIRST: &str = "blastbox guest 1";
 /// Longest manifest that is read.
 pub const MOST: usize = 4096;
 /// Artefacts up to this size are hashed whole each time they are loaded. A larger one takes longer to hash than a box
-/// lives; it is hashed when it is made and by `blastbox-wasm-compile --verify`, and its size is compared always.
+/// lives; it is hashed when it is made and by `blastbox-wasm-compile verify`, and its size is compared always.
 pub const HASHED_ALWAYS: u64 = 16 << 20;
 
 /// SHA-256.
@@ -39,6 +39,23 @@ impl Hash {
             *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
         }
         Some(Self(bytes))
+    }
+}
+
+/// The hash of what comes piece by piece.
+#[derive(Debug, Default)]
+pub struct Hasher(Sha256);
+
+impl Hasher {
+    /// These bytes too.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Of everything.
+    #[must_use]
+    pub fn finish(self) -> Hash {
+        Hash(self.0.finalize().into())
     }
 }
 

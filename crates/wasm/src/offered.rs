@@ -1,7 +1,8 @@
 //! What guests may import, asked before anybody runs one: the compiler refuses a module that wants more.
 
-use wasmtime::{Engine, Linker, Module};
+use wasmtime::{Engine, Linker, Module, ResourcesRequired};
 
+use crate::engine::{MOST_ENTRIES, MOST_MEMORIES, MOST_TABLES};
 use crate::guests;
 use crate::manifest::Kind;
 use crate::wasi;
@@ -13,6 +14,8 @@ pub enum Unfit {
     Imports(String),
     /// It is not a command.
     NoStart,
+    /// It needs more than a place in a worker has.
+    Needs(String),
 }
 
 /// Holds a module against what guests of this kind are offered.
@@ -25,6 +28,24 @@ pub fn check(engine: &Engine, kind: Kind, module: &Module) -> Result<(), Unfit> 
         Kind::Module => {}
     }
     linker.instantiate_pre(module).map_err(refused)?;
+    fits(&module.resources_required())?;
     let has_start = module.get_export("_start").is_some_and(|export| export.func().is_some());
     if kind == Kind::Module && !has_start { Err(Unfit::NoStart) } else { Ok(()) }
+}
+
+/// A worker's places are all of one size: what does not fit in one would keep the worker from loading it.
+fn fits(needs: &ResourcesRequired) -> Result<(), Unfit> {
+    let wants = |what: String| Err(Unfit::Needs(what));
+    if needs.num_memories > MOST_MEMORIES {
+        return wants(format!("{} memories, and a guest has {MOST_MEMORIES}", needs.num_memories));
+    }
+    if needs.num_tables > MOST_TABLES {
+        return wants(format!("{} tables, and a guest has {MOST_TABLES}", needs.num_tables));
+    }
+    match needs.max_initial_table_size {
+        Some(entries) if usize::try_from(entries).map_or(true, |entries| entries > MOST_ENTRIES) => {
+            wants(format!("a table of {entries} entries, and a guest's has {MOST_ENTRIES}"))
+        }
+        _ => Ok(()),
+    }
 }

@@ -27,8 +27,6 @@ const CONTROL: u64 = 0;
 const BELL: u64 = 1;
 /// What the worker itself needs of the box's memory.
 const OWN_MEMORY: u64 = 48 << 20;
-/// Leaves with this when a guest on the shelf is not usable.
-const BAD_SHELF: u8 = 4;
 
 /// Why the worker ends.
 #[derive(Debug, thiserror::Error)]
@@ -80,31 +78,30 @@ impl Session {
     /// Loads the guests, locks the door behind them and says hello. `Err`: the code to leave with.
     pub(crate) fn open(stream: OwnedFd, arguments: &Arguments) -> Result<Self, u8> {
         let mut control = Control::new(stream);
-        Self::prepare(&mut control, arguments)
-            .map_err(|(code, why)| {
+        Self::prepare(arguments)
+            .map_err(|why| {
                 control.send(&AgentFrame::Fault { text: cut(&why) });
                 control.flush().ok();
-                code
+                1
             })?
             .finish(control)
             .map_err(|_| 1)
     }
 
-    fn prepare(_: &mut Control, arguments: &Arguments) -> Result<Prepared, (u8, String)> {
-        let failed = |why: String| (1, why);
-        let engine = engine::engine(Purpose::Run).map_err(|error| failed(format!("no engine: {error}")))?;
-        let shelf =
-            shelf::load(&engine, &arguments.guests).map_err(|error| (BAD_SHELF, error.to_string()))?;
+    fn prepare(arguments: &Arguments) -> Result<Prepared, String> {
+        let broken = |error: wasmtime::Error| format!("no engine: {error}");
+        let engine = engine::engine(Purpose::Run).map_err(broken)?;
+        let shelf = shelf::load(&engine, &arguments.guests).map_err(broken)?;
         let budget = Budget::new(arguments.memory.saturating_sub(OWN_MEMORY));
         let caps = Caps { bytes: arguments.disk, entries: arguments.inodes, file: arguments.file_size };
         let mut tree = Tree::new(caps, budget.clone());
-        guests::furnish(&mut tree, &shelf).map_err(|trouble| failed(format!("no files: {trouble:?}")))?;
+        guests::furnish(&mut tree, &shelf.guests).map_err(|trouble| format!("no files: {trouble:?}"))?;
         let tree = Arc::new(Mutex::new(tree));
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = Arc::new(eventfd(0, flags).map_err(|errno| failed(errno.to_string()))?);
+        let bell = Arc::new(eventfd(0, flags).map_err(|errno| errno.to_string())?);
         let desk = Desk::new(Arc::clone(&tree));
         let bench = Bench::open(engine, shelf, budget, tree, Arc::clone(&bell), arguments)
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(|error| error.to_string())?;
         Ok(Prepared { bench, desk, bell })
     }
 

@@ -21,10 +21,17 @@ pub(crate) struct Loaded {
     pub(crate) library: Option<Arc<File>>,
 }
 
+/// What lies on the shelf.
+pub(crate) struct Shelf {
+    pub(crate) guests: Vec<Arc<Loaded>>,
+    /// Those that cannot be loaded, and why. Whoever asks for one is told; the others run.
+    pub(crate) unusable: Vec<(String, Arc<str>)>,
+}
+
 /// Why a guest cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShelfError {
-    #[error("guest {name}: cannot read {what}")]
+    #[error("guest {name}: cannot read {what}: {source}; run `make wasm`")]
     Read {
         name: String,
         what: &'static str,
@@ -35,17 +42,25 @@ pub(crate) enum ShelfError {
     Manifest { name: String, source: BadManifest },
     #[error("guest {name}: its machine code is not what its manifest says; run `make wasm`")]
     Changed { name: String },
-    #[error("guest {name}: the engine does not take it: {source}")]
+    #[error(
+        "guest {name}: the engine does not take it: {source}; run `make wasm`, or take it from the shelf"
+    )]
     Engine { name: String, source: wasmtime::Error },
 }
 
 /// Loads these guests.
-pub(crate) fn load(engine: &Engine, guests: &[(PathBuf, String)]) -> Result<Vec<Arc<Loaded>>, ShelfError> {
+pub(crate) fn load(engine: &Engine, guests: &[(PathBuf, String)]) -> wasmtime::Result<Shelf> {
     let mut linker = Linker::new(engine);
-    let broken = |source| ShelfError::Engine { name: "any".to_owned(), source };
-    wasi::link(&mut linker).map_err(broken)?;
-    crate::guests::link(&mut linker).map_err(broken)?;
-    guests.iter().map(|(shelf, name)| load_one(engine, &linker, shelf, name).map(Arc::new)).collect()
+    wasi::link(&mut linker)?;
+    crate::guests::link(&mut linker)?;
+    let mut shelf = Shelf { guests: Vec::new(), unusable: Vec::new() };
+    for (directory, name) in guests {
+        match load_one(engine, &linker, directory, name) {
+            Ok(loaded) => shelf.guests.push(Arc::new(loaded)),
+            Err(why) => shelf.unusable.push((name.clone(), why.to_string().into())),
+        }
+    }
+    Ok(shelf)
 }
 
 fn load_one(engine: &Engine, linker: &Linker<Guest>, shelf: &Path, name: &str) -> Result<Loaded, ShelfError> {

@@ -118,3 +118,30 @@ pub(crate) fn endless() -> Vec<u8> {
 pub(crate) fn greedy() -> Vec<u8> {
     command(&[0x03, 0x40, 0x41, 0x80, 2, 0x40, 0, 0x41, 0x7f, 0x47, 0x0d, 0, 0x0b, 0x00])
 }
+
+/// Never ends, and is at it before anybody has started it.
+pub(crate) fn early() -> Vec<u8> {
+    let exports = [[text("memory"), vec![2, 0]].concat(), [text("_start"), vec![0, 0]].concat()];
+    module(&[
+        types(),
+        section(3, &[vec![0]]),
+        section(5, &[vec![0, 1]]),
+        section(7, &exports),
+        // The function that runs when the module is put together.
+        vec![8, 1, 0],
+        section(10, &[function(&[0x03, 0x40, 0x0c, 0, 0x0b])]),
+    ])
+}
+
+/// Has two tables.
+pub(crate) fn tables() -> Vec<u8> {
+    let exports = [[text("_start"), vec![0, 0]].concat()];
+    let table = vec![0x70, 0, 1];
+    module(&[
+        types(),
+        section(3, &[vec![0]]),
+        section(4, &[table.clone(), table]),
+        section(7, &exports),
+        section(10, &[function(&[])]),
+    ])
+}

@@ -57,6 +57,13 @@ impl Filter {
         Self { program: tree::compile_rules(&super::monitors::locked_rules(), visibility), visibility }
     }
 
+    /// Compiles what the compiler of guests may do once it has read a module.
+    #[must_use]
+    pub fn for_wasm_compiling() -> Self {
+        let visibility = Visibility::Silent;
+        Self { program: tree::compile_rules(&super::monitors::compiling_rules(), visibility), visibility }
+    }
+
     /// How many BPF instructions the filter has.
     #[must_use]
     pub fn instructions(&self) -> usize {

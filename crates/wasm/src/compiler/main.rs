@@ -1,8 +1,12 @@
-//! blastbox-wasm-compile: turns a module into machine code and writes its manifest beside it.
+//! blastbox-wasm-compile: turns a module into machine code and puts it on a shelf, with its manifest beside it.
 //!
-//! Trust: the module is a stranger's. This is a process of its own with limits, never a worker: a worker has no compiler.
-//! When it has read the module it gives up everything but the directory that it writes two files into.
+//! Trust: the module is a stranger's. It is compiled by a second process of this program, which has limits, reads the module from
+//! one stream, gives up everything but computing, and writes the code to another. The first process never looks into the
+//! module: it hashes, and writes files.
 
+mod making;
+mod translate;
+mod trouble;
 mod work;
 
 use std::io::Write as _;
@@ -11,8 +15,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     match work::carry_out(std::env::args_os().skip(1)) {
         Ok(said) => {
-            // Whoever started us may have gone.
-            std::io::stdout().write_all(said.as_bytes()).ok();
+            // Whoever started us may have gone, and then hears nothing more.
+            std::io::stdout().write_all(&said).ok();
             ExitCode::SUCCESS
         }
         Err(trouble) => {

@@ -14,6 +14,7 @@ const PRELUDE: &[u8] = include_bytes!("js/prelude.js");
 /// What the prelude calls, and takes out of sight of the program.
 const WRITE: &[u8] = b"__blastbox_write";
 const RANDOM: &[u8] = b"__blastbox_random";
+const ABOUT: &[u8] = b"__blastbox_about";
 /// Top-level `await` is allowed; the result is a promise.
 const ASYNC: u32 = 128;
 /// Depth of calls; more would be more than the guest's stack holds.
@@ -68,8 +69,25 @@ fn host_call(
             let number = f64::from(u32::from_le_bytes(bytes));
             Ok(function::<f64, u32>(&mut caller, "qjs_new_number")?.call(&mut caller, number)?)
         }
+        Some(name) if name == ABOUT => {
+            let text = caller.data().host.about.clone();
+            say(&mut caller, &text)
+        }
         _ => Ok(0),
     }
+}
+
+/// A string of the guest's.
+fn say(caller: &mut Caller<'_, Guest>, text: &str) -> wasmtime::Result<u32> {
+    let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
+    let at = function::<u32, u32>(caller, "wasm_malloc")?.call(&mut *caller, length.max(1))?;
+    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Ok(0) };
+    if at == 0 || memory.write(&mut *caller, usize::try_from(at)?, text.as_bytes()).is_err() {
+        return Ok(0);
+    }
+    let made = function::<(u32, u32), u32>(caller, "qjs_new_string")?.call(&mut *caller, (at, length))?;
+    function::<u32, ()>(caller, "wasm_free")?.call(&mut *caller, at)?;
+    Ok(made)
 }
 
 /// Writes the text of a value.
@@ -112,7 +130,7 @@ pub(super) fn warm_up(seat: &mut Seat) -> Result<(), Broken> {
     }
     seat.call::<u32, ()>("qjs_set_max_stack_size", STACK)?;
     let global: u32 = seat.call("qjs_get_global", ())?;
-    for name in [WRITE, RANDOM] {
+    for name in [WRITE, RANDOM, ABOUT] {
         let (at, length) = seat.put("wasm_malloc", name)?;
         let made: u32 = seat.call("qjs_new_host_function", (at, length, 0_u32))?;
         seat.call::<(u32, u32, u32), u32>("qjs_set_prop_string", (global, at, made))?;
@@ -125,8 +143,9 @@ pub(super) fn warm_up(seat: &mut Seat) -> Result<(), Broken> {
 }
 
 pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
-    let ExecSpec { arguments, directory, .. } = spec;
+    let ExecSpec { arguments, environment, directory, .. } = spec;
     let mut rest = arguments.into_iter().skip(1);
+    let mut argv = vec![b"js".to_vec()];
     let (source, name) = match rest.next() {
         None => (seat.read_source()?, b"<stdin>".to_vec()),
         Some(word) => match word.as_slice() {
@@ -137,17 +156,18 @@ pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
                     format!("js takes -e CODE, - or a file, and not {:?}", String::from_utf8_lossy(&word));
                 return Err(Broken { exit: Exit::Code(2), why: Some(why) });
             }
-            path => (seat.read_file(&directory, path)?, word),
+            path => {
+                argv.push(word.clone());
+                (seat.read_file(&directory, path)?, word)
+            }
         },
     };
     if !seat.warm {
         warm_up(seat)?;
     }
-    let given: Vec<String> = rest.map(|word| text(&word)).collect();
-    if !given.is_empty() {
-        let set = format!("globalThis.scriptArgs = [{}]", given.join(","));
-        evaluate(seat, set.as_bytes(), b"arguments", 0)?;
-    }
+    let rest: Vec<Vec<u8>> = rest.collect();
+    argv.extend_from_slice(&rest);
+    seat.store.data_mut().host.about = about(&argv, &rest, &environment);
     let result = evaluate(seat, &source, &name, ASYNC)?;
     if seat.call::<u32, u32>("qjs_is_exception", result)? != 0 {
         let thrown: u32 = seat.call("qjs_get_exception", ())?;
@@ -211,7 +231,19 @@ fn complain(seat: &mut Seat, thrown: u32) -> Result<u8, Broken> {
     Ok(1)
 }
 
-/// Bytes as a string of JavaScript, whatever is in them.
+/// What the program is told of its command when it asks.
+fn about(argv: &[Vec<u8>], rest: &[Vec<u8>], environment: &[Vec<u8>]) -> String {
+    let list = |words: &[Vec<u8>]| words.iter().map(|word| text(word)).collect::<Vec<_>>().join(",");
+    let pair = |pair: &Vec<u8>| {
+        let at = pair.iter().position(|byte| *byte == b'=').filter(|at| *at > 0)?;
+        let (name, value) = pair.split_at(at);
+        Some(format!("{}:{}", text(name), text(value.get(1..).unwrap_or_default())))
+    };
+    let pairs: Vec<String> = environment.iter().filter_map(pair).collect();
+    format!("{{\"argv\":[{}],\"rest\":[{}],\"env\":{{{}}}}}", list(argv), list(rest), pairs.join(","))
+}
+
+/// Bytes as a string of JavaScript and of JSON, whatever is in them.
 fn text(bytes: &[u8]) -> String {
     let mut out = String::from("\"");
     for unit in String::from_utf8_lossy(bytes).encode_utf16() {
@@ -234,5 +266,12 @@ mod tests {
     fn no_argument_can_leave_its_quotes() {
         assert_eq!(text(b"a\"b\n\\"), "\"a\\u0022b\\u000a\\u005c\"");
         assert_eq!(text("\u{1F600}".as_bytes()), "\"\\ud83d\\ude00\"");
+    }
+
+    #[test]
+    fn a_program_is_told_its_arguments_and_its_environment() {
+        let said =
+            about(&[b"js".to_vec(), b"x".to_vec()], &[b"x".to_vec()], &[b"A=b=c".to_vec(), b"=".to_vec()]);
+        assert_eq!(said, "{\"argv\":[\"js\",\"x\"],\"rest\":[\"x\"],\"env\":{\"A\":\"b=c\"}}");
     }
 }

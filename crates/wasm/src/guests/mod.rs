@@ -31,6 +31,9 @@ const SMALL: u64 = 64 << 20;
 /// Longest program that is given as text.
 const MOST_SOURCE: usize = 16 << 20;
 
+/// How a shell tells of a program that is there and cannot be run.
+const UNUSABLE: Exit = Exit::Code(126);
+
 const SIGILL: u8 = 4;
 const SIGABRT: u8 = 6;
 const SIGFPE: u8 = 8;
@@ -99,8 +102,8 @@ pub(crate) fn is_worth_keeping(kind: Kind) -> bool {
     }
 }
 
-/// Begins a guest.
-pub(crate) fn seat(room: &Room, guest: &Loaded) -> Result<Seat, Broken> {
+/// Begins a guest. A module may have code that runs already now: with the streams of its command it can be told to end.
+pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -> Result<Seat, Broken> {
     let mut descriptors = Descriptors::new(room.open_files, Arc::clone(&room.tree));
     // The first one is 3, where guests begin to look.
     descriptors
@@ -109,9 +112,10 @@ pub(crate) fn seat(room: &Room, guest: &Loaded) -> Result<Seat, Broken> {
     let host = Host {
         arguments: Vec::new(),
         environment: Vec::new(),
+        about: String::new(),
         descriptors,
         tree: Arc::clone(&room.tree),
-        streams: None,
+        streams: streams.clone(),
         born: Instant::now(),
     };
     let limiter = Limiter::new(room.budget.clone());
@@ -125,6 +129,10 @@ pub(crate) fn seat(room: &Room, guest: &Loaded) -> Result<Seat, Broken> {
             None => Ok(UpdateDeadline::Continue(1)),
         }
     });
+    // Who was told before the deadline was set hears of no epoch any more; who is told from here on does.
+    if let Some(signal) = streams.and_then(|streams| streams.told()) {
+        return Err(told(signal));
+    }
     let instance = match guest.ready.instantiate(&mut store) {
         Ok(instance) => instance,
         Err(error) => return Err(broken(&store, &error)),
@@ -148,15 +156,18 @@ pub(crate) fn warm_up(mut seat: Seat, guest: &Loaded) -> Result<Seat, Broken> {
 /// its end has been told, because that takes as long as a small program. What held much is gone before.
 pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, u64, Option<Seat>) {
     let Job { spec, guest, streams } = job;
-    let seat = match ready {
-        Some(seat) => Ok(seat),
-        None => seat(room, &guest),
-    };
-    let (ended, peak, left) = match seat {
-        Ok(mut seat) => {
-            let host = &mut seat.store.data_mut().host;
-            host.streams = Some(Arc::clone(&streams));
-            let ended = match guest.kind {
+    let seated =
+        guest.map_err(|why| Broken { exit: UNUSABLE, why: Some(why.to_string()) }).and_then(|guest| {
+            let seat = match ready {
+                Some(seat) => seat,
+                None => seat(room, &guest, Some(Arc::clone(&streams)))?,
+            };
+            Ok((seat, guest.kind))
+        });
+    let (ended, peak, left) = match seated {
+        Ok((mut seat, kind)) => {
+            seat.store.data_mut().host.streams = Some(Arc::clone(&streams));
+            let ended = match kind {
                 Kind::Python => python::run(&mut seat, spec),
                 Kind::Js => js::run(&mut seat, spec),
                 Kind::Module => module::run(&mut seat, spec),

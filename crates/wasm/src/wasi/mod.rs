@@ -21,6 +21,7 @@ pub(crate) use self::descriptors::{Descriptor, Descriptors};
 pub(crate) use self::errno::Errno;
 pub(crate) use self::memory::Memory as GuestMemory;
 use crate::budget::Budget;
+use crate::engine::{MOST_ENTRIES, MOST_MEMORIES, MOST_TABLES};
 use crate::files::Tree;
 use crate::streams::{Streams, Told};
 
@@ -39,6 +40,8 @@ pub(crate) struct Guest {
 pub(crate) struct Host {
     pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) environment: Vec<Vec<u8>>,
+    /// The same in the words of a guest that is not asked for them by WASI.
+    pub(crate) about: String,
     pub(crate) descriptors: Descriptors,
     pub(crate) tree: Arc<Mutex<Tree>>,
     /// `None` until the guest is handed out: then it has nothing to read and nobody hears it.
@@ -139,9 +142,6 @@ pub(crate) struct Limiter {
     refused: bool,
 }
 
-/// Entries of one table: Python's needs 47 157.
-const MOST_ENTRIES: usize = 200_000;
-
 impl Limiter {
     pub(crate) fn new(budget: Budget) -> Self {
         Self { budget, held: 0, peak: 0, refused: false }
@@ -179,11 +179,11 @@ impl ResourceLimiter for Limiter {
     }
 
     fn tables(&self) -> usize {
-        1
+        usize::try_from(MOST_TABLES).unwrap_or(usize::MAX)
     }
 
     fn memories(&self) -> usize {
-        1
+        usize::try_from(MOST_MEMORIES).unwrap_or(usize::MAX)
     }
 }
 

@@ -11,6 +11,8 @@ use super::found::is_plain;
 const COMPILER: &str = "blastbox-wasm-compile";
 /// Longest complaint of the compiler that is passed on.
 const MOST_WORDS: usize = 500;
+/// Digits of a hash.
+const HASH: usize = 64;
 
 /// A guest that was made from the caller's module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +48,14 @@ pub enum CompileError {
     /// The compiler refused the module, with a code in front.
     #[error("{0}")]
     Refused(String),
+    /// The compiler did not say what it made.
+    #[error("{} did not say which guest it made of {}; run `make wasm`", program.display(), module.display())]
+    Unclear {
+        /// Which program.
+        program: PathBuf,
+        /// Of what.
+        module: PathBuf,
+    },
     /// The compiler was ended, most often by one of its limits.
     #[error("wasm_compile_limit: the compiler was ended while it compiled {}: over its limit of time or memory", .0.display())]
     Ended(PathBuf),
@@ -80,5 +90,36 @@ pub fn compile(guests: &Guests, module: &Path, cache: &Path) -> Result<Compiled,
     if !ended.status.success() {
         return Err(CompileError::Refused(said.trim().to_owned()));
     }
-    Ok(Compiled { directory: PathBuf::from(said.trim()), name })
+    match place(cache, said.trim()) {
+        Some(directory) => Ok(Compiled { directory, name }),
+        None => Err(CompileError::Unclear { program, module: module.to_owned() }),
+    }
+}
+
+/// The directory that the compiler means. It says a hash, and nothing else is looked at: what it says decides which directory of the
+/// host is shown in a box, and it has handled a stranger's module.
+fn place(cache: &Path, said: &str) -> Option<PathBuf> {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let place = (said.len() == HASH && said.bytes().all(is_digit)).then(|| cache.join(said))?;
+    std::fs::symlink_metadata(&place).is_ok_and(|about| about.is_dir()).then_some(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_hash_beneath_the_cache_is_ever_shown() {
+        let cache = std::env::temp_dir().join(format!("blastbox-compiled-{}", std::process::id()));
+        let (hash, link) = ("0a".repeat(32), "1b".repeat(32));
+        std::fs::create_dir_all(cache.join(&hash)).unwrap();
+        std::os::unix::fs::symlink("/etc", cache.join(&link)).unwrap();
+        assert_eq!(place(&cache, &hash), Some(cache.join(&hash)));
+        let whole = cache.join(&hash).display().to_string();
+        let (upper, longer, beneath) = (hash.to_uppercase(), format!("{hash}/.."), format!("../{hash}"));
+        for said in ["", "/", "/etc", "..", &whole, &upper, &longer, &beneath, &link, &"2c".repeat(32)] {
+            assert_eq!(place(&cache, said), None, "{said}");
+        }
+        std::fs::remove_dir_all(&cache).unwrap();
+    }
 }

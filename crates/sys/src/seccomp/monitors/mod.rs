@@ -59,7 +59,16 @@ pub(super) fn rules(monitor: Monitor, program: u16) -> Vec<(u32, Check)> {
 
 /// The same for a worker that has loaded its guests, and has nothing left to do but run them.
 pub(super) fn locked_rules() -> Vec<(u32, Check)> {
-    let rule = |name: &str| wasm::KEPT.iter().find(|line| line.0.contains(&name)).map_or(DENY, |line| line.1);
+    short(wasm::KEPT)
+}
+
+/// The same for the compiler of a worker's guests.
+pub(super) fn compiling_rules() -> Vec<(u32, Check)> {
+    short(wasm::COMPILING)
+}
+
+fn short(lines: &[(&[&str], Check, &str)]) -> Vec<(u32, Check)> {
+    let rule = |name: &str| lines.iter().find(|line| line.0.contains(&name)).map_or(DENY, |line| line.1);
     arch::CALLS.iter().map(|&(number, name)| (number, rule(name))).collect()
 }
 
@@ -161,6 +170,50 @@ mod tests {
         }
         assert_ne!(decide("mmap", [0, 4096, 7, 0, 0, 0]), Verdict::Allow);
         assert_ne!(decide("mprotect", [0, 4096, 5, 0, 0, 0]), Verdict::Allow);
+    }
+
+    #[test]
+    fn a_compiler_at_work_reaches_no_file_no_socket_no_program_and_no_process() {
+        let decide = |name: &str, args: [u64; 6]| {
+            let number = arch::syscall_number(name).unwrap();
+            compiling_rules().iter().find(|rule| rule.0 == number).unwrap().1.decide(&args)
+        };
+        for name in [
+            "open",
+            "openat",
+            "openat2",
+            "creat",
+            "socket",
+            "socketpair",
+            "connect",
+            "bind",
+            "sendto",
+            "sendmsg",
+            "execve",
+            "execveat",
+            "fork",
+            "vfork",
+            "kill",
+            "tkill",
+            "tgkill",
+            "ptrace",
+            "process_vm_writev",
+            "rename",
+            "unlink",
+            "mkdir",
+            "symlink",
+            "memfd_create",
+            "read",
+            "ioctl",
+            "dup2",
+        ] {
+            assert_ne!(decide(name, [0; 6]), Verdict::Allow, "{name}");
+        }
+        // SIGCHLD: a process, not a thread.
+        assert_ne!(decide("clone", [17, 0, 0, 0, 0, 0]), Verdict::Allow);
+        for name in wasm::COMPILING.iter().flat_map(|line| line.0) {
+            assert!(arch::syscall_number(name).is_some(), "{name}");
+        }
     }
 
     #[test]

@@ -90,3 +90,21 @@ pub(super) const KEPT: &[(&[&str], Check, &str)] = &[
     (&["restart_syscall"], ALLOW, "the kernel, after a stop"),
     (&["exit", "exit_group"], ALLOW, "the end"),
 ];
+
+/// What the compiler of guests still does once it has read a stranger's module: it computes, on several threads, and writes the
+/// result to a stream that is open already. Memory may become executable: Wasmtime has no other way to look at what it made.
+#[rustfmt::skip]
+pub(super) const COMPILING: &[(&[&str], Check, &str)] = &[
+    (&["write", "close"], ALLOW, "the result, or why there is none"),
+    (&["futex", "sched_yield", "sched_getaffinity"], ALLOW, "locks, and how many threads there shall be"),
+    (&["clone"], THREADS, "threads"),
+    (&["clone3"], super::super::arguments::ABSENT, "its flags lie behind a pointer; the C library falls back"),
+    (&["set_robust_list", "rseq", "prctl"], ALLOW, "threads, and their names"),
+    (&["getrandom", "clock_gettime"], ALLOW, "the standard library"),
+    (&["mmap", "mprotect", "munmap", "mremap", "madvise", "brk"], ALLOW, "memory"),
+    (&["prlimit64"], READ_LIMITS, "the C library: how large a stack is"),
+    (&["rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack"], ALLOW, "the engine's traps, threads"),
+    (&["gettid", "getpid"], ALLOW, "the C library when it aborts"),
+    (&["restart_syscall"], ALLOW, "the kernel, after a stop"),
+    (&["exit", "exit_group"], ALLOW, "the end"),
+];

@@ -1,10 +1,12 @@
-// What a program finds beside the language itself: a console, timers, and numbers that differ between guests.
+// What a program finds beside the language itself: a console, timers, its arguments and environment, and numbers that differ between guests.
 (() => {
   const global = globalThis;
   const write = global.__blastbox_write;
   const random = global.__blastbox_random;
+  const about = global.__blastbox_about;
   delete global.__blastbox_write;
   delete global.__blastbox_random;
+  delete global.__blastbox_about;
   const hidden = (name, value) =>
     Object.defineProperty(global, name, { value, writable: true, configurable: true, enumerable: false });
 
@@ -21,6 +23,17 @@
   };
   for (let i = 0; i < 12; i++) next();
   Math.random = () => ((next() >>> 5) * 67108864 + (next() >>> 6)) / 9007199254740992;
+
+  // Arguments and environment, asked for when somebody looks: this runs before there is a command.
+  let known;
+  const command = () => (known ??= JSON.parse(about()));
+  const asked = (name, get) => {
+    let value;
+    const set = (other) => hidden(name, other);
+    Object.defineProperty(global, name, { get: () => (value ??= get()), set, configurable: true, enumerable: false });
+  };
+  asked("process", () => ({ argv: command().argv, env: command().env }));
+  asked("scriptArgs", () => command().rest);
 
   // Console.
   const DEEP = 3, MANY = 100;

@@ -1,0 +1,118 @@
+//! A guest while it is made: in a directory of its own beside its last place, which goes with whoever made it.
+//!
+//! Whoever is killed meanwhile leaves that directory. It is locked by its maker, so the next one knows that nobody is there
+//! any more, and removes it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use blastbox_wasm::manifest::{Hash, Kind, Manifest};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::translate::have_translated;
+use crate::trouble::Trouble;
+
+/// How the names of such directories begin.
+const PREFIX: &str = ".making-";
+
+/// A directory that something is made in. What is left in it goes with this.
+pub(crate) struct Making {
+    home: PathBuf,
+    directory: PathBuf,
+    _lock: File,
+}
+
+impl Making {
+    /// A new one in `home`. Removes those that nobody holds any more.
+    pub(crate) fn begin(home: &Path) -> Result<Self, Trouble> {
+        let broken = |source| Trouble::File { what: "make a directory in", path: home.to_owned(), source };
+        let begin = || {
+            let _alone = alone(home)?;
+            for entry in fs::read_dir(home)?.filter_map(Result::ok) {
+                if entry.file_name().to_string_lossy().starts_with(PREFIX) && is_left(&entry.path()) {
+                    // What cannot be removed now is tried again by the next one.
+                    fs::remove_dir_all(entry.path()).ok();
+                }
+            }
+            let directory = home.join(format!("{PREFIX}{}", std::process::id()));
+            fs::create_dir(&directory)?;
+            let lock = File::open(&directory)?;
+            flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            Ok(Self { home: home.to_owned(), directory, _lock: lock })
+        };
+        begin().map_err(broken)
+    }
+
+    /// Compiles a module, and writes code and manifest.
+    pub(crate) fn make(&self, kind: Kind, wasm: &[u8], name: &str) -> Result<Manifest, Trouble> {
+        let path = self.directory.join(format!("{name}.cwasm"));
+        let broken = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Trouble::File { what: "write", path, source }
+        };
+        let mut file = fresh(&path).map_err(broken(&path))?;
+        let (code, size) = have_translated(kind, wasm, &mut file)?;
+        file.sync_all().map_err(broken(&path))?;
+        let manifest = Manifest { kind, wasm: Hash::of(wasm), code, size };
+        let path = self.directory.join(format!("{name}.guest"));
+        let write = || {
+            let mut file = fresh(&path)?;
+            file.write_all(manifest.to_string().as_bytes())?;
+            file.sync_all()
+        };
+        write().map_err(broken(&path))?;
+        Ok(manifest)
+    }
+
+    /// Puts the guest on the shelf that it was made in: the manifest last, a guest with a manifest is whole.
+    pub(crate) fn shelve(self, name: &str) -> Result<(), Trouble> {
+        for ending in ["cwasm", "guest"] {
+            let file = format!("{name}.{ending}");
+            let path = self.home.join(&file);
+            let broken = |source| Trouble::File { what: "write", path: path.clone(), source };
+            fs::rename(self.directory.join(&file), &path).map_err(broken)?;
+        }
+        Ok(())
+    }
+
+    /// Becomes this directory, in the place of what `is_whole` does not say to be whole.
+    pub(crate) fn become_one(self, place: &Path, is_whole: impl Fn() -> bool) -> Result<(), Trouble> {
+        let broken = |source| Trouble::File { what: "make", path: place.to_owned(), source };
+        // Another one may have made the same meanwhile: nobody removes what is whole.
+        let _alone = alone(&self.home).map_err(broken)?;
+        if is_whole() {
+            return Ok(());
+        }
+        match fs::remove_dir_all(place) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(broken(error)),
+            _ => {}
+        }
+        fs::rename(&self.directory, place).map_err(broken)
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        // It may have got its last name.
+        fs::remove_dir_all(&self.directory).ok();
+    }
+}
+
+/// Nobody else begins or ends there while this is held.
+fn alone(home: &Path) -> io::Result<File> {
+    let lock = File::open(home)?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    Ok(lock)
+}
+
+/// Whether nobody holds it.
+fn is_left(directory: &Path) -> bool {
+    let operation = FlockOperation::NonBlockingLockExclusive;
+    File::open(directory).is_ok_and(|file| flock(&file, operation).is_ok())
+}
+
+fn fresh(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o444).open(path)
+}

@@ -1,0 +1,145 @@
+//! The process that looks into a stranger's module: `translate KIND`, the module on standard input, machine code on standard
+//! output; and how the other one starts it and takes what it says.
+//!
+//! Trust: once it has read the module it may be anybody's. It opens no file, makes no socket, starts nothing (its filter), and what it
+//! says is counted, hashed and written down by the process that started it.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use blastbox_sys::identity::limit;
+use blastbox_sys::landlock::{Tcp, restrict};
+use blastbox_sys::seccomp::Filter;
+use blastbox_sys::spawn::keep_only;
+use blastbox_wasm::engine::{Purpose, engine};
+use blastbox_wasm::manifest::{Hash, Hasher, Kind};
+use blastbox_wasm::offered::{self, Unfit};
+use rustix::process::{Pid, PidfdFlags, Resource, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::trouble::{MOST_CODE, MOST_MODULE, Trouble, one_line};
+
+/// Processor seconds: Python's takes 170.
+const MOST_SECONDS: u64 = 1200;
+/// Memory: Python's takes 2.2 GB.
+const MOST_MEMORY: u64 = 6 << 30;
+/// One that sleeps uses no processor.
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// What is passed on of its complaint.
+const MOST_SAID: u64 = 4096;
+
+/// Is that process.
+pub(crate) fn translate(kind: Kind) -> Result<Vec<u8>, Trouble> {
+    let failed = |what: &'static str| move |source| Trouble::Process { what, source };
+    keep_only([]).map_err(failed("close what was inherited"))?;
+    let death = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    death.map_err(|errno| failed("be tied to whoever started this")(errno.into()))?;
+    for (what, most) in [(Resource::Cpu, MOST_SECONDS), (Resource::As, MOST_MEMORY), (Resource::Core, 0)] {
+        limit(what, most).map_err(failed("limit this process"))?;
+    }
+    let wasm = take(&mut io::stdin().lock(), MOST_MODULE).map_err(failed("read the module"))?;
+    let wasm = wasm.ok_or(Trouble::TooLarge)?;
+    confine().map_err(failed("confine this process"))?;
+    if wasm.get(..8).is_some_and(|head| head.starts_with(b"\0asm") && head.get(4..6) != Some(&[1, 0])) {
+        return Err(Trouble::Component);
+    }
+    let invalid = |error: wasmtime::Error| Trouble::Invalid(one_line(&format!("{error:?}")));
+    let engine = engine(Purpose::Compile).map_err(invalid)?;
+    let module = wasmtime::Module::from_binary(&engine, &wasm).map_err(invalid)?;
+    offered::check(&engine, kind, &module).map_err(|unfit| match unfit {
+        Unfit::Imports(what) => Trouble::Imports(one_line(&what)),
+        Unfit::NoStart => Trouble::NoStart,
+        Unfit::Needs(what) => Trouble::Needs(what),
+    })?;
+    module.serialize().map_err(invalid)
+}
+
+/// From here on nothing can be opened, reached or started: what is compiled is a stranger's. The filter holds by itself, Landlock
+/// a second time where the kernel has it.
+fn confine() -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    restrict(&[], Tcp::DenyAll, 0).map(drop)?;
+    Filter::for_wasm_compiling().install().map(drop)
+}
+
+/// All that comes, if it is no more than this.
+pub(crate) fn take(from: &mut impl io::Read, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    from.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(u64::try_from(bytes.len()).is_ok_and(|length| length <= most).then_some(bytes))
+}
+
+/// Has a module compiled into a file that is open. Returns hash and size of the code.
+#[expect(clippy::disallowed_methods, reason = "the compiler starts itself once more, without any power")]
+pub(crate) fn have_translated(kind: Kind, wasm: &[u8], into: &mut File) -> Result<(Hash, u64), Trouble> {
+    let failed = |what: &'static str| move |source| Trouble::Process { what, source };
+    let mut child = Command::new("/proc/self/exe")
+        .args(["translate", kind.as_str()])
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed("start the compiler"))?;
+    let heard = watch(&child).and_then(|()| listen(&mut child, wasm, into));
+    if !matches!(heard, Ok(Heard { code: Some(_), .. })) {
+        // Whatever it still does is of no use.
+        child.kill().ok();
+    }
+    let status = child.wait().map_err(failed("wait for the compiler"))?;
+    let Heard { code, said } = heard.map_err(failed("hear the compiler"))?;
+    match (code, status.code()) {
+        (None, _) => Err(Trouble::TooLarge),
+        (Some(code), Some(0)) => Ok(code),
+        (Some(_), Some(code)) => {
+            let said = one_line(&String::from_utf8_lossy(&said));
+            Err(Trouble::Said { code: u8::try_from(code).unwrap_or(1), said })
+        }
+        (Some(_), None) => Err(Trouble::Ended),
+    }
+}
+
+/// Ends it when patience does: every wait for it ends then. The thread goes with this process.
+fn watch(child: &Child) -> io::Result<()> {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let end = move || {
+        std::thread::sleep(PATIENCE);
+        pidfd_send_signal(&process, Signal::KILL).ok();
+    };
+    std::thread::Builder::new().spawn(end).map(drop)
+}
+
+/// What came from the other process.
+struct Heard {
+    /// Hash and size of the code; `None`: there was too much of it.
+    code: Option<(Hash, u64)>,
+    said: Vec<u8>,
+}
+
+fn listen(child: &mut Child, wasm: &[u8], into: &mut File) -> io::Result<Heard> {
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that ended before it has read everything says why in its last words.
+        stdin.write_all(wasm).ok();
+    }
+    let (mut hasher, mut size) = (Hasher::default(), 0_u64);
+    let mut piece = vec![0; 256 * 1024];
+    while let Some(stdout) = &mut child.stdout {
+        let got = stdout.read(&mut piece)?;
+        let bytes = piece.get(..got).unwrap_or_default();
+        if bytes.is_empty() {
+            break;
+        }
+        size = size.saturating_add(u64::try_from(got).unwrap_or(u64::MAX));
+        if size > MOST_CODE {
+            return Ok(Heard { code: None, said: Vec::new() });
+        }
+        hasher.add(bytes);
+        into.write_all(bytes)?;
+    }
+    let mut said = Vec::new();
+    if let Some(stderr) = child.stderr.take() {
+        stderr.take(MOST_SAID).read_to_end(&mut said)?;
+    }
+    Ok(Heard { code: Some((hasher.finish(), size)), said })
+}

@@ -1,0 +1,71 @@
+//! Why nothing was compiled.
+
+use std::io;
+use std::path::PathBuf;
+
+use blastbox_wasm::manifest::BadManifest;
+
+/// Largest module. Python's is 100 MB.
+pub(crate) const MOST_MODULE: u64 = 160 << 20;
+/// Largest machine code. Python's is 292 MB.
+pub(crate) const MOST_CODE: u64 = 1 << 30;
+
+/// Why nothing came of it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error(
+        "write `blastbox-wasm-compile compile KIND MODULE SHELF NAME`, `… keep MODULE CACHE NAME` or `… verify SHELF NAME`"
+    )]
+    Usage,
+    #[error("cannot {what} {}: {source}", path.display())]
+    File { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot {what}: {source}")]
+    Process { what: &'static str, source: io::Error },
+    #[error(
+        "wasm_too_large: the module has more than {MOST_MODULE} bytes, or its code more than {MOST_CODE}"
+    )]
+    TooLarge,
+    #[error("wasm_component: a component, and this version runs preview-1 modules only")]
+    Component,
+    #[error("wasm_invalid: the engine does not take the module: {0}")]
+    Invalid(String),
+    #[error("wasm_import_unknown: the module imports what is not offered: {0}")]
+    Imports(String),
+    #[error("wasm_no_start: the module has no function `_start`: it is a library, not a command")]
+    NoStart,
+    #[error("wasm_needs_too_much: the module needs {0}")]
+    Needs(String),
+    #[error("wasm_compile_limit: the compiler was ended: over its limit of time or memory")]
+    Ended,
+    /// What the process said that looked into the module.
+    #[error("{said}")]
+    Said { code: u8, said: String },
+    #[error("{0}")]
+    Manifest(BadManifest),
+    #[error("wasm_artefact_changed: the machine code of {0} is not what its manifest says; make it again")]
+    Changed(String),
+}
+
+impl Trouble {
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Usage => 2,
+            Self::TooLarge
+            | Self::Component
+            | Self::Invalid(_)
+            | Self::Imports(_)
+            | Self::NoStart
+            | Self::Needs(_)
+            | Self::Ended => 3,
+            Self::Said { code, .. } => *code,
+            Self::Manifest(_) | Self::Changed(_) => 4,
+            Self::File { .. } | Self::Process { .. } => 1,
+        }
+    }
+}
+
+/// Words of a stranger, short and on one line.
+pub(crate) fn one_line(text: &str) -> String {
+    let plain = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    plain.chars().filter(|letter| !letter.is_control()).take(300).collect()
+}
