@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 both_ways!(
     an_agent_runs_code_and_commands,
     a_python_remembers_until_it_is_lost,
+    a_javascript_remembers_until_it_is_lost,
+    both_remember_in_a_wasm_box_too,
     what_an_agent_asks_wrongly_is_answered_in_words,
     files_go_in_and_come_out,
     boxes_are_started_listed_described_and_stopped,
@@ -159,7 +161,44 @@ fn an_agent_runs_code_and_commands(caller: &Caller) {
 }
 
 fn a_python_remembers_until_it_is_lost(caller: &Caller) {
-    let mut client = Client::start(caller, &[]);
+    python_remembers(Client::start(caller, &[]));
+}
+
+fn a_javascript_remembers_until_it_is_lost(caller: &Caller) {
+    javascript_remembers(Client::start(caller, &[]));
+}
+
+fn both_remember_in_a_wasm_box_too(caller: &Caller) {
+    let shelf = caller.blastbox_path().with_file_name("wasm");
+    for guest in ["js", "python"] {
+        if !shelf.join(format!("{guest}.guest")).is_file() {
+            caller.skip(&format!("the guest {guest} is not built: `make wasm` builds it"));
+            return;
+        }
+    }
+    javascript_remembers(Client::start(caller, &["--tier", "wasm"]));
+    python_remembers(Client::start(caller, &["--tier", "wasm"]));
+}
+
+fn javascript_remembers(mut client: Client) {
+    let js = |code: &str| json!({ "language": "javascript", "code": code, "stateful": true });
+    let first = "let x = 41;\nconst twice = (n) => 2 * n;\nx + 1";
+    assert_eq!(client.done("run_code", js(first))["stdout"], "42\n");
+    assert_eq!(client.done("run_code", js("console.log(x, twice(4))"))["stdout"], "41 8\n");
+    assert_eq!(client.done("run_code", js("Promise.resolve(x)"))["stdout"], "41\n");
+    let raised = client.refused("run_code", js("console.log('before');\nnull.x"));
+    assert!(raised.contains("before") && raised.contains("TypeError"), "{raised}");
+    assert!(client.refused("run_code", js("this is no javascript")).contains("SyntaxError"));
+    assert_eq!(client.done("run_code", js("x"))["stdout"], "41\n");
+    let mut late = js("for (;;);");
+    late["timeout_seconds"] = json!(1);
+    assert_eq!(client.call("run_code", late)["structuredContent"]["timed_out"], true);
+    assert!(client.refused("run_code", js("x")).contains("ReferenceError"));
+    assert_eq!(client.done("run_code", js("1"))["stdout"], "1\n");
+    client.end();
+}
+
+fn python_remembers(mut client: Client) {
     let python = |code: &str| json!({ "language": "python", "code": code, "stateful": true });
     assert_eq!(client.done("run_code", python("import math\nx = 41\nx + 1"))["stdout"], "42\n");
     assert_eq!(client.done("run_code", python("print(x, math.pi > 3)"))["stdout"], "41 True\n");

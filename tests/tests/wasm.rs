@@ -20,6 +20,7 @@ both_ways!(
     a_program_that_fails_says_so_and_its_code_passes_through,
     nothing_of_one_run_is_seen_by_the_next,
     chance_differs_between_runs,
+    a_deterministic_run_is_the_same_again_to_the_last_byte,
     a_guest_that_never_ends_is_ended,
     a_command_that_never_ends_or_never_begins_can_be_ended_and_the_box_goes_on,
     too_much_memory_is_refused_to_the_guest_and_the_box_lives,
@@ -140,6 +141,32 @@ fn chance_differs_between_runs(caller: &Caller) {
         all.dedup();
         assert_eq!(all.len(), count, "{all:?}");
     }
+}
+
+fn a_deterministic_run_is_the_same_again_to_the_last_byte(caller: &Caller) {
+    needs!(caller, "js");
+    needs!(caller, "python");
+    let policy = "threat = \"high\"\naccept = [\"shared-uid\", \"no-memory-limit\", \"no-cpu-limit\", \"no-pids-limit\"]\n[kernel]\ntier = \"wasm\"\ndeterministic = true\n";
+    let path = caller.file("policy.toml", policy);
+    let options = ["--policy", path.to_str().unwrap()];
+    let python = "import datetime, os, random, time, uuid
+open('x', 'w').write('y')
+time.sleep(0.01)
+print(random.random(), uuid.uuid4(), os.urandom(8), time.time(), time.perf_counter(), datetime.datetime.now())
+print(hash('a'), id([]), {'a', 'b', 'c', object()}, os.stat('x').st_mtime_ns)";
+    let js = "setTimeout(() => console.log(Math.random(), Date.now(), performance.now()), 20)";
+    for (command, code) in [(["python", "-c"], python), (["js", "-e"], js)] {
+        let run = || caller.run(&options, &[command[0], command[1], code]).fine().stdout;
+        let first = run();
+        assert!(first.contains("1735689600") || first.contains("2025-01-01"), "{first}");
+        assert_eq!(run(), first);
+    }
+    // In one box, and from a guest that was begun before it was asked for.
+    let daemon = Served::start(caller, &[]);
+    let id = daemon.ask(["create", options[0], options[1]]);
+    let exec = || daemon.ask(["exec", &id, "--", "js", "-e", js]);
+    let first = exec();
+    assert_eq!([exec(), exec()], [first.clone(), first]);
 }
 
 fn a_guest_that_never_ends_is_ended(caller: &Caller) {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use blastbox_engine::Engine;
 use blastbox_images::{Image, Language};
+use blastbox_isolation::tiers::NoInterpreter;
 use blastbox_isolation::tiers::wasm::{Compiled, compile};
 use blastbox_isolation::{Facts, Warden};
 use blastbox_policy::{SealedPolicy, Tier, TierChoice};
@@ -26,15 +27,11 @@ pub(crate) fn interpreter(
     image: &Image,
     language: Language,
 ) -> Result<Vec<String>, Problem> {
-    if !is_wasm(policy) {
-        return Ok(image.find_interpreter(language)?);
-    }
-    let guest = match language {
-        Language::Python => "python",
-        Language::Node => "js",
-        Language::Shell => return Err(Problem::NoShellGuest),
-    };
-    Ok(vec![guest.to_owned(), "-".to_owned()])
+    let found = blastbox_isolation::tiers::interpreter(policy.kernel().tier, image, language);
+    found.map_err(|none| match none {
+        NoInterpreter::Image(error) => error.into(),
+        NoInterpreter::NoShellGuest => Problem::NoShellGuest,
+    })
 }
 
 /// Compiles the module that a command names, if it names one. Done before anything is started: never in a box's way.

@@ -91,7 +91,8 @@ fn durations(ended: Option<&Ended>) -> Durations {
 
 fn limits(policy: &SealedPolicy) -> Limits {
     // No `..`: a limit that is added does not compile until the receipt names it.
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall: _, root: _ } = policy.kernel();
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall: _, root: _, deterministic: _ } =
+        policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = policy.files();
     let LifetimeRules { timeout, output } = policy.lifetime();
     Limits {

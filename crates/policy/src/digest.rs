@@ -31,7 +31,7 @@ impl PolicyDigest {
 /// The first line changes whenever the form does: digests of different forms must not be compared.
 fn canonical(policy: &SealedPolicy) -> String {
     // No `..` in any of these: a rule that is added does not compile until it is part of the digest.
-    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root } = policy.kernel();
+    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, deterministic } = policy.kernel();
     let FileRules { workspace, disk, inodes, file_size, open_files, exec } = policy.files();
     let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
         policy.network();
@@ -50,6 +50,7 @@ fn canonical(policy: &SealedPolicy) -> String {
          kernel.pids {pids}\n\
          kernel.on_denied_syscall {on_denied_syscall}\n\
          {root}\
+         {counted}\
          files.workspace {workspace}\n\
          files.disk {disk}\n\
          files.inodes {inodes}\n\
@@ -76,6 +77,8 @@ fn canonical(policy: &SealedPolicy) -> String {
             BoxRoot::None => String::new(),
             BoxRoot::Allowed => format!("kernel.root {root}\n"),
         },
+        // A line only where it is asked for, as with entries of a list: what was sealed before keeps its digest.
+        counted = if *deterministic { "kernel.deterministic true\n" } else { "" },
         reach = reach(allow, dangerously_allow_private, limits),
         bound = bound(bind),
     )

@@ -81,6 +81,12 @@ impl Draft {
         self
     }
 
+    /// Says whether a run can be repeated to the last byte.
+    pub fn deterministic(mut self, deterministic: bool) -> Self {
+        self.kernel.deterministic = deterministic;
+        self
+    }
+
     /// Says where the payload works.
     pub fn workspace(mut self, workspace: Workspace) -> Self {
         self.files.workspace = workspace;

@@ -18,6 +18,8 @@ pub struct KernelRules {
     pub on_denied_syscall: OnDenied,
     /// Whether commands may run as root of the box.
     pub root: BoxRoot,
+    /// Whether the same program with the same input does the same to the last byte: clocks that count, chance from a fixed seed.
+    pub deterministic: bool,
 }
 
 /// Whether commands may run as root of the box: uid 0 in its own user namespace, with power over the box's own users and
@@ -66,6 +68,7 @@ impl KernelRules {
             pids: 128,
             on_denied_syscall: OnDenied::Record,
             root: BoxRoot::None,
+            deterministic: false,
         }
     }
 }

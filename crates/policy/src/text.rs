@@ -25,7 +25,7 @@ use crate::{
 pub const MAX_POLICY_TEXT: usize = 64 * 1024;
 
 const TOP: &[&str] = &["threat", "accept", "kernel", "files", "network", "credentials", "lifetime"];
-const KERNEL: &[&str] = &["tier", "cpus", "memory", "pids", "on_denied_syscall", "root"];
+const KERNEL: &[&str] = &["tier", "cpus", "memory", "pids", "on_denied_syscall", "root", "deterministic"];
 const FILES: &[&str] = &["workspace", "disk", "inodes", "file_size", "open_files", "exec"];
 const LIFETIME: &[&str] = &["timeout", "output"];
 
@@ -81,6 +81,7 @@ impl Source<'_> {
                     rules.on_denied_syscall = self.word("kernel.on_denied_syscall", value)?
                 }
                 "root" => rules.root = self.word("kernel.root", value)?,
+                "deterministic" => rules.deterministic = self.truth("kernel.deterministic", value)?,
                 _ => return Err(self.unknown_key(key, Section::Named("kernel"), KERNEL)),
             }
         }
@@ -143,6 +144,13 @@ impl Source<'_> {
                 problem,
             }),
             _ => Err(self.wrong_kind(key, "a string", value)),
+        }
+    }
+
+    fn truth(&self, key: &'static str, value: &Value<'_>) -> Result<bool, PolicyError> {
+        match value.get_ref() {
+            DeValue::Boolean(truth) => Ok(*truth),
+            _ => Err(self.wrong_kind(key, "true or false", value)),
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Arguments {
     pub open_files: u32,
     /// Guests that run at the same time.
     pub threads: u32,
+    /// Whether every run is to be the same.
+    pub deterministic: bool,
 }
 
 /// Reads it. `None`: not a command line of ours.
@@ -40,6 +42,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
         file_size: 256 << 20,
         open_files: 1024,
         threads: 4,
+        deterministic: false,
     };
     let mut words = words;
     let mut shelf = PathBuf::from("/");
@@ -57,6 +60,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
             "--file-size" => arguments.file_size = text.parse().ok()?,
             "--open-files" => arguments.open_files = text.parse().ok()?,
             "--threads" => arguments.threads = text.parse().ok().filter(|count| *count > 0)?,
+            "--deterministic" => arguments.deterministic = text.parse().ok()?,
             _ => return None,
         }
     }

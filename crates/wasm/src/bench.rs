@@ -93,7 +93,13 @@ impl Bench {
             unlocked: 0,
             locked: 0,
         };
-        let room = Room { engine, budget, tree, open_files: arguments.open_files };
+        let room = Room {
+            engine,
+            budget,
+            tree,
+            open_files: arguments.open_files,
+            deterministic: arguments.deterministic,
+        };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), bell, room });
         let places = usize::try_from(arguments.threads).unwrap_or(1);
         for _ in 0..places {

@@ -14,6 +14,7 @@
 mod arguments;
 mod bench;
 mod budget;
+mod chance;
 mod clock;
 mod control;
 mod desk;

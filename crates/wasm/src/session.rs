@@ -95,6 +95,9 @@ impl Session {
         let budget = Budget::new(arguments.memory.saturating_sub(OWN_MEMORY));
         let caps = Caps { bytes: arguments.disk, entries: arguments.inodes, file: arguments.file_size };
         let mut tree = Tree::new(caps, budget.clone());
+        if arguments.deterministic {
+            tree.stop_time(crate::clock::BEGINNING);
+        }
         guests::furnish(&mut tree, &shelf.guests).map_err(|trouble| format!("no files: {trouble:?}"))?;
         let tree = Arc::new(Mutex::new(tree));
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;

@@ -118,6 +118,32 @@ impl Streams {
         Ok(length)
     }
 
+    /// Reads up to the end of a line, or a little more than `most` bytes of one that is too long. `None`: there will be no more.
+    pub(crate) fn read_line(&self, most: usize) -> Result<Option<Vec<u8>>, Told> {
+        let mut line = Vec::new();
+        let mut state = self.lock();
+        loop {
+            if let Some(signal) = state.told {
+                return Err(Told(signal));
+            }
+            let end = state.input.iter().position(|byte| *byte == b'\n');
+            let length = end.map_or(state.input.len(), |at| at.saturating_add(1));
+            if length > 0 {
+                line.extend(state.input.drain(..length));
+                state.taken = state.taken.saturating_add(u32::try_from(length).unwrap_or(u32::MAX));
+                self.ring();
+            }
+            if end.is_some() {
+                line.pop();
+                return Ok(Some(line));
+            }
+            if line.len() > most || state.input_ended {
+                return Ok((!line.is_empty()).then_some(line));
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Bytes that a read would bring at once; `None`: it would wait.
     pub(crate) fn readable(&self) -> Option<u64> {
         let state = self.lock();

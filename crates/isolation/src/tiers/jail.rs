@@ -31,7 +31,9 @@ pub(crate) const OLDEST_KERNEL: KernelVersion = KernelVersion::new(5, 13);
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
     // No `..` in any of these: a rule that is added does not compile until the jail says what it does with it.
     // The tier was chosen before; how long the box lives and how much it says is held by the engine.
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root } = policy.kernel();
+    // Whether it is to be deterministic is judged before, for every tier.
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root, deterministic: _ } =
+        policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec } = policy.files();
     // What passes the gateway is the gateway's to judge; here it is only whether there is one.
     let NetworkRules { mode, loopback, allow: _, dangerously_allow_private: _, limits: _ } = policy.network();

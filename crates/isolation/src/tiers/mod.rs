@@ -5,7 +5,8 @@ pub mod jail;
 pub mod microvm;
 pub mod wasm;
 
-use blastbox_policy::{Refusal, SealedPolicy, Tier};
+use blastbox_images::{Image, ImageError, Language};
+use blastbox_policy::{Refusal, SealedPolicy, Tier, TierChoice};
 
 use crate::{Facts, Lowered, Request};
 
@@ -16,10 +17,42 @@ pub fn lower(
     facts: &Facts,
     request: &Request<'_>,
 ) -> Result<Lowered, Refusal> {
+    if policy.kernel().deterministic && tier != Tier::Wasm {
+        let why = "the policy asks for runs that can be repeated to the last byte (kernel.deterministic), and only the tier wasm has them";
+        return Err(Refusal::TierUnavailable { tier, why: why.to_owned() });
+    }
     match tier {
         Tier::Wasm => wasm::lower(policy, facts, request),
         Tier::Jail => jail::lower(policy, facts, request),
         Tier::Gvisor => gvisor::lower(policy, facts, request),
         Tier::Microvm => microvm::lower(policy, facts, request),
+    }
+}
+
+/// Why there is no interpreter.
+#[derive(Debug, thiserror::Error)]
+pub enum NoInterpreter {
+    /// The image has none.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// Nobody has made a guest of it.
+    #[error("the tier wasm has no shell: it runs no programs")]
+    NoShellGuest,
+}
+
+/// The command that reads a program in this language from standard input, in a box of this tier.
+///
+/// # Errors
+/// When there is none.
+pub fn interpreter(
+    tier: TierChoice,
+    image: &Image,
+    language: Language,
+) -> Result<Vec<String>, NoInterpreter> {
+    match tier {
+        TierChoice::Exactly(Tier::Wasm) => wasm::interpreter(language),
+        TierChoice::Exactly(Tier::Jail | Tier::Gvisor | Tier::Microvm) | TierChoice::ByThreat => {
+            Ok(image.find_interpreter(language)?)
+        }
     }
 }

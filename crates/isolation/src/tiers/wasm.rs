@@ -11,7 +11,7 @@ mod tests;
 pub use compile::{CompileError, Compiled, compile};
 pub use found::{Guests, WORKER};
 
-use blastbox_images::Image;
+use blastbox_images::{Image, Language};
 use blastbox_policy::{
     BoxRoot, CredentialMode, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, NetworkMode,
     NetworkRules, OnDenied, Refusal, SealedPolicy, Tier,
@@ -21,6 +21,7 @@ use blastbox_wire::plan::{
     MonitorKind, Network, Owner, Plan, Slot, Step,
 };
 
+use super::NoInterpreter;
 use super::jail::{self, WANTED_LANDLOCK_ABI};
 use crate::request::Worksite;
 use crate::{Facts, Lowered, Request, Swap};
@@ -43,7 +44,7 @@ const OWN_FILES: u32 = 256;
 /// What the tier makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
     // No `..` in any of these: a rule that is added does not compile until this tier says what it does with it.
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root } = policy.kernel();
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root, deterministic } = policy.kernel();
     // Whether programs may be started from scratch space does not arise: a guest starts none.
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = policy.files();
     let NetworkRules { mode, loopback: _, allow: _, dangerously_allow_private: _, limits: _ } =
@@ -108,6 +109,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         file_size: file_size.0,
         open_files: *open_files,
         threads: pids.saturating_sub(OWN_THREADS).clamp(1, MOST_THREADS),
+        deterministic: *deterministic,
     };
     let plan = Plan {
         box_id: request.box_id.clone(),
@@ -135,6 +137,16 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     Ok(Lowered { tier: Tier::Wasm, plan, shows, report, gaps })
 }
 
+/// The guest that reads a program in this language.
+pub(super) fn interpreter(language: Language) -> Result<Vec<String>, NoInterpreter> {
+    let guest = match language {
+        Language::Python => "python",
+        Language::Node => "js",
+        Language::Shell => return Err(NoInterpreter::NoShellGuest),
+    };
+    Ok(vec![guest.to_owned(), "-".to_owned()])
+}
+
 /// What the worker is told.
 struct Worker<'a> {
     guests: &'a Guests,
@@ -144,6 +156,7 @@ struct Worker<'a> {
     file_size: u64,
     open_files: u32,
     threads: u32,
+    deterministic: bool,
 }
 
 impl Worker<'_> {
@@ -156,6 +169,9 @@ impl Worker<'_> {
         say("file-size", self.file_size.to_string());
         say("open-files", self.open_files.to_string());
         say("threads", self.threads.to_string());
+        if self.deterministic {
+            say("deterministic", "true".to_owned());
+        }
         say("shelf", PLACE.to_owned());
         for name in self.guests.names() {
             say("guest", name.clone());

@@ -36,8 +36,8 @@ pub(crate) struct RunCode {
     pub(crate) language: Code,
     /// The code.
     pub(crate) code: String,
-    /// Whether variables, imports and functions stay for the next stateful call (Python only). A call that is
-    /// cancelled or runs out of time loses them.
+    /// Whether variables, imports and functions stay for the next stateful call of the same language (Python and JavaScript).
+    /// A call that is cancelled or runs out of time loses them.
     #[serde(default)]
     pub(crate) stateful: bool,
     /// After so many seconds it is killed; 60 if absent.

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blastbox_engine::keeper::{BoxCard, ExecCard, Keeper, Phase, Tenant};
 use blastbox_images::{Image, Language};
+use blastbox_isolation::tiers::interpreter;
+use blastbox_policy::TierChoice;
 use blastbox_wire::BoxId;
 use blastbox_wire::receipt::Receipt;
 
@@ -81,7 +83,7 @@ pub(crate) struct Desk {
     /// Held while any box is made, so that many calls at once do not all find room for the last one.
     making: tokio::sync::Mutex<()>,
     boxes: Mutex<BTreeSet<BoxId>>,
-    /// Pythons that remember.
+    /// Interpreters that remember.
     pub(crate) notebooks: Arc<Notebooks>,
 }
 
@@ -202,9 +204,11 @@ impl Desk {
         }
     }
 
-    /// The program that reads a language from standard input.
-    pub(crate) fn interpreter(&self, language: Language) -> Result<Vec<String>, Refused> {
-        self.image.find_interpreter(language).map_err(|error| Refused(line(&error)))
+    /// The program that reads a language from standard input, in this box.
+    pub(crate) fn interpreter(&self, id: &BoxId, language: Language) -> Result<Vec<String>, Refused> {
+        let (card, _) = self.keeper.get(&self.tenant, id)?;
+        let tier = TierChoice::Exactly(card.tier);
+        interpreter(tier, &self.image, language).map_err(|error| Refused(line(&error)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A Python that remembers: one interpreter in the box, given one piece of code after the other.
+//! An interpreter that remembers: one of each language in the box, given one piece of code after the other.
 //!
 //! It is the payload's own process, and whatever it says is the payload's word: a piece of code that forges the end of
 //! its own output fools only whoever wrote it.
@@ -22,37 +22,9 @@ use crate::rest::execs;
 const SIGKILL: u8 = 9;
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// Reads one JSON document a line from what was its standard input, runs the code in it, and says when it is over. What
-/// the last expression comes to is printed, as at a prompt.
-const DRIVER: &str = r#"
-import ast, json, os, sys, traceback
-lines = os.fdopen(os.dup(0), "r", encoding="utf-8")
-os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-space = {"__name__": "__main__", "__builtins__": __builtins__}
-for line in lines:
-    asked = json.loads(line)
-    failed = 0
-    try:
-        tree = ast.parse(asked["code"], "<code>", "exec")
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, "<code>", "exec"), space)
-        if last is not None:
-            value = eval(compile(ast.Expression(last.value), "<code>", "eval"), space)
-            if value is not None:
-                print(repr(value))
-    except SystemExit as end:
-        failed = int(end.code not in (None, 0))
-    except SyntaxError as wrong:
-        failed = 1
-        traceback.print_exception(type(wrong), wrong, None)
-    except BaseException as wrong:
-        failed = 1
-        traceback.print_exception(type(wrong), wrong, wrong.__traceback__.tb_next)
-    sys.stderr.flush()
-    sys.stdout.flush()
-    os.write(2, asked["mark"].encode())
-    os.write(1, (asked["mark"] + str(failed)).encode())
-"#;
+/// What an interpreter is given to be one that remembers. Neither asks which tier it is on.
+const PYTHON: &str = include_str!("notebook/driver.py");
+const JAVASCRIPT: &str = include_str!("notebook/driver.js");
 
 #[derive(Debug, Serialize)]
 struct Line<'a> {
@@ -60,19 +32,40 @@ struct Line<'a> {
     mark: &'a str,
 }
 
-/// The interpreters of everybody who may share boxes, one a box.
+/// The interpreters of everybody who may share boxes, one a box and language.
 #[derive(Debug, Default)]
-pub(crate) struct Notebooks(Mutex<BTreeMap<BoxId, Arc<Page>>>);
+pub(crate) struct Notebooks(Mutex<BTreeMap<(BoxId, Tongue), Arc<Page>>>);
+
+/// A language that has an interpreter that remembers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tongue {
+    Python,
+    Javascript,
+}
+
+impl Tongue {
+    /// The program, and what it is given.
+    fn command(self, desk: &Desk, id: &BoxId) -> Result<Vec<String>, Refused> {
+        let (language, given): (Language, &[&str]) = match self {
+            Self::Python => (Language::Python, &["-u", "-c", PYTHON]),
+            Self::Javascript => (Language::Node, &["-e", JAVASCRIPT]),
+        };
+        let mut command = desk.interpreter(id, language)?;
+        command.truncate(1);
+        command.extend(given.iter().map(|&word| word.to_owned()));
+        Ok(command)
+    }
+}
 
 /// Held by the call that uses it: one piece of code at a time, in the order in which they come.
 type Page = tokio::sync::Mutex<Option<Notebook>>;
 
 impl Notebooks {
     /// The page of a box. Those of boxes that are gone are thrown away.
-    fn page(&self, id: &BoxId, lives: impl Fn(&BoxId) -> bool) -> Arc<Page> {
+    fn page(&self, id: &BoxId, tongue: Tongue, lives: impl Fn(&BoxId) -> bool) -> Arc<Page> {
         let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pages.retain(|other, _| lives(other));
-        Arc::clone(pages.entry(id.clone()).or_default())
+        pages.retain(|(other, _), _| lives(other));
+        Arc::clone(pages.entry((id.clone(), tongue)).or_default())
     }
 }
 
@@ -100,10 +93,8 @@ impl Drop for Notebook {
 
 impl Notebook {
     /// Starts an interpreter in a box.
-    async fn open(desk: &Desk, id: &BoxId) -> Result<Self, Refused> {
-        let mut command = desk.interpreter(Language::Python)?;
-        command.truncate(1);
-        command.extend(["-u", "-c", DRIVER].map(str::to_owned));
+    async fn open(desk: &Desk, id: &BoxId, tongue: Tongue) -> Result<Self, Refused> {
+        let command = tongue.command(desk, id)?;
         let new = NewExec { command, stdin: StdinFrom::Stream, ..NewExec::default() };
         let execs::Begun { exec } = execs::begin(&desk.keeper, &desk.tenant, id, new.check()?).await?;
         let reader = desk.keeper.tape(&desk.tenant, id, exec, None)?.hold_back();
@@ -225,16 +216,16 @@ impl Catch {
 pub(crate) async fn run(
     desk: &Desk,
     id: &BoxId,
-    code: &str,
+    (tongue, code): (Tongue, &str),
     asked: Option<u64>,
     asker: &Asker,
 ) -> Result<Came, Refused> {
     let time = Duration::from_secs(timeout(asked)?);
-    let page = desk.notebooks.page(id, |id| desk.lives(id));
+    let page = desk.notebooks.page(id, tongue, |id| desk.lives(id));
     let mut held = page.lock().await;
     let mut notebook = match held.take() {
         Some(notebook) => notebook,
-        None => Notebook::open(desk, id).await?,
+        None => Notebook::open(desk, id, tongue).await?,
     };
     tokio::select! {
         turn = notebook.turn(code, asker) => {

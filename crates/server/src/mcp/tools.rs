@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::ask::{Code, ListFiles, OneBox, ReadFile, RunCode, RunCommand, WriteFile};
 use super::desk::Refused;
+use super::notebook::Tongue;
 use super::work::{self, Asker};
 use super::{Session, notebook};
 use crate::ask::{NewExec, StdinFrom};
@@ -38,7 +39,7 @@ impl Session {
     /// Runs code.
     #[tool(
         description = "Run a snippet of Python, JavaScript or shell in a disposable box and return what it printed. \
-            With stateful=true (Python only) variables stay for the next stateful call.",
+            With stateful=true (Python and JavaScript) variables stay for the next stateful call.",
         annotations(title = "Run code", destructive_hint = false, open_world_hint = false)
     )]
     async fn run_code(
@@ -157,16 +158,21 @@ impl Session {
 impl Session {
     async fn code(&self, asked: RunCode, asker: Asker) -> Result<CallToolResult, Refused> {
         let RunCode { language, code, stateful, timeout_seconds, of } = asked;
-        if stateful && language != Code::Python {
-            return Err(Refused(
-                "only Python can be stateful; leave `stateful` out, or keep state in files".to_owned(),
-            ));
-        }
+        let tongue = match (stateful, language) {
+            (false, _) => None,
+            (true, Code::Python) => Some(Tongue::Python),
+            (true, Code::Javascript) => Some(Tongue::Javascript),
+            (true, Code::Sh) => {
+                let why = "only Python and JavaScript can be stateful; leave `stateful` out, or keep state in files";
+                return Err(Refused(why.to_owned()));
+            }
+        };
         let id = self.desk.find(of.as_deref()).await?;
-        if stateful {
-            return Ok(notebook::run(&self.desk, &id, &code, timeout_seconds, &asker).await?.answer());
+        if let Some(tongue) = tongue {
+            let code = (tongue, code.as_str());
+            return Ok(notebook::run(&self.desk, &id, code, timeout_seconds, &asker).await?.answer());
         }
-        let command = self.desk.interpreter(Language::from(language))?;
+        let command = self.desk.interpreter(&id, Language::from(language))?;
         let new = NewExec { command, stdin: StdinFrom::Stream, ..NewExec::default() };
         let came = work::run(&self.desk, &id, new, Some(code.into_bytes()), timeout_seconds, &asker).await?;
         Ok(came.answer())

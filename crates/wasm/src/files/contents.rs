@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt as _;
 
-use super::tree::{Body, Ino, Tree, Trouble, now};
+use super::tree::{Body, Ino, Tree, Trouble};
 
 /// The bytes of one file. What it costs is the room that it has, not the bytes that it holds.
 #[derive(Debug, Default)]
@@ -52,7 +52,8 @@ impl Tree {
         let start = usize::try_from(at).unwrap_or(usize::MAX);
         let place = contents.bytes.get_mut(start..).and_then(|rest| rest.get_mut(..bytes.len()));
         place.ok_or(Trouble::TooLarge)?.copy_from_slice(bytes);
-        self.node_mut(ino)?.modified = now();
+        let now = self.now();
+        self.node_mut(ino)?.modified = now;
         Ok(bytes.len())
     }
 
@@ -82,7 +83,8 @@ impl Tree {
             let after = contents.room();
             self.give_bytes(before.saturating_sub(after));
         }
-        self.node_mut(ino)?.modified = now();
+        let now = self.now();
+        self.node_mut(ino)?.modified = now;
         Ok(())
     }
 

@@ -8,4 +8,4 @@ mod places;
 mod tree;
 
 pub(crate) use places::LONGEST_PATH;
-pub(crate) use tree::{Caps, Facts, Hold, Ino, Kind, ROOT, Tree, Trouble, now};
+pub(crate) use tree::{Caps, Facts, Hold, Ino, Kind, ROOT, Tree, Trouble};

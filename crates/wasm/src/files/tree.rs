@@ -105,6 +105,8 @@ pub(crate) struct Tree {
     pub(super) bytes: u64,
     entries: u64,
     pub(super) budget: Budget,
+    /// The time of everything that happens here, where it does not go on.
+    stopped: Option<i64>,
 }
 
 impl Tree {
@@ -113,13 +115,26 @@ impl Tree {
         let root = Node {
             body: Body::Directory(BTreeMap::new()),
             parent: ROOT,
-            modified: now(),
+            modified: told(crate::clock::now()),
             mode: 0o755,
             hold: Hold::Free,
             held: 0,
             named: true,
         };
-        Self { nodes: vec![Some(root)], free: Vec::new(), caps, bytes: 0, entries: 1, budget }
+        Self { nodes: vec![Some(root)], free: Vec::new(), caps, bytes: 0, entries: 1, budget, stopped: None }
+    }
+
+    /// Everything happens at this moment, so that it happens the same way again.
+    pub(crate) fn stop_time(&mut self, nanos: u64) {
+        self.stopped = Some(told(nanos));
+        if let Ok(root) = self.node_mut(ROOT) {
+            root.modified = told(nanos);
+        }
+    }
+
+    /// Nanoseconds since 1970, no finer than any clock of a guest: a file's time is one too.
+    pub(crate) fn now(&self) -> i64 {
+        self.stopped.unwrap_or_else(|| told(crate::clock::now()))
     }
 
     pub(super) fn node(&self, ino: Ino) -> Result<&Node, Trouble> {
@@ -149,8 +164,9 @@ impl Tree {
     }
 
     fn directory_mut(&mut self, ino: Ino) -> Result<&mut BTreeMap<Vec<u8>, Ino>, Trouble> {
+        let now = self.now();
         let node = self.node_mut(ino)?;
-        node.modified = now();
+        node.modified = now;
         match &mut node.body {
             Body::Directory(entries) => Ok(entries),
             Body::File(_) | Body::Shown { .. } => Err(Trouble::NotDirectory),
@@ -181,7 +197,7 @@ impl Tree {
         let node = Node {
             body,
             parent,
-            modified: now(),
+            modified: self.now(),
             mode: mode & 0o7777,
             hold: Hold::Free,
             held: 0,
@@ -339,7 +355,6 @@ impl Tree {
     }
 }
 
-/// Nanoseconds since 1970, no finer than any clock of a guest: a file's time is one too.
-pub(crate) fn now() -> i64 {
-    i64::try_from(crate::clock::now()).unwrap_or(i64::MAX)
+fn told(nanos: u64) -> i64 {
+    i64::try_from(nanos).unwrap_or(i64::MAX)
 }

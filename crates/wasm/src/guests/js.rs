@@ -15,6 +15,9 @@ const PRELUDE: &[u8] = include_bytes!("js/prelude.js");
 const WRITE: &[u8] = b"__blastbox_write";
 const RANDOM: &[u8] = b"__blastbox_random";
 const ABOUT: &[u8] = b"__blastbox_about";
+const TURNS: &[u8] = b"__blastbox_turns";
+/// Where the prelude finds what was thrown, or what a piece of code came to.
+const THROWN: &[u8] = b"__blastbox_thrown";
 /// Top-level `await` is allowed; the result is a promise.
 const ASYNC: u32 = 128;
 /// Depth of calls; more would be more than the guest's stack holds.
@@ -65,13 +68,17 @@ fn host_call(
         }
         Some(name) if name == RANDOM => {
             let mut bytes = [0; 4];
-            rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+            caller.data_mut().host.chance.fill(&mut bytes)?;
             let number = f64::from(u32::from_le_bytes(bytes));
             Ok(function::<f64, u32>(&mut caller, "qjs_new_number")?.call(&mut caller, number)?)
         }
         Some(name) if name == ABOUT => {
             let text = caller.data().host.about.clone();
             say(&mut caller, &text)
+        }
+        Some(name) if name == TURNS => {
+            caller.data_mut().host.turns = true;
+            Ok(function::<(), u32>(&mut caller, "qjs_get_undefined")?.call(&mut caller, ())?)
         }
         _ => Ok(0),
     }
@@ -130,7 +137,7 @@ pub(super) fn warm_up(seat: &mut Seat) -> Result<(), Broken> {
     }
     seat.call::<u32, ()>("qjs_set_max_stack_size", STACK)?;
     let global: u32 = seat.call("qjs_get_global", ())?;
-    for name in [WRITE, RANDOM, ABOUT] {
+    for name in [WRITE, RANDOM, ABOUT, TURNS] {
         let (at, length) = seat.put("wasm_malloc", name)?;
         let made: u32 = seat.call("qjs_new_host_function", (at, length, 0_u32))?;
         seat.call::<(u32, u32, u32), u32>("qjs_set_prop_string", (global, at, made))?;
@@ -168,31 +175,103 @@ pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
     let rest: Vec<Vec<u8>> = rest.collect();
     argv.extend_from_slice(&rest);
     seat.store.data_mut().host.about = about(&argv, &rest, &environment);
-    let result = evaluate(seat, &source, &name, ASYNC)?;
+    let ended = piece_of_code(seat, &source, &name)?;
+    if seat.store.data().host.turns {
+        return take_turns(seat);
+    }
+    Ok(match ended {
+        Ran::Well(_) => 0,
+        Ran::Badly => 1,
+        Ran::Never => NEVER_SETTLED,
+    })
+}
+
+/// How a piece of code ended.
+enum Ran {
+    /// This is what it came to.
+    Well(u32),
+    /// What it threw has been told.
+    Badly,
+    /// It waits for what never comes.
+    Never,
+}
+
+/// Runs a piece of code, and what it set in motion.
+fn piece_of_code(seat: &mut Seat, source: &[u8], name: &[u8]) -> Result<Ran, Broken> {
+    let result = evaluate(seat, source, name, ASYNC)?;
     if seat.call::<u32, u32>("qjs_is_exception", result)? != 0 {
         let thrown: u32 = seat.call("qjs_get_exception", ())?;
-        return complain(seat, thrown);
+        complain(seat, thrown)?;
+        return Ok(Ran::Badly);
     }
-    settle(seat)?;
+    if !settle(seat)? {
+        return Ok(Ran::Badly);
+    }
     match seat.call::<u32, u32>("qjs_promise_state", result)? {
-        PENDING => Ok(NEVER_SETTLED),
+        PENDING => Ok(Ran::Never),
         REJECTED => {
             let thrown: u32 = seat.call("qjs_promise_result", result)?;
-            complain(seat, thrown)
+            complain(seat, thrown)?;
+            Ok(Ran::Badly)
         }
-        _ => Ok(0),
+        _ => Ok(Ran::Well(seat.call("qjs_promise_result", result)?)),
     }
 }
 
-/// Runs what promises and timers still have to do.
-fn settle(seat: &mut Seat) -> Result<(), Broken> {
+/// Each line of standard input is a piece of code, and all of them see the same variables.
+fn take_turns(seat: &mut Seat) -> Result<u8, Broken> {
+    while let Some(line) = seat.read_line()? {
+        let asked = format!("__blastbox_turn({})", text(&line));
+        let code = evaluate(seat, asked.as_bytes(), b"turns", 0)?;
+        if seat.call::<u32, u32>("qjs_is_exception", code)? != 0 {
+            let thrown: u32 = seat.call("qjs_get_exception", ())?;
+            complain(seat, thrown)?;
+            return Ok(1);
+        }
+        let source = text_of(seat, code)?;
+        let failed = match piece_of_code(seat, &source, b"<code>")? {
+            Ran::Well(value) => {
+                keep(seat, value)?;
+                false
+            }
+            Ran::Badly => true,
+            Ran::Never => {
+                let streams = seat.streams();
+                let told = streams.map(|streams| streams.write(2, b"it waits for what never comes\n"));
+                told.transpose().map_err(|Told(signal)| super::told(signal))?;
+                true
+            }
+        };
+        evaluate(seat, format!("__blastbox_over({failed})").as_bytes(), b"turns", 0)?;
+    }
+    Ok(0)
+}
+
+/// The bytes of a string.
+fn text_of(seat: &mut Seat, value: u32) -> Result<Vec<u8>, Broken> {
+    let (out, _) = seat.put("wasm_malloc", &[0; 4])?;
+    let at: u32 = seat.call("qjs_get_string_len", (value, out))?;
+    let memory = seat.memory()?;
+    let data = memory.data(&seat.store);
+    let length =
+        piece(data, out, 4).and_then(|bytes| bytes.first_chunk()).map(|bytes| u32::from_le_bytes(*bytes));
+    let length = length.filter(|length| at != 0 && *length <= MOST_TEXT);
+    let found = length.and_then(|length| piece(data, at, length)).map(<[u8]>::to_vec);
+    let found = found.ok_or_else(|| stuck("a string of it is not there"))?;
+    seat.call::<u32, ()>("qjs_free_cstring", at)?;
+    seat.call::<u32, ()>("wasm_free", out)?;
+    Ok(found)
+}
+
+/// Runs what promises and timers still have to do. `false`: one of them threw something, which has been told.
+fn settle(seat: &mut Seat) -> Result<bool, Broken> {
     loop {
         while seat.call::<(), u32>("qjs_is_job_pending", ())? != 0 {
             let ran: u32 = seat.call("qjs_execute_pending_job", ())?;
             if seat.call::<u32, u32>("qjs_is_exception", ran)? != 0 {
                 let thrown: u32 = seat.call("qjs_get_exception", ())?;
                 complain(seat, thrown)?;
-                return Err(Broken { exit: Exit::Code(1), why: None });
+                return Ok(false);
             }
         }
         // The prelude runs what is due and says how many milliseconds the next one is away; less than 0: there is none.
@@ -200,11 +279,11 @@ fn settle(seat: &mut Seat) -> Result<(), Broken> {
         if seat.call::<u32, u32>("qjs_is_exception", due)? != 0 {
             let thrown: u32 = seat.call("qjs_get_exception", ())?;
             complain(seat, thrown)?;
-            return Err(Broken { exit: Exit::Code(1), why: None });
+            return Ok(false);
         }
         let left: f64 = seat.call("qjs_get_float64", due)?;
         if left < 0.0 {
-            return Ok(());
+            return Ok(true);
         }
         let patience = Duration::try_from_secs_f64(left / 1000.0).unwrap_or(Duration::MAX);
         if let Some(streams) = seat.streams()
@@ -212,6 +291,7 @@ fn settle(seat: &mut Seat) -> Result<(), Broken> {
         {
             let until = Instant::now().checked_add(patience);
             streams.sleep(until, false).map_err(|Told(signal)| told(signal))?;
+            seat.store.data_mut().host.clock.slept(patience);
         }
     }
 }
@@ -223,12 +303,16 @@ fn evaluate(seat: &mut Seat, source: &[u8], name: &[u8], flags: u32) -> Result<u
 }
 
 /// Says what was thrown, as a program that nobody caught it in would.
-fn complain(seat: &mut Seat, thrown: u32) -> Result<u8, Broken> {
+fn complain(seat: &mut Seat, thrown: u32) -> Result<(), Broken> {
+    keep(seat, thrown)?;
+    evaluate(seat, b"__blastbox_complain()", b"complaint", 0).map(drop)
+}
+
+/// Puts a value where the prelude looks for it.
+fn keep(seat: &mut Seat, value: u32) -> Result<(), Broken> {
     let global: u32 = seat.call("qjs_get_global", ())?;
-    let (name, _) = seat.put("wasm_malloc", b"__blastbox_thrown")?;
-    seat.call::<(u32, u32, u32), u32>("qjs_set_prop_string", (global, name, thrown))?;
-    evaluate(seat, b"__blastbox_complain()", b"complaint", 0)?;
-    Ok(1)
+    let (name, _) = seat.put("wasm_malloc", THROWN)?;
+    seat.call::<(u32, u32, u32), u32>("qjs_set_prop_string", (global, name, value)).map(drop)
 }
 
 /// What the program is told of its command when it asks.

@@ -5,7 +5,6 @@ mod module;
 mod python;
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use blastbox_wire::agent::Exit;
 use wasmtime::{
@@ -14,6 +13,8 @@ use wasmtime::{
 
 use crate::bench::Job;
 use crate::budget::Budget;
+use crate::chance::Chance;
+use crate::clock::Clock;
 use crate::files::{Hold, ROOT, Tree, Trouble};
 use crate::manifest::Kind;
 use crate::shelf::Loaded;
@@ -46,6 +47,7 @@ pub(crate) struct Room {
     pub(crate) budget: Budget,
     pub(crate) tree: Arc<Mutex<Tree>>,
     pub(crate) open_files: u32,
+    pub(crate) deterministic: bool,
 }
 
 /// One guest, begun and not yet run.
@@ -113,10 +115,12 @@ pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -
         arguments: Vec::new(),
         environment: Vec::new(),
         about: String::new(),
+        turns: false,
         descriptors,
         tree: Arc::clone(&room.tree),
         streams: streams.clone(),
-        born: Instant::now(),
+        clock: Clock::new(room.deterministic),
+        chance: Chance::new(room.deterministic),
     };
     let limiter = Limiter::new(room.budget.clone());
     let mut store = Store::new(&room.engine, Guest { memory: None, limiter, host });
@@ -241,6 +245,16 @@ impl Seat {
             if source.len() > MOST_SOURCE {
                 return Err(stuck("its program is longer than 16 MiB"));
             }
+        }
+    }
+
+    /// The next line of standard input, without its end; `None`: there is none.
+    fn read_line(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+        let Some(streams) = self.streams() else { return Ok(None) };
+        let line = streams.read_line(MOST_SOURCE).map_err(|Told(signal)| told(signal))?;
+        match line {
+            Some(line) if line.len() > MOST_SOURCE => Err(stuck("a line of it is longer than 16 MiB")),
+            line => Ok(line),
         }
     }
 

@@ -29,14 +29,15 @@ pub(super) fn warm_up(seat: &mut Seat) -> Result<(), Broken> {
 
 pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
     let ExecSpec { arguments, environment, directory, .. } = spec;
-    let mut rest = arguments.into_iter().skip(1);
+    let mut rest = arguments.into_iter().skip(1).peekable();
+    let unbuffered = rest.next_if(|word| word == b"-u").is_some();
     let (source, script) = match rest.next() {
         None => (seat.read_source()?, Vec::new()),
         Some(word) => match word.as_slice() {
             b"-" => (seat.read_source()?, word),
             b"-c" => (rest.next().unwrap_or_default(), word),
             [b'-', ..] => {
-                let why = format!("python takes -c CODE, - or a file, and not {}", quoted(&word));
+                let why = format!("python takes -u, -c CODE, - or a file, and not {}", quoted(&word));
                 return Err(Broken { exit: Exit::Code(2), why: Some(why) });
             }
             path => (seat.read_file(&directory, path)?, word),
@@ -48,6 +49,9 @@ pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
         turn(seat, FIRST)?;
     }
     turn(seat, prologue(&given, &environment, &directory).as_bytes())?;
+    if unbuffered {
+        turn(seat, b"__import__('sys').stdout.reconfigure(write_through=True)\n")?;
+    }
     let mut source = source;
     source.extend_from_slice(SCRIPT);
     let code = turn(seat, &source)?;

@@ -4,7 +4,7 @@ use wasmtime::{Caller, Linker};
 
 use super::memory::step;
 use super::{Errno, Exited, Guest, GuestMemory, Host, Stop, calls};
-use crate::clock::{self, GRAIN};
+use crate::clock::GRAIN;
 
 /// Bytes of randomness that are fetched at once.
 const GULP: usize = 256;
@@ -64,26 +64,22 @@ fn texts(memory: &mut GuestMemory<'_>, texts: &[Vec<u8>], list: u32, at: u32) ->
 }
 
 /// What a clock says, in its own grain. Time of process and thread is the time that the guest has lived.
-pub(super) fn time(host: &Host, clock: u32) -> Result<u64, Errno> {
+pub(super) fn time(host: &mut Host, clock: u32) -> Result<u64, Errno> {
     match clock {
-        0 => Ok(clock::now()),
-        1..=3 => Ok(clock::coarse(host.born.elapsed())),
+        0 => Ok(host.clock.wall()),
+        1..=3 => Ok(host.clock.lived()),
         _ => Err(Errno::Invalid),
     }
 }
 
-fn random(memory: &mut GuestMemory<'_>, host: &Host, at: u32, length: u32) -> Result<(), Stop> {
+fn random(memory: &mut GuestMemory<'_>, host: &mut Host, at: u32, length: u32) -> Result<(), Stop> {
     for piece in memory.get_mut(at, length)?.chunks_mut(GULP) {
         if let Some(streams) = &host.streams
             && let Some(signal) = streams.told()
         {
             return Err(crate::streams::Told(signal).into());
         }
-        let mut filled = 0;
-        while let Some(rest) = piece.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            let got = rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty());
-            filled += got.map_err(|_| Errno::Io)?;
-        }
+        host.chance.fill(piece).map_err(|_| Errno::Io)?;
     }
     Ok(())
 }

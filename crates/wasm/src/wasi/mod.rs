@@ -13,7 +13,6 @@ mod paths;
 mod poll;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
 
@@ -21,6 +20,8 @@ pub(crate) use self::descriptors::{Descriptor, Descriptors};
 pub(crate) use self::errno::Errno;
 pub(crate) use self::memory::Memory as GuestMemory;
 use crate::budget::Budget;
+use crate::chance::Chance;
+use crate::clock::Clock;
 use crate::engine::{MOST_ENTRIES, MOST_MEMORIES, MOST_TABLES};
 use crate::files::Tree;
 use crate::streams::{Streams, Told};
@@ -42,12 +43,14 @@ pub(crate) struct Host {
     pub(crate) environment: Vec<Vec<u8>>,
     /// The same in the words of a guest that is not asked for them by WASI.
     pub(crate) about: String,
+    /// Whether the guest waits for further pieces of code when its program is over.
+    pub(crate) turns: bool,
     pub(crate) descriptors: Descriptors,
     pub(crate) tree: Arc<Mutex<Tree>>,
     /// `None` until the guest is handed out: then it has nothing to read and nobody hears it.
     pub(crate) streams: Option<Arc<Streams>>,
-    /// When its clock began.
-    pub(crate) born: Instant,
+    pub(crate) clock: Clock,
+    pub(crate) chance: Chance,
 }
 
 impl Host {

@@ -3,7 +3,7 @@
 use wasmtime::Linker;
 
 use super::{Descriptor, Errno, Guest, GuestMemory, Host, Stop, calls};
-use crate::files::{Tree, now};
+use crate::files::Tree;
 
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     calls! { linker;
@@ -68,7 +68,7 @@ fn writable(host: &Host, fd: u32) -> Result<usize, Errno> {
 pub(super) fn set_time(tree: &mut Tree, ino: usize, modified: u64, flags: u32) -> Result<(), Stop> {
     let modified = match flags & 12 {
         4 => i64::try_from(modified).map_err(|_| Errno::Invalid)?,
-        8 => now(),
+        8 => tree.now(),
         0 => return Ok(()),
         _ => return Err(Errno::Invalid.into()),
     };

@@ -15,7 +15,7 @@ const EVENT: u32 = 32;
 
 enum Wanted {
     /// A moment.
-    Until(Instant),
+    Until(Instant, Duration),
     /// Something to read.
     Input,
     /// What never waits: this many bytes.
@@ -56,20 +56,25 @@ fn poll(
     let mut answered = answer(memory, host, &questions, events)?;
     if answered == 0 {
         let until = questions.iter().filter_map(|question| match question.wanted {
-            Wanted::Until(moment) => Some(moment),
+            Wanted::Until(moment, left) => Some((moment, left)),
             _ => None,
         });
         let until = until.min();
         let for_input = questions.iter().any(|question| matches!(question.wanted, Wanted::Input));
         if let Some(streams) = &host.streams {
-            streams.sleep(until, for_input)?;
+            streams.sleep(until.map(|(moment, _)| moment), for_input)?;
+        }
+        if let Some((moment, left)) = until
+            && moment <= Instant::now()
+        {
+            host.clock.slept(left);
         }
         answered = answer(memory, host, &questions, events)?;
     }
     Ok(memory.put_u32(out, answered)?)
 }
 
-fn question(memory: &GuestMemory<'_>, host: &Host, at: u32) -> Result<Question, Errno> {
+fn question(memory: &GuestMemory<'_>, host: &mut Host, at: u32) -> Result<Question, Errno> {
     let mark = memory.u64(at)?;
     let kind = *memory.get(step(at, 8)?, 1)?.first().ok_or(Errno::Fault)?;
     let wanted = match kind {
@@ -78,8 +83,8 @@ fn question(memory: &GuestMemory<'_>, host: &Host, at: u32) -> Result<Question, 
             let timeout = memory.u64(step(at, 24)?)?;
             let absolute = memory.u32(step(at, 40)?)? & 1 != 0;
             let left = if absolute { timeout.saturating_sub(time(host, clock)?) } else { timeout };
-            let now = Instant::now();
-            Wanted::Until(now.checked_add(Duration::from_nanos(left)).unwrap_or(now))
+            let (now, left) = (Instant::now(), Duration::from_nanos(left));
+            Wanted::Until(now.checked_add(left).unwrap_or(now), left)
         }
         1 | 2 => match (kind, host.descriptors.get(memory.u32(step(at, 16)?)?)) {
             (1, Ok(Descriptor::Input)) => Wanted::Input,
@@ -104,8 +109,8 @@ fn answer(
     let now = Instant::now();
     for Question { mark, kind, wanted } in questions {
         let (errno, bytes) = match wanted {
-            Wanted::Until(moment) if *moment <= now => (0, 0),
-            Wanted::Until(_) => continue,
+            Wanted::Until(moment, _) if *moment <= now => (0, 0),
+            Wanted::Until(..) => continue,
             Wanted::Input => match host.streams.as_ref().map_or(Some(0), |streams| streams.readable()) {
                 Some(bytes) => (0, bytes),
                 None => continue,

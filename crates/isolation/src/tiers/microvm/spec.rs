@@ -57,8 +57,16 @@ impl VmSpec {
     pub(super) fn orders(policy: &SealedPolicy, box_id: &BoxId, workspace: bool) -> Vec<String> {
         // No `..`: a rule that is added does not compile until it is said who holds it. Processors and memory are the
         // machine's, the agent is told by a frame what a denied call leads to.
-        let KernelRules { tier: _, cpus: _, memory: _, pids, on_denied_syscall: _, root: _ } =
-            policy.kernel();
+        // Whether it is to be deterministic is judged before, for every tier.
+        let KernelRules {
+            tier: _,
+            cpus: _,
+            memory: _,
+            pids,
+            on_denied_syscall: _,
+            root: _,
+            deterministic: _,
+        } = policy.kernel();
         let FileRules { disk, inodes, file_size, open_files, exec, workspace: _ } = policy.files();
         let yes = |yes: bool| if yes { "yes" } else { "no" };
         vec![

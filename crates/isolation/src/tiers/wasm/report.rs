@@ -98,6 +98,12 @@ fn lifecycle(policy: &SealedPolicy, gaps: &[Gap]) -> Vec<String> {
         format!("ended after {} of output", rules.output),
         "every command begins from the guest's image; what an earlier one left in memory is gone".to_owned(),
     ];
+    if policy.kernel().deterministic {
+        how.push(
+            "clocks count and chance comes from a fixed seed: the same command does the same again"
+                .to_owned(),
+        );
+    }
     if gaps.contains(&Gap::NoMemoryLimit) || gaps.contains(&Gap::NoPidsLimit) {
         how.push("limits hold for the worker alone: see the gaps".to_owned());
     }

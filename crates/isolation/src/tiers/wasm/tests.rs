@@ -74,6 +74,19 @@ fn what_the_tier_cannot_do_is_refused_by_name() {
 }
 
 #[test]
+fn a_run_that_can_be_repeated_is_the_workers_business_and_refused_elsewhere() {
+    let lowered = lowered(&host(), default().deterministic(true)).unwrap();
+    let First::Monitor(monitor) = lowered.plan.first else { panic!() };
+    assert!(monitor.arguments.join(" ").contains("--deterministic true"), "{:?}", monitor.arguments);
+    let (image, policy) = (Image::host(), default().deterministic(true).seal().unwrap());
+    let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None };
+    for tier in [Tier::Jail, Tier::Gvisor, Tier::Microvm] {
+        let refused = crate::tiers::lower(tier, &policy, &host(), &request).unwrap_err();
+        assert!(refused.to_string().contains("kernel.deterministic"), "{refused}");
+    }
+}
+
+#[test]
 fn a_directory_of_the_host_and_an_image_are_refused() {
     let image = Image::host();
     let workspace = Some(WorkspaceAccess::ReadOnly);

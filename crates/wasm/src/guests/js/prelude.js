@@ -4,9 +4,11 @@
   const write = global.__blastbox_write;
   const random = global.__blastbox_random;
   const about = global.__blastbox_about;
+  const wait = global.__blastbox_turns;
   delete global.__blastbox_write;
   delete global.__blastbox_random;
   delete global.__blastbox_about;
+  delete global.__blastbox_turns;
   const hidden = (name, value) =>
     Object.defineProperty(global, name, { value, writable: true, configurable: true, enumerable: false });
 
@@ -32,7 +34,8 @@
     const set = (other) => hidden(name, other);
     Object.defineProperty(global, name, { get: () => (value ??= get()), set, configurable: true, enumerable: false });
   };
-  asked("process", () => ({ argv: command().argv, env: command().env }));
+  const stream = (number) => ({ write: (text) => (write(number, String(text)), true) });
+  asked("process", () => ({ argv: command().argv, env: command().env, stdout: stream(1), stderr: stream(2) }));
   asked("scriptArgs", () => command().rest);
 
   // Console.
@@ -83,6 +86,21 @@
   hidden("__blastbox_complain", () => {
     const thrown = global.__blastbox_thrown;
     err("Uncaught " + (thrown instanceof Error ? told(thrown) : show(thrown, 1, [])));
+  });
+
+  // Turns: when the program has run, each line of its input becomes a piece of code by `read`; `over` is told whether that failed.
+  let reading, telling;
+  hidden("turns", (read, over) => {
+    [reading, telling] = [read, over];
+    wait();
+  });
+  hidden("__blastbox_turn", (text) => String(reading(text)));
+  hidden("__blastbox_over", (failed) => {
+    // An evaluation that may wait comes to an object with the value in it.
+    const value = global.__blastbox_thrown?.value;
+    if (!failed && value !== undefined) out(show(value, 1, []));
+    global.__blastbox_thrown = undefined;
+    telling(failed);
   });
 
   // Timers.
