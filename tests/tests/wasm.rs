@@ -32,6 +32,8 @@ both_ways!(
     modules_that_cannot_be_guests_are_refused_by_name,
     the_compiler_leaves_nothing_half_made_and_trusts_no_name,
     a_shelf_that_is_not_what_it_says_is_refused,
+    a_directory_of_the_host_goes_in_and_changes_come_out_where_they_are_asked_for,
+    a_directory_that_does_not_fit_is_refused_by_name,
     what_the_tier_does_not_have_is_refused_by_name,
     the_worker_is_locked_in_while_a_guest_runs,
     a_box_that_stays_runs_commands_and_keeps_files,
@@ -419,17 +421,68 @@ fn a_shelf_that_is_not_what_it_says_is_refused(caller: &Caller) {
     assert_eq!(try_it().text(), "ran\n");
 }
 
+/// A directory of the caller's with a file, and another one beneath it.
+fn project(caller: &Caller) -> PathBuf {
+    let project = caller.directory("project");
+    caller.directory("project/sub");
+    caller.file("project/a.txt", "one");
+    caller.file("project/sub/b.txt", "two");
+    project
+}
+
+fn a_directory_of_the_host_goes_in_and_changes_come_out_where_they_are_asked_for(caller: &Caller) {
+    needs!(caller, "python");
+    let project = project(caller);
+    let at = project.to_str().unwrap();
+    let code = "
+import os
+print(open('a.txt').read(), open('/workspace/sub/b.txt').read(), os.getcwd())
+for change in (lambda: open('a.txt', 'w').write('new'), lambda: open('c.txt', 'w'), lambda: os.remove('sub/b.txt')):
+    try: change(); print('done')
+    except OSError as error: print(error.strerror)";
+    for (access, word) in [("cow", "done"), ("ro", "Read-only file system")] {
+        let given = format!("{at}:{access}");
+        let boxed = caller.run(&["--tier", "wasm", "--workspace", &given], &["python", "-c", code]);
+        assert_eq!(boxed.fine().stdout, format!("one two /workspace\n{word}\n{word}\n{word}\n"));
+        assert_eq!(std::fs::read_to_string(project.join("a.txt")).unwrap(), "one");
+        assert!(!project.join("c.txt").exists() && project.join("sub/b.txt").exists());
+    }
+    let daemon = Served::start(caller, &[]);
+    let id = daemon.ask(["create", "--tier", "wasm", "--workspace", at]);
+    let code = "open('sub/new.txt', 'w').write('made in the box')\nopen('big', 'wb').write(b'x' * 300_000)";
+    daemon.ask(["exec", &id, "--", "python", "-c", code]);
+    let out = caller.directory("out");
+    daemon.ask(["cp", &format!("{id}:/workspace"), out.to_str().unwrap()]);
+    let read = |name: &str| std::fs::read(out.join("workspace").join(name)).unwrap();
+    assert_eq!((read("a.txt"), read("sub/b.txt")), (b"one".to_vec(), b"two".to_vec()));
+    assert_eq!((read("sub/new.txt"), read("big")), (b"made in the box".to_vec(), vec![b'x'; 300_000]));
+}
+
+fn a_directory_that_does_not_fit_is_refused_by_name(caller: &Caller) {
+    needs!(caller, "js");
+    let project = project(caller);
+    let at = project.to_str().unwrap();
+    let refused = |options: &[&str]| {
+        let words = ["run", "--tier", "wasm", "--workspace", at];
+        let words = words.iter().chain(options).chain(&["--", "js", "-e", "print('ran')"]);
+        let ended = caller.blastbox(words).end();
+        assert!(ended.code != 0 && ended.text().is_empty(), "{}", ended.err);
+        ended.err
+    };
+    caller.file("project/large", vec![b'x'; 3 << 20]);
+    let said = refused(&["--disk", "2MiB"]);
+    assert!(said.contains("workspace_too_large") && said.contains("/workspace/large"), "{said}");
+    std::fs::remove_file(project.join("large")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", project.join("link")).unwrap();
+    let said = refused(&[]);
+    assert!(said.contains("workspace_unfit") && said.contains("/workspace/link"), "{said}");
+}
+
 fn what_the_tier_does_not_have_is_refused_by_name(caller: &Caller) {
     needs!(caller, "js");
-    let place = caller.place().path().to_str().unwrap().to_owned();
-    for (options, why) in
-        [(&["--allow", "example.org"][..], "network"), (&["--workspace", &place][..], "workspace")]
-    {
-        let words = ["run", "--tier", "wasm"].iter().chain(options).chain(&["--", "js", "-e", "1"]);
-        let ended = caller.blastbox(words).end();
-        assert_eq!(ended.code, 125, "{}", ended.err);
-        assert!(ended.err.contains(why), "{}", ended.err);
-    }
+    let words = ["run", "--tier", "wasm", "--allow", "example.org", "--", "js", "-e", "1"];
+    let ended = caller.blastbox(words).end();
+    assert!(ended.code == 125 && ended.err.contains("network"), "{}", ended.err);
     let ended = caller.blastbox(["run", "--tier", "wasm", "--lang", "sh"]).input("echo").end();
     assert!(ended.code == 125 && ended.err.contains("shell"), "{}", ended.err);
 }

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
+use crate::Workspace;
+
 /// What the worker is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arguments {
@@ -11,8 +13,6 @@ pub struct Arguments {
     pub control: RawFd,
     /// The guests that this box has, each with the directory that it lies in.
     pub guests: Vec<(PathBuf, String)>,
-    /// Those that are kept ready from the start.
-    pub ready: Vec<String>,
     /// Memory of all guests and files together.
     pub memory: u64,
     /// Bytes of files.
@@ -27,6 +27,8 @@ pub struct Arguments {
     pub threads: u32,
     /// Whether every run is to be the same.
     pub deterministic: bool,
+    /// The caller's directory, if one is shown.
+    pub workspace: Option<Workspace>,
 }
 
 /// Reads it. `None`: not a command line of ours.
@@ -35,7 +37,6 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
     let mut arguments = Arguments {
         control: 3,
         guests: Vec::new(),
-        ready: Vec::new(),
         memory: 512 << 20,
         disk: 256 << 20,
         inodes: 65_536,
@@ -43,6 +44,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
         open_files: 1024,
         threads: 4,
         deterministic: false,
+        workspace: None,
     };
     let mut words = words;
     let mut shelf = PathBuf::from("/");
@@ -53,7 +55,6 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
             "--control" => arguments.control = text.parse().ok().filter(|number| *number > 2)?,
             "--shelf" => shelf = value.into(),
             "--guest" => arguments.guests.push((shelf.clone(), plain(text)?)),
-            "--ready" => arguments.ready.push(plain(text)?),
             "--memory" => arguments.memory = text.parse().ok()?,
             "--disk" => arguments.disk = text.parse().ok()?,
             "--inodes" => arguments.inodes = text.parse().ok()?,
@@ -61,6 +62,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
             "--open-files" => arguments.open_files = text.parse().ok()?,
             "--threads" => arguments.threads = text.parse().ok().filter(|count| *count > 0)?,
             "--deterministic" => arguments.deterministic = text.parse().ok()?,
+            "--workspace" => arguments.workspace = Some(Workspace::parse(text)?),
             _ => return None,
         }
     }
@@ -110,6 +112,8 @@ mod tests {
             &["--guest", ""],
             &["--control", "1"],
             &["--threads", "0"],
+            &["--workspace", "rw"],
+            &["--deterministic", "maybe"],
             &["x", "y"],
         ] {
             assert_eq!(read(words), None, "{words:?}");

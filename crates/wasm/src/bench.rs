@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use blastbox_wire::agent::{ExecSpec, Exit, Usage};
 use rustix::time::{ClockId, clock_gettime};
@@ -21,6 +22,9 @@ use crate::streams::{Streams, ring};
 
 /// Stack of a guest's thread: the guest's own, and what our functions need beneath it.
 const THREAD_STACK: usize = GUEST_STACK + (4 << 20);
+
+/// When nobody has asked for anything for so long, the first guests are made ready: whoever asks at once shall not wait for them.
+const IDLE: Duration = Duration::from_millis(10);
 
 /// A command to run.
 pub(crate) struct Job {
@@ -43,10 +47,10 @@ pub(crate) struct Done {
 struct State {
     jobs: VecDeque<Job>,
     done: Vec<Done>,
-    /// Guests that are ready, each of another name.
-    ready: Vec<(String, Seat)>,
-    /// Names of guests to be made ready.
+    /// Guests to be made ready.
     wanted: Vec<Arc<Loaded>>,
+    /// What is made ready when nobody has asked for anything for a while.
+    later: Vec<Arc<Loaded>>,
     /// Threads that could not lock themselves in, or 0 when all could.
     unlocked: usize,
     locked: usize,
@@ -83,22 +87,17 @@ impl Bench {
         bell: Arc<OwnedFd>,
         arguments: &Arguments,
     ) -> io::Result<Self> {
-        let is_wanted = |guest: &&Arc<Loaded>| arguments.ready.contains(&guest.name);
-        let wanted = shelf.guests.iter().filter(is_wanted).cloned().collect();
-        let state = State {
-            jobs: VecDeque::new(),
-            done: Vec::new(),
-            ready: Vec::new(),
-            wanted,
-            unlocked: 0,
-            locked: 0,
-        };
+        let keeps = |guest: &&Arc<Loaded>| guests::is_worth_keeping(guest.kind);
+        let later = shelf.guests.iter().filter(keeps).cloned().collect();
+        let (jobs, done, wanted) = (VecDeque::new(), Vec::new(), Vec::new());
+        let state = State { jobs, done, wanted, later, unlocked: 0, locked: 0 };
         let room = Room {
             engine,
             budget,
             tree,
             open_files: arguments.open_files,
             deterministic: arguments.deterministic,
+            ready: Arc::default(),
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), bell, room });
         let places = usize::try_from(arguments.threads).unwrap_or(1);
@@ -161,38 +160,49 @@ fn work(shared: &Shared) {
     if locked.is_err() {
         return;
     }
+    let ready = &shared.room.ready;
     let mut state = shared.lock();
     loop {
         if let Some(job) = state.jobs.pop_front() {
-            let guest = job.guest.clone();
-            let fits = |name: &String| guest.as_ref().is_ok_and(|guest| guest.name == *name);
-            let ready = state.ready.iter().position(|(name, _)| fits(name));
-            let seat = ready.map(|at| state.ready.swap_remove(at).1);
+            state.later.clear();
             drop(state);
+            let guest = job.guest.clone().ok();
+            let seat = guest.as_ref().and_then(|guest| ready.take(&guest.name));
             let (done, left) = run(shared, job, seat);
             shared.lock().done.push(done);
             ring(&shared.bell);
             drop(left);
             state = shared.lock();
-            state.wanted.extend(guest.ok().filter(|guest| guests::is_worth_keeping(guest.kind)));
+            state.wanted.extend(guest.filter(|guest| guests::is_worth_keeping(guest.kind)));
         } else if let Some(guest) = state.wanted.pop() {
-            if state.ready.iter().any(|(name, _)| *name == guest.name) {
-                continue;
-            }
             drop(state);
-            // One that cannot be made ready is made when it is needed, and fails then.
-            let seat =
-                guests::seat(&shared.room, &guest, None).and_then(|seat| guests::warm_up(seat, &guest));
+            let made = make_ready(shared, &guest);
             state = shared.lock();
-            if let Ok(seat) = seat
-                && !state.ready.iter().any(|(name, _)| *name == guest.name)
-            {
-                state.ready.push((guest.name.clone(), seat));
-            }
-        } else {
+            state.wanted.extend(made.then_some(guest));
+        } else if state.later.is_empty() {
             state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        } else {
+            let waited = shared.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = waited.0;
+            if waited.1.timed_out() {
+                let later = std::mem::take(&mut state.later);
+                state.wanted.extend(later);
+            }
         }
     }
+}
+
+/// Begins the next guest of a name. `false`: there are enough of them, or it cannot be done; then it is begun when it is needed, and
+/// fails then.
+fn make_ready(shared: &Shared, guest: &Loaded) -> bool {
+    let Shared { room, .. } = shared;
+    if !room.ready.has_room(&guest.name) || !room.budget.is_ample() {
+        return false;
+    }
+    let Ok(seat) = guests::seat(room, guest, None).and_then(|seat| guests::warm_up(seat, guest)) else {
+        return false;
+    };
+    room.ready.add(&guest.name, seat)
 }
 
 fn run(shared: &Shared, job: Job, seat: Option<Seat>) -> (Done, Option<Seat>) {

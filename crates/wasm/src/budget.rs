@@ -6,22 +6,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What is left.
 #[derive(Debug, Clone)]
-pub(crate) struct Budget(Arc<AtomicU64>);
+pub(crate) struct Budget {
+    left: Arc<AtomicU64>,
+    all: u64,
+}
 
 impl Budget {
     pub(crate) fn new(bytes: u64) -> Self {
-        Self(Arc::new(AtomicU64::new(bytes)))
+        Self { left: Arc::new(AtomicU64::new(bytes)), all: bytes }
     }
 
     /// Takes this much, or nothing.
     #[must_use]
     pub(crate) fn take(&self, bytes: u64) -> bool {
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(bytes)).is_ok()
+        self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(bytes)).is_ok()
+    }
+
+    /// Whether most of it is left: then some may be spent on what nobody has asked for yet.
+    pub(crate) fn is_ample(&self) -> bool {
+        self.left.load(Ordering::Acquire) > self.all / 2
     }
 
     /// Gives back what was taken.
     pub(crate) fn give(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::AcqRel);
+        self.left.fetch_add(bytes, Ordering::AcqRel);
     }
 }
 

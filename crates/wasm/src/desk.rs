@@ -1,7 +1,8 @@
 //! File operations of the host, on the box's files in memory. Each is done in steps, as far as the host's credit goes.
 //!
-//! Archives and watching are not offered: the host is told so and does without.
+//! Taking archives in and watching are not offered: the host is told so and does without.
 
+mod pack;
 mod work;
 
 use std::collections::BTreeMap;

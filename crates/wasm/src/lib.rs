@@ -25,12 +25,15 @@ mod lock;
 mod machine_code;
 pub mod manifest;
 pub mod offered;
+mod ready;
 mod session;
 mod shelf;
 mod streams;
 mod wasi;
+mod workspace;
 
 pub use arguments::{Arguments, parse};
+pub use workspace::Workspace;
 
 use crate::session::{End, Session};
 

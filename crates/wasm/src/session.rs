@@ -22,6 +22,7 @@ use crate::files::{Caps, Tree};
 use crate::guests;
 use crate::shelf;
 use crate::streams::{OverWindow, Streams};
+use crate::workspace;
 
 const CONTROL: u64 = 0;
 const BELL: u64 = 1;
@@ -99,6 +100,9 @@ impl Session {
             tree.stop_time(crate::clock::BEGINNING);
         }
         guests::furnish(&mut tree, &shelf.guests).map_err(|trouble| format!("no files: {trouble:?}"))?;
+        if let Some(access) = arguments.workspace {
+            workspace::load(&mut tree, access).map_err(|trouble| trouble.to_string())?;
+        }
         let tree = Arc::new(Mutex::new(tree));
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags).map_err(|errno| errno.to_string())?);

@@ -6,6 +6,7 @@ mod gaps;
 mod places;
 mod report;
 
+pub(super) use gaps::owner_map_missing;
 pub use report::ends_after;
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ use blastbox_policy::{
 };
 use blastbox_wire::plan::{
     Denials, DeviceName, Exec, First, Grant, GrantAccess, GuestPath, Ids, Landlock, Limits, Monitor,
-    MonitorKind, Network, Owner, Plan, Slot, Step,
+    MonitorKind, Network, Owner, Plan, Slot, Step, WorkspaceAccess,
 };
 
 use super::NoInterpreter;
@@ -32,6 +32,8 @@ const PLACE: &str = "/wasm";
 const OWN_PLACE: &str = "/module";
 /// What the root has beside them. `/proc` is there to be empty: without root it covers the host's.
 const DIRECTORIES: [&str; 4] = ["/dev", "/proc", "/run", "/workspace"];
+/// Where the payload works.
+const WORKSPACE: &str = "/workspace";
 /// The scratch space that every plan has. Nothing is granted in it: files of guests lie in the worker's memory.
 const SCRATCH: (u64, u64) = (64 * 1024, 16);
 /// Threads of the worker besides those that run guests, and some to spare.
@@ -71,15 +73,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     if *root == BoxRoot::Allowed {
         return Err(unavailable("its guests have no users, so that none is root"));
     }
-    let has_workspace = match request.worksite(policy)? {
-        Worksite::Absent => false,
-        Worksite::Scratch => true,
-        Worksite::Directory(_) => {
-            return Err(unavailable(
-                "it does not take a directory of the host as workspace; copy files in with `blastbox cp`",
-            ));
-        }
-    };
+    let worksite = request.worksite(policy)?;
     match request.image {
         Image::Host(_) => {}
         Image::Directory(_) | Image::Stored(_) => {
@@ -110,16 +104,20 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         open_files: *open_files,
         threads: pids.saturating_sub(OWN_THREADS).clamp(1, MOST_THREADS),
         deterministic: *deterministic,
+        worksite,
     };
     let plan = Plan {
         box_id: request.box_id.clone(),
         template: template(guests, slot),
-        own: own(has_workspace),
+        own: own(worksite, request.workspace_slot()),
         ids: if facts.privileged { Ids::OwnRange } else { Ids::CallerOnly },
         network: Network::Empty,
         cgroups,
         limits,
-        landlock: Landlock { least_abi: facts.landlock_abi.min(WANTED_LANDLOCK_ABI), grants: grants(guests) },
+        landlock: Landlock {
+            least_abi: facts.landlock_abi.min(WANTED_LANDLOCK_ABI),
+            grants: grants(guests, worksite),
+        },
         denials: Denials::Silent,
         first: First::Monitor(Monitor {
             kind: MonitorKind::Wasm,
@@ -132,8 +130,8 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     if let Err(wrong) = plan.clone().check(request.descriptors(policy) + shows.len()) {
         return Err(unavailable(&format!("its plan does not hold: {wrong}")));
     }
-    let gaps = gaps(facts, &plan);
-    let report = report::write(policy, facts, &plan, guests, &gaps);
+    let gaps = gaps(facts, &plan, worksite);
+    let report = report::write(policy, facts, &plan, (guests, worksite), &gaps);
     Ok(Lowered { tier: Tier::Wasm, plan, shows, report, gaps })
 }
 
@@ -157,6 +155,7 @@ struct Worker<'a> {
     open_files: u32,
     threads: u32,
     deterministic: bool,
+    worksite: Worksite,
 }
 
 impl Worker<'_> {
@@ -171,6 +170,11 @@ impl Worker<'_> {
         say("threads", self.threads.to_string());
         if self.deterministic {
             say("deterministic", "true".to_owned());
+        }
+        match self.worksite {
+            Worksite::Absent | Worksite::Scratch => {}
+            Worksite::Directory(WorkspaceAccess::ReadOnly) => say("workspace", "ro".to_owned()),
+            Worksite::Directory(WorkspaceAccess::CopyOnWrite) => say("workspace", "cow".to_owned()),
         }
         say("shelf", PLACE.to_owned());
         for name in self.guests.names() {
@@ -202,30 +206,31 @@ fn template(guests: &Guests, slot: Slot) -> Vec<Step> {
     steps
 }
 
-fn own(has_workspace: bool) -> Vec<Step> {
+fn own(worksite: Worksite, slot: Slot) -> Vec<Step> {
     let (bytes, inodes) = SCRATCH;
+    let exec = Exec::Denied;
     let mut steps = vec![Step::Scratch { bytes, inodes }];
     // For whoever asks the plan where the payload works; the place itself is in the worker's memory.
-    if has_workspace {
-        let place = path("/workspace");
-        steps.extend(place.map(|at| Step::ScratchDirectory {
-            at,
-            owner: Owner::Payload,
-            exec: Exec::Denied,
-        }));
-    }
+    steps.extend(path(WORKSPACE).and_then(|at| match worksite {
+        Worksite::Absent => None,
+        Worksite::Scratch => Some(Step::ScratchDirectory { at, owner: Owner::Payload, exec }),
+        // The worker reads it once and never writes to it, whatever guests may do with their copy.
+        Worksite::Directory(_) => Some(Step::Workspace { slot, at, access: WorkspaceAccess::ReadOnly, exec }),
+    }));
     steps.push(Step::Processes);
     steps
 }
 
-fn grants(guests: &Guests) -> Vec<Grant> {
+fn grants(guests: &Guests, worksite: Worksite) -> Vec<Grant> {
     let own = guests.own().map(|_| (OWN_PLACE, GrantAccess::Read));
-    let all = [(PLACE, GrantAccess::ReadExecute), ("/dev", GrantAccess::Devices)].into_iter().chain(own);
+    let workspace = matches!(worksite, Worksite::Directory(_)).then_some((WORKSPACE, GrantAccess::Read));
+    let all = [(PLACE, GrantAccess::ReadExecute), ("/dev", GrantAccess::Devices)].into_iter();
+    let all = all.chain(own).chain(workspace);
     all.filter_map(|(at, access)| path(at).map(|at| Grant { at, access })).collect()
 }
 
 /// Every gap of this plan on this host, in the order of [`Gap::ALL`].
-fn gaps(facts: &Facts, plan: &Plan) -> Vec<Gap> {
+fn gaps(facts: &Facts, plan: &Plan, worksite: Worksite) -> Vec<Gap> {
     let (memory, cpu, pids) = jail::held(plan.cgroups);
     let holds = |gap: &Gap| match gap {
         // A guest makes no system call: no kernel is shared with it until it has broken the worker.
@@ -244,7 +249,8 @@ fn gaps(facts: &Facts, plan: &Plan) -> Vec<Gap> {
             Swap::Counted => !memory,
             Swap::Absent => false,
         },
-        Gap::OwnerMapMissing | Gap::EmulatedCpu | Gap::GpuDriverSurface => false,
+        Gap::OwnerMapMissing => jail::owner_map_missing(facts, plan, worksite),
+        Gap::EmulatedCpu | Gap::GpuDriverSurface => false,
     };
     Gap::ALL.iter().copied().filter(holds).collect()
 }

@@ -8,6 +8,7 @@ use blastbox_wire::agent::{
 use blastbox_wire::limits::{MAX_FILE_CHUNK, MAX_LISTED, MAX_PATH};
 
 use super::failed;
+use super::pack::Pack;
 use crate::files::{Facts, Ino, Kind, ROOT, Tree, Trouble};
 
 /// What a path without a slash in front begins at.
@@ -37,6 +38,8 @@ pub(super) enum Work {
     Write { ino: Ino, at: u64, written: u64, rename: Option<Rename> },
     /// Entries on their way to the host.
     List { entries: VecDeque<Entry>, sent: u64, coverage: Coverage },
+    /// A directory on its way to the host.
+    Pack(Pack),
     /// What was done or found at once.
     Told { entry: Option<Entry>, amount: u64 },
 }
@@ -110,7 +113,8 @@ impl Work {
                 };
                 Ok(Self::Told { entry: None, amount })
             }
-            FileAct::Watch { .. } | FileAct::Pack { .. } | FileAct::Unpack { .. } => Err(Trouble::NotOffered),
+            FileAct::Pack { path } => Ok(Self::Pack(Pack::open(tree, tree.find(home, &path)?, &path)?)),
+            FileAct::Watch { .. } | FileAct::Unpack { .. } => Err(Trouble::NotOffered),
         }
     }
 
@@ -186,6 +190,7 @@ impl Work {
                 say(FileSay::Entries { entries: batch });
                 Ok(Next::Again)
             }
+            Self::Pack(pack) => pack.step(tree, allowance, say),
             Self::Told { entry, amount } => {
                 if let Some(told) = entry.take() {
                     if told.cost() > allowance {
@@ -209,6 +214,7 @@ impl Work {
                 }
                 tree.release(ino);
             }
+            Self::Pack(pack) => pack.close(tree),
             Self::List { .. } | Self::Told { .. } => {}
         }
     }
@@ -314,7 +320,7 @@ fn remove_all(tree: &mut Tree, directory: Ino, name: &[u8], deep: u32) -> Result
     Ok(amount)
 }
 
-fn entry(path: Vec<u8>, facts: &Facts) -> Entry {
+pub(super) fn entry(path: Vec<u8>, facts: &Facts) -> Entry {
     let path = if path.len() > MAX_PATH { Vec::new() } else { path };
     let kind = match facts.kind {
         Kind::File => EntryKind::File,

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt as _;
 
-use super::tree::{Body, Ino, Tree, Trouble};
+use super::tree::{Body, Hold, Ino, Tree, Trouble};
 
 /// The bytes of one file. What it costs is the room that it has, not the bytes that it holds.
 #[derive(Debug, Default)]
@@ -108,6 +108,9 @@ impl Tree {
     }
 
     fn contents(&mut self, ino: Ino) -> Result<&mut Contents, Trouble> {
+        if self.node(ino)?.hold == Hold::Closed {
+            return Err(Trouble::ReadOnly);
+        }
         match &mut self.node_mut(ino)?.body {
             Body::File(contents) => Ok(contents),
             Body::Shown { .. } => Err(Trouble::ReadOnly),

@@ -148,6 +148,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_closed_can_be_read_and_not_changed() {
+        let mut tree = tree();
+        let (a, b) = (tree.find(ROOT, b"a").unwrap(), tree.find(ROOT, b"a/b").unwrap());
+        let file = tree.find(ROOT, b"a/b/f").unwrap();
+        tree.write(file, 0, b"kept").unwrap();
+        tree.close(a);
+        let refused = Err(Trouble::ReadOnly);
+        assert_eq!(tree.write(file, 0, b"new"), refused.map(|()| 0));
+        assert_eq!(tree.write(file, 4, b"more"), refused.map(|()| 0));
+        assert_eq!(
+            (tree.resize(file, 0), tree.touch(file, 1), tree.remove(b, b"f")),
+            (refused, refused, refused)
+        );
+        assert_eq!(tree.rename((b, b"f"), (ROOT, b"f")), refused);
+        assert_eq!(tree.make_file(b, b"g", 0o644), refused.map(|()| 0));
+        let mut into = [0; 4];
+        assert_eq!((tree.read(file, 0, &mut into), &into), (Ok(4), b"kept"));
+    }
+
+    #[test]
     fn entries_are_counted() {
         let mut tree = tree();
         for number in 0..4_u8 {

@@ -335,17 +335,37 @@ impl Tree {
 
     /// Sets when it was changed last.
     pub(crate) fn touch(&mut self, ino: Ino, modified: i64) -> Result<(), Trouble> {
-        let node = self.node_mut(ino)?;
-        if matches!(node.body, Body::Shown { .. }) {
+        if !self.may_write(ino) {
             return Err(Trouble::ReadOnly);
         }
-        node.modified = modified;
+        self.node_mut(ino)?.modified = modified;
         Ok(())
     }
 
     /// Whether it can be written at all.
     pub(crate) fn may_write(&self, ino: Ino) -> bool {
-        self.node(ino).is_ok_and(|node| !matches!(node.body, Body::Shown { .. }))
+        self.node(ino).is_ok_and(|node| !matches!(node.body, Body::Shown { .. }) && node.hold != Hold::Closed)
+    }
+
+    /// Keeps guests from changing this, and everything beneath it.
+    pub(crate) fn close(&mut self, ino: Ino) {
+        let mut left = vec![ino];
+        while let Some(ino) = left.pop() {
+            if let Ok(node) = self.node_mut(ino) {
+                node.hold = Hold::Closed;
+                if let Body::Directory(entries) = &node.body {
+                    left.extend(entries.values());
+                }
+            }
+        }
+    }
+
+    /// Says when it was changed last, as the host knows it.
+    pub(crate) fn date(&mut self, ino: Ino, nanos: i64) -> Result<(), Trouble> {
+        let (stopped, grain) = (self.stopped, i64::try_from(crate::clock::GRAIN).unwrap_or(1));
+        let node = self.node_mut(ino)?;
+        node.modified = stopped.unwrap_or_else(|| nanos.saturating_sub(nanos.rem_euclid(grain)));
+        Ok(())
     }
 
     /// Up to `most` entries behind the first `skip`, by name.

@@ -230,10 +230,7 @@ fn take_turns(seat: &mut Seat) -> Result<u8, Broken> {
         }
         let source = text_of(seat, code)?;
         let failed = match piece_of_code(seat, &source, b"<code>")? {
-            Ran::Well(value) => {
-                keep(seat, value)?;
-                false
-            }
+            Ran::Well(result) => !show(seat, result)?,
             Ran::Badly => true,
             Ran::Never => {
                 let streams = seat.streams();
@@ -245,6 +242,25 @@ fn take_turns(seat: &mut Seat) -> Result<u8, Broken> {
         evaluate(seat, format!("__blastbox_over({failed})").as_bytes(), b"turns", 0)?;
     }
     Ok(0)
+}
+
+/// Puts what a piece of code came to where the prelude looks for it. `false`: it is a promise that failed, which has been told.
+fn show(seat: &mut Seat, result: u32) -> Result<bool, Broken> {
+    // An evaluation that may wait comes to an object with the value in it.
+    let (name, _) = seat.put("wasm_malloc", b"value")?;
+    let mut value: u32 = seat.call("qjs_get_prop_string", (result, name))?;
+    if seat.call::<u32, u32>("qjs_is_promise", value)? != 0 {
+        let state: u32 = seat.call("qjs_promise_state", value)?;
+        if state != PENDING {
+            value = seat.call("qjs_promise_result", value)?;
+        }
+        if state == REJECTED {
+            complain(seat, value)?;
+            return Ok(false);
+        }
+    }
+    keep(seat, value)?;
+    Ok(true)
 }
 
 /// The bytes of a string.

@@ -17,6 +17,7 @@ use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::files::{Hold, ROOT, Tree, Trouble};
 use crate::manifest::Kind;
+use crate::ready::Ready;
 use crate::shelf::Loaded;
 use crate::streams::{Streams, Told};
 use crate::wasi::{Descriptor, Descriptors, Exited, Guest, Host, Limiter};
@@ -48,6 +49,7 @@ pub(crate) struct Room {
     pub(crate) tree: Arc<Mutex<Tree>>,
     pub(crate) open_files: u32,
     pub(crate) deterministic: bool,
+    pub(crate) ready: Arc<Ready>,
 }
 
 /// One guest, begun and not yet run.
@@ -122,7 +124,7 @@ pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -
         clock: Clock::new(room.deterministic),
         chance: Chance::new(room.deterministic),
     };
-    let limiter = Limiter::new(room.budget.clone());
+    let limiter = Limiter::new(room.budget.clone(), Arc::downgrade(&room.ready));
     let mut store = Store::new(&room.engine, Guest { memory: None, limiter, host });
     store.limiter(|guest| &mut guest.limiter);
     // The epoch moves only when somebody is told to end; whoever was not goes on.

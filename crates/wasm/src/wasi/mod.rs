@@ -12,7 +12,7 @@ mod moving;
 mod paths;
 mod poll;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
 
@@ -24,6 +24,7 @@ use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::engine::{MOST_ENTRIES, MOST_MEMORIES, MOST_TABLES};
 use crate::files::Tree;
+use crate::ready::Ready;
 use crate::streams::{Streams, Told};
 
 /// Where guests look for these functions.
@@ -136,9 +137,10 @@ pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
 }
 
 /// How much a guest may grow.
-#[derive(Debug)]
 pub(crate) struct Limiter {
     budget: Budget,
+    /// Who gives memory up first.
+    ready: Weak<Ready>,
     held: u64,
     peak: u64,
     /// Whether it was refused memory.
@@ -146,8 +148,13 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    pub(crate) fn new(budget: Budget) -> Self {
-        Self { budget, held: 0, peak: 0, refused: false }
+    pub(crate) fn new(budget: Budget, ready: Weak<Ready>) -> Self {
+        Self { budget, ready, held: 0, peak: 0, refused: false }
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let give_up = || self.ready.upgrade().is_some_and(|ready| ready.give_up());
+        self.budget.take(bytes) || (give_up() && self.budget.take(bytes))
     }
 
     /// The most that it held.
@@ -164,7 +171,7 @@ impl Limiter {
 impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         let more = u64::try_from(desired.saturating_sub(current)).unwrap_or(u64::MAX);
-        if !self.budget.take(more) {
+        if !self.take(more) {
             self.refused = true;
             return Ok(false);
         }

@@ -32,13 +32,16 @@ pub(super) fn find(plan: &Plan, facts: &Facts, image: &Image, worksite: Worksite
             Swap::Absent => false,
         },
         // Without ids of its own the box is the caller, and the caller's files are its own.
-        Gap::OwnerMapMissing => {
-            plan.ids != Ids::CallerOnly
-                && matches!(worksite, Worksite::Directory(_))
-                && facts.version < OVERLAY_OWNER_MAP
-        }
+        Gap::OwnerMapMissing => owner_map_missing(facts, plan, worksite),
         // A jail has neither a processor nor a GPU of its own.
         Gap::EmulatedCpu | Gap::GpuDriverSurface => false,
     };
     Gap::ALL.iter().copied().filter(holds).collect()
+}
+
+/// Whether the files of a given directory keep owners that the box does not have.
+pub(in crate::tiers) fn owner_map_missing(facts: &Facts, plan: &Plan, worksite: Worksite) -> bool {
+    plan.ids != Ids::CallerOnly
+        && matches!(worksite, Worksite::Directory(_))
+        && facts.version < OVERLAY_OWNER_MAP
 }

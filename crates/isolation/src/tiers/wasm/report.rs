@@ -1,9 +1,10 @@
 //! Which of the five boundaries hold in a Wasm box, and what holds them, in words for people.
 
 use blastbox_policy::{Boundary, Gap, SealedPolicy};
-use blastbox_wire::plan::{Ids, Plan};
+use blastbox_wire::plan::{Ids, Plan, WorkspaceAccess};
 
 use super::Guests;
+use crate::request::Worksite;
 use crate::tiers::jail::ends_after;
 use crate::{BoundaryReport, Facts};
 
@@ -12,14 +13,14 @@ pub(super) fn write(
     policy: &SealedPolicy,
     facts: &Facts,
     plan: &Plan,
-    guests: &Guests,
+    (guests, worksite): (&Guests, Worksite),
     gaps: &[Gap],
 ) -> Vec<BoundaryReport> {
     let has = |gap| gaps.contains(&gap);
     let report = |boundary: &Boundary| {
         let (effective, how) = match boundary {
             Boundary::Kernel => (true, kernel(policy, plan, guests, gaps)),
-            Boundary::Files => (true, files(policy, facts)),
+            Boundary::Files => (true, files(policy, facts, worksite)),
             Boundary::Network => (true, network()),
             Boundary::Credentials => (true, credentials()),
             Boundary::Lifecycle => {
@@ -64,9 +65,18 @@ fn kernel(policy: &SealedPolicy, plan: &Plan, guests: &Guests, gaps: &[Gap]) -> 
     ]
 }
 
-fn files(policy: &SealedPolicy, facts: &Facts) -> Vec<String> {
+fn files(policy: &SealedPolicy, facts: &Facts, worksite: Worksite) -> Vec<String> {
     let rules = policy.files();
-    vec![
+    let given = match worksite {
+        Worksite::Absent | Worksite::Scratch => None,
+        Worksite::Directory(WorkspaceAccess::ReadOnly) => {
+            Some("the workspace is a copy of a host directory, which guests cannot change")
+        }
+        Worksite::Directory(WorkspaceAccess::CopyOnWrite) => {
+            Some("the workspace is a copy of a host directory; changes stay in the box")
+        }
+    };
+    let mut how = vec![
         "files exist in the worker's memory alone, without links of any kind".to_owned(),
         format!("at most {} in {} files can be written", rules.disk, rules.inodes),
         "of the host the worker sees itself and its guests, read-only".to_owned(),
@@ -74,7 +84,9 @@ fn files(policy: &SealedPolicy, facts: &Facts) -> Vec<String> {
             0 => "no Landlock: what the mounts show is not checked a second time".to_owned(),
             abi => format!("Landlock (version {abi}) checks a second time what the worker may open"),
         },
-    ]
+    ];
+    how.extend(given.map(str::to_owned));
+    how
 }
 
 fn network() -> Vec<String> {

@@ -87,12 +87,23 @@ fn a_run_that_can_be_repeated_is_the_workers_business_and_refused_elsewhere() {
 }
 
 #[test]
-fn a_directory_of_the_host_and_an_image_are_refused() {
+fn a_directory_of_the_host_is_shown_to_the_worker_and_never_writable() {
     let image = Image::host();
-    let workspace = Some(WorkspaceAccess::ReadOnly);
-    let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace };
     let medium = Profile::Medium.draft().and_then(Draft::seal).unwrap();
-    assert_eq!(lower(&medium, &host(), &request).unwrap_err().code(), "tier_unavailable");
+    for (access, word) in [(WorkspaceAccess::ReadOnly, "ro"), (WorkspaceAccess::CopyOnWrite, "cow")] {
+        let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: Some(access) };
+        let plan = lower(&medium, &host(), &request).unwrap().plan;
+        let shown = plan.own.iter().find_map(|step| match step {
+            Step::Workspace { slot, access, exec, .. } => Some((*slot, *access, *exec)),
+            _ => None,
+        });
+        assert_eq!(shown, Some((Slot(1), WorkspaceAccess::ReadOnly, Exec::Denied)));
+        assert!(plan.template.contains(&Step::Show { slot: Slot(2), at: "/wasm".parse().unwrap() }));
+        let grant = plan.landlock.grants.iter().find(|grant| grant.at.as_str() == "/workspace").unwrap();
+        assert_eq!(grant.access, GrantAccess::Read);
+        let First::Monitor(monitor) = plan.first else { panic!() };
+        assert!(monitor.arguments.join(" ").contains(&format!("--workspace {word}")), "{word}");
+    }
 }
 
 #[test]

@@ -2,10 +2,10 @@
 # expression comes to is printed, as at a prompt.
 import ast, io, json, os, sys, traceback
 
-if hasattr(os, "dup"):
+try:
     lines = os.fdopen(os.dup(0), "r", encoding="utf-8")
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-else:
+except OSError:
     # A guest of WebAssembly has one descriptor for it. The code finds no input either way.
     lines = open(0, "r", encoding="utf-8", closefd=False)
     sys.stdin = io.StringIO()

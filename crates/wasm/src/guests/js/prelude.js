@@ -96,8 +96,7 @@
   });
   hidden("__blastbox_turn", (text) => String(reading(text)));
   hidden("__blastbox_over", (failed) => {
-    // An evaluation that may wait comes to an object with the value in it.
-    const value = global.__blastbox_thrown?.value;
+    const value = global.__blastbox_thrown;
     if (!failed && value !== undefined) out(show(value, 1, []));
     global.__blastbox_thrown = undefined;
     telling(failed);

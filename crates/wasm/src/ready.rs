@@ -1,0 +1,54 @@
+//! Guests that were begun before anybody asked for them, each to be run once. Whoever needs memory takes theirs.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::guests::Seat;
+
+/// Guests of one name that wait at most: one to be taken while the next is begun.
+const DEPTH: usize = 2;
+/// Guests that wait at most, whatever they are called: with those that run they must fit into the worker's places.
+const MOST: usize = 4;
+
+/// Those that wait.
+#[derive(Default)]
+pub(crate) struct Ready(Mutex<Vec<(String, Seat)>>);
+
+impl Ready {
+    /// A thread that panicked aborts the worker, so no lock is ever poisoned.
+    fn lock(&self) -> MutexGuard<'_, Vec<(String, Seat)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One of this name.
+    pub(crate) fn take(&self, name: &str) -> Option<Seat> {
+        let mut all = self.lock();
+        let at = all.iter().position(|(other, _)| other == name)?;
+        Some(all.swap_remove(at).1)
+    }
+
+    /// Whether more of this name may wait.
+    pub(crate) fn has_room(&self, name: &str) -> bool {
+        room(&self.lock(), name)
+    }
+
+    /// Lets one wait, if there is still room. Says whether it does.
+    pub(crate) fn add(&self, name: &str, seat: Seat) -> bool {
+        let mut all = self.lock();
+        let room = room(&all, name);
+        if room {
+            all.push((name.to_owned(), seat));
+        }
+        room
+    }
+
+    /// Lets all of them go. `false`: there was none.
+    pub(crate) fn give_up(&self) -> bool {
+        // Not dropped under the lock: what a guest holds goes back under others.
+        let all = std::mem::take(&mut *self.lock());
+        !all.is_empty()
+    }
+}
+
+fn room(all: &[(String, Seat)], name: &str) -> bool {
+    all.len() < MOST && all.iter().filter(|(other, _)| other == name).count() < DEPTH
+}
