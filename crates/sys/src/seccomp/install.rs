@@ -1,5 +1,6 @@
 //! Handing the compiled filter to the kernel.
 
+use super::check::Check;
 use super::monitors::{self, Monitor};
 use super::{daemon, tree};
 use libc::{sock_filter, sock_fprog};
@@ -32,36 +33,37 @@ impl Filter {
     /// Compiles the short table of a gateway.
     #[must_use]
     pub fn for_gateway() -> Self {
-        let visibility = Visibility::Silent;
-        Self { program: tree::compile_rules(&super::gateway::rules(), visibility), visibility }
+        Self::silent(&super::gateway::rules())
     }
 
     /// Compiles the table of a monitor that is executed from the descriptor `program`. Refused calls fail at once: nobody outside it could answer for them.
     #[must_use]
     pub fn for_monitor(monitor: Monitor, program: u16) -> Self {
-        let visibility = Visibility::Silent;
-        Self { program: tree::compile_rules(&monitors::rules(monitor, program), visibility), visibility }
+        Self::silent(&monitors::rules(monitor, program))
     }
 
     /// Compiles the table of the daemon itself. Refused calls fail at once.
     #[must_use]
     pub fn for_daemon() -> Self {
-        let visibility = Visibility::Silent;
-        Self { program: tree::compile_rules(daemon::rules(), visibility), visibility }
+        Self::silent(daemon::rules())
     }
 
     /// Compiles what a Wasm worker may do from before its first guest runs.
     #[must_use]
     pub fn for_wasm_locked() -> Self {
-        let visibility = Visibility::Silent;
-        Self { program: tree::compile_rules(&super::monitors::locked_rules(), visibility), visibility }
+        Self::silent(&monitors::short(monitors::KEPT))
     }
 
     /// Compiles what the compiler of guests may do once it has read a module.
     #[must_use]
     pub fn for_wasm_compiling() -> Self {
+        Self::silent(&monitors::short(monitors::COMPILING))
+    }
+
+    /// Refused calls fail at once.
+    fn silent(rules: &[(u32, Check)]) -> Self {
         let visibility = Visibility::Silent;
-        Self { program: tree::compile_rules(&super::monitors::compiling_rules(), visibility), visibility }
+        Self { program: tree::compile_rules(rules, visibility), visibility }
     }
 
     /// How many BPF instructions the filter has.

@@ -7,6 +7,8 @@ mod gvisor;
 mod qemu;
 mod wasm;
 
+pub(super) use wasm::{COMPILING, KEPT};
+
 use super::arguments::{ALLOW, DENY};
 use super::check::Check;
 use crate::arch;
@@ -57,17 +59,8 @@ pub(super) fn rules(monitor: Monitor, program: u16) -> Vec<(u32, Check)> {
     arch::CALLS.iter().map(|&(number, name)| (number, rule(name))).collect()
 }
 
-/// The same for a worker that has loaded its guests, and has nothing left to do but run them.
-pub(super) fn locked_rules() -> Vec<(u32, Check)> {
-    short(wasm::KEPT)
-}
-
-/// The same for the compiler of a worker's guests.
-pub(super) fn compiling_rules() -> Vec<(u32, Check)> {
-    short(wasm::COMPILING)
-}
-
-fn short(lines: &[(&[&str], Check, &str)]) -> Vec<(u32, Check)> {
+/// The same for a list that names all that is left: of a worker that has loaded its guests, or of their compiler.
+pub(super) fn short(lines: &[(&[&str], Check, &str)]) -> Vec<(u32, Check)> {
     let rule = |name: &str| lines.iter().find(|line| line.0.contains(&name)).map_or(DENY, |line| line.1);
     arch::CALLS.iter().map(|&(number, name)| (number, rule(name))).collect()
 }
@@ -159,13 +152,13 @@ mod tests {
     fn a_worker_that_runs_guests_opens_nothing_starts_nothing_and_makes_no_code() {
         let decide = |name: &str, args: [u64; 6]| {
             let number = arch::syscall_number(name).unwrap();
-            locked_rules().iter().find(|rule| rule.0 == number).unwrap().1.decide(&args)
+            short(KEPT).iter().find(|rule| rule.0 == number).unwrap().1.decide(&args)
         };
         for &(_, name) in arch::CALLS {
-            let kept = wasm::KEPT.iter().filter(|line| line.0.contains(&name)).count();
+            let kept = KEPT.iter().filter(|line| line.0.contains(&name)).count();
             assert_eq!(usize::from(decide(name, [0; 6]) == Verdict::Allow), kept, "{name}");
         }
-        for name in wasm::KEPT.iter().flat_map(|line| line.0) {
+        for name in KEPT.iter().flat_map(|line| line.0) {
             assert!(arch::syscall_number(name).is_some(), "{name}");
         }
         assert_ne!(decide("mmap", [0, 4096, 7, 0, 0, 0]), Verdict::Allow);
@@ -176,7 +169,7 @@ mod tests {
     fn a_compiler_at_work_reaches_no_file_no_socket_no_program_and_no_process() {
         let decide = |name: &str, args: [u64; 6]| {
             let number = arch::syscall_number(name).unwrap();
-            compiling_rules().iter().find(|rule| rule.0 == number).unwrap().1.decide(&args)
+            short(COMPILING).iter().find(|rule| rule.0 == number).unwrap().1.decide(&args)
         };
         for name in [
             "open",
@@ -211,7 +204,7 @@ mod tests {
         }
         // SIGCHLD: a process, not a thread.
         assert_ne!(decide("clone", [17, 0, 0, 0, 0, 0]), Verdict::Allow);
-        for name in wasm::COMPILING.iter().flat_map(|line| line.0) {
+        for name in COMPILING.iter().flat_map(|line| line.0) {
             assert!(arch::syscall_number(name).is_some(), "{name}");
         }
     }

@@ -77,7 +77,7 @@ const NO_CODE: Check = Check::Is { arg: 2, mask: EXECUTABLE, values: &[0], yes: 
 
 /// What a worker still does once its guests are loaded: calls, rule, reason.
 #[rustfmt::skip]
-pub(super) const KEPT: &[(&[&str], Check, &str)] = &[
+pub(in super::super) const KEPT: &[(&[&str], Check, &str)] = &[
     (&["read", "write", "close"], ALLOW, "frames, the bell"),
     (&["pread64"], ALLOW, "Python's library, opened before"),
     (&["epoll_wait", "epoll_pwait", "epoll_pwait2", "epoll_ctl"], ALLOW, "waiting"),
@@ -95,17 +95,13 @@ pub(super) const KEPT: &[(&[&str], Check, &str)] = &[
 /// What the compiler of guests still does once it has read a stranger's module: it computes, on several threads, and writes the
 /// result to a stream that is open already. Memory may become executable: Wasmtime has no other way to look at what it made.
 #[rustfmt::skip]
-pub(super) const COMPILING: &[(&[&str], Check, &str)] = &[
-    (&["write", "close"], ALLOW, "the result, or why there is none"),
-    (&["futex", "sched_yield", "sched_getaffinity"], ALLOW, "locks, and how many threads there shall be"),
+pub(in super::super) const COMPILING: &[(&[&str], Check, &str)] = &[
+    (&["write", "close", "exit", "exit_group", "restart_syscall"], ALLOW, "the result, or why there is none, and the end"),
+    (&["futex", "sched_yield", "sched_getaffinity", "set_robust_list", "rseq", "prctl"], ALLOW, "threads, their number and names"),
     (&["clone"], THREADS, "threads"),
     (&["clone3"], super::super::arguments::ABSENT, "its flags lie behind a pointer; the C library falls back"),
-    (&["set_robust_list", "rseq", "prctl"], ALLOW, "threads, and their names"),
-    (&["getrandom", "clock_gettime"], ALLOW, "the standard library"),
     (&["mmap", "mprotect", "munmap", "mremap", "madvise", "brk"], ALLOW, "memory"),
     (&["prlimit64"], READ_LIMITS, "the C library: how large a stack is"),
     (&["rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack"], ALLOW, "the engine's traps, threads"),
-    (&["gettid", "getpid"], ALLOW, "the C library when it aborts"),
-    (&["restart_syscall"], ALLOW, "the kernel, after a stop"),
-    (&["exit", "exit_group"], ALLOW, "the end"),
+    (&["gettid", "getpid", "getrandom", "clock_gettime"], ALLOW, "the C library and the standard library"),
 ];
