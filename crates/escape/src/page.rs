@@ -63,8 +63,23 @@ pub fn page(report: &Report) -> String {
         }
     }
     foot(report, &mut out);
+    for class in Class::ALL.into_iter().filter(|class| report.rows.iter().any(|row| row.class == *class)) {
+        about(class, &mut out);
+    }
     out.push_str("</main>\n</body>\n</html>\n");
     out
+}
+
+/// The page of a class as it was when this program was built, so that whoever keeps the report has it.
+fn about(class: Class, out: &mut String) {
+    writeln!(
+        out,
+        "<section id=\"about-{}\">\n<h2>docs/attacks/{}</h2>\n<pre>{}</pre>\n</section>",
+        class.as_str(),
+        class.page(),
+        class.about().lines().map(safe).collect::<Vec<_>>().join("\n")
+    )
+    .ok();
 }
 
 fn verdict(count: &Count) -> (&'static str, String) {
@@ -109,9 +124,10 @@ fn cards(report: &Report, count: &Count, out: &mut String) {
 fn section(report: &Report, class: Class, rows: &[&Row], out: &mut String) {
     writeln!(
         out,
-        "<section>\n<h2 id=\"{}\">{}</h2>\n<p class=\"page\">read: docs/attacks/{}</p>\n<table>\n<thead><tr><th>attempt</th>",
+        "<section>\n<h2 id=\"{}\">{}</h2>\n<p class=\"page\">read: <a href=\"#about-{}\">docs/attacks/{}</a></p>\n<table>\n<thead><tr><th>attempt</th>",
         class.as_str(),
         class.title(),
+        class.as_str(),
         class.page()
     )
     .ok();
@@ -282,5 +298,9 @@ mod tests {
         assert!(page.contains("&lt;b&gt;bold"), "evidence is shown, escaped");
         assert!(page.contains("default-src 'none'"));
         assert!(page.contains("19 parsers of foreign bytes"));
+        assert!(
+            page.contains("href=\"#about-kernel\"") && page.contains("id=\"about-kernel\""),
+            "its class is in it"
+        );
     }
 }

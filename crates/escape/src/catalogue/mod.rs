@@ -74,7 +74,8 @@ mod tests {
     fn every_class_has_its_page() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/attacks");
         for class in Class::ALL {
-            assert!(docs.join(class.page()).is_file(), "{}", class.page());
+            let page = std::fs::read_to_string(docs.join(class.page())).unwrap();
+            assert_eq!(page, class.about(), "{}", class.page());
         }
     }
 }
