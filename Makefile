@@ -119,18 +119,18 @@ fuzz: ## fuzz each parser of foreign bytes for FUZZ_SECONDS (60)
 	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1; \
 	done
 
-# One tarball of the programs in directory $(1).
+# One tarball of the programs in directory $(1), with the tier wasm if it lies in directory $(2).
 define tarball
-rm -rf $(TARGET_DIR)/dist && tools/dist.sh $(1) $(TARGET_DIR)/dist/$(DIST) && \
+rm -rf $(TARGET_DIR)/dist && tools/dist.sh $(1) $(TARGET_DIR)/dist/$(DIST) /usr/local $(2) && \
   tar --create --gzip --sort=name --owner=0 --group=0 --numeric-owner --directory $(TARGET_DIR)/dist --file $(TARGET_DIR)/$(DIST).tar.gz $(DIST)
 endef
 
 dist: shipped ## one tarball that runs on a machine without a toolchain: target/blastbox-VERSION-TRIPLE.tar.gz
-	@$(call tarball,$(SHIPPED))
+	@$(call tarball,$(SHIPPED),$(PROGRAMS)/wasm)
 	@echo "built: $(patsubst $(CURDIR)/%,%,$(TARGET_DIR))/$(DIST).tar.gz"
 
 install: shipped ## put programs, pages, completions and unit into place: PREFIX (/usr/local), DESTDIR
-	@tools/dist.sh $(SHIPPED) $(DESTDIR)$(PREFIX) $(PREFIX)
+	@tools/dist.sh $(SHIPPED) $(DESTDIR)$(PREFIX) $(PREFIX) $(PROGRAMS)/wasm
 	@echo "installed beneath $(DESTDIR)$(PREFIX)"
 
 clean: ## remove what was built

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Puts everything that a machine without a toolchain needs into a directory: tools/dist.sh PROGRAMS DIRECTORY [PREFIX]
-# Laid out as beneath PREFIX: bin, share, lib/systemd.
+# Puts everything that a machine without a toolchain needs into a directory: tools/dist.sh PROGRAMS DIRECTORY [PREFIX [WASM]]
+# Laid out as beneath PREFIX: bin, share, lib/systemd, and libexec with the tier wasm where WASM is a directory that `make wasm` has filled.
 set -euo pipefail
-programs=$1 to=$2 prefix=${3:-/usr/local}
+programs=$1 to=$2 prefix=${3:-/usr/local} wasm=${4:-}
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 
@@ -11,6 +11,14 @@ install -d "$to/bin" "$to/lib/systemd/system" "$to/share/doc/blastbox" "$to/shar
 for program in "$programs"/blastbox*; do
   [ -f "$program" ] && install -m 755 "$program" "$to/bin/"
 done
+if [ -n "$wasm" ] && [ -x "$wasm/blastbox-wasm" ]; then
+  # A guest that was replaced since goes first: what lies there is read-only.
+  rm -rf "$to/libexec/blastbox/wasm" && install -d "$to/libexec/blastbox/wasm"
+  find "$wasm" -mindepth 1 -maxdepth 1 ! -name '.*' -exec cp -r {} "$to/libexec/blastbox/wasm/" \;
+  echo "with the tier wasm: $(cd "$wasm" && ls ./*.guest | sed 's|^\./||; s|\.guest$||' | tr '\n' ' ')"
+elif [ -n "$wasm" ]; then
+  echo "without the tier wasm: run \`make wasm\` before to have it"
+fi
 sed "s|@BINDIR@|$prefix/bin|" packaging/blastbox.service >"$to/lib/systemd/system/blastbox.service"
 chmod 644 "$to/lib/systemd/system/blastbox.service"
 install -m 644 packaging/daemon.toml "$to/share/doc/blastbox/daemon.toml"

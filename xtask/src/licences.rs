@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::{Outcome, house, run};
 
 /// What is shipped.
-const PROGRAMS: [&str; 5] =
-    ["blastbox", "blastbox-warden", "blastbox-agent", "blastbox-egress", "blastbox-gvisor"];
+const PROGRAMS: [&str; 6] =
+    ["blastbox", "blastbox-warden", "blastbox-agent", "blastbox-egress", "blastbox-gvisor", "blastbox-wasm"];
 /// How files with such texts are called.
 const TEXTS: [&str; 4] = ["LICENSE", "LICENCE", "COPYING", "NOTICE"];
 
@@ -23,6 +23,8 @@ pub(crate) fn print() -> io::Result<Outcome> {
             "--quiet",
             "--package",
             program,
+            // The compiler of the tier wasm is one.
+            "--all-features",
             "--edges",
             "normal",
             "--prefix",
