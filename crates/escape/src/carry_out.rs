@@ -257,7 +257,7 @@ fn first_box(ended: Ended) -> First {
 /// One attempt in a box.
 pub(crate) fn in_box(attempt: &Attempt, ask: &Ask) -> Cell {
     let began = Instant::now();
-    let done = in_box_with(attempt, ask, attempt.options);
+    let done = in_box_with(attempt, ask, attempt.options, ask.kernel());
     let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     match done {
         Ok((verdict, evidence, denied)) => Cell { verdict, evidence, denied, millis },
@@ -268,7 +268,13 @@ pub(crate) fn in_box(attempt: &Attempt, ask: &Ask) -> Cell {
     }
 }
 
-fn in_box_with(attempt: &Attempt, ask: &Ask, options: &[&str]) -> io::Result<(Verdict, String, Vec<String>)> {
+/// `kernel`: who answers there, if what is only answered is not to count.
+fn in_box_with(
+    attempt: &Attempt,
+    ask: &Ask,
+    options: &[&str],
+    kernel: Option<&'static str>,
+) -> io::Result<(Verdict, String, Vec<String>)> {
     let mut props = Props::for_attempt(attempt, ask)?;
     if let Some(copying) = &props.copying {
         let (ended, asked) = copy(copying, ask)?;
@@ -288,7 +294,7 @@ fn in_box_with(attempt: &Attempt, ask: &Ask, options: &[&str]) -> io::Result<(Ve
     let receipt = boxed.receipt.as_ref();
     let (output, complaint) = (boxed.stdout.as_str(), boxed.stderr.as_str());
     let compared = props.can_compare();
-    let seen = Seen { output, complaint, signs: &signs, receipt, kernel: ask.kernel(), compared };
+    let seen = Seen { output, complaint, signs: &signs, receipt, kernel, compared };
     let (verdict, evidence) = judge(attempt, seen);
     let denied = receipt.map(|receipt| receipt.denied.iter().filter_map(|call| call.name.clone()).collect());
     Ok((verdict, evidence, denied.unwrap_or_default()))
@@ -308,7 +314,8 @@ pub(crate) fn control(attempt: &Attempt, ask: &Ask, python: Option<&Path>) -> Co
     let surround = match attempt.control {
         Control::None(reason) => return ControlState::None(reason.to_owned()),
         Control::Box(options) => {
-            return match in_box_with(attempt, ask, options) {
+            // A control is to succeed, whoever answers.
+            return match in_box_with(attempt, ask, options, None) {
                 Ok((Verdict::Escaped, evidence, _)) => ControlState::Fired(evidence),
                 Ok((Verdict::NotApplicable, evidence, _)) => ControlState::Unavailable(evidence),
                 Ok((_, evidence, _)) => ControlState::Failed(evidence),

@@ -11,7 +11,7 @@ use crate::report::Verdict;
 const SIGSYS: u8 = 31;
 
 /// What a caller without a group for its boxes has to accept.
-const UNCOUNTED: &[Gap] = &[Gap::NoMemoryLimit, Gap::NoCpuLimit];
+const UNCOUNTED: &[Gap] = &[Gap::NoMemoryLimit];
 
 /// The last typed line of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,8 @@ pub(crate) fn judge(attempt: &Attempt, seen: Seen<'_>) -> (Verdict, String) {
     let Seen { output, complaint, signs, receipt, kernel, compared } = seen;
     // Limits of single processes are a matter of the kernel that has the processes: behind another one than the host's there is
     // nothing but the box's group.
-    let uncounted = if kernel.is_some() && attempt.class == Class::Resources { UNCOUNTED } else { &[] };
+    let by_process = attempt.class == Class::Resources && matches!(attempt.name, "memory" | "fork-bomb");
+    let uncounted = if kernel.is_some() && by_process { UNCOUNTED } else { &[] };
     let accepted = |receipt: &Receipt| {
         let mut gaps = attempt.unless.iter().chain(uncounted);
         gaps.find(|gap| receipt.gaps.iter().any(|line| line.code == **gap)).map(|gap| gap.code())
