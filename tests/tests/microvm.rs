@@ -15,6 +15,7 @@ use rustix::process::Signal;
 both_ways!(
     a_guest_has_a_kernel_of_its_own_and_the_rules_of_its_box,
     whoever_of_a_machine_is_killed_nothing_is_left,
+    a_template_that_was_altered_is_refused_by_name_and_made_anew,
     what_a_machine_cannot_have_is_refused_with_what_helps,
     a_guest_that_gives_up_floods_or_keeps_silent_loses_its_box_alone,
 );
@@ -30,9 +31,17 @@ fn a_daemon_keeps_machines_as_any_other_box() {
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Two machines at once are enough for two processors: more would only make each slower than any bound.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-const TOOLS: [&str; 14] = [
-    "sh", "cat", "uname", "id", "echo", "sleep", "ls", "touch", "dd", "mount", "insmod", "mkdir", "yes", "wc",
+const TOOLS: [&str; 17] = [
+    "sh", "cat", "uname", "id", "echo", "sleep", "ls", "touch", "dd", "mount", "insmod", "mkdir", "yes",
+    "wc", "date", "head", "hexdump",
 ];
+/// What a box says about itself that no two boxes may have in common, a word each: what the kernel draws, where it puts a program
+/// in memory, its name; then the time.
+const SELF: &str = "
+    head -c 16 /dev/urandom | hexdump -e '16/1 \"%02x\" \"\n\"'
+    while read range _ _ _ _ name; do [ \"$name\" = '[stack]' ] && echo $range; done < /proc/self/maps
+    uname -n
+    date +%s";
 
 fn text(path: &Path) -> String {
     path.to_str().expect("a path of the test is text").to_owned()
@@ -187,7 +196,62 @@ fn a_guest_has_a_kernel_of_its_own_and_the_rules_of_its_box(caller: &Caller) {
     let how: Vec<&String> = boxed.receipt.boundaries.iter().flat_map(|line| &line.how).collect();
     assert_eq!(how.iter().any(|how| how.contains("not a security boundary")), gap, "{how:?}");
     assert!(how.iter().any(|how| how.contains("sha256:")), "{how:?}");
+    let copied = how.iter().any(|how| how.contains("it began as a copy"));
+    assert!(copied, "{how:?}");
     census.expect_nothing("a run");
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.expect("a clock after 1970").as_secs()
+}
+
+/// Each of them began as a copy of one machine, which has the same memory, and so would draw the same.
+fn expect_different(said: &[String], began: u64) {
+    let lines: Vec<Vec<&str>> = said.iter().map(|said| said.lines().collect()).collect();
+    for (place, what) in ["randomness", "a place in memory", "the name"].iter().enumerate() {
+        let mut values: Vec<&str> = lines.iter().filter_map(|lines| lines.get(place).copied()).collect();
+        values.sort_unstable();
+        values.dedup();
+        assert_eq!(values.len(), said.len(), "{what}: {said:?}");
+    }
+    for line in &lines {
+        // Of the moment when it was made, not of that when the template fell asleep.
+        let time: u64 = line.get(3).and_then(|time| time.parse().ok()).expect("a time");
+        assert!((began.saturating_sub(1)..=now() + 1).contains(&time), "{began} {time} {}", now());
+    }
+}
+
+fn a_template_that_was_altered_is_refused_by_name_and_made_anew(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    let run = || {
+        let boxed = workshop.sh(&["--timeout", "200s"], SELF);
+        assert_eq!(boxed.receipt.exit_code, 0, "{:?} {}", boxed.receipt.reason, boxed.stderr);
+        let how: Vec<String> =
+            boxed.receipt.boundaries.iter().flat_map(|line| &line.how).map(ToString::to_string).collect();
+        (boxed.stdout, how.into_iter().find(|how| how.contains("it began as a copy")).expect("a copy"))
+    };
+    let began = now();
+    let (first, made) = run();
+    assert!(!made.contains("anew"), "{made}");
+    let folder = Path::new(&workshop.store).join("templates");
+    let list = || -> Vec<PathBuf> {
+        fs::read_dir(&folder).expect("a place for templates").map(|e| e.expect("an entry").path()).collect()
+    };
+    let [template] = list().try_into().expect("one template");
+    let whole = fs::read(&template).expect("read it");
+    let mut flipped = whole.clone();
+    *flipped.get_mut(whole.len() / 2).expect("a middle") ^= 1;
+    fs::write(&template, &flipped).expect("alter it");
+    let (second, told) = run();
+    assert!(told.contains("was altered") && told.contains("made anew"), "{told}");
+    assert!(fs::read(&template).expect("read it") != flipped, "the bad one is still there");
+    let (third, told) = run();
+    assert!(!told.contains("anew"), "{told}");
+    assert_eq!(list().len(), 1);
+    expect_different(&[first, second, third], began);
 }
 
 fn whoever_of_a_machine_is_killed_nothing_is_left(caller: &Caller) {
@@ -196,8 +260,17 @@ fn whoever_of_a_machine_is_killed_nothing_is_left(caller: &Caller) {
     workshop.first_files();
     let mut census = Census::begin(caller);
     census.accept_files();
-    for victim in ["blastbox", "warden", "qemu"] {
-        let mut held = workshop.start(&["--timeout", "100s"], "sleep 90");
+    // First while the template boots; then, from another one that is there, while a copy runs.
+    let other = ["--timeout", "100s", "--memory", "448MiB"];
+    for (victim, asleep) in
+        [("blastbox", false), ("warden", false), ("blastbox", true), ("warden", true), ("qemu", true)]
+    {
+        let options = if asleep { &other[..2] } else { &other[..] };
+        if asleep && victim == "blastbox" {
+            assert_eq!(workshop.sh(options, "true").receipt.exit_code, 0);
+            census.accept_files();
+        }
+        let mut held = workshop.start(options, "sleep 90");
         let (mut warden, mut qemu) = (None, None);
         assert!(wait_until(|| {
             warden = child_of(held.id());
@@ -215,7 +288,9 @@ fn whoever_of_a_machine_is_killed_nothing_is_left(caller: &Caller) {
             assert!(wait_until(|| held.is_over()));
         } else {
             let boxed = held.end_within(PATIENCE).boxed();
-            assert_eq!(boxed.outcome(), "lost", "{victim}: {:?}", boxed.receipt.reason);
+            // Before the machine of the box was asked for, there was no box that could be lost.
+            let expected = if asleep { "lost" } else { "failed" };
+            assert_eq!(boxed.outcome(), expected, "{victim} {asleep}: {:?}", boxed.receipt.reason);
         }
         census.expect_nothing(victim);
     }
@@ -297,9 +372,18 @@ fn daemon(caller: &Caller) {
     let served = Served::start(caller, &["--store", &workshop.store, "--config", &config]);
     let create =
         ["create", "--tier", "microvm", "--accept", "emulated-cpu", "--image", "tools", "--timeout", "200s"];
-    let made = served.blastbox(create).start().end_within(PATIENCE);
-    assert_eq!(made.code, 0, "{}", made.err);
-    let id = made.text().trim().to_owned();
+    let make = || {
+        let made = served.blastbox(create).start().end_within(PATIENCE);
+        assert_eq!(made.code, 0, "{}", made.err);
+        made.text().trim().to_owned()
+    };
+    let began = now();
+    let [id, second, third] = [make(), make(), make()];
+    let said = [&id, &second, &third].map(|id| served.sh(id, SELF));
+    expect_different(&said, began);
+    for id in [&second, &third] {
+        served.ask(["kill", id]);
+    }
     let note = caller.file("note", "from outside");
     served.ask(["cp", &text(&note), &format!("{id}:/workspace/note")]);
     assert_eq!(served.sh(&id, "cat /workspace/note; echo more > /workspace/other"), "from outside");

@@ -23,6 +23,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use crate::copies::Birth;
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
 use crate::engine::House;
 use crate::error::PauseError;
@@ -75,6 +76,8 @@ pub(crate) struct Driver {
     pub(crate) report: Option<oneshot::Sender<Ended>>,
     /// What it takes to ask for the box once more; `None` once its agent has spoken.
     pub(crate) again: Option<Launch>,
+    /// What a box that begins as a copy holds until its agent has spoken.
+    pub(crate) birth: Option<Birth>,
     /// When that is due.
     pub(crate) retry_at: Instant,
     pub(crate) log: Log,
@@ -237,11 +240,15 @@ impl Driver {
             Effect::SayReady => {
                 self.log.greeted = Some(Instant::now());
                 self.again = None;
+                self.birth = None;
                 self.log.unheard = Vec::new();
                 self.say_ready(Ok(()));
             }
             Effect::EndCommands => {
                 let ending = self.log.ending.clone().unwrap_or(Ending::Lost(Loss::AgentGone));
+                if let (Some(birth), Ending::Lost(Loss::AgentGone)) = (self.birth.take(), &ending) {
+                    birth.failed();
+                }
                 for running in mem::take(&mut self.log.execs).into_values() {
                     running.room.close();
                     running.outlet.end(ExecEnd::BoxEnded(ending.clone()));

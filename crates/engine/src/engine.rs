@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use blastbox_images::{Image, ImageConfig};
-use blastbox_isolation::{Choice, Facts, Gateway, Request, Warden, choose, preparation};
-use blastbox_policy::{BoxRoot, OnDenied, SealedPolicy};
+use blastbox_isolation::{Choice, Facts, Gateway, Lowered, Request, Warden, choose, preparation};
+use blastbox_policy::{Boundary, BoxRoot, OnDenied, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
 use blastbox_wire::egress::{BUNDLE, BUNDLE_VARIABLES, LentSecret};
@@ -23,6 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::copies::{self, Birth, Origin};
 use crate::desk::Bells;
 use crate::driver::{Driver, Launch, Log};
 use crate::error::{CreateError, EngineError};
@@ -70,6 +71,7 @@ pub(crate) struct House {
     pub(crate) link: Arc<Link>,
     pub(crate) making: Arc<Semaphore>,
     disks: Semaphore,
+    copies: copies::Shelf,
     listener: AbortHandle,
 }
 
@@ -80,6 +82,7 @@ impl House {
             link,
             making: Arc::new(Semaphore::new(MAKING)),
             disks: Semaphore::new(DISKS),
+            copies: copies::Shelf::default(),
             listener,
         })
     }
@@ -227,7 +230,7 @@ impl Engine {
 
     async fn launch_chosen(
         &self,
-        choice: Choice,
+        mut choice: Choice,
         spec: &BoxSpec<'_>,
         tenancy: Option<&Tenancy>,
         secrets: Vec<LentSecret>,
@@ -240,10 +243,19 @@ impl Engine {
                 return Err(CreateError::Refused { refusal, choice: Box::new(choice) });
             }
         };
+        let template = match &mut choice.chosen {
+            Ok(lowered) => self.template(lowered, spec, &shows).await?,
+            Err(_) => None,
+        };
+        if let (Some(_), Ok(Lowered { copies: Some(copies), .. })) = (&template, &choice.chosen) {
+            plan = copies.copy.clone();
+        }
         // Never closed, so this fails for nobody. After the secrets were read: a source that hangs holds up its own box.
         let making = Arc::clone(&self.house.making).acquire_owned().await.ok();
         let (ours, theirs) = StdStream::pair().map_err(CreateError::Channel)?;
         ours.set_nonblocking(true).map_err(CreateError::Channel)?;
+        let born = template.map(|template| copies::bear(template, &plan.box_id, ours.as_fd())).transpose()?;
+        let (birth, more) = born.unzip();
         let agent = UnixStream::from_std(ours).map_err(CreateError::Channel)?;
 
         let id = plan.box_id.clone();
@@ -269,8 +281,11 @@ impl Engine {
         let asked = Instant::now();
         let own =
             [Some(theirs.as_fd()), image.dir(), workspace.map(AsFd::as_fd), link.as_ref().map(AsFd::as_fd)];
-        let fds: Vec<BorrowedFd<'_>> =
-            own.into_iter().flatten().chain(shows.iter().map(AsFd::as_fd)).collect();
+        let fds: Vec<BorrowedFd<'_>> = own
+            .into_iter()
+            .flatten()
+            .chain(shows.iter().chain(more.iter().flatten()).map(AsFd::as_fd))
+            .collect();
         let plan = Box::new(plan);
         if let Err(error) = self.house.link.ask(&Ask::Launch(plan.clone()), &fds) {
             self.house.link.forget(&id);
@@ -280,11 +295,12 @@ impl Engine {
         let directories = [image.dir(), workspace.map(AsFd::as_fd)].into_iter().flatten();
         let directories = directories.map(|dir| dir.try_clone_to_owned());
         let directories = directories.chain(shows.into_iter().map(Ok)).collect::<io::Result<_>>();
-        // Not where there is a gateway: it goes with the box that it was started for.
-        let alone = gateway.is_none();
+        // Not where there is a gateway, which goes with the box that it was started for, nor of a copy, which has read what
+        // it goes on from.
+        let alone = gateway.is_none() && birth.is_none();
         let again = directories.ok().filter(|_| alone).map(|directories| Launch { plan, directories });
         // The agent's end is the agent's alone, so that its end is an end.
-        drop((theirs, link));
+        drop((theirs, link, more));
 
         let lifetime = policy.lifetime();
         let (mut live, mut driver) = connect(Seat {
@@ -298,6 +314,7 @@ impl Engine {
             output: lifetime.output.0,
             making,
             again,
+            birth,
         });
         // Waits in the socket until there is an agent to read it: one round trip less for every box.
         driver.send(&HostFrame::Begin { version: VERSION, on_denied: reaction(policy) });
@@ -319,6 +336,29 @@ impl Engine {
             }
         }
         Ok(live)
+    }
+}
+
+impl Engine {
+    /// What a box of this plan begins as a copy of; `None`: it boots. The receipt is told which of both.
+    async fn template(
+        &self,
+        lowered: &mut Lowered,
+        spec: &BoxSpec<'_>,
+        shows: &[OwnedFd],
+    ) -> Result<Option<copies::Source>, CreateError> {
+        let Some(copies) = &lowered.copies else { return Ok(None) };
+        let timeout = Duration::from_secs(spec.policy.lifetime().timeout.0);
+        let (link, image, id) = (&self.house.link, spec.image, new_id()?);
+        let need = copies::Need { link, copies, image, shows, id, timeout };
+        let (from, told) = match self.house.copies.origin(need).await {
+            Origin::Copy { from, told } => (Some(from), told),
+            Origin::Boot { told } => (None, told),
+        };
+        if let Some(kernel) = lowered.report.iter_mut().find(|line| line.boundary == Boundary::Kernel) {
+            kernel.how.push(told);
+        }
+        Ok(from)
     }
 }
 
@@ -349,11 +389,12 @@ pub(crate) struct Seat {
     pub(crate) output: u64,
     pub(crate) making: Option<OwnedSemaphorePermit>,
     pub(crate) again: Option<Launch>,
+    pub(crate) birth: Option<Birth>,
 }
 
 /// The two ends of a box in this process: what its owner holds, and what drives it.
 pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
-    let Seat { id, choice, house, agent, words, asked, timeout, output, making, again } = seat;
+    let Seat { id, choice, house, agent, words, asked, timeout, output, making, again, birth } = seat;
     let (orders_to, orders) = mpsc::channel(ORDERS);
     let (ready_to, ready) = oneshot::channel();
     let (report_to, report) = oneshot::channel();
@@ -374,6 +415,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         ready: Some(ready_to),
         report: Some(report_to),
         again,
+        birth,
         retry_at: asked,
         log: Log::default(),
     };

@@ -13,6 +13,7 @@
 //!
 //! Must not: hold a privilege, or believe what comes out of a box.
 
+mod copies;
 mod desk;
 mod driver;
 mod engine;
@@ -30,6 +31,7 @@ mod outcome;
 mod outlet;
 mod paper;
 mod patience;
+mod sleeper;
 pub mod state;
 pub mod store;
 mod tenancy;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use blastbox_policy::{Boundary, Gap, Tier};
+use blastbox_wire::event::Hash;
 use blastbox_wire::plan::Plan;
 
 /// What one tier makes of one policy on one host.
@@ -19,6 +20,24 @@ pub struct Lowered {
     pub report: Vec<BoundaryReport>,
     /// Every gap that this tier has on this host. Of a choice: those that the policy accepted by name.
     pub gaps: Vec<Gap>,
+    /// How such a box can begin without booting, where it can.
+    #[serde(skip)]
+    pub copies: Option<Box<Copies>>,
+}
+
+/// How boxes of a plan begin as copies of one machine that booted before them and ran nothing.
+///
+/// Two descriptors more travel with these plans, behind all others: the machine's memory, and a line for QEMU's orders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copies {
+    /// Everything that a copy relies on. Another image, kernel, agent, machine, QEMU or processor is another one.
+    pub bound: Hash,
+    /// Bytes of the machine's memory.
+    pub memory: u64,
+    /// The plan of the machine that is copied, which is no box of anybody.
+    pub template: Plan,
+    /// The plan of a copy.
+    pub copy: Plan,
 }
 
 /// What holds one boundary.

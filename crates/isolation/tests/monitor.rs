@@ -16,7 +16,7 @@ use blastbox_isolation::{Facts, Heard, Request, Warden};
 use blastbox_policy::{Gap, Profile};
 use blastbox_wire::BoxId;
 use blastbox_wire::plan::{
-    Denials, DeviceName, First, Grant, GrantAccess, Monitor, MonitorKind, Plan, Step, UnsafePlan,
+    Denials, DeviceName, First, Grant, GrantAccess, Monitor, MonitorKind, Plan, Slot, Step, UnsafePlan,
 };
 use blastbox_wire::warden::{Answer, Ask};
 use rustix::fs::{Mode, OFlags, open};
@@ -40,7 +40,13 @@ fn plan(kind: MonitorKind, facts: &Facts) -> (Plan, usize) {
     plan.landlock.grants.push(Grant { at: at.clone(), access: GrantAccess::ReadExecute });
     plan.denials = Denials::Silent;
     let arguments = vec!["monitor".to_owned()];
-    plan.first = First::Monitor(Monitor { kind, program: at, arguments, environment: Vec::new() });
+    plan.first = First::Monitor(Monitor {
+        kind,
+        program: at,
+        arguments,
+        environment: Vec::new(),
+        inherits: Vec::new(),
+    });
     (plan, request.descriptors(&policy) + 1)
 }
 
@@ -121,6 +127,14 @@ fn it_inherits_the_control_channel_and_nothing_else() {
     // Its three streams, the channel, and the one with which it lists them.
     assert_eq!(running.wrote(), "0 1 2 3 4 []");
     running.end();
+    // What the plan names follows the channel.
+    let twice = |plan: &mut Plan| {
+        let First::Monitor(monitor) = &mut plan.first else { panic!() };
+        monitor.inherits = vec![Slot(1), Slot(1)];
+    };
+    let mut running = Running::launch(MonitorKind::Qemu, script, twice);
+    assert_eq!(running.wrote(), "0 1 2 3 4 5 6 []");
+    running.end();
 }
 
 #[test]
@@ -135,14 +149,18 @@ fn it_ends_by_the_wardens_clock_whatever_its_caller_does() {
     }
     assert!(matches!(running.last_word(), Some(Answer::Ended { .. })));
     // A caller that reads nothing has the warden wait to answer it; the box does not live longer for that.
-    let mut running = Running::launch(MonitorKind::Qemu, "sleep 600", |_| {});
+    let script = r#"open(my $control, ">&=", 3); syswrite($control, "up"); sleep 600"#;
+    let mut running = Running::launch(MonitorKind::Qemu, script, |_| {});
+    // A warden that waits to answer makes no box meanwhile: this one is there before.
+    running.stream.read_exact(&mut [0; 2]).unwrap();
     until(&running, 2_000);
     for _ in 0..250 {
         running.warden.ask(&Ask::Pause(BoxId::from_random([9; 20])), &[]).unwrap();
     }
     let mut text = String::new();
     running.stream.read_to_string(&mut text).unwrap();
-    assert!(matches!(running.last_word(), Some(Answer::Ended { .. })));
+    let word = running.last_word();
+    assert!(matches!(word, Some(Answer::Ended { .. })), "{word:?}");
 }
 
 #[test]
@@ -206,6 +224,19 @@ fn what_only_monitors_may_have_is_refused_to_others() {
         assert_eq!(wrong(&change), UnsafePlan::MonitorTexts);
     }
     assert!(matches!(good.clone().check(descriptors - 1), Err(UnsafePlan::BadSlot(_))));
+    let inherits = |kind, slots: &[u8]| {
+        wrong(&|plan: &mut Plan| {
+            let First::Monitor(monitor) = &mut plan.first else { panic!() };
+            monitor.kind = kind;
+            monitor.inherits = slots.iter().map(|slot| Slot(*slot)).collect();
+        })
+    };
+    // Neither the control channel nor what nobody sent, no more than two, and only a machine.
+    assert_eq!(inherits(MonitorKind::Qemu, &[0]), UnsafePlan::BadSlot(0));
+    assert_eq!(inherits(MonitorKind::Qemu, &[9]), UnsafePlan::BadSlot(9));
+    for (kind, slots) in [(MonitorKind::Qemu, [1, 1, 1].as_slice()), (MonitorKind::Gvisor, &[1])] {
+        assert_eq!(inherits(kind, slots), UnsafePlan::TooMany("descriptors of the monitor"));
+    }
     let moved = |plan: &mut Plan| plan.own.extend(plan.template.pop());
     assert!(matches!(wrong(&moved), UnsafePlan::WrongList { list: "own", .. }));
 }

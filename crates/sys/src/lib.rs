@@ -7,6 +7,7 @@
 
 pub mod arch;
 pub mod cgroup;
+pub mod chance;
 pub mod channel;
 pub mod fork;
 pub mod guise;

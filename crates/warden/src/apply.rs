@@ -40,13 +40,15 @@ pub(crate) struct Making<'a> {
     pub(crate) network: Option<BorrowedFd<'a>>,
     /// The agent's end of the control channel; `None`: nobody has asked for this box yet, and it waits for that.
     pub(crate) control: Option<BorrowedFd<'a>>,
+    /// What a monitor inherits beside that.
+    pub(crate) inherits: Vec<BorrowedFd<'a>>,
     /// The line to the parent: "m" asks for the tables of users, any answer means go.
     pub(crate) parent: BorrowedFd<'a>,
 }
 
 /// Turns this process into the agent of the box. Returns only if that fails.
 pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
-    let Making { plan, standing, group, root, places, network, control, parent } = making;
+    let Making { plan, standing, group, root, places, network, control, inherits, parent } = making;
     if let Some(group) = group {
         standing.groups.join(group)?;
     }
@@ -88,7 +90,8 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
             // Before the filter: a monitor then needs no call for what is done for it here.
             program::place(control, CONTROL).tried("hand over the control channel")?;
             let number = standing.monitor_program()?;
-            Some(monitor::Ready::find(monitor, number, plan.limits.open_files, parent.as_raw_fd())?)
+            let parent = parent.as_raw_fd();
+            Some(monitor::Ready::find(monitor, number, plan.limits.open_files, parent, &inherits)?)
         }
         (First::Monitor(_), None) => return Err(Trouble::plain("start a monitor that nobody asked for")),
     };

@@ -7,7 +7,7 @@ use blastbox_sys::channel;
 use blastbox_sys::fork::{self, Side, Unshare};
 use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
-use blastbox_wire::plan::{self, CheckedPlan, Ids, Network, Plan, Step};
+use blastbox_wire::plan::{self, CheckedPlan, First, Ids, Network, Plan, Step};
 
 use rustix::process::Pid;
 
@@ -134,6 +134,7 @@ fn make(
         payload: slot.map_or(0, |slot| slot.payload),
         template_shows_processes: slot.is_none(),
     };
+    let control = Handed { control, directories };
     match start(standing, plan, group.as_ref(), control, network.as_ref(), root, places) {
         Ok((pid, line)) => {
             let sent = send_network(standing, network.is_none(), &line);
@@ -179,11 +180,12 @@ fn start(
     standing: &Standing,
     plan: &Plan,
     group: Option<&Group>,
-    control: Option<&OwnedFd>,
+    handed: Handed<'_>,
     network: Option<&OwnedFd>,
     root: Root,
     places: Places<'_>,
 ) -> Result<(Pid, OwnedFd), Trouble> {
+    let inherits = handed.inherits(&plan.first)?;
     let (ours, theirs) = channel::pair().tried("make a line to the new process")?;
     let birthplace = group.map_or(Ok(None), |group| standing.groups.birthplace(group))?;
     let birthplace = birthplace.as_ref().map(AsFd::as_fd);
@@ -201,7 +203,8 @@ fn start(
                 root,
                 places,
                 network: network.map(AsFd::as_fd),
-                control: control.map(AsFd::as_fd),
+                control: handed.control.map(AsFd::as_fd),
+                inherits,
                 parent: theirs.as_fd(),
             };
             let Err(trouble) = become_agent(making);
@@ -211,12 +214,27 @@ fn start(
     }
 }
 
-/// The socket to the gateway, which came with the plan.
+/// What came with a plan.
+#[derive(Clone, Copy)]
+struct Handed<'a> {
+    control: Option<&'a OwnedFd>,
+    directories: &'a [OwnedFd],
+}
+
+impl<'a> Handed<'a> {
+    /// What the first process inherits of it, beside the control channel.
+    fn inherits(self, first: &First) -> Result<Vec<BorrowedFd<'a>>, Trouble> {
+        let First::Monitor(monitor) = first else { return Ok(Vec::new()) };
+        monitor.inherits.iter().map(|slot| descriptor(self.directories, *slot).map(AsFd::as_fd)).collect()
+    }
+}
+
+/// Something that came with the plan, other than a directory.
 fn descriptor(descriptors: &[OwnedFd], slot: plan::Slot) -> Result<&OwnedFd, Trouble> {
     let place = usize::from(slot.0).checked_sub(1);
     place
         .and_then(|place| descriptors.get(place))
-        .ok_or_else(|| Trouble::plain("find the way to the box's gateway"))
+        .ok_or_else(|| Trouble::plain("find a descriptor that should have come with the plan"))
 }
 
 /// What the child says of its failure: "f", the errno, what it tried.

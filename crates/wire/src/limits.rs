@@ -45,6 +45,8 @@ pub const MAX_WARDEN_FDS: usize = 8;
 pub const MAX_STEPS: usize = 256;
 /// Arguments of a monitor in a plan, and variables of its environment.
 pub const MAX_MONITOR_TEXTS: usize = 128;
+/// Descriptors that a monitor inherits beside the control channel.
+pub const MAX_MONITOR_INHERITS: usize = 2;
 /// Longest of them.
 pub const MAX_MONITOR_TEXT: usize = 4096;
 /// Landlock grants in a plan.

@@ -1,7 +1,7 @@
 //! The first process of a virtual machine: makes of a kernel that has just started what a box is, and then is the agent.
 //!
 //! ```text
-//! kernel ─► begin ─► drivers ─► port to the host ─► root, users, limits, filter ─► the agent ─► switch the machine off
+//! kernel ─► begin ─► drivers ─► port to the host ─► root ─► (asleep, copied, woken) ─► users, limits, filter ─► the agent ─► switch the machine off
 //! ```
 //!
 //! The walls between payload and host are the machine's. Those that are put up here stand between payload and agent, and
@@ -10,6 +10,7 @@
 mod drivers;
 mod orders;
 mod root;
+mod sleep;
 
 use std::ffi::OsString;
 use std::io;
@@ -111,6 +112,11 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
         .tried("open /proc")?;
     harden(&proc).tried("harden its kernel")?;
     root::make(orders).tried("make the root of the box")?;
+    if orders.asleep {
+        // Here, because what follows takes the powers away that a copy needs to become another one.
+        let wake = sleep::sleep(port).tried("be woken")?;
+        sleep::rise(&wake).tried("become another machine than the one that it was copied from")?;
+    }
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).tried("open /dev/null")?;
     rustix::process::setsid().ok();
     identity::no_new_privileges().tried("give up new privileges")?;

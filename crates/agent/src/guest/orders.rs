@@ -28,6 +28,8 @@ pub(crate) struct Orders {
     pub(crate) loopback: bool,
     /// Whether denied system calls are reported.
     pub(crate) denials: Denials,
+    /// Whether others begin as copies of this guest: it falls asleep when it is whole, and goes on when it is woken.
+    pub(crate) asleep: bool,
     /// The host name.
     pub(crate) name: String,
 }
@@ -62,6 +64,7 @@ impl Orders {
             workspace: yes(&take("workspace")?)?,
             loopback: yes(&take("loopback")?)?,
             denials: if yes(&take("denials")?)? { Denials::Reported } else { Denials::Silent },
+            asleep: yes(&take("asleep")?)?,
             name: take("name").filter(|name| !name.is_empty() && name.len() <= MOST_NAME)?,
         };
         given.is_empty().then_some(orders)
@@ -80,7 +83,7 @@ fn yes(word: &str) -> Option<bool> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "bytes=1048576 inodes=100 pids=64 files=256 size=4096 exec=yes workspace=no loopback=no denials=yes name=bx-1";
+    const GOOD: &str = "bytes=1048576 inodes=100 pids=64 files=256 size=4096 exec=yes workspace=no loopback=no denials=yes asleep=no name=bx-1";
 
     fn parsed(line: &str) -> Option<Orders> {
         Orders::parse(line.split_whitespace().map(OsString::from))

@@ -48,6 +48,7 @@ fn parked(timeout: Duration, output: u64) -> (Rig, Driver) {
         output,
         making: None,
         again: None,
+        birth: None,
     });
     (Rig { live, agent, link, id }, driver)
 }
@@ -488,4 +489,23 @@ async fn the_warden_is_told_every_deadline_and_its_clock_ends_a_box_as_timed_out
     rig.link.hand_out(Answer::Ended { box_id: rig.id.clone(), spent: Spent::default() });
     tokio::time::advance(Duration::from_secs(20)).await;
     assert_eq!(rig.live.end().await.ending, Some(Ending::TimedOut));
+}
+
+#[tokio::test]
+async fn a_copy_that_never_spoke_spoils_its_template_and_one_that_has_spoken_does_not() {
+    for spoke in [false, true] {
+        let (mut rig, mut driver) = parked(Duration::from_secs(60), 1 << 30);
+        let (from, template) = crate::copies::Source::test();
+        let (control, _theirs) = StdStream::pair().unwrap();
+        let (birth, _) = crate::copies::bear(from, &rig.id, control.as_fd()).unwrap();
+        driver.birth = Some(birth);
+        tokio::spawn(driver.run());
+        if spoke {
+            rig.hello();
+            rig.live.ready().await.unwrap();
+        }
+        rig.link.hand_out(Answer::Ended { box_id: rig.id.clone(), spent: Spent::default() });
+        rig.live.end().await;
+        assert_eq!(template.is_spoilt(), !spoke);
+    }
 }

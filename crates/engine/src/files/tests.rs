@@ -43,6 +43,7 @@ fn rig() -> Rig {
         output: 1 << 30,
         making: None,
         again: None,
+        birth: None,
     });
     tokio::spawn(driver.run());
     let facts = BootFacts { pid: 1, uid: 0, capabilities: 0, sees_denials: true, kernel: "6.1".into() };

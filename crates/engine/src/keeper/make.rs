@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use blastbox_isolation::Lowered;
-use blastbox_policy::{NetworkMode, SealedPolicy};
+use blastbox_policy::{NetworkMode, SealedPolicy, Tier};
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{About, Event};
 use tokio::time::{Instant, timeout};
@@ -200,12 +200,13 @@ async fn provision(
     about: &About,
 ) -> Result<(LiveBox, Entry), KeepError> {
     let deadline = Instant::now() + PROVISION;
-    let has_gateway = recipe.policy.network().mode != NetworkMode::Off;
+    // Neither a box with a gateway nor a copy of a machine is tried again by whoever drives it.
+    let untried = recipe.policy.network().mode != NetworkMode::Off || recipe.tier == Tier::Microvm;
     let mut tried = 0;
     loop {
         tried += 1;
         match launch(house, recipe, workspace, about).await {
-            Err(KeepError::Failed(error)) if tried < TRIES && is_passing(&error, tried, has_gateway) => {
+            Err(KeepError::Failed(error)) if tried < TRIES && is_passing(&error, tried, untried) => {
                 tokio::time::sleep(backoff(tried, random_byte())).await;
             }
             outcome => return outcome,
@@ -249,15 +250,15 @@ async fn make_ready(house: &House, id: BoxId, spec: BoxSpec<'_>, tell: Tell) -> 
 }
 
 /// Whether trying again may help.
-fn is_passing(error: &CreateError, tried: u32, has_gateway: bool) -> bool {
+fn is_passing(error: &CreateError, tried: u32, untried: bool) -> bool {
     match error {
         CreateError::Ask(_)
         | CreateError::Channel(_)
         | CreateError::Show { .. }
         | CreateError::NotReady(Ending::Lost(Loss::WardenGone)) => true,
-        // Without a gateway it was tried again already, as far as that may help.
+        // Others were tried again already, as far as that may help.
         CreateError::NotReady(Ending::LaunchFailed { errno, .. }) => {
-            has_gateway && cure(tried, *errno) == Cure::Retry
+            untried && cure(tried, *errno) == Cure::Retry
         }
         CreateError::NotReady(_)
         | CreateError::Gateway(_)

@@ -8,6 +8,10 @@ mod kernels;
 mod looks;
 mod parts;
 mod squashfs;
+mod template;
+#[cfg(test)]
+mod template_tests;
+mod templates;
 #[cfg(test)]
 mod tests;
 
@@ -15,3 +19,5 @@ pub use error::MachineError;
 pub use kernels::{Kernel, KernelFacts, Kernels, NewKernel};
 pub(crate) use parts::forget_disk;
 pub use parts::{Parts, Workshop};
+pub use template::{Template, blank};
+pub use templates::{TemplateError, Templates};

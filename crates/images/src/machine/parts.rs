@@ -8,6 +8,7 @@ use blastbox_wire::event::Hash;
 
 use super::error::MachineError;
 use super::kernels::Kernels;
+use super::templates::Templates;
 use super::{fresh, squashfs};
 use crate::store::Hold;
 
@@ -47,6 +48,12 @@ impl Workshop {
     /// What was made, or why not; `None`: nobody has asked for it.
     pub(crate) fn parts(&self) -> Option<Result<&Parts, &str>> {
         self.made.get().map(|made| made.as_ref().map_err(String::as_str))
+    }
+
+    /// Machines that sleep, for boxes that begin as copies of them.
+    #[must_use]
+    pub fn templates(&self) -> Templates {
+        Templates::of_store(&self.store)
     }
 
     /// Whether there is a kernel at all. Cheap.
@@ -94,8 +101,10 @@ fn told(error: &MachineError) -> String {
     }
 }
 
-/// Takes the disk of an image away, and what was left of disks that nobody finished.
+/// Takes the disk of an image away, what was left of disks that nobody finished, and all templates: which of them are of this
+/// image nobody remembers, and they are made again in seconds.
 pub(crate) fn forget_disk(store: &Path, image: &Hash) -> std::io::Result<()> {
+    Templates::of_store(store).clear();
     let folder = store.join(DISKS);
     let Ok(list) = std::fs::read_dir(&folder) else { return Ok(()) };
     let ours = disk_file(image);

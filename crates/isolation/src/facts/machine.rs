@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use blastbox_images::HostImage;
 use blastbox_images::machine::Kernels;
 use blastbox_sys::kvm::{INSTRUCTIONS, KvmProbe, probe};
+use blastbox_wire::event::Hash;
 use rustix::fs::{Access, access, stat};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
@@ -55,6 +56,8 @@ pub struct Found {
     pub view: HostImage,
     /// What of it QEMU may read.
     pub reads: Vec<String>,
+    /// The digest of what a machine that sleeps can be woken by alone: this build of QEMU, and this host's processor.
+    pub build: Hash,
 }
 
 /// Whether guests run on the processor itself.
@@ -76,14 +79,20 @@ impl Machines {
 
     /// The rest. Whoever confines itself asks before: it takes up to a second and a half where KVM crawls.
     pub fn found(&self) -> &Found {
-        self.found.get_or_init(|| Found {
-            version: self.qemu.as_deref().and_then(ask),
+        self.found.get_or_init(|| self.find_out())
+    }
+
+    fn find_out(&self) -> Found {
+        let says = self.qemu.as_deref().and_then(ask).unwrap_or_default();
+        Found {
+            version: version(&says),
             kvm: Kvm::of(probe()),
             processors: std::thread::available_parallelism()
                 .map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX)),
             view: HostImage::look(),
             reads: READ.iter().filter(|path| stat(**path).is_ok()).map(ToString::to_string).collect(),
-        })
+            build: Hash::of([says.as_bytes(), b"\0", processor().as_bytes()]),
+        }
     }
 
     /// Finds out and makes everything that somebody who confines itself could not afterwards: it starts no program, opens
@@ -161,7 +170,15 @@ impl Serialize for Machines {
     }
 }
 
-fn ask(program: &Path) -> Option<(u32, u32)> {
+/// What the kernel says of the first processor, without what changes from moment to moment.
+fn processor() -> String {
+    let said = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let first = said.split("\n\n").next().unwrap_or_default();
+    let stays = |line: &&str| !line.starts_with("cpu MHz") && !line.starts_with("bogomips");
+    first.lines().filter(stays).collect::<Vec<_>>().join("\n")
+}
+
+fn ask(program: &Path) -> Option<String> {
     #[expect(
         clippy::disallowed_methods,
         reason = "asks a program of the host for its version, before any box"
@@ -169,7 +186,7 @@ fn ask(program: &Path) -> Option<(u32, u32)> {
     let mut command = Command::new(program);
     command.arg("--version").env_clear().stdin(Stdio::null()).stderr(Stdio::null());
     let answer = command.output().ok()?;
-    version(&String::from_utf8_lossy(&answer.stdout))
+    Some(String::from_utf8_lossy(&answer.stdout).into_owned())
 }
 
 /// The two first numbers behind the word.

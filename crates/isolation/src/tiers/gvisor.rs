@@ -64,7 +64,8 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         );
     }
     let shows = programs(policy, facts)?;
-    let Lowered { tier: _, mut plan, shows: none, report, gaps } = jail::lower(policy, facts, request)?;
+    let Lowered { tier: _, mut plan, shows: none, report, gaps, copies: _ } =
+        jail::lower(policy, facts, request)?;
     debug_assert!(none.is_empty(), "a jail shows nothing");
     if policy.kernel().memory.0 < LEAST_MEMORY {
         return unavailable(&format!(
@@ -100,7 +101,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     let gaps = gaps_of(&gaps);
     let report = report::write(policy, facts, &plan, report, &gaps);
-    Ok(Lowered { tier: Tier::Gvisor, plan, shows, report, gaps })
+    Ok(Lowered { tier: Tier::Gvisor, plan, shows, report, gaps, copies: None })
 }
 
 /// A /proc of our making. Its processes may find themselves by name; to open what is in there, their memory above all, is
@@ -200,7 +201,13 @@ fn first(policy: &SealedPolicy, plan: &Plan) -> Result<First, Refusal> {
     }
     debug_assert_eq!(policy.kernel().memory.0, memory, "the plan's limits are the policy's");
     let program = path(KEEPER)?;
-    Ok(First::Monitor(Monitor { kind: MonitorKind::Gvisor, program, arguments, environment: Vec::new() }))
+    Ok(First::Monitor(Monitor {
+        kind: MonitorKind::Gvisor,
+        program,
+        arguments,
+        environment: Vec::new(),
+        inherits: Vec::new(),
+    }))
 }
 
 /// Every path here is written by us and plain.

@@ -94,7 +94,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     let gaps = gaps::find(&plan, facts, request.image, worksite);
     let report = report::write(policy, facts, &plan, worksite, &gaps);
-    Ok(Lowered { tier: Tier::Jail, plan, shows, report, gaps })
+    Ok(Lowered { tier: Tier::Jail, plan, shows, report, gaps, copies: None })
 }
 
 /// What a box with a root cannot do without. The program that is `sudo` there.

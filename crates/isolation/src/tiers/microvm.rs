@@ -6,6 +6,7 @@
 //!
 //! Must not: do I/O. Everything that it knows is in its arguments.
 
+mod orders;
 mod report;
 mod spec;
 #[cfg(test)]
@@ -15,18 +16,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use blastbox_images::Image;
-use blastbox_images::machine::Workshop;
-use blastbox_policy::{BoxRoot, Gap, NetworkMode, Refusal, SealedPolicy, Tier, TierChoice};
+use blastbox_images::machine::{Parts, Workshop};
+use blastbox_policy::{BoxRoot, Gap, NetworkMode, Refusal, SealedPolicy, ThreatLevel, Tier, TierChoice};
+use blastbox_wire::BoxId;
+use blastbox_wire::event::Hash;
 use blastbox_wire::plan::{
     Cgroups, Denials, DeviceName, Exec, First, Grant, GrantAccess, GuestPath, Landlock, Limits, Monitor,
     MonitorKind, Owner, Plan, Slot, Step,
 };
 
+pub use orders::{ask_whether_asleep, is_asleep, order_sleep, order_wake};
+
 use super::jail;
 use crate::facts::{Found, Kvm, Machines};
 use crate::request::Worksite;
-use crate::{Facts, Lowered, Request};
-use spec::{LEAST_MEMORY, OLDEST_QEMU, Processor, VmSpec};
+use crate::{Copies, Facts, Lowered, Request};
+use spec::{Form, LEAST_MEMORY, OLDEST_QEMU, Processor, VmSpec};
 
 /// Threads of QEMU beside the guest's processors: its loop, its workers for disks.
 const OWN_THREADS: u32 = 80;
@@ -48,15 +53,36 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         None => return Err(not_made(policy, request.image, &gaps)),
     };
     let found = facts.machines.found();
-    let shows = vec![parts.kernel.clone(), parts.first_files.clone(), parts.disk.clone()];
+    let (shows, box_id) =
+        (vec![parts.kernel.clone(), parts.first_files.clone(), parts.disk.clone()], &request.box_id);
     let Lowered { plan, report, .. } = around;
-    let plan = around_qemu(plan, program, found, request.first_show(policy), &machine, workspace)?;
-    let descriptors = request.descriptors(policy).saturating_add(shows.len());
+    let mut plan = around_qemu(plan, found, request.first_show(policy), &machine, workspace)?;
+    let (program, descriptors) =
+        (path(&program.to_string_lossy())?, request.descriptors(policy) + shows.len());
+    plan.landlock.grants.push(Grant { at: program.clone(), access: GrantAccess::ReadExecute });
+    let first = |form, inherits| {
+        let arguments = machine.qemu(form, box_id);
+        let (kind, environment) = (MonitorKind::Qemu, Vec::new());
+        First::Monitor(Monitor { kind, program: program.clone(), arguments, environment, inherits })
+    };
+    plan.first = first(Form::Alone, Vec::new());
     if let Err(wrong) = plan.clone().check(descriptors) {
         return unavailable(&format!("its plan does not hold: {wrong}"));
     }
+    // At this level no two boxes have memory in common, not even what nobody can write to.
+    let copies = (policy.level() < ThreatLevel::Critical).then(|| {
+        let more = [descriptors, descriptors + 1].map(|slot| Slot(u8::try_from(slot).unwrap_or(u8::MAX)));
+        let of = |form| Plan { first: first(form, more.to_vec()), ..plan.clone() };
+        let (template, copy) = (of(Form::Template), of(Form::Copy));
+        Box::new(Copies { bound: bound(&machine, parts, found), memory: machine.memory, template, copy })
+    });
+    for plan in copies.iter().flat_map(|copies| [&copies.template, &copies.copy]) {
+        if let Err(wrong) = plan.clone().check(descriptors + 2) {
+            return unavailable(&format!("the plan of its copies does not hold: {wrong}"));
+        }
+    }
     let report = report::write(policy, facts, &plan, &machine, parts, report, &gaps);
-    Ok(Lowered { tier: Tier::Microvm, plan, shows, report, gaps })
+    Ok(Lowered { tier: Tier::Microvm, plan, shows, report, gaps, copies })
 }
 
 /// Where what a machine starts from has to be found or made before this request is lowered, and by which agent; `None`: it
@@ -111,12 +137,27 @@ fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> R
         }
         None => return unavailable("QEMU does not say its version (apt-get install qemu-system-x86)"),
     }
-    let machine = machine(policy, found, request, workspace)?;
+    let machine = machine(policy, found, workspace)?;
     let host = Image::Host(found.view.clone());
     let around = Request { box_id: request.box_id.clone(), image: &host, workspace: None };
     let around = jail::lower(policy, facts, &around)?;
     let gaps = gaps_of(&around.gaps, machine.processor);
     Ok(Fit { program, machine, workspace, around, gaps })
+}
+
+/// What a machine that sleeps is bound to: its own words, which say what its policy demands of it, and everything that they are
+/// about.
+fn bound(machine: &VmSpec, parts: &Parts, found: &Found) -> Hash {
+    // Every name has a digest of its content in it: that of the agent, and that of the image.
+    let name = |path: &std::path::Path| path.file_name().unwrap_or_default().as_encoded_bytes().to_vec();
+    let mut words: Vec<Vec<u8>> = [spec::COPIES, env!("CARGO_PKG_VERSION")].map(|word| word.into()).to_vec();
+    words.extend([parts.digest.as_bytes().to_vec(), found.build.as_bytes().to_vec()]);
+    words.extend([name(&parts.first_files), name(&parts.disk)]);
+    // Copies of all boxes have the same words.
+    words.extend(
+        machine.qemu(Form::Template, &BoxId::from_random([0; 20])).into_iter().map(String::into_bytes),
+    );
+    Hash::of_command(&words)
 }
 
 /// Why nobody has made what a machine of this image starts from.
@@ -158,12 +199,7 @@ fn have<'a>(facts: &'a Facts, image: &Image) -> Result<&'a PathBuf, Refusal> {
 }
 
 /// The machine that the policy asks for.
-fn machine(
-    policy: &SealedPolicy,
-    found: &Found,
-    request: &Request<'_>,
-    workspace: bool,
-) -> Result<VmSpec, Refusal> {
+fn machine(policy: &SealedPolicy, found: &Found, workspace: bool) -> Result<VmSpec, Refusal> {
     let processor = match found.kvm {
         Kvm::Fast => Processor::Kvm,
         Kvm::Unusable(_) => Processor::Emulated,
@@ -184,14 +220,13 @@ fn machine(
             rules.memory
         ));
     }
-    let orders = VmSpec::orders(policy, &request.box_id, workspace);
+    let orders = VmSpec::orders(policy, workspace);
     Ok(VmSpec { processor, processors, memory, orders })
 }
 
-/// A jail's plan, with QEMU as its first process and nothing in it that QEMU does not need.
+/// A jail's plan with nothing in it that QEMU, its first process to be, does not need.
 fn around_qemu(
     jail: Plan,
-    program: &std::path::Path,
     found: &Found,
     mut slot: Slot,
     machine: &VmSpec,
@@ -214,9 +249,7 @@ fn around_qemu(
         });
     }
     plan.own.push(Step::Processes);
-    let program = path(&program.to_string_lossy())?;
     let mut grants = vec![
-        Grant { at: program.clone(), access: GrantAccess::ReadExecute },
         Grant { at: path(Machines::loader())?, access: GrantAccess::ReadExecute },
         Grant { at: path(spec::HOME)?, access: GrantAccess::Read },
         Grant { at: path("/dev")?, access: GrantAccess::Devices },
@@ -240,12 +273,6 @@ fn around_qemu(
     };
     let Limits { millicpus, .. } = plan.limits;
     plan.limits = Limits { millicpus, memory, pids, open_files: OPEN_FILES, file_size: FILE_SIZE };
-    plan.first = First::Monitor(Monitor {
-        kind: MonitorKind::Qemu,
-        program,
-        arguments: machine.qemu(),
-        environment: Vec::new(),
-    });
     Ok(plan)
 }
 

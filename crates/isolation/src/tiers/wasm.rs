@@ -124,6 +124,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
             program: worker_path()?,
             arguments: worker.arguments(),
             environment: Vec::new(),
+            inherits: Vec::new(),
         }),
     };
     let shows = guests.shown();
@@ -132,7 +133,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     let gaps = gaps(facts, &plan, worksite);
     let report = report::write(policy, facts, &plan, (guests, worksite), &gaps);
-    Ok(Lowered { tier: Tier::Wasm, plan, shows, report, gaps })
+    Ok(Lowered { tier: Tier::Wasm, plan, shows, report, gaps, copies: None })
 }
 
 /// The guest that reads a program in this language.

@@ -11,6 +11,7 @@ mod files;
 mod from_agent;
 mod from_host;
 mod sudo;
+mod wake;
 
 pub use file_ask::{Depth, Extent, FileAct, FileAsk, Links, Parents, Target, Writing};
 pub use file_say::{Coverage, FileEnd, FileSay};
@@ -18,6 +19,7 @@ pub use files::{Beyond, Change, ChangeKind, Entry, EntryKind, Fault, Link, MAX_E
 pub use from_agent::{AgentFrame, BootFacts, Exit, Stage, Usage, parse};
 pub use from_host::{ExecSpec, HostFrame, Io, OnDenied, User};
 pub use sudo::{MAX_SUDO, SUDO_NAME, SUDO_PROGRAM, SudoAnswer, SudoRequest};
+pub use wake::{ASLEEP, WAKE, Wake};
 
 use crate::codec::CodecError;
 

@@ -3,7 +3,8 @@
 use super::{Denials, DeviceName, First, GuestPath, Ids, Limits, MonitorKind, Network, Plan, Slot, Step};
 use crate::egress::MAX_AUTHORITY;
 use crate::limits::{
-    MAX_FILE_TEXT, MAX_GRANTS, MAX_MONITOR_TEXT, MAX_MONITOR_TEXTS, MAX_STEPS, MAX_WARDEN_FDS,
+    MAX_FILE_TEXT, MAX_GRANTS, MAX_MONITOR_INHERITS, MAX_MONITOR_TEXT, MAX_MONITOR_TEXTS, MAX_STEPS,
+    MAX_WARDEN_FDS,
 };
 
 /// All that a box may ever see of the host's own files, read-only. A privileged warden binds nothing else by name:
@@ -107,7 +108,7 @@ impl Plan {
         for (index, step) in self.template.iter().enumerate() {
             check_template(index, step, descriptors)?;
         }
-        check_first(&self)?;
+        check_first(&self, descriptors)?;
         check_own(&self.own, self.ids, descriptors)?;
         if let Network::Gateway { slot, .. } = self.network {
             check_slot(slot, descriptors)?;
@@ -147,7 +148,7 @@ fn check_template(index: usize, step: &Step, descriptors: usize) -> Result<(), U
 }
 
 /// What a monitor may have, and nobody else.
-fn check_first(plan: &Plan) -> Result<(), UnsafePlan> {
+fn check_first(plan: &Plan, descriptors: usize) -> Result<(), UnsafePlan> {
     let kind = match &plan.first {
         First::Agent => None,
         First::Monitor(monitor) => {
@@ -164,6 +165,12 @@ fn check_first(plan: &Plan) -> Result<(), UnsafePlan> {
             if plan.ids == Ids::OwnBlock {
                 return Err(UnsafePlan::MonitorRoot);
             }
+            let most = if monitor.kind == MonitorKind::Qemu { MAX_MONITOR_INHERITS } else { 0 };
+            if monitor.inherits.len() > most {
+                return Err(UnsafePlan::TooMany("descriptors of the monitor"));
+            }
+            // Not the control channel, which it has already.
+            monitor.inherits.iter().try_for_each(|slot| check_slot(*slot, descriptors))?;
             Some(monitor.kind)
         }
     };

@@ -1,8 +1,8 @@
 //! What the first process of a box becomes.
 
-use super::GuestPath;
+use super::{GuestPath, Slot};
 use crate::codec::{CodecError, Reader, Writer};
-use crate::limits::{MAX_MONITOR_TEXT, MAX_MONITOR_TEXTS, MAX_PATH};
+use crate::limits::{MAX_MONITOR_INHERITS, MAX_MONITOR_TEXT, MAX_MONITOR_TEXTS, MAX_PATH};
 
 /// What the first process of a box becomes, once every layer is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum First {
 /// A program that stands between the payload and the host's kernel, and carries or speaks the agent's frames.
 ///
 /// It runs as the payload's user without any capability, under every layer of the jail and a filter of its own, with the
-/// control channel as descriptor 3 and no other one. Whoever breaks out of the kernel that it plays is in a jail.
+/// control channel as descriptor 3, what the plan names from 4 on, and no other one. Whoever breaks out of the kernel that it plays is in a jail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub struct Monitor {
@@ -29,6 +29,8 @@ pub struct Monitor {
     pub arguments: Vec<String>,
     /// Its whole environment.
     pub environment: Vec<String>,
+    /// What came with the plan and it inherits, from descriptor 4 on.
+    pub inherits: Vec<Slot>,
 }
 
 /// The kinds of monitors.
@@ -50,7 +52,9 @@ impl MonitorKind {
 
 impl First {
     pub(super) fn encode(&self, to: &mut Writer) {
-        let Self::Monitor(Monitor { kind, program, arguments, environment }) = self else { return to.u8(0) };
+        let Self::Monitor(Monitor { kind, program, arguments, environment, inherits }) = self else {
+            return to.u8(0);
+        };
         to.u8(match kind {
             MonitorKind::Wasm => 1,
             MonitorKind::Gvisor => 2,
@@ -60,6 +64,7 @@ impl First {
         for texts in [arguments, environment] {
             to.list(texts, |to, text| to.bytes(text.as_bytes()));
         }
+        to.list(inherits, |to, slot| to.u8(slot.0));
     }
 
     pub(super) fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
@@ -72,6 +77,8 @@ impl First {
         };
         let program = from.text(MAX_PATH)?.parse().map_err(|_| CodecError::Invalid("path"))?;
         let mut texts = || from.list(MAX_MONITOR_TEXTS, |from| Ok(from.text(MAX_MONITOR_TEXT)?.to_owned()));
-        Ok(Self::Monitor(Monitor { kind, program, arguments: texts()?, environment: texts()? }))
+        let (arguments, environment) = (texts()?, texts()?);
+        let inherits = from.list(MAX_MONITOR_INHERITS, |from| Ok(Slot(from.u8()?)))?;
+        Ok(Self::Monitor(Monitor { kind, program, arguments, environment, inherits }))
     }
 }

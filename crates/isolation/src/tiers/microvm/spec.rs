@@ -6,14 +6,19 @@ use blastbox_wire::BoxId;
 /// The oldest QEMU whose words these are. See docs/decisions for why not a newer one.
 pub(super) const OLDEST_QEMU: (u32, u32) = (7, 2);
 
+/// Grows with every change in how copies are made.
+pub(super) const COPIES: &str = "copies of machines 1";
+
 /// Where its files lie in the root around QEMU.
 pub(super) const HOME: &str = "/machine";
 pub(super) const KERNEL: &str = "/machine/kernel";
 pub(super) const FIRST_FILES: &str = "/machine/first";
 pub(super) const DISK: &str = "/machine/disk";
 
-/// The number of the control channel, by which QEMU inherits it.
+/// The numbers of what QEMU inherits: the control channel; of a template and its copies, the memory and the line for orders.
 const CONTROL: u32 = 3;
+const MEMORY: u32 = 4;
+const ORDERS: u32 = 5;
 /// The name of the port by which the guest knows it.
 const PORT: &str = "blastbox.control";
 
@@ -38,6 +43,17 @@ impl Processor {
     }
 }
 
+/// How a machine begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// It boots, and is a box.
+    Alone,
+    /// It boots, and falls asleep to be copied.
+    Template,
+    /// It begins as a copy, and is a box.
+    Copy,
+}
+
 /// The least memory that a guest's kernel and the agent start with.
 pub(super) const LEAST_MEMORY: u64 = 128 * MIB;
 
@@ -54,7 +70,7 @@ pub(super) struct VmSpec {
 
 impl VmSpec {
     /// What the guest's first process is told: the same rules that hold in a jail.
-    pub(super) fn orders(policy: &SealedPolicy, box_id: &BoxId, workspace: bool) -> Vec<String> {
+    pub(super) fn orders(policy: &SealedPolicy, workspace: bool) -> Vec<String> {
         // No `..`: a rule that is added does not compile until it is said who holds it. Processors and memory are the
         // machine's, the agent is told by a frame what a denied call leads to.
         // Whether it is to be deterministic is judged before, for every tier.
@@ -80,13 +96,12 @@ impl VmSpec {
             format!("workspace={}", yes(workspace)),
             format!("loopback={}", yes(policy.network().loopback == Loopback::Own)),
             "denials=yes".to_owned(),
-            format!("name={}", box_id.as_host_name()),
         ]
     }
 
     /// The kernel's command line. Nothing in it makes the guest weaker; what only speed is for stands under an emulated
     /// processor alone.
-    fn command_line(&self) -> String {
+    fn command_line(&self, form: Form, box_id: &BoxId) -> String {
         // A kernel that gives up starts again at once, which ends the machine. There is no port for a console.
         let mut words = vec!["quiet", "panic=-1", "8250.nr_uarts=0", "vsyscall=none", "slab_nomerge"];
         if self.processor == Processor::Emulated {
@@ -94,11 +109,18 @@ impl VmSpec {
         }
         words.push("--");
         words.extend(self.orders.iter().map(String::as_str));
+        // A copy is told its name when it wakes, with everything else that no two of them may share.
+        let own = match form {
+            Form::Alone => format!("asleep=no name={}", box_id.as_host_name()),
+            Form::Template | Form::Copy => "asleep=yes name=template".to_owned(),
+        };
+        words.push(&own);
         words.join(" ")
     }
 
-    /// QEMU's arguments, its own name first: no default device, no settings of the host, no console, no monitor.
-    pub(super) fn qemu(&self) -> Vec<String> {
+    /// QEMU's arguments, its own name first: no default device, no settings of the host, no console; a line for orders only
+    /// where somebody has to say when it falls asleep, or from what it wakes.
+    pub(super) fn qemu(&self, form: Form, box_id: &BoxId) -> Vec<String> {
         let (accelerator, model) = match self.processor {
             Processor::Kvm => ("kvm", "host"),
             // The size of what it makes of the guest's instructions, in MiB: counted in the overhead.
@@ -106,20 +128,48 @@ impl VmSpec {
         };
         let mut words = Vec::new();
         let mut say = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
-        say("-machine", "q35,usb=off,vmport=off,smbus=off,sata=off,i8042=off,hpet=off,graphics=off");
+        let machine = "q35,usb=off,vmport=off,smbus=off,sata=off,i8042=off,hpet=off,graphics=off";
+        let memory = self.memory / MIB;
+        // Copies have the template's memory as a private view: what they write is their own. What it comes from is sealed, so
+        // it does not matter that QEMU opens it for writing.
+        let share = match form {
+            Form::Alone => None,
+            Form::Template => Some("on"),
+            Form::Copy => Some("off"),
+        };
+        match share {
+            None => say("-machine", machine),
+            Some(share) => {
+                say("-machine", &format!("{machine},memory-backend=memory"));
+                let file =
+                    format!("memory-backend-file,id=memory,size={memory}M,mem-path=/proc/self/fd/{MEMORY}");
+                say("-object", &format!("{file},share={share}"));
+                say("-chardev", &format!("socket,id=orders,fd={ORDERS}"));
+                say("-mon", "chardev=orders,mode=control");
+                // Kernels that know it draw new randomness by themselves; the agent sees to it for all.
+                say("-device", "vmgenid,guid=auto");
+            }
+        }
+        if form == Form::Copy {
+            say("-incoming", "defer");
+        }
         say("-accel", accelerator);
         say("-cpu", model);
         say("-smp", &self.processors.to_string());
-        say("-m", &format!("{}M", self.memory / MIB));
+        say("-m", &format!("{memory}M"));
         say("-display", "none");
         say("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
         say("-kernel", KERNEL);
         say("-initrd", FIRST_FILES);
-        say("-append", &self.command_line());
+        say("-append", &self.command_line(form, box_id));
         say("-device", "virtio-serial-pci,max_ports=2");
         say("-chardev", &format!("socket,id=control,fd={CONTROL}"));
         say("-device", &format!("virtserialport,chardev=control,name={PORT}"));
-        say("-blockdev", &format!("driver=file,node-name=disk,filename={DISK},read-only=on,locking=off"));
+        // All boxes of an image read the same disk: one that wakes has no reason to drop it from the host's memory.
+        say(
+            "-blockdev",
+            &format!("driver=file,node-name=disk,filename={DISK},read-only=on,locking=off,drop-cache=off"),
+        );
         say("-device", "virtio-blk-pci,drive=disk");
         say("-object", "rng-builtin,id=random");
         say("-device", "virtio-rng-pci,rng=random");

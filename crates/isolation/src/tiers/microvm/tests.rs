@@ -58,7 +58,8 @@ impl Drop for Shelf {
 
 fn host(kvm: Kvm, version: Option<(u32, u32)>) -> Facts {
     let reads = vec!["/usr/lib".to_owned(), "/usr/share/qemu".to_owned()];
-    let found = Found { version, kvm, processors: 2, view: HostImage::look(), reads };
+    let build = blastbox_wire::event::Hash::from_bytes([5; 32]);
+    let found = Found { version, kvm, processors: 2, view: HostImage::look(), reads, build };
     Facts { machines: Machines::of(found), ..good_host() }
 }
 
@@ -124,6 +125,7 @@ fn a_machine_is_a_jail_with_qemu_in_it_and_nothing_to_see() {
         "-- guest bytes=",
         "denials=yes",
         "workspace=yes",
+        "asleep=no",
     ] {
         assert!(line.contains(part), "{part}: {line}");
     }
@@ -156,10 +158,42 @@ fn with_a_fast_kvm_there_is_no_gap_and_one_device_more() {
     let draft = Draft::at(ThreatLevel::Critical);
     let lowered = lowered(draft, &facts, &shelf.image()).unwrap();
     assert_eq!(lowered.gaps, []);
+    // At critical every box boots by itself.
+    assert_eq!(lowered.copies, None);
     assert!(lowered.plan.template.contains(&Step::Device { name: DeviceName::Kvm }));
     let First::Monitor(monitor) = &lowered.plan.first else { panic!("{:?}", lowered.plan.first) };
     let line = monitor.arguments.join(" ");
     assert!(line.contains("-accel kvm -cpu host") && !line.contains("no_timer_check"), "{line}");
+}
+
+#[test]
+fn a_copy_has_a_private_view_of_sealed_memory_and_the_words_of_its_template() {
+    let shelf = Shelf::new("copies", true);
+    let image = shelf.image();
+    let first = lowered(draft(), &emulating(), &image).unwrap();
+    let copies = first.copies.as_ref().unwrap();
+    let line = |plan: &Plan| match &plan.first {
+        First::Monitor(monitor) => (monitor.arguments.join(" "), monitor.inherits.clone()),
+        First::Agent => panic!("no machine"),
+    };
+    let (template, inherits) = line(&copies.template);
+    let (copy, same) = line(&copies.copy);
+    assert_eq!((inherits.len(), &inherits), (2, &same));
+    assert!(template.contains("mem-path=/proc/self/fd/4,share=on") && template.contains("asleep=yes"));
+    assert_eq!(copy.replace("share=off", "share=on").replace(" -incoming defer", ""), template);
+    assert!(!template.contains("name=bx-"), "copies of all boxes have the same words: {template}");
+    assert_eq!(copies.memory, 384 << 20);
+    // The same machine is bound to the same, whatever the name of the box; another rule, build or agent to something else.
+    let bound = |draft, facts: &Facts| lowered(draft, facts, &image).unwrap().copies.unwrap().bound;
+    assert_eq!(bound(draft(), &emulating()), copies.bound);
+    assert_ne!(bound(draft().memory(Bytes::mib(600)), &emulating()), copies.bound);
+    assert_ne!(bound(draft().pids(77), &emulating()), copies.bound);
+    let found = Found {
+        build: blastbox_wire::event::Hash::from_bytes([6; 32]),
+        ..emulating().machines.found().clone()
+    };
+    let updated = Facts { machines: Machines::of(found), ..emulating() };
+    assert_ne!(bound(draft(), &updated), copies.bound);
 }
 
 #[test]

@@ -21,7 +21,7 @@ const NO_NEW_FILES: Check = Check::Is { arg: 2, mask: 0x0040_0240, values: &[0],
 #[rustfmt::skip]
 pub(super) const TABLE: &[Line] = &[
     ("openat", NO_NEW_FILES, "its libraries, modules and firmware, the kernel, the disk: Landlock says which"),
-    ("read pread64 close lseek newfstatat access readlink getdents64 fchdir statfs", ALLOW, "the same files"),
+    ("read readv pread64 close lseek newfstatat access readlink getdents64 fchdir statfs fstatfs", ALLOW, "the same files, the memory and the state of a template"),
     ("preadv fdatasync", ALLOW, "a guest that reads and flushes its disk"),
     ("sendmsg recvmsg shutdown getsockname getpeername getsockopt setsockopt fcntl", ALLOW, "the control channel"),
     ("close_range", ALLOW, "the warden lets go of what is its own"),

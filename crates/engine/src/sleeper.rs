@@ -1,0 +1,157 @@
+//! Boots a machine until it falls asleep, and takes its memory and the state of its devices.
+//!
+//! Nothing of anybody runs in it: its first process is the agent, which waits. It is bounded all the same, and believed nothing.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blastbox_images::machine::{Template, blank};
+use blastbox_isolation::{ask_whether_asleep, is_asleep, order_sleep};
+use blastbox_wire::BoxId;
+use blastbox_wire::agent::ASLEEP;
+use blastbox_wire::warden::Ask;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use crate::copies::Need;
+use crate::link::{Link, Word};
+
+/// More than the state of the devices of a machine is, and more than QEMU answers.
+const MOST_STATE: u64 = 16 << 20;
+const MOST_ANSWERS: u64 = 1 << 20;
+/// How long the warden may take to confirm that the machine is gone.
+const RELEASE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A machine in the making; gone with this.
+struct Sleeper {
+    link: Arc<Link>,
+    id: BoxId,
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        // Harmless where it is gone already.
+        self.link.ask(&Ask::Kill(self.id.clone()), &[]).ok();
+        self.link.forget(&self.id);
+    }
+}
+
+/// A template, or why there is none, in words.
+pub(crate) async fn make(need: Need<'_>, patience: Duration) -> Result<Template, String> {
+    match timeout(patience, try_to(need, patience)).await {
+        Ok(made) => made,
+        Err(_) => Err(format!("the machine did not fall asleep within {} seconds", patience.as_secs())),
+    }
+}
+
+async fn try_to(need: Need<'_>, patience: Duration) -> Result<Template, String> {
+    let failed = |tried: &'static str| move |error: io::Error| format!("could not {tried}: {error}");
+    let Need { link, copies, image, shows, id, timeout: _ } = need;
+    let memory = blank(copies.memory).map_err(failed("make its memory"))?;
+    let (control, theirs) = pair().map_err(failed("make its channel"))?;
+    let (orders, their_orders) = StdStream::pair().map_err(failed("make its line for orders"))?;
+    let mut plan = Box::new(copies.template.clone());
+    plan.box_id = id.clone();
+    let mut words = link.expect(id.clone());
+    let sleeper = Sleeper { link: Arc::clone(link), id: id.clone() };
+    let own = [Some(theirs.as_fd()), image.dir()].into_iter().flatten();
+    let last = [memory.as_fd(), their_orders.as_fd()];
+    let fds: Vec<BorrowedFd<'_>> = own.chain(shows.iter().map(AsFd::as_fd)).chain(last).collect();
+    link.ask(&Ask::Launch(plan), &fds).map_err(|error| format!("could not ask for it: {error}"))?;
+    // Should this process hang, the warden ends it by its own clock.
+    let millis = u64::try_from((patience + RELEASE).as_millis()).unwrap_or(u64::MAX);
+    link.ask(&Ask::Until { box_id: id.clone(), millis }, &[]).ok();
+    drop((theirs, their_orders));
+    fall_asleep(control, &mut words).await?;
+    let state = take_state(orders).await?;
+    link.ask(&Ask::Kill(id), &[]).map_err(|error| format!("could not end it: {error}"))?;
+    // Its memory can be sealed when nobody has it any more.
+    gone(&mut words).await?;
+    drop(sleeper);
+    Template::seal(memory, state).map_err(failed("seal its memory"))
+}
+
+fn pair() -> io::Result<(UnixStream, StdStream)> {
+    let (ours, theirs) = StdStream::pair()?;
+    ours.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(ours)?, theirs))
+}
+
+/// Waits for the one word that a guest says when it is whole. Any other ends it.
+async fn fall_asleep(
+    mut control: UnixStream,
+    words: &mut mpsc::UnboundedReceiver<Word>,
+) -> Result<(), String> {
+    let mut said = [0_u8; ASLEEP.len()];
+    let mut reading = std::pin::pin!(control.read_exact(&mut said));
+    loop {
+        tokio::select! {
+            read = &mut reading => match read {
+                Ok(_) => break,
+                Err(error) => return Err(format!("its guest gave up before it was whole: {error}")),
+            },
+            word = words.recv() => match word {
+                Some(Word::Failed { tried, errno }) => {
+                    return Err(format!("could not {tried}: {}", io::Error::from_raw_os_error(errno)));
+                }
+                Some(Word::Ended(_) | Word::WardenGone | Word::Swept) | None => {
+                    return Err("it ended before it was whole".to_owned());
+                }
+                Some(Word::Launched | Word::Paused | Word::Resumed | Word::NotPaused { .. }) => {}
+            },
+        }
+    }
+    if said == ASLEEP { Ok(()) } else { Err("its guest says something else than that it sleeps".to_owned()) }
+}
+
+/// The state of its devices, whole.
+async fn take_state(orders: StdStream) -> Result<Vec<u8>, String> {
+    let failed = |error: io::Error| format!("could not take the state of its devices: {error}");
+    let (from, theirs) = pair().map_err(failed)?;
+    order_sleep(&orders, theirs.as_fd()).map_err(failed)?;
+    drop(theirs);
+    let mut state = Vec::new();
+    from.take(MOST_STATE + 1).read_to_end(&mut state).await.map_err(failed)?;
+    if state.len() as u64 > MOST_STATE {
+        return Err("the state of its devices is too large".to_owned());
+    }
+    orders.set_nonblocking(true).map_err(failed)?;
+    let line = orders.try_clone().map_err(failed)?;
+    let orders = UnixStream::from_std(orders).map_err(failed)?;
+    let mut answers = BufReader::new(orders.take(MOST_ANSWERS)).lines();
+    ask_whether_asleep(&line).map_err(failed)?;
+    while let Some(answer) = answers.next_line().await.map_err(failed)? {
+        match is_asleep(&answer) {
+            Some(true) => return Ok(state),
+            Some(false) => return Err("QEMU could not write the state of its devices".to_owned()),
+            // An answer to an order before, or it is not done yet.
+            None if answer.contains("\"status\"") && answer.contains("\"return\"") => {
+                sleep(PAUSE).await;
+                ask_whether_asleep(&line).map_err(failed)?;
+            }
+            None => {}
+        }
+    }
+    Err("QEMU ended before it said that it has written its state".to_owned())
+}
+
+async fn gone(words: &mut mpsc::UnboundedReceiver<Word>) -> Result<(), String> {
+    let waiting = async {
+        loop {
+            match words.recv().await {
+                Some(Word::Ended(_)) => return Ok(()),
+                Some(Word::WardenGone | Word::Swept) | None => return Err("the warden is gone".to_owned()),
+                Some(_) => {}
+            }
+        }
+    };
+    timeout(RELEASE, waiting)
+        .await
+        .unwrap_or_else(|_| Err("the warden does not say that it has ended".to_owned()))
+}

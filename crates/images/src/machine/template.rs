@@ -1,0 +1,136 @@
+//! A machine that has booted and sleeps: its memory, which copies share until they write to it, and the state of its devices.
+//!
+//! The memory lies in a sealed memory file: nobody can write to it any more, whatever has become of the programs that it is
+//! lent to, and what was checked when it was read is what copies begin with.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{
+    MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create, seek,
+};
+
+/// The least that memory is looked at.
+pub(super) const PAGE: usize = 4096;
+/// More than the devices of any machine of ours have.
+pub(super) const MOST_STATE: usize = 16 << 20;
+
+/// A machine that sleeps.
+#[derive(Debug)]
+pub struct Template {
+    memory: OwnedFd,
+    bytes: u64,
+    state: Vec<u8>,
+    spoilt: AtomicBool,
+}
+
+/// An empty memory for a machine that others will be copies of.
+pub fn blank(bytes: u64) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Kernels from 6.3 on can be told that it is never to be executed.
+    let memory = memfd_create("machine", flags | MemfdFlags::NOEXEC_SEAL)
+        .or_else(|_| memfd_create("machine", flags))?;
+    ftruncate(&memory, bytes)?;
+    Ok(memory)
+}
+
+impl Template {
+    /// Seals the memory of a machine that has ended. Fails where somebody still has it mapped for writing.
+    pub fn seal(memory: OwnedFd, state: Vec<u8>) -> io::Result<Self> {
+        let bytes = u64::try_from(rustix::fs::fstat(&memory)?.st_size).unwrap_or(0);
+        if state.is_empty() || state.len() > MOST_STATE || bytes == 0 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        fcntl_add_seals(&memory, seals)?;
+        if !fcntl_get_seals(&memory)?.contains(seals) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Self { memory, bytes, state, spoilt: AtomicBool::new(false) })
+    }
+
+    /// Its memory, which nobody can change.
+    #[must_use]
+    pub fn memory(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+
+    /// How large that is.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The state of its devices.
+    #[must_use]
+    pub fn state(&self) -> &[u8] {
+        &self.state
+    }
+
+    /// The same as a file, for one reader: who reads it moves its place.
+    pub fn state_file(&self) -> io::Result<OwnedFd> {
+        let mut file = File::from(blank(0)?);
+        file.write_all(&self.state)?;
+        seek(&file, SeekFrom::Start(0))?;
+        Ok(file.into())
+    }
+
+    /// A copy of it never spoke: nobody begins with it any more.
+    pub fn spoil(&self) {
+        self.spoilt.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that has happened.
+    #[must_use]
+    pub fn is_spoilt(&self) -> bool {
+        self.spoilt.load(Ordering::Relaxed)
+    }
+
+    /// Every stretch of memory that is not empty, in order, none longer than `buffer`.
+    pub(super) fn each_run(
+        &self,
+        buffer: &mut [u8],
+        mut each: impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut at = 0;
+        while at < self.bytes {
+            at = match seek(&self.memory, SeekFrom::Data(at)) {
+                // A place between two pages is none that a stretch could begin at.
+                Ok(data) => data - data % PAGE as u64,
+                Err(rustix::io::Errno::NXIO) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            };
+            let left = usize::try_from(self.bytes - at).unwrap_or(usize::MAX).min(buffer.len());
+            let Some(chunk) = buffer.get_mut(..left) else { return Ok(()) };
+            let mut filled = 0;
+            while filled < left {
+                let place = at.saturating_add(filled as u64);
+                match rustix::io::pread(&self.memory, chunk.get_mut(filled..).unwrap_or_default(), place)? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    count => filled += count,
+                }
+            }
+            let mut begin = None;
+            for (number, page) in chunk.chunks(PAGE).enumerate() {
+                let empty = page == ZEROES.get(..page.len()).unwrap_or_default();
+                match (begin, empty) {
+                    (None, false) => begin = Some(number * PAGE),
+                    (Some(first), true) => {
+                        each(at + first as u64, chunk.get(first..number * PAGE).unwrap_or_default())?;
+                        begin = None;
+                    }
+                    _ => {}
+                }
+            }
+            if let Some(first) = begin {
+                each(at + first as u64, chunk.get(first..).unwrap_or_default())?;
+            }
+            at += left as u64;
+        }
+        Ok(())
+    }
+}
+
+static ZEROES: [u8; PAGE] = [0; PAGE];
