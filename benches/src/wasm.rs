@@ -1,4 +1,5 @@
-//! A snippet in a fresh guest of a Wasm box that is there already, beside the native interpreter, in turns.
+//! A snippet in a fresh guest of a Wasm box that is there already, beside the native interpreter, in turns; and the next piece of
+//! code in a guest that remembers.
 
 use std::time::Instant;
 
@@ -19,9 +20,16 @@ const WARM_UP: usize = 5;
 const PYTHON: [&str; 3] = ["python", "-c", "print(1)"];
 const JS: [&str; 3] = ["js", "-e", "console.log(1)"];
 
+/// Interpreters that take one piece of code a line, and say when it is over.
+const SESSIONS: [[&str; 3]; 2] = [
+    ["python", "-c", "for line in open(0):\n    exec(line)\n    print('over', flush=True)"],
+    ["js", "-e", "turns((line) => line, () => print('over'))"],
+];
+
 /// Measures it.
 pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
-    let [mut python, mut js, mut python3, mut node] = [const { Samples::new() }; 4];
+    let [mut python, mut js, mut python3, mut node, mut python_turn, mut js_turn] =
+        [const { Samples::new() }; 6];
     let native = |program: &str, flag: &str, code: &str| {
         installed(program).map(|path| [path.display().to_string(), flag.to_owned(), code.to_owned()])
     };
@@ -56,6 +64,9 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
                 }
             }
         }
+        for (command, times) in SESSIONS.iter().zip([&mut python_turn, &mut js_turn]) {
+            session(&live, command, options.samples(200, 40), times).await?;
+        }
         live.end().await;
         Ok::<_, Wrong>(())
     })?;
@@ -69,6 +80,12 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
     let mut rows = vec![
         Row::times("python in a fresh guest", "exec python -c 'print(1)', engine in this process", python),
         Row::times("js in a fresh guest", "exec js -e 'console.log(1)', same box", js),
+        Row::times(
+            "next turn in a python",
+            "one line of code to a guest that remembers",
+            python_turn.summary(),
+        ),
+        Row::times("next turn in a js", "the same, by `turns`", js_turn.summary()),
         Row::said("the box itself, once", "Engine::create until the worker answers", format!("{start:?}")),
     ];
     rows.extend(python3.map(|times| Row::times("native python3", "python3 -c 'print(1)'", times)));
@@ -84,19 +101,51 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
 }
 
 async fn snippet(live: &LiveBox, arguments: &[&str]) -> Result<(), Wrong> {
-    let command = Command {
-        arguments: arguments.iter().map(|word| word.as_bytes().to_vec()).collect(),
-        environment: vec![b"HOME=/home/user".to_vec()],
-        directory: b"/workspace".to_vec(),
-        io: Io::Pipes,
-        user: User::Payload,
-    };
-    let exec = live.exec(command).await;
+    let exec = live.exec(command(arguments, Io::Pipes)).await;
     loop {
         match exec.next().await {
             ExecEvent::Started { .. } | ExecEvent::Output { .. } => {}
             ExecEvent::Ended(ExecEnd::Exited { exit: Exit::Code(0), .. }) => return Ok(()),
             ExecEvent::Ended(end) => return Err(format!("{arguments:?} ended badly: {end:?}").into()),
         }
+    }
+}
+
+/// Pieces of code, one after the other, each until it is said to be over.
+async fn session(
+    live: &LiveBox,
+    arguments: &[&str],
+    samples: usize,
+    times: &mut Samples,
+) -> Result<(), Wrong> {
+    let mut exec = live.exec(command(arguments, Io::PipesWithStdin)).await;
+    let stdin = exec.stdin().ok_or("a session has no input")?;
+    for turn in 0..WARM_UP + samples {
+        let begun = Instant::now();
+        stdin.write(b"x = 1\n").await.map_err(|_| format!("{arguments:?} is over"))?;
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"over\n") {
+            match exec.next().await {
+                ExecEvent::Started { .. } => {}
+                ExecEvent::Output { bytes, .. } => heard.extend_from_slice(&bytes),
+                ExecEvent::Ended(end) => return Err(format!("{arguments:?} ended: {end:?}").into()),
+            }
+        }
+        if turn >= WARM_UP {
+            times.add_since(begun);
+        }
+    }
+    stdin.end().await.map_err(|_| format!("{arguments:?} is over"))?;
+    while !matches!(exec.next().await, ExecEvent::Ended(_)) {}
+    Ok(())
+}
+
+fn command(arguments: &[&str], io: Io) -> Command {
+    Command {
+        arguments: arguments.iter().map(|word| word.as_bytes().to_vec()).collect(),
+        environment: vec![b"HOME=/home/user".to_vec()],
+        user: User::Payload,
+        directory: b"/workspace".to_vec(),
+        io,
     }
 }

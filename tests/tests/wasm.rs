@@ -104,6 +104,17 @@ fn a_program_that_fails_says_so_and_its_code_passes_through(caller: &Caller) {
     assert_eq!((boxed.outcome(), boxed.receipt.exit_code), ("exited", 1));
     assert!(boxed.stderr.contains("ValueError: no") && !boxed.stderr.contains('\u{1b}'), "{}", boxed.stderr);
     assert_eq!(python(caller, "import sys\nsys.exit(7)").receipt.exit_code, 7);
+    // Whatever way it ends, what it has printed comes out; a stream that it closed itself is its own affair.
+    for (end, code) in [("pass", 0), ("sys.exit(0)", 0), ("sys.exit(3)", 3), ("quit()", 0), ("1 / 0", 1)] {
+        let boxed = python(caller, &format!("import sys\nprint('kept', end='')\n{end}"));
+        assert_eq!(
+            (boxed.stdout.as_str(), boxed.receipt.exit_code),
+            ("kept", code),
+            "{end}: {}",
+            boxed.stderr
+        );
+    }
+    assert_eq!(python(caller, "import sys\nsys.stdout.close()").receipt.exit_code, 0);
     assert_eq!(python(caller, "import os\nos._exit(9)").receipt.exit_code, 9);
     let boxed = js(caller, "throw new TypeError('no')");
     assert_eq!(boxed.receipt.exit_code, 1);

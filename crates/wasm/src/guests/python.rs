@@ -5,13 +5,19 @@
 use blastbox_wire::agent::{ExecSpec, Exit};
 use wasmtime::{Caller, Linker};
 
-use super::{Broken, Seat};
+use super::{Broken, Seat, told};
 use crate::wasi::Guest;
 
-/// A statement behind the program, so that its last expression is not echoed as in a dialogue.
-const SCRIPT: &[u8] = b"\npass\n";
-/// A turn that takes every path a turn takes, and leaves nothing.
+/// Behind the program: its last expression is not echoed as in a dialogue, and what it has buffered goes out without a turn of its own.
+const SCRIPT: &[u8] = b"\ntry: __import__('sys').stdout.flush()\nexcept Exception: pass\n";
+/// The first turn.
 const FIRST: &[u8] = b"print(end='')\n__import__('os').chdir('/workspace')\n";
+/// A variable of the rehearsal.
+const REHEARSED: &[u8] = b"BLASTBOX_REHEARSAL=1";
+/// What a program might do. Nobody hears it.
+const REHEARSAL: &[u8] = b"print(__import__('os').environ.pop('BLASTBOX_REHEARSAL'))";
+/// Buffered output of a script that did not come to its end goes out too.
+const FLUSH: &[u8] = b"__import__('sys').stdout.flush()\n";
 /// The answer to a guest that calls for tools: there are none.
 const NO_HOST: i32 = -1;
 /// `quit()` is told by this bit.
@@ -23,8 +29,11 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     Ok(())
 }
 
+/// Does all that a command does, and leaves nothing of it: the pages that it writes to are the guest's own from then on.
 pub(super) fn warm_up(seat: &mut Seat) -> Result<(), Broken> {
-    turn(seat, FIRST).map(|_| ())
+    turn(seat, FIRST)?;
+    turn(seat, prologue(&[b"-c".to_vec()], &[REHEARSED.to_vec()], b"/workspace").as_bytes())?;
+    turn(seat, &[REHEARSAL, SCRIPT].concat()).map(drop)
 }
 
 pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
@@ -46,7 +55,15 @@ pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
     let mut given = vec![script];
     given.extend(rest);
     if !seat.warm {
-        turn(seat, FIRST)?;
+        // The same, so that the command cannot tell: but with nothing heard of it.
+        let streams = seat.store.data_mut().host.streams.take();
+        warm_up(seat)?;
+        let told_meanwhile = streams.as_ref().and_then(|streams| streams.told());
+        seat.store.data_mut().host.streams = streams;
+        // The epoch that went with it was not heard.
+        if let Some(signal) = told_meanwhile {
+            return Err(told(signal));
+        }
     }
     turn(seat, prologue(&given, &environment, &directory).as_bytes())?;
     if unbuffered {
@@ -54,17 +71,26 @@ pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
     }
     let mut source = source;
     source.extend_from_slice(SCRIPT);
-    let code = turn(seat, &source)?;
-    // Buffered output of a script that ended well or badly goes out with it.
-    turn(seat, b"__import__('sys').stdout.flush()\n")?;
-    Ok(code)
+    let code = raw_turn(seat, &source)?;
+    if code != 0 {
+        turn(seat, FLUSH)?;
+    }
+    Ok(code_of(code))
 }
 
 /// One turn: source in, code out.
 fn turn(seat: &mut Seat, source: &[u8]) -> Result<u8, Broken> {
+    raw_turn(seat, source).map(code_of)
+}
+
+/// The same, with the bit that tells of `quit()`. 0: it came to its end.
+fn raw_turn(seat: &mut Seat, source: &[u8]) -> Result<i32, Broken> {
     let (at, length) = seat.put("host_alloc", source)?;
-    let code: i32 = seat.call("turn", (at, length))?;
-    Ok(u8::try_from(code & QUIT).unwrap_or(1))
+    seat.call("turn", (at, length))
+}
+
+fn code_of(code: i32) -> u8 {
+    u8::try_from(code & QUIT).unwrap_or(1)
 }
 
 /// Arguments, environment and directory of this command. Leaves no name behind.
