@@ -9,6 +9,7 @@ use blastbox_engine::ledger::LedgerError;
 use blastbox_engine::store::StoreError as BoxStoreError;
 use blastbox_engine::{CreateError, EngineError, WorkspaceError};
 use blastbox_images::machine::MachineError;
+use blastbox_images::recipe::RecipeError;
 use blastbox_images::{ImageError, StoreError};
 use blastbox_isolation::tiers::wasm::CompileError;
 use blastbox_isolation::{GatewayError, WardenError};
@@ -39,6 +40,12 @@ pub(crate) enum Problem {
     Images(#[from] StoreError),
     #[error(transparent)]
     Registry(Box<RegistryError>),
+    #[error("cannot read the recipe {path}")]
+    ReadRecipe { path: PathBuf, source: io::Error },
+    #[error("the recipe {path} is not one")]
+    Recipe { path: PathBuf, source: Box<RecipeError> },
+    #[error("line {line}: {step}: {why}")]
+    Step { line: usize, step: String, why: String },
     #[error("images of Debian are made by mmdebstrap, which is not installed")]
     NoBootstrap,
     #[error("mmdebstrap has not made it: {why}")]
@@ -142,6 +149,9 @@ impl Problem {
             Self::Images(error) => images(error),
             Self::Image(_) => "use --image host, or a directory that holds a whole root file system",
             Self::Registry(error) => registry(error),
+            Self::ReadRecipe { .. } => "name a file with FROM, RUN, COPY, ENV, WORKDIR, USER, CMD",
+            Self::Recipe { .. } => "docs/images.md says what a recipe may hold",
+            Self::Step { .. } => "see what it says above; steps before it are kept and not run again",
             Self::NoBootstrap => {
                 "apt-get install mmdebstrap, or use --image host: this host's own programs, with the gap host-image"
             }
@@ -219,6 +229,8 @@ impl Problem {
             Self::Images(error) => Some(error.code()),
             Self::Registry(error) => Some(error.code()),
             Self::NoBootstrap | Self::Bootstrap { .. } => Some("image_not_made"),
+            Self::ReadRecipe { .. } | Self::Recipe { .. } => Some("recipe_invalid"),
+            Self::Step { .. } => Some("recipe_step_failed"),
             Self::Machine(_) | Self::NoFetcher { .. } | Self::Fetch { .. } => Some("kernel_unusable"),
             _ => None,
         }

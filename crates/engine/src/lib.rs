@@ -13,6 +13,7 @@
 //!
 //! Must not: hold a privilege, or believe what comes out of a box.
 
+pub mod build;
 mod copies;
 mod desk;
 mod driver;

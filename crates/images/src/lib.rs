@@ -11,6 +11,7 @@ mod image;
 mod interpreter;
 pub mod machine;
 pub mod oci;
+pub mod recipe;
 mod skeleton;
 pub mod store;
 #[cfg(test)]

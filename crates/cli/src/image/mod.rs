@@ -1,5 +1,6 @@
 //! `blastbox image`: the images of the store. One file per group of verbs; none of them needs a daemon.
 
+mod build;
 mod debian;
 mod import;
 mod list;
@@ -20,6 +21,7 @@ Examples:
   blastbox image import ./rootfs --name tools          a directory, a tar archive (plain or gzip), or an OCI layout
   blastbox image pull registry.example/python:3.12     every byte is held against its digest
   blastbox image make base                             what users of E2B's SDKs expect, from packages of Debian
+  blastbox image build ./Dockerfile --name tools       FROM, RUN, COPY, ENV, WORKDIR, USER, CMD
   blastbox image ls
   blastbox run --image tools -- python3 --version      or NAME@sha256:… to have exactly that content
   blastbox image verify tools                          reads every file and holds it against the digest
@@ -37,6 +39,9 @@ pub(crate) enum ImageVerb {
     /// Make an image from packages of Debian
     #[command(after_help = debian::HELP)]
     Debian(debian::DebianArgs),
+    /// Make an image from a recipe, each command in a box of its own
+    #[command(after_help = build::HELP)]
+    Build(Box<build::BuildArgs>),
     /// Make one of the usual images: base, code-interpreter
     #[command(after_help = debian::MAKE_HELP)]
     Make(debian::MakeArgs),
@@ -61,6 +66,7 @@ pub(crate) fn image(
         ImageVerb::Import(args) => import::import(args),
         ImageVerb::Pull(args) => runtime()?.block_on(pull::pull(args)),
         ImageVerb::Debian(args) => debian::debian(args),
+        ImageVerb::Build(args) => runtime()?.block_on(build::build(args)),
         ImageVerb::Make(args) => debian::make(args),
         ImageVerb::Ls(args) => list::ls(args),
         ImageVerb::Inspect(args) => list::inspect(args),

@@ -106,9 +106,16 @@ impl Store {
                 None => {
                     // What could not be used as it is could not be used as a copy either.
                     DirectoryImage::open(path)?;
-                    copy::copy_directory(&mut writer, source.as_fd(), &[], &mut |bytes| {
-                        tell(Progress::Reading { bytes, of: None });
-                    })?;
+                    copy::copy_directory(
+                        &mut writer,
+                        source.as_fd(),
+                        &[],
+                        &[],
+                        copy::Content::Copied,
+                        &mut |bytes| {
+                            tell(Progress::Reading { bytes, of: None });
+                        },
+                    )?;
                     (Source::Directory { path: said }, ImageConfig::default())
                 }
             },

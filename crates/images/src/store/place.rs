@@ -22,7 +22,9 @@ pub(super) const FACTS: &str = "facts";
 pub(super) const NAMES: &str = "names";
 pub(super) const DRAFTS: &str = "drafts";
 pub(super) const BLOBS: &str = "blobs";
-const ROOMS: [&str; 5] = [TREES, FACTS, NAMES, DRAFTS, BLOBS];
+/// What steps of recipes made: from a key to a digest.
+pub(super) const LAYERS: &str = "layers";
+const ROOMS: [&str; 6] = [TREES, FACTS, NAMES, DRAFTS, BLOBS, LAYERS];
 /// Says that a directory is a store: what is in any other is not ours to sweep.
 pub(super) const MARKER: &str = "blastbox-images";
 /// What a file is called before it is whole. No name begins like that.
@@ -249,7 +251,7 @@ impl Store {
         Ok(StoreError::Unknown { wanted: image.to_string(), known: self.names()?.into_keys().collect() })
     }
 
-    fn read(&self, room: &str, name: &str) -> Result<Vec<u8>, StoreError> {
+    pub(super) fn read(&self, room: &str, name: &str) -> Result<Vec<u8>, StoreError> {
         let failed = |source: io::Error| StoreError::Place { tried: "read", path: self.path.clone(), source };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(self.room(room)?, name, flags, Mode::empty()).map_err(self.failed("read"))?;

@@ -38,15 +38,29 @@ impl Level {
     }
 }
 
-/// Copies everything in a directory to a place in the tree.
+/// What becomes of the content of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// It is copied.
+    Copied,
+    /// It is the same file, which nobody ever changes: one of another tree of the store.
+    Shared,
+}
+
+/// Copies everything in a directory to a place in the tree, but for these names at its top.
 pub(crate) fn copy_directory(
     writer: &mut TreeWriter,
     from: BorrowedFd<'_>,
     to: &[&[u8]],
+    but: &[&str],
+    content: Content,
     tell: &mut dyn FnMut(u64),
 ) -> Result<(), TreeError> {
     let mut firsts: HashMap<(u64, u64), Vec<u8>> = HashMap::new();
     let mut way = vec![Level::enter(from, b".", to.join(&b'/'))?];
+    if let Some(top) = way.first_mut() {
+        top.left.retain(|name| !but.iter().any(|but| but.as_bytes() == name.as_slice()));
+    }
     while let Some(Level { here, path, left }) = way.last_mut() {
         let Some(name) = left.pop() else {
             way.pop();
@@ -74,6 +88,9 @@ pub(crate) fn copy_directory(
                 let key = (stat.st_dev, stat.st_ino);
                 match firsts.get(&key) {
                     Some(first) => writer.hard_link(&parts, first)?,
+                    // Too many names of one file: then it is copied.
+                    None if content == Content::Shared
+                        && writer.adopt(&parts, here.as_fd(), &stat).is_ok() => {}
                     None => copy_file(writer, here.as_fd(), &name, &parts)?,
                 }
                 if stat.st_nlink > 1 {

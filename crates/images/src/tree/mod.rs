@@ -9,10 +9,13 @@ pub(crate) mod beneath;
 pub(crate) mod copy;
 pub(crate) mod digest;
 mod error;
+pub(crate) mod share;
 mod unpack;
 mod whiteout;
 mod writer;
 
 pub use error::TreeError;
+pub(crate) use unpack::unpack_at;
 pub use unpack::{Form, Packed, unpack};
+pub(crate) use writer::finish;
 pub use writer::{Caps, Made, TreeWriter};

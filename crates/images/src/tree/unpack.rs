@@ -68,12 +68,20 @@ pub fn unpack(
     let mut from = BufReader::with_capacity(PIECE, Counted { from, read: &read });
     let head = from.fill_buf().map_err(broken)?;
     let plain = match head {
-        [0x1f, 0x8b, ..] => all(writer, MultiGzDecoder::new(from), form, &read, tell),
+        [0x1f, 0x8b, ..] => all(writer, MultiGzDecoder::new(from), form, b"", &read, tell),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(TreeError::Compression { with: "zstd" }),
         [0xfd, b'7', b'z', b'X', b'Z', ..] => Err(TreeError::Compression { with: "xz" }),
         [b'B', b'Z', b'h', ..] => Err(TreeError::Compression { with: "bzip2" }),
-        _ => all(writer, from, form, &read, tell),
+        _ => all(writer, from, form, b"", &read, tell),
     }?;
+    Ok(Packed { plain, read: read.get() })
+}
+
+/// Unpacks a plain tar archive beneath a directory of the tree.
+pub(crate) fn unpack_at(writer: &mut TreeWriter, from: impl Read, at: &[u8]) -> Result<Packed, TreeError> {
+    let read = Cell::new(0);
+    let from = BufReader::with_capacity(PIECE, Counted { from, read: &read });
+    let plain = all(writer, from, Form::Whole, at, &read, &mut |_| {})?;
     Ok(Packed { plain, read: read.get() })
 }
 
@@ -81,13 +89,14 @@ fn all(
     writer: &mut TreeWriter,
     mut from: impl Read,
     form: Form,
+    at: &[u8],
     read: &Cell<u64>,
     tell: &mut dyn FnMut(u64),
 ) -> Result<Hash, TreeError> {
     let mut piece = vec![0; PIECE];
     let (mut hasher, mut out) = (Sha256::new(), 0_u64);
     writer.begin_layer();
-    let mut layer = Layer { writer, form, untar: Untar::new(), file: None };
+    let mut layer = Layer { writer, form, at, untar: Untar::new(), file: None };
     loop {
         let count = from.read(&mut piece).map_err(broken)?;
         let Some(piece @ [_, ..]) = piece.get(..count) else { break };
@@ -124,6 +133,8 @@ fn broken(source: std::io::Error) -> TreeError {
 struct Layer<'a> {
     writer: &'a mut TreeWriter,
     form: Form,
+    /// What every path is beneath.
+    at: &'a [u8],
     untar: Untar,
     file: Option<Half>,
 }
@@ -159,7 +170,9 @@ impl Layer<'_> {
 
     fn begin(&mut self, header: &Header) -> Result<(), TreeError> {
         self.writer.count()?;
-        let path = names(&header.path)?;
+        let whole =
+            if self.at.is_empty() { header.path.clone() } else { [self.at, b"/", &header.path].concat() };
+        let path = names(&whole)?;
         if hidden(&path) {
             self.writer.leave_out();
             return Ok(());

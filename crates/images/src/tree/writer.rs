@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, fchmod, futimens, linkat, mkdirat, openat,
+    AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fchmod, futimens, linkat, mkdirat, openat,
     symlinkat,
 };
 use rustix::io::Errno;
@@ -135,6 +135,22 @@ impl TreeWriter {
             remove(parent, name)?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             openat(parent, name, flags, Mode::from_raw_mode(0o600)).map(File::from)
+        })
+    }
+
+    /// Gives a file of another tree of the store a name in this one as well. Neither is ever changed: whoever writes at that
+    /// place makes a new file.
+    pub(crate) fn adopt(
+        &mut self,
+        path: &[&[u8]],
+        from: BorrowedFd<'_>,
+        stat: &Stat,
+    ) -> Result<(), TreeError> {
+        self.grow(u64::try_from(stat.st_size).unwrap_or(0))?;
+        let own = path.last().copied().unwrap_or_default();
+        self.at(path, |parent, name| {
+            remove(parent, name)?;
+            linkat(from, own, parent, name, AtFlags::empty())
         })
     }
 

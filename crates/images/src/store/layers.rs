@@ -1,0 +1,281 @@
+//! What a recipe's steps made: trees of the store, found again by what they were made from.
+//!
+//! Nothing here is half: a step's tree is a draft until it is whole, and is remembered afterwards. What is remembered of a
+//! tree that was pruned means nothing.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use blastbox_wire::event::Hash;
+use rustix::fs::{FileType, ResolveFlags};
+use rustix::io::Errno;
+
+use super::draft::{Draft, Kept};
+use super::facts::{Facts, ImageConfig, Source};
+use super::name::{ImageName, ImageRef};
+use super::place::{FACTS, LAYERS, MOST_FACTS, Store, facts_file, folder};
+use super::{StoreError, StoredImage};
+use crate::tree::beneath::{kind, names};
+use crate::tree::copy::{Content, copy_directory, copy_file};
+use crate::tree::{Caps, TreeError, TreeWriter, share, unpack_at};
+
+/// Where programs of a box that has a root find `sudo`: made by its agent, and none of the image's business.
+const OURS: &[u8] = b"usr/local/bin/sudo";
+/// What a box lays over the image's own.
+const COVERED: &str = "etc/resolv.conf";
+
+/// A tree that is made from another one.
+#[derive(Debug)]
+pub struct Derived<'a> {
+    draft: Draft<'a>,
+    writer: TreeWriter,
+    parent: &'a StoredImage,
+}
+
+impl Store {
+    /// The tree that was made from exactly this, if it is still there.
+    pub fn recall(&self, key: &Hash) -> Result<Option<Hash>, StoreError> {
+        let text = match self.read(LAYERS, &folder(key)) {
+            Err(StoreError::Place { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            text => text?,
+        };
+        let digest = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
+        let Some(digest) = digest else { return Ok(None) };
+        match self.read(FACTS, &facts_file(&digest)) {
+            Ok(_) => Ok(Some(digest)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Remembers what a tree was made from.
+    pub fn remember(&self, key: &Hash, digest: &Hash) -> Result<(), StoreError> {
+        self.write(LAYERS, &folder(key), format!("{digest}\n").as_bytes())
+    }
+
+    /// Opens a tree by its digest, whatever its names say of it.
+    pub fn open_tree(&self, digest: &Hash) -> Result<StoredImage, StoreError> {
+        let image = ImageRef { name: None, digest: Some(*digest) };
+        let facts = match self.facts(digest) {
+            Err(StoreError::Place { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Err(self.unknown(&image)?);
+            }
+            facts => Facts { config: ImageConfig::default(), ..facts? },
+        };
+        match StoredImage::open(self, &image, facts)? {
+            Some(found) => Ok(found),
+            None => Err(self.unknown(&image)?),
+        }
+    }
+
+    /// Gives a tree of the store a name, with what is to be said of it under that name.
+    pub fn name_tree(
+        &self,
+        name: &ImageName,
+        tree: &StoredImage,
+        source: Source,
+        config: ImageConfig,
+    ) -> Result<Facts, StoreError> {
+        let facts = Facts { source, config, ..tree.facts().clone() };
+        let failed = |error: serde_json::Error| StoreError::Place {
+            tried: "write the facts of an image in",
+            path: self.path().to_owned(),
+            source: error.into(),
+        };
+        let text = serde_json::to_vec_pretty(&facts).map_err(failed)?;
+        if text.len() > MOST_FACTS {
+            return Err(StoreError::NotAnImage { why: "what it says beside its files is longer than 4 MiB" });
+        }
+        let _lock = self.lock()?;
+        self.name(name, &facts.digest, &text)?;
+        Ok(facts)
+    }
+
+    /// Begins a tree that is made from another one.
+    pub fn derive<'a>(&'a self, parent: &'a StoredImage, caps: Caps) -> Result<Derived<'a>, StoreError> {
+        let draft = self.begin()?;
+        let writer = draft.writer(caps)?;
+        Ok(Derived { draft, writer, parent })
+    }
+}
+
+impl Derived<'_> {
+    /// Takes over what the other one has, but for these directories at its top.
+    pub fn inherit(&mut self, but: &[&str]) -> Result<(), StoreError> {
+        let parent = self.parent.directory().as_fd();
+        copy_directory(&mut self.writer, parent, &[], but, Content::Shared, &mut |_| {})?;
+        Ok(())
+    }
+
+    /// Fills a directory at its top from an archive of a box. Trust: guest, as every archive.
+    pub fn fill(&mut self, top: &str, from: &mut dyn Read) -> Result<(), StoreError> {
+        // An archive of a directory says nothing of the directory itself.
+        let parent = rustix::fs::statat(self.parent.directory(), top, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        self.writer.directory(&[top.as_bytes()], parent.map_or(0o755, |stat| stat.st_mode))?;
+        unpack_at(&mut self.writer, from, top.as_bytes())?;
+        Ok(())
+    }
+
+    /// Takes away what is the box's and not the image's.
+    pub fn clean(&mut self) -> Result<(), StoreError> {
+        for path in [OURS, COVERED.as_bytes()] {
+            let inherits = self.parent_has(path);
+            match (path == OURS, inherits) {
+                (true, true) => {}
+                (true, false) => self.writer.take_away(path)?,
+                (false, false) => {}
+                (false, true) => {
+                    let parts = names(path)?;
+                    let tree = self.parent.directory().as_fd();
+                    if let Some((name, above)) = parts.split_last()
+                        && let Ok(above) = crate::tree::beneath::hold(tree, above)
+                    {
+                        copy_file(&mut self.writer, above.as_fd(), name, &parts)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn parent_has(&self, path: &[u8]) -> bool {
+        let Ok(parts) = names(path) else { return false };
+        let Some((name, above)) = parts.split_last() else { return false };
+        crate::tree::beneath::hold(self.parent.directory().as_fd(), above).is_ok_and(|above| {
+            matches!(kind(above.as_fd(), name), Ok(Some(FileType::RegularFile | FileType::Symlink)))
+        })
+    }
+
+    /// Makes a directory where there is none.
+    pub fn directory(&mut self, path: &str) -> Result<(), StoreError> {
+        let real = self.real(path)?;
+        let parts = names(real.as_bytes())?;
+        for length in 1..=parts.len() {
+            let part = parts.get(..length).unwrap_or_default();
+            // One that is there keeps its mode.
+            if crate::tree::beneath::hold(self.draft.directory().as_fd(), part).is_err() {
+                self.writer.directory(part, 0o755)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies one file or directory of a directory of the host. With a `/` at its end the place is a directory.
+    pub fn copy(&mut self, context: impl AsFd, from: &str, to: &str) -> Result<(), StoreError> {
+        let failed = |errno: Errno| StoreError::Source {
+            path: from.into(),
+            why: std::io::Error::from(errno).to_string(),
+        };
+        let path = from.trim_matches('/');
+        let path = if path.is_empty() { "." } else { path };
+        // Links inside the context are followed there and nowhere else.
+        let stay = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let flags = rustix::fs::OFlags::RDONLY
+            | rustix::fs::OFlags::NONBLOCK
+            | rustix::fs::OFlags::NOCTTY
+            | rustix::fs::OFlags::CLOEXEC;
+        let source =
+            rustix::fs::openat2(&context, path, flags, rustix::fs::Mode::empty(), stay).map_err(failed)?;
+        let stat = rustix::fs::fstat(&source).map_err(failed)?;
+        let folder = to.ends_with('/');
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                self.directory(to)?;
+                let real = self.real(to)?;
+                copy_directory(
+                    &mut self.writer,
+                    source.as_fd(),
+                    &names(real.as_bytes())?,
+                    &[],
+                    Content::Copied,
+                    &mut |_| {},
+                )?;
+                Ok(())
+            }
+            FileType::RegularFile => {
+                let name = path.rsplit('/').next().unwrap_or(path);
+                let to = if folder { format!("{to}{name}") } else { to.to_owned() };
+                let (above, last) = to.rsplit_once('/').unwrap_or(("", &to));
+                self.directory(above)?;
+                let real = format!("{}/{last}", self.real(above)?);
+                let parts = names(real.as_bytes())?;
+                let mut made = self.writer.file(&parts, u64::try_from(stat.st_size).unwrap_or(0))?;
+                let mut source = std::fs::File::from(source).take(u64::try_from(stat.st_size).unwrap_or(0));
+                std::io::copy(&mut source, &mut made)
+                    .map_err(|error| TreeError::write(real.as_bytes(), error))?;
+                crate::tree::finish(&made, real.as_bytes(), stat.st_mode, stat.st_mtime)?;
+                Ok(())
+            }
+            _ => Err(StoreError::Source {
+                path: from.into(),
+                why: "it is neither a file nor a directory".into(),
+            }),
+        }
+    }
+
+    /// A path of the image without links in it, as far as it is there: `/bin/x` is `/usr/bin/x` in most images.
+    fn real(&self, path: &str) -> Result<String, StoreError> {
+        let mut parts: Vec<String> = Vec::new();
+        let mut left: Vec<String> =
+            path.split('/').filter(|part| !part.is_empty()).rev().map(ToOwned::to_owned).collect();
+        let mut links = 0;
+        while let Some(part) = left.pop() {
+            match part.as_str() {
+                "." => continue,
+                ".." => {
+                    parts.pop();
+                    continue;
+                }
+                _ => {}
+            }
+            let above: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
+            let link = crate::tree::beneath::hold(self.draft.directory().as_fd(), &above)
+                .and_then(|above| rustix::fs::readlinkat(above, part.as_str(), Vec::new()));
+            match link.ok().and_then(|text| text.into_string().ok()) {
+                Some(text) if links < 40 => {
+                    links += 1;
+                    if text.starts_with('/') {
+                        parts.clear();
+                    }
+                    left.extend(text.split('/').filter(|part| !part.is_empty()).rev().map(ToOwned::to_owned));
+                }
+                Some(_) => {
+                    return Err(StoreError::Source {
+                        path: path.into(),
+                        why: "too many links on the way".into(),
+                    });
+                }
+                None => parts.push(part),
+            }
+        }
+        Ok(parts.join("/"))
+    }
+
+    /// Looks at it, gives it its digest and puts it into the store. What it has in common with the other one takes room once.
+    pub fn keep(self, recipe: Hash, tell: &mut dyn FnMut(u64)) -> Result<Kept, StoreError> {
+        let Self { draft, writer, parent } = self;
+        let made = writer.made();
+        share::share(draft.directory().as_fd(), parent.directory().as_fd())?;
+        let source = Source::Recipe { recipe, from: parent.digest() };
+        draft.keep(made, source, ImageConfig::default(), None, tell)
+    }
+}
+
+/// What a step is made from: whatever of it differs makes another key.
+#[must_use]
+pub fn layer_key(parent: &Hash, env: &BTreeMap<String, String>, words: &[&str]) -> Hash {
+    let parent = parent.to_string();
+    let mut parts: Vec<&[u8]> = vec![b"blastbox-layer 1", parent.as_bytes()];
+    let count = env.len().to_string();
+    parts.push(count.as_bytes());
+    for (name, value) in env {
+        parts.extend([name.as_bytes(), value.as_bytes()]);
+    }
+    parts.extend(words.iter().map(|word| word.as_bytes()));
+    // Lengths first, so that no two lists have the same bytes.
+    let framed: Vec<Vec<u8>> =
+        parts.iter().map(|part| [part.len().to_string().as_bytes(), b":", part].concat()).collect();
+    Hash::of(framed.iter().map(Vec::as_slice))
+}
