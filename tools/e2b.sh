@@ -36,5 +36,6 @@ node() {
 
 python python "E2B's SDK for Python" e2b==2.63.0 pytest==9.2.0
 python interpreter "E2B's code interpreter SDK for Python" e2b==2.63.0 e2b-code-interpreter==2.11.5 pytest==9.2.0
+python inspect "inspect-ai" inspect-ai==0.3.285 httpx==0.28.1 pytest==9.2.0 pytest-asyncio==1.4.1.post1
 python mcp "the client of MCP for Python" mcp==2.3.0 pytest==9.2.0
 node

@@ -18,7 +18,8 @@ both_ways!(
     the_code_interpreter_for_python,
     the_code_interpreter_for_javascript,
     the_client_of_mcp,
-    the_sdk_as_root
+    the_sdk_as_root,
+    the_checks_of_inspect_ai
 );
 
 /// The bound of one suite. Nothing is asserted with it: a suite that needs it has hung.
@@ -197,4 +198,24 @@ fn the_sdk_as_root(caller: &Caller) {
     let suite = suite("root");
     let words: Vec<&Path> = words.into_iter().chain([suite.as_path()]).collect();
     run(&place.join("bin/python"), &words, &daemon, &[]);
+}
+
+/// inspect-ai's own checks of a provider, through the package in `sdk/inspect-blastbox`, at the daemon's socket.
+fn the_checks_of_inspect_ai(caller: &Caller) {
+    if !caller.is_root() {
+        return caller.skip("without root on the host no box has a root, and evaluations name users");
+    }
+    let Some(place) = installed(caller, "inspect") else { return };
+    let daemon = Daemon::start(caller);
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk/inspect-blastbox");
+    let words =
+        ["-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", "--rootdir"].map(Path::new);
+    let checks = package.join("tests");
+    // The host's own view cannot have another user: its /etc is read-only. An image of Debian passes this one too.
+    caller.skip("one of inspect-ai's 44 checks adds a user, which the host's view cannot have");
+    let left_out = ["--deselect", "tests/test_self_check.py::test_exec_as_user"].map(Path::new);
+    let words: Vec<&Path> =
+        words.into_iter().chain([package.as_path()]).chain(left_out).chain([checks.as_path()]).collect();
+    let (source, socket) = (package.join("src"), caller.place().join("api.sock"));
+    run(&place.join("bin/python"), &words, &daemon, &[("PYTHONPATH", &source), ("BLASTBOX_SOCKET", &socket)]);
 }
