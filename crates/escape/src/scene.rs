@@ -165,8 +165,23 @@ impl Scene {
             }
         }
         signs.extend(self.heard());
-        signs.extend(survivors(&self.nonce).iter().map(|pid| format!("process {pid} of the host survived")));
+        signs.extend(self.living().iter().map(|pid| format!("process {pid} of the host survived")));
         signs
+    }
+
+    /// Processes that live on. One of blastbox's own that was just ended may still be in sight on a busy host: whatever an
+    /// attempt leaves stays for seconds.
+    fn living(&self) -> Vec<i32> {
+        let mut living = survivors(&self.nonce);
+        for _ in 0..10 {
+            if living.is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            // By the nonce and not by number: some are always another.
+            living = survivors(&self.nonce);
+        }
+        living
     }
 
     fn short(&self, path: &Path) -> String {
