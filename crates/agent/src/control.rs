@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use blastbox_sys::channel;
 use blastbox_wire::agent::{AgentFrame, FileSay, FrameError, HostFrame};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
@@ -46,11 +47,32 @@ pub(crate) struct Control {
     /// The queue is `output[sent..queued]`.
     sent: usize,
     queued: usize,
+    /// Another host may come after this one.
+    heritable: bool,
+    /// Where in `input` another host began.
+    cut: Option<usize>,
 }
 
 impl Control {
     pub(crate) fn new(stream: OwnedFd) -> Self {
-        Self { stream, input: Vec::new(), parsed: 0, gulp: SMALL, output: Vec::new(), sent: 0, queued: 0 }
+        // Until the host has said otherwise, which may be read only when another one is there: where that can be at all.
+        let heritable = rustix::net::sockopt::socket_type(&stream).is_ok();
+        Self {
+            stream,
+            input: Vec::new(),
+            parsed: 0,
+            gulp: SMALL,
+            output: Vec::new(),
+            sent: 0,
+            queued: 0,
+            heritable,
+            cut: None,
+        }
+    }
+
+    /// No other host comes after this one.
+    pub(crate) fn expect_no_heirs(&mut self) {
+        self.heritable = false;
     }
 
     /// Whether more output may be queued.
@@ -157,6 +179,9 @@ impl Control {
         self.parsed = 0;
         self.input.reserve(self.gulp);
         let room = self.input.capacity().saturating_sub(self.input.len());
+        if self.heritable {
+            return self.receive_marked(room);
+        }
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.stream, spare_capacity(&mut self.input))) {
             Ok(0) => Ok(Received::End),
             Ok(got) => {
@@ -170,10 +195,39 @@ impl Control {
         }
     }
 
-    /// The next whole frame among the bytes received.
+    /// The same, with an eye for the byte with which another host begins. The kernel ends a read behind a descriptor, so that
+    /// it is the last one of what was read.
+    fn receive_marked(&mut self, room: usize) -> io::Result<Received> {
+        let before = self.input.len();
+        self.input.resize(before.saturating_add(room), 0);
+        let received = channel::receive(&self.stream, self.input.get_mut(before..).unwrap_or_default());
+        let (got, marked, ended) = match received {
+            Ok(Some((got, descriptors))) => (got, !descriptors.is_empty(), Received::Bytes),
+            Ok(None) => (0, false, Received::End),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => (0, false, Received::Bytes),
+                io::ErrorKind::ConnectionReset => (0, false, Received::End),
+                _ => return Err(error),
+            },
+        };
+        self.input.truncate(before.saturating_add(got));
+        if marked {
+            self.cut = self.input.len().checked_sub(1);
+        }
+        self.gulp = if got == room { LARGE } else { self.gulp };
+        Ok(ended)
+    }
+
+    /// The next whole frame among the bytes received. What another host found half said was never said.
     pub(crate) fn next(&mut self) -> Result<Option<HostFrame>, FrameError> {
-        let rest = self.input.get(self.parsed..).unwrap_or_default();
-        let Some((frame, taken)) = HostFrame::parse(rest)? else { return Ok(None) };
+        let end = self.cut.unwrap_or(self.input.len());
+        let rest = self.input.get(self.parsed..end).unwrap_or_default();
+        let Some((frame, taken)) = HostFrame::parse(rest)? else {
+            if let Some(cut) = self.cut.take() {
+                self.parsed = cut.saturating_add(1);
+            }
+            return Ok(None);
+        };
         self.parsed = self.parsed.saturating_add(taken);
         Ok(Some(frame))
     }

@@ -8,7 +8,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use blastbox_sys::spawn::{self, Dead, Identity, Spawn, Spawned, Terminal};
-use blastbox_wire::agent::{AgentFrame, ExecSpec, Exit, Io, Stage, Usage};
+use blastbox_wire::agent::{AgentFrame, ExecSpec, Exit, Io, Stage, StandingExec, Usage};
+use blastbox_wire::limits::OUTPUT_WINDOW;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -63,6 +64,7 @@ pub(crate) struct Exec {
     outputs: [Option<Output>; 2],
     io: Io,
     credit: u64,
+    printed: u64,
 }
 
 impl Exec {
@@ -122,6 +124,7 @@ impl Exec {
             outputs: [Some(Output::new(source, output)), error.map(|from| Output::new(Source::Error, from))],
             io,
             credit: u64::from(window),
+            printed: 0,
         })
     }
 
@@ -187,15 +190,31 @@ impl Exec {
             && self.outputs.iter().flatten().any(Output::is_ready)
     }
 
-    /// Reads each stream once. Whether anything came.
-    pub(crate) fn pump_output(&mut self, control: &mut Control) -> bool {
-        let mut any = false;
+    /// Reads each stream once. How many bytes came.
+    pub(crate) fn pump_output(&mut self, control: &mut Control) -> u64 {
+        let before = self.printed;
         for output in self.outputs.iter_mut().flatten() {
-            let got = output.pump(self.number, self.credit, control);
-            self.credit = self.credit.saturating_sub(u64::try_from(got).unwrap_or(u64::MAX));
-            any |= got > 0;
+            let got = u64::try_from(output.pump(self.number, self.credit, control)).unwrap_or(u64::MAX);
+            self.credit = self.credit.saturating_sub(got);
+            self.printed = self.printed.saturating_add(got);
         }
-        any
+        self.printed.saturating_sub(before)
+    }
+
+    /// Bytes that it has printed since its start.
+    pub(crate) fn printed(&self) -> u64 {
+        self.printed
+    }
+
+    /// As another host finds it, which gives it a whole window.
+    pub(crate) fn stand(&mut self) -> StandingExec {
+        self.credit = u64::from(OUTPUT_WINDOW);
+        let pid = match self.phase {
+            Phase::Running { pid } => u32::try_from(pid.as_raw_nonzero().get()).unwrap_or(0),
+            Phase::Starting { .. } | Phase::Ended { .. } => 0,
+        };
+        let (unread, takes_input) = self.input.standing();
+        StandingExec { exec: self.number, pid, ended: false, printed: self.printed, unread, takes_input }
     }
 
     /// Passes standard input on.

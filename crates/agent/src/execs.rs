@@ -1,9 +1,10 @@
 //! All commands of the box.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
 use blastbox_sys::spawn::{self, Dead, Identity};
-use blastbox_wire::agent::{AgentFrame, ExecSpec, Stage, User};
+use blastbox_wire::agent::{AgentFrame, ExecSpec, Stage, StandingExec, User};
 use blastbox_wire::limits::MAX_EXECS;
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -25,11 +26,16 @@ pub(crate) struct Execs {
     serial: u64,
     payload: Option<Identity>,
     root: Option<Identity>,
+    /// Bytes that all commands have printed.
+    printed: u64,
+    /// The last commands that have ended, with what they have printed.
+    over: VecDeque<(u32, u64)>,
 }
 
 impl Execs {
     pub(crate) fn new(payload: Option<Identity>, root: Option<Identity>) -> Self {
-        Self { list: Vec::new(), serial: FIRST_TOKEN / TOKENS, payload, root }
+        let serial = FIRST_TOKEN / TOKENS;
+        Self { list: Vec::new(), serial, payload, root, printed: 0, over: VecDeque::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -139,17 +145,37 @@ impl Execs {
             moved = false;
             for (_, exec) in &mut self.list {
                 if control.has_room() && exec.has_output() {
-                    moved |= exec.pump_output(control);
+                    let printed = exec.pump_output(control);
+                    self.printed = self.printed.saturating_add(printed);
+                    moved |= printed > 0;
                 }
             }
         }
+        let over = &mut self.over;
         self.list.retain(|(_, exec)| {
             let Some((exit, usage)) = exec.finished().filter(|_| control.has_room()) else { return true };
             // First what the command was refused: with its end the host has seen everything about it.
             denials.flush(control);
             control.send(&AgentFrame::Exited { exec: exec.number(), exit, usage });
+            over.push_back((exec.number(), exec.printed()));
+            if over.len() > MAX_EXECS {
+                over.pop_front();
+            }
             false
         });
+    }
+
+    /// Another host is here: every command may print a whole window again. What all have printed, and each of them.
+    pub(crate) fn stand(&mut self) -> (u64, Vec<StandingExec>) {
+        let over = self.over.iter().map(|(exec, printed)| StandingExec {
+            exec: *exec,
+            pid: 0,
+            ended: true,
+            printed: *printed,
+            unread: 0,
+            takes_input: false,
+        });
+        (self.printed, self.list.iter_mut().map(|(_, exec)| exec.stand()).chain(over).collect())
     }
 
     /// Signals a command's process group.

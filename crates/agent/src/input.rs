@@ -66,6 +66,11 @@ impl Input {
         self.end_asked = true;
     }
 
+    /// What the host has sent and was not told to be taken, and whether more may come.
+    pub(crate) fn standing(&self) -> (u32, bool) {
+        (u32::try_from(self.owed).unwrap_or(u32::MAX), self.to.is_some() && !self.end_asked)
+    }
+
     /// Writes what the command takes now. The number is what the host may be told is gone.
     pub(crate) fn pump(&mut self) -> u32 {
         while self.writable && self.step() {}

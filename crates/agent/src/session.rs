@@ -253,7 +253,10 @@ impl Session {
             (_, HostFrame::Shutdown) => return Err(End::Shutdown),
             (_, HostFrame::Ping { token }) => self.control.send(&AgentFrame::Pong { token }),
             // A host newer than this agent adapts to it: any version is welcome.
-            (Greeting::Awaited, HostFrame::Begin { version: _, on_denied }) => {
+            (Greeting::Awaited, HostFrame::Begin { version: _, on_denied, heritable }) => {
+                if !heritable {
+                    self.control.expect_no_heirs();
+                }
                 self.denials.react(on_denied);
                 self.greeting = Greeting::Heard;
             }
@@ -287,6 +290,11 @@ impl Session {
             }
             (_, HostFrame::File { op, ask }) => {
                 self.files.hear(op, ask, &self.epoll, &mut self.control)?;
+            }
+            (_, HostFrame::Resync { token }) => {
+                self.files.stop_all(&mut self.control)?;
+                let (printed, execs) = self.execs.stand();
+                self.control.send(&AgentFrame::Standing { token, printed, execs });
             }
             (_, HostFrame::Refresh { unix_nanos, entropy }) => {
                 refresh::refresh(unix_nanos, entropy, self.capabilities);

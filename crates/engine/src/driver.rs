@@ -80,6 +80,10 @@ pub(crate) struct Driver {
     pub(crate) birth: Option<Birth>,
     /// When that is due.
     pub(crate) retry_at: Instant,
+    /// It outlives this process: what its agent says is taken off the channel only when it was acted upon.
+    pub(crate) heritable: bool,
+    /// A descriptor that has to reach the agent before anything else does: it says that another host is here.
+    pub(crate) mark: Option<OwnedFd>,
     pub(crate) log: Log,
 }
 
@@ -114,6 +118,8 @@ pub(crate) struct Log {
     pub(crate) farewell: bool,
     /// What the agent was asked to repeat, and who waits for that.
     pub(crate) ping: Option<(u64, oneshot::Sender<()>)>,
+    /// A box of an earlier process, whose agent has not said yet how it stands.
+    pub(crate) adopting: Option<Adopting>,
 }
 
 enum Happening {
@@ -373,6 +379,9 @@ impl Driver {
         match asked {
             Some(Ok(ours)) => {
                 self.agent = ours;
+                if self.heritable {
+                    self.house.link.ask(&Ask::Keep(self.id.clone()), &[self.agent.as_fd()]).ok();
+                }
                 self.log.inbox = Inbox::default();
                 self.log.outbox = mem::take(&mut self.log.unheard);
                 self.log.unheard = self.log.outbox.clone();
@@ -480,6 +489,10 @@ impl Driver {
     }
 }
 
+mod adopt;
 mod talk;
 #[cfg(test)]
 mod tests;
+
+use adopt::Adopting;
+pub(crate) use adopt::Stood;

@@ -1,5 +1,7 @@
 //! The engine: seals nothing and mounts nothing, but knows the host, chooses the tier and starts the boxes.
 
+mod adopt;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
@@ -10,7 +12,7 @@ use std::time::Duration;
 
 use blastbox_images::{Image, ImageConfig};
 use blastbox_isolation::{Choice, Facts, Gateway, Lowered, Request, Warden, choose, preparation};
-use blastbox_policy::{Boundary, BoxRoot, OnDenied, SealedPolicy};
+use blastbox_policy::{Boundary, BoxRoot, OnDenied, SealedPolicy, SurvivesDaemon};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
 use blastbox_wire::egress::{BUNDLE, BUNDLE_VARIABLES, LentSecret};
@@ -165,7 +167,7 @@ impl Engine {
             tokio::task::spawn_blocking(move || workshop.prepare(&agent)).await.ok();
             drop(turn);
         }
-        choose(policy, &self.facts, request)
+        self.survivable(policy, request.image, choose(policy, &self.facts, request))
     }
 
     /// Makes a box and waits until its agent has answered.
@@ -317,14 +319,15 @@ impl Engine {
             birth,
         });
         // Waits in the socket until there is an agent to read it: one round trip less for every box.
-        driver.send(&HostFrame::Begin { version: VERSION, on_denied: reaction(policy) });
+        let heritable = lifetime.survives_daemon == SurvivesDaemon::Yes;
+        driver.send(&HostFrame::Begin { version: VERSION, on_denied: reaction(policy), heritable });
+        if heritable {
+            driver.bequeath();
+        }
         tokio::spawn(driver.run());
         live.variables = variables;
         live.variables.extend(image.config().into_iter().flat_map(wishes));
-        if let (BoxRoot::Allowed, Image::Host(_)) = (policy.kernel().root, image) {
-            // The host's programs stay as they are: `sudo` lies beside them.
-            live.variables.push(("PATH".to_owned(), format!("/.blastbox:{USUAL_PATH}")));
-        }
+        live.variables.extend(path_of_root(policy, image));
         live.image = image.hold();
         if let Some((uplink, hears)) = gateway {
             live.uplink = Some(uplink);
@@ -359,6 +362,14 @@ impl Engine {
             kernel.how.push(told);
         }
         Ok(from)
+    }
+}
+
+/// The search path of a box that has a root. The host's programs stay as they are: `sudo` lies beside them.
+fn path_of_root(policy: &SealedPolicy, image: &Image) -> Option<(String, String)> {
+    match (policy.kernel().root, image) {
+        (BoxRoot::Allowed, Image::Host(_)) => Some(("PATH".to_owned(), format!("/.blastbox:{USUAL_PATH}"))),
+        (BoxRoot::None, _) | (BoxRoot::Allowed, Image::Directory(_) | Image::Stored(_)) => None,
     }
 }
 
@@ -417,6 +428,8 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         again,
         birth,
         retry_at: asked,
+        heritable: false,
+        mark: None,
         log: Log::default(),
     };
     let live = LiveBox {

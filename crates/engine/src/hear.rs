@@ -32,8 +32,8 @@ fn lie(what: &str) -> Enough {
 }
 
 impl Driver {
-    /// Hears every whole frame that has arrived; a bad one ends the box.
-    pub(crate) fn hear_agent(&mut self) {
+    /// Hears every whole frame that has arrived, and says how many bytes they were; a bad one ends the box.
+    pub(crate) fn hear_agent(&mut self) -> usize {
         let mut inbox = mem::take(&mut self.log.inbox);
         let heard = inbox.frames(|frame| self.hear(frame));
         if self.log.execs.is_empty() && self.log.files.is_empty() {
@@ -41,14 +41,18 @@ impl Driver {
         }
         self.log.inbox = inbox;
         match heard {
-            Ok(()) => {}
+            Ok(taken) => return taken,
             Err(Enough::Lie(how)) => self.stop(Stop::GuestLied, Ending::Lost(Loss::GuestLied(how))),
             Err(Enough::OutputSpent) => self.stop(Stop::OutputSpent, Ending::OutputSpent),
             Err(Enough::GaveUp(text)) => self.stop(Stop::AgentGone, Ending::Lost(Loss::AgentGaveUp(text))),
         }
+        0
     }
 
     fn hear(&mut self, frame: AgentFrame<'_>) -> Result<(), Enough> {
+        if self.log.adopting.is_some() {
+            return self.hear_before_it_stands(frame);
+        }
         match frame {
             AgentFrame::Hello { version, facts } => {
                 if version == 0 || version > VERSION {
@@ -94,7 +98,53 @@ impl Driver {
                 }
                 Some(_) | None => Err(lie("an answer that nobody asked for")),
             },
-            AgentFrame::Refreshed => Err(lie("an answer that nobody asked for")),
+            AgentFrame::Refreshed | AgentFrame::Standing { .. } => {
+                Err(lie("an answer that nobody asked for"))
+            }
+        }
+    }
+
+    /// What the agent said to the process before this one, which may have acted on some of it, up to how it stands.
+    fn hear_before_it_stands(&mut self, frame: AgentFrame<'_>) -> Result<(), Enough> {
+        match frame {
+            AgentFrame::Output { exec, stream, bytes } => {
+                let Some(running) = self.log.execs.get_mut(&exec) else { return Ok(()) };
+                let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                running.window =
+                    running.window.checked_sub(length).ok_or_else(|| lie("more output than its window"))?;
+                running.outlet.push(if stream == 2 { Stream::Stderr } else { Stream::Stdout }, bytes);
+                self.saw_before(exec, u64::from(length));
+                Ok(())
+            }
+            AgentFrame::Started { exec, pid } => {
+                if let Some(running) = self.log.execs.get(&exec) {
+                    running.outlet.started(pid);
+                }
+                Ok(())
+            }
+            AgentFrame::NotStarted { exec, stage, errno } if self.log.execs.contains_key(&exec) => {
+                self.ended(exec, ExecEnd::NotStarted { stage, errno })
+            }
+            AgentFrame::Exited { exec, exit, usage } if self.log.execs.contains_key(&exec) => {
+                self.ended(exec, ExecEnd::Exited { exit, usage })
+            }
+            AgentFrame::Denied { number, count, pid, arguments } => {
+                self.log.tally.denied(number, count, pid, arguments);
+                self.bells.deny(number, count);
+                Ok(())
+            }
+            AgentFrame::Standing { token, printed, execs } => {
+                self.stands(token, printed, &execs).map_err(lie)
+            }
+            AgentFrame::Fault { text } => Err(Enough::GaveUp(text.to_owned())),
+            AgentFrame::Hello { .. } => Err(lie("a second hello")),
+            // Somebody else's: commands that were over, file operations, signs of life.
+            AgentFrame::NotStarted { .. }
+            | AgentFrame::Exited { .. }
+            | AgentFrame::StdinTaken { .. }
+            | AgentFrame::File { .. }
+            | AgentFrame::Pong { .. }
+            | AgentFrame::Refreshed => Ok(()),
         }
     }
 

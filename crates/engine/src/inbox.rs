@@ -39,11 +39,19 @@ impl Inbox {
         Ok(got)
     }
 
-    /// Hands every whole frame to `take`, in order, until it says stop.
+    /// Looks once at what is there, without taking it: what was seen before is seen again. 0: the other side is gone.
+    pub(crate) fn look(&mut self, peek: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
+        // As many as hold a whole frame, so that half of one is never all that can be seen.
+        self.bytes.resize(FRAMES * (MAX_AGENT_FRAME + HEAD), 0);
+        self.filled = 0;
+        self.fill(peek)
+    }
+
+    /// Hands every whole frame to `take`, in order, until it says stop. How many bytes they were.
     pub(crate) fn frames<E: From<FrameError>>(
         &mut self,
         mut take: impl FnMut(AgentFrame<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<usize, E> {
         let mut at = 0;
         while let Some((frame, taken)) = parse(self.bytes.get(at..self.filled).unwrap_or_default())? {
             at += taken;
@@ -51,7 +59,7 @@ impl Inbox {
         }
         self.bytes.copy_within(at..self.filled, 0);
         self.filled -= at;
-        Ok(())
+        Ok(at)
     }
 
     /// Gives back the room that a talkative command needed.

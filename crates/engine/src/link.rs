@@ -117,6 +117,11 @@ impl Link {
         lock(&self.line()?.warden).name()
     }
 
+    /// Whether the warden keeps boxes for whoever comes after this process.
+    pub(crate) fn is_heritable(&self) -> bool {
+        self.line().is_some_and(|line| lock(&line.warden).is_heritable())
+    }
+
     /// A line without a warden: tests speak for it.
     #[cfg(test)]
     pub(crate) fn unmanned() -> Arc<Self> {
@@ -193,7 +198,8 @@ impl Link {
             Answer::Resumed { box_id } => (box_id, Word::Resumed),
             Answer::NotPaused { box_id, tried, errno } => (box_id, Word::NotPaused { tried, errno }),
             Answer::Swept { boxes: _ } => return self.swept.notify_one(),
-            Answer::Ready(_) => return,
+            // Heard by whoever has inherited.
+            Answer::Ready(_) | Answer::Held { .. } => return,
         };
         let last = matches!(word, Word::Ended(_));
         let mut boxes = lock(&self.boxes);

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
+use crate::driver::Stood;
 use crate::engine::House;
 use crate::error::{CreateError, Over, PauseError};
 use crate::leases::News;
@@ -121,6 +122,18 @@ impl LiveBox {
         let desk = Desk { exec, orders: self.orders.clone() };
         let stdin = Stdin { desk: desk.clone(), room };
         Exec { desk, outlet, bells: Arc::clone(&self.bells), stdin: Some(stdin) }
+    }
+
+    /// A command that was given to the box by an earlier process.
+    pub(crate) fn found(&self, stood: Stood) -> Exec {
+        let desk = Desk { exec: stood.exec, orders: self.orders.clone() };
+        let stdin = stood.takes_input.then(|| Stdin { desk: desk.clone(), room: stood.room });
+        Exec { desk, outlet: stood.outlet, bells: Arc::clone(&self.bells), stdin }
+    }
+
+    /// Numbers up to this one are taken.
+    pub(crate) fn took_numbers(&self, last: u32) {
+        self.next_exec.fetch_max(last.saturating_add(1), Ordering::Relaxed);
     }
 
     /// Adds what makes programs of the box believe its gateway, and what its image says. What the caller says goes

@@ -94,7 +94,7 @@ fn limits(policy: &SealedPolicy) -> Limits {
     let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall: _, root: _, deterministic: _ } =
         policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = policy.files();
-    let LifetimeRules { timeout, output } = policy.lifetime();
+    let LifetimeRules { timeout, output, survives_daemon: _ } = policy.lifetime();
     Limits {
         millicpus: cpus.millis(),
         memory_bytes: memory.0,

@@ -30,4 +30,4 @@ pub use request::Request;
 pub use tiers::jail::{WANTED_LANDLOCK_ABI, ends_after};
 pub use tiers::microvm::{ask_whether_asleep, is_asleep, order_sleep, order_wake};
 pub use walls::Walls;
-pub use warden::{Farewell, Heard, Mark, Warden, WardenError, WardenName};
+pub use warden::{Door, Farewell, Heard, Inheritance, Mark, Warden, WardenError, WardenName};

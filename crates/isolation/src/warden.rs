@@ -1,7 +1,9 @@
 //! The client of the warden, the one privileged program.
 
 mod error;
+mod heir;
 mod mark;
+mod process;
 
 use crate::outside::{self, Order};
 use std::io;
@@ -16,10 +18,11 @@ use blastbox_wire::limits::MAX_WARDEN_MESSAGE;
 use blastbox_wire::warden::{Answer, Ask, Powers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub use error::WardenError;
+pub use heir::{Door, Inheritance};
 pub use mark::{BadWardenName, Farewell, Mark, WardenName};
+use process::Process;
 
 /// The program's name.
 const PROGRAM: &str = "blastbox-warden";
@@ -35,11 +38,15 @@ const BUSY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Warden {
     socket: OwnedFd,
-    child: Child,
+    process: Process,
     buffer: Box<[u8]>,
     program: PathBuf,
     mission: Mission,
     name: Option<WardenName>,
+    /// It was told where whoever comes after this process knocks.
+    heritable: bool,
+    /// What it said when it was ready, where that was heard already.
+    ready: Option<Powers>,
 }
 
 /// What a warden was started for.
@@ -87,7 +94,22 @@ impl Warden {
         let child =
             start_sealed(program, PROGRAM, name.map(|name| name.to_string()), theirs).map_err(failed)?;
         let buffer = vec![0; MAX_WARDEN_MESSAGE].into_boxed_slice();
-        Ok(Self { socket: ours, child, buffer, program: program.to_owned(), mission: Mission::Serve, name })
+        let process = Process::Ours(child);
+        let (program, mission) = (program.to_owned(), Mission::Serve);
+        Ok(Self { socket: ours, process, buffer, program, mission, name, heritable: false, ready: None })
+    }
+
+    /// Tells it where whoever comes after this process knocks.
+    pub fn listen_at(&mut self, door: &Door) -> Result<(), WardenError> {
+        self.ask(&Ask::Listen, &[door.as_fd()])?;
+        self.heritable = true;
+        Ok(())
+    }
+
+    /// Whether boxes can be left to whoever comes after this process.
+    #[must_use]
+    pub fn is_heritable(&self) -> bool {
+        self.heritable
     }
 
     /// The program that it was started from.
@@ -105,7 +127,7 @@ impl Warden {
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     /// Nothing more will be asked: the warden ends its boxes, tells of each, and then ends itself, while the caller goes on
@@ -155,14 +177,17 @@ impl Warden {
 
     /// Waits until the warden is ready, and says what it can do on this host.
     pub fn wait_ready(&mut self, timeout: Duration) -> Result<Powers, WardenError> {
+        if let Some(powers) = self.ready {
+            return Ok(powers);
+        }
         let deadline = Instant::now() + timeout;
         loop {
             match self.answer()? {
                 Heard::Answer(Answer::Ready(powers)) => return Ok(powers),
                 Heard::Answer(_) => return Err(WardenError::OutOfTurn),
                 Heard::Gone => {
-                    self.ended_within(PATIENCE);
-                    return Err(WardenError::Ended { status: self.child.try_wait().ok().flatten() });
+                    self.process.ended_within(PATIENCE);
+                    return Err(WardenError::Ended { status: self.process.status() });
                 }
                 Heard::Waiting => {}
             }
@@ -180,17 +205,6 @@ impl Warden {
             fresh.mission = Mission::CleanUp;
             fresh.wait_ready(PATIENCE).ok();
         }
-    }
-
-    /// Whether the process ends in this time.
-    fn ended_within(&mut self, patience: Duration) -> bool {
-        // Once it was collected its number may be another's.
-        if matches!(self.child.try_wait(), Ok(Some(_))) {
-            return true;
-        }
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return false };
-        ready(process.as_fd(), PollFlags::IN, patience).unwrap_or(false)
     }
 }
 
@@ -211,13 +225,18 @@ impl Drop for Warden {
     fn drop(&mut self) {
         // To the warden the same as closing it. Where it is gone already there is nothing to tell.
         rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both).ok();
-        if !self.ended_within(PATIENCE) {
+        let ended = self.process.ended_within(PATIENCE);
+        let Process::Ours(child) = &mut self.process else {
+            // Not a child of ours. It ends by itself, when nobody comes for what it keeps.
+            return;
+        };
+        if !ended {
             // It hangs. What it leaves behind is released by the next warden's sweep.
-            self.child.kill().ok();
-            self.child.wait().ok();
+            child.kill().ok();
+            child.wait().ok();
             return;
         }
-        let killed = self.child.wait().is_ok_and(|status| status.signal().is_some());
+        let killed = child.wait().is_ok_and(|status| status.signal().is_some());
         if killed && self.mission == Mission::Serve {
             self.clean_up_after();
         }

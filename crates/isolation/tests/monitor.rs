@@ -139,21 +139,25 @@ fn it_inherits_the_control_channel_and_nothing_else() {
 
 #[test]
 fn it_ends_by_the_wardens_clock_whatever_its_caller_does() {
+    // One that is there: a box that is still being made could not be.
+    let there = || {
+        let script = r#"open(my $control, ">&=", 3); syswrite($control, "up"); sleep 600;"#;
+        let mut running = Running::launch(MonitorKind::Qemu, script, |_| {});
+        running.stream.read_exact(&mut [0; 2]).unwrap();
+        running
+    };
     let until = |running: &Running, millis| {
         running.warden.ask(&Ask::Until { box_id: running.id.clone(), millis }, &[]).unwrap();
     };
-    let mut running = Running::launch(MonitorKind::Qemu, "sleep 600", |_| {});
+    let mut running = there();
     // The last word counts, and a time that no clock knows is none.
     for millis in [3_600_000, u64::MAX, 300] {
         until(&running, millis);
     }
     assert!(matches!(running.last_word(), Some(Answer::Ended { .. })));
     // A caller that reads nothing has the warden wait to answer it; the box does not live longer for that.
-    let script = r#"open(my $control, ">&=", 3); syswrite($control, "up"); sleep 600"#;
-    let mut running = Running::launch(MonitorKind::Qemu, script, |_| {});
-    // A warden that waits to answer makes no box meanwhile: this one is there before.
-    running.stream.read_exact(&mut [0; 2]).unwrap();
-    until(&running, 2_000);
+    let mut running = there();
+    until(&running, 500);
     for _ in 0..250 {
         running.warden.ask(&Ask::Pause(BoxId::from_random([9; 20])), &[]).unwrap();
     }

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use crate::words::clip;
 use crate::{
     AllowRule, Binding, BoxRoot, CredentialRules, FileRules, Gap, Given, KernelRules, LifetimeRules,
-    NetworkLimits, NetworkRules, PathPattern, PrivateOpening, SealedPolicy, Slot,
+    NetworkLimits, NetworkRules, PathPattern, PrivateOpening, SealedPolicy, Slot, SurvivesDaemon,
 };
 
 /// The digest of a sealed policy, in every ledger line and receipt. Prints as `sha256:<hex>`.
@@ -36,7 +36,7 @@ fn canonical(policy: &SealedPolicy) -> String {
     let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
         policy.network();
     let CredentialRules { mode: credential_mode, bind } = policy.credentials();
-    let LifetimeRules { timeout, output } = policy.lifetime();
+    let LifetimeRules { timeout, output, survives_daemon } = policy.lifetime();
     // By code, so that the digest does not hang on the order of declaration.
     let mut accepted: Vec<&str> = policy.accepted().iter().map(Gap::code).collect();
     accepted.sort_unstable();
@@ -63,7 +63,8 @@ fn canonical(policy: &SealedPolicy) -> String {
          credentials.mode {credential_mode}\n\
          {bound}\
          lifetime.timeout {timeout}\n\
-         lifetime.output {output}\n",
+         lifetime.output {output}\n\
+         {survives}",
         level = policy.level(),
         accepted = accepted.join(","),
         cpus = cpus.millis(),
@@ -79,6 +80,11 @@ fn canonical(policy: &SealedPolicy) -> String {
         },
         // A line only where it is asked for, as with entries of a list: what was sealed before keeps its digest.
         counted = if *deterministic { "kernel.deterministic true\n" } else { "" },
+        // Only where it is so: the names of policies that were there before this rule stay.
+        survives = match survives_daemon {
+            SurvivesDaemon::No => "",
+            SurvivesDaemon::Yes => "lifetime.survives_daemon yes\n",
+        },
         reach = reach(allow, dangerously_allow_private, limits),
         bound = bound(bind),
     )

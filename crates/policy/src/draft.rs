@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::{
     AllowRule, BoxRoot, Bytes, Cpus, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, Loopback,
     NetworkLimits, NetworkMode, NetworkRules, OnDenied, PolicyError, PrivateOpening, ScratchExec,
-    SealedPolicy, Seconds, ThreatLevel, TierChoice, Workspace,
+    SealedPolicy, Seconds, SurvivesDaemon, ThreatLevel, TierChoice, Workspace,
 };
 
 /// A policy that is still being written. It can be used only after [`Draft::seal`].
@@ -163,6 +163,12 @@ impl Draft {
     /// Limits what the box may print.
     pub fn output(mut self, output: Bytes) -> Self {
         self.lifetime.output = output;
+        self
+    }
+
+    /// Says whether the box goes on when its daemon is killed.
+    pub fn survives_daemon(mut self, survives: SurvivesDaemon) -> Self {
+        self.lifetime.survives_daemon = survives;
         self
     }
 

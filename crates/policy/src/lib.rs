@@ -55,7 +55,7 @@ pub use error::{Place, PolicyError, Section};
 pub use files::{FileRules, ScratchExec, Workspace};
 pub use gap::Gap;
 pub use kernel::{BoxRoot, KernelRules, OnDenied};
-pub use lifetime::LifetimeRules;
+pub use lifetime::{LifetimeRules, SurvivesDaemon};
 pub use network::{
     AllowRule, BadChange, BadHost, BadRule, Below, Denied, Destination, Host, HostPattern, Loopback, Network,
     NetworkLimits, NetworkMode, NetworkRules, PathPattern, PrivateOpening, Protocol, RuleChange, RuleParts,

@@ -34,7 +34,7 @@ pub(crate) fn check_files(rules: &FileRules) -> Result<(), PolicyError> {
 
 /// Checks each limit of the lifetime section.
 pub(crate) fn check_lifetime(rules: &LifetimeRules) -> Result<(), PolicyError> {
-    let LifetimeRules { timeout, output } = rules;
+    let LifetimeRules { timeout, output, survives_daemon: _ } = rules;
     within("lifetime.timeout", *timeout, Seconds(1), THIRTY_DAYS)?;
     // Output is streamed, never kept whole: whoever keeps it has a bound of its own.
     within("lifetime.output", *output, Bytes(1), TIB)

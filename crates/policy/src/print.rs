@@ -22,7 +22,7 @@ pub fn to_toml(policy: &SealedPolicy) -> String {
         bytes_per_host,
     } = limits;
     let CredentialRules { mode: credential_mode, bind } = policy.credentials();
-    let LifetimeRules { timeout, output } = policy.lifetime();
+    let LifetimeRules { timeout, output, survives_daemon } = policy.lifetime();
     let accepted: Vec<String> = policy.accepted().iter().map(|gap| format!("\"{gap}\"")).collect();
     format!(
         r#"threat = "{level}"
@@ -67,6 +67,7 @@ bind = [{bind}]
 [lifetime]
 timeout = "{timeout}"
 output = "{output}"
+survives_daemon = "{survives_daemon}"
 "#,
         level = policy.level(),
         accepted = accepted.join(", "),

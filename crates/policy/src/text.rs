@@ -27,7 +27,7 @@ pub const MAX_POLICY_TEXT: usize = 64 * 1024;
 const TOP: &[&str] = &["threat", "accept", "kernel", "files", "network", "credentials", "lifetime"];
 const KERNEL: &[&str] = &["tier", "cpus", "memory", "pids", "on_denied_syscall", "root", "deterministic"];
 const FILES: &[&str] = &["workspace", "disk", "inodes", "file_size", "open_files", "exec"];
-const LIFETIME: &[&str] = &["timeout", "output"];
+const LIFETIME: &[&str] = &["timeout", "output", "survives_daemon"];
 
 type Value<'t> = Spanned<DeValue<'t>>;
 type Key<'t> = Spanned<std::borrow::Cow<'t, str>>;
@@ -108,6 +108,7 @@ impl Source<'_> {
             match key.get_ref().as_ref() {
                 "timeout" => rules.timeout = self.amount("lifetime.timeout", value)?,
                 "output" => rules.output = self.amount("lifetime.output", value)?,
+                "survives_daemon" => rules.survives_daemon = self.word("lifetime.survives_daemon", value)?,
                 _ => return Err(self.unknown_key(key, Section::Named("lifetime"), LIFETIME)),
             }
         }

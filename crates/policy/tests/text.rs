@@ -269,6 +269,7 @@ bind = []
 [lifetime]
 timeout = "300s"
 output = "16MiB"
+survives_daemon = "no"
 "#
     );
 }
@@ -442,4 +443,13 @@ proptest! {
             prop_assert!(!error.to_string().is_empty());
         }
     }
+}
+
+#[test]
+fn outliving_a_daemon_is_part_of_the_name_and_ending_with_it_is_not() {
+    let digest = |text: &str| parse(text).unwrap().seal().unwrap().digest();
+    let silent = digest("");
+    assert_eq!(digest("[lifetime]\nsurvives_daemon = \"no\""), silent);
+    assert_ne!(digest("[lifetime]\nsurvives_daemon = \"yes\""), silent);
+    assert!(parse("[lifetime]\nsurvives_daemon = true").is_err());
 }

@@ -35,6 +35,8 @@ pub(crate) struct Live {
     pub(crate) unborn: bool,
     /// When it is ended, whatever its caller does.
     pub(crate) until: Option<Instant>,
+    /// Its caller's end of the control channel, where it outlives its caller.
+    pub(crate) kept: Option<OwnedFd>,
     /// What failed while it was made.
     pub(crate) trouble: Option<crate::trouble::Trouble>,
 }
@@ -88,6 +90,16 @@ impl Boxes {
         let before = std::mem::replace(&mut live.until, until);
         before.map(|before| self.due.remove(&(before, id.clone())));
         self.due.extend(until.map(|until| (until, id.clone())));
+    }
+    /// Keeps a box for whoever comes after its caller.
+    pub(crate) fn keep(&mut self, id: &BoxId, channel: Option<OwnedFd>) {
+        if let Some(live) = self.names.get(id).and_then(|pid| self.live.get_mut(pid)) {
+            live.kept = channel;
+        }
+    }
+    /// Those that are kept, and their channels.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (&BoxId, &OwnedFd)> {
+        self.live.values().filter_map(|live| Some((&live.id, live.kept.as_ref()?)))
     }
     /// How long until a box is due.
     pub(crate) fn due_in(&self) -> Option<Duration> {

@@ -149,6 +149,7 @@ fn make(
                 _gateway: gateway,
                 tabled: false,
                 until: None,
+                kept: None,
                 unborn: false,
                 trouble: sent.err(),
             };

@@ -1,5 +1,7 @@
 //! The loop: one caller asks, boxes begin and end.
 
+mod heirs;
+
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -50,6 +52,8 @@ struct Warden {
     embryos: Embryos,
     epoll: OwnedFd,
     message: Vec<u8>,
+    /// Where whoever comes after the caller connects.
+    door: Option<OwnedFd>,
     /// What killed wardens have left was released.
     swept: bool,
 }
@@ -68,13 +72,14 @@ pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
         embryos: Embryos::default(),
         epoll,
         message: vec![0; MAX_WARDEN_MESSAGE],
+        door: None,
         swept: false,
     };
     let ready = Answer::Ready(warden.standing.powers());
     let answered = warden.answer(&ready);
     // Most plans want this one, and the caller is still thinking about its first.
     warden.standing.filter(&First::Agent, Denials::Reported)?;
-    let outcome = answered.and_then(|()| warden.listen());
+    let outcome = answered.and_then(|()| warden.listen_to_all());
     let buried = warden.bury_everybody();
     outcome.and(buried)
 }
@@ -266,6 +271,14 @@ impl Warden {
             }
             Ask::Pause(id) => self.pause(id, Groups::freeze, |box_id| Answer::Paused { box_id }),
             Ask::Resume(id) => self.pause(id, Groups::thaw, |box_id| Answer::Resumed { box_id }),
+            Ask::Keep(id) => {
+                self.boxes.keep(&id, descriptors.into_iter().next());
+                Ok(())
+            }
+            Ask::Listen => {
+                self.door = descriptors.into_iter().next();
+                Ok(())
+            }
             Ask::Until { box_id, millis } => {
                 self.boxes.end_after(&box_id, Duration::from_millis(millis));
                 Ok(())

@@ -202,7 +202,11 @@ impl Session {
             (_, HostFrame::Shutdown) => return Err(End::Shutdown),
             (_, HostFrame::Ping { token }) => self.control.send(&AgentFrame::Pong { token }),
             // Nobody learns of a denied system call here: what to do about one does not arise.
-            (Greeting::Awaited, HostFrame::Begin { version: _, on_denied: _ }) => {
+            // Only boxes of the jail outlive their host.
+            (Greeting::Awaited, HostFrame::Begin { heritable: true, .. }) | (_, HostFrame::Resync { .. }) => {
+                return Err(End::Breach("another host"));
+            }
+            (Greeting::Awaited, HostFrame::Begin { version: _, on_denied: _, heritable: false }) => {
                 self.greeting = Greeting::Heard;
             }
             (Greeting::Awaited, _) => return Err(End::Breach("a command before the begin")),

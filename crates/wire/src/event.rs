@@ -353,6 +353,8 @@ pub enum Event {
     BoxPaused,
     /// The box is about to go on.
     BoxResumed,
+    /// A new daemon takes a box over that has outlived the one before.
+    BoxAdopted,
     /// The box is about to be ended.
     KillAsked {
         /// By whom.

@@ -18,6 +18,8 @@ pub const MAX_ARGUMENT: usize = 128 * 1024;
 pub const MAX_ARGUMENTS: usize = 65_536;
 /// Commands that may run in one box at the same time.
 pub const MAX_EXECS: usize = 256;
+/// Commands that an agent tells another host of: those that run, and as many of those that have ended.
+pub const MAX_STANDING: usize = 2 * MAX_EXECS;
 /// Output that the agent may send for one command before the host has acknowledged any of it.
 pub const OUTPUT_WINDOW: u32 = 1024 * 1024;
 /// Standard input that the host may send for one command before the agent has passed any of it on.

@@ -8,6 +8,10 @@ use crate::codec::{CodecError, Reader, Writer};
 use crate::limits::MAX_AGENT_TEXT;
 use crate::plan::Plan;
 
+/// The language that callers and wardens of this version speak. It changes whenever what they say does: whoever comes after
+/// a caller of another version must not guess.
+pub const PROTOCOL: u32 = 1;
+
 /// What the warden can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
@@ -29,6 +33,11 @@ pub enum Ask {
         /// From now on.
         millis: u64,
     },
+    /// Keep a box for whoever comes after this caller. Beside it: the caller's own end of its control channel, which the
+    /// warden holds and never reads.
+    Keep(BoxId),
+    /// Here comes whoever comes after this caller. Beside it: a socket that listens.
+    Listen,
 }
 
 /// What the warden answers, each once per thing that happened.
@@ -82,6 +91,11 @@ pub enum Answer {
         tried: String,
         /// Why it did not work, as an errno; 0 where the message says it all.
         errno: i32,
+    },
+    /// A box was kept for this caller. Before `Ready`; beside it, the end of its control channel.
+    Held {
+        /// The box.
+        box_id: BoxId,
     },
 }
 
@@ -143,6 +157,11 @@ impl Ask {
                 to.bytes(box_id.as_str().as_bytes());
                 to.u64(*millis);
             }
+            Self::Keep(id) => {
+                to.u8(7);
+                to.bytes(id.as_str().as_bytes());
+            }
+            Self::Listen => to.u8(8),
         }
         to.finish()
     }
@@ -157,6 +176,8 @@ impl Ask {
             4 => Self::Pause(box_id(&mut from)?),
             5 => Self::Resume(box_id(&mut from)?),
             6 => Self::Until { box_id: box_id(&mut from)?, millis: from.u64()? },
+            7 => Self::Keep(box_id(&mut from)?),
+            8 => Self::Listen,
             other => return Err(CodecError::Unknown(u32::from(other), "verb")),
         };
         from.end()?;
@@ -211,6 +232,10 @@ impl Answer {
                 to.u8(8);
                 trouble(&mut to, box_id, tried, *errno);
             }
+            Self::Held { box_id } => {
+                to.u8(9);
+                to.bytes(box_id.as_str().as_bytes());
+            }
         }
         to.finish()
     }
@@ -253,6 +278,7 @@ impl Answer {
                 let (box_id, tried, errno) = read_trouble(&mut from)?;
                 Self::NotPaused { box_id, tried, errno }
             }
+            9 => Self::Held { box_id: box_id(&mut from)? },
             other => return Err(CodecError::Unknown(u32::from(other), "answer")),
         };
         from.end()?;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use blastbox_wire::CodecError;
 use blastbox_wire::agent::{
-    AgentFrame, BootFacts, ExecSpec, Exit, FrameError, HostFrame, Io, OnDenied, Stage, Usage, User, parse,
+    AgentFrame, BootFacts, ExecSpec, Exit, FrameError, HostFrame, Io, OnDenied, Stage, StandingExec, Usage,
+    User, parse,
 };
 use blastbox_wire::limits::{MAX_AGENT_FRAME, MAX_HOST_FRAME, MAX_OUTPUT_CHUNK, MAX_STDIN_CHUNK};
 use proptest::collection::vec;
@@ -55,7 +56,15 @@ fn agent_frame() -> impl Strategy<Value = AgentFrame<'static>> {
         any::<(u32, u32)>().prop_map(|(exec, bytes)| AgentFrame::StdinTaken { exec, bytes }),
         Just(AgentFrame::Refreshed),
         any::<u64>().prop_map(|token| AgentFrame::Pong { token }),
+        (any::<[u64; 2]>(), vec(standing(), 0..20))
+            .prop_map(|([token, printed], execs)| AgentFrame::Standing { token, printed, execs }),
     ]
+}
+
+fn standing() -> impl Strategy<Value = StandingExec> {
+    any::<(u32, u32, bool, u64, u32, bool)>().prop_map(|(exec, pid, ended, printed, unread, takes_input)| {
+        StandingExec { exec, pid, ended, printed, unread, takes_input }
+    })
 }
 
 fn io() -> impl Strategy<Value = Io> {
@@ -84,7 +93,8 @@ fn exec_spec() -> impl Strategy<Value = ExecSpec> {
 fn host_frame() -> impl Strategy<Value = HostFrame> {
     let reaction = || prop::sample::select(vec![OnDenied::Record, OnDenied::Kill]);
     prop_oneof![
-        (any::<u16>(), reaction()).prop_map(|(version, on_denied)| HostFrame::Begin { version, on_denied }),
+        (any::<u16>(), reaction(), any::<bool>())
+            .prop_map(|(version, on_denied, heritable)| HostFrame::Begin { version, on_denied, heritable }),
         exec_spec().prop_map(HostFrame::Exec),
         (any::<u32>(), vec(any::<u8>(), 0..300)).prop_map(|(exec, bytes)| HostFrame::Stdin { exec, bytes }),
         any::<u32>().prop_map(|exec| HostFrame::StdinEnd { exec }),
@@ -95,6 +105,7 @@ fn host_frame() -> impl Strategy<Value = HostFrame> {
         any::<u64>().prop_map(|token| HostFrame::Ping { token }),
         Just(HostFrame::Shutdown),
         Just(HostFrame::Farewell),
+        any::<u64>().prop_map(|token| HostFrame::Resync { token }),
     ]
 }
 

@@ -133,6 +133,15 @@ impl Files {
         Ok(())
     }
 
+    /// Ends every operation: whoever asked for them is gone.
+    pub(crate) fn stop_all(&mut self, control: &mut Control) -> Result<(), Wrong> {
+        let worn = self.guise.put_on().map_err(Wrong::Stuck)?;
+        for job in self.jobs.drain(..) {
+            job.close(Trouble(Fault::Stopped, Errno::CANCELED).end(), control);
+        }
+        worn.take_off().map_err(Wrong::Stuck)
+    }
+
     fn begin(
         &mut self,
         op: u32,

@@ -88,7 +88,7 @@ fn garbage_ends_everything() {
 
 #[test]
 fn a_host_that_breaks_the_protocol_is_not_served() {
-    let begin = HostFrame::Begin { version: VERSION, on_denied: OnDenied::Record };
+    let begin = HostFrame::Begin { version: VERSION, on_denied: OnDenied::Record, heritable: false };
     let early = HostFrame::Exec(command(1, Io::Pipes, &["true"]));
     let over = |length| HostFrame::Stdin { exec: 1, bytes: vec![0; length] };
     let mut agent = Agent::start(None);
@@ -118,7 +118,7 @@ fn a_begin_of_another_version_is_welcome_and_a_ping_needs_none() {
     let Said::Hello(_) = agent.next() else { panic!() };
     agent.say(&HostFrame::Ping { token: 9 });
     assert_eq!(agent.next(), Said::Pong(9));
-    agent.say(&HostFrame::Begin { version: 999, on_denied: OnDenied::Kill });
+    agent.say(&HostFrame::Begin { version: 999, on_denied: OnDenied::Kill, heritable: false });
     assert_eq!(agent.shell("echo served").output, "served\n");
 }
 

@@ -19,6 +19,8 @@ mod files_tar;
 #[cfg(test)]
 mod files_watch;
 #[cfg(test)]
+mod heirs;
+#[cfg(test)]
 mod rig;
 #[cfg(test)]
 mod streams;

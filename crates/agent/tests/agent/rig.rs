@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use blastbox_wire::agent::{
     AgentFrame, BootFacts, Change, Entry, ExecSpec, Exit, FileEnd, FileSay, HostFrame, Io, OnDenied, Stage,
-    Usage, User, VERSION, parse,
+    StandingExec, Usage, User, VERSION, parse,
 };
 use blastbox_wire::limits::OUTPUT_WINDOW;
 use rustix::io::FdFlags;
@@ -27,6 +27,7 @@ pub(crate) enum Said {
     Denied(u32, u64),
     StdinTaken(u32, u32),
     Refreshed,
+    Standing(u64, u64, Vec<StandingExec>),
     Pong(u64),
     Fault(String),
     File(u32, Word),
@@ -66,8 +67,16 @@ impl Agent {
     pub(crate) fn begun_with(denials: Option<OwnedFd>, on_denied: OnDenied) -> (Self, BootFacts) {
         let mut agent = Self::start(denials);
         let Said::Hello(facts) = agent.next() else { panic!("no hello") };
-        agent.say(&HostFrame::Begin { version: VERSION, on_denied });
+        agent.say(&HostFrame::Begin { version: VERSION, on_denied, heritable: false });
         (agent, facts)
+    }
+
+    /// One that another host may take over.
+    pub(crate) fn heritable() -> Self {
+        let mut agent = Self::start(None);
+        let Said::Hello(_) = agent.next() else { panic!("no hello") };
+        agent.say(&HostFrame::Begin { version: VERSION, on_denied: OnDenied::Record, heritable: true });
+        agent
     }
 
     /// An agent that has been started and not spoken to.
@@ -235,6 +244,7 @@ fn own(frame: AgentFrame<'_>) -> Said {
         AgentFrame::Denied { number, count, .. } => Said::Denied(number, count),
         AgentFrame::StdinTaken { exec, bytes } => Said::StdinTaken(exec, bytes),
         AgentFrame::Refreshed => Said::Refreshed,
+        AgentFrame::Standing { token, printed, execs } => Said::Standing(token, printed, execs),
         AgentFrame::Pong { token } => Said::Pong(token),
         AgentFrame::Fault { text } => Said::Fault(text.to_owned()),
         AgentFrame::File { op, say } => Said::File(

@@ -72,10 +72,14 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     raise_limits();
     let store = Arc::new(Store::open(state.path())?);
     // Before the next warden, whose first act is to sweep away the empty groups of those that are gone.
-    let leftovers = Leftovers::release(&store)?;
-    output::say(&told(&leftovers));
     let program = find_program()?;
-    let warden = store.start_warden(&program)?;
+    let mut leftovers = Leftovers::release(&store, &program)?;
+    output::say(&told(&leftovers));
+    // One that has kept boxes makes the next ones too.
+    let warden = match leftovers.warden.take() {
+        Some(warden) => warden,
+        None => store.start_warden(&program)?,
+    };
     // Every thread of the runtime comes from this one, and is confined like it.
     // What secrets stand for is read before; they themselves are read when a box needs them.
     let sources = args.secrets.as_deref().map(Sources::load).transpose()?;
@@ -111,7 +115,7 @@ async fn keep(
     let known = keys.list().map_err(DaemonProblem::Key)?.len();
     let place = LedgerOptions::new(state.path().join("ledger"), state.path().join("ledger.key"));
     let mut ledger = Ledger::open(place)?;
-    let Past { store, leftovers, program, sources, seen, images } = past;
+    let Past { store, mut leftovers, program, sources, seen, images } = past;
     let (broker, words) = lender(sources, state, &mut ledger).await?;
     let mut signals = Signals::catch(false)?;
     let mut doors = Doors::new(config.patience);
@@ -137,6 +141,11 @@ async fn keep(
     let keeper = Keeper::start_kept(engine, config.keeper, ledger, Arc::clone(&store), &leftovers)?;
     config.orders.carry_out(&keeper).map_err(DaemonProblem::Order)?;
     keeper.tell_past();
+    let kept = std::mem::take(&mut leftovers.kept);
+    if !kept.is_empty() {
+        let (all, adopted) = (kept.len(), keeper.adopt(kept).await);
+        said.insert_str(0, &format!("blastbox: took over {adopted} of {all} boxes of the last daemon\n"));
+    }
     tell_trouble(&keeper, &words);
     // Last, when there is a warden to make boxes: whoever can connect is answered from here on.
     doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
@@ -205,7 +214,7 @@ struct Past {
 
 /// What is said of boxes that went with an earlier daemon; nothing where it ended in order.
 fn told(leftovers: &Leftovers) -> String {
-    let Leftovers { boxes, nobodys, killed, stuck } = leftovers;
+    let Leftovers { boxes, nobodys, killed, stuck, .. } = leftovers;
     let mut said = String::new();
     if boxes.len() + nobodys.len() > 0 {
         said.push_str(&format!(

@@ -1,12 +1,27 @@
 //! Bytes to and from the agent, never waited for.
 
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use blastbox_wire::agent::parse;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
 
 use super::{Driver, FULL_OUTBOX};
 use crate::state::State;
 
 impl Driver {
     pub(super) fn flush(&mut self) {
+        if let Some(mark) = &self.mark {
+            match say_marked(&self.agent, mark.as_fd()) {
+                Ok(()) => self.mark = None,
+                // Nothing goes before it.
+                Err(error) if is_patience(&error) => return,
+                Err(_) => self.mark = None,
+            }
+        }
         while !self.log.outbox.is_empty() {
             match self.agent.try_write(&self.log.outbox) {
                 Ok(sent) => {
@@ -28,9 +43,12 @@ impl Driver {
     /// The agent's channel is ready for something: one write, one read.
     pub(super) fn talk(&mut self) {
         self.flush();
+        if self.heritable {
+            return self.look();
+        }
         match self.read() {
             Ok(0) => self.agent_gone(),
-            Ok(_) => self.hear_agent(),
+            Ok(_) => drop(self.hear_agent()),
             Err(error) if is_patience(&error) => {}
             Err(_) => self.agent_gone(),
         }
@@ -39,6 +57,42 @@ impl Driver {
     fn read(&mut self) -> io::Result<usize> {
         let agent = &self.agent;
         self.log.inbox.fill(|room| agent.try_read(room))
+    }
+
+    /// The same for a box that outlives this process: a frame is taken off the channel whole, and when it was acted upon, so
+    /// that the next process begins at the head of one.
+    fn look(&mut self) {
+        let agent = &self.agent;
+        let peeked = self.log.inbox.look(|room| {
+            agent.try_io(Interest::READABLE, || {
+                let (got, _) = recv(agent, &mut *room, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+                // Half a frame: the kernel rings again when there is more of it.
+                let bytes = room.get(..got).unwrap_or_default();
+                if got > 0 && got < room.len() && matches!(parse(bytes), Ok(None)) {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Ok(got)
+            })
+        });
+        match peeked {
+            Ok(0) => self.agent_gone(),
+            Ok(_) => {
+                let mut taken = self.hear_agent();
+                let mut scratch = [0; 4096];
+                while taken > 0 {
+                    let most = taken.min(scratch.len());
+                    let room = scratch.get_mut(..most).unwrap_or_default();
+                    match recv(&self.agent, room, RecvFlags::DONTWAIT) {
+                        Ok((got @ 1.., _)) => taken = taken.saturating_sub(got),
+                        Err(rustix::io::Errno::INTR) => {}
+                        // What was there a moment ago is not: somebody else reads this channel.
+                        Ok(_) | Err(_) => return self.agent_gone(),
+                    }
+                }
+            }
+            Err(error) if is_patience(&error) => {}
+            Err(_) => self.agent_gone(),
+        }
     }
 
     /// Reads what a dead agent has left. Bounded by what a socket holds.
@@ -51,11 +105,21 @@ impl Driver {
                 .inbox
                 .fill(|room| Ok(rustix::net::recv(agent, room, rustix::net::RecvFlags::DONTWAIT)?.0));
             match read {
-                Ok(1..) => self.hear_agent(),
+                Ok(1..) => drop(self.hear_agent()),
                 Ok(0) | Err(_) => return,
             }
         }
     }
+}
+
+/// One byte that carries a descriptor.
+fn say_marked(agent: &UnixStream, mark: BorrowedFd<'_>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(&mark)));
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(agent, &[IoSlice::new(&[0])], &mut control, flags)?;
+    Ok(())
 }
 
 fn is_patience(error: &io::Error) -> bool {

@@ -100,6 +100,13 @@ impl Admission {
         Ok(Hold { admission: Arc::clone(self), tenant: tenant.clone(), need })
     }
 
+    /// The part and the room of a box that is there already: of an earlier daemon, which may have had more to give.
+    pub(crate) fn count(self: &Arc<Self>, tenant: &Tenant, need: Need) -> (Hold, Room) {
+        self.door().gate.count(tenant, need);
+        let hold = Hold { admission: Arc::clone(self), tenant: tenant.clone(), need };
+        (hold, Room { admission: Arc::clone(self), need })
+    }
+
     /// Room where there is some and nobody waits for it.
     pub(crate) fn try_room(self: &Arc<Self>, need: Need) -> Option<Room> {
         let mut door = self.door();

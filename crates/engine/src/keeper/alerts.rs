@@ -45,6 +45,7 @@ impl Happened {
             | Self::ExecEnded { .. }
             | Self::BoxPaused
             | Self::BoxResumed
+            | Self::BoxAdopted
             | Self::BoxEnded { .. }
             | Self::NameAsked { .. }
             | Self::SecretLent { .. }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::cards::OnTimeout;
 use super::events::wall_clock;
+use crate::store::Deadlines;
 
 /// Longest span that a clock can add.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
@@ -75,6 +76,14 @@ impl Clock {
             running: 0,
             motion: Motion::Going,
         }
+    }
+
+    /// The clock of a box that was begun by an earlier daemon: its life is over when it was to be.
+    pub(crate) fn inherit(deadlines: &Deadlines, now: Now) -> Self {
+        let Deadlines { life, idle, on_timeout, ends_at } = *deadlines;
+        let left = ends_at.duration_since(now.wall).unwrap_or_default().min(FOR_EVER);
+        let clock = Self::start(life, idle, on_timeout, now);
+        Self { deadline: now.monotonic + left, ends_at, ..clock }
     }
 
     /// When it ends at the latest, unless somebody asks otherwise.

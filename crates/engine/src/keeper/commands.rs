@@ -16,6 +16,7 @@ use super::tape::Tape;
 use crate::live::{Command, Exec, Stdin};
 use crate::outcome::{Ending, outcome};
 use crate::outlet::ExecEnd;
+use crate::store::ExecRow;
 
 /// Commands that have ended and are remembered.
 const FINISHED: usize = 64;
@@ -57,6 +58,21 @@ impl Title {
     pub(crate) fn of(command: &Command, purpose: Purpose) -> Self {
         let shown = echo_command(&command.arguments);
         Self { shown, io: command.io, started: SystemTime::now(), purpose }
+    }
+
+    /// Of a command that an earlier daemon was given: what was written down of it, where anything was.
+    pub(crate) fn found(row: Option<&ExecRow>) -> Self {
+        let (program, arguments) = row.map_or(("?", 0), |row| (row.program.as_str(), row.arguments));
+        let more = (arguments > 0).then(|| format!("… ({arguments} arguments)"));
+        Self {
+            shown: std::iter::once(program.to_owned()).chain(more).collect(),
+            io: match row {
+                Some(row) if row.terminal => Io::Terminal { rows: 0, columns: 0 },
+                Some(_) | None => Io::PipesWithStdin,
+            },
+            started: row.map_or_else(SystemTime::now, |row| row.started_at),
+            purpose: Purpose::Owner,
+        }
     }
 }
 

@@ -70,6 +70,8 @@ pub enum Happened {
     BoxPaused,
     /// It goes on.
     BoxResumed,
+    /// A new daemon took it over from one that was killed.
+    BoxAdopted,
     /// Its life is over soon.
     DeadlineNear {
         /// So soon.

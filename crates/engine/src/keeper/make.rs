@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use blastbox_isolation::Lowered;
-use blastbox_policy::{NetworkMode, SealedPolicy, Tier};
+use blastbox_policy::{NetworkMode, SealedPolicy, SurvivesDaemon, Tier};
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{About, Event};
 use tokio::time::{Instant, timeout};
@@ -92,6 +92,8 @@ async fn try_make(
     let recipe = Recipe { policy, image: Arc::new(image), tier };
     let kind = match workspace {
         Some(_) => None,
+        // What is to outlive its daemon is somebody's from its beginning: members of a pool are nobody's.
+        None if recipe.policy.lifetime().survives_daemon == SurvivesDaemon::Yes => None,
         None => Kind::of(&recipe.image, &recipe.policy, tier).filter(|_| !house.pool.is_off()),
     };
     let claimed = match kind {
@@ -135,7 +137,12 @@ async fn try_make(
         warm: fresh.pooled.is_some(),
         metadata,
     };
-    house.register.give(&card, &recipe.policy, fresh.asked, deadlines)?;
+    let made_at = match recipe.policy.lifetime().survives_daemon {
+        SurvivesDaemon::No => fresh.asked,
+        // What its card says: the next daemon knows nothing else.
+        SurvivesDaemon::Yes => now.wall,
+    };
+    house.register.give(&card, &recipe.policy, made_at, deadlines)?;
     failpoint::reach("box-given");
     let clock = Clock::start(life, idle, on_timeout, now);
     move_in(house, fresh, card, recipe.policy, clock, hold, began)

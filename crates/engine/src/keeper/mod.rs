@@ -8,6 +8,7 @@
 //! Bounded memory everywhere: a guest, a slow reader or a thousand askers at once cost a number that is written here.
 
 mod admission;
+mod adopt;
 mod alerts;
 mod cards;
 mod clock;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use blastbox_policy::{SealedPolicy, Tier, to_toml};
+use blastbox_policy::{SealedPolicy, SurvivesDaemon, Tier, to_toml};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::Io;
 
@@ -96,7 +96,7 @@ impl Register {
                 gaps: card.gaps.clone(),
                 // Noted when it was begun.
                 warden: String::new(),
-                survives: false,
+                survives: policy.lifetime().survives_daemon == SurvivesDaemon::Yes,
                 made_at,
                 deadlines,
                 metadata: card.metadata.clone(),
@@ -139,6 +139,11 @@ impl Register {
             ended: None,
         };
         self.may(|store| store.begin_exec(id, &row));
+    }
+
+    /// The commands of a box that were written down.
+    pub(crate) fn execs(&self, id: &BoxId) -> Vec<ExecRow> {
+        self.0.as_deref().and_then(|store| store.execs(id).ok()).unwrap_or_default()
     }
 
     pub(crate) fn exec_ended(&self, id: &BoxId, number: u32, how: &str) {

@@ -91,6 +91,13 @@ impl Tape {
         tape
     }
 
+    /// The same of a command that had printed so much before there was this tape: that much is lost.
+    pub(crate) fn begun_at(printed: u64) -> Self {
+        let tape = Self::expectant();
+        tape.ring().begin_at(printed);
+        tape
+    }
+
     /// Nobody came, or nobody minds: what is oldest may be overwritten.
     pub(crate) fn let_go(&self) {
         self.ring().let_go();

@@ -185,6 +185,7 @@ pub fn alert(event: &Event) -> Option<Alert> {
         | Event::NetworkUntold { .. }
         | Event::BoxPaused
         | Event::BoxResumed
+        | Event::BoxAdopted
         | Event::KillAsked { .. }
         | Event::BoxEnded { .. }
         | Event::EscapeReported { .. }

@@ -35,6 +35,13 @@ pub enum BoxState {
     Gone,
 }
 
+impl BoxRow {
+    /// Whether a new daemon takes it over, if its warden has kept it.
+    pub(super) fn is_heritable(&self) -> bool {
+        self.survives && matches!(self.state, BoxState::Live | BoxState::Paused)
+    }
+}
+
 impl BoxState {
     const ALL: [Self; 7] =
         [Self::Provisioning, Self::Pooled, Self::Live, Self::Paused, Self::Ending, Self::Ended, Self::Gone];
@@ -256,6 +263,17 @@ impl Store {
                 }
             }
             Ok((owned, nobodys))
+        })
+    }
+
+    /// Whether this warden holds boxes that may outlive their daemon.
+    pub(super) fn has_survivors(&self, warden: &str) -> Result<bool, StoreError> {
+        self.ask("look for boxes that survive", |connection| {
+            connection.query_row(
+                "SELECT count(*) FROM boxes WHERE warden = ?1 AND survives <> 0 AND state IN ('live', 'paused')",
+                [warden],
+                |row| Ok(row.get::<_, u32>(0)? > 0),
+            )
         })
     }
 

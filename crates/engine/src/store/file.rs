@@ -2,12 +2,14 @@
 
 use std::fs::OpenOptions;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{Mode, OFlags};
 
 use super::error::StoreError;
 
@@ -46,6 +48,8 @@ const SCHEMA: &str = "
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
+    /// The state directory.
+    pub(super) directory: OwnedFd,
     connection: Mutex<Connection>,
 }
 
@@ -64,7 +68,10 @@ impl Store {
             | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let failed = |tried| move |source| StoreError::of(tried, directory, source);
         let connection = Connection::open_with_flags(&path, flags).map_err(failed("open what is"))?;
-        let store = Self { path, connection: Mutex::new(connection) };
+        let hold = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(directory, hold, Mode::empty());
+        let opened = opened.map_err(|errno| StoreError::Open { path: path.clone(), source: errno.into() })?;
+        let store = Self { path, directory: opened, connection: Mutex::new(connection) };
         store.prepare()?;
         Ok(store)
     }
@@ -145,8 +152,7 @@ impl Store {
 fn make_private(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
-    let file =
-        options.custom_flags(i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0)).open(path)?;
+    let file = options.custom_flags(i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0)).open(path)?;
     let found = file.metadata()?;
     if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0 {
         return Err(io::Error::new(

@@ -3,6 +3,9 @@
 //! What a box has on the host hangs on its warden. Processes, mounts and namespaces end with it, because the kernel ties
 //! them to its life; groups lie in one directory that bears its name. So the names of wardens are what has to be known.
 
+use std::os::fd::AsFd;
+
+use blastbox_isolation::Door;
 use rusqlite::params;
 
 use super::error::StoreError;
@@ -68,6 +71,9 @@ impl Store {
 
     /// Nothing of it is left.
     pub fn strike(&self, kind: ResourceKind, name: &str) -> Result<(), StoreError> {
+        if let Ok(warden) = name.parse() {
+            Door::remove(self.directory.as_fd(), warden);
+        }
         self.ask("strike a host resource", |connection| {
             connection.execute("DELETE FROM resources WHERE kind = ?1 AND name = ?2", [kind.as_str(), name])
         })

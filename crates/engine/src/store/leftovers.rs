@@ -1,10 +1,14 @@
 //! What a killed daemon left, and its release by a new one.
 
+use std::collections::HashMap;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
-use blastbox_isolation::{Farewell, Mark, Warden, WardenError, WardenName};
+use blastbox_isolation::{Door, Farewell, Inheritance, Mark, Warden, WardenError, WardenName};
 use blastbox_wire::BoxId;
+use blastbox_wire::warden::Ask;
 
 use super::boxes::BoxRow;
 use super::error::StoreError;
@@ -26,16 +30,33 @@ pub struct Leftovers {
     pub killed: usize,
     /// Wardens that could not be ended, by name and with the reason. The next daemon tries again.
     pub stuck: Vec<String>,
+    /// The warden that has kept boxes, where one has.
+    pub warden: Option<Warden>,
+    /// Those boxes, with the host's end of their control channels.
+    pub kept: Vec<(BoxRow, OwnedFd)>,
 }
 
 impl Leftovers {
     /// Releases everything that an earlier daemon noted and did not strike: its wardens are waited for and killed where
     /// they hang, and their boxes with them. Empty directories of groups go with the sweep of the next warden, which is
     /// to be started after this.
-    pub fn release(store: &Store) -> Result<Self, StoreError> {
+    ///
+    /// One warden that has kept boxes for whoever comes is taken over with them.
+    pub fn release(store: &Store, program: &Path) -> Result<Self, StoreError> {
         let (mut killed, mut stuck) = (0, Vec::new());
+        let mut inherited: Option<Inheritance> = None;
         for Resource { kind, name, process, boot: then } in store.resources()? {
             let ResourceKind::Warden = kind;
+            if let (None, Some((pid, ticks)), Ok(warden)) = (&inherited, process, name.parse())
+                && then == boot()
+                && store.has_survivors(&name)?
+            {
+                let mark = Mark { pid, ticks };
+                inherited = Warden::inherit(store.directory.as_fd(), warden, mark, program).ok();
+                if inherited.is_some() {
+                    continue;
+                }
+            }
             let ended = match process.filter(|_| then == boot()) {
                 Some((pid, ticks)) => Mark { pid, ticks }.end(PATIENCE),
                 None => Ok(Farewell::Absent),
@@ -51,8 +72,32 @@ impl Leftovers {
             store.strike(kind, &name)?;
         }
         // They end in the store when their end is in the ledger: until then every daemon finds them again.
-        let (boxes, nobodys) = store.unfinished()?;
-        Ok(Self { boxes, nobodys, killed, stuck })
+        let (rows, nobodys) = store.unfinished()?;
+        let (mut boxes, mut kept) = (Vec::new(), Vec::new());
+        let (warden, held) = inherited.map(|Inheritance { warden, boxes }| (warden, boxes)).unzip();
+        let mut held: HashMap<BoxId, OwnedFd> = held.unwrap_or_default().into_iter().collect();
+        for row in rows {
+            match held.remove(&row.id) {
+                Some(channel) if row.is_heritable() => kept.push((row, channel)),
+                Some(_) => {
+                    held_by_nobody(warden.as_ref(), &row.id);
+                    boxes.push(row);
+                }
+                None => boxes.push(row),
+            }
+        }
+        for id in held.keys() {
+            held_by_nobody(warden.as_ref(), id);
+        }
+        Ok(Self { boxes, nobodys, killed, stuck, warden, kept })
+    }
+}
+
+/// A warden has kept a box that was not somebody's, or was being ended.
+fn held_by_nobody(warden: Option<&Warden>, id: &BoxId) {
+    if let Some(warden) = warden {
+        // An error means that it is gone, and the box with it.
+        warden.ask(&Ask::Kill(id.clone()), &[]).ok();
     }
 }
 
@@ -99,6 +144,11 @@ impl Store {
         failpoint::reach("warden-started");
         if let Some(Mark { pid, ticks }) = Mark::of(warden.pid()) {
             self.note_process(ResourceKind::Warden, &text, pid, ticks).map_err(recorded)?;
+        }
+        let mut warden = warden;
+        // Without a door no box can be left to anybody: those that ask for that are refused.
+        if let Ok(door) = Door::open(self.directory.as_fd(), name) {
+            warden.listen_at(&door)?;
         }
         Ok(warden)
     }

@@ -119,10 +119,11 @@ fn a_box_that_was_nobodys_is_forgotten_and_one_that_was_somebodys_is_remembered(
     store.give_box(&row(2)).unwrap();
     store.move_box(&id(2), BoxState::Paused).unwrap();
     assert_eq!(store.unfinished().unwrap().0[0].state, BoxState::Paused);
-    let Leftovers { boxes, nobodys, .. } = Leftovers::release(&store).unwrap();
+    let Leftovers { boxes, nobodys, .. } =
+        Leftovers::release(&store, std::path::Path::new("/nonexistent")).unwrap();
     assert_eq!((boxes.len(), nobodys), (1, vec![id(1)]));
     // Until their end is told, the next daemon finds them again.
-    assert_eq!(Leftovers::release(&store).unwrap().boxes.len(), 1);
+    assert_eq!(Leftovers::release(&store, std::path::Path::new("/nonexistent")).unwrap().boxes.len(), 1);
     [1, 2].iter().for_each(|number| store.strike_lost(&id(*number)));
     assert_eq!(store.unfinished().unwrap(), (vec![], vec![]));
     assert!(store.remembers(&Tenant::local(), &id(2)) && !store.remembers(&Tenant::local(), &id(1)));
@@ -262,7 +263,8 @@ fn a_row_of_another_start_of_the_machine_names_no_process_of_this_one() {
     store.note(ResourceKind::Warden, "bb").unwrap();
     store.note_process(ResourceKind::Warden, "bb", std::process::id(), 1).unwrap();
     store.connection().execute("UPDATE resources SET boot = 'another'", []).unwrap();
-    let Leftovers { killed, stuck, .. } = Leftovers::release(&store).unwrap();
+    let Leftovers { killed, stuck, .. } =
+        Leftovers::release(&store, std::path::Path::new("/nonexistent")).unwrap();
     assert_eq!((killed, stuck.len(), store.resources().unwrap().len()), (0, 0, 0));
     assert!(SystemTime::now() > UNIX_EPOCH);
 }

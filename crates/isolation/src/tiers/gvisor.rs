@@ -50,6 +50,7 @@ const MEMORY_CHUNK: u64 = 1 << 30;
 
 /// What gVisor makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
+    jail::ends_with_daemon(policy, Tier::Gvisor)?;
     if policy.kernel().on_denied_syscall == OnDenied::Kill {
         return unavailable(
             "the policy ends the box at a denied system call, and gVisor answers them without a word",

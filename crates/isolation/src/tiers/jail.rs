@@ -15,11 +15,12 @@ use std::path::PathBuf;
 
 use blastbox_policy::{
     BoxRoot, CredentialMode, CredentialRules, FileRules, KernelRules, LifetimeRules, Loopback, NetworkMode,
-    NetworkRules, OnDenied, Refusal, ScratchExec, SealedPolicy, Tier,
+    NetworkRules, OnDenied, Refusal, ScratchExec, SealedPolicy, SurvivesDaemon, Tier,
 };
 use blastbox_wire::plan::{Cgroups, Denials, First, Ids, Landlock, Limits, Network, Plan};
 
 use crate::facts::Tun;
+use crate::request::Worksite;
 use crate::{CgroupKind, Facts, KernelVersion, Lowered, Request};
 
 /// The Landlock interface whose rights a box should have: the first that keeps abstract sockets and signals inside.
@@ -41,14 +42,17 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     // Secrets are lent by the gateway too: a policy that binds one has rules for it, so there is one.
     let CredentialRules { mode: CredentialMode::None | CredentialMode::Brokered, bind: _ } =
         policy.credentials();
-    let LifetimeRules { timeout: _, output: _ } = policy.lifetime();
+    let LifetimeRules { timeout: _, output: _, survives_daemon } = policy.lifetime();
 
     fit(facts)?;
+    let worksite = request.worksite(policy)?;
+    if *survives_daemon == SurvivesDaemon::Yes {
+        can_survive(*mode, worksite)?;
+    }
     if *mode != NetworkMode::Off {
         fit_network(facts)?;
     }
     let denials = denials(*on_denied_syscall, facts)?;
-    let worksite = request.worksite(policy)?;
     let shows = match root {
         BoxRoot::None => Vec::new(),
         BoxRoot::Allowed => vec![fit_root(policy, facts)?],
@@ -114,6 +118,30 @@ fn fit_root(policy: &SealedPolicy, facts: &Facts) -> Result<PathBuf, Refusal> {
     match &facts.gvisor.agent {
         Some(agent) => Ok(agent.clone()),
         None => no("blastbox-agent, which is sudo there, is not installed beside blastbox"),
+    }
+}
+
+/// What a box cannot have that outlives its daemon: whatever would go with the daemon.
+fn can_survive(mode: NetworkMode, worksite: Worksite) -> Result<(), Refusal> {
+    let why = match (mode, worksite) {
+        (NetworkMode::Off, Worksite::Absent | Worksite::Scratch) => return Ok(()),
+        (NetworkMode::Allow | NetworkMode::Open, _) => "its gateway, which ends with the daemon",
+        (NetworkMode::Off, Worksite::Directory(_)) => {
+            "a directory of the host, which a new daemon would not know"
+        }
+    };
+    let why = format!("a box that outlives its daemon (lifetime.survives_daemon) cannot have {why}");
+    Err(Refusal::TierUnavailable { tier: Tier::Jail, why })
+}
+
+/// Where a box that outlives its daemon is asked of a tier that cannot have one.
+pub(super) fn ends_with_daemon(policy: &SealedPolicy, tier: Tier) -> Result<(), Refusal> {
+    match policy.lifetime().survives_daemon {
+        SurvivesDaemon::No => Ok(()),
+        SurvivesDaemon::Yes => Err(Refusal::TierUnavailable {
+            tier,
+            why: "only a box of the jail can outlive its daemon (lifetime.survives_daemon)".to_owned(),
+        }),
     }
 }
 

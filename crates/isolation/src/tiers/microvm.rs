@@ -46,6 +46,7 @@ const WORKSPACE: &str = "/workspace";
 
 /// What a virtual machine makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
+    jail::ends_with_daemon(policy, Tier::Microvm)?;
     let Fit { program, machine, workspace, around, gaps } = fits(policy, facts, request)?;
     let parts = match request.image.machine() {
         Some(Ok(parts)) => parts,

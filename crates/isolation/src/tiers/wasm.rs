@@ -53,7 +53,8 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         policy.network();
     let CredentialRules { mode: CredentialMode::None | CredentialMode::Brokered, bind: _ } =
         policy.credentials();
-    let LifetimeRules { timeout: _, output: _ } = policy.lifetime();
+    let LifetimeRules { timeout: _, output: _, survives_daemon: _ } = policy.lifetime();
+    jail::ends_with_daemon(policy, Tier::Wasm)?;
 
     jail::fit(facts)?;
     let unavailable = |why: &str| Refusal::TierUnavailable { tier: Tier::Wasm, why: why.to_owned() };

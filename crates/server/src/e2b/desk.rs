@@ -164,6 +164,7 @@ impl Desk {
             | Happened::BoxReady { .. }
             | Happened::ExecStarted { .. }
             | Happened::BoxResumed
+            | Happened::BoxAdopted
             | Happened::DeadlineNear { .. }
             | Happened::SyscallDenied { .. }
             | Happened::NetworkDenied { .. }

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use blastbox_engine::keeper::{ExecEnded, Keeper, TapeEvent, TapeReader, Tenant};
 use blastbox_engine::{EXIT_REFUSED, Stream};
+use blastbox_policy::SurvivesDaemon;
 use blastbox_wire::BoxId;
 use blastbox_wire::receipt::{Outcome, Reason, Receipt, echo_command};
 use serde::Serialize;
@@ -71,6 +72,10 @@ pub(crate) async fn run(
     let mut wanted = boxes::check(&hall, &caller, new).await?;
     if asked_life.is_none() {
         wanted.life = Duration::from_secs(wanted.policy.lifetime().timeout.0);
+    }
+    if wanted.policy.lifetime().survives_daemon == SurvivesDaemon::Yes {
+        let why = "a box of one command ends with its caller: it cannot have `lifetime.survives_daemon`";
+        return Err(Trouble::BadField(why.to_owned()));
     }
     let keeper = hall.keeper.clone();
     let card = keeper.create(&caller.tenant, wanted).await?;

@@ -5,7 +5,7 @@
 use super::file_say::FileSay;
 use super::{FrameError, split, wrap};
 use crate::codec::{CodecError, Reader, Writer};
-use crate::limits::{MAX_AGENT_FRAME, MAX_AGENT_TEXT, MAX_OUTPUT_CHUNK};
+use crate::limits::{MAX_AGENT_FRAME, MAX_AGENT_TEXT, MAX_OUTPUT_CHUNK, MAX_STANDING};
 
 /// What the agent found when it started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +80,23 @@ pub struct Usage {
     pub system_micros: u64,
     /// Largest resident set in bytes.
     pub peak_bytes: u64,
+}
+
+/// A command as the agent has it when another host has taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StandingExec {
+    /// The command's number.
+    pub exec: u32,
+    /// Its process inside the box; 0 where it has ended, or has not begun.
+    pub pid: u32,
+    /// Whether it has ended. Its last frame is before this one, or was read by the host that is gone.
+    pub ended: bool,
+    /// Bytes that it has printed since its start: those of all frames before this one.
+    pub printed: u64,
+    /// Standard input that it has not read.
+    pub unread: u32,
+    /// Whether it can be given more.
+    pub takes_input: bool,
 }
 
 /// A frame from the agent to the host.
@@ -163,6 +180,15 @@ pub enum AgentFrame<'a> {
         /// What about it.
         say: FileSay<'a>,
     },
+    /// Answer to `Resync`: everything that runs, and the last of what has ended. Each command has a whole window again.
+    Standing {
+        /// The number that `Resync` carried.
+        token: u64,
+        /// Bytes that all commands have printed.
+        printed: u64,
+        /// The commands.
+        execs: Vec<StandingExec>,
+    },
 }
 
 /// Reads one frame off the front. `Ok(None)`: more bytes are needed. The number is how many bytes it took.
@@ -230,6 +256,7 @@ fn decode(kind: u8, body: &[u8]) -> Result<Option<AgentFrame<'_>>, CodecError> {
         8 => AgentFrame::Refreshed,
         9 => AgentFrame::Pong { token: from.u64()? },
         10 => AgentFrame::Fault { text: from.text(MAX_AGENT_TEXT)? },
+        17 => AgentFrame::Standing { token: from.u64()?, printed: from.u64()?, execs: standing(&mut from)? },
         kind if FileSay::KINDS.contains(&kind) => {
             AgentFrame::File { op: from.u32()?, say: FileSay::decode(kind, &mut from)? }
         }
@@ -237,6 +264,27 @@ fn decode(kind: u8, body: &[u8]) -> Result<Option<AgentFrame<'_>>, CodecError> {
     };
     from.end()?;
     Ok(Some(frame))
+}
+
+fn standing(from: &mut Reader<'_>) -> Result<Vec<StandingExec>, CodecError> {
+    let count = usize::from(from.u16()?);
+    if count > MAX_STANDING {
+        return Err(CodecError::TooLong(count));
+    }
+    let mut execs = Vec::new();
+    for _ in 0..count {
+        let (exec, pid, bits) = (from.u32()?, from.u32()?, from.u8()?);
+        let (printed, unread) = (from.u64()?, from.u32()?);
+        execs.push(StandingExec {
+            exec,
+            pid,
+            ended: bits & 1 != 0,
+            printed,
+            unread,
+            takes_input: bits & 2 != 0,
+        });
+    }
+    Ok(execs)
 }
 
 impl AgentFrame<'_> {
@@ -319,6 +367,20 @@ impl AgentFrame<'_> {
             Self::File { op, say } => {
                 to.u32(*op);
                 say.encode(&mut to)
+            }
+            Self::Standing { token, printed, execs } => {
+                to.u64(*token);
+                to.u64(*printed);
+                let execs = execs.get(..MAX_STANDING).unwrap_or(execs);
+                to.u16(u16::try_from(execs.len()).unwrap_or(0));
+                for StandingExec { exec, pid, ended, printed, unread, takes_input } in execs {
+                    to.u32(*exec);
+                    to.u32(*pid);
+                    to.u8(u8::from(*ended) | u8::from(*takes_input) << 1);
+                    to.u64(*printed);
+                    to.u32(*unread);
+                }
+                17
             }
         };
         wrap(kind, &to.finish())

@@ -68,6 +68,9 @@ pub enum HostFrame {
         version: u16,
         /// What to do about denied system calls.
         on_denied: OnDenied,
+        /// Whether another host may come after this one. It begins with a byte that carries a descriptor: what came before
+        /// that byte and is not a whole frame was never said.
+        heritable: bool,
     },
     /// Start a command.
     Exec(ExecSpec),
@@ -129,6 +132,11 @@ pub enum HostFrame {
         /// What about it.
         ask: FileAsk,
     },
+    /// Another host is here: file operations end, every command has a whole window again, and `Standing` is the answer.
+    Resync {
+        /// Comes back in the answer: a host that was killed may have asked as well, and its answer be there still.
+        token: u64,
+    },
 }
 
 impl HostFrame {
@@ -145,14 +153,15 @@ impl HostFrame {
     fn decode(kind: u8, body: &[u8]) -> Result<Option<Self>, CodecError> {
         let mut from = Reader::new(body);
         let frame = match kind {
-            129 => Self::Begin {
-                version: from.u16()?,
-                on_denied: match from.u8()? {
-                    0 => OnDenied::Record,
-                    1 => OnDenied::Kill,
+            129 => {
+                let version = from.u16()?;
+                let (on_denied, heritable) = match from.u8()? {
+                    bits @ (0 | 2) => (OnDenied::Record, bits == 2),
+                    bits @ (1 | 3) => (OnDenied::Kill, bits == 3),
                     other => return Err(CodecError::Unknown(u32::from(other), "reaction")),
-                },
-            },
+                };
+                Self::Begin { version, on_denied, heritable }
+            }
             130 => Self::Exec(ExecSpec::decode(&mut from)?),
             131 => Self::Stdin { exec: from.u32()?, bytes: from.bytes(MAX_STDIN_CHUNK)?.to_vec() },
             132 => Self::StdinEnd { exec: from.u32()? },
@@ -163,6 +172,7 @@ impl HostFrame {
             137 => Self::Ping { token: from.u64()? },
             138 => Self::Shutdown,
             144 => Self::Farewell,
+            145 => Self::Resync { token: from.u64()? },
             kind if FileAsk::KINDS.contains(&kind) => {
                 Self::File { op: from.u32()?, ask: FileAsk::decode(kind, &mut from)? }
             }
@@ -177,12 +187,13 @@ impl HostFrame {
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Writer::default();
         let kind = match self {
-            Self::Begin { version, on_denied } => {
+            Self::Begin { version, on_denied, heritable } => {
                 to.u16(*version);
-                to.u8(match on_denied {
+                let on_denied = match on_denied {
                     OnDenied::Record => 0,
                     OnDenied::Kill => 1,
-                });
+                };
+                to.u8(on_denied | u8::from(*heritable) << 1);
                 129
             }
             Self::Exec(spec) => {
@@ -225,6 +236,10 @@ impl HostFrame {
             }
             Self::Shutdown => 138,
             Self::Farewell => 144,
+            Self::Resync { token } => {
+                to.u64(*token);
+                145
+            }
             Self::File { op, ask } => {
                 to.u32(*op);
                 ask.encode(&mut to)

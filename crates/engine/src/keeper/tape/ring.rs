@@ -83,6 +83,11 @@ impl Ring {
         self.next_hold
     }
 
+    /// So much was printed before there was a ring.
+    pub(super) fn begin_at(&mut self, printed: u64) {
+        self.total = printed;
+    }
+
     /// Holds everything for a first reader.
     pub(super) fn expect(&mut self) {
         self.holds.insert(EXPECTED, 0);
@@ -153,7 +158,9 @@ impl Ring {
         let seen = place.saturating_sub(1);
         if seen < self.total && place < self.end_place() {
             let at = self.pieces.partition_point(|piece| piece.after() <= seen);
-            let piece = self.pieces.get(at)?;
+            let Some(piece) = self.pieces.get(at) else {
+                return Some((self.total + 1, TapeEvent::Dropped { bytes: self.total - seen }));
+            };
             if seen < piece.before {
                 return Some((piece.before + 1, TapeEvent::Dropped { bytes: piece.before - seen }));
             }

@@ -95,3 +95,24 @@ async fn a_tape_that_expects_a_reader_loses_nothing_until_it_has_come_or_is_let_
         assert!(reader.missed() > 0);
     }
 }
+
+#[tokio::test]
+async fn a_tape_that_was_begun_late_says_how_much_came_before_it() {
+    let tape = Arc::new(Tape::begun_at(100));
+    let mut reader = tape.reader(None);
+    assert_eq!(reader.next().await, Some((101, TapeEvent::Dropped { bytes: 100 })));
+    tape.started(7);
+    tape.write(Stream::Stdout, b"on".to_vec());
+    let heard = TapeEvent::Output { stream: Stream::Stdout, bytes: b"on"[..].into() };
+    assert_eq!(reader.next().await, Some((103, heard.clone())));
+    // Whoever comes back to where it was misses nothing, or exactly what it had not read.
+    assert_eq!(tape.reader(Some(101)).next().await, Some((103, heard)));
+    let mut behind = tape.reader(Some(91));
+    assert_eq!(behind.next().await, Some((101, TapeEvent::Dropped { bytes: 10 })));
+    // One that printed nothing more ends all the same.
+    let silent = Arc::new(Tape::begun_at(5));
+    silent.end(ENDED);
+    let mut reader = silent.reader(None);
+    assert_eq!(reader.next().await, Some((6, TapeEvent::Dropped { bytes: 5 })));
+    assert_eq!(reader.next().await, Some((7, TapeEvent::Ended(ENDED))));
+}

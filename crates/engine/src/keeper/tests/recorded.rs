@@ -251,8 +251,14 @@ async fn an_end_that_is_in_the_ledger_is_not_recorded_again_by_the_next_daemon()
     assert_eq!(ends(), 1);
     let store = Store::open(&place.0).unwrap();
     let mut ledger = Ledger::open(place.options()).unwrap();
-    let leftovers =
-        |state| Leftovers { boxes: vec![row(state)], nobodys: Vec::new(), killed: 0, stuck: Vec::new() };
+    let leftovers = |state| Leftovers {
+        boxes: vec![row(state)],
+        nobodys: Vec::new(),
+        killed: 0,
+        stuck: Vec::new(),
+        warden: None,
+        kept: Vec::new(),
+    };
     crate::keeper::past::Past::record(&mut ledger, &store, &leftovers(BoxState::Ending)).unwrap();
     assert_eq!(ends(), 1);
 }

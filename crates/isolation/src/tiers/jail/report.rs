@@ -2,6 +2,7 @@
 
 use blastbox_policy::{
     AllowRule, Boundary, BoxRoot, Gap, NetworkMode, OnDenied, ScratchExec, SealedPolicy, Seconds,
+    SurvivesDaemon,
 };
 use blastbox_wire::plan::{Denials, Ids, Network, Plan, Step, WorkspaceAccess};
 
@@ -196,6 +197,12 @@ fn lifecycle(policy: &SealedPolicy, gaps: &[Gap]) -> Vec<String> {
         "what it wrote goes with it".to_owned(),
         format!("says at most {}; the rest is cut off", rules.output),
     ];
+    if rules.survives_daemon == SurvivesDaemon::Yes {
+        how.push(
+            "goes on when its daemon is killed: a new one has 60 s to take it over, and its deadline stays"
+                .to_owned(),
+        );
+    }
     if gaps.contains(&Gap::NoMemoryLimit) {
         how.push("nothing limits the memory of all its processes together".to_owned());
     }

@@ -1,0 +1,141 @@
+//! Boxes that have outlived the daemon before: taken over with their names, deadlines and running commands.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blastbox_images::Image;
+use blastbox_policy::parse;
+use blastbox_wire::event::{Event, KilledBy};
+use blastbox_wire::receipt::{Outcome, Usage};
+use tokio::time::timeout;
+
+use super::cards::{BoxCard, Phase};
+use super::clock::{Clock, Now};
+use super::commands::Title;
+use super::events::{Happened, wall_clock};
+use super::face::Keeper;
+use super::house::House;
+use super::kept::{Kept, Made};
+use super::make::need_of;
+use super::pen::about_row;
+use super::pump::{Terms, pump};
+use super::tape::Tape;
+use super::watch;
+use crate::failpoint;
+use crate::store::{BoxRow, BoxState};
+
+/// How long an agent may take to say how it stands.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a box is not taken over.
+enum Lost {
+    /// What is written down of it is not what was sealed.
+    Row,
+    /// The ledger does not take the record.
+    Unrecorded,
+    /// Its agent does not answer, or wrongly.
+    Mute,
+}
+
+impl Keeper {
+    /// Takes boxes over that have outlived the daemon before. To be asked before the doors are opened. How many live on.
+    pub async fn adopt(&self, kept: Vec<(BoxRow, OwnedFd)>) -> usize {
+        let tasks: Vec<_> = kept
+            .into_iter()
+            .map(|(row, channel)| tokio::spawn(adopt_or_lose(Arc::clone(&self.0), row, channel)))
+            .collect();
+        let mut adopted = 0;
+        for task in tasks {
+            adopted += usize::from(task.await.unwrap_or(false));
+        }
+        adopted
+    }
+}
+
+async fn adopt_or_lose(house: Arc<House>, row: BoxRow, channel: OwnedFd) -> bool {
+    let (id, tenant, about) = (row.id.clone(), row.tenant.clone(), about_row(&row));
+    if adopt(&house, row, channel).await.is_ok() {
+        return true;
+    }
+    house.engine.let_go(&id);
+    house.pen.record(&about, &Event::KillAsked { by: KilledBy::Reaper });
+    house.pen.record(&about, &Event::BoxEnded { outcome: Outcome::Lost, spent: Usage::default() });
+    house.register.gone(&id, Outcome::Lost.as_str());
+    let reason = Outcome::Lost.as_str().to_owned();
+    house.hub.tell(Some((&tenant, &id)), Happened::BoxEnded { outcome: Outcome::Lost, reason });
+    false
+}
+
+async fn adopt(house: &Arc<House>, row: BoxRow, channel: OwnedFd) -> Result<(), Lost> {
+    let policy = parse(&row.policy_text).and_then(|draft| draft.seal()).map_err(|_| Lost::Row)?;
+    if policy.digest() != row.policy {
+        return Err(Lost::Row);
+    }
+    house.pen.announce(Some(&about_row(&row)), &Event::BoxAdopted).map_err(|_| Lost::Unrecorded)?;
+    failpoint::reach("box-adopting");
+    let (hold, room) = house.admission.count(&row.tenant, need_of(&policy));
+    let execs = house.register.execs(&row.id);
+    let open: Vec<u32> = execs.iter().filter(|exec| exec.ended.is_none()).map(|exec| exec.number).collect();
+    let (mut live, stood) = house
+        .engine
+        .adopt(row.id.clone(), &policy, &Image::host(), channel, &open)
+        .map_err(|_| Lost::Mute)?;
+    match timeout(PATIENCE, live.ready()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(_)) | Err(_) => return Err(Lost::Mute),
+    }
+    let stood = stood.await.map_err(|_| Lost::Mute)?;
+    let last = execs.iter().map(|exec| exec.number).chain(stood.iter().map(|stood| stood.exec)).max();
+    live.took_numbers(last.unwrap_or(0));
+    let now = Now::read();
+    let clock = Clock::inherit(&row.deadlines, now);
+    let kept = Kept::new(Made {
+        card: card(&row, &policy),
+        live,
+        policy,
+        register: Arc::clone(&house.register),
+        asked: row.made_at,
+        pooled: Duration::ZERO,
+        clock,
+    });
+    for found in stood {
+        let title = Title::found(execs.iter().find(|exec| exec.number == found.exec));
+        let (from, pid) = (found.from, found.pid);
+        let exec = kept.commands.add(title, kept.live.found(found), Tape::begun_at(from));
+        if pid != 0 {
+            exec.started(pid);
+        }
+        kept.fate().clock.running += 1;
+        tokio::spawn(pump(Arc::clone(house), Arc::clone(&kept), exec, Terms::default()));
+    }
+    house.move_in(&kept).map_err(|_| Lost::Mute)?;
+    house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), Happened::BoxAdopted);
+    failpoint::reach("box-adopted");
+    if row.state == BoxState::Paused && kept.pause().await.is_ok() {
+        house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), Happened::BoxPaused);
+    } else {
+        house.register.moved(&kept.card.id, BoxState::Live);
+    }
+    tokio::spawn(watch::watch(Arc::clone(house), kept, room, hold));
+    Ok(())
+}
+
+fn card(row: &BoxRow, policy: &blastbox_policy::SealedPolicy) -> BoxCard {
+    BoxCard {
+        id: row.id.clone(),
+        tenant: row.tenant.clone(),
+        phase: Phase::Ready,
+        tier: row.tier,
+        level: policy.level(),
+        policy: row.policy.to_string(),
+        image: row.image.clone(),
+        gaps: row.gaps.clone(),
+        created_at: wall_clock(row.made_at),
+        ends_at: String::new(),
+        idle_seconds: row.deadlines.idle.as_secs(),
+        on_timeout: row.deadlines.on_timeout,
+        warm: false,
+        metadata: row.metadata.clone(),
+    }
+}
