@@ -104,7 +104,7 @@ deny:
 	@cargo deny --workspace --all-features check --hide-inclusion-graph bans licenses sources
 
 bench: shipped wasm ## measure against the bare process and against peers
-	@tools/need.sh bwrap=bubblewrap crun=crun runc=runc
+	@tools/need.sh bwrap=bubblewrap crun=crun runc=runc slirp4netns=slirp4netns pasta=passt ip=iproute2 python3=python3
 	@tools/runsc.sh $(SHIPPED)
 	@ln -sfn $(PROGRAMS)/wasm $(SHIPPED)/wasm
 	@BLASTBOX_BIN_DIR=$(SHIPPED) cargo run --release --quiet --package blastbox-benches

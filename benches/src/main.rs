@@ -14,6 +14,7 @@
 //! - `clients`: eight callers for ten thousand boxes, and whether the daemon grows;
 //! - `idle`: a thousand idle boxes of a daemon;
 //! - `stream`: what a command can print, through the daemon;
+//! - `network`: the way out of a box, beside a plain wire, slirp4netns and pasta;
 //! - `gvisor`: a box on gVisor's kernel, beside `runsc run`;
 //! - `wasm`: snippets in fresh guests of the tier `wasm`, beside the native interpreters.
 
@@ -31,6 +32,7 @@ mod http;
 mod idle;
 mod machine;
 mod memory;
+mod network;
 mod options;
 mod output;
 mod paper;
@@ -48,7 +50,7 @@ use paper::{Finding, Paper, Wrong};
 
 type Bench = fn(&Options) -> Result<Finding, Wrong>;
 
-const ALL: [(&str, Bench); 13] = [
+const ALL: [(&str, Bench); 14] = [
     ("cycle", cycle::measure),
     ("warm", warm::measure),
     ("command", command::measure),
@@ -60,6 +62,7 @@ const ALL: [(&str, Bench); 13] = [
     ("clients", clients::measure),
     ("idle", idle::measure),
     ("stream", stream::measure),
+    ("network", network::measure),
     ("gvisor", gvisor::measure),
     ("wasm", wasm::measure),
 ];

@@ -61,6 +61,18 @@ pub(crate) fn talking(line: &[&str]) -> io::Result<Child> {
     program(Path::new(path)).args(arguments).stdin(Stdio::null()).stderr(Stdio::piped()).spawn()
 }
 
+/// Starts a program that waits for nobody and says nothing.
+pub(crate) fn waiting(line: &[&str]) -> io::Result<Child> {
+    let Some((path, arguments)) = line.split_first() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    program(Path::new(path)).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn()
+}
+
+/// Starts a program that is told something and answers, by pipes. What it complains about is shown.
+pub(crate) fn conversing(line: &[String]) -> io::Result<Child> {
+    let Some((path, arguments)) = line.split_first() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    program(Path::new(path)).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+}
+
 /// Runs a program to its end; the one line that it printed.
 pub(crate) fn said(line: &[&str]) -> io::Result<String> {
     let Some((path, arguments)) = line.split_first() else { return Err(io::ErrorKind::InvalidInput.into()) };

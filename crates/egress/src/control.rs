@@ -216,6 +216,10 @@ async fn serve(control: &OwnedFd, beginning: Beginning) -> Result<(), Trouble> {
         () = pass_on(&control, &mut records) => false,
     };
     gateway.end().await;
+    if in_order {
+        // Only then: without its gateway a box that lives must lose its interface.
+        gateway.leave_link();
+    }
     house.reporter().settle(Settle::Everything);
     records.close();
     let last = async {

@@ -65,6 +65,11 @@ impl Gateway {
         tasks.shutdown().await;
     }
 
+    /// The box is gone in order, and its network with it.
+    pub(crate) fn leave_link(&self) {
+        self.link.leave();
+    }
+
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}

@@ -10,7 +10,7 @@ mod stream;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -67,6 +67,11 @@ impl Link {
         )]
         let tun = AsyncFd::new(tun)?;
         Ok(Self { tun, scratch: Mutex::default() })
+    }
+
+    /// Leaves the interface to the box's namespace, which is about to go. Where that cannot be, closing takes longer.
+    pub(crate) fn leave(&self) {
+        blastbox_sys::tun::leave(self.tun.get_ref().as_fd()).ok();
     }
 
     /// Waits until there is something to read.

@@ -27,6 +27,9 @@ const INTERNET: Check = Check::Is {
     no: &DENY,
 };
 
+/// `TUNSETPERSIST`: the link is left to its namespace.
+const LEAVE: Check = Check::Is { arg: 1, mask: u32::MAX, values: &[0x4004_54cb], yes: &ALLOW, no: &DENY };
+
 /// Call, rule, reason.
 #[rustfmt::skip]
 const TABLE: &[(&str, Check, &str)] = &[
@@ -48,6 +51,7 @@ const TABLE: &[(&str, Check, &str)] = &[
     ("getsockopt", ALLOW, "the runtime, whether a connection was made"),
     ("setsockopt", ALLOW, "no delay"),
     ("fcntl", ALLOW, "the runtime"),
+    ("ioctl", LEAVE, "the end of the link"),
     ("epoll_wait", ALLOW, "the runtime"),
     ("epoll_pwait", ALLOW, "the runtime"),
     ("epoll_pwait2", ALLOW, "the runtime"),
@@ -118,6 +122,8 @@ mod tests {
             assert_eq!(verdict("socket", [family, 1, 0, 0, 0, 0]), Verdict::Notify(libc::EPERM));
         }
         assert_eq!(verdict("socket", [2, 3, 255, 0, 0, 0]), Verdict::Notify(libc::EPERM));
+        assert_eq!(verdict("ioctl", [7, 0x4004_54cb, 1, 0, 0, 0]), Verdict::Allow);
+        assert_eq!(verdict("ioctl", [7, 0x4004_54ca, 1, 0, 0, 0]), Verdict::Notify(libc::EPERM));
     }
 
     #[test]

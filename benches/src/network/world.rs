@@ -1,0 +1,138 @@
+//! Two network namespaces with a wire between them: a host without its real network, and a world with one server in it.
+//! Nothing leads out of either.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::paper::Wrong;
+use crate::process::{run, waiting};
+
+/// Where the server is.
+pub(crate) const SERVER: &str = "10.9.9.9";
+pub(crate) const PORT: u16 = 7000;
+/// As large as the link of a box: how packets are cut is not what is measured.
+pub(crate) const MTU: &str = "65520";
+const HOST: &str = "10.9.9.1";
+/// The host's way out; not the server, because pasta takes the way out for the host itself.
+const ROUTER: &str = "10.9.9.2";
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Processes that hold the namespaces, and go with this.
+#[derive(Debug)]
+pub(crate) struct World {
+    host: Holder,
+    _world: Holder,
+}
+
+/// A process that sleeps in a network namespace of its own.
+#[derive(Debug)]
+pub(crate) struct Holder(Child);
+
+impl Holder {
+    /// Starts it, and waits until it is where it shall be.
+    pub(crate) fn start() -> Result<Self, Wrong> {
+        let holder = Self(waiting(&["/usr/bin/unshare", "--net", "/bin/sleep", "900"])?);
+        let begun = Instant::now();
+        while !holder.is_there() {
+            if begun.elapsed() > PATIENCE {
+                return Err("no network namespace could be made".into());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(holder)
+    }
+
+    fn is_there(&self) -> bool {
+        let network = |who: String| std::fs::read_link(format!("/proc/{who}/ns/net")).ok();
+        let theirs = network(self.0.id().to_string());
+        theirs.is_some() && theirs != network("self".to_owned())
+    }
+
+    pub(crate) fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// A command line that does this inside.
+    pub(crate) fn inside(&self, words: &[&str]) -> Vec<String> {
+        let enter = ["/usr/bin/nsenter", "--target", &self.pid(), "--net"].map(str::to_owned);
+        enter.into_iter().chain(words.iter().map(|word| (*word).to_owned())).collect()
+    }
+
+    fn ip(&self, words: &str) -> Result<(), Wrong> {
+        let words: Vec<&str> = ["/usr/sbin/ip"].into_iter().chain(words.split(' ')).collect();
+        run(&self.inside(&words)).map_err(|error| format!("ip {words:?}: {error}"))?;
+        Ok(())
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It only sleeps; whether it was still there does not matter.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+impl World {
+    /// Builds both, and starts the server.
+    pub(crate) fn build() -> Result<Self, Wrong> {
+        let (host, world) = (Holder::start()?, Holder::start()?);
+        host.ip(&format!("link add wire type veth peer name wire netns {}", world.pid()))?;
+        for (holder, address) in [(&host, HOST), (&world, SERVER), (&world, ROUTER)] {
+            holder.ip("link set lo up")?;
+            holder.ip(&format!("addr add {address}/24 dev wire"))?;
+            holder.ip(&format!("link set wire mtu {MTU} up"))?;
+        }
+        host.ip(&format!("route add default via {ROUTER}"))?;
+        let network = File::open(format!("/proc/{}/ns/net", world.pid()))?;
+        let listening = thread::spawn(move || {
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+            TcpListener::bind((SERVER, PORT))
+        });
+        let listener = listening.join().map_err(|_| "the server did not start")??;
+        // It ends with this process: there is one measurement for each.
+        thread::spawn(move || {
+            listener.incoming().flatten().for_each(|stream| {
+                thread::spawn(move || serve(stream));
+            });
+        });
+        Ok(Self { host, _world: world })
+    }
+
+    /// A command line that does this on the host.
+    pub(crate) fn on_host(&self, words: &[&str]) -> Vec<String> {
+        self.host.inside(words)
+    }
+}
+
+/// What the first byte asks for: `u`pload, `d`ownload, `e`cho, or one byte and the end of the `c`onnection.
+fn serve(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut kind = [0];
+    stream.read_exact(&mut kind)?;
+    let mut piece = vec![0; 1 << 20];
+    match &kind {
+        b"u" => {
+            while stream.read(&mut piece)? != 0 {}
+            stream.write_all(b"u")
+        }
+        b"d" => loop {
+            stream.write_all(&piece)?;
+        },
+        b"e" => loop {
+            let length = stream.read(&mut piece)?;
+            if length == 0 {
+                return Ok(());
+            }
+            stream.write_all(piece.get(..length).unwrap_or_default())?;
+        },
+        other => stream.write_all(other),
+    }
+}
