@@ -49,9 +49,8 @@ pub fn make(device: &OwnedFd, interface: &Interface<'_>) -> io::Result<()> {
 /// Leaves the interface to its network namespace, which takes it along when it goes. Otherwise closing the descriptor ends
 /// it, and waits until every processor has forgotten it: tens of milliseconds.
 pub fn leave(device: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: this request takes a number, not an address.
-    let result = unsafe { libc::ioctl(device.as_raw_fd(), TUNSETPERSIST, 1) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    // It takes a number, and any but 0 says yes: that of an address does.
+    control(device, TUNSETPERSIST, &1)
 }
 
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
