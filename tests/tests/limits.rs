@@ -35,6 +35,7 @@ both_ways!(
     a_box_cannot_put_itself_before_others,
     no_core_is_dumped,
     queues_and_locked_memory_are_bounded,
+    a_box_takes_few_of_its_makers_watchers,
 );
 
 fn policy(caller: &Caller, rules: &str) -> String {
@@ -394,4 +395,16 @@ print(json.dumps({"little": lock(16 << 10), "much": lock(1 << 20), "queue": reso
 "#;
     let seen = caller.python(&[], code).fine().json();
     assert_eq!(seen, json!({"little": "ok", "much": "ENOMEM", "queue": 0}));
+}
+
+/// Watchers of a box count as its maker's: on most hosts a user has 128 of them, root too.
+fn a_box_takes_few_of_its_makers_watchers(caller: &Caller) {
+    let code = r#"
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+count = 0
+while count < 100 and libc.inotify_init1(0) >= 0: count += 1
+print(count, errno.errorcode[ctypes.get_errno()])
+"#;
+    assert_eq!(caller.python(&[], code).fine().stdout, "32 EMFILE\n");
 }

@@ -133,7 +133,10 @@ impl Shelf {
         let made = match sleeper::make(need, patience).await {
             Ok(template) => template,
             Err(why) => {
-                self.known().note_failure(bound);
+                // Only where it had all the time there is: a box with a short life says nothing about its kind.
+                if patience == PATIENCE {
+                    self.known().note_failure(bound);
+                }
                 return Origin::Boot {
                     told: format!("it booted by itself: no template could be made: {why}"),
                 };

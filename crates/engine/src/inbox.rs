@@ -47,6 +47,11 @@ impl Inbox {
         self.fill(peek)
     }
 
+    /// Forgets what was only looked at: it is still where it was.
+    pub(crate) fn forget(&mut self) {
+        self.filled = 0;
+    }
+
     /// Hands every whole frame to `take`, in order, until it says stop. How many bytes they were.
     pub(crate) fn frames<E: From<FrameError>>(
         &mut self,

@@ -73,7 +73,12 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
     // What needs no user is done while the parent writes the tables: it has to wake up for that, which takes as long.
     // Should `unshare` or `clone` ever get past the filter, the kernel still makes no user namespace in this one, and without
     // one there is no root to be. Where the host keeps /proc/sys read-only the filter stands alone.
-    namespaces::write_at(&standing.proc, "sys/user/max_user_namespaces", b"0").ok();
+    // And what a box watches counts as its maker's, who has 128 of them on most hosts: one box must not take them all.
+    for (name, most) in
+        [("max_user_namespaces", "0"), ("max_inotify_instances", "32"), ("max_inotify_watches", "16384")]
+    {
+        namespaces::write_at(&standing.proc, &format!("sys/user/{name}"), most.as_bytes()).ok();
+    }
     rustix::process::setsid().tried("leave the caller's session")?;
     identity::no_new_privileges().tried("give up new privileges")?;
     restrict_files(plan)?;

@@ -14,6 +14,10 @@ use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEnd, Outlet};
 use crate::state::Event;
 
+/// Bytes that no box prints, and numbers that no command has: a guest that names more would turn places and numbers over.
+const MOST_PRINTED: u64 = u64::MAX / 4;
+const MOST_NUMBER: u32 = u32::MAX / 2;
+
 /// A command as it was found.
 #[derive(Debug)]
 pub(crate) struct Stood {
@@ -98,7 +102,13 @@ impl Driver {
         else {
             return Ok(());
         };
-        // The guest's word, like everything it says; it had as much before.
+        // The guest's word, like everything it says.
+        if printed > MOST_PRINTED
+            || execs.iter().any(|exec| exec.printed > printed || exec.exec > MOST_NUMBER)
+        {
+            return Err("more output or commands than there can be");
+        }
+        // It had as much before.
         self.output_left = self.output_left.saturating_sub(printed);
         let mut all = Vec::new();
         for standing in execs {
@@ -113,6 +123,9 @@ impl Driver {
                     Command { outlet, room, seen: 0 }
                 }
             };
+            if all.iter().any(|stood: &Stood| stood.exec == exec) {
+                return Err("a command that stands twice");
+            }
             let from = printed.checked_sub(command.seen).ok_or("less output than it has sent")?;
             let Command { outlet, room, .. } = command;
             match self.log.execs.get_mut(&exec) {

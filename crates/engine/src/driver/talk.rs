@@ -97,6 +97,10 @@ impl Driver {
 
     /// Reads what a dead agent has left. Bounded by what a socket holds.
     pub(super) fn drain(&mut self) {
+        if self.heritable {
+            // Half a frame that was looked at would be read twice.
+            self.log.inbox.forget();
+        }
         // Tokio may not have seen yet that there is something to read: ask the kernel, not the cache.
         while self.state != State::Teardown {
             let agent = &self.agent;

@@ -8,8 +8,8 @@ use blastbox_engine::WorkspaceDir;
 use blastbox_engine::keeper::{DEFAULT_IDLE, DEFAULT_LIFE, NewBox as Wanted, OnTimeout};
 use blastbox_images::Image;
 use blastbox_policy::{
-    Bytes, Cpus, Draft, Gap, Loopback, NetworkMode, PolicyError, Profile, SealedPolicy, Seconds, ThreatLevel,
-    TierChoice, Workspace, parse,
+    BoxRoot, Bytes, Cpus, Draft, Gap, Loopback, NetworkMode, PolicyError, Profile, SealedPolicy, Seconds,
+    ThreatLevel, TierChoice, Workspace, parse,
 };
 use blastbox_wire::plan::WorkspaceAccess;
 use serde::{Deserialize, Serialize};
@@ -137,6 +137,15 @@ impl NewBox {
         may_reach(&policy, reach)?;
         check_notes(&self.metadata)?;
         let image = open_image(self.image.as_deref().unwrap_or("host"), reach, images)?;
+        if reach != Reach::Host
+            && policy.kernel().root == BoxRoot::Allowed
+            && matches!(image, Image::Directory(_))
+        {
+            // It would read what the directory keeps from everybody but the host's root.
+            return Err(Trouble::LocalOnly(
+                "with a key, there is no root (`root = \"allowed\"`) in a directory of this host; it can be imported into the store",
+            ));
+        }
         let workspace = self.workspace.map(|asked| open_workspace(&asked, reach, roots)).transpose()?;
         Ok(Wanted {
             policy,

@@ -50,6 +50,10 @@ impl SudoRequest {
             directory: from.bytes(MAX_PATH)?.to_vec(),
         };
         from.end()?;
+        // To the kernel the largest number means "as it is", which is root (CVE-2019-14287).
+        if request.uid == u32::MAX || request.gid == u32::MAX {
+            return Err(CodecError::Invalid("user"));
+        }
         Ok(Some((request, length + 4)))
     }
 
@@ -131,6 +135,14 @@ mod tests {
         assert_eq!(SudoRequest::parse(&more), Ok(Some((request(), bytes.len()))));
         for cut in 0..bytes.len() {
             assert_eq!(SudoRequest::parse(&bytes[..cut]), Ok(None));
+        }
+    }
+
+    #[test]
+    fn the_number_that_means_as_it_is_names_nobody() {
+        for (uid, gid) in [(u32::MAX, 0), (1000, u32::MAX)] {
+            let bytes = SudoRequest { uid, gid, ..request() }.encode().unwrap();
+            assert_eq!(SudoRequest::parse(&bytes), Err(CodecError::Invalid("user")));
         }
     }
 

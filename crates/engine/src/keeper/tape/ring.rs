@@ -65,7 +65,7 @@ impl Ring {
     }
 
     pub(super) fn end_place(&self) -> u64 {
-        self.total + 2
+        self.total.saturating_add(2)
     }
 
     /// The place after everything that is there.
@@ -73,7 +73,7 @@ impl Ring {
         match (&self.ended, self.started) {
             (Some(_), _) => self.end_place(),
             (None, None) if self.total == 0 => 0,
-            (None, _) => self.total + 1,
+            (None, _) => self.total.saturating_add(1),
         }
     }
 
@@ -159,7 +159,7 @@ impl Ring {
         if seen < self.total && place < self.end_place() {
             let at = self.pieces.partition_point(|piece| piece.after() <= seen);
             let Some(piece) = self.pieces.get(at) else {
-                return Some((self.total + 1, TapeEvent::Dropped { bytes: self.total - seen }));
+                return Some((self.total.saturating_add(1), TapeEvent::Dropped { bytes: self.total - seen }));
             };
             if seen < piece.before {
                 return Some((piece.before + 1, TapeEvent::Dropped { bytes: piece.before - seen }));
