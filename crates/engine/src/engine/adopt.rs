@@ -20,6 +20,9 @@ use crate::driver::Stood;
 use crate::error::CreateError;
 use crate::live::LiveBox;
 
+/// What a box has at least until its keeper says how long it lives.
+const TAKING_OVER: Duration = Duration::from_secs(15);
+
 impl Engine {
     /// Refuses a box that is to outlive its daemon where there is none, or where a new one could not know it again.
     pub(super) fn survivable(&self, policy: &SealedPolicy, image: &Image, choice: Choice) -> Choice {
@@ -49,6 +52,7 @@ impl Engine {
         image: &Image,
         channel: OwnedFd,
         commands: &[u32],
+        left: Duration,
     ) -> Result<(LiveBox, oneshot::Receiver<Vec<Stood>>), CreateError> {
         let request = Request { box_id: id.clone(), image, workspace: None };
         let choice = choose(policy, &self.facts, &request);
@@ -63,7 +67,8 @@ impl Engine {
             agent: UnixStream::from_std(channel).map_err(CreateError::Channel)?,
             words: self.house.link.expect(id.clone()),
             asked: Instant::now(),
-            timeout: Duration::from_secs(lifetime.timeout.0),
+            // Not a whole life anew: a daemon that is killed again and again would give the box one each time.
+            timeout: Duration::from_secs(lifetime.timeout.0).min(left.max(TAKING_OVER)),
             output: lifetime.output.0,
             making: None,
             again: None,

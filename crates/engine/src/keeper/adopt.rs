@@ -77,9 +77,10 @@ async fn adopt(house: &Arc<House>, row: BoxRow, channel: OwnedFd) -> Result<(), 
     let (hold, room) = house.admission.count(&row.tenant, need_of(&policy));
     let execs = house.register.execs(&row.id);
     let open: Vec<u32> = execs.iter().filter(|exec| exec.ended.is_none()).map(|exec| exec.number).collect();
+    let left = row.deadlines.ends_at.duration_since(Now::read().wall).unwrap_or_default();
     let (mut live, stood) = house
         .engine
-        .adopt(row.id.clone(), &policy, &Image::host(), channel, &open)
+        .adopt(row.id.clone(), &policy, &Image::host(), channel, &open, left)
         .map_err(|_| Lost::Mute)?;
     match timeout(PATIENCE, live.ready()).await {
         Ok(Ok(())) => {}
