@@ -105,6 +105,7 @@ fn act() -> impl Strategy<Value = FileAct> {
 fn ask() -> impl Strategy<Value = FileAsk> {
     prop_oneof![
         (any::<u32>(), act()).prop_map(|(window, act)| FileAsk::Begin { window, act }),
+        (any::<u32>(), act()).prop_map(|(window, act)| FileAsk::BeginAsRoot { window, act }),
         vec(any::<u8>(), 0..200).prop_map(|bytes| FileAsk::Data { bytes }),
         Just(FileAsk::DataEnd),
         any::<u32>().prop_map(|bytes| FileAsk::Credit { bytes }),

@@ -172,7 +172,7 @@ impl HostFrame {
             137 => Self::Ping { token: from.u64()? },
             138 => Self::Shutdown,
             144 => Self::Farewell,
-            145 => Self::Resync { token: from.u64()? },
+            146 => Self::Resync { token: from.u64()? },
             kind if FileAsk::KINDS.contains(&kind) => {
                 Self::File { op: from.u32()?, ask: FileAsk::decode(kind, &mut from)? }
             }
@@ -238,7 +238,7 @@ impl HostFrame {
             Self::Farewell => 144,
             Self::Resync { token } => {
                 to.u64(*token);
-                145
+                146
             }
             Self::File { op, ask } => {
                 to.u32(*op);
