@@ -19,10 +19,29 @@ pub struct Daemon<'a> {
     served: Option<Held>,
 }
 
+/// A whole life: made, a command, another one that is paused and goes on, ended.
+pub const LIFE: &str = "
+box=$(bb create --memory 64MiB) || exit 1
+bb exec $box -- /bin/true || exit 2
+bb exec --detach $box -- /bin/sleep 60 || exit 3
+until bb inspect $box | grep -q executing; do :; done
+if bb pause $box; then bb resume $box || exit 4; fi
+bb kill $box || exit 5
+";
+
 impl<'a> Daemon<'a> {
     /// A daemon that is not started yet, of the programs that are shipped.
     pub fn shipped(caller: &'a Caller) -> Self {
         Self::of(caller, caller.blastbox_path())
+    }
+
+    /// The same, started, with no boxes in stock.
+    pub fn without_stock(caller: &'a Caller) -> Self {
+        let config = caller.file("daemon.toml", "[pool]\nmax = 0\n");
+        let mut daemon = Self::shipped(caller).with_config(config.display().to_string());
+        daemon.start(None);
+        assert!(daemon.await_answer());
+        daemon
     }
 
     /// The same of a program that was built with places to be stopped at. `None`: nobody built it.

@@ -7,7 +7,7 @@
 use blastbox_engine::failpoint::{STEPS, TRANSITIONS};
 use blastbox_engine::store::Store;
 use blastbox_tests::census::{Census, descendants};
-use blastbox_tests::daemon::{Daemon, end_tree, signal};
+use blastbox_tests::daemon::{Daemon, LIFE, end_tree, signal};
 use blastbox_tests::{Caller, both_ways, wait_until};
 use rustix::process::Signal;
 
@@ -20,16 +20,6 @@ both_ways!(
     boxes_of_a_killed_daemon_are_gone_for_their_owner_and_in_the_ledger,
     a_shipped_program_has_no_place_to_be_stopped_at,
 );
-
-/// A whole life: made, a command, another one that is paused and goes on, ended.
-const LIFE: &str = "
-box=$(bb create --memory 64MiB) || exit 1
-bb exec $box -- /bin/true || exit 2
-bb exec --detach $box -- /bin/sleep 60 || exit 3
-until bb inspect $box | grep -q executing; do :; done
-if bb pause $box; then bb resume $box || exit 4; fi
-bb kill $box || exit 5
-";
 
 /// Where the daemon is while it does not answer yet.
 const BEFORE_IT_ANSWERS: [&str; 2] = ["warden-noted", "warden-started"];

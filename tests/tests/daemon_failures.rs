@@ -166,10 +166,7 @@ fn without_descriptors_callers_get_clear_answers_and_the_daemon_goes_on(caller: 
 
 fn a_stopped_guest_is_ended_like_any_other(caller: &Caller) {
     let mut census = Census::begin(caller);
-    let mut daemon =
-        Daemon::shipped(caller).with_config(caller.file("c.toml", "[pool]\nmax = 0\n").display().to_string());
-    daemon.start(None);
-    assert!(daemon.await_answer());
+    let mut daemon = Daemon::without_stock(caller);
     census.accept_files();
     let short = daemon.ask(&["create", "--memory", "64MiB", "--life", "2s"]);
     signal(daemon.agent().expect("an agent"), Signal::STOP);
@@ -184,10 +181,7 @@ fn a_stopped_guest_is_ended_like_any_other(caller: &Caller) {
 
 fn a_stopped_daemon_does_not_lengthen_the_life_of_its_boxes(caller: &Caller) {
     let mut census = Census::begin(caller);
-    let mut daemon =
-        Daemon::shipped(caller).with_config(caller.file("c.toml", "[pool]\nmax = 0\n").display().to_string());
-    daemon.start(None);
-    assert!(daemon.await_answer());
+    let mut daemon = Daemon::without_stock(caller);
     census.accept_files();
     let made = daemon.ask(&["create", "--memory", "64MiB", "--life", "3s"]);
     daemon.ask(&["exec", "--detach", &made, "--", "/bin/sleep", "600"]);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use blastbox_engine::failpoint::{STEPS, TRANSITIONS};
 use blastbox_tests::census::{Census, descendants};
-use blastbox_tests::daemon::{Daemon, end_tree, signal};
+use blastbox_tests::daemon::{Daemon, LIFE, end_tree, signal};
 use blastbox_tests::{Caller, both_ways, wait_until};
 use rustix::process::Signal;
 
@@ -25,15 +25,6 @@ both_ways!(
 
 const ACCEPTED: &str = r#"accept = ["shared-kernel", "host-image", "shared-uid", "no-memory-limit", "no-cpu-limit",
     "no-pids-limit", "weak-landlock", "silent-denials", "swap-unlimited"]"#;
-/// A life of other boxes beside the survivor.
-const LIFE: &str = "
-box=$(bb create --memory 64MiB) || exit 1
-bb exec $box -- /bin/true || exit 2
-bb exec --detach $box -- /bin/sleep 60 || exit 3
-until bb inspect $box | grep -q executing; do :; done
-if bb pause $box; then bb resume $box || exit 4; fi
-bb kill $box || exit 5
-";
 /// Eight bytes a line, so that a place in the output says which line it is.
 const COUNT: &str = r#"i=0; while :; do printf "%07d\n" $i; i=$((i+1)); sleep 0.02; done"#;
 

@@ -16,6 +16,7 @@ use blastbox_wire::BoxId;
 use blastbox_wire::agent::Wake;
 use blastbox_wire::event::Hash;
 use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::sync::TryLockError;
 use tokio::time::Instant;
 
 use crate::error::CreateError;
@@ -34,8 +35,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
     known: Mutex<Known>,
-    /// One at a time is made: each takes a processor, and the next one may want the same.
+    /// One at a time is made: each takes a processor.
     making: tokio::sync::Mutex<()>,
+    /// Which: whoever wants the same waits for it, and nobody else does.
+    in_making: Mutex<Option<Hash>>,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +101,18 @@ impl Shelf {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A turn at making, or at finding what somebody else has made meanwhile. An error: another kind is being made, which a
+    /// stranger may have asked for again and again.
+    async fn turn(&self, bound: Hash) -> Result<tokio::sync::MutexGuard<'_, ()>, TryLockError> {
+        let in_making = || self.in_making.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = match self.making.try_lock() {
+            Err(_) if *in_making() == Some(bound) => self.making.lock().await,
+            tried => tried?,
+        };
+        *in_making() = Some(bound);
+        Ok(turn)
+    }
+
     /// What a box of this kind begins as.
     pub(crate) async fn origin(&self, need: Need<'_>) -> Origin {
         let (bound, memory) = (need.copies.bound, need.copies.memory);
@@ -114,7 +129,11 @@ impl Shelf {
         if let Some(template) = self.find(&bound) {
             return copy(template, COPIED.to_owned());
         }
-        let _turn = self.making.lock().await;
+        let Ok(_turn) = self.turn(bound).await else {
+            return Origin::Boot {
+                told: "it booted by itself: a template of another kind was being made".to_owned(),
+            };
+        };
         // Whoever was before may have made it.
         if let Some(template) = self.find(&bound) {
             return copy(template, COPIED.to_owned());

@@ -24,7 +24,7 @@ pub(crate) struct Live {
     /// Its ids.
     pub(crate) slot: Option<Slot>,
     /// The block that is its own, where it has a root: held for as long as it lives.
-    pub(crate) _block: Option<Block>,
+    pub(crate) block: Option<Block>,
     /// The line to the process that is still being turned into the agent; `None` once it is one.
     pub(crate) making: Option<OwnedFd>,
     /// The line to its gateway, where it has one: open as long as the box lives, so that the gateway ends with it.

@@ -6,7 +6,7 @@ use blastbox_sys::cgroup::{Controller, Counts, Flavour, Group, Limits, Site};
 use blastbox_wire::BoxId;
 use blastbox_wire::plan::{Cgroups, Plan};
 
-use crate::ids::Slot;
+use crate::ids::{Block, Slot};
 use crate::trouble::{Trouble, Trying};
 
 /// Most groups in stock. A burst of boxes takes these and makes the rest itself.
@@ -27,13 +27,23 @@ pub(crate) struct Groups {
     most: usize,
     /// Those that could not be removed. What is left in one may still run under the ids of its box: they stay with it.
     lingering: Vec<(Group, Option<Slot>)>,
+    /// Whole blocks of such groups, held until none of them is left.
+    blocks: Vec<Block>,
 }
 
 impl Groups {
     /// Looks for a place to make groups in.
     pub(crate) fn find(name: Option<u64>) -> Result<Self, Trouble> {
         let site = Site::find(name).tried("look for cgroups")?;
-        Ok(Self { site, stock: Vec::new(), likely: LIKELY, taken: 0, most: STOCK, lingering: Vec::new() })
+        Ok(Self {
+            site,
+            stock: Vec::new(),
+            likely: LIKELY,
+            taken: 0,
+            most: STOCK,
+            lingering: Vec::new(),
+            blocks: Vec::new(),
+        })
     }
 
     /// The kind of interface, as the caller is told: 0 none, 1 the old one, 2 the unified one.
@@ -115,6 +125,11 @@ impl Groups {
         }
     }
 
+    /// Holds a box's whole block for as long as a group may be left of it.
+    pub(crate) fn hold(&mut self, block: Option<Block>) {
+        self.blocks.extend(block.filter(|_| self.has_lingering()));
+    }
+
     /// Whether there are groups that should be gone.
     pub(crate) fn has_lingering(&self) -> bool {
         !self.lingering.is_empty()
@@ -135,7 +150,11 @@ impl Groups {
     pub(crate) fn release_lingering(&mut self) -> Vec<Slot> {
         let Some(site) = &self.site else { return Vec::new() };
         let gone = self.lingering.extract_if(.., |(group, _)| site.release(group).is_ok());
-        gone.filter_map(|(_, slot)| slot).collect()
+        let free = gone.filter_map(|(_, slot)| slot).collect();
+        if self.lingering.is_empty() {
+            self.blocks.clear();
+        }
+        free
     }
 
     /// Whether the stock should grow. One that has made a single box is probably a single command, which would only

@@ -86,7 +86,7 @@ fn put_together(
         Ids::CallerOnly => (None, None),
     };
     let made = make(standing, templates, networks, plan, control, directories, slot)
-        .map(|live| Live { _block: block, ..live });
+        .map(|live| Live { block, ..live });
     if let (Err(_), Some(slot), Some(ids)) = (&made, slot, standing.ids.as_mut()) {
         ids.free(slot);
     }
@@ -144,7 +144,7 @@ fn make(
                 pid,
                 group,
                 slot,
-                _block: None,
+                block: None,
                 making: Some(line),
                 _gateway: gateway,
                 tabled: false,

@@ -428,6 +428,7 @@ impl Warden {
             spent.pids_refused = counts.pids_refused;
             // A group that stays keeps the ids: whatever is in it would otherwise share them with a later box.
             free = self.standing.groups.give_back(group, live.slot);
+            self.standing.groups.hold(live.block);
         }
         self.standing.free(free);
         if live.unborn {

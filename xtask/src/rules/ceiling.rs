@@ -4,7 +4,7 @@ use super::Finding;
 use crate::tcb::Share;
 
 /// Lines of code in the warden and the unsafe room together.
-const LINES: usize = 6290;
+const LINES: usize = 6310;
 /// Crates of others that the warden links.
 const CRATES: usize = 20;
 

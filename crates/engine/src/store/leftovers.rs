@@ -79,11 +79,11 @@ impl Leftovers {
         for row in rows {
             match held.remove(&row.id) {
                 Some(channel) if row.is_heritable() => kept.push((row, channel)),
-                Some(_) => {
+                // Also one that no channel came for: the warden may have it all the same, and it is about to be called lost.
+                Some(_) | None => {
                     held_by_nobody(warden.as_ref(), &row.id);
                     boxes.push(row);
                 }
-                None => boxes.push(row),
             }
         }
         for id in held.keys() {
