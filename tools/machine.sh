@@ -4,7 +4,7 @@
 set -euo pipefail
 
 programs=$1 kernel=$2 store=$3
-[[ -d $store/names && -d $store/kernels ]] && exit 0
+[[ -e $store/names/python && -e $store/kernels/current ]] && exit 0
 without() { echo "no virtual machines in the matrix: $1" >&2; exit 0; }
 python=$(readlink -f /usr/bin/python3 || true)
 [[ -x $python ]] || without "there is no /usr/bin/python3"
@@ -23,7 +23,7 @@ rm -rf "$root$library"/{test,config-*,idlelib,lib2to3,ensurepip,tkinter}
 # Every library that Python or one of its modules is linked with, where the loader looks for it.
 { ldd "$python"; find "$library/lib-dynload" -name '*_ctypes*.so' -o -name '*_socket*.so' -o -name '*mmap*.so' | xargs -r ldd; } |
   grep -o '/[^ ]*' | grep -v ':$' | sort -u | while read -r file; do
-    [[ -f $file ]] && install -D "$file" "$root/$(realpath --no-symlinks --relative-to=/ "$file" | sed 's|^lib/|usr/lib/|')"
+    [[ ! -f $file ]] || install -D "$file" "$root/$(realpath --no-symlinks --relative-to=/ "$file" | sed 's|^lib/|usr/lib/|')"
   done
 "$programs/blastbox" image import "$root" --name python --store "$store" >/dev/null
 "$programs/blastbox" kernel add "$image" --modules "$kernel/lib/modules/${image##*/vmlinuz-}" --store "$store" >/dev/null

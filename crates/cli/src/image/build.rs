@@ -40,6 +40,8 @@ const MEMORY: Bytes = Bytes::mib(2_048);
 const DISK: Bytes = Bytes::mib(1_024);
 const PIDS: u32 = 512;
 const TIMEOUT: Seconds = Seconds(1_800);
+const INODES: u64 = 1_000_000;
+const OUTPUT: Bytes = Bytes::mib(64);
 /// What every box fills itself.
 const OURS: [&str; 7] = ["dev", "proc", "sys", "tmp", "run", "home", "workspace"];
 
@@ -170,15 +172,26 @@ fn read(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// What the options say, with a root, and room to install something where they say nothing else.
+/// What the options say, with a root. Room to install something, where nobody has written limits down: neither a policy nor a
+/// profile nor an option.
 fn policy(flags: &PolicyFlags) -> Result<SealedPolicy, Problem> {
     let mut draft = flags.seal(None)?.draft().root(BoxRoot::Allowed);
-    draft = flags.memory.map_or_else(|| draft.clone().memory(MEMORY), |_| draft.clone());
-    let disk = flags.disk.unwrap_or(DISK);
-    draft = draft.disk(disk).file_size(disk).inodes(1_000_000);
-    draft = flags.pids.map_or_else(|| draft.clone().pids(PIDS), |_| draft.clone());
-    draft = flags.timeout.map_or_else(|| draft.clone().timeout(TIMEOUT), |_| draft.clone());
-    draft = flags.output_limit.map_or_else(|| draft.clone().output(Bytes::mib(64)), |_| draft.clone());
+    if flags.policy.is_none() && flags.profile.is_none() {
+        let disk = flags.disk.unwrap_or(DISK);
+        draft = draft.disk(disk).file_size(disk).inodes(INODES);
+        if flags.memory.is_none() {
+            draft = draft.memory(MEMORY);
+        }
+        if flags.pids.is_none() {
+            draft = draft.pids(PIDS);
+        }
+        if flags.timeout.is_none() {
+            draft = draft.timeout(TIMEOUT);
+        }
+        if flags.output_limit.is_none() {
+            draft = draft.output(OUTPUT);
+        }
+    }
     Ok(draft.seal()?)
 }
 

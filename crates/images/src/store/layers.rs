@@ -23,7 +23,7 @@ use crate::tree::{Caps, TreeError, TreeWriter, share, unpack_at};
 /// Where programs of a box that has a root find `sudo`: made by its agent, and none of the image's business.
 const OURS: &[u8] = b"usr/local/bin/sudo";
 /// What a box lays over the image's own.
-const COVERED: &str = "etc/resolv.conf";
+const COVERED: &[u8] = b"etc/resolv.conf";
 
 /// A tree that is made from another one.
 #[derive(Debug)]
@@ -120,21 +120,16 @@ impl Derived<'_> {
 
     /// Takes away what is the box's and not the image's.
     pub fn clean(&mut self) -> Result<(), StoreError> {
-        for path in [OURS, COVERED.as_bytes()] {
-            let inherits = self.parent_has(path);
-            match (path == OURS, inherits) {
-                (true, true) => {}
-                (true, false) => self.writer.take_away(path)?,
-                (false, false) => {}
-                (false, true) => {
-                    let parts = names(path)?;
-                    let tree = self.parent.directory().as_fd();
-                    if let Some((name, above)) = parts.split_last()
-                        && let Ok(above) = crate::tree::beneath::hold(tree, above)
-                    {
-                        copy_file(&mut self.writer, above.as_fd(), name, &parts)?;
-                    }
-                }
+        if !self.parent_has(OURS) {
+            self.writer.take_away(OURS)?;
+        }
+        if self.parent_has(COVERED) {
+            let parts = names(COVERED)?;
+            let tree = self.parent.directory().as_fd();
+            if let Some((name, above)) = parts.split_last()
+                && let Ok(above) = crate::tree::beneath::hold(tree, above)
+            {
+                copy_file(&mut self.writer, above.as_fd(), name, &parts)?;
             }
         }
         Ok(())
@@ -154,12 +149,27 @@ impl Derived<'_> {
         let parts = names(real.as_bytes())?;
         for length in 1..=parts.len() {
             let part = parts.get(..length).unwrap_or_default();
-            // One that is there keeps its mode.
-            if crate::tree::beneath::hold(self.draft.directory().as_fd(), part).is_err() {
-                self.writer.directory(part, 0o755)?;
+            // One that is there keeps its mode, and a file is not made a directory.
+            let Some((name, above)) = part.split_last() else { continue };
+            let there = crate::tree::beneath::hold(self.draft.directory().as_fd(), above)
+                .and_then(|above| kind(above.as_fd(), name));
+            match there {
+                Ok(Some(FileType::Directory)) => {}
+                Ok(Some(_)) => {
+                    return Err(StoreError::Source {
+                        path: path.into(),
+                        why: "something of the image that is no directory is in its place".into(),
+                    });
+                }
+                Ok(None) | Err(_) => self.writer.directory(part, 0o755)?,
             }
         }
         Ok(())
+    }
+
+    fn is_directory(&self, path: &str) -> Result<bool, StoreError> {
+        let real = self.real(path)?;
+        Ok(crate::tree::beneath::hold(self.draft.directory().as_fd(), &names(real.as_bytes())?).is_ok())
     }
 
     /// Copies one file or directory of a directory of the host. With a `/` at its end the place is a directory.
@@ -196,7 +206,9 @@ impl Derived<'_> {
             }
             FileType::RegularFile => {
                 let name = path.rsplit('/').next().unwrap_or(path);
-                let to = if folder { format!("{to}{name}") } else { to.to_owned() };
+                // Into a directory that is there, never in its place.
+                let folder = folder || self.is_directory(to)?;
+                let to = if folder { format!("{}/{name}", to.trim_end_matches('/')) } else { to.to_owned() };
                 let (above, last) = to.rsplit_once('/').unwrap_or(("", &to));
                 self.directory(above)?;
                 let real = format!("{}/{last}", self.real(above)?);

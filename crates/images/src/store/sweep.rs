@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::StoreError;
 use super::facts::Facts;
 use super::name::{ImageName, ImageRef};
-use super::place::{BLOBS, DRAFTS, FACTS, NAMES, NEW, Store, TREES, facts_file, folder, random_word};
+use super::place::{BLOBS, DRAFTS, FACTS, LAYERS, NAMES, NEW, Store, TREES, facts_file, folder, random_word};
 use crate::machine::forget_disk;
 use crate::tree::beneath::{list, remove};
 use crate::tree::digest;
@@ -208,7 +208,7 @@ impl Store {
                 remove(blobs.as_fd(), &name).map_err(self.failed("sweep"))?;
             }
         }
-        for room in [NAMES, FACTS] {
+        for room in [NAMES, FACTS, LAYERS] {
             let room = self.room(room)?;
             for name in list(room.as_fd()).map_err(self.failed("sweep"))? {
                 if name.starts_with(NEW.as_bytes()) {

@@ -22,31 +22,42 @@ const PIECE: usize = 64 * 1024;
 pub(crate) fn share(tree: BorrowedFd<'_>, with: BorrowedFd<'_>) -> Result<(), TreeError> {
     let failed =
         |errno: Errno| TreeError::Read { what: "a tree of the store".to_owned(), source: errno.into() };
-    let mut way: Vec<(OwnedFd, OwnedFd)> = Vec::new();
-    let enter = |at: BorrowedFd<'_>, name: &[u8]| openat(at, name, ENTER, Mode::empty());
-    way.push((enter(tree, b".").map_err(failed)?, enter(with, b".").map_err(failed)?));
-    while let Some((here, there)) = way.pop() {
-        for name in list(here.as_fd()).map_err(failed)? {
-            let about = |at: &OwnedFd| statat(at, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
-            let (Ok(ours), Ok(theirs)) = (about(&here), about(&there)) else { continue };
-            match (FileType::from_raw_mode(ours.st_mode), FileType::from_raw_mode(theirs.st_mode)) {
-                (FileType::Directory, FileType::Directory) => {
-                    if let (Ok(ours), Ok(theirs)) = (enter(here.as_fd(), &name), enter(there.as_fd(), &name))
-                    {
-                        way.push((ours, theirs));
-                    }
-                }
-                (FileType::RegularFile, FileType::RegularFile)
-                    if is_like(&ours, &theirs) && same(&here, &there, &name) =>
-                {
-                    // Too many names of one file, another file system: then it is kept twice.
-                    swap(&here, &there, &name).ok();
-                }
-                _ => {}
+    let enter = |at: BorrowedFd<'_>, name: &[u8]| openat(at, name, ENTER, Mode::empty()).map_err(failed);
+    let level = |here: OwnedFd, there: OwnedFd| {
+        let names = list(here.as_fd()).map_err(failed)?;
+        Ok::<_, TreeError>(Level { here, there, names })
+    };
+    // Depth first: two descriptors for each level of a tree, whose depth is bounded, and not for each directory.
+    let mut way = vec![level(enter(tree, b".")?, enter(with, b".")?)?];
+    while let Some(Level { here, there, names }) = way.last_mut() {
+        let Some(name) = names.pop() else {
+            way.pop();
+            continue;
+        };
+        let about = |at: &OwnedFd| statat(at, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+        let (Ok(ours), Ok(theirs)) = (about(here), about(there)) else { continue };
+        match (FileType::from_raw_mode(ours.st_mode), FileType::from_raw_mode(theirs.st_mode)) {
+            (FileType::Directory, FileType::Directory) => {
+                let below = level(enter(here.as_fd(), &name)?, enter(there.as_fd(), &name)?)?;
+                way.push(below);
             }
+            (FileType::RegularFile, FileType::RegularFile)
+                if is_like(&ours, &theirs) && same(here, there, &name) =>
+            {
+                // Too many names of one file, another file system: then it is kept twice.
+                swap(here, there, &name).ok();
+            }
+            _ => {}
         }
     }
     Ok(())
+}
+
+/// The same directory in both trees, and what is still to be looked at there.
+struct Level {
+    here: OwnedFd,
+    there: OwnedFd,
+    names: Vec<Vec<u8>>,
 }
 
 /// A file of several names is left alone: they would come apart.

@@ -73,6 +73,8 @@ pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches, root: BoxRo
         None => return Err(unknown(asked, images)),
     };
     let image = image.map_err(|error| No::new(500, line(&error)).coded("sandbox_create_failed"))?;
+    // In a directory of the host root would read what that directory keeps from everybody but the host's root.
+    let root = if matches!(image, Image::Directory(_)) { BoxRoot::None } else { root };
     // Each host was a rule by itself; what they are together may still be too much.
     let policy =
         policy(reaches, root).map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;

@@ -1,6 +1,7 @@
 //! A module that a caller brings becomes a guest: compiled once, in a process of its own, kept by its hash.
 
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -61,6 +62,19 @@ pub enum CompileError {
     Ended(PathBuf),
 }
 
+/// Makes the cache, or refuses one that somebody else can write to: what lies there is run.
+fn own(cache: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
+    let found = rustix::fs::stat(cache)?;
+    if found.st_uid == rustix::process::geteuid().as_raw() && found.st_mode & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "others can write to it; take that right away, or name another",
+    ))
+}
+
 /// Compiles a module into a directory of its own beneath `cache`, unless the same bytes were compiled before.
 ///
 /// # Errors
@@ -70,7 +84,7 @@ pub fn compile(guests: &Guests, module: &Path, cache: &Path) -> Result<Compiled,
     let stem = module.file_stem().and_then(|stem| stem.to_str()).filter(|stem| is_plain(stem));
     let name = stem.ok_or_else(|| CompileError::Name(module.to_owned()))?.to_owned();
     let usable = |source| CompileError::Cache { path: cache.to_owned(), source };
-    std::fs::create_dir_all(cache).map_err(usable)?;
+    own(cache).map_err(usable)?;
     let program = guests.directory().join(COMPILER);
     let start = |source| CompileError::Start { path: program.clone(), source };
     let ended = Command::new(&program)
