@@ -26,5 +26,8 @@ install -m 644 packaging/daemon.toml "$to/share/doc/blastbox/daemon.toml"
 "$programs/blastbox" papers bash >"$to/share/bash-completion/completions/blastbox"
 "$programs/blastbox" papers zsh >"$to/share/zsh/site-functions/_blastbox"
 "$programs/blastbox" papers fish >"$to/share/fish/vendor_completions.d/blastbox.fish"
-install -m 644 LICENSE README.md SECURITY.md SPECIFICATION.md CHANGELOG.md docs/*.md "$to/share/doc/blastbox/"
+# The documents keep their tree, so that what they link to is where they say.
+install -m 644 LICENSE ./*.md "$to/share/doc/blastbox/"
+find docs profiles sdk -type f ! -name '.*' ! -path '*/.*/*' ! -path '*/__pycache__/*' ! -path '*.egg-info/*' \
+  -exec sh -c 'to=$1; shift; for file; do install -D -m 644 "$file" "$to/$file"; done' sh "$to/share/doc/blastbox" {} +
 cargo xtask licences >"$to/share/doc/blastbox/THIRD-PARTY"

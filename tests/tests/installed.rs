@@ -42,4 +42,33 @@ fn the_tarball_runs_where_it_is_unpacked(caller: &Caller) {
     let others = read("share/doc/blastbox/THIRD-PARTY");
     assert!(others.contains("tokio ") && others.contains("===="), "each crate of others, and its text");
     assert!(read("share/doc/blastbox/LICENSE").contains("Apache License"));
+    let papers = papers(&to.join("share/doc/blastbox"));
+    assert!(papers.len() > 40, "the documents have their tree: {papers:?}");
+    let dead: Vec<String> = papers.iter().flat_map(|paper| dead_links(paper)).collect();
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
+
+/// Every document beneath a directory.
+fn papers(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("look into the documents") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(papers(&path));
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// What a document links to that is not there.
+fn dead_links(paper: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(paper).expect("read a document");
+    let directory = paper.parent().expect("it lies in a directory");
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
+    let local = links.filter(|link| !link.contains("://") && !link.starts_with('#'));
+    let files = local.map(|link| link.split_once('#').map_or(link, |(file, _)| file));
+    let dead = files.filter(|file| !directory.join(file).exists());
+    dead.map(|file| format!("{}: {file} is not there", paper.display())).collect()
 }

@@ -195,7 +195,9 @@ impl Trouble {
                 "see what every route takes at /openapi.json"
             }
             Self::BadPolicy(_) => "see every key and its value with `blastbox policy show --profile default`",
-            Self::BadImage(_) => "use \"host\", or a directory that holds a whole root file system",
+            Self::BadImage(_) => {
+                "use \"host\", a name that `blastbox image ls` lists or the operator gave, or (at the socket) a directory that holds a whole root file system"
+            }
             Self::WrongUser => "use a daemon of your own, or a key over TCP",
             Self::WrongOrigin => "have the operator name the page in `origins` of the configuration",
             Self::Crowded => "close a connection, or have the operator raise `tenant_connections`",

@@ -31,8 +31,8 @@ Examples:
   blastbox image make code-interpreter         the same with ipykernel, numpy, pandas and matplotlib
 
 Where it cannot be made (no mirror, no mmdebstrap), the template `base` is the view of this host: the host's own programs in
-whatever version they have, no pip packages of yours, and the gap `host-image`. In both, `sudo` does not work: no program gains
-privilege in a box.";
+whatever version they have, no pip packages of yours, and the gap `host-image`. In both, `sudo` works where the policy gives
+the box a root (`--sudo`), and nowhere else.";
 
 const PROGRAM: &str = "/usr/bin/mmdebstrap";
 const SOURCES: [&str; 2] = ["/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"];

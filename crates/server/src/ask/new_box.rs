@@ -43,9 +43,9 @@ pub struct NewBox {
     pub accept: Vec<Gap>,
     /// Limits that go over those of the policy.
     pub limits: Limits,
-    /// `host`, an image that the operator named, or (at the socket) a directory.
+    /// `host`, an image that the operator named or put into the store, or (at the socket) a directory.
     pub image: Option<String>,
-    /// A directory of this host to work on (at the socket).
+    /// A directory of this host to work on: any at the socket, with a key what `[workspaces]` opens for its tenant.
     pub workspace: Option<WorkspaceAsk>,
     /// Whether the box has a loopback interface of its own.
     pub loopback: bool,
@@ -256,7 +256,7 @@ fn open_image(name: &str, reach: Reach, images: &Gallery) -> Result<Image, Troub
             (None, Reach::Host) if Path::new(name).is_absolute() => Image::parse(name),
             (None, Reach::Boxes) if name.contains('/') => {
                 return Err(Trouble::LocalOnly(
-                    "with a key, only \"host\" and images that the operator named can be used",
+                    "with a key, only \"host\" and images that the operator named or put into the store can be used",
                 ));
             }
             (None, _) => {

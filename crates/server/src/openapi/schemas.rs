@@ -66,7 +66,7 @@ fn asked() -> Vec<(&'static str, Value)> {
         "tier": maybe(&["by-threat", "wasm", "jail", "gvisor", "microvm"]),
         "accept": list(text()),
         "limits": named("Limits"),
-        "image": { "type": ["string", "null"], "description": "`host`, an image that the operator named, or (at the socket) a directory" },
+        "image": { "type": ["string", "null"], "description": "`host`, an image that the operator named or put into the store, or (at the socket) a directory" },
         "workspace": { "anyOf": [named("WorkspaceAsk"), { "type": "null" }] },
         "loopback": { "type": "boolean" },
         "metadata": map(),
