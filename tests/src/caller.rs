@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{Boxed, Ended, Held, Place, place, programs, skip};
+use crate::{Boxed, Ended, Held, Place, left_out, place, programs, skip};
 
 /// Where the ids of invented users begin: nobody's on any host, and not among those that the warden gives to boxes.
 const INVENTED: u32 = 1_600_000_000;
@@ -96,6 +96,11 @@ impl Caller {
     /// Reports that this test cannot run here: `return caller.skip("no gcc")`.
     pub fn skip(&self, reason: &str) {
         skip(self.test, reason);
+    }
+
+    /// Reports that one part of this test cannot run here; the rest of it does.
+    pub fn leave_out(&self, part: &str, reason: &str) {
+        left_out(self.test, part, reason);
     }
 
     /// The program `blastbox` with these arguments, not yet started.

@@ -26,17 +26,16 @@ mod place;
 mod programs;
 mod report;
 mod served;
-mod skips;
 mod terminal;
 pub mod tiers;
 
+pub use blastbox_skips::{left_out, skip};
 pub use caller::{Caller, Start, Who};
 pub use held::Held;
 pub use host::{cc, fill_with, processes_naming, wait_until};
 pub use place::Place;
 pub use report::{Boxed, Ended};
 pub use served::Served;
-pub use skips::skip;
 pub use terminal::Terminal;
 
 /// Makes two tests of each function that takes a [`Caller`]: `name::as_root` and `name::as_user`.

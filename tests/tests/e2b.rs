@@ -96,9 +96,47 @@ fn suite(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("e2b").join(name)
 }
 
-/// Runs a suite as whoever runs the tests: only the daemon is the caller's.
+/// Words for pytest: quiet, ended by the first failure, and with a line for every test that was skipped.
+const PYTEST: [&str; 8] = ["-m", "pytest", "-q", "-x", "-rs", "--no-header", "-p", "no:cacheprovider"];
+/// Words for Node: one line for every test, in a form that is the same in each of its versions.
+const NODE: [&str; 2] = ["--test", "--test-reporter=tap"];
+
+/// What a suite says that it has skipped: where, and why. By pytest as `SKIPPED [2] conftest.py:47: why`, for so many tests; by Node
+/// as `ok 3 - name # SKIP why`.
+fn skipped(said: &str) -> Vec<(String, &str)> {
+    let mut found = Vec::new();
+    for line in said.lines().map(str::trim) {
+        if let Some((count, rest)) = line.strip_prefix("SKIPPED [").and_then(|rest| rest.split_once("] ")) {
+            let (place, why) = rest.split_once(": ").unwrap_or((rest, "no reason"));
+            let count = count.parse().unwrap_or(1);
+            found.extend((1..=count).map(|number: u32| (format!("{place} ({number} of {count})"), why)));
+        } else if let Some((name, why)) = line.split_once(" # SKIP").filter(|_| line.starts_with("ok ")) {
+            found.push((name.to_owned(), why.trim()));
+        }
+    }
+    found
+}
+
+#[test]
+fn what_a_suite_skips_is_counted() {
+    let pytest = "..s.s\nSKIPPED [2] conftest.py:47: this host: frozen\nSKIPPED [1] test_x.py:9: no tun\n3 passed, 3 skipped";
+    let places: Vec<String> =
+        skipped(pytest).into_iter().map(|(place, why)| format!("{place}|{why}")).collect();
+    assert_eq!(
+        places,
+        [
+            "conftest.py:47 (1 of 2)|this host: frozen",
+            "conftest.py:47 (2 of 2)|this host: frozen",
+            "test_x.py:9 (1 of 1)|no tun"
+        ]
+    );
+    let node = "TAP version 13\n    ok 1 - pauses # SKIP this host freezes no box\nok 2 - runs\n# skipped 1";
+    assert_eq!(skipped(node), [("ok 1 - pauses".to_owned(), "this host freezes no box")]);
+}
+
+/// Runs a suite as whoever runs the tests: only the daemon is the caller's. What it skips counts as skipped beside the test.
 #[expect(clippy::disallowed_methods, reason = "a suite of tests is no program of ours")]
-fn run(program: &Path, words: &[&Path], daemon: &Daemon, more: &[(&str, &Path)]) {
+fn run(caller: &Caller, program: &Path, words: &[&Path], daemon: &Daemon, more: &[(&str, &Path)]) {
     let mut command = Command::new(program);
     command.args(words).env("E2B_API_URL", &daemon.url).env("E2B_SANDBOX_URL", &daemon.url);
     command.env("E2B_API_KEY", &daemon.key).envs(more.iter().copied());
@@ -123,15 +161,17 @@ fn run(program: &Path, words: &[&Path], daemon: &Daemon, more: &[(&str, &Path)])
     };
     let said = reader.join().unwrap_or_default();
     assert!(status.success(), "{said}");
+    for (part, why) in skipped(&said) {
+        caller.leave_out(&part, why);
+    }
 }
 
 fn the_sdk_for_python(caller: &Caller) {
     let Some(place) = installed(caller, "python") else { return };
     let daemon = Daemon::start(caller);
-    let words = ["-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"].map(Path::new);
     let suite = suite("python");
-    let words: Vec<&Path> = words.into_iter().chain([suite.as_path()]).collect();
-    run(&place.join("bin/python"), &words, &daemon, &[]);
+    let words: Vec<&Path> = PYTEST.map(Path::new).into_iter().chain([suite.as_path()]).collect();
+    run(caller, &place.join("bin/python"), &words, &daemon, &[]);
 }
 
 fn the_sdk_for_javascript(caller: &Caller) {
@@ -140,7 +180,8 @@ fn the_sdk_for_javascript(caller: &Caller) {
     let Some(node) = node else { return caller.skip("there is no node") };
     let daemon = Daemon::start(caller);
     let suite = suite("js/suite.cjs");
-    run(node, &[Path::new("--test"), &suite], &daemon, &[("NODE_PATH", &place.join("node_modules"))]);
+    let words: Vec<&Path> = NODE.map(Path::new).into_iter().chain([suite.as_path()]).collect();
+    run(caller, node, &words, &daemon, &[("NODE_PATH", &place.join("node_modules"))]);
 }
 
 /// Without an image of its own the template is the host's Python, where that has IPython.
@@ -158,10 +199,9 @@ fn the_code_interpreter_for_python(caller: &Caller) {
         return;
     }
     let daemon = Daemon::start(caller);
-    let words = ["-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"].map(Path::new);
     let suite = suite("interpreter");
-    let words: Vec<&Path> = words.into_iter().chain([suite.as_path()]).collect();
-    run(&place.join("bin/python"), &words, &daemon, &[]);
+    let words: Vec<&Path> = PYTEST.map(Path::new).into_iter().chain([suite.as_path()]).collect();
+    run(caller, &place.join("bin/python"), &words, &daemon, &[]);
 }
 
 fn the_code_interpreter_for_javascript(caller: &Caller) {
@@ -173,18 +213,18 @@ fn the_code_interpreter_for_javascript(caller: &Caller) {
     let Some(node) = node else { return caller.skip("there is no node") };
     let daemon = Daemon::start(caller);
     let suite = suite("js/interpreter.cjs");
-    run(node, &[Path::new("--test"), &suite], &daemon, &[("NODE_PATH", &place.join("node_modules"))]);
+    let words: Vec<&Path> = NODE.map(Path::new).into_iter().chain([suite.as_path()]).collect();
+    run(caller, node, &words, &daemon, &[("NODE_PATH", &place.join("node_modules"))]);
 }
 
 fn the_client_of_mcp(caller: &Caller) {
     let Some(place) = installed(caller, "mcp") else { return };
     let daemon = Daemon::start(caller);
-    let words = ["-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"].map(Path::new);
     let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("mcp");
-    let words: Vec<&Path> = words.into_iter().chain([suite.as_path()]).collect();
+    let words: Vec<&Path> = PYTEST.map(Path::new).into_iter().chain([suite.as_path()]).collect();
     let (url, program) = (PathBuf::from(format!("{}/mcp", daemon.url)), caller.blastbox_path());
     let more = [("MCP_URL", url.as_path()), ("MCP_KEY", Path::new(&daemon.key)), ("MCP_PROGRAM", &program)];
-    run(&place.join("bin/python"), &words, &daemon, &more);
+    run(caller, &place.join("bin/python"), &words, &daemon, &more);
 }
 
 /// Root of the box, where the operator allows it.
@@ -194,10 +234,9 @@ fn the_sdk_as_root(caller: &Caller) {
     }
     let Some(place) = installed(caller, "python") else { return };
     let daemon = Daemon::start_with(caller, &format!("{CONFIG}[e2b]\nroot = \"allowed\"\n"));
-    let words = ["-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"].map(Path::new);
     let suite = suite("root");
-    let words: Vec<&Path> = words.into_iter().chain([suite.as_path()]).collect();
-    run(&place.join("bin/python"), &words, &daemon, &[]);
+    let words: Vec<&Path> = PYTEST.map(Path::new).into_iter().chain([suite.as_path()]).collect();
+    run(caller, &place.join("bin/python"), &words, &daemon, &[]);
 }
 
 /// inspect-ai's own checks of a provider, through the package in `sdk/inspect-blastbox`, at the daemon's socket.
@@ -208,14 +247,19 @@ fn the_checks_of_inspect_ai(caller: &Caller) {
     let Some(place) = installed(caller, "inspect") else { return };
     let daemon = Daemon::start(caller);
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk/inspect-blastbox");
-    let words =
-        ["-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", "--rootdir"].map(Path::new);
+    let words = PYTEST.into_iter().chain(["--rootdir"]).map(Path::new);
     let checks = package.join("tests");
     // The host's own view cannot have another user: its /etc is read-only. An image of Debian passes this one too.
-    caller.skip("one of inspect-ai's 44 checks adds a user, which the host's view cannot have");
+    caller.leave_out("test_exec_as_user of inspect-ai", "it adds a user, which the host's view cannot have");
     let left_out = ["--deselect", "tests/test_self_check.py::test_exec_as_user"].map(Path::new);
     let words: Vec<&Path> =
-        words.into_iter().chain([package.as_path()]).chain(left_out).chain([checks.as_path()]).collect();
+        words.chain([package.as_path()]).chain(left_out).chain([checks.as_path()]).collect();
     let (source, socket) = (package.join("src"), caller.place().join("api.sock"));
-    run(&place.join("bin/python"), &words, &daemon, &[("PYTHONPATH", &source), ("BLASTBOX_SOCKET", &socket)]);
+    run(
+        caller,
+        &place.join("bin/python"),
+        &words,
+        &daemon,
+        &[("PYTHONPATH", &source), ("BLASTBOX_SOCKET", &socket)],
+    );
 }

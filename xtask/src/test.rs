@@ -1,7 +1,8 @@
 //! `cargo xtask test`: runs every test and ends with one line that says how many passed, failed and were skipped.
 //!
 //! libtest swallows what a passing test prints, so a test that cannot run on this host appends
-//! `SKIPPED: <name>: <reason>` to the file that `BLASTBOX_SKIPS` names. Such a test counts as skipped, not as passed.
+//! `SKIPPED: <name>: <reason>` to the file that `BLASTBOX_SKIPS` names (`tests/skips`). Such a test counts as skipped, not as
+//! passed. `LEFT OUT: <name>: <part>: <reason>` is a part of a test that ran without it, which counts as skipped beside it.
 //!
 //! A few tests that failed are tried once more, alone. One that passes then is *unsteady*: named in the last lines and counted
 //! apart. It is a defect of the test or of what it tests, but says nothing about the change at hand.
@@ -61,16 +62,27 @@ impl Sum {
         self.names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 
-    /// Moves the tests that skipped themselves from passed to skipped. A test that skipped twice is one test.
+    /// Moves the tests that skipped themselves from passed to skipped, and adds the parts that others left out. What skipped
+    /// twice is one. A test that failed is neither: it was not counted as passed.
     fn skip(&mut self, reports: &str) {
-        let name = |line: &'_ str| -> String {
-            let report = line.strip_prefix("SKIPPED: ").unwrap_or(line);
-            report.split_once(": ").map_or(report, |(name, _)| name).to_owned()
+        let lines = || reports.lines().filter(|line| !line.trim().is_empty());
+        let parts: BTreeSet<&str> = lines().filter_map(|line| line.strip_prefix("LEFT OUT: ")).collect();
+        let whole: BTreeSet<&str> = lines()
+            .filter(|line| !line.starts_with("LEFT OUT: "))
+            .map(|line| line.strip_prefix("SKIPPED: ").unwrap_or(line))
+            .map(|report| report.split_once(": ").map_or(report, |(name, _)| name))
+            .filter(|name| !self.has_failed(name))
+            .collect();
+        self.passed = self.passed.saturating_sub(whole.len());
+        self.skipped += whole.len() + parts.len();
+    }
+
+    /// A report may have the name of its program or module in front, or lack it.
+    fn has_failed(&self, name: &str) -> bool {
+        let within = |long: &str, short: &str| {
+            long.strip_suffix(short).is_some_and(|rest| rest.is_empty() || rest.ends_with("::"))
         };
-        let skipped =
-            reports.lines().filter(|line| !line.trim().is_empty()).map(name).collect::<BTreeSet<_>>().len();
-        self.passed = self.passed.saturating_sub(skipped);
-        self.skipped += skipped;
+        self.names.iter().any(|failed| within(failed, name) || within(name, failed))
     }
 }
 
@@ -218,6 +230,22 @@ mod tests {
         let mut sum = Sum { passed: 5, skipped: 1, ..Sum::default() };
         sum.skip("SKIPPED: jail::holds: no root\nSKIPPED: jail::holds: no cgroup\n\nSKIPPED: vm: no /dev/kvm: none\n");
         assert_eq!((sum.passed, sum.skipped), (3, 3));
+    }
+
+    #[test]
+    fn a_part_that_was_left_out_is_skipped_beside_its_test() {
+        let mut sum = Sum { passed: 5, ..Sum::default() };
+        sum.skip("LEFT OUT: crash: paused: no freezer\nLEFT OUT: crash: resumed: no freezer\nLEFT OUT: crash: paused: no freezer\n");
+        assert_eq!((sum.passed, sum.skipped), (5, 2));
+    }
+
+    #[test]
+    fn a_test_that_said_it_skips_and_then_failed_has_failed() {
+        let mut sum = Sum { passed: 5, failed: 2, ..Sum::default() };
+        sum.add("test holds::as_root ... FAILED");
+        sum.add("test boxes::are_made ... FAILED");
+        sum.skip("SKIPPED: jail::holds::as_root: no root\nSKIPPED: are_made: no warden\nSKIPPED: made: no warden\n");
+        assert_eq!((sum.passed, sum.failed, sum.skipped), (4, 2, 1));
     }
 
     #[test]

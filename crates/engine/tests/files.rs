@@ -2,7 +2,6 @@
 //!
 //! Runs as whoever runs the tests. `BLASTBOX_BIN_DIR` names the directory of the built programs.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail at once")]
-#![expect(clippy::print_stdout, reason = "a skip is said, and a rate is shown")]
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,7 +28,7 @@ fn warden() -> Option<PathBuf> {
 /// A box with the default policy. `None`: there is no warden to make it.
 async fn boxed() -> Option<(Engine, LiveBox)> {
     let Some(program) = warden() else {
-        println!("skipped: no blastbox-warden is built; `make build` makes it");
+        blastbox_skips::skip_this("no blastbox-warden is built; `make build` makes it");
         return None;
     };
     let engine = Engine::with_warden(Warden::start_program(&program).unwrap()).unwrap();

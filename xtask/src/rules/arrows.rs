@@ -5,6 +5,8 @@ use crate::house::{File, House};
 
 /// Folder of the manifest, and the packages of ours that it may name in any kind of dependency.
 const ARROWS: &[(&str, &[&str])] = &[
+    // How a test says that it cannot run: everybody's, among the dependencies of tests.
+    ("tests/skips", &[]),
     ("crates/policy", &[]),
     ("crates/sys", &[]),
     ("crates/wire", &["blastbox-policy"]),
@@ -35,7 +37,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "blastbox-server",
         ],
     ),
-    ("tests", &["blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"]),
+    (
+        "tests",
+        &["blastbox-skips", "blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"],
+    ),
     (
         "benches",
         &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"],
@@ -43,6 +48,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fuzz", &["blastbox-policy", "blastbox-wire", "blastbox-sys", "blastbox-egress", "blastbox-images"]),
     ("xtask", &[]),
 ];
+
+/// What every crate may name for its tests, and only there.
+const FOR_TESTS: &str = "blastbox-skips";
 
 pub(super) fn check(house: &House) -> Vec<Finding> {
     house
@@ -67,10 +75,10 @@ fn hold(folder: &str, file: &File) -> Vec<Finding> {
         .collect()
 }
 
-/// Packages of ours named in any dependency table: `(line, package)`.
+/// Packages of ours named in any dependency table, but for what is every test's: `(line, package)`.
 fn ours(manifest: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    let mut inside = false;
+    let (mut inside, mut for_tests) = (false, false);
     for (number, line) in (1..).zip(manifest.lines().map(str::trim)) {
         let named = if let Some(header) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
             // `[dependencies]`, `[target.'cfg(…)'.dev-dependencies]`, `[dependencies.name]`
@@ -79,6 +87,7 @@ fn ours(manifest: &str) -> Vec<(usize, String)> {
                 _ => (header, None),
             };
             inside = table.ends_with("dependencies");
+            for_tests = table.ends_with("dev-dependencies");
             entry.filter(|_| inside)
         } else if inside {
             renamed(line).or_else(|| line.split(['=', '.']).next())
@@ -86,6 +95,9 @@ fn ours(manifest: &str) -> Vec<(usize, String)> {
             None
         };
         let package = named.unwrap_or_default().trim().trim_matches(['"', '\'']);
+        if for_tests && package == FOR_TESTS {
+            continue;
+        }
         if package == "blastbox" || package.starts_with("blastbox-") {
             found.push((number, package.to_owned()));
         }
@@ -130,6 +142,17 @@ mod tests {
     }
 
     #[test]
+    fn a_crate_may_say_that_its_tests_skip_and_nothing_more() {
+        let named = |table: &str| format!("[{table}]\nblastbox-skips.workspace = true\n");
+        assert_eq!(findings("crates/sys/Cargo.toml", &named("dev-dependencies")), 0);
+        assert_eq!(
+            findings("crates/sys/Cargo.toml", &named("dependencies")),
+            1,
+            "a shipped program skips nothing"
+        );
+    }
+
+    #[test]
     fn a_crate_without_a_row_is_found() {
         assert_eq!(findings("crates/brandnew/Cargo.toml", "[package]\n"), 1);
     }
@@ -142,8 +165,10 @@ mod tests {
     #[test]
     fn the_table_has_no_circle() {
         let below = |package: &str| {
-            let folder = format!("crates/{}", package.trim_start_matches("blastbox-"));
-            ARROWS.iter().position(|(known, _)| *known == folder)
+            let name = package.trim_start_matches("blastbox-");
+            let is =
+                |known: &str| known.strip_prefix("crates/").or(known.strip_prefix("tests/")) == Some(name);
+            ARROWS.iter().position(|(known, _)| is(known))
         };
         for (row, (folder, allowed)) in ARROWS.iter().enumerate() {
             for package in *allowed {

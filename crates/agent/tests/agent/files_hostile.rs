@@ -71,7 +71,7 @@ fn the_agent_itself_is_not_a_file() {
 #[test]
 fn what_the_payload_may_not_the_agent_does_not() {
     if !is_root() {
-        return println!("skipped: not root, so agent and payload are the same user");
+        return blastbox_skips::skip_this("not root, so agent and payload are the same user");
     }
     let (mut agent, room) = (Agent::begun(), Room::new());
     // Of root alone, as the agent's own user is; the neighbour is the payload's.

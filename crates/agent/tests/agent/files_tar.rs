@@ -23,7 +23,7 @@ fn tool(program: &str, arguments: &[&str], input: Option<&[u8]>) -> Option<Vec<u
     let mut command = std::process::Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
     let Ok(mut child) = command.spawn() else {
-        println!("skipped: no {program} on this host");
+        blastbox_skips::skip_this(&format!("no {program} on this host"));
         return None;
     };
     let mut stdin = child.stdin.take().unwrap();

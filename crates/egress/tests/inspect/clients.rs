@@ -71,7 +71,7 @@ impl Scene {
     /// Runs a program as a box would: an empty environment with the variables that name the bundle.
     async fn run(&self, program: &str, args: &[&str]) -> Option<Output> {
         if !Path::new(program).exists() {
-            println!("skipped: {program} is not installed");
+            blastbox_skips::skip_this(&format!("{program} is not installed"));
             return None;
         }
         #[expect(clippy::disallowed_methods, reason = "the programs that the gateway must suit")]
@@ -139,7 +139,7 @@ async fn python_reads_with_requests() {
         return;
     };
     if said.starts_with("skipped") {
-        return println!("skipped: Python has no requests");
+        return blastbox_skips::skip_this("Python has no requests");
     }
     assert_eq!(said, "hello from the server\n");
 }
@@ -206,7 +206,7 @@ async fn pip_downloads_from_an_index() {
     let Some(output) = scene.run("/usr/bin/python3", &args).await else { return };
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     if error.contains("No module named pip") {
-        return println!("skipped: Python has no pip");
+        return blastbox_skips::skip_this("Python has no pip");
     }
     assert!(output.status.success(), "{error}");
     assert!(scene.room.join("got/tiny-1.0-py3-none-any.whl").exists());

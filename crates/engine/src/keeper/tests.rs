@@ -1,6 +1,5 @@
 //! A keeper with real boxes. Needs root and the built programs; where one of them is missing, each test says so.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,19 +44,9 @@ fn keeper(config: KeeperConfig) -> Option<Keeper> {
             Some(Keeper::start(Engine::with_warden(warden).unwrap(), config))
         }
         Err(why) => {
-            skip(why);
+            blastbox_skips::skip_this(why);
             None
         }
-    }
-}
-
-/// Says that this test did not run, where `cargo xtask test` counts it as well.
-fn skip(why: &str) {
-    let line = format!("SKIPPED: {}: {why}\n", std::thread::current().name().unwrap_or("keeper"));
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    if let Some(file) = std::env::var_os("BLASTBOX_SKIPS") {
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap();
-        file.write_all(line.as_bytes()).unwrap();
     }
 }
 

@@ -56,6 +56,20 @@ mod tests {
     }
 
     #[test]
+    fn the_documents_say_how_many_there_are() {
+        let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for name in ["README.md", "CHANGELOG.md"] {
+            let text = std::fs::read_to_string(house.join(name)).unwrap();
+            let before: Vec<&str> = text.split(" break-out attempts").collect();
+            assert!(before.len() > 1, "{name} says nothing of them");
+            for before in before.iter().rev().skip(1) {
+                let said = before.rsplit(' ').next().unwrap_or_default();
+                assert_eq!(said, all().len().to_string(), "{name}: `{said} break-out attempts`");
+            }
+        }
+    }
+
+    #[test]
     fn each_says_what_it_stands_for_and_what_holds_it_twice() {
         for attempt in all() {
             let second = match attempt.second {

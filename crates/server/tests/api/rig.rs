@@ -1,7 +1,5 @@
 //! A daemon for one test, gone afterwards.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -114,13 +112,7 @@ fn warden() -> PathBuf {
 }
 
 /// Says that a test cannot run here, where `cargo xtask test` finds and counts it.
-#[expect(clippy::print_stderr, reason = "whoever runs a single test by hand sees it too")]
 pub(crate) fn skip<T>(name: &str, reason: &str) -> Option<T> {
-    let line = format!("SKIPPED: {name}: {reason}\n");
-    eprint!("{line}");
-    if let Some(file) = std::env::var_os("BLASTBOX_SKIPS") {
-        let opened = OpenOptions::new().create(true).append(true).open(file);
-        opened.and_then(|mut file| file.write_all(line.as_bytes())).unwrap();
-    }
+    blastbox_skips::skip(name, reason);
     None
 }

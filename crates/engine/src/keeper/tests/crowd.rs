@@ -6,7 +6,7 @@ use blastbox_images::Image;
 use tokio::time::{sleep, timeout};
 
 use super::super::*;
-use super::{Engine, Warden, draft, hear, keeper, me, new_box, program, roomy, shell, skip, until};
+use super::{Engine, Warden, draft, hear, keeper, me, new_box, program, roomy, shell, until};
 
 #[tokio::test]
 async fn a_thousand_creates_at_once_end_as_a_thousand_clear_answers() {
@@ -91,7 +91,7 @@ async fn a_member_that_died_in_the_pool_is_never_handed_out_and_somebody_is_told
 async fn a_member_that_hangs_in_the_pool_is_never_handed_out_and_somebody_is_told() {
     let program = match program() {
         Ok(program) => program,
-        Err(why) => return skip(why),
+        Err(why) => return blastbox_skips::skip_this(why),
     };
     let mut config = roomy();
     config.pool = PoolConfig { min: 0, max: 1, ttl: Duration::from_secs(60) };

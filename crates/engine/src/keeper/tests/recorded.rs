@@ -34,7 +34,7 @@ fn recorded(place: &Place) -> Option<Keeper> {
             Some(Keeper::start_recorded(engine, roomy(), ledger).unwrap())
         }
         Err(why) => {
-            skip(why);
+            blastbox_skips::skip_this(why);
             None
         }
     }

@@ -39,7 +39,7 @@ fn unsquashed(disk: &Path, to: &Path) -> bool {
             true
         }
         Err(_) => {
-            println!("skipped: unsquashfs is not installed");
+            blastbox_skips::skip_this("unsquashfs is not installed");
             false
         }
     }

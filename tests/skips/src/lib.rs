@@ -1,0 +1,39 @@
+//! Tests that cannot run on this host say so, where `cargo xtask test` finds and counts it: libtest swallows what a passing
+//! test prints. Lines go to the file that `BLASTBOX_SKIPS` names.
+#![expect(clippy::expect_used, reason = "only tests; a skip that cannot be written down must fail at once")]
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::panic::Location;
+
+/// Reports that the test `name` cannot run here. The test then returns.
+pub fn skip(name: &str, reason: &str) {
+    write(&format!("SKIPPED: {name}: {reason}"));
+}
+
+/// The same for the test that runs on this thread, by libtest's name for it.
+#[track_caller]
+pub fn skip_this(reason: &str) {
+    let thread = std::thread::current();
+    // With a single thread libtest runs tests on its own, which has not their name.
+    match thread.name().filter(|name| *name != "main") {
+        Some(name) => skip(name, reason),
+        None => skip(&Location::caller().to_string(), reason),
+    }
+}
+
+/// Reports that the test `name` runs here without one of its parts, which counts as skipped beside it.
+pub fn left_out(name: &str, part: &str, reason: &str) {
+    write(&format!("LEFT OUT: {name}: {part}: {reason}"));
+}
+
+#[expect(clippy::print_stderr, reason = "whoever runs a single test by hand sees it too")]
+fn write(line: &str) {
+    let line = format!("{}\n", line.replace('\n', " "));
+    eprint!("{line}");
+    let Some(file) = std::env::var_os("BLASTBOX_SKIPS") else { return };
+    // One write in append mode: lines of tests that run at the same time do not mix.
+    let opened = OpenOptions::new().create(true).append(true).open(&file);
+    let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    written.expect("the file of skips cannot be written, and a skip must not pass silently");
+}
