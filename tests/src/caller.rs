@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use crate::{Boxed, Ended, Held, Place, left_out, place, programs, skip};
 
 /// Where the ids of invented users begin: nobody's on any host, and not among those that the warden gives to boxes.
-const INVENTED: u32 = 1_600_000_000;
+pub(crate) const INVENTED: u32 = 1_600_000_000;
 
 /// Who it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,31 +2,30 @@
 //!
 //! Other boxes may live on the same host while a test counts, so a census counts only what can be ascribed to its own
 //! test: processes that descend from it (it adopts their orphans), groups of its caller that no living stranger has
-//! locked, and, where no stranger lives, the namespaces that its processes were seen in.
+//! locked, files of its caller in the usual places, and, where no stranger lives, the namespaces that its processes were
+//! seen in.
+
+mod files;
+mod groups;
+mod processes;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, WaitOptions, waitpid};
-
-use crate::{Caller, Who};
+use self::files::Elsewhere;
+use self::groups::unclaimed_groups;
+pub use self::processes::{Process, child_of, descendants, family, lives};
+use self::processes::{is_privileged, namespaces_of, pids, wardens_of_others};
+use crate::{Caller, Held, Who};
 
 /// What the issue promises: nothing is left after this time.
 const PROMISE: Duration = Duration::from_secs(2);
-const WARDEN: &str = "blastbox-warden";
-/// How the first processes of boxes are called, and who makes them. The kernel keeps 15 letters of a name.
-const FIRST_PROCESSES: [&str; 5] =
-    [WARDEN, "blastbox-agent", "blastbox-gvisor", "blastbox-wasm", "qemu-system"];
-/// How the directories of wardens and boxes are called.
-const OURS: [&str; 2] = ["blastbox-warden-", "bx_"];
 const MOMENT: Duration = Duration::from_millis(30);
-const NAMESPACES: [&str; 7] = ["mnt", "pid", "ipc", "uts", "user", "cgroup", "net"];
-/// Levels of cgroups that are searched; nobody nests deeper.
-const DEEPEST: u32 = 8;
+/// Between two looks at a run that is watched.
+const GLANCE: Duration = Duration::from_millis(2);
 
 /// One process at a time counts: while it is held, no other test of this program runs a box.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -42,6 +41,7 @@ pub struct Census {
     caller: u32,
     directory: PathBuf,
     files: BTreeSet<String>,
+    elsewhere: Elsewhere,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -63,7 +63,8 @@ impl Census {
             seen: BTreeSet::new(),
             caller,
             directory: directory.to_owned(),
-            files: files(directory),
+            files: files::within(directory),
+            elsewhere: Elsewhere::look(caller),
             _alone: alone,
         }
     }
@@ -76,9 +77,20 @@ impl Census {
         self.seen.difference(&self.own).count()
     }
 
+    /// Waits for the end of a run, and remembers the namespaces of its processes meanwhile.
+    pub fn watch(&mut self, mut held: Held) -> crate::Ended {
+        let begun = Instant::now();
+        // One that hangs is for `end` to tell.
+        while !held.is_over() && begun.elapsed() < crate::held::PATIENCE {
+            self.see();
+            std::thread::sleep(GLANCE);
+        }
+        held.end()
+    }
+
     /// The files that are there now are the test's own.
     pub fn accept_files(&mut self) {
-        self.files = files(&self.directory);
+        self.files = files::within(&self.directory);
     }
 
     /// A file that the test itself expects from now on.
@@ -123,8 +135,9 @@ impl Census {
         left.extend(names(strangers.iter().filter(|pid| is_privileged(**pid)).count()));
         let mounts = mounts();
         left.extend(mounts.iter().filter(|line| !self.mounts.contains(line)).map(|l| format!("mount {l}")));
-        let files = files(&self.directory);
+        let files = files::within(&self.directory);
         left.extend(files.difference(&self.files).map(|name| format!("file {name}")));
+        left.extend(self.elsewhere.left(strangers.is_empty()));
         // Those of a process that is counted already are no news; those of strangers may have the numbers of ours, which
         // the kernel gives away again.
         if processes.is_empty() && strangers.is_empty() {
@@ -157,163 +170,6 @@ impl Census {
     }
 }
 
-/// One living process.
-#[derive(Debug, Clone)]
-pub struct Process {
-    /// Its id.
-    pub pid: u32,
-    /// Its parent's id.
-    pub parent: u32,
-    /// Its short name.
-    pub name: String,
-}
-
-/// Every living process that this test program started, however deep. Collects adopted ones that have ended.
-pub fn descendants() -> Vec<Process> {
-    let me = std::process::id();
-    let mut all = Vec::new();
-    for pid in pids() {
-        let Some((process, state)) = look(pid) else { continue };
-        if state == 'Z' && process.parent == me && was_adopted(&process.name) {
-            collect(pid);
-        }
-        if !matches!(state, 'Z' | 'X') {
-            all.push(process);
-        }
-    }
-    let mut family = BTreeSet::from([me]);
-    loop {
-        let before = family.len();
-        family.extend(all.iter().filter(|p| family.contains(&p.parent)).map(|p| p.pid).collect::<Vec<_>>());
-        if family.len() == before {
-            break;
-        }
-    }
-    all.retain(|process| process.pid != me && family.contains(&process.pid));
-    all
-}
-
-/// A living process with everything that descends from it.
-pub fn family(of: u32) -> Vec<Process> {
-    let all: Vec<Process> = pids()
-        .into_iter()
-        .filter_map(look)
-        .filter(|(_, state)| !matches!(state, 'Z' | 'X'))
-        .map(|(p, _)| p)
-        .collect();
-    let mut family = BTreeSet::from([of]);
-    loop {
-        let before = family.len();
-        family.extend(all.iter().filter(|p| family.contains(&p.parent)).map(|p| p.pid).collect::<Vec<_>>());
-        if family.len() == before {
-            return all.into_iter().filter(|process| family.contains(&process.pid)).collect();
-        }
-    }
-}
-
-/// Whether a process that was seen still lives, whoever its parent is now.
-pub fn lives(seen: &Process) -> bool {
-    look(seen.pid).is_some_and(|(now, state)| now.name == seen.name && !matches!(state, 'Z' | 'X'))
-}
-
-/// The first living child of a process.
-pub fn child_of(pid: u32) -> Option<u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let children = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    children.flat_map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).find_map(
-        |child| {
-            let child = child.parse().ok()?;
-            look(child).is_some_and(|(_, state)| state != 'Z').then_some(child)
-        },
-    )
-}
-
-/// Wardens, agents and monitors have names of their own, and before they take them are called by the number of the descriptor
-/// that they were executed from. Nothing that a test starts itself is, so that nobody waits for one of these but this census.
-fn was_adopted(name: &str) -> bool {
-    name.parse::<u32>().is_ok() || FIRST_PROCESSES.iter().any(|ours| name.starts_with(ours))
-}
-
-fn collect(pid: u32) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // Somebody else was faster: it is gone either way.
-        waitpid(Some(pid), WaitOptions::NOHANG).ok();
-    }
-}
-
-fn pids() -> Vec<u32> {
-    let entries = fs::read_dir("/proc").expect("list processes");
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// A process and the letter of its state.
-fn look(pid: u32) -> Option<(Process, char)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in brackets and may hold any character, brackets too.
-    let (front, rest) = stat.rsplit_once(") ")?;
-    let name = front.split_once('(')?.1.to_owned();
-    let mut fields = rest.split(' ');
-    let state = fields.next()?.chars().next()?;
-    Some((Process { pid, parent: fields.next()?.parse().ok()?, name }, state))
-}
-
-fn namespaces_of(pid: u32) -> Vec<String> {
-    let link = |kind| fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok();
-    NAMESPACES.into_iter().filter_map(link).map(|path| path.to_string_lossy().into_owned()).collect()
-}
-
-/// Wardens that live on this host and are not this test's.
-fn wardens_of_others(ours: &[Process]) -> Vec<u32> {
-    let is_warden = |pid: &u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).next().is_some_and(|name| name.ends_with(WARDEN.as_bytes()))
-    };
-    pids().into_iter().filter(|pid| !ours.iter().any(|p| p.pid == *pid)).filter(is_warden).collect()
-}
-
-/// Groups of this caller that no living stranger has locked.
-fn unclaimed_groups(caller: u32, strangers: &[u32]) -> Vec<PathBuf> {
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let locked = |path: &Path| {
-        let Ok(inode) = fs::metadata(path).map(|about| about.ino().to_string()) else { return true };
-        locks.lines().any(|line| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let pid = words.get(4).and_then(|pid| pid.parse().ok());
-            words.get(5).and_then(|place| place.rsplit(':').next()) == Some(inode.as_str())
-                && pid.is_some_and(|pid| strangers.contains(&pid))
-        })
-    };
-    let mut found = Vec::new();
-    let mounts = mounts();
-    for line in mounts.iter().filter(|line| line.contains(" - cgroup")) {
-        if let Some(at) = line.split(' ').nth(4) {
-            search(Path::new(at), 0, &mut found);
-        }
-    }
-    found.retain(|path| fs::metadata(path).is_ok_and(|about| about.uid() == caller));
-    // A warden locks its own directory, in which the groups of its boxes lie.
-    found.retain(|path| !locked(path) && !path.parent().is_some_and(locked));
-    found
-}
-
-fn search(directory: &Path, depth: u32, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        let name = entry.file_name();
-        if OURS.iter().any(|ours| name.to_string_lossy().starts_with(ours)) {
-            found.push(entry.path());
-        }
-        if depth < DEEPEST {
-            search(&entry.path(), depth + 1, found);
-        }
-    }
-}
-
-/// Whether a warden is one that holds a block of ids.
-fn is_privileged(pid: u32) -> bool {
-    fs::metadata(format!("/proc/{pid}")).is_ok_and(|about| about.uid() == 0)
-}
-
 /// Names of blocks of ids, beyond those that strangers may hold.
 fn names(strangers: usize) -> Option<String> {
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
@@ -324,9 +180,4 @@ fn names(strangers: usize) -> Option<String> {
 fn mounts() -> Vec<String> {
     let text = fs::read_to_string("/proc/self/mountinfo").expect("read the host's mounts");
     text.lines().map(str::to_owned).collect()
-}
-
-fn files(directory: &Path) -> BTreeSet<String> {
-    let entries = fs::read_dir(directory).expect("list the caller's directory");
-    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use blastbox_tests::census::Census;
 use blastbox_tests::{Caller, Ended, both_ways, wait_until};
+use blastbox_wire::receipt::{Outcome, Receipt};
 use rustix::process::Signal;
 
 /// No case takes longer. Nothing is measured with it: a run that needs it has hung.
@@ -125,7 +126,8 @@ fn an_impossible_limit_is_refused_with_what_is_possible(caller: &Caller) {
     for (flag, value, key) in out_of_range {
         refused(caller, &[flag, value], &[key, "out of range; permitted is ", "fix: "]);
     }
-    refused(caller, &["--json", "--output-limit", "2GiB"], &["--json", "1GiB", "fix: lower --output-limit"]);
+    let words = ["run", "--json", "--output-limit", "2GiB", "--", "echo", "ran"];
+    expect(caller, &words, 125, &["--json", "1GiB", "fix: lower --output-limit"]);
     let no_limit = [
         ("--memory", "much", "such as \"512MiB\""),
         ("--memory", "99999999999999999999", "99999999999999999999"),
@@ -372,6 +374,14 @@ fn closed_streams_are_no_streams(caller: &Caller) {
         assert!(begun.elapsed() < BOUND);
         assert_eq!(ended.code, 0, "{closed}: {}", ended.err);
     }
+    // What is said to a closed stream goes nowhere, as if it were /dev/null: not into a file that has its number now.
+    let script = "exec \"$0\" run -q --receipt r.json -- sh -c 'echo x; echo y >&2; exit 3' >&- 2>&-";
+    let ended = caller.program(Path::new("/bin/sh"), ["-c", script, &blastbox]).end();
+    assert_eq!((ended.code, ended.text().as_str(), ended.err.as_str()), (3, "", ""));
+    let receipt = fs::read(caller.place().join("r.json")).expect("read the receipt");
+    let receipt: Receipt = serde_json::from_slice(&receipt).expect("it holds a receipt alone");
+    assert_eq!((receipt.outcome, receipt.output.stdout_bytes), (Outcome::Exited, 2));
+    fs::remove_file(caller.place().join("r.json")).expect("remove the receipt");
     // A box whose caller has no streams does not get the box's own descriptors in their place.
     let script = "exec \"$0\" run -q -- sh -c 'ls -l /proc/self/fd | grep -c socket' <&- 2>&-";
     let ended = caller.program(Path::new("/bin/sh"), ["-c", script, &blastbox]).end();

@@ -27,7 +27,7 @@ both_ways!(
     the_agent_is_not_to_be_seen,
     dev_has_exactly_what_programs_expect,
     devices_of_the_box_work,
-    no_mount_honours_setuid_and_a_setuid_program_gives_nothing,
+    no_mount_honours_setuid_or_devices_and_a_setuid_program_gives_nothing,
     the_byte_cap_holds_for_all_scratch_places_together,
     the_inode_cap_holds_for_all_scratch_places_together,
     scratch_files_can_be_executed_unless_the_policy_says_no,
@@ -236,7 +236,7 @@ fn devices_of_the_box_work(caller: &Caller) {
     assert_eq!(boxed.stdout, "4\n4\nnull\nfull\nout\n");
 }
 
-fn no_mount_honours_setuid_and_a_setuid_program_gives_nothing(caller: &Caller) {
+fn no_mount_honours_setuid_or_devices_and_a_setuid_program_gives_nothing(caller: &Caller) {
     let directory = caller.directory("project");
     let program = directory.join("who");
     fs::copy("/usr/bin/id", &program).unwrap();
@@ -247,11 +247,16 @@ fn no_mount_honours_setuid_and_a_setuid_program_gives_nothing(caller: &Caller) {
 import subprocess
 mounts = [line.split()[4] for line in open("/proc/self/mountinfo")]
 print(json.dumps({"honour": [at for at in mounts if not os.statvfs(at).f_flag & os.ST_NOSUID], "mounts": len(mounts),
+    "devices": sorted(at for at in mounts if not os.statvfs(at).f_flag & os.ST_NODEV),
     "ids": [subprocess.run(["/workspace/who", *words], capture_output=True, text=True).stdout.strip()
         for words in (["-u"], ["-ru"], ["-g"])]}))
 "#;
     let seen = tried(caller, &["--workspace", text(&directory)], code);
     assert_eq!(seen["honour"], serde_json::json!([]));
+    // Each of these is one device that is mounted alone, or the terminals of the box; nothing else can hold one.
+    let devices =
+        ["full", "null", "pts", "random", "tty", "urandom", "zero"].map(|name| format!("/dev/{name}"));
+    assert_eq!(seen["devices"], serde_json::json!(devices));
     assert!(seen["mounts"].as_u64().unwrap() > 5, "{seen}");
     assert_eq!(seen["ids"], serde_json::json!(["1000", "1000", "1000"]));
 }

@@ -5,7 +5,7 @@
 //! passed. `LEFT OUT: <name>: <part>: <reason>` is a part of a test that ran without it, which counts as skipped beside it.
 //!
 //! A few tests that failed are tried once more, alone. One that passes then is *unsteady*: named in the last lines and counted
-//! apart. It is a defect of the test or of what it tests, but says nothing about the change at hand.
+//! apart, with what it said when it failed. It is a defect of the test or of what it tests, but says nothing about the change at hand.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader};
@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// More than so many failures are no accident.
 const ACCIDENTS: usize = 3;
+/// Lines of what failed tests said that are kept.
+const MOST_SAID: usize = 400;
 
 /// What the test programs reported, added up.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,12 +32,24 @@ struct Sum {
     skipped: usize,
     /// The tests that failed.
     names: BTreeSet<String>,
+    /// What they said: libtest prints it between two lines of its own.
+    said: Vec<String>,
+    /// Whether that is what comes now.
+    saying: bool,
 }
 
 impl Sum {
     /// Adds a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`, and the name of a test that failed; other
     /// lines change nothing.
     fn add(&mut self, line: &str) {
+        self.saying = match line {
+            _ if line.starts_with("---- ") && line.ends_with(" stdout ----") => true,
+            "failures:" => false,
+            _ => self.saying,
+        };
+        if self.saying && self.said.len() < MOST_SAID {
+            self.said.push(line.to_owned());
+        }
         if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
             self.names.insert(name.to_owned());
         }
@@ -114,13 +128,14 @@ pub(crate) fn test() -> io::Result<Outcome> {
         Ok((sum, end))
     };
     let (mut sum, mut end) = tests(&BTreeSet::new())?;
-    let mut unsteady = BTreeSet::new();
+    let (mut unsteady, mut said) = (BTreeSet::new(), Vec::new());
     if sum.is_accident() && !end.leaked {
         println!("\ntried once more, alone: {}\n", sum.listed());
         let (again, ended) = tests(&sum.names)?;
         if ended.status.success() && !ended.leaked && again.passed >= sum.names.len() {
             sum.failed = 0;
             unsteady = std::mem::take(&mut sum.names);
+            said = std::mem::take(&mut sum.said);
             end = ended;
         }
     }
@@ -133,6 +148,9 @@ pub(crate) fn test() -> io::Result<Outcome> {
     }
     if !end.status.success() && sum.failed == 0 {
         println!("cargo test ended with {} before every test could report", end.status);
+    }
+    if !unsteady.is_empty() {
+        println!("\nwhat they said when they failed:\n{}\n", said.join("\n"));
     }
     for name in &unsteady {
         println!("UNSTEADY: {name}: failed once and passed alone; somebody has to find out why");
@@ -223,6 +241,16 @@ mod tests {
         assert!(!failed(&[], 0), "nothing failed");
         assert!(!failed(&["a"], 2), "one of them cannot be named");
         assert!(!failed(&["a", "b", "c", "d"], 4), "too many");
+    }
+
+    #[test]
+    fn what_a_failed_test_said_is_kept() {
+        let mut sum = Sum::default();
+        let printed = "test a::b ... FAILED\n\nfailures:\n\n---- a::b stdout ----\nleft: 1\n\n\nfailures:\n    a::b\n\nnext";
+        printed.lines().for_each(|line| sum.add(line));
+        assert_eq!(sum.said, ["---- a::b stdout ----", "left: 1", "", ""]);
+        (0..1_000).for_each(|_| sum.add("---- a::c stdout ----"));
+        assert_eq!(sum.said.len(), MOST_SAID);
     }
 
     #[test]

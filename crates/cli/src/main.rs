@@ -6,6 +6,7 @@
 mod args;
 mod audit;
 mod capture;
+mod codes;
 mod daemon;
 mod doctor;
 mod escape;
@@ -27,6 +28,7 @@ mod seal;
 mod summary;
 mod terminal;
 mod tether;
+mod unrun;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -98,8 +100,9 @@ fn act(cli: Cli, early: Option<Result<Warden, WardenError>>) -> Result<u8, Probl
         Verb::Tether(args) => tether::tether(args),
         Verb::Policy(verb) => policy::policy(&verb),
         Verb::Run(args) => {
-            let warden = early.unwrap_or_else(Warden::start)?;
-            runtime()?.block_on(run::run(*args, warden))
+            let told = |problem| unrun::told(&args, problem);
+            let warden = early.unwrap_or_else(Warden::start).map_err(|error| told(error.into()))?;
+            runtime().map_err(told)?.block_on(run::run(&args, warden))
         }
         Verb::Mcp(args) => runtime()?.block_on(mcp::mcp(&args)),
         Verb::Explain(args) => {

@@ -222,20 +222,6 @@ impl Problem {
         Some(fix.to_owned())
     }
 
-    /// The stable word of it, where it is a refusal that others act on.
-    pub(crate) fn code(&self) -> Option<&'static str> {
-        match self {
-            Self::Image(ImageError::Store(error)) => Some(error.code()),
-            Self::Images(error) => Some(error.code()),
-            Self::Registry(error) => Some(error.code()),
-            Self::NoBootstrap | Self::Bootstrap { .. } => Some("image_not_made"),
-            Self::ReadRecipe { .. } | Self::Recipe { .. } => Some("recipe_invalid"),
-            Self::Step { .. } => Some("recipe_step_failed"),
-            Self::Machine(_) | Self::NoFetcher { .. } | Self::Fetch { .. } => Some("kernel_unusable"),
-            _ => None,
-        }
-    }
-
     /// The whole chain of causes in one line.
     pub(crate) fn line(&self) -> String {
         let mut line = self.to_string();

@@ -25,7 +25,7 @@ use crate::problem::Problem;
 use crate::pump::{Input, Pump, Pumped, Signals};
 use crate::receipt_file::ReceiptFile;
 use crate::terminal::{self, RawTerminal};
-use crate::{guest, output, summary};
+use crate::{guest, output, summary, unrun};
 
 /// Exit code of a process that a signal ended, less the signal's number.
 pub(crate) const SIGNALLED: u8 = 128;
@@ -58,24 +58,11 @@ struct Story {
 }
 
 /// Runs the command. The warden was started before anything was checked and gets ready meanwhile.
-pub(crate) async fn run(args: RunArgs, mut warden: Warden) -> Result<u8, Problem> {
-    let wanted = match check(&args) {
-        Ok(wanted) => wanted,
-        Err(problem) => {
-            // A warden that loses its caller while it gets ready says so; the caller's own mistake is not its trouble.
-            warden.wait_ready(crate::SETTLE).ok();
-            return Err(problem);
-        }
-    };
-    let signals = Signals::catch(args.tty)?;
-    let engine = guest::engine(warden, wanted.module.as_ref())?;
-    let engine = match wanted.broker.clone() {
-        Some(broker) => engine.lending(broker),
-        None => engine,
-    };
-    let raw = if args.tty { Some(RawTerminal::enter()?) } else { None };
+pub(crate) async fn run(args: &RunArgs, warden: Warden) -> Result<u8, Problem> {
+    let Ready { wanted, signals, engine, raw } =
+        begin(args, warden).map_err(|problem| unrun::told(args, problem))?;
     let started = SystemTime::now();
-    let story = live(&engine, &wanted, &args, signals).await;
+    let story = live(&engine, &wanted, args, signals).await;
     // Before anything is said: lines in raw mode are stairs.
     drop(raw);
     let receipt = receipt(&Account {
@@ -90,7 +77,34 @@ pub(crate) async fn run(args: RunArgs, mut warden: Warden) -> Result<u8, Problem
         usage: story.usage,
         ended: story.ended.as_ref(),
     });
-    hand_out(&args, wanted.receipt, &receipt, story.capture).await
+    hand_out(args, wanted.receipt, &receipt, story.capture).await
+}
+
+/// Everything that a run needs before its box is asked for.
+struct Ready {
+    wanted: Wanted,
+    signals: Signals,
+    engine: Engine,
+    raw: Option<RawTerminal>,
+}
+
+fn begin(args: &RunArgs, mut warden: Warden) -> Result<Ready, Problem> {
+    let wanted = match check(args) {
+        Ok(wanted) => wanted,
+        Err(problem) => {
+            // A warden that loses its caller while it gets ready says so; the caller's own mistake is not its trouble.
+            warden.wait_ready(crate::SETTLE).ok();
+            return Err(problem);
+        }
+    };
+    let signals = Signals::catch(args.tty)?;
+    let engine = guest::engine(warden, wanted.module.as_ref())?;
+    let engine = match wanted.broker.clone() {
+        Some(broker) => engine.lending(broker),
+        None => engine,
+    };
+    let raw = if args.tty { Some(RawTerminal::enter()?) } else { None };
+    Ok(Ready { wanted, signals, engine, raw })
 }
 
 /// Hands out everything that is known of the run. The exit code: the run's own, or that of a signal that came meanwhile.

@@ -77,7 +77,9 @@ fn word(receipt: &Receipt) -> String {
     match receipt.outcome {
         Outcome::Exited => format!("exited {}", receipt.exit_code),
         Outcome::Signalled => format!("ended by signal {}", receipt.signal.unwrap_or(0)),
-        Outcome::TimedOut => format!("timed out after {} s", receipt.limits.timeout_seconds),
+        Outcome::TimedOut => {
+            format!("timed out after {} s", receipt.limits.map_or(0, |limits| limits.timeout_seconds))
+        }
         Outcome::OutOfMemory => "out of memory".to_owned(),
         Outcome::PidsExhausted => format!("exited {} after its limit on processes", receipt.exit_code),
         Outcome::OutputLimit => "ended for too much output".to_owned(),

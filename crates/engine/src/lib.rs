@@ -47,5 +47,5 @@ pub use link::Supply;
 pub use live::{Command, Exec, LiveBox, Stdin, USUAL_PATH};
 pub use outcome::{EXIT_REFUSED, Ending, Loss, Verdict, outcome, refused};
 pub use outlet::{ExecEnd, ExecEvent, Stream};
-pub use paper::{Account, receipt};
+pub use paper::{Account, Unasked, receipt, receipt_unasked};
 pub use workspace::WorkspaceDir;

@@ -7,13 +7,13 @@ use blastbox_policy::{FileRules, KernelRules, LifetimeRules, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::Usage as ExecUsage;
 use blastbox_wire::receipt::{
-    BoundaryLine, CgroupFlavour, Durations, GapLine, Host, Limits, Receipt, Usage, VERSION, echo_command,
-    rfc3339,
+    BoundaryLine, CgroupFlavour, Durations, GapLine, Host, Limits, NetworkUse, Outcome, Output, Reason,
+    Receipt, Usage, VERSION, echo_command, rfc3339,
 };
 use blastbox_wire::warden::Spent;
 
 use crate::desk::Ended;
-use crate::outcome::{Ending, outcome};
+use crate::outcome::{EXIT_REFUSED, Ending, outcome};
 
 /// What a receipt is written from.
 #[derive(Debug)]
@@ -57,8 +57,8 @@ pub fn receipt(account: &Account<'_>) -> Receipt {
         command: echo_command(account.arguments),
         image: account.image.clone(),
         tier: lowered.map(|lowered| lowered.tier),
-        threat: account.policy.level(),
-        policy: account.policy.digest(),
+        threat: Some(account.policy.level()),
+        policy: Some(account.policy.digest()),
         started_at: rfc3339(account.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()),
         durations: durations(account.ended),
         boundaries: boundaries
@@ -72,11 +72,60 @@ pub fn receipt(account: &Account<'_>) -> Receipt {
         gaps: lowered.map(|l| l.gaps.iter().copied().map(GapLine::from).collect()).unwrap_or_default(),
         denied: account.ended.map(|ended| ended.tally.denied_calls()).unwrap_or_default(),
         network: account.ended.map(|ended| ended.network.clone()).unwrap_or_default(),
-        limits: limits(account.policy),
+        limits: Some(limits(account.policy)),
         limits_hit: verdict.limits_hit,
         usage: usage(&spent, account.usage),
         output: account.ended.map(|ended| ended.tally.output).unwrap_or_default(),
         host: host(account.facts),
+    }
+}
+
+/// What is known of a run that ended before a box was asked for.
+#[derive(Debug)]
+pub struct Unasked<'a> {
+    /// The policy, where it could be sealed.
+    pub policy: Option<&'a SealedPolicy>,
+    /// The image, as it was named.
+    pub image: String,
+    /// The host, as far as it was looked at.
+    pub facts: &'a Facts,
+    /// Program and arguments.
+    pub arguments: &'a [Vec<u8>],
+    /// When it ended.
+    pub at: SystemTime,
+    /// In a word: whoever asked got a no, or we failed.
+    pub outcome: Outcome,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Writes the receipt of a run that ended before a box was asked for: nothing was made, and nothing was used.
+#[must_use]
+pub fn receipt_unasked(about: Unasked<'_>) -> Receipt {
+    let Unasked { policy, image, facts, arguments, at, outcome, reason } = about;
+    Receipt {
+        version: VERSION,
+        box_id: None,
+        outcome,
+        exit_code: EXIT_REFUSED,
+        signal: None,
+        reason: Some(reason),
+        command: echo_command(arguments),
+        image,
+        tier: None,
+        threat: policy.map(SealedPolicy::level),
+        policy: policy.map(SealedPolicy::digest),
+        started_at: rfc3339(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()),
+        durations: Durations::default(),
+        boundaries: Vec::new(),
+        gaps: Vec::new(),
+        denied: Vec::new(),
+        network: NetworkUse::default(),
+        limits: policy.map(limits),
+        limits_hit: Vec::new(),
+        usage: Usage::default(),
+        output: Output::default(),
+        host: host(facts),
     }
 }
 

@@ -165,7 +165,10 @@ fn column(order: &Order, tier: Tier, policy: &Policy) -> Result<Result<(Ask, Col
         true => Vec::new(),
         false => nature(tier).iter().filter(|gap| found.contains(gap)).map(ToString::to_string).collect(),
     };
-    let (gaps, digest) = (found.iter().map(ToString::to_string).collect(), receipt.policy.to_string());
+    let (gaps, digest) = (
+        found.iter().map(ToString::to_string).collect(),
+        receipt.policy.map(|name| name.to_string()).unwrap_or_default(),
+    );
     let column = Column { tier, policy: policy.name.clone(), digest, gaps, accepted };
     let few = found.contains(&Gap::EmulatedCpu) && order.only.is_empty();
     Ok(Ok((Ask { gaps: found, few, ..ask }, column)))

@@ -155,10 +155,10 @@ pub struct Receipt {
     pub image: String,
     /// What stood between the command and the host's kernel; absent where no tier was good enough.
     pub tier: Option<Tier>,
-    /// The threat level of the policy.
-    pub threat: ThreatLevel,
-    /// The name of the sealed policy.
-    pub policy: PolicyDigest,
+    /// The threat level of the policy; absent where no policy could be sealed.
+    pub threat: Option<ThreatLevel>,
+    /// The name of the sealed policy; absent where none could be sealed.
+    pub policy: Option<PolicyDigest>,
     /// When the box was asked for: RFC 3339, UTC.
     pub started_at: String,
     /// How long each part took.
@@ -172,8 +172,8 @@ pub struct Receipt {
     /// What it reached, and what it was kept from, where it had network.
     #[serde(default, skip_serializing_if = "NetworkUse::is_nothing")]
     pub network: NetworkUse,
-    /// What the box was limited to.
-    pub limits: Limits,
+    /// What the box was limited to; absent where no policy could be sealed.
+    pub limits: Option<Limits>,
     /// Which of the limits it met, whatever the outcome.
     pub limits_hit: Vec<LimitName>,
     /// What it used.
@@ -326,11 +326,11 @@ pub struct Output {
 pub struct Host {
     /// Release of the host's kernel.
     pub kernel: String,
-    /// Which cgroup interface held the limits.
+    /// Which cgroup interface held the limits; none where nobody asked the warden, because the run never began.
     pub cgroups: CgroupFlavour,
     /// Version of Landlock; 0 where there is none.
     pub landlock_abi: u32,
-    /// Whether the warden had user ids to give away (root).
+    /// Whether the warden had user ids to give away (root); no where nobody asked it.
     pub privileged: bool,
 }
 

@@ -223,7 +223,9 @@ fn write_receipt(house: &House, kept: &Kept, ended: &Ended) -> Receipt {
     });
     // The policy's timeout is for a box of one command; this one ended by its keeper's clock.
     let (fate, of_policy) = (kept.fate(), ends_after(kept.policy().lifetime().timeout));
-    receipt.limits.timeout_seconds = fate.clock.life().as_secs();
+    if let Some(limits) = &mut receipt.limits {
+        limits.timeout_seconds = fate.clock.life().as_secs();
+    }
     for line in receipt.boundaries.iter_mut().flat_map(|line| &mut line.how) {
         if *line == of_policy {
             *line = fate.clock.words();

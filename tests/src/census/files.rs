@@ -1,0 +1,61 @@
+//! Files that a run has left: in the caller's own directory, and where programs put such things.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Where a program leaves files that nobody asked for.
+const PLACES: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/dev/shm"];
+/// What a file of ours, or of a program that we start, has in its name.
+const WORDS: [&str; 4] = ["blastbox", "bx_", "runsc", "qemu"];
+
+/// Everything in a directory, by name.
+pub(super) fn within(directory: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).expect("list the caller's directory");
+    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// The files of a caller that lie in [`PLACES`].
+#[derive(Debug)]
+pub(super) struct Elsewhere {
+    caller: u32,
+    before: BTreeSet<PathBuf>,
+}
+
+impl Elsewhere {
+    pub(super) fn look(caller: u32) -> Self {
+        Self { caller, before: found(caller).collect() }
+    }
+
+    /// What is new there, one line each. A stranger may be the same user, and makes what is not ours to count.
+    pub(super) fn left(&self, alone: bool) -> Vec<String> {
+        if !alone && !is_invented(self.caller) {
+            return Vec::new();
+        }
+        let new = found(self.caller).filter(|path| !self.before.contains(path));
+        new.map(|path| format!("file {}", path.display())).collect()
+    }
+}
+
+/// Nobody but one test is an invented user, so all that belongs to it is that test's. Of others only what has our name.
+fn found(caller: u32) -> impl Iterator<Item = PathBuf> {
+    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let places = PLACES.iter().map(PathBuf::from).chain(session);
+    let entries = places.flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
+    let ours = move |entry: &fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owned = entry.metadata().is_ok_and(|about| about.uid() == caller);
+        owned && !is_of_tests(&name) && (is_invented(caller) || WORDS.iter().any(|word| name.contains(word)))
+    };
+    entries.filter(ours).map(|entry| entry.path())
+}
+
+fn is_invented(uid: u32) -> bool {
+    uid >= crate::caller::INVENTED
+}
+
+/// Directories of tests have the id of their process in their name, which nothing that is shipped has: `blastbox-tests-12-3`.
+fn is_of_tests(name: &str) -> bool {
+    name.split('-').skip(1).any(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+}
