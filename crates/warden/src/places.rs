@@ -46,6 +46,8 @@ impl<'a> Attic<'a> {
 }
 
 /// Where an image's system looks for the box's resolver.
+/// Pseudo-terminals of one box at a time.
+const MOST_TERMINALS: &str = "256";
 const RESOLVERS: &str = "etc/resolv.conf";
 
 /// Carries out the steps that belong to one box.
@@ -168,6 +170,8 @@ impl Places<'_> {
             ("mode", Some("0620")),
             ("uid", Some(id.as_str())),
             ("gid", Some(id.as_str())),
+            // The kernel counts terminals for the whole host: without this one box takes those of its neighbours.
+            ("max", Some(MOST_TERMINALS)),
         ];
         let pts = mount::create("devpts", &options, Attributes::DEVICE).tried("make the box's terminals")?;
         mount::attach(pts.as_fd(), root.as_fd(), "dev/pts").tried("attach /dev/pts")
