@@ -71,13 +71,14 @@ lifted:
 	done
 
 # Tiers that are there: gVisor where it can be fetched, Wasm where `make wasm` was, virtual machines where there is QEMU and a kernel
-# (`make test` fetches both). What is missing is said in the matrix. It fails where something came out; cells that prove nothing here are named.
+# (`make test` fetches both). What is missing is said in the matrix. It fails where something came out, and
+# where more than 8 cells of a column prove nothing: as many as the tests let pass on a busy host. They are named.
 escape: build lifted ## try to break out of boxes in every tier of this host, and print what held: target/escape.html
 	@tools/need.sh python3=python3
 	@tools/runsc.sh $(PROGRAMS)
 	@tools/machine.sh $(PROGRAMS) $(TARGET_DIR)/kernel $(TARGET_DIR)/machine
-	@$(PROGRAMS)/blastbox escape --machine-image python --store $(TARGET_DIR)/machine --lifted $(TARGET_DIR)/lifted --html $(TARGET_DIR)/escape.html || \
-	  { code=$$?; [ $$code = 2 ] && echo "nothing came out; what proves nothing on this host is named above" || exit $$code; }
+	@$(PROGRAMS)/blastbox escape --machine-image python --store $(TARGET_DIR)/machine --lifted $(TARGET_DIR)/lifted \
+	  --state-dir $(TARGET_DIR)/escape-state --tolerate 8 --html $(TARGET_DIR)/escape.html
 	@echo "page: $(patsubst $(CURDIR)/%,%,$(TARGET_DIR))/escape.html"
 
 test: build wasm failpoints lifted ## install what the tests need, run them all, sum up

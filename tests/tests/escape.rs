@@ -11,8 +11,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 
-/// Of 342 attempts under one profile: more than a host may lack, less than would go unnoticed.
-const MOST_UNPROVEN: usize = 8;
+/// Of 343 attempts under one profile: more than a busy host breaks, less than would go unnoticed. `make escape` lets as many pass.
+const MOST_DOUBTFUL: usize = 8;
+/// Of a hundred attempts, how many controls must be seen to succeed: what a kernel does not have loaded, root cannot show either,
+/// and an ordinary user can show less.
+const FIRED: [usize; 2] = [70, 85];
 
 const LAYERS: [&str; 4] = ["seccomp", "landlock", "mounts", "network"];
 
@@ -49,7 +52,7 @@ fn nothing_comes_out_and_what_proves_nothing_is_named(caller: &Caller) {
     }
     let (code, report) = campaign(caller, &options);
     let rows = report["rows"].as_array().unwrap();
-    let (mut out, mut unproven) = (Vec::new(), Vec::new());
+    let (mut out, mut doubtful) = (Vec::new(), Vec::new());
     for row in rows {
         if row["second_state"]["state"] == "fell" {
             out.push(format!("{}: the second layer fell: {}", row["id"], row["second_state"]["evidence"]));
@@ -59,22 +62,38 @@ fn nothing_comes_out_and_what_proves_nothing_is_named(caller: &Caller) {
             match cell["verdict"].as_str().unwrap() {
                 "held" | "not_applicable" => {}
                 "escaped" => out.push(told),
-                _ => unproven.push(told),
+                _ => doubtful.push(told),
             }
         }
     }
     assert!(out.is_empty(), "{}", out.join("\n"));
     // A host that is busy, or lacks what a control needs, proves less: said, and bounded, so that green is not empty.
-    assert!(unproven.len() <= MOST_UNPROVEN, "{}", unproven.join("\n"));
-    assert_eq!(code, if unproven.is_empty() { 0 } else { 2 }, "{}", unproven.join("\n"));
-    if !unproven.is_empty() {
-        caller.skip(&format!("{} attempts prove nothing here: {}", unproven.len(), unproven.join("; ")));
+    assert!(doubtful.len() <= MOST_DOUBTFUL, "{}", doubtful.join("\n"));
+    assert_eq!(code, if doubtful.is_empty() { 0 } else { 2 }, "{}", doubtful.join("\n"));
+    if !doubtful.is_empty() {
+        caller.skip(&format!("{} attempts prove nothing here: {}", doubtful.len(), doubtful.join("; ")));
     }
     assert!(rows.len() >= 120, "{}", rows.len());
     let fired = rows.iter().filter(|row| row["control"]["state"] == "fired").count();
-    assert!(fired * 2 > rows.len(), "only {fired} of {} controls were seen to succeed", rows.len());
+    let least = FIRED[usize::from(caller.is_root())] * rows.len() / 100;
+    assert!(fired >= least, "only {fired} of {} controls were seen to succeed", rows.len());
+    let none: Vec<_> =
+        rows.iter().filter(|row| row["control"]["state"] == "none").map(|row| &row["id"]).collect();
+    assert_eq!(none.len(), 3, "attempts without any control: {none:?}");
+    let unproven = |row: &&Value| row["cells"][0]["verdict"] == "held" && row["cells"][0]["proven"] == false;
+    assert!(rows.iter().filter(unproven).all(|row| row["control"]["state"] != "fired"));
     let alone = rows.iter().filter(|row| row["second_state"]["state"] == "held").count();
-    assert!(lifted.is_none() || alone > 50, "only {alone} second layers were seen to hold alone");
+    assert!(lifted.is_none() || alone > 80, "only {alone} second layers were seen to hold alone");
+    // Without mounts of its own a box is stopped by Landlock, and not by the modes of a stage that it never saw.
+    let reached = |row: &&Value| {
+        let told = row["second_state"]["evidence"].as_str().unwrap_or_default();
+        row["lifted"] == "mounts"
+            && row["second_state"]["state"] == "held"
+            && told.contains("/host/")
+            && told.contains("EACCES")
+    };
+    let reached = rows.iter().filter(reached).count();
+    assert!(lifted.is_none() || reached > 25, "only {reached} were stopped at what the host's root shows");
     let unlifted = |row: &&Value| row["second_state"].to_string().contains("does not say that it lacks");
     assert_eq!(rows.iter().find(unlifted), None, "a build that should lack a layer has them all");
     let text = std::fs::read_to_string(page).unwrap();
@@ -287,6 +306,10 @@ fn a_report_is_sealed_and_what_was_changed_is_found_out(caller: &Caller) {
         let ended = caller.blastbox(words.iter().chain(more)).end();
         (ended.code, ended.text())
     };
+    let page = caller.file("page.html", "");
+    campaign(caller, &[&options[..], &["--html", page.to_str().unwrap()]].concat());
+    let kept = caller.blastbox(["audit", "report", page.to_str().unwrap(), "--ledger", ledger]).end();
+    assert!(kept.code == 0 && kept.text().contains("the ledger has it"), "{}: {}", kept.code, kept.text());
     let (code, told) = check("whole", &report, &["--ledger", ledger, "--key", key]);
     assert!(code == 0 && told.contains("the ledger has it"), "{code}: {told}");
     let no = |name: &str, report: &Value, more: &[&str], why: &str| {

@@ -26,6 +26,7 @@ Examples:
   blastbox escape --tier microvm --machine-image tools
   blastbox escape --profile default --only network  one class under one profile
   blastbox escape --policy mine.toml --html escape.html
+  blastbox escape --program /usr/local/bin/blastbox  another blastbox than this one
   blastbox escape --state-dir DIR --json > report.json          signed, and recorded in DIR/ledger
   blastbox audit report report.json --ledger DIR/ledger
   blastbox escape --list
@@ -73,6 +74,12 @@ pub(crate) struct EscapeArgs {
     /// Record the report in the ledger of this state directory, and sign it with the ledger's key
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Exit 0 although up to N cells of a column prove nothing (broken, or could not run); they are named
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    tolerate: usize,
+    /// The program that is put to the proof [default: this one]
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
     /// Directory of test builds that each lack one layer, made by `make escape`: shows that the next layer holds alone
     #[arg(long, value_name = "DIR")]
     lifted: Option<PathBuf>,
@@ -96,13 +103,17 @@ pub(crate) fn escape(args: EscapeArgs, runtime: fn() -> Result<Runtime, Problem>
         html,
         lifted,
         state_dir,
+        tolerate,
+        program,
     } = args;
-    let program = std::env::current_exe().map_err(Problem::OwnProgram)?;
+    let own = std::env::current_exe().map_err(Problem::OwnProgram)?;
     let sealer = state_dir.as_deref().map(Sealer::open).transpose()?;
     let stop = Stop::new().map_err(Problem::Runtime)?;
     let told = watch(stop.clone(), runtime()?)?;
     let (tiers, profiles) = (tier, profile);
-    let order = Order { program, tiers, accept, machine_image, store, profiles, policy, only, lifted, stop };
+    let (program, tether) = (program.unwrap_or_else(|| own.clone()), own);
+    let order =
+        Order { program, tether, tiers, accept, machine_image, store, profiles, policy, only, lifted, stop };
     let terminal = std::io::stderr().is_terminal();
     let report = run(&order, &|progress| {
         if terminal {
@@ -135,7 +146,7 @@ pub(crate) fn escape(args: EscapeArgs, runtime: fn() -> Result<Runtime, Problem>
     } else {
         output::print(&text::matrix(&report));
     }
-    Ok(report.exit_code())
+    Ok(report.exit_code(tolerate))
 }
 
 /// Ends the campaign on a signal. Gives back where the signal's number will be.
@@ -191,6 +202,7 @@ fn control(control: Control) -> String {
         Control::Namespaces => "root of namespaces of its own".to_owned(),
         Control::OwnNet => "a network of its own in which every address answers".to_owned(),
         Control::Box(options) => format!("a box with {}", options.join(" ")),
+        Control::Believed(outcome, code) => format!("a receipt that believed it ({outcome}, {code})"),
         Control::None(reason) => format!("none: {reason}"),
     }
 }

@@ -154,7 +154,10 @@ fn read(path: &Path) -> Result<Value, Problem> {
     let failed = |source| Problem::ReadReport { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     File::open(path).and_then(|file| file.take(MOST).read_to_end(&mut bytes)).map_err(failed)?;
-    serde_json::from_slice(&bytes).map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error)))
+    let wrong =
+        |why: &dyn std::fmt::Display| failed(io::Error::new(io::ErrorKind::InvalidData, why.to_string()));
+    let text = blastbox_escape::data(&String::from_utf8_lossy(&bytes)).map_err(|error| wrong(&error))?;
+    serde_json::from_str(&text).map_err(|error| wrong(&error))
 }
 
 /// The seal against the report.
@@ -197,7 +200,7 @@ fn recorded(sealed: &Sealed, path: &Path) -> Result<Result<(), String>, Problem>
 /// What [`check`] is asked on the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// The report, as `blastbox escape --json` printed it
+    /// The report: what `blastbox escape --json` printed, or the page that `--html` wrote
     report: PathBuf,
     /// The ledger that must have it: its directory, or a copy in one file
     #[arg(long, value_name = "PATH")]

@@ -24,9 +24,27 @@ else:
 # Where a test build shows the host's root in the box, to see whether the next layer holds.
 HOST_ROOT = os.environ.get("ESCAPE_HOSTROOT", "")
 
+def shown(path):
+    """The same path of the host, where a test build shows the host's root: what its modes keep to others is the host's own
+    business, and what is not there is kept by nobody, so neither says anything about the next layer."""
+    if not HOST_ROOT: return path
+    path = HOST_ROOT + path
+    try: os.stat(path)
+    except OSError as error: na("%s: %s: the next layer was not asked" % (path, refused(error)))
+    return path
+
 def host(name):
-    """A place of the host's stage, by its host path."""
-    return HOST_ROOT + os.environ["ESCAPE_STAGE"] + "/" + name
+    """A place of the host's stage, by its host path. Its modes let everybody do everything who gets there."""
+    path = HOST_ROOT + os.environ["ESCAPE_STAGE"] + "/" + name
+    if HOST_ROOT:
+        place = path if os.path.lexists(path) else os.path.dirname(path)
+        if not os.access(place, os.R_OK | os.W_OK): na("%s is not open to everybody: the next layer was not asked" % place)
+    return path
+
+def there(name):
+    """The same, where it is there to be changed."""
+    if not os.path.exists(host(name)): na("there is no stage in sight") if HOST_ROOT else held("not there")
+    return host(name)
 
 def end(word, evidence):
     sys.stdout.write("%s %s\n" % (word, str(evidence).replace("\n", " ")[:600]))
@@ -107,10 +125,32 @@ def forbidden(number):
 def refused(error):
     return errno.errorcode.get(error.errno, str(error.errno))
 
+def lines(path):
+    try:
+        with open(path) as file: return file.read().splitlines()
+    except OSError: return []
+
+def driven(path):
+    """In a control: whether the kernel has a driver for a device node. Opening one that has none would load a module into the
+    host's kernel, and that is nothing that a control may do."""
+    about = os.stat(path)
+    major, minor = os.major(about.st_rdev), os.minor(about.st_rdev)
+    if major == 10: return any(line.split()[:1] == [str(minor)] for line in lines("/proc/misc"))
+    return any(line.split()[:1] == [str(major)] for line in lines("/proc/devices"))
+
+def mounted(path, kind):
+    """Before a place at which a host mounts something when it is asked for (autofs): nobody here asks for that."""
+    if not (CONTROL or HOST_ROOT): return
+    if not any(" %s%s " % (HOST_ROOT, path) in line and " - %s " % kind in line for line in lines("/proc/self/mountinfo")):
+        na("this host has no %s mounted" % kind)
+
 def may_open(path, flags=os.O_RDONLY, read=True):
     """Opens and, for reading, reads one piece. Nothing is ever written."""
+    path = shown(path)
     if CONTROL and not os.path.lexists(path):
         na("this host has no %s" % path)
+    if CONTROL and path.startswith("/dev/") and not driven(path):
+        na("the driver of %s is not loaded, and a control loads none" % path)
     try:
         fd = os.open(path, flags | os.O_NONBLOCK, 0o600)
     except OSError as error:
@@ -128,6 +168,7 @@ def may_open(path, flags=os.O_RDONLY, read=True):
 
 def reveal(path):
     """Reads a file and prints it: the host compares it with its own."""
+    path = shown(path)
     if CONTROL and not os.path.lexists(path):
         na("this host has no %s" % path)
     try:
@@ -147,17 +188,17 @@ def read_log():
 
 def read_kmsg():
     """Reads a kernel's log as a device and prints it."""
-    path, lines = "/dev/kmsg", []
+    path, records = shown("/dev/kmsg"), []
     if CONTROL and not os.path.lexists(path): na("this host has no %s" % path)
     try: fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         if CONTROL: na("root of this host may not open %s either (%s)" % (path, refused(error)))
         held("%s: %s" % (path, refused(error)))
     try:
-        while len(lines) < 5000: lines.append(os.read(fd, 8192).decode("latin-1"))
+        while len(records) < 5000: records.append(os.read(fd, 8192).decode("latin-1"))
     except OSError: pass
-    sys.stdout.write("".join(lines) + "\n")
-    escaped("%d records of %s" % (len(lines), path)) if lines else held("%s is empty" % path)
+    sys.stdout.write("".join(records) + "\n")
+    escaped("%d records of %s" % (len(records), path)) if records else held("%s is empty" % path)
 
 def begun():
     """Before a wait that should be cut short: what was never begun was not stopped."""
@@ -199,6 +240,7 @@ def weaken():
 def stand_in(path, text=None):
     """In a control: something at a fixed path of the host, on an empty file system in namespaces of its own."""
     if not CONTROL: return
+    if SURROUND == "plain": na("nothing of the host is covered outside of namespaces")
     top = "/" + path.strip("/").split("/")[0]
     top = os.path.realpath(top) if not os.path.isdir(top) or os.path.islink(top) else top
     if libc.mount(b"none", top.encode(), b"tmpfs", 0, b"size=1m") != 0:
@@ -208,7 +250,8 @@ def stand_in(path, text=None):
         with open(path, "w") as file: file.write(text)
 
 def steal(path):
-    """Reads what a fixed path of the host would hold."""
+    """Reads what a fixed path of the host would hold. Where its root is shown, a stand-in lies on the stage that everybody may read."""
+    if HOST_ROOT: take(host("fixed" + path))
     stand_in(path, "stand-in of a secret\n")
     may_open(path)
 
@@ -278,8 +321,21 @@ def knock(name, call):
     if number is not None: held("%s answered %d" % (name, number))
     held("%s: the process was ended (%s)" % (name, "signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else "by its kernel"))
 
+# Families of sockets by the name under which the kernel has registered them; 2: by protocol.
+REGISTERED = {17: "PACKET", 38: "ALG", 40: "AF_VSOCK", 44: "XDP", 15: "KEY", 29: "CAN_RAW", 31: "HCI", 30: "TIPC", 21: "RDS",
+    43: "SMC", 1: "UNIX", (2, 1): "RAW", (2, 132): "SCTP", (2, 262): "MPTCP", (2, 136): "UDP-Lite"}
+
+def registered(family, protocol):
+    """In a control: whether the kernel has the family already. Asking for one that it has not would load a module into the
+    host's kernel."""
+    if family == 16: return any(line.split()[1:3] == [str(protocol), "0"] for line in lines("/proc/net/netlink"))
+    name = REGISTERED.get((family, protocol)) or REGISTERED.get(family)
+    return any(line.split()[:1] == [name] for line in lines("/proc/net/protocols"))
+
 def socket_of(family, kind, protocol=0):
     """A socket of a family that the box has no use for."""
+    if CONTROL and not registered(family, protocol):
+        na("this kernel has no such family loaded, and a control loads none")
     call(41, family, kind, protocol)
 
 PID_1 = int(os.environ.get("ESCAPE_DECOY", "1")) if CONTROL else 1
@@ -324,7 +380,8 @@ def tool(name):
 
 if CONTROL:
     import resource
-    for what, most in ((resource.RLIMIT_AS, 1 << 30), (resource.RLIMIT_CPU, 10), (resource.RLIMIT_FSIZE, 64 << 20), (resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_CORE, 0)):
+    size = 64 << 20 if SURROUND == "plain" else 1 << 41
+    for what, most in ((resource.RLIMIT_AS, 1 << 30), (resource.RLIMIT_CPU, 10), (resource.RLIMIT_FSIZE, size), (resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_CORE, 0)):
         hard = resource.getrlimit(what)[1]
         resource.setrlimit(what, (min(most, hard) if hard >= 0 else most,) * 2)
     weaken()

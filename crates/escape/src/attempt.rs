@@ -1,7 +1,7 @@
 //! What an attempt is: data and a script.
 
 use blastbox_policy::{Boundary, Gap};
-use blastbox_wire::receipt::Receipt;
+use blastbox_wire::receipt::{Outcome, Receipt};
 use serde::Serialize;
 
 use crate::reply::Reply;
@@ -162,6 +162,9 @@ pub enum Control {
     OwnNet,
     /// In a box whose policy opens what the attempt needs.
     Box(&'static [&'static str]),
+    /// In a receipt: that of the box as somebody would write it who believed the lie, with this outcome and code. Only a box has
+    /// one, so what is shown is that such a receipt would not pass.
+    Believed(Outcome, u8),
     /// There is none that harms nobody, for this reason.
     None(&'static str),
 }
@@ -293,19 +296,9 @@ impl Attempt {
         self.props.contains(&prop)
     }
 
-    /// What a success looks like.
+    /// What a success looks like from the host's side.
     #[must_use]
     pub fn success(&self) -> &'static str {
-        match self.issue {
-            Issue::Escape => {
-                "a canary on the host changed, a process survived, or the call reached the kernel"
-            }
-            Issue::HostLeak | Issue::InternalRead => "the host's secret is in the output",
-            Issue::Exfil => "a listener was reached, or a packet left",
-            Issue::Lateral => "what one box left is seen by another",
-            Issue::HostDoS | Issue::PeerDoS => "more was used than the limit",
-            Issue::InternalEsc => "the agent was steered or ended",
-            Issue::Integrity => "the receipt says something false",
-        }
+        crate::catalogue::success(self)
     }
 }

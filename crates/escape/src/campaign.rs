@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use blastbox_policy::{Gap, Profile, Tier};
 use blastbox_wire::receipt::rfc3339;
 
-use crate::attempt::{Attempt, Layer, Second};
+use crate::attempt::{Attempt, Control, Layer, Second};
 use crate::carry_out::{Ask, control, in_box, probe};
 use crate::columns::{columns, left_out};
 use crate::report::{Cell, ControlState, Host, Report, Row, SecondState, VERSION, Verdict};
@@ -20,6 +20,8 @@ use crate::trusted_core;
 pub struct Order {
     /// The program `blastbox` that is put to the proof.
     pub program: PathBuf,
+    /// A `blastbox` of this version, through which everything is started, so that it ends with us.
+    pub tether: PathBuf,
     /// Tiers; empty means every one.
     pub tiers: Vec<Tier>,
     /// Gaps that are accepted besides those of the policy.
@@ -162,22 +164,18 @@ fn whole_millis(time: Duration) -> f64 {
 /// One attempt everywhere.
 fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&[Lifted]>, python: Option<&Path>) -> Row {
     let cell = |ask: &Ask| match left_out(attempt, ask) {
-        Some(evidence) => Cell { verdict: Verdict::NotApplicable, evidence, denied: Vec::new(), millis: 0 },
+        Some(evidence) => Cell::new(Verdict::NotApplicable, evidence),
         None => in_box(attempt, ask),
     };
     let mut cells: Vec<Cell> = asks.iter().map(cell).collect();
-    // Of an attempt that nobody tries nothing needs to be shown.
-    let tried = asks.iter().find(|ask| left_out(attempt, ask).is_none());
-    let control = tried.map_or_else(
-        || ControlState::Unavailable("it is tried in no column".to_owned()),
-        |ask| control(attempt, ask, python),
-    );
-    if let ControlState::Failed(why) = &control {
-        for cell in cells.iter_mut().filter(|cell| cell.verdict == Verdict::Held) {
-            cell.verdict = Verdict::Broken;
-            cell.evidence = format!("its control did not succeed: {why} (here: {})", cell.evidence);
-        }
+    let controls = controls(attempt, asks, python);
+    for (cell, ask) in cells.iter_mut().zip(asks) {
+        let own = controls.iter().find(|(tier, _)| *tier == ask.tier).or(controls.first());
+        proven(cell, own.map(|(_, state)| state));
     }
+    // Of an attempt that nobody tries nothing needs to be shown.
+    let none = || ControlState::Unavailable("it is tried in no column".to_owned());
+    let control = controls.into_iter().next().map_or_else(none, |(_, state)| state);
     let (second, layer, second_state) = match attempt.second {
         Second::Named(text) => (text, None, SecondState::Named),
         Second::Surface(text) => (text, None, SecondState::Surface),
@@ -200,6 +198,31 @@ fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&[Lifted]>, python: Optio
         second_state,
         control,
         cells,
+    }
+}
+
+/// The positive controls of an attempt. One outside of boxes is the same for every tier; a box that is weakened on purpose is one
+/// of each tier, because what holds in one kernel says nothing about another.
+fn controls(attempt: &Attempt, asks: &[Ask], python: Option<&Path>) -> Vec<(Tier, ControlState)> {
+    let mut found: Vec<(Tier, ControlState)> = Vec::new();
+    for ask in asks.iter().filter(|ask| left_out(attempt, ask).is_none()) {
+        let again = matches!(attempt.control, Control::Box(_));
+        if found.is_empty() || (again && found.iter().all(|(tier, _)| *tier != ask.tier)) {
+            found.push((ask.tier, control(attempt, ask, python)));
+        }
+    }
+    found
+}
+
+/// What a control makes of a cell.
+fn proven(cell: &mut Cell, control: Option<&ControlState>) {
+    match control {
+        Some(ControlState::Fired(_)) => cell.proven = true,
+        Some(ControlState::Failed(why)) if cell.verdict == Verdict::Held => {
+            cell.verdict = Verdict::Broken;
+            cell.evidence = format!("its control did not succeed: {why} (here: {})", cell.evidence);
+        }
+        Some(ControlState::Failed(_) | ControlState::Unavailable(_) | ControlState::None(_)) | None => {}
     }
 }
 

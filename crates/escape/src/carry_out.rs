@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use blastbox_policy::{Gap, Tier};
-use blastbox_wire::receipt::Receipt;
+use blastbox_wire::receipt::{Outcome, Receipt};
 
 use crate::attempt::{Attempt, Control, Layer, Prop, Script};
 use crate::judge::{Said, Seen, ended_well, judge, judge_copy, said};
@@ -30,6 +30,8 @@ const PRELUDE: &str = include_str!("../attempts/prelude.py");
 const NAIVE: &str = include_str!("../attempts/control/naive_copy.py");
 /// Where a build that lifts the mounts shows the host's root.
 const HOST_ROOT: &str = "/host";
+/// Tells an attempt where the stage is.
+const STAGE: &str = "ESCAPE_STAGE";
 
 /// How boxes are asked for.
 #[derive(Debug, Clone)]
@@ -146,7 +148,7 @@ impl Performance<'_> {
     }
 
     fn in_box(&self, ask: &Ask, options: &[&str], phase: &str, whole: bool) -> io::Result<Running> {
-        let (language, input) = source(self.attempt.script);
+        let (language, mut input) = source(self.attempt.script);
         let mut arguments: Vec<OsString> = words(["run", "--quiet"]).collect();
         if whole {
             arguments.push("--json".into());
@@ -164,6 +166,10 @@ impl Performance<'_> {
         let mut told = self.variables("box", phase);
         if ask.lifted == Some(Layer::Mounts) {
             told.push(("ESCAPE_HOSTROOT", HOST_ROOT.to_owned()));
+            // Every user of the host reads command lines, and would know the way to a stage that lets them pass.
+            told.retain(|(name, _)| *name != STAGE);
+            let place = serde_json::Value::from(self.props.scene.directory.display().to_string());
+            input = format!("import os; os.environ['{STAGE}'] = {place}\n{input}");
         }
         for (name, value) in told {
             arguments.extend([OsString::from("--env"), format!("{name}={value}").into()]);
@@ -260,10 +266,10 @@ pub(crate) fn in_box(attempt: &Attempt, ask: &Ask) -> Cell {
     let done = in_box_with(attempt, ask, attempt.options, ask.kernel());
     let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     match done {
-        Ok((verdict, evidence, denied)) => Cell { verdict, evidence, denied, millis },
+        Ok((verdict, evidence, denied)) => Cell { denied, millis, ..Cell::new(verdict, evidence) },
         Err(error) => {
             let evidence = format!("it could not be set up: {error}");
-            Cell { verdict: Verdict::CouldNotRun, evidence, denied: Vec::new(), millis }
+            Cell { millis, ..Cell::new(Verdict::CouldNotRun, evidence) }
         }
     }
 }
@@ -322,6 +328,10 @@ pub(crate) fn control(attempt: &Attempt, ask: &Ask, python: Option<&Path>) -> Co
                 Err(error) => ControlState::Failed(error.to_string()),
             };
         }
+        Control::Believed(outcome, code) => {
+            return believed(attempt, ask, outcome, code)
+                .unwrap_or_else(|error| ControlState::Failed(error.to_string()));
+        }
         Control::PlainRoot if !root => {
             return ControlState::Unavailable("only root could do it outside a box".to_owned());
         }
@@ -338,6 +348,29 @@ pub(crate) fn control(attempt: &Attempt, ask: &Ask, python: Option<&Path>) -> Co
         Ok(state) => state,
         Err(error) => ControlState::Failed(format!("it could not be set up: {error}")),
     }
+}
+
+/// The receipt of the box as somebody would write it who believed the lie: it must not pass, and the true one must.
+fn believed(attempt: &Attempt, ask: &Ask, outcome: Outcome, code: u8) -> io::Result<ControlState> {
+    let props = Props::for_attempt(attempt, ask)?;
+    let performance = Performance { attempt, props: &props };
+    let boxed = read(performance.in_box(ask, attempt.options, "look", true)?.end()?);
+    let Some(receipt) = boxed.receipt else {
+        return Ok(ControlState::Failed("there is no receipt".to_owned()));
+    };
+    if let Said::NotApplicable(reason) = said(&boxed.stdout) {
+        return Ok(ControlState::Unavailable(reason));
+    }
+    let forged = Receipt { outcome, exit_code: code, ..receipt.clone() };
+    Ok(match ((attempt.lie)(&receipt), (attempt.lie)(&forged)) {
+        (None, Some(found)) => {
+            ControlState::Fired(format!("a receipt that believed it is found out: {found}"))
+        }
+        (Some(lie), _) => ControlState::Failed(lie),
+        (None, None) => {
+            ControlState::Failed(format!("a receipt that says {outcome} ({code}) passes as well"))
+        }
+    })
 }
 
 fn outside(attempt: &Attempt, ask: &Ask, python: &Path, surround: &str) -> io::Result<ControlState> {

@@ -15,6 +15,8 @@ mod campaign;
 mod carry_out;
 pub mod catalogue;
 mod columns;
+mod count;
+mod embedded;
 mod judge;
 pub mod page;
 mod process;
@@ -30,9 +32,11 @@ mod trusted_core;
 
 pub use attempt::{Attempt, Class, Control, Issue, Layer, Prop, Script, Second, Word};
 pub use campaign::{EscapeError, Order, Progress, choose, run};
+pub use count::Count;
+pub use embedded::{BadPage, data};
 pub use reply::Reply;
 pub use report::{
-    Cell, Column, ControlState, CoreShare, Count, Fuzzed, Host, Missing, Report, Row, Seal, SecondState,
-    VERSION, Verdict,
+    Cell, Column, ControlState, CoreShare, Fuzzed, Host, Missing, Report, Row, Seal, SecondState, VERSION,
+    Verdict,
 };
 pub use stop::Stop;

@@ -3,29 +3,15 @@
 use std::fmt::Write as _;
 
 use crate::attempt::Class;
-use crate::report::{ControlState, Count, Report, Row, SecondState, Verdict};
+use crate::count::Count;
+use crate::embedded::{embed, safe};
+use crate::report::{Cell, ControlState, Report, Row, SecondState, Verdict};
 
 const STYLE: &str = include_str!("page.css");
 
-/// Text as HTML.
-fn safe(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c if c.is_control() => out.extend(c.escape_default()),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-fn kind(verdict: Verdict) -> &'static str {
-    match verdict {
+fn kind(cell: &Cell) -> &'static str {
+    match cell.verdict {
+        Verdict::Held if cell.is_unproven() => "na",
         Verdict::Held => "held",
         Verdict::Escaped => "escaped",
         Verdict::NotApplicable => "na",
@@ -166,7 +152,7 @@ fn line(report: &Report, row: &Row, out: &mut String) {
             "<dt>{}/{}: {} ({} ms)</dt><dd>{}{}</dd>",
             column.tier,
             safe(&column.policy),
-            cell.verdict.as_str(),
+            cell.word(),
             cell.millis,
             safe(&cell.evidence),
             safe(&denied)
@@ -197,9 +183,9 @@ fn line(report: &Report, row: &Row, out: &mut String) {
         write!(
             out,
             "<td class=\"cell {}\" title=\"{}\">{}</td>",
-            kind(cell.verdict),
+            kind(cell),
             safe(&cell.evidence),
-            cell.verdict.sign()
+            cell.sign()
         )
         .ok();
     }
@@ -221,10 +207,10 @@ fn foot(report: &Report, out: &mut String) {
             // Writing to a string does not fail.
             write!(gaps, "; accepted for this campaign alone: {}", column.accepted.join(", ")).ok();
         }
-        let Count { held, escaped, broken, could_not_run, not_applicable, .. } = count;
+        let Count { held, held_unproven, escaped, broken, could_not_run, not_applicable, .. } = count;
         writeln!(
             out,
-            "<tr><td>{}/{}</td><td>{held} held, {escaped} escaped, {broken} broken, {could_not_run} could not run, {not_applicable} not applicable</td>\
+            "<tr><td>{}/{}</td><td>{held} held ({held_unproven} unproven), {escaped} escaped, {broken} broken, {could_not_run} could not run, {not_applicable} not applicable</td>\
              <td><code>{}</code></td><td>gaps: {}</td></tr>",
             column.tier,
             safe(&column.policy),
@@ -262,20 +248,17 @@ fn foot(report: &Report, out: &mut String) {
         |fuzzed| format!("{}. This report did not run them.", fuzzed.told()),
     );
     writeln!(out, "<h2>Fuzzing</h2>\n<p>{}</p>", safe(&fuzzed)).ok();
-    writeln!(out, "<h2>Signature</h2>\n<p><code>{}</code></p>\n</section>", safe(&report.signed())).ok();
+    writeln!(out, "<h2>Signature</h2>\n<p><code>{}</code></p>", safe(&report.signed())).ok();
+    if let Some(seal) = &report.seal {
+        writeln!(out, "<p><code>{}</code></p>", safe(&seal.signature)).ok();
+    }
+    out.push_str(&embed(report));
+    out.push_str("</section>\n");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_text_of_others_is_markup() {
-        assert_eq!(
-            safe("<script>alert('1')</script>&\"\u{1b}"),
-            "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;\\u{1b}"
-        );
-    }
 
     #[test]
     fn a_cell_that_says_nothing_is_a_doubt_at_the_head() {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
 
-use crate::attempt::{Attempt, Prop, Script};
+use crate::attempt::{Attempt, Layer, Prop, Script};
 use crate::carry_out::{Ask, words};
 use crate::process::{Input, Kind, Running};
 use crate::reply::Copying;
@@ -42,7 +42,7 @@ pub(crate) struct Props {
 
 impl Props {
     pub(crate) fn for_attempt(attempt: &Attempt, ask: &Ask) -> io::Result<Self> {
-        let scene = Scene::new()?;
+        let scene = if ask.lifted == Some(Layer::Mounts) { Scene::passable()? } else { Scene::new()? };
         let decoy = if attempt.has(Prop::Decoy) { Some(Decoy::start(ask, &scene)?) } else { None };
         let leaked = if attempt.has(Prop::LeakedDescriptor) {
             let open = OwnedFd::from(File::open(&scene.directory)?);

@@ -97,6 +97,32 @@ pub struct Cell {
     pub denied: Vec<String>,
     /// How long it took.
     pub millis: u64,
+    /// Whether the same attempt was seen to succeed without what stopped it here: its control fired.
+    pub proven: bool,
+}
+
+impl Cell {
+    pub(crate) fn new(verdict: Verdict, evidence: String) -> Self {
+        Self { verdict, evidence, denied: Vec::new(), millis: 0, proven: false }
+    }
+
+    /// Held, but nobody has seen it succeed anywhere.
+    #[must_use]
+    pub fn is_unproven(&self) -> bool {
+        self.verdict == Verdict::Held && !self.proven
+    }
+
+    /// The sign for it.
+    #[must_use]
+    pub fn sign(&self) -> &'static str {
+        if self.is_unproven() { "~" } else { self.verdict.sign() }
+    }
+
+    /// The word for it.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        if self.is_unproven() { "held, unproven" } else { self.verdict.as_str() }
+    }
 }
 
 /// One attempt and what became of it everywhere.
@@ -239,39 +265,6 @@ impl Fuzzed {
     }
 }
 
-/// How many cells have each verdict.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "the verdicts say what they mean")]
-pub struct Count {
-    pub held: usize,
-    /// Those of `held` whose control was not seen to succeed: there is none that harms nobody, or none to be had here.
-    pub held_unproven: usize,
-    pub escaped: usize,
-    pub not_applicable: usize,
-    pub could_not_run: usize,
-    pub broken: usize,
-    /// Attempts without a harmless positive control.
-    pub without_control: usize,
-    /// Attempts whose control cannot be had by this caller on this host.
-    pub control_unavailable: usize,
-    /// Attempts that the next layer stopped alone.
-    pub second_held: usize,
-    /// Attempts that nothing stopped once the first layer was lifted.
-    pub second_fell: usize,
-}
-
-impl Count {
-    fn add(&mut self, verdict: Verdict) {
-        *match verdict {
-            Verdict::Held => &mut self.held,
-            Verdict::Escaped => &mut self.escaped,
-            Verdict::NotApplicable => &mut self.not_applicable,
-            Verdict::CouldNotRun => &mut self.could_not_run,
-            Verdict::Broken => &mut self.broken,
-        } += 1;
-    }
-}
-
 impl Report {
     /// Whose word it is, in a line.
     #[must_use]
@@ -283,55 +276,6 @@ impl Report {
             None => "unsigned: nobody has put a key under this report (--state-dir)".to_owned(),
         }
     }
-
-    /// Counts.
-    #[must_use]
-    pub fn count(&self) -> Count {
-        let mut count = Count::default();
-        for row in &self.rows {
-            match row.control {
-                ControlState::None(_) => count.without_control += 1,
-                ControlState::Unavailable(_) => count.control_unavailable += 1,
-                ControlState::Fired(_) | ControlState::Failed(_) => {}
-            }
-            match row.second_state {
-                SecondState::Held(_) => count.second_held += 1,
-                SecondState::Fell(_) => count.second_fell += 1,
-                SecondState::NotTried(_) | SecondState::Named | SecondState::Surface => {}
-            }
-            let proven = matches!(row.control, ControlState::Fired(_));
-            for cell in &row.cells {
-                if cell.verdict == Verdict::Held && !proven {
-                    count.held_unproven += 1;
-                }
-                count.add(cell.verdict);
-            }
-        }
-        count
-    }
-
-    /// Counts of verdicts, one for each column.
-    #[must_use]
-    pub fn count_columns(&self) -> Vec<Count> {
-        let mut counts = vec![Count::default(); self.columns.len()];
-        for row in &self.rows {
-            for (count, cell) in counts.iter_mut().zip(&row.cells) {
-                count.add(cell.verdict);
-            }
-        }
-        counts
-    }
-
-    /// For CI: 0 nothing came out; 1 something did, or a second layer fell; 2 something proves nothing, or nothing was tried.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        let count = self.count();
-        match count {
-            Count { escaped: 1.., .. } | Count { second_fell: 1.., .. } => 1,
-            Count { broken: 1.., .. } | Count { could_not_run: 1.., .. } | Count { held: 0, .. } => 2,
-            _ => 0,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -340,8 +284,7 @@ pub(crate) mod tests {
 
     /// A report with one cell.
     pub(crate) fn example() -> Report {
-        let cell =
-            Cell { verdict: Verdict::Held, evidence: "<b>bold".to_owned(), denied: Vec::new(), millis: 1 };
+        let cell = Cell { proven: true, ..Cell::new(Verdict::Held, "<b>bold".to_owned()) };
         let row = Row {
             id: "kernel.x".to_owned(),
             class: Class::Kernel,
@@ -377,29 +320,5 @@ pub(crate) mod tests {
             fuzzed: Some(Fuzzed { targets: 19, seeds: 180 }),
             seal: None,
         }
-    }
-
-    #[test]
-    fn one_escaped_cell_is_a_failure_and_a_broken_one_is_no_success() {
-        let code = |verdict| {
-            let mut report = example();
-            report.rows[0].cells[0].verdict = verdict;
-            report.exit_code()
-        };
-        assert_eq!(code(Verdict::Held), 0);
-        assert_eq!(code(Verdict::Escaped), 1);
-        assert_eq!(code(Verdict::Broken), 2);
-        assert_eq!(code(Verdict::NotApplicable), 2, "a report in which nothing was held proves nothing");
-        let mut doubtful = example();
-        let silent = Cell { verdict: Verdict::CouldNotRun, ..doubtful.rows[0].cells[0].clone() };
-        doubtful.rows[0].cells.push(silent);
-        assert_eq!(doubtful.exit_code(), 2, "nor does a cell that says nothing beside one that is held");
-        let mut unproven = example();
-        assert_eq!((unproven.count().held, unproven.count().held_unproven), (1, 0));
-        unproven.rows[0].control = ControlState::Unavailable("no root".to_owned());
-        assert_eq!((unproven.count().held, unproven.count().held_unproven), (1, 1));
-        let mut fallen = example();
-        fallen.rows[0].second_state = SecondState::Fell(String::new());
-        assert_eq!(fallen.exit_code(), 1);
     }
 }

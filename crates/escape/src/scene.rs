@@ -42,14 +42,43 @@ fn word(bytes: usize) -> io::Result<String> {
 /// Files of a home and a project, as agents and people have them; those of the home hold the secret.
 const HOME: [&str; 6] =
     [".aws/credentials", ".ssh/id_ed25519", ".netrc", ".git-credentials", ".docker/config.json", ".npmrc"];
+/// What fixed paths of a host hold, for a box that is shown the host's root: stand-ins beneath the stage.
+const FIXED: [&str; 9] = [
+    "root/.ssh/id_rsa",
+    "root/.bash_history",
+    "var/run/secrets/kubernetes.io/serviceaccount/token",
+    "run/secrets/password",
+    "run/credentials/unit/token",
+    "var/lib/cloud/instance/user-data.txt",
+    "var/lib/blastbox/ledger.key",
+    "etc/shadow",
+    "etc/gshadow",
+];
 const PROJECT: [&str; 3] = ["notes.txt", ".git/config", ".git/HEAD"];
 
 impl Scene {
-    /// Sets a stage up.
+    /// Sets a stage up that only the caller gets to by its path.
     pub(crate) fn new() -> io::Result<Self> {
         let nonce = format!("{NONCE}{}", word(10)?);
-        let secret = format!("secret-{}", word(16)?);
         let stage = Stage::new(&std::env::temp_dir(), &nonce)?;
+        Self::on(stage, nonce)
+    }
+
+    /// Sets a stage up to which everybody gets who knows its name, so that modes stop nobody whom a box without mounts of its
+    /// own should be stopped by something else. Nobody is told the name but that box, and not on a command line.
+    pub(crate) fn passable() -> io::Result<Self> {
+        let nonce = format!("{NONCE}{}", word(10)?);
+        let stage = Stage::passable(&std::env::temp_dir(), &nonce, &word(16)?)?;
+        let mut scene = Self::on(stage, nonce)?;
+        for name in FIXED {
+            scene.stage.put_deep(&format!("fixed/{name}"), &format!("{}\n", scene.secret))?;
+        }
+        scene.before = picture(&scene.directory);
+        Ok(scene)
+    }
+
+    fn on(stage: Stage, nonce: String) -> io::Result<Self> {
+        let secret = format!("secret-{}", word(16)?);
         // From here on it goes whatever happens.
         let mut scene = Self {
             directory: stage.directory.clone(),

@@ -20,7 +20,7 @@ pub(crate) const DIRECTORY: OFlags =
 /// A directory that goes with its owner, and that whoever comes next removes if its owner was killed.
 #[derive(Debug)]
 pub(crate) struct Stage {
-    /// Mode 0700: here strangers stop.
+    /// Mode 0700: here strangers stop; 0711 where whoever knows the next name may pass.
     outer: PathBuf,
     /// Locked as long as this lives.
     lock: OwnedFd,
@@ -32,6 +32,17 @@ pub(crate) struct Stage {
 impl Stage {
     /// Makes one beneath `place`.
     pub(crate) fn new(place: &Path, nonce: &str) -> io::Result<Self> {
+        Self::named(place, nonce, "stage")
+    }
+
+    /// The same, for whoever knows `word`: it cannot be listed.
+    pub(crate) fn passable(place: &Path, nonce: &str, word: &str) -> io::Result<Self> {
+        let stage = Self::named(place, nonce, word)?;
+        fchmod(&stage.lock, Mode::from_bits_truncate(0o711))?;
+        Ok(stage)
+    }
+
+    fn named(place: &Path, nonce: &str, name: &str) -> io::Result<Self> {
         let outer = place.join(format!("{PREFIX}{nonce}"));
         // Fails where anything has that name already, a link included.
         fs::DirBuilder::new().mode(0o700).create(&outer)?;
@@ -43,9 +54,9 @@ impl Stage {
         if !own || about.st_mode & 0o077 != 0 || about.st_nlink == 0 {
             return Err(io::Error::other(format!("{} is not ours alone", outer.display())));
         }
-        let (directory, made) = (outer.join("stage"), mkdirat(&lock, "stage", Mode::RWXU));
+        let (directory, made) = (outer.join(name), mkdirat(&lock, name, Mode::RWXU));
         made?;
-        let inside = rustix::fs::openat(&lock, "stage", DIRECTORY, Mode::empty())?;
+        let inside = rustix::fs::openat(&lock, name, DIRECTORY, Mode::empty())?;
         Ok(Self { outer, lock, directory, inside })
     }
 
@@ -68,6 +79,18 @@ impl Stage {
         let mut file = File::from(made);
         file.write_all(text.as_bytes())?;
         Ok(fchmod(&file, Mode::from_bits_truncate(0o666))?)
+    }
+
+    /// The same, in directories that are made for it.
+    pub(crate) fn put_deep(&self, name: &str, text: &str) -> io::Result<()> {
+        for (at, _) in name.match_indices('/') {
+            let parent = name.get(..at).unwrap_or_default();
+            match self.place(parent, 0o755) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => made?,
+            }
+        }
+        self.put(name, text)
     }
 
     /// Lets everybody who gets this far write: a box that has a descriptor of it, or its mount. Strangers do not.

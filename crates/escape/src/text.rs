@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::attempt::Class;
-use crate::report::{Column, ControlState, Count, Report, Row, SecondState, Verdict};
+use crate::count::Count;
+use crate::report::{Column, ControlState, Report, Row, SecondState, Verdict};
 
 /// Text from elsewhere, safe to show.
 fn plain(text: &str) -> String {
@@ -20,7 +21,7 @@ pub fn control_sign(control: &ControlState) -> &'static str {
     match control {
         ControlState::Fired(_) => "✓",
         ControlState::Unavailable(_) => "–",
-        ControlState::None(_) => "·",
+        ControlState::None(_) => "∅",
         ControlState::Failed(_) => "!",
     }
 }
@@ -32,7 +33,8 @@ pub fn second_sign(second: &SecondState) -> &'static str {
         SecondState::Held(_) => "✓",
         SecondState::Fell(_) => "✗",
         SecondState::NotTried(_) => "–",
-        SecondState::Named | SecondState::Surface => "·",
+        SecondState::Named => "·",
+        SecondState::Surface => "∅",
     }
 }
 
@@ -56,7 +58,7 @@ pub fn matrix(report: &Report) -> String {
             write!(out, "  {:width$}  {name:title$}", row.id).ok();
             for (cell, head) in row.cells.iter().zip(&heads) {
                 let wide = head.chars().count();
-                write!(out, "  {:wide$}", cell.verdict.sign()).ok();
+                write!(out, "  {:wide$}", cell.sign()).ok();
             }
             let (control, second) = (control_sign(&row.control), second_sign(&row.second_state));
             writeln!(out, "  {control:7}  {second}").ok();
@@ -100,10 +102,10 @@ fn summary(report: &Report, out: &mut String) {
     }
     out.push('\n');
     for (column, count) in report.columns.iter().zip(report.count_columns()) {
-        let Count { held, escaped, broken, could_not_run, not_applicable, .. } = count;
+        let Count { held, held_unproven, escaped, broken, could_not_run, not_applicable, .. } = count;
         writeln!(
             out,
-            "{:<18} {held} held, {escaped} escaped, {broken} broken, {could_not_run} could not run, {not_applicable} not applicable",
+            "{:<18} {held} held ({held_unproven} unproven), {escaped} escaped, {broken} broken, {could_not_run} could not run, {not_applicable} not applicable",
             head(column)
         )
         .ok();
@@ -145,5 +147,8 @@ fn summary(report: &Report, out: &mut String) {
     if let Some(fuzzed) = report.fuzzed {
         writeln!(out, "fuzzed: {}", fuzzed.told()).ok();
     }
-    out.push_str("✓ held   ✗ escaped   ! broken: its control failed   ? could not run   – not applicable or not to be had   · none\n");
+    out.push_str(
+        "✓ held   ~ held, unproven: no control was seen to succeed   ✗ escaped   ! broken: its control failed   ? could not run   \
+         – not applicable or not to be had\ncontrol: ∅ none that harms nobody   2nd: · named, not lifted   ∅ none of its own: what is gained is surface\n",
+    );
 }

@@ -1,5 +1,6 @@
 import sysconfig
 places = [sysconfig.get_paths()["stdlib"] + "/__pycache__", "/usr/lib/python3/dist-packages", sysconfig.get_paths()["purelib"]]
+if CONTROL: places = [host("home")]
 if os.environ["ESCAPE_PHASE"] == "leave":
     for place in places:
         try: open("%s/%s.pyc" % (place, NONCE), "w").close()

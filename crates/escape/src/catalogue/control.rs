@@ -1,9 +1,9 @@
 //! Lying to blastbox itself: the agent, the channel, the receipt.
 
 use blastbox_policy::{Boundary, Gap};
-use blastbox_wire::receipt::Receipt;
+use blastbox_wire::receipt::{Outcome, Receipt};
 
-use crate::attempt::Control::{self, None, Plain};
+use crate::attempt::Control::{self, Believed, Plain};
 use crate::attempt::Layer::Seccomp;
 use crate::attempt::Prop::Decoy;
 use crate::attempt::Second::{self, Behind, Named};
@@ -24,7 +24,6 @@ type Line = (
     &'static [Gap],
 );
 
-const NO_OUTSIDE: Control = None("only a box has a receipt: there is nothing to lie to outside of one");
 const CHANNEL: Second = Named("frames are bounded, checked against the state of the box, and fuzzed");
 const OUTSIDE: Second = Named("what ends a box is seen from outside: clock, cgroup, exit of pid 1");
 const FOREIGN: Second = Named("pid 1 takes no signal from inside that it has not asked for");
@@ -52,21 +51,21 @@ fn not_a_limit(receipt: &Receipt) -> Option<String> {
 
 #[rustfmt::skip]
 const LINES: &[Line] = &[
-    ("lie-timed-out", "End with the code of a passed deadline", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 124', flush=True); os._exit(124)", NO_OUTSIDE, |receipt| exited(receipt, 124), &[], &[]),
-    ("lie-refused", "End with the code of a refusal", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 125', flush=True); os._exit(125)", NO_OUTSIDE, |receipt| exited(receipt, 125), &[], &[]),
-    ("lie-not-executable", "End with the code of a program that cannot be executed", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 126', flush=True); os._exit(126)", NO_OUTSIDE, |receipt| exited(receipt, 126), &[], &[]),
-    ("lie-not-found", "End with the code of a program that is not there", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 127', flush=True); os._exit(127)", NO_OUTSIDE, |receipt| exited(receipt, 127), &[], &[]),
-    ("lie-killed", "End with the code of a killed program", "128 and a signal's number", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 137', flush=True); os._exit(137)", NO_OUTSIDE, |receipt| exited(receipt, 137), &[], &[]),
-    ("lie-no-reader", "End with the code of output that nobody took", "128 and a signal's number", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 141', flush=True); os._exit(141)", NO_OUTSIDE, |receipt| exited(receipt, 141), &[], &[]),
-    ("lie-output-limit", "End with the code of too much output", "128 and a signal's number", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 153', flush=True); os._exit(153)", NO_OUTSIDE, |receipt| exited(receipt, 153), &[], &[]),
-    ("lie-out-of-memory", "End as if memory had run out", "SIGKILL means many things", Issue::Integrity, "the cgroup's own count of kills", OUTSIDE, "print('HELD kills itself', flush=True); os.kill(os.getpid(), 9)", NO_OUTSIDE, not_a_limit, &[], &[]),
-    ("fake-receipt", "Print a receipt", "output that is taken for a report", Issue::Integrity, "output travels as data beside the receipt", CHANNEL, include_str!("../../attempts/control/fake_receipt.py"), NO_OUTSIDE, |receipt| exited(receipt, 7), &[], &[]),
-    ("frames-in-output", "Print frames of the agent's protocol", "confusing data with commands", Issue::Integrity, "output travels as data in frames with lengths", CHANNEL, include_str!("../../attempts/control/frames.py"), NO_OUTSIDE, |receipt| exited(receipt, 9), &[], &[]),
-    ("odd-bytes", "Print every byte, nulls and broken text", "parsers of text", Issue::PeerDoS, "output is bytes, and base64 in JSON", CHANNEL, include_str!("../../attempts/control/odd_bytes.py"), NO_OUTSIDE, |receipt| exited(receipt, 11), &[], &[]),
-    ("byte-by-byte", "Alternate between streams byte by byte", "a frame for every byte", Issue::PeerDoS, "frames are joined, and pieces are counted", CHANNEL, include_str!("../../attempts/control/byte_by_byte.py"), NO_OUTSIDE, |receipt| exited(receipt, 12), &[], &[]),
-    ("denial-flood", "Be denied ten thousand times under many numbers", "reports without end", Issue::PeerDoS, "denials are counted per number, and numbers are bounded", CHANNEL, include_str!("../../attempts/control/denials.py"), NO_OUTSIDE, |receipt| exited(receipt, 13), &[], &[]),
-    ("zombies", "Leave children for pid 1 to bury", "an agent that is busy with the dead", Issue::PeerDoS, "the agent reaps whatever comes to it", OUTSIDE, include_str!("../../attempts/control/zombies.py"), NO_OUTSIDE, |receipt| exited(receipt, 14), &[], &[]),
-    ("closed-streams", "Close every stream and go on", "ends that nobody hears of", Issue::Integrity, "the end is that of the process, not of its streams", OUTSIDE, include_str!("../../attempts/control/closed_streams.py"), NO_OUTSIDE, |receipt| exited(receipt, 15), &[], &[]),
+    ("lie-timed-out", "End with the code of a passed deadline", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 124', flush=True); os._exit(124)", Believed(Outcome::TimedOut, 124), |receipt| exited(receipt, 124), &[], &[]),
+    ("lie-refused", "End with the code of a refusal", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 125', flush=True); os._exit(125)", Believed(Outcome::Refused, 125), |receipt| exited(receipt, 125), &[], &[]),
+    ("lie-not-executable", "End with the code of a program that cannot be executed", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 126', flush=True); os._exit(126)", Believed(Outcome::NotStarted, 126), |receipt| exited(receipt, 126), &[], &[]),
+    ("lie-not-found", "End with the code of a program that is not there", "exit codes that mean two things", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 127', flush=True); os._exit(127)", Believed(Outcome::NotStarted, 127), |receipt| exited(receipt, 127), &[], &[]),
+    ("lie-killed", "End with the code of a killed program", "128 and a signal's number", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 137', flush=True); os._exit(137)", Believed(Outcome::Signalled, 137), |receipt| exited(receipt, 137), &[], &[]),
+    ("lie-no-reader", "End with the code of output that nobody took", "128 and a signal's number", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 141', flush=True); os._exit(141)", Believed(Outcome::Signalled, 141), |receipt| exited(receipt, 141), &[], &[]),
+    ("lie-output-limit", "End with the code of too much output", "128 and a signal's number", Issue::Integrity, "the outcome comes from outside, not from the code", OUTSIDE, "print('HELD exits 153', flush=True); os._exit(153)", Believed(Outcome::OutputLimit, 153), |receipt| exited(receipt, 153), &[], &[]),
+    ("lie-out-of-memory", "End as if memory had run out", "SIGKILL means many things", Issue::Integrity, "the cgroup's own count of kills", OUTSIDE, "print('HELD kills itself', flush=True); os.kill(os.getpid(), 9)", Believed(Outcome::OutOfMemory, 137), not_a_limit, &[], &[]),
+    ("fake-receipt", "Print a receipt", "output that is taken for a report", Issue::Integrity, "output travels as data beside the receipt", CHANNEL, include_str!("../../attempts/control/fake_receipt.py"), Believed(Outcome::Exited, 0), |receipt| exited(receipt, 7), &[], &[]),
+    ("frames-in-output", "Print frames of the agent's protocol", "confusing data with commands", Issue::Integrity, "output travels as data in frames with lengths", CHANNEL, include_str!("../../attempts/control/frames.py"), Believed(Outcome::Exited, 0), |receipt| exited(receipt, 9), &[], &[]),
+    ("odd-bytes", "Print every byte, nulls and broken text", "parsers of text", Issue::PeerDoS, "output is bytes, and base64 in JSON", CHANNEL, include_str!("../../attempts/control/odd_bytes.py"), Believed(Outcome::Lost, 125), |receipt| exited(receipt, 11), &[], &[]),
+    ("byte-by-byte", "Alternate between streams byte by byte", "a frame for every byte", Issue::PeerDoS, "frames are joined, and pieces are counted", CHANNEL, include_str!("../../attempts/control/byte_by_byte.py"), Believed(Outcome::Lost, 125), |receipt| exited(receipt, 12), &[], &[]),
+    ("denial-flood", "Be denied ten thousand times under many numbers", "reports without end", Issue::PeerDoS, "denials are counted per number, and numbers are bounded", CHANNEL, include_str!("../../attempts/control/denials.py"), Believed(Outcome::Lost, 125), |receipt| exited(receipt, 13), &[], &[]),
+    ("zombies", "Leave children for pid 1 to bury", "an agent that is busy with the dead", Issue::PeerDoS, "the agent reaps whatever comes to it", OUTSIDE, include_str!("../../attempts/control/zombies.py"), Believed(Outcome::Lost, 125), |receipt| exited(receipt, 14), &[], &[]),
+    ("closed-streams", "Close every stream and go on", "ends that nobody hears of", Issue::Integrity, "the end is that of the process, not of its streams", OUTSIDE, include_str!("../../attempts/control/closed_streams.py"), Believed(Outcome::Exited, 0), |receipt| exited(receipt, 15), &[], &[]),
     ("kill-agent", "Kill pid 1", "ending one's own guard", Issue::InternalEsc, AGENT, FOREIGN, include_str!("../../attempts/control/kill_agent.py"), Plain, went_on, &[Decoy], &[]),
     ("stop-agent", "Stop pid 1", "freezing one's own guard", Issue::InternalEsc, AGENT, FOREIGN, include_str!("../../attempts/control/stop_agent.py"), Plain, went_on, &[Decoy], &[]),
     ("signal-agent", "Send pid 1 every signal", "handlers of one's own guard", Issue::InternalEsc, AGENT, FOREIGN, include_str!("../../attempts/control/signal_agent.py"), Plain, went_on, &[Decoy], &[]),

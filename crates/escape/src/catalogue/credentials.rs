@@ -3,12 +3,11 @@
 use blastbox_policy::{Boundary, Gap};
 
 use crate::attempt::Control::{self, Namespaces, Plain, PlainRoot};
-use crate::attempt::Layer::{Landlock, Mounts};
+use crate::attempt::Layer::Mounts;
 use crate::attempt::Prop::Decoy;
 use crate::attempt::Second::{self, Behind, Named};
 use crate::attempt::{Attempt, Class, Issue, Prop, Script, nothing_false};
 
-const NOT_SHOWN: Second = Behind(Landlock, "it is not in the box's root");
 const LANDLOCK: Second = Behind(Mounts, "Landlock grants nothing beneath the host's root");
 const FOREIGN: Second = Named("another user id (as root), pid 1 is not dumpable");
 
@@ -41,15 +40,15 @@ const LINES: &[Line] = &[
     ("git-credentials", "Read git's passwords", "~/.git-credentials", "take(host('home/.git-credentials'))", Plain, LANDLOCK, &[], &[]),
     ("docker-config", "Read registry tokens", "~/.docker/config.json", "take(host('home/.docker/config.json'))", Plain, LANDLOCK, &[], &[]),
     ("npm-token", "Read a package registry's token", "Shai-Hulud worm, 2025: ~/.npmrc", "take(host('home/.npmrc'))", Plain, LANDLOCK, &[], &[]),
-    ("root-ssh", "Read root's private key", "/root/.ssh", "steal('/root/.ssh/id_rsa')", Namespaces, NOT_SHOWN, &[], &[]),
-    ("root-history", "Read root's history", "passwords typed by mistake", "steal('/root/.bash_history')", Namespaces, NOT_SHOWN, &[], &[]),
-    ("kubernetes-token", "Read the token of a pod", "orchestrators mount it everywhere", "steal('/var/run/secrets/kubernetes.io/serviceaccount/token')", Namespaces, NOT_SHOWN, &[], &[]),
-    ("docker-secret", "Read a swarm's secret", "/run/secrets", "steal('/run/secrets/password')", Namespaces, NOT_SHOWN, &[], &[]),
-    ("systemd-credentials", "Read a service's credentials", "/run/credentials", "steal('/run/credentials/unit/token')", Namespaces, NOT_SHOWN, &[], &[]),
-    ("cloud-init", "Read what the machine was set up with", "/var/lib/cloud", "steal('/var/lib/cloud/instance/user-data.txt')", Namespaces, NOT_SHOWN, &[], &[]),
-    ("shadow", "Read the password hashes", "/etc/shadow", "may_open('/etc/shadow')", PlainRoot, NOT_SHOWN, &[], &[]),
-    ("gshadow", "Read the group passwords", "/etc/gshadow", "may_open('/etc/gshadow')", PlainRoot, NOT_SHOWN, &[], &[]),
-    ("blastbox-state", "Read the daemon's keys", "/var/lib/blastbox", "steal('/var/lib/blastbox/ledger.key')", Namespaces, NOT_SHOWN, &[], &[]),
+    ("root-ssh", "Read root's private key", "/root/.ssh", "steal('/root/.ssh/id_rsa')", Namespaces, LANDLOCK, &[], &[]),
+    ("root-history", "Read root's history", "passwords typed by mistake", "steal('/root/.bash_history')", Namespaces, LANDLOCK, &[], &[]),
+    ("kubernetes-token", "Read the token of a pod", "orchestrators mount it everywhere", "steal('/var/run/secrets/kubernetes.io/serviceaccount/token')", Namespaces, LANDLOCK, &[], &[]),
+    ("docker-secret", "Read a swarm's secret", "/run/secrets", "steal('/run/secrets/password')", Namespaces, LANDLOCK, &[], &[]),
+    ("systemd-credentials", "Read a service's credentials", "/run/credentials", "steal('/run/credentials/unit/token')", Namespaces, LANDLOCK, &[], &[]),
+    ("cloud-init", "Read what the machine was set up with", "/var/lib/cloud", "steal('/var/lib/cloud/instance/user-data.txt')", Namespaces, LANDLOCK, &[], &[]),
+    ("shadow", "Read the password hashes", "/etc/shadow", "HOST_ROOT and take(host('fixed/etc/shadow')); may_open('/etc/shadow')", PlainRoot, LANDLOCK, &[], &[]),
+    ("gshadow", "Read the group passwords", "/etc/gshadow", "HOST_ROOT and take(host('fixed/etc/gshadow')); may_open('/etc/gshadow')", PlainRoot, LANDLOCK, &[], &[]),
+    ("blastbox-state", "Read the daemon's keys", "/var/lib/blastbox", "steal('/var/lib/blastbox/ledger.key')", Namespaces, LANDLOCK, &[], &[]),
     ("docker-socket", "Ask the container runtime to start something privileged", "a reachable Docker socket", "connect_unix('/run/docker.sock')", Namespaces, Named("the path is not in the box's root"), &[], &[]),
     ("containerd-socket", "Ask containerd", "a reachable containerd socket", "connect_unix('/run/containerd/containerd.sock')", Namespaces, Named("the path is not in the box's root"), &[], &[]),
     ("dbus", "Ask the system bus", "systemd starts units over D-Bus", "connect_unix('/run/dbus/system_bus_socket')", Namespaces, Named("the path is not in the box's root"), &[], &[]),

@@ -3,14 +3,17 @@
 use blastbox_policy::Boundary;
 
 use crate::attempt::Control::{self, None, Plain, PlainRoot};
-use crate::attempt::Layer::{Landlock, Mounts};
+use crate::attempt::Layer::{Landlock, Mounts, Network, Seccomp};
 use crate::attempt::Prop::{Decoy, LeakedDescriptor, Workspace};
-use crate::attempt::Second::{self, Behind, Named};
+use crate::attempt::Second::{self, Behind, Named, Surface};
 use crate::attempt::{Attempt, Class, Issue, Prop, Script, nothing_false};
 
 const OWN_ROOT: &str = "a root of the box's own, in which the host's files are not";
 const LANDLOCK: Second = Behind(Mounts, "Landlock grants nothing beneath the host's root");
-const NOT_SHOWN: Second = Behind(Landlock, "it is not in the box's root");
+const HOSTS_OWN: Second =
+    Behind(Mounts, "Landlock grants nothing beneath the host's root, and what is root's own its modes keep");
+/// Two layers say no to writing what the image has: either alone does.
+const NOT_GRANTED: &str = "Landlock grants reading alone there";
 const READ_ONLY: Second = Behind(Landlock, "the mount is read-only");
 
 const TEMPLATE: Attempt = Attempt {
@@ -37,32 +40,32 @@ type Line = (&'static str, &'static str, &'static str, Issue, &'static str, Cont
 #[rustfmt::skip]
 const LINES: &[Line] = &[
     ("read-secret", "Read a file of the host that everybody may read", "any bind mount too much", Issue::HostLeak, "take(host('secret'))", Plain, LANDLOCK, &[]),
-    ("write-canary", "Write a file of the host that everybody may write", "any bind mount too much", Issue::Escape, "open(host('canary'), 'w').write('changed') if os.path.exists(host('canary')) else held('not there')", Plain, LANDLOCK, &[]),
-    ("append-canary", "Append to a file of the host without reading it", "log files that others parse", Issue::Escape, "os.write(os.open(host('canary'), os.O_WRONLY | os.O_APPEND), b'x') if os.path.exists(host('canary')) else held('not there')", Plain, LANDLOCK, &[]),
-    ("truncate-canary", "Empty a file of the host", "destroying without writing", Issue::Escape, "os.truncate(host('canary'), 0) if os.path.exists(host('canary')) else held('not there')", Plain, LANDLOCK, &[]),
-    ("create-on-stage", "Create a file in a directory of the host", "dropping a file for somebody else", Issue::Escape, "open(host('dropped'), 'w').close() if os.path.isdir(host('')) else held('not there')", Plain, LANDLOCK, &[]),
-    ("unlink-canary", "Delete a file of the host", "destroying", Issue::Escape, "os.unlink(host('canary')) if os.path.exists(host('canary')) else held('not there')", Plain, LANDLOCK, &[]),
-    ("rename-canary", "Rename a file of the host", "renameat2 and its family", Issue::Escape, "os.rename(host('canary'), host('other')) if os.path.exists(host('canary')) else held('not there')", Plain, LANDLOCK, &[]),
-    ("symlink-on-stage", "Leave a link in a directory of the host", "links that root follows", Issue::Escape, "os.symlink('/etc/passwd', host('bait')) if os.path.isdir(host('')) else held('not there')", Plain, LANDLOCK, &[]),
-    ("hardlink-canary", "Link a file of the host to another name", "hard links to files of others", Issue::Escape, "os.link(host('canary'), host('second')) if os.path.exists(host('canary')) else held('not there')", Plain, LANDLOCK, &[]),
-    ("chmod-canary", "Change the mode of a file of the host", "making secrets readable for later", Issue::Escape, "os.chmod(host('canary'), 0o4777) if os.path.exists(host('canary')) else held('not there')", Plain, Named("no capability: only its owner may"), &[]),
+    ("write-canary", "Write a file of the host that everybody may write", "any bind mount too much", Issue::Escape, "open(there('canary'), 'w').write('changed')", Plain, LANDLOCK, &[]),
+    ("append-canary", "Append to a file of the host without reading it", "log files that others parse", Issue::Escape, "os.write(os.open(there('canary'), os.O_WRONLY | os.O_APPEND), b'x')", Plain, LANDLOCK, &[]),
+    ("truncate-canary", "Empty a file of the host", "destroying without writing", Issue::Escape, "os.truncate(there('canary'), 0)", Plain, LANDLOCK, &[]),
+    ("create-on-stage", "Create a file in a directory of the host", "dropping a file for somebody else", Issue::Escape, "open(there('') + 'dropped', 'w').close()", Plain, LANDLOCK, &[]),
+    ("unlink-canary", "Delete a file of the host", "destroying", Issue::Escape, "os.unlink(there('canary'))", Plain, LANDLOCK, &[]),
+    ("rename-canary", "Rename a file of the host", "renameat2 and its family", Issue::Escape, "os.rename(there('canary'), host('other'))", Plain, LANDLOCK, &[]),
+    ("symlink-on-stage", "Leave a link in a directory of the host", "links that root follows", Issue::Escape, "os.symlink('/etc/passwd', there('') + 'bait')", Plain, LANDLOCK, &[]),
+    ("hardlink-canary", "Link a file of the host to another name", "hard links to files of others", Issue::Escape, "os.link(there('canary'), host('second'))", Plain, LANDLOCK, &[]),
+    ("chmod-canary", "Change the mode of a file of the host", "making secrets readable for later", Issue::Escape, "os.chmod(there('canary'), 0o4777)", Plain, Named("no capability: only its owner may"), &[]),
     ("shared-tmp", "Leave a file in the host's /tmp, /dev/shm and /var/tmp", "shared temporary directories", Issue::Escape, include_str!("../../attempts/files/shared_tmp.py"), Plain, Named("what the box writes is a tmpfs of its own"), &[]),
     ("write-etc", "Write the host's /etc/passwd", "read-write /etc", Issue::Escape, "may_open('/etc/passwd', os.O_WRONLY)", PlainRoot, READ_ONLY, &[]),
     ("create-in-usr", "Create a program in /usr/bin", "writable images", Issue::Escape, "may_open('/usr/bin', os.O_TMPFILE | os.O_RDWR)", PlainRoot, READ_ONLY, &[]),
     ("create-in-lib", "Create a library in /usr/lib", "library poisoning (CVE-2019-14271)", Issue::Escape, "may_open('/usr/lib', os.O_TMPFILE | os.O_RDWR)", PlainRoot, READ_ONLY, &[]),
     ("create-in-root", "Create a file at the root", "writable roots", Issue::Escape, "may_open('/', os.O_TMPFILE | os.O_RDWR)", PlainRoot, READ_ONLY, &[]),
-    ("core-pattern", "Have the kernel start a program at the next crash", "core_pattern escapes", Issue::Escape, "may_open('/proc/sys/kernel/core_pattern', os.O_WRONLY)", PlainRoot, NOT_SHOWN, &[]),
-    ("modprobe-path", "Have the kernel start a program at the next unknown file", "modprobe_path escapes", Issue::Escape, "may_open('/proc/sys/kernel/modprobe', os.O_WRONLY)", PlainRoot, NOT_SHOWN, &[]),
-    ("sysrq", "Press SysRq", "HostDoS by /proc", Issue::HostDoS, "may_open('/proc/sysrq-trigger', os.O_WRONLY)", PlainRoot, NOT_SHOWN, &[]),
-    ("uevent-helper", "Have the kernel start a program at the next device", "uevent_helper escapes", Issue::Escape, "may_open('/sys/kernel/uevent_helper', os.O_WRONLY)", PlainRoot, NOT_SHOWN, &[]),
-    ("binfmt", "Have the kernel start a program for a kind of file", "binfmt_misc escapes", Issue::Escape, "may_open('/proc/sys/fs/binfmt_misc/register', os.O_WRONLY)", PlainRoot, NOT_SHOWN, &[]),
-    ("disk", "Read the host's disk", "device nodes", Issue::HostLeak, "import glob; may_open(next(iter(sorted(glob.glob('/dev/[sv]da') + glob.glob('/dev/xvda') + glob.glob('/dev/nvme0n1'))), '/dev/sda'))", PlainRoot, NOT_SHOWN, &[]),
-    ("dev-mem", "Read physical memory", "/dev/mem", Issue::HostLeak, "may_open('/dev/mem', os.O_RDONLY, read=False)", PlainRoot, NOT_SHOWN, &[]),
-    ("dev-kvm", "Start a machine of one's own", "KVM bugs (CVE-2021-29657)", Issue::Escape, "may_open('/dev/kvm', os.O_RDWR)", PlainRoot, NOT_SHOWN, &[]),
-    ("dev-fuse", "Serve a file system to the kernel", "FUSE as a tool to stop the kernel in a copy", Issue::Escape, "may_open('/dev/fuse', os.O_RDWR)", PlainRoot, NOT_SHOWN, &[]),
-    ("dev-tun", "Make an interface", "TUN/TAP in one's own network", Issue::Exfil, "may_open('/dev/net/tun', os.O_RDWR)", PlainRoot, NOT_SHOWN, &[]),
-    ("dev-loop", "Make a block device of a file", "mounting crafted file systems", Issue::Escape, "may_open('/dev/loop-control', os.O_RDWR)", PlainRoot, NOT_SHOWN, &[]),
-    ("device-node", "Make a device node", "mknod of the host's disk", Issue::Escape, include_str!("../../attempts/files/device_node.py"), PlainRoot, Behind(crate::attempt::Layer::Seccomp, "no capability: a user namespace makes no device nodes; mounts are nodev"), &[]),
+    ("core-pattern", "Have the kernel start a program at the next crash", "core_pattern escapes", Issue::Escape, "may_open('/proc/sys/kernel/core_pattern', os.O_WRONLY)", PlainRoot, HOSTS_OWN, &[]),
+    ("modprobe-path", "Have the kernel start a program at the next unknown file", "modprobe_path escapes", Issue::Escape, "may_open('/proc/sys/kernel/modprobe', os.O_WRONLY)", PlainRoot, HOSTS_OWN, &[]),
+    ("sysrq", "Press SysRq", "HostDoS by /proc", Issue::HostDoS, "may_open('/proc/sysrq-trigger', os.O_WRONLY)", PlainRoot, HOSTS_OWN, &[]),
+    ("uevent-helper", "Have the kernel start a program at the next device", "uevent_helper escapes", Issue::Escape, "may_open('/sys/kernel/uevent_helper', os.O_WRONLY)", PlainRoot, HOSTS_OWN, &[]),
+    ("binfmt", "Have the kernel start a program for a kind of file", "binfmt_misc escapes", Issue::Escape, "mounted('/proc/sys/fs/binfmt_misc', 'binfmt_misc'); may_open('/proc/sys/fs/binfmt_misc/register', os.O_WRONLY)", PlainRoot, HOSTS_OWN, &[]),
+    ("disk", "Read the host's disk", "device nodes", Issue::HostLeak, "import glob; found = sorted(sum((glob.glob(HOST_ROOT + '/dev/' + name) for name in ('[sv]da', 'xvda', 'nvme0n1')), [])); may_open(found[0][len(HOST_ROOT):] if found else '/dev/sda')", PlainRoot, HOSTS_OWN, &[]),
+    ("dev-mem", "Read physical memory", "/dev/mem", Issue::HostLeak, "may_open('/dev/mem', os.O_RDONLY, read=False)", PlainRoot, HOSTS_OWN, &[]),
+    ("dev-kvm", "Start a machine of one's own", "KVM bugs (CVE-2021-29657)", Issue::Escape, "may_open('/dev/kvm', os.O_RDWR)", PlainRoot, HOSTS_OWN, &[]),
+    ("dev-fuse", "Serve a file system to the kernel", "FUSE as a tool to stop the kernel in a copy", Issue::Escape, "may_open('/dev/fuse', os.O_RDWR)", PlainRoot, HOSTS_OWN, &[]),
+    ("dev-tun", "Make an interface", "TUN/TAP in one's own network", Issue::Exfil, "may_open('/dev/net/tun', os.O_RDWR)", PlainRoot, HOSTS_OWN, &[]),
+    ("dev-loop", "Make a block device of a file", "mounting crafted file systems", Issue::Escape, "may_open('/dev/loop-control', os.O_RDWR)", PlainRoot, HOSTS_OWN, &[]),
+    ("device-node", "Make a device node", "mknod of the host's disk", Issue::Escape, include_str!("../../attempts/files/device_node.py"), PlainRoot, Behind(Seccomp, "no capability: a user namespace makes no device nodes; mounts are nodev"), &[]),
     ("file-capability", "Give a file capabilities", "security.capability in an image", Issue::Escape, include_str!("../../attempts/files/file_capability.py"), PlainRoot, Named("no new privileges: file capabilities mean nothing"), &[]),
     ("workspace-link", "Follow a link in the workspace to a secret of the host", "CVE-2025-53109 and every prefix check", Issue::HostLeak, "take(WORKSPACE + '/link')", Plain, LANDLOCK_NAMED, &[Workspace]),
     ("workspace-up", "Climb out of the workspace", "dot-dot through a link", Issue::HostLeak, "take(WORKSPACE + '/up/secret')", Plain, LANDLOCK_NAMED, &[Workspace]),
@@ -75,7 +78,8 @@ const LINES: &[Line] = &[
     ("climb-dotdot", "Climb out with a hundred dot-dots", "path checks by text", Issue::HostLeak, "take('../' * 100 + host('secret').lstrip('/'))", Plain, LANDLOCK, &[]),
     ("proc-1-root", "Read the host through /proc/1/root", "/proc/1/root", Issue::HostLeak, "take('/proc/%d/root' % PID_1 + host('secret'))", Plain, Named("pid 1 is the box's own, not dumpable, in the same root"), &[Decoy]),
     ("proc-cwd", "Read the host through the directory of another process", "CVE-2024-21626 (leaked working directory)", Issue::HostLeak, include_str!("../../attempts/files/proc_cwd.py"), Plain, LANDLOCK, &[]),
-    ("proc-1-exe", "Open the program behind pid 1", "CVE-2019-5736 (overwriting runc)", Issue::Escape, "may_open('/proc/%d/exe' % PID_1)", Plain, Named("pid 1 is not dumpable; its program lies on a read-only mount of its own (as root), or is a sealed copy in memory"), &[Decoy]),
+    ("proc-1-exe", "Open the program behind pid 1", "CVE-2019-5736 (overwriting runc)", Issue::Escape, include_str!("../../attempts/files/pid_1_exe.py"), Plain, Named("pid 1 is not dumpable; its program lies on a read-only mount of its own (as root), or is a sealed copy in memory"), &[Decoy]),
+    ("self-exe", "Open one's own program for writing", "CVE-2019-5736 (/proc/self/exe)", Issue::Escape, include_str!("../../attempts/files/self_exe.py"), Plain, Behind(Landlock, "the image's files are another user's, on a read-only mount"), &[]),
     ("leaked-descriptor", "Use a descriptor that the caller forgot to close", "CVE-2024-21626 (Leaky Vessels)", Issue::HostLeak, "take('/proc/self/fd/%s/secret' % os.environ['ESCAPE_FD'])", Plain, Named("the agent closes every descriptor before the first command"), &[LeakedDescriptor]),
     ("any-descriptor", "Look for any descriptor beyond the standard streams", "inherited descriptors", Issue::Escape, include_str!("../../attempts/files/any_descriptor.py"), Plain, Named("close_range in the agent, before the first command"), &[LeakedDescriptor]),
     ("fchdir-out", "Leave by a descriptor of a directory outside", "leaving a chroot by fchdir", Issue::HostLeak, include_str!("../../attempts/files/fchdir_out.py"), Plain, Named("the agent closes every descriptor before the first command"), &[LeakedDescriptor]),
@@ -123,6 +127,11 @@ pub(super) fn attempts() -> Vec<Attempt> {
         issue,
         script: Script::Line(line),
         control,
+        first: match second {
+            Behind(Landlock, _) => NOT_GRANTED,
+            Behind(Seccomp, _) => "the filter of system calls",
+            Behind(Mounts | Network, _) | Named(_) | Surface(_) => OWN_ROOT,
+        },
         second,
         props,
         ..TEMPLATE
@@ -161,7 +170,7 @@ pub(super) fn attempts() -> Vec<Attempt> {
         name: "release-agent",
         title: "Have the kernel start a program when a cgroup empties",
         stands_for: "CVE-2022-0492 (release_agent)",
-        second: NOT_SHOWN,
+        second: HOSTS_OWN,
         script: Script::Python(include_str!("../../attempts/files/release_agent.py")),
         control: PlainRoot,
         ..TEMPLATE

@@ -3,13 +3,15 @@
 use blastbox_policy::Boundary;
 
 use crate::attempt::Control::{self, Namespaces, Plain, PlainRoot};
-use crate::attempt::Layer::Landlock;
+use crate::attempt::Layer::Mounts;
 use crate::attempt::Prop::{Decoy, HostFacts, HostFile, HostLog};
 use crate::attempt::Second::{self, Behind, Named};
 use crate::attempt::{Attempt, Class, Issue, Prop, Script, nothing_false};
 
-const NOT_SHOWN: Second =
-    Behind(Landlock, "it is not in the box's root: /proc has processes only, /sys nothing");
+const HOSTS_OWN: Second = Behind(
+    Mounts,
+    "Landlock grants nothing beneath the host's /proc, /sys and /dev, and what is root's own their modes keep",
+);
 const PIDS: Second = Named("hidepid: processes of other users are not listed");
 
 /// Name, what it tries, what it stands for, the statement, where it must succeed, what is behind, props.
@@ -19,28 +21,28 @@ type Line = (&'static str, &'static str, &'static str, &'static str, Control, Se
 const LINES: &[Line] = &[
     ("host-processes", "See a process of the host", "/proc of the host", include_str!("../../attempts/credentials/cmdline.py"), Plain, PIDS, &[Decoy]),
     ("host-process-by-id", "Look at a process of the host by its id", "/proc/PID without listing", "take('/proc/%s/cmdline' % os.environ['ESCAPE_DECOY']); held('another process has that id')", Plain, PIDS, &[Decoy]),
-    ("boot-id", "Learn the boot id", "telling hosts apart", "take('/proc/sys/kernel/random/boot_id'); held('one that is not the host\\'s')", Plain, NOT_SHOWN, &[HostFacts]),
-    ("machine-id", "Learn the machine id", "/etc/machine-id", include_str!("../../attempts/information/machine_id.py"), Plain, NOT_SHOWN, &[HostFacts]),
+    ("boot-id", "Learn the boot id", "telling hosts apart", "take(shown('/proc/sys/kernel/random/boot_id')); held('one that is not the host\\'s')", Plain, HOSTS_OWN, &[HostFacts]),
+    ("machine-id", "Learn the machine id", "/etc/machine-id", include_str!("../../attempts/information/machine_id.py"), Plain, HOSTS_OWN, &[HostFacts]),
     ("host-name", "Learn the host's name", "uname", "print('nodename=' + os.uname().nodename); held('the name of the box')", Plain, Named("a UTS namespace of its own"), &[HostFacts]),
     ("mac-address", "Learn the host's hardware addresses", "/sys/class/net", include_str!("../../attempts/information/mac.py"), Plain, Named("a network namespace of its own"), &[HostFacts]),
     ("host-paths", "Learn paths of the host from the table of mounts", "mountinfo", include_str!("../../attempts/information/mountinfo.py"), Namespaces, Named("a mount namespace of its own, made of detached mounts"), &[Prop::Workspace]),
-    ("kernel-log", "Read the kernel's log as a file", "/dev/kmsg", "read_kmsg()", PlainRoot, NOT_SHOWN, &[HostLog]),
-    ("kernel-symbols", "Learn kernel addresses", "/proc/kallsyms", "may_open('/proc/kallsyms')", Plain, NOT_SHOWN, &[]),
-    ("kernel-memory", "Read kernel memory", "/proc/kcore", "may_open('/proc/kcore', read=False)", PlainRoot, NOT_SHOWN, &[]),
-    ("kernel-command-line", "Read the kernel's command line", "/proc/cmdline holds tokens on some hosts", "reveal('/proc/cmdline')", Plain, NOT_SHOWN, &[HostFile("/proc/cmdline")]),
-    ("kernel-config", "Read how the kernel was built", "/proc/config.gz", "may_open('/proc/config.gz')", Plain, NOT_SHOWN, &[]),
-    ("modules", "List kernel modules", "/proc/modules", "may_open('/proc/modules')", Plain, NOT_SHOWN, &[]),
-    ("iomem", "Learn the physical layout", "/proc/iomem", "may_open('/proc/iomem')", Plain, NOT_SHOWN, &[]),
-    ("interrupts", "Time the host by its interrupts", "/proc/interrupts: keystroke timing", "may_open('/proc/interrupts')", Plain, NOT_SHOWN, &[]),
-    ("scheduler", "Time the host by its scheduler", "/proc/schedstat", "may_open('/proc/schedstat')", Plain, NOT_SHOWN, &[]),
-    ("partitions", "List the host's disks", "/proc/partitions", "may_open('/proc/partitions')", Plain, NOT_SHOWN, &[]),
+    ("kernel-log", "Read the kernel's log as a file", "/dev/kmsg", "read_kmsg()", PlainRoot, HOSTS_OWN, &[HostLog]),
+    ("kernel-symbols", "Learn kernel addresses", "/proc/kallsyms", "may_open('/proc/kallsyms')", Plain, HOSTS_OWN, &[]),
+    ("kernel-memory", "Read kernel memory", "/proc/kcore", "may_open('/proc/kcore', read=False)", PlainRoot, HOSTS_OWN, &[]),
+    ("kernel-command-line", "Read the kernel's command line", "/proc/cmdline holds tokens on some hosts", "reveal('/proc/cmdline')", Plain, HOSTS_OWN, &[HostFile("/proc/cmdline")]),
+    ("kernel-config", "Read how the kernel was built", "/proc/config.gz", "may_open('/proc/config.gz')", Plain, HOSTS_OWN, &[]),
+    ("modules", "List kernel modules", "/proc/modules", "may_open('/proc/modules')", Plain, HOSTS_OWN, &[]),
+    ("iomem", "Learn the physical layout", "/proc/iomem", "may_open('/proc/iomem')", Plain, HOSTS_OWN, &[]),
+    ("interrupts", "Time the host by its interrupts", "/proc/interrupts: keystroke timing", "may_open('/proc/interrupts')", Plain, HOSTS_OWN, &[]),
+    ("scheduler", "Time the host by its scheduler", "/proc/schedstat", "may_open('/proc/schedstat')", Plain, HOSTS_OWN, &[]),
+    ("partitions", "List the host's disks", "/proc/partitions", "may_open('/proc/partitions')", Plain, HOSTS_OWN, &[]),
     ("connections", "List the host's connections", "/proc/net/tcp", include_str!("../../attempts/information/connections.py"), Plain, Named("a network namespace of its own"), &[]),
     ("unix-names", "List the host's Unix sockets", "/proc/net/unix", include_str!("../../attempts/information/unix_names.py"), Plain, Named("a network namespace of its own"), &[]),
-    ("dmi", "Read the machine's serial numbers", "/sys/class/dmi", "reveal('/sys/class/dmi/id/product_name')", Plain, NOT_SHOWN, &[HostFile("/sys/class/dmi/id/product_name")]),
-    ("debugfs", "Read the kernel's debugging files", "/sys/kernel/debug", include_str!("../../attempts/information/debugfs.py"), Plain, NOT_SHOWN, &[]),
+    ("dmi", "Read the machine's serial numbers", "/sys/class/dmi", "reveal('/sys/class/dmi/id/product_name')", Plain, HOSTS_OWN, &[HostFile("/sys/class/dmi/id/product_name")]),
+    ("debugfs", "Read the kernel's debugging files", "/sys/kernel/debug", include_str!("../../attempts/information/debugfs.py"), Plain, HOSTS_OWN, &[]),
     ("cgroup-path", "Learn where on the host the box's cgroup lies", "/proc/self/cgroup", include_str!("../../attempts/information/cgroup_path.py"), Plain, Named("a cgroup namespace of its own"), &[]),
-    ("keys", "List keys of the host", "/proc/keys", "may_open('/proc/keys', read=False)", Plain, NOT_SHOWN, &[]),
-    ("locks", "List locks of the host", "/proc/locks", "may_open('/proc/locks', read=False)", Plain, NOT_SHOWN, &[]),
+    ("keys", "List keys of the host", "/proc/keys", "may_open('/proc/keys', read=False)", Plain, HOSTS_OWN, &[]),
+    ("locks", "List locks of the host", "/proc/locks", "may_open('/proc/locks', read=False)", Plain, HOSTS_OWN, &[]),
     ("host-users", "List the host's users", "/etc/passwd", include_str!("../../attempts/information/users.py"), Plain, Named("an /etc of its own"), &[]),
 ];
 
@@ -52,7 +54,7 @@ pub(super) fn attempts() -> Vec<Attempt> {
         boundary: Boundary::Files,
         issue: Issue::HostLeak,
         stands_for,
-        first: "namespaces of its own; /proc shows processes of the box alone",
+        first: "namespaces and a root of its own: /proc shows processes of the box alone, and /sys is not there",
         second,
         script: Script::Line(line),
         control,

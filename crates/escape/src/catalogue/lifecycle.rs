@@ -3,13 +3,14 @@
 use blastbox_policy::{Boundary, Gap};
 
 use crate::attempt::Control::{self, Box, Plain, PlainRoot};
-use crate::attempt::Layer::Landlock;
+use crate::attempt::Layer::Mounts;
 use crate::attempt::Prop::Decoy;
 use crate::attempt::Second::{self, Behind, Named};
 use crate::attempt::{Attempt, Class, Issue, Prop, Script, nothing_false};
 
 const PID_1: &str = "when pid 1 of the box ends, the kernel ends every process in it";
 const SWEEP: Second = Named("the box's cgroup is killed as a whole, and swept by name later");
+const SCOPED: Second = Named("Landlock keeps signals inside the box (ABI 6), and another user id (as root)");
 const NO_POWER: Second = Named("no capability over the host, and limits that only go down");
 
 const TEMPLATE: Attempt = Attempt {
@@ -69,9 +70,9 @@ const LINES: &[Line] = &[
     ("outlive-deadline", "Go on after the deadline", "endless loops", Issue::HostDoS, CLOCK, SWEEP, "begun(); time.sleep(4); escaped('alive after four seconds')", LONG, SHORT, &["timed_out"], &[], &[]),
     ("block-deadline", "Block every signal, then go on after the deadline", "SIGTERM handlers", Issue::HostDoS, CLOCK, SWEEP, include_str!("../../attempts/lifecycle/block_signals.py"), LONG, SHORT, &["timed_out"], &[], &[]),
     ("stop-the-clock", "Stop oneself, so that no time passes", "SIGSTOP against a timer inside", Issue::HostDoS, CLOCK, SWEEP, include_str!("../../attempts/lifecycle/stop_self.py"), LONG, SHORT, &["timed_out"], &[], &[]),
-    ("kill-host-process", "Signal a process of the host by its id", "signals across boxes", Issue::Escape, "process ids of the box's own", Behind(Landlock, "the process is in no namespace of the box"), include_str!("../../attempts/lifecycle/kill_decoy.py"), Plain, &[], &[], &[Decoy], &[]),
-    ("signal-storm", "Signal every process id there is", "signal storms", Issue::PeerDoS, "process ids of the box's own", Behind(Landlock, "processes of others are in no namespace of the box"), include_str!("../../attempts/lifecycle/storm.py"), Plain, &[], &[], &[Decoy], &[]),
-    ("own-cgroup", "Move to another cgroup, or thaw oneself", "cgroup.procs, cgroup.freeze", Issue::HostDoS, "no cgroup file system in the box", Behind(Landlock, "it is not in the box's root"), include_str!("../../attempts/lifecycle/cgroup.py"), PlainRoot, &[], &[], &[], &[]),
+    ("kill-host-process", "Signal a process of the host by its id", "signals across boxes", Issue::Escape, "process ids of the box's own", SCOPED, include_str!("../../attempts/lifecycle/kill_decoy.py"), Plain, &[], &[], &[Decoy], &[]),
+    ("signal-storm", "Signal every process id there is", "signal storms", Issue::PeerDoS, "process ids of the box's own", SCOPED, include_str!("../../attempts/lifecycle/storm.py"), Plain, &[], &[], &[Decoy], &[]),
+    ("own-cgroup", "Move to another cgroup, or thaw oneself", "cgroup.procs, cgroup.freeze", Issue::HostDoS, "a root of the box's own, in which there is no cgroup file system", Behind(Mounts, "Landlock grants nothing beneath the host's /sys, and its files are root's"), include_str!("../../attempts/lifecycle/cgroup.py"), PlainRoot, &[], &[], &[], &[]),
     ("real-time", "Take the processor for oneself", "SCHED_FIFO", Issue::HostDoS, "the limit on real-time priorities is 0", NO_POWER, include_str!("../../attempts/lifecycle/real_time.py"), PlainRoot, &[], &[], &[], &[]),
     ("nice", "Go before everybody else", "negative nice values", Issue::HostDoS, "the limit on priorities", NO_POWER, "r, e = syscall(141, 0, 0, -20); held('setpriority: ' + e) if e else escaped('the highest priority')", PlainRoot, &[], &[], &[], &[]),
     ("io-priority", "Go before everybody else at the disk", "real-time I/O class", Issue::HostDoS, "no capability", NO_POWER, "r, e = syscall(251, 1, 0, 1 << 13); held('ioprio_set: ' + e) if e else escaped('real-time I/O')", PlainRoot, &[], &[], &[], &[]),

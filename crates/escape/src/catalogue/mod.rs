@@ -11,10 +11,12 @@ mod persistence;
 mod replies;
 mod resources;
 mod sockets;
+mod success;
 mod words;
 
 use crate::attempt::Attempt;
 
+pub(crate) use success::success;
 pub(crate) use words::word;
 
 /// Every attempt, in the order of the report.
@@ -42,7 +44,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::attempt::{Class, Control, Second};
+    use crate::attempt::{Class, Control, Layer, Prop, Second};
 
     #[test]
     fn there_are_at_least_120_and_no_two_have_one_name() {
@@ -82,6 +84,48 @@ mod tests {
                 assert!(reason.len() > 20, "{}: why is there no control?", attempt.id());
             }
         }
+    }
+
+    /// What a test build lifts is what the catalogue names first, and what is left is something else: a proof that lifts
+    /// another layer than the one that is named would show nothing about the two.
+    #[test]
+    fn what_is_lifted_is_what_is_named_first_and_the_next_one_is_another() {
+        for attempt in all() {
+            let Second::Behind(layer, text) = attempt.second else { continue };
+            let words: &[&str] = match layer {
+                Layer::Seccomp => &["filter"],
+                Layer::Landlock => &["Landlock"],
+                Layer::Mounts => &["root of", "is in a box"],
+                Layer::Network => &["network namespace"],
+            };
+            let (id, first) = (attempt.id(), attempt.first);
+            assert!(
+                words.iter().any(|word| first.contains(word)),
+                "{id}: {layer:?} is lifted, first is {first}"
+            );
+            assert!(!words.iter().any(|word| text.contains(word)), "{id}: {text} is what was lifted");
+            // Its stage lets everybody pass who knows its name, and every user of the host reads command lines.
+            assert!(layer != Layer::Mounts || !attempt.has(Prop::Workspace), "{id}");
+        }
+    }
+
+    /// Whatever runs outside of a box was looked at: it is bounded, and changes nothing of the host's that outlives it.
+    #[test]
+    fn nothing_runs_outside_a_box_that_nobody_has_looked_at() {
+        let reviewed: BTreeSet<&str> = include_str!("../../tests/outside.txt")
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.is_empty())
+            .collect();
+        let outside = |attempt: &Attempt| matches!(attempt.control, Control::Plain | Control::PlainRoot);
+        let run: Vec<String> = all().iter().filter(|attempt| outside(attempt)).map(Attempt::id).collect();
+        let run: BTreeSet<&str> = run.iter().map(String::as_str).collect();
+        let new: Vec<_> = run.difference(&reviewed).collect();
+        let old: Vec<_> = reviewed.difference(&run).collect();
+        assert!(
+            new.is_empty(),
+            "look at it as its control runs it, then add it to tests/outside.txt: {new:?}"
+        );
+        assert!(old.is_empty(), "no control of this name runs outside of a box: {old:?}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use blastbox_policy::{Boundary, Gap};
 
-use crate::attempt::Control::{self, Namespaces, None, Plain};
+use crate::attempt::Control::{self, Namespaces, Plain};
 use crate::attempt::Layer::Seccomp;
 use crate::attempt::Prop::{Neighbours, TwoBoxes, Workspace};
 use crate::attempt::Second::{self, Behind, Named};
@@ -36,7 +36,7 @@ const LINES: &[Line] = &[
     ("sysv-shm", "Leave System V shared memory", "shmget", OWN_IPC, Named("user ids of its own (as root)"), include_str!("../../attempts/persistence/sysv_shm.py"), Namespaces, AFTER, &[]),
     ("sysv-sem", "Leave System V semaphores", "semget", OWN_IPC, Named("user ids of its own (as root)"), include_str!("../../attempts/persistence/sysv_sem.py"), Namespaces, AFTER, &[]),
     ("user-keyring", "Leave a key in the user's keyring", "keys outlive processes", "the filter of system calls", Behind(Seccomp, "keyrings of a user namespace of its own"), include_str!("../../attempts/persistence/keyring.py"), Plain, AFTER, &[]),
-    ("bytecode", "Leave compiled code where the next box loads it", "poisoned __pycache__", "the image is read-only", Named("Landlock grants no writing there"), include_str!("../../attempts/persistence/bytecode.py"), None("it would poison the host's own Python"), AFTER, &[]),
+    ("bytecode", "Leave compiled code where the next box loads it", "poisoned __pycache__", "the image is read-only", Named("Landlock grants no writing there"), include_str!("../../attempts/persistence/bytecode.py"), Plain, AFTER, &[]),
     ("process", "Leave a process for the next box to speak to", "daemons between boxes", "pid 1's end is everybody's", Named("cgroups are killed as a whole"), include_str!("../../attempts/persistence/process.py"), Plain, AFTER, &[]),
     ("neighbour-abstract", "Speak to a neighbour over an abstract socket", "network namespaces that boxes share", "a network namespace of its own", Named("Landlock keeps abstract sockets inside the box"), include_str!("../../attempts/persistence/neighbour_abstract.py"), Plain, BESIDE, &[]),
     ("neighbour-shm", "Share System V memory with a neighbour", "IPC namespaces that boxes share", OWN_IPC, Named("user ids of its own (as root)"), include_str!("../../attempts/persistence/neighbour_shm.py"), Namespaces, BESIDE, &[]),
