@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::Waker;
+use std::sync::{Arc, Weak};
 
 use blastbox_wire::egress::{Door, Reason, Record};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::decide::{Allowed, Target};
@@ -36,9 +36,7 @@ struct Life {
     /// The place of the reason in [`Reason::ALL`], plus one; 0 for none.
     ended_by: AtomicU8,
     /// Whether it has to end, whatever the two sides still have to say.
-    stopped: AtomicBool,
-    /// Whoever carries it, to be woken when it has to end.
-    carrier: Mutex<Option<Waker>>,
+    stop: Arc<Stop>,
     sent: AtomicU64,
     received: AtomicU64,
     /// Its place among the connections that may be open at the same time.
@@ -55,8 +53,7 @@ impl Flow {
             reporter,
             opened: AtomicBool::new(false),
             ended_by: AtomicU8::new(0),
-            stopped: AtomicBool::new(false),
-            carrier: Mutex::default(),
+            stop: Arc::default(),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             _slot: slot,
@@ -105,13 +102,17 @@ impl Flow {
         Known { allowed: self.allowed.clone(), life: Arc::downgrade(&self.life) }
     }
 
-    /// Whether it has to end. If not yet, `carrier` is woken when it has to.
-    pub(crate) fn is_stopped(&self, carrier: &Waker) -> bool {
-        let mut kept = self.life.carrier.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.as_ref().is_none_or(|waker| !waker.will_wake(carrier)) {
-            *kept = Some(carrier.clone());
+    /// Does what there is to do for this connection, until the rules do not allow it any more. Not by looking while bytes
+    /// are carried: where one side takes nothing, none are, and what was taken from a box would go on waiting.
+    pub(crate) async fn unless_stopped(&self, work: impl Future<Output = ()>) {
+        if self.life.stop.cut(work).await.is_none() {
+            self.deny(Reason::RulesChanged);
         }
-        self.life.stopped.load(Ordering::Relaxed)
+    }
+
+    /// What tells that it has to end, for whoever does not keep it alive.
+    pub(crate) fn stop(&self) -> Arc<Stop> {
+        Arc::clone(&self.life.stop)
     }
 
     pub(crate) fn add_sent(&self, bytes: u64) {
@@ -145,9 +146,36 @@ impl Known {
     pub(crate) fn stop(&self, reason: Reason) {
         let Some(life) = self.life.upgrade() else { return };
         life.end_by(reason);
-        life.stopped.store(true, Ordering::Relaxed);
-        if let Some(carrier) = life.carrier.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            carrier.wake();
+        life.stop.raise();
+    }
+}
+
+/// That a connection has to end, told to everybody who does something for it.
+#[derive(Debug, Default)]
+pub(crate) struct Stop {
+    raised: AtomicBool,
+    bell: Notify,
+}
+
+impl Stop {
+    pub(crate) fn raise(&self) {
+        self.raised.store(true, Ordering::Release);
+        self.bell.notify_waiters();
+    }
+
+    /// Works until it is raised; `None` then, and the work is dropped where it stands.
+    pub(crate) async fn cut<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let told = self.bell.notified();
+        tokio::pin!(told);
+        // In line before the look, so that it is not raised in between.
+        told.as_mut().enable();
+        if self.raised.load(Ordering::Acquire) {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            () = told => None,
+            done = work => Some(done),
         }
     }
 }

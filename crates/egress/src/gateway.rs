@@ -200,10 +200,13 @@ impl Gateway {
 /// Raw TCP: the box's connection is accepted when the target's is.
 async fn dial_first(stream: Stream, flow: Flow, house: Arc<House>) {
     let allowed = flow.allowed.clone();
-    // Dropped without having been accepted, the box's connection is refused.
-    let Ok(target) = house.dial(&flow, &allowed).await else { return };
-    stream.accept();
-    relay(house.metered(stream, &flow), target, &flow).await;
+    let carried = async {
+        // Dropped without having been accepted, the box's connection is refused.
+        let Ok(target) = house.dial(&flow, &allowed).await else { return };
+        stream.accept();
+        relay(house.metered(stream, &flow), target, &flow).await;
+    };
+    flow.unless_stopped(carried).await;
 }
 
 fn is_gateway(address: IpAddr) -> bool {

@@ -196,16 +196,13 @@ impl<S> Metered<S> {
         Self { stream, flow, meter, pause: None }
     }
 
-    /// Waits until the bandwidth that was used is paid for; an error where the connection has to end.
-    fn poll_pause(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.flow.is_stopped(context.waker()) {
-            return Poll::Ready(Err(io::Error::other(Stopped(Reason::RulesChanged))));
-        }
+    /// Waits until the bandwidth that was used is paid for.
+    fn poll_pause(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Some(pause) = &mut self.pause {
             ready!(pause.as_mut().poll(context));
             self.pause = None;
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(())
     }
 
     fn passed(&mut self, bytes: usize) -> io::Result<()> {
@@ -230,7 +227,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        ready!(self.poll_pause(context))?;
+        ready!(self.poll_pause(context));
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let bytes = buffer.filled().len().saturating_sub(before);
@@ -245,7 +242,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_pause(context))?;
+        ready!(self.poll_pause(context));
         let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes))?;
         self.flow.add_received(u64::try_from(written).unwrap_or(0));
         self.passed(written)?;

@@ -192,6 +192,21 @@ mod tests {
         carried.await.unwrap().unwrap();
     }
 
+    /// 64 bytes in front of the target, as many in hand and as many in front of the carrier: nobody reads any more.
+    #[tokio::test]
+    async fn what_has_to_end_does_although_the_target_takes_nothing() {
+        let ((mut near, mut one), (mut other, far)) = (duplex(64), duplex(64));
+        let stop = std::sync::Arc::new(crate::flow::Stop::default());
+        let raised = std::sync::Arc::clone(&stop);
+        let carried = tokio::spawn(async move { stop.cut(carry(&mut one, &mut other)).await.is_none() });
+        near.write_all(&[7; 192]).await.unwrap();
+        raised.raise();
+        assert!(carried.await.unwrap());
+        assert_eq!(near.write(b"more").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        drop(far);
+        assert!(raised.cut(std::future::pending::<()>()).await.is_none(), "whoever comes later ends too");
+    }
+
     #[tokio::test]
     async fn whoever_breaks_off_ends_both_directions() {
         let ((mut near, mut one), (mut other, far)) = (duplex(64), duplex(64));

@@ -15,6 +15,13 @@ pub async fn serve<S>(stream: S, flow: Flow, house: Arc<House>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    flow.clone().unless_stopped(lead(stream, flow, house)).await;
+}
+
+async fn lead<S>(stream: S, flow: Flow, house: Arc<House>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let stream = house.metered(stream, &flow);
     match (flow.allowed.protocol(), flow.allowed.tls()) {
         (Protocol::Tcp, _) => {

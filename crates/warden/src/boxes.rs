@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::groups::Groups;
 use crate::ids::{Block, Slot};
+use crate::trouble::Trouble;
 
 /// One box.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(crate) struct Live {
     /// Its caller's end of the control channel, where it outlives its caller.
     pub(crate) kept: Option<OwnedFd>,
     /// What failed while it was made.
-    pub(crate) trouble: Option<crate::trouble::Trouble>,
+    pub(crate) trouble: Option<Trouble>,
 }
 
 impl Live {
@@ -48,9 +49,9 @@ impl Live {
         kill_process(self.pid, Signal::KILL).ok();
     }
     /// The same, also where it is stopped: it dies when it is let go, before it does anything else.
-    pub(crate) fn end(&self, groups: &Groups) {
+    pub(crate) fn end(&self, groups: &Groups) -> Result<(), Trouble> {
         self.kill();
-        self.group.as_ref().map(|group| groups.thaw(group));
+        self.group.as_ref().map_or(Ok(()), |group| groups.thaw(group))
     }
 }
 
@@ -105,15 +106,10 @@ impl Boxes {
     pub(crate) fn due_in(&self) -> Option<Duration> {
         self.due.first().map(|(until, _)| until.saturating_duration_since(Instant::now()))
     }
-    /// Takes a box that is due. It is due once.
-    pub(crate) fn take_due(&mut self) -> Option<&Live> {
-        if self.due_in()? > Duration::ZERO {
-            return None;
-        }
-        let (_, id) = self.due.pop_first()?;
-        let live = self.live.get_mut(self.names.get(&id)?)?;
-        live.until = None;
-        Some(live)
+    /// Takes the name of a box that is due, whether it is still there or not. It is due once.
+    pub(crate) fn take_due(&mut self) -> Option<BoxId> {
+        self.due_in().filter(Duration::is_zero)?;
+        self.due.pop_first().map(|(_, id)| id)
     }
     /// Those that somebody has asked for.
     fn born(&self) -> impl Iterator<Item = &Live> {

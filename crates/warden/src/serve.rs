@@ -34,7 +34,8 @@ const UNASKED: Duration = Duration::from_millis(20);
 /// How long nobody may have wanted anything before the warden does what can wait, while boxes are alive.
 const LEISURE: Duration = Duration::from_micros(1500);
 
-/// How long nobody may have wanted anything before groups that could not be removed are tried again.
+/// How long nobody may have wanted anything before groups that could not be removed are tried again; and so long after it,
+/// a box that was killed and could not be let go is.
 const LINGERING: Duration = Duration::from_millis(500);
 
 /// The same, once the caller has gone.
@@ -99,17 +100,21 @@ fn span(time: Duration) -> Timespec {
 impl Warden {
     /// Answers. A caller that is gone is no trouble: the loop sees that next and ends in order, whatever was on its way.
     fn answer(&mut self, answer: &Answer) -> Result<(), Trouble> {
-        // One that does not read is waited for, but no box lives longer for that.
-        while poll(&mut [PollFd::new(&caller(), PollFlags::OUT)], self.boxes.due_in().map(span).as_ref())
-            == Ok(0)
-        {
-            self.end_due();
-        }
+        self.await_room();
         match channel::send(caller(), &answer.encode(), &[]) {
             Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
                 Ok(())
             }
             sent => sent.tried("answer the caller"),
+        }
+    }
+
+    /// A caller that does not read is waited for, but no box lives longer for that.
+    fn await_room(&mut self) {
+        while poll(&mut [PollFd::new(&caller(), PollFlags::OUT)], self.boxes.due_in().map(span).as_ref())
+            == Ok(0)
+        {
+            self.end_due();
         }
     }
 
@@ -163,9 +168,22 @@ impl Warden {
 
     /// Ends every box whose time is over.
     fn end_due(&mut self) {
-        while let Some(live) = self.boxes.take_due() {
-            live.end(&self.standing.groups);
+        while let Some(id) = self.boxes.take_due() {
+            self.end(&id);
         }
+    }
+
+    /// Ends a box. One that stays stopped is due again: killed as it is, it dies only when it is let go.
+    fn end(&mut self, id: &BoxId) {
+        if self.boxes.find(id).is_some_and(|live| live.end(&self.standing.groups).is_err()) {
+            self.boxes.end_after(id, LINGERING);
+        }
+    }
+
+    fn end_all(&mut self, which: impl Fn(&Live) -> bool) {
+        let ids: Vec<BoxId> =
+            self.boxes.all().filter(|live| which(live)).map(|live| live.id.clone()).collect();
+        ids.iter().for_each(|id| self.end(id));
     }
 
     /// Nobody wants anything just now.
@@ -258,36 +276,22 @@ impl Warden {
         match ask {
             Ask::Launch(plan) => {
                 let box_id = plan.box_id.clone();
-                match self.begin(*plan, descriptors) {
-                    Ok(()) => Ok(()),
-                    Err(trouble) => self.answer_failed(box_id, &trouble),
-                }
+                return self
+                    .begin(*plan, descriptors)
+                    .or_else(|trouble| self.answer_failed(box_id, &trouble));
             }
-            Ask::Kill(id) => {
-                if let Some(live) = self.boxes.find(&id) {
-                    live.end(&self.standing.groups);
-                }
-                Ok(())
-            }
-            Ask::Pause(id) => self.pause(id, Groups::freeze, |box_id| Answer::Paused { box_id }),
-            Ask::Resume(id) => self.pause(id, Groups::thaw, |box_id| Answer::Resumed { box_id }),
-            Ask::Keep(id) => {
-                self.boxes.keep(&id, descriptors.into_iter().next());
-                Ok(())
-            }
-            Ask::Listen => {
-                self.door = descriptors.into_iter().next();
-                Ok(())
-            }
-            Ask::Until { box_id, millis } => {
-                self.boxes.end_after(&box_id, Duration::from_millis(millis));
-                Ok(())
-            }
+            Ask::Kill(id) => self.end(&id),
+            Ask::Pause(id) => return self.pause(id, Groups::freeze, |box_id| Answer::Paused { box_id }),
+            Ask::Resume(id) => return self.pause(id, Groups::thaw, |box_id| Answer::Resumed { box_id }),
+            Ask::Keep(id) => self.boxes.keep(&id, descriptors.into_iter().next()),
+            Ask::Listen => self.door = descriptors.into_iter().next(),
+            Ask::Until { box_id, millis } => self.boxes.end_after(&box_id, Duration::from_millis(millis)),
             Ask::Sweep => {
                 let boxes = self.sweep();
-                self.answer(&Answer::Swept { boxes })
+                return self.answer(&Answer::Swept { boxes });
             }
         }
+        Ok(())
     }
 
     /// Stops a box or lets it go on. Not while it is made: nothing foreign runs in it yet.
@@ -448,15 +452,16 @@ impl Warden {
 
     /// The caller is gone: end every box, wait for it, and leave nothing behind.
     fn bury_everybody(&mut self) -> Result<(), Trouble> {
-        for live in self.boxes.all() {
-            live.end(&self.standing.groups);
-        }
+        self.end_all(|_| true);
         let deadline = Instant::now() + FAREWELL;
         loop {
+            self.end_due();
             // A caller may only have said its last word: it is told. What counts is that the box is gone.
             self.bury_the_dead().ok();
             let mut left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || (self.boxes.is_empty() && !self.standing.groups.has_lingering()) {
+            left = self.boxes.due_in().map_or(left, |due| due.min(left));
+            if deadline <= Instant::now() || (self.boxes.is_empty() && !self.standing.groups.has_lingering())
+            {
                 break;
             }
             if self.boxes.is_empty() {

@@ -174,8 +174,10 @@ impl Upstream {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| Reason::BrokenUpstream)?;
-        // It ends with the last sender. What goes wrong on it is told to whoever waits for an answer.
-        tokio::spawn(async move { connection.with_upgrades().await.ok() });
+        // It ends with the last sender, or when the rules end it: a server that reads nothing keeps it from seeing that the
+        // senders are gone. What goes wrong on it is told to whoever waits for an answer.
+        let stop = self.flow.stop();
+        tokio::spawn(async move { stop.cut(connection.with_upgrades()).await });
         Ok(Line::OneByOne(line))
     }
 
@@ -192,7 +194,8 @@ impl Upstream {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| Reason::BrokenUpstream)?;
-        tokio::spawn(async move { connection.await.ok() });
+        let stop = self.flow.stop();
+        tokio::spawn(async move { stop.cut(connection).await });
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).shared = Some(line.clone());
         Ok(Line::Shared(line))
     }

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use blastbox_wire::agent::parse;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -65,13 +66,17 @@ impl Driver {
         let agent = &self.agent;
         let peeked = self.log.inbox.look(|room| {
             agent.try_io(Interest::READABLE, || {
-                let (got, _) = recv(agent, &mut *room, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
-                // Half a frame: the kernel rings again when there is more of it.
-                let bytes = room.get(..got).unwrap_or_default();
-                if got > 0 && got < room.len() && matches!(parse(bytes), Ok(None)) {
+                let got = peek(agent, room)?;
+                if !is_half(room, got) {
+                    return Ok(got);
+                }
+                // The kernel rings again when there is more of it, and rings on where the other side is gone: what it
+                // sent last may have come in between.
+                if !is_hung_up(agent)? {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                Ok(got)
+                let got = peek(agent, room)?;
+                Ok(if is_half(room, got) { 0 } else { got })
             })
         });
         match peeked {
@@ -114,6 +119,22 @@ impl Driver {
             }
         }
     }
+}
+
+fn peek(agent: &UnixStream, room: &mut [u8]) -> io::Result<usize> {
+    Ok(recv(agent, room, RecvFlags::PEEK | RecvFlags::DONTWAIT)?.0)
+}
+
+/// Whether these are the bytes of no whole frame.
+fn is_half(room: &[u8], got: usize) -> bool {
+    let bytes = room.get(..got).unwrap_or_default();
+    got > 0 && got < room.len() && matches!(parse(bytes), Ok(None))
+}
+
+fn is_hung_up(agent: &UnixStream) -> io::Result<bool> {
+    let mut seen = [PollFd::new(agent, PollFlags::RDHUP)];
+    let ready = poll(&mut seen, Some(&Timespec::default()))?;
+    Ok(ready > 0)
 }
 
 /// One byte that carries a descriptor.

@@ -135,6 +135,30 @@ fn a_channel_that_breaks_before_the_first_write_does_not_keep_the_driver_awake()
     assert_eq!(ending, Some(Ending::Lost(Loss::AgentGone)));
 }
 
+/// Half a frame stays on the channel of a box that is left to somebody else, and the kernel rings for it until it is taken.
+#[test]
+fn half_a_frame_and_then_nobody_does_not_keep_the_driver_awake() {
+    let (to, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (mut rig, mut driver) = parked(Duration::from_secs(60), 1 << 30);
+            driver.bequeath();
+            tokio::spawn(driver.run());
+            rig.hello();
+            let frame = AgentFrame::Pong { token: 7 }.encode();
+            rig.agent.write_all(frame.get(..7).unwrap()).unwrap();
+            rig.live.ready().await.unwrap();
+            rig.agent = StdStream::pair().unwrap().0;
+            // It ends by itself, without anybody asking for that.
+            rig.live.stopped().await;
+            to.send(rig.gone(Spent::default()).await.ending).unwrap();
+        });
+    });
+    let ending = ended.recv_timeout(Duration::from_secs(20)).expect("a channel that ended is seen to have");
+    assert_eq!(ending, Some(Ending::Lost(Loss::AgentGone)));
+}
+
 /// Whether the warden or the agent's channel is first to tell that it went.
 #[tokio::test]
 async fn an_agent_that_goes_after_its_last_command_was_not_lost() {

@@ -29,9 +29,7 @@ impl Warden {
 
     /// The caller is gone. What it wanted to be kept is kept for a while, and the rest ends. `false`: nobody came.
     fn await_heir(&mut self) -> Result<bool, Trouble> {
-        for live in self.boxes.all().filter(|live| live.kept.is_none()) {
-            live.end(&self.standing.groups);
-        }
+        self.end_all(|live| live.kept.is_none());
         let patience = Instant::now() + HEIR;
         while let Some(door) = self.door.as_ref().filter(|_| self.boxes.kept().next().is_some()) {
             let left = patience.saturating_duration_since(Instant::now());
@@ -65,10 +63,14 @@ impl Warden {
         rustix::stdio::dup2_stdin(&heir).tried("take another caller")?;
         epoll::add(&self.epoll, caller(), EventData::new_u64(CALLER), EventFlags::IN)
             .tried("watch the caller")?;
-        for (box_id, channel) in self.boxes.kept() {
-            let held = Answer::Held { box_id: box_id.clone() };
+        let kept: Vec<_> = self.boxes.kept().map(|(id, _)| id.clone()).collect();
+        for box_id in kept {
+            self.await_room();
+            let Some(channel) = self.boxes.find(&box_id).and_then(|live| live.kept.as_ref()) else {
+                continue;
+            };
             // One that is gone again is seen to be so by the loop.
-            channel::send(caller(), &held.encode(), &[channel.as_fd()]).ok();
+            channel::send(caller(), &Answer::Held { box_id }.encode(), &[channel.as_fd()]).ok();
         }
         // Others may have been killed meanwhile.
         self.swept = false;
