@@ -8,6 +8,7 @@ mod names;
 mod opening;
 mod promises;
 mod size;
+mod tierless;
 mod unsafe_room;
 mod walk;
 
@@ -47,6 +48,7 @@ const RULES: [fn(&House) -> Vec<Finding>; 9] = [
     opening::check,
     promises::check,
     size::check,
+    tierless::check,
     unsafe_room::check,
     walk::check,
 ];

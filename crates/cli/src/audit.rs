@@ -15,8 +15,12 @@ use crate::output::{self, plain};
 use crate::problem::Problem;
 
 const VERIFY_HELP: &str = "\
-Exit codes: 0 nothing is wrong, 1 something is (named with file and line), 125 it could not be read.
-An end that was cut off between two records leaves nothing to see: pass --head with a hash that you noted elsewhere.";
+Exit codes: 0 nothing is wrong, 1 something is (named with file and line), 3 nothing is wrong with what is there but its end is unproven, 125 it could not be read.
+An end that was cut off between two records leaves nothing to see. A ledger that was closed in order, that a daemon writes at this moment, or that holds the hash you
+pass with --head is no question; any other end is: a daemon was killed, or somebody cut it.";
+
+/// Whether something is missing at the end cannot be told.
+const UNPROVEN: u8 = 3;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditVerb {
@@ -80,8 +84,7 @@ pub(crate) fn audit(verb: &AuditVerb) -> Result<u8, Problem> {
             } else {
                 output::print(&text(&report));
             }
-            let proven = report.completeness != Completeness::Unproven;
-            Ok(if report.is_intact() && (proven || !complete) { 0 } else { 1 })
+            Ok(code(&report, *complete))
         }
         AuditVerb::Show { path, only, json } => print_all(path, "", |line, out| {
             let record = read_record(line).ok();
@@ -100,6 +103,18 @@ pub(crate) fn audit(verb: &AuditVerb) -> Result<u8, Problem> {
         AuditVerb::Report(args) => args.check(),
         AuditVerb::Export { path, format: Form::Jsonl } => print_all(path, "", exact),
         AuditVerb::Export { path, format: Form::Csv } => print_all(path, CSV_HEAD, csv),
+    }
+}
+
+fn code(report: &Report, complete: bool) -> u8 {
+    match report.completeness {
+        _ if !report.is_intact() => 1,
+        Completeness::HeadMatches | Completeness::Closed => 0,
+        Completeness::BeingWritten | Completeness::Unproven if complete => 1,
+        Completeness::BeingWritten => 0,
+        // Complete up to what the caller knows of it.
+        Completeness::Unproven if report.expected_at.is_some() => 0,
+        Completeness::Unproven => UNPROVEN,
     }
 }
 
@@ -151,7 +166,7 @@ fn show(record: &Record, out: &mut String) {
     out.push('\n');
 }
 
-const CSV_HEAD: &str = "seq,time,box,tenant,policy,image,tier,gaps,event,detail,hash\r\n";
+const CSV_HEAD: &str = "seq,time,box,tenant,policy,image,image_digest,tier,gaps,event,detail,hash\r\n";
 
 fn csv(line: &[u8], out: &mut String) {
     let cells = match read_record(line) {
@@ -166,6 +181,10 @@ fn csv(line: &[u8], out: &mut String) {
                 about.map(|about| about.tenant.as_str().to_owned()).unwrap_or_default(),
                 about.map(|about| about.policy.to_string()).unwrap_or_default(),
                 about.map(|about| about.image.label.as_str().to_owned()).unwrap_or_default(),
+                about
+                    .and_then(|about| about.image.digest.as_ref())
+                    .map(ToString::to_string)
+                    .unwrap_or_default(),
                 about.and_then(|about| about.tier).map(|tier| tier.to_string()).unwrap_or_default(),
                 gaps.unwrap_or_default().join(" "),
                 kind,
@@ -175,7 +194,7 @@ fn csv(line: &[u8], out: &mut String) {
         }
         // Of a later version, or broken: nothing is left out.
         Err(_) => {
-            let mut cells = vec![String::new(); 8];
+            let mut cells = vec![String::new(); 9];
             cells.extend([
                 "unreadable".to_owned(),
                 String::from_utf8_lossy(line).into_owned(),
@@ -228,11 +247,10 @@ fn text(report: &Report) -> String {
             Some(seq) => format!(
                 "✓ intact, and complete up to record {seq}, the given head; what follows cannot be proven complete"
             ),
-            None => {
-                "✓ intact; its unsigned tail cannot be proven complete: records at the end could be missing"
-                    .to_owned()
-            }
+            None => "? intact, but its end is unproven: it was not closed and nobody writes it, so that records at the end could be missing"
+                .to_owned(),
         },
+        (None, Completeness::BeingWritten) => "✓ intact; it is being written at this moment, and has no end yet".to_owned(),
     };
     line("verdict", verdict);
     text
@@ -251,9 +269,37 @@ mod tests {
     }
 
     #[test]
+    fn an_end_that_nobody_vouches_for_is_not_silent() {
+        let report = |completeness, expected_at| Report {
+            ledger: None,
+            key: None,
+            key_known: false,
+            files: 1,
+            records: 2,
+            head: None,
+            signed: None,
+            unsigned: 2,
+            expected_at,
+            completeness,
+            finding: None,
+        };
+        let unproven = report(Completeness::Unproven, None);
+        assert_eq!((code(&unproven, false), code(&unproven, true)), (UNPROVEN, 1));
+        assert!(text(&unproven).contains("end is unproven"));
+        for (known, complete) in [
+            (report(Completeness::Unproven, Some(1)), 1),
+            (report(Completeness::BeingWritten, None), 1),
+            (report(Completeness::Closed, None), 0),
+            (report(Completeness::HeadMatches, Some(1)), 0),
+        ] {
+            assert_eq!((code(&known, false), code(&known, true)), (0, complete), "{known:?}");
+        }
+    }
+
+    #[test]
     fn a_record_that_cannot_be_read_is_exported_all_the_same() {
         let mut out = String::new();
         csv(b"{\"seq\":1,\x1b}", &mut out);
-        assert_eq!(out, ",,,,,,,,unreadable,\"{\"\"seq\"\":1,\\u{1b}}\",\r\n");
+        assert_eq!(out, ",,,,,,,,,unreadable,\"{\"\"seq\"\":1,\\u{1b}}\",\r\n");
     }
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::io;
 
+use blastbox_engine::Stream;
 use blastbox_policy::Seconds;
 use blastbox_server::ask::{NewExec, Signal, StdinFrom, TerminalSize};
 use blastbox_wire::BoxId;
@@ -11,6 +12,7 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use hyper::Method;
 use serde::Deserialize;
+use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::Where;
@@ -60,6 +62,9 @@ pub(crate) struct ExecArgs {
     /// Kill it after this time, such as 30s
     #[arg(long, value_name = "TIME")]
     timeout: Option<Seconds>,
+    /// Print one line of JSON for each piece of output and for the end, instead of the output
+    #[arg(long, conflicts_with = "tty")]
+    json: bool,
     #[command(flatten)]
     place: Where,
     /// Program and arguments
@@ -83,7 +88,10 @@ pub(crate) async fn exec(args: ExecArgs) -> Result<u8, Problem> {
     let path = format!("/v1/boxes/{}/execs", args.id.as_str());
     let Begun { exec } = client.ask(Method::POST, &path, Some(&body)).await?;
     let Some(signals) = signals else {
-        output::print(&format!("{exec}\n"));
+        match args.json {
+            true => output::print_json(&json!({ "box": args.id.as_str(), "exec": exec }))?,
+            false => output::print(&format!("{exec}\n")),
+        }
         return Ok(0);
     };
     if args.tty {
@@ -96,7 +104,7 @@ pub(crate) async fn exec(args: ExecArgs) -> Result<u8, Problem> {
         return attach::finish(ended?);
     }
     let follow = Follow::new(client.clone(), &args.id, exec, Until::Ended);
-    let session = Session { client, path: format!("{path}/{exec}"), signals, told: None };
+    let session = Session { client, path: format!("{path}/{exec}"), signals, told: None, json: args.json };
     let feed = feed(session.client.clone(), session.path.clone(), args.interactive);
     attach::finish(session.run(follow, feed).await?)
 }
@@ -141,6 +149,7 @@ struct Session {
     path: String,
     signals: Signals,
     told: Option<u8>,
+    json: bool,
 }
 
 impl Session {
@@ -165,6 +174,16 @@ impl Session {
                 }
                 heard = follow.next(), if writing.is_none() => heard?,
             };
+            if let Some(heard) = heard.as_ref().filter(|_| self.json) {
+                let written = printer.write(Stream::Stdout, heard.json()?);
+                if let Heard::Ended(ended) = heard {
+                    // The last line is out before the verb is over.
+                    written.await.ok();
+                    return Ok(End::Ended(ended.clone()));
+                }
+                writing = Some(written);
+                continue;
+            }
             match heard {
                 Some(Heard::Output(stream, bytes)) => writing = Some(printer.write(stream, bytes)),
                 Some(Heard::Dropped(bytes)) => output::say(&format!("blastbox: {bytes} bytes were lost\n")),

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use blastbox_engine::{EXIT_REFUSED, Stream};
 use blastbox_wire::BoxId;
 use serde::Deserialize;
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::client::Client;
@@ -27,6 +28,31 @@ pub(crate) enum Heard {
     Output(Stream, Vec<u8>),
     Dropped(u64),
     Ended(EndedView),
+}
+
+impl Heard {
+    /// The same as one line of JSON, in the words of the API.
+    pub(crate) fn json(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let line = match self {
+            Self::Started => json!({ "event": "started" }),
+            Self::Output(stream, bytes) => {
+                let stream = match stream {
+                    Stream::Stdout => "stdout",
+                    Stream::Stderr => "stderr",
+                };
+                json!({ "event": "output", "stream": stream, "base64": STANDARD.encode(bytes) })
+            }
+            Self::Dropped(bytes) => json!({ "event": "dropped", "bytes": bytes }),
+            Self::Ended(ended) => {
+                let mut line = serde_json::to_value(ended)?;
+                if let Some(fields) = line.as_object_mut() {
+                    fields.insert("event".to_owned(), "ended".into());
+                }
+                line
+            }
+        };
+        Ok(format!("{line}\n").into_bytes())
+    }
 }
 
 /// How far a command is followed.
@@ -154,6 +180,24 @@ mod tests {
         assert!(matches!(heard, Some(Heard::Output(Stream::Stderr, bytes)) if bytes == b"hi"));
         assert!(read(&event("teleported", "{}")).unwrap().is_none());
         assert!(read(&event("output", r#"{"stream":"stdout","base64":"?"}"#)).is_err());
+    }
+
+    #[test]
+    fn what_was_heard_is_said_again_in_the_same_words() {
+        for (name, data) in [
+            ("output", r#"{"base64":"aGk=","stream":"stderr"}"#),
+            ("dropped", r#"{"bytes":7}"#),
+            ("ended", r#"{"code":3,"how":"exited"}"#),
+        ] {
+            let line = read(&event(name, data)).unwrap().unwrap().json().unwrap();
+            let mut said: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&line).unwrap();
+            assert_eq!(said.remove("event"), Some(name.into()));
+            assert_eq!(
+                serde_json::Value::Object(said),
+                serde_json::from_str::<serde_json::Value>(data).unwrap()
+            );
+            assert!(line.ends_with(b"\n"));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use blastbox_engine::keeper::Tenant;
 use blastbox_server::{Keys, StateDir};
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use super::problem::DaemonProblem;
 use super::table::{moment, table};
@@ -26,6 +27,9 @@ pub(crate) enum KeyVerb {
         tenant: Option<Tenant>,
         #[command(flatten)]
         state: State,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// List keys, by name
     Ls {
@@ -41,6 +45,9 @@ pub(crate) enum KeyVerb {
         name: Tenant,
         #[command(flatten)]
         state: State,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -61,9 +68,15 @@ impl State {
 pub(crate) fn key(verb: KeyVerb) -> Result<u8, Problem> {
     let failed = DaemonProblem::Key;
     match verb {
-        KeyVerb::Create { name, tenant, state } => {
-            let key = state.keys()?.create(name, tenant).map_err(failed)?;
-            output::print(&format!("{}\n", key.show_once()));
+        KeyVerb::Create { name, tenant, state, json } => {
+            let whose = tenant.clone().unwrap_or_else(|| name.clone());
+            let key = state.keys()?.create(name.clone(), tenant).map_err(failed)?;
+            if json {
+                let made = json!({ "name": name.as_str(), "tenant": whose.as_str(), "key": key.show_once() });
+                output::print_json(&made)?;
+            } else {
+                output::print(&format!("{}\n", key.show_once()));
+            }
         }
         KeyVerb::Ls { state, json } => {
             let keys = state.keys()?.list().map_err(failed)?;
@@ -90,7 +103,12 @@ pub(crate) fn key(verb: KeyVerb) -> Result<u8, Problem> {
                 output::print(&table(&["NAME", "TENANT", "CREATED"], &rows));
             }
         }
-        KeyVerb::Rm { name, state } => state.keys()?.remove(&name).map_err(failed)?,
+        KeyVerb::Rm { name, state, json } => {
+            state.keys()?.remove(&name).map_err(failed)?;
+            if json {
+                output::print_json(&json!({ "removed": name.as_str() }))?;
+            }
+        }
     }
     Ok(0)
 }

@@ -1,5 +1,6 @@
 //! `blastbox logs`: what a command printed.
 
+use blastbox_engine::Stream;
 use blastbox_wire::BoxId;
 use clap::Args;
 use serde::Deserialize;
@@ -28,6 +29,9 @@ pub(crate) struct LogsArgs {
     /// Go on until the command ends
     #[arg(long, short)]
     follow: bool,
+    /// Print one line of JSON for each piece of output and for the end
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     place: Where,
 }
@@ -51,6 +55,12 @@ pub(crate) async fn logs(args: LogsArgs) -> Result<u8, Problem> {
     let mut follow = Follow::new(client, &args.id, exec, until);
     let mut printer = Printer::default();
     while let Some(heard) = follow.next().await? {
+        if args.json {
+            if !matches!(printer.write(Stream::Stdout, heard.json()?).await, Ok(Ok(()))) {
+                return Ok(READER_GONE);
+            }
+            continue;
+        }
         match heard {
             Heard::Started => {}
             Heard::Output(stream, bytes) => {

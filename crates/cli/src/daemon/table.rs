@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::output::plain;
 
@@ -36,7 +36,7 @@ pub(crate) struct ExecView {
 }
 
 /// How a command ended.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "how")]
 pub(crate) enum EndedView {
     Exited { code: u8 },

@@ -77,7 +77,8 @@ async fn adopt(house: &Arc<House>, row: BoxRow, channel: OwnedFd) -> Result<(), 
     let (hold, room) = house.admission.count(&row.tenant, need_of(&policy));
     let execs = house.register.execs(&row.id);
     let open: Vec<u32> = execs.iter().filter(|exec| exec.ended.is_none()).map(|exec| exec.number).collect();
-    let left = row.deadlines.ends_at.duration_since(Now::read().wall).unwrap_or_default();
+    let now = Now::read();
+    let left = Clock::inherit(&row.deadlines, now).left(now.monotonic);
     let (mut live, stood) = house
         .engine
         .adopt(row.id.clone(), &policy, &Image::host(), channel, &open, left)
@@ -89,8 +90,7 @@ async fn adopt(house: &Arc<House>, row: BoxRow, channel: OwnedFd) -> Result<(), 
     let stood = stood.await.map_err(|_| Lost::Mute)?;
     let last = execs.iter().map(|exec| exec.number).chain(stood.iter().map(|stood| stood.exec)).max();
     live.took_numbers(last.unwrap_or(0));
-    let now = Now::read();
-    let clock = Clock::inherit(&row.deadlines, now);
+    let clock = Clock::inherit(&row.deadlines, Now::read());
     let kept = Kept::new(Made {
         card: card(&row, &policy),
         live,

@@ -81,6 +81,7 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
+    use blastbox_wire::event::Hash;
     use blastbox_wire::receipt::LimitName;
 
     use super::*;
@@ -89,22 +90,42 @@ mod tests {
     fn each_thing_that_a_person_should_hear_about_raises_its_alert() {
         let of = |happened: Happened| happened.alert().map(|alert| alert.code);
         let denied = |syscall: &str| of(Happened::SyscallDenied { syscall: syscall.to_owned(), count: 1 });
-        let sink = "siem".to_owned();
-        for (raised, code) in [
+        let kept_from = |target: &str, reason: &str| {
+            let (target, reason) = (target.to_owned(), reason.to_owned());
+            of(Happened::NetworkDenied { target, port: 80, reason, count: 1 })
+        };
+        let (sink, why) = ("siem".to_owned(), String::new());
+        let recovered = Event::Recovered {
+            file: 0,
+            bytes: 3,
+            digest: Hash::from_bytes([0; 32]),
+            kept_as: Label::new("x"),
+        };
+        let raised = [
             (denied("mbind"), AlertCode::DeniedSyscall),
             (denied("mount"), AlertCode::MountAttempt),
             (denied("bpf"), AlertCode::EscapeAttempt),
             (denied("9999"), AlertCode::EscapeAttempt),
+            (kept_from("example.com", "host-not-allowed"), AlertCode::DeniedNetwork),
+            (kept_from("metadata.internal", "metadata-address"), AlertCode::MetadataAttempt),
+            (kept_from("169.254.169.254", "address-not-allowed"), AlertCode::MetadataAttempt),
+            (
+                of(Happened::SecretTrouble { secret: "db".to_owned(), why: why.clone() }),
+                AlertCode::SecretTrouble,
+            ),
             (of(Happened::LimitMet { limit: LimitName::Memory }), AlertCode::LimitMet),
             (of(Happened::DeadlineNear { seconds_left: 6 }), AlertCode::NearingTimeLimit),
             (of(Happened::PoolPoisoned), AlertCode::PoolPoisoned),
-            (
-                of(Happened::SinkUnreachable { sink: sink.clone(), why: String::new() }),
-                AlertCode::SinkUnreachable,
-            ),
+            (of(Happened::SinkUnreachable { sink: sink.clone(), why }), AlertCode::SinkUnreachable),
             (of(Happened::AlertsDropped { alerts: 3 }), AlertCode::AlertsDropped),
-        ] {
+            // Told by the ledger itself, before there is a keeper.
+            (alert(&recovered).map(|alert| alert.code), AlertCode::LedgerRecovered),
+        ];
+        for (raised, code) in raised {
             assert_eq!(raised, Some(code));
+        }
+        for code in AlertCode::ALL {
+            assert!(raised.iter().any(|(_, known)| *known == code), "nothing raises {code:?}");
         }
         assert_eq!(of(Happened::BoxPaused), None);
         assert_eq!(of(Happened::SinkReached { sink }), None);

@@ -19,6 +19,9 @@ const BACKSTOP: Duration = Duration::from_secs(30);
 /// The owner is warned so long before the end; where the life is short, a tenth of it before.
 const WARNING: Duration = Duration::from_secs(60);
 
+/// Two clocks that are read one after the other are not further apart than so; a wall clock that was turned is.
+const TURNED: Duration = Duration::from_secs(2);
+
 /// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
@@ -56,6 +59,7 @@ pub(crate) struct Clock {
     on_timeout: OnTimeout,
     deadline: Instant,
     ends_at: SystemTime,
+    ends_up: Duration,
     touched: Instant,
     act: Act,
     pub(crate) running: usize,
@@ -71,6 +75,7 @@ impl Clock {
             on_timeout,
             deadline: now.monotonic + life,
             ends_at: now.wall + life,
+            ends_up: now.up.saturating_add(life),
             touched: now.monotonic,
             act: Act::Fresh,
             running: 0,
@@ -80,10 +85,34 @@ impl Clock {
 
     /// The clock of a box that was begun by an earlier daemon: its life is over when it was to be.
     pub(crate) fn inherit(deadlines: &Deadlines, now: Now) -> Self {
-        let Deadlines { life, idle, on_timeout, ends_at } = *deadlines;
-        let left = ends_at.duration_since(now.wall).unwrap_or_default().min(FOR_EVER);
-        let clock = Self::start(life, idle, on_timeout, now);
-        Self { deadline: now.monotonic + left, ends_at, ..clock }
+        let Deadlines { life, idle, on_timeout, ends_at, ends_up, overtime } = *deadlines;
+        // By the clock that nobody sets, where it is the same one: a wall clock that was turned would give or take years.
+        let by_wall = || ends_at.duration_since(now.wall).unwrap_or_default();
+        let left = ends_up.map_or_else(by_wall, |up| up.saturating_sub(now.up)).min(FOR_EVER);
+        // What was shown before is shown again, where nobody turned the wall clock.
+        let by_now = now.wall + left;
+        let apart = by_now.duration_since(ends_at).or_else(|_| ends_at.duration_since(by_now));
+        let is_so = apart.is_ok_and(|apart| apart < TURNED);
+        Self {
+            deadline: now.monotonic + left,
+            ends_at: if is_so { ends_at } else { by_now },
+            ends_up: now.up.saturating_add(left),
+            // Otherwise each daemon that takes it over would give it another life.
+            act: if overtime { Act::Overtime } else { Act::Fresh },
+            ..Self::start(life, idle, on_timeout, now)
+        }
+    }
+
+    /// What the next daemon has to know of it.
+    pub(crate) fn deadlines(&self) -> Deadlines {
+        Deadlines {
+            life: self.life,
+            idle: self.idle,
+            on_timeout: self.on_timeout,
+            ends_at: self.ends_at,
+            ends_up: Some(self.ends_up),
+            overtime: self.act == Act::Overtime,
+        }
     }
 
     /// When it ends at the latest, unless somebody asks otherwise.
@@ -114,6 +143,7 @@ impl Clock {
     fn renew(&mut self, now: Now) {
         self.deadline = now.monotonic + self.life;
         self.ends_at = now.wall + self.life;
+        self.ends_up = now.up.saturating_add(self.life);
         self.act = Act::Fresh;
         self.touch(now.monotonic);
     }
@@ -138,6 +168,7 @@ impl Clock {
                 self.act = Act::Overtime;
                 self.deadline += self.life;
                 self.ends_at += self.life;
+                self.ends_up = self.ends_up.saturating_add(self.life);
                 OnTimeout::Pause
             }
             (OnTimeout::Pause, Due::Idle | Due::Warn, _) => OnTimeout::Pause,
@@ -188,16 +219,20 @@ impl Clock {
     }
 }
 
-/// This moment, on both clocks. Only the monotonic one decides; the other is shown.
+/// This moment, on every clock. Only the monotonic one decides; the wall's is shown.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now {
     pub(crate) monotonic: Instant,
     pub(crate) wall: SystemTime,
+    /// The monotonic one as the kernel numbers it: the same for every process until the machine starts anew.
+    pub(crate) up: Duration,
 }
 
 impl Now {
     pub(crate) fn read() -> Self {
-        Self { monotonic: Instant::now(), wall: SystemTime::now() }
+        let up = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let up = Duration::new(up.tv_sec.unsigned_abs(), u32::try_from(up.tv_nsec).unwrap_or(0));
+        Self { monotonic: Instant::now(), wall: SystemTime::now(), up }
     }
 }
 
@@ -214,7 +249,36 @@ mod tests {
     }
 
     fn later(now: Now, by: Duration) -> Now {
-        Now { monotonic: now.monotonic + by, wall: now.wall + by }
+        Now { monotonic: now.monotonic + by, wall: now.wall + by, up: now.up + by }
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_turned_gives_no_box_another_minute() {
+        let (clock, now) = clock(OnTimeout::Destroy);
+        let ten_minutes = Duration::from_secs(600);
+        let later = later(now, ten_minutes);
+        let year = Duration::from_secs(365 * 86_400);
+        for wall in [later.wall + year, later.wall - year] {
+            let now = Now { wall, ..later };
+            let taken_over = Clock::inherit(&clock.deadlines(), now);
+            assert_eq!(taken_over.left(now.monotonic), HOUR - ten_minutes);
+            assert_eq!(taken_over.ends_at(), wall + HOUR - ten_minutes, "what is shown is what is so");
+        }
+        let on_another_start = Deadlines { ends_up: None, ..clock.deadlines() };
+        assert_eq!(Clock::inherit(&on_another_start, later).left(later.monotonic), HOUR - ten_minutes);
+    }
+
+    #[test]
+    fn a_box_that_has_its_second_life_gets_no_third_from_another_daemon() {
+        let (mut clock, now) = clock(OnTimeout::Pause);
+        assert_eq!(clock.expire(Due::Life), OnTimeout::Pause);
+        let mut at = later(now, HOUR);
+        for _ in 0..3 {
+            clock = Clock::inherit(&clock.deadlines(), at);
+            assert_eq!(clock.left(at.monotonic), HOUR + HOUR - (at.up - now.up));
+            at = later(at, Duration::from_secs(60));
+        }
+        assert_eq!(clock.expire(Due::Life), OnTimeout::Destroy);
     }
 
     #[test]

@@ -156,6 +156,14 @@ mod tests {
     }
 
     #[test]
+    fn whoever_says_nothing_gets_an_hour_and_a_quarter_of_one_idle_and_then_an_end() {
+        let policy = blastbox_policy::Profile::Default.draft().unwrap().seal().unwrap();
+        let NewBox { life, idle, on_timeout, .. } = NewBox::new(policy, Image::host());
+        assert_eq!((life, idle), (Duration::from_secs(60 * 60), Duration::from_secs(15 * 60)));
+        assert_eq!(on_timeout, OnTimeout::Destroy);
+    }
+
+    #[test]
     fn it_is_memory_and_not_processors_that_bounds_how_many_default_boxes_there_are() {
         let host = KeeperConfig::default().host;
         let policy = blastbox_policy::Profile::Default.draft().unwrap().seal().unwrap();

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use blastbox_policy::Tier;
 use blastbox_wire::BoxId;
 use blastbox_wire::receipt::{LimitName, Outcome, rfc3339};
 use serde::Serialize;
@@ -46,6 +47,8 @@ pub enum Happened {
     BoxCreated {
         /// Whether it came from a warm pool.
         warm: bool,
+        /// The tier that it really has.
+        tier: Tier,
     },
     /// Its agent has answered.
     BoxReady {

@@ -162,6 +162,8 @@ impl Keeper {
             house.pen.announce(Some(&kept.about()), &Event::BoxResumed)?;
             kept.resume().await?;
             house.register.moved(&kept.card.id, BoxState::Live);
+            let deadlines = kept.fate().clock.deadlines();
+            house.register.extended(&kept.card.id, &deadlines);
             house.hub.tell(whose(&kept), Happened::BoxResumed);
             Ok(kept.card())
         })
@@ -177,8 +179,8 @@ impl Keeper {
     ) -> Result<BoxCard, KeepError> {
         let kept = self.touch(tenant, id)?;
         kept.set_life(life_from_now)?;
-        let ends_at = kept.fate().clock.ends_at();
-        self.0.register.extended(id, ends_at, life_from_now);
+        let deadlines = kept.fate().clock.deadlines();
+        self.0.register.extended(id, &deadlines);
         Ok(kept.card())
     }
 

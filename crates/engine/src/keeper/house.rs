@@ -85,7 +85,7 @@ impl House {
     pub(crate) fn metrics(&self) -> Metrics {
         let mut metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for kept in self.boxes() {
-            *metrics.live.entry(kept.phase()).or_default() += 1;
+            *metrics.live.entry((kept.card.tier, kept.phase())).or_default() += 1;
         }
         metrics.pool_size = u64::try_from(self.pool.size()).unwrap_or(u64::MAX);
         metrics.waiting = u64::try_from(self.admission.waiting()).unwrap_or(u64::MAX);

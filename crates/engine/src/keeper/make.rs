@@ -4,20 +4,21 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use blastbox_isolation::Lowered;
-use blastbox_policy::{NetworkMode, SealedPolicy, SurvivesDaemon, Tier};
+use blastbox_policy::{NetworkMode, SealedPolicy, SurvivesDaemon};
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{About, Event};
 use tokio::time::{Instant, timeout};
 
 use super::admission::{Hold, Room};
 use super::cards::{BoxCard, Phase, Tenant};
-use super::clock::{Clock, FOR_EVER, Now};
+use super::clock::{Clock, Now};
 use super::config::NewBox;
 use super::error::KeepError;
 use super::events::{Happened, wall_clock};
 use super::gate::Need;
 use super::house::House;
 use super::kept::{Kept, Made};
+use super::metrics::Stretch;
 use super::pool::{Claim, Kind, Member, Recipe};
 use super::register::Entry;
 use super::unborn::Unborn;
@@ -30,7 +31,6 @@ use crate::live::LiveBox;
 use crate::outcome::{Ending, Loss};
 use crate::patience::{backoff, random_byte};
 use crate::state::{Cure, cure};
-use crate::store::Deadlines;
 use crate::workspace::WorkspaceDir;
 
 /// How long a box may take until it is ready.
@@ -77,7 +77,8 @@ async fn try_make(
     let access = workspace.as_ref().map(WorkspaceDir::access);
     // What is refused is refused before anything is reserved for it.
     let label = image.label();
-    let Lowered { tier, gaps, .. } = match house.engine.choose(&policy, &image, access).await?.chosen {
+    let Lowered { tier, gaps, copies, .. } = match house.engine.choose(&policy, &image, access).await?.chosen
+    {
         Ok(lowered) => lowered,
         Err(refusal) => {
             let about = pen::about(None, tenant, &policy, &label, None, &[]);
@@ -89,7 +90,7 @@ async fn try_make(
     house.pen.announce(Some(&about), &Event::BoxAsked { threat: policy.level() })?;
     let need = need_of(&policy);
     let hold = house.admission.reserve(tenant, need)?;
-    let recipe = Recipe { policy, image: Arc::new(image), tier };
+    let recipe = Recipe { policy, image: Arc::new(image), tier, copied: copies.is_some() };
     let kind = match workspace {
         Some(_) => None,
         // What is to outlive its daemon is somebody's from its beginning: members of a pool are nobody's.
@@ -111,6 +112,7 @@ async fn try_make(
         None => {
             let shed = || drop(tend::end_all(house.pool.shed()));
             let room = house.admission.room(tenant, need, shed).await?;
+            house.count(|metrics| metrics.took(Stretch::Queue, began.elapsed()));
             let asked = SystemTime::now();
             let (live, entry) = provision(house, &recipe, workspace.as_ref(), &about).await?;
             Fresh { live, entry, room, asked, pooled: None }
@@ -120,7 +122,7 @@ async fn try_make(
     let named = About { box_id: Some(fresh.live.id().clone()), ..about };
     house.pen.announce(Some(&named), &Event::BoxReady)?;
     let now = Now::read();
-    let deadlines = Deadlines { life, idle, on_timeout, ends_at: now.wall + life.min(FOR_EVER) };
+    let clock = Clock::start(life, idle, on_timeout, now);
     let card = BoxCard {
         id: fresh.live.id().clone(),
         tenant: tenant.clone(),
@@ -142,9 +144,8 @@ async fn try_make(
         // What its card says: the next daemon knows nothing else.
         SurvivesDaemon::Yes => now.wall,
     };
-    house.register.give(&card, &recipe.policy, made_at, deadlines)?;
+    house.register.give(&card, &recipe.policy, made_at, clock.deadlines())?;
     failpoint::reach("box-given");
-    let clock = Clock::start(life, idle, on_timeout, now);
     move_in(house, fresh, card, recipe.policy, clock, hold, began)
 }
 
@@ -164,7 +165,7 @@ fn move_in(
     house.move_in(&kept)?;
     entry.hand_over();
     let whose = Some((&kept.card.tenant, &kept.card.id));
-    house.hub.tell(whose, Happened::BoxCreated { warm: kept.card.warm });
+    house.hub.tell(whose, Happened::BoxCreated { warm: kept.card.warm, tier: kept.card.tier });
     let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     house.hub.tell(whose, Happened::BoxReady { took_ms });
     let card = kept.card();
@@ -208,7 +209,7 @@ async fn provision(
 ) -> Result<(LiveBox, Entry), KeepError> {
     let deadline = Instant::now() + PROVISION;
     // Neither a box with a gateway nor a copy of a machine is tried again by whoever drives it.
-    let untried = recipe.policy.network().mode != NetworkMode::Off || recipe.tier == Tier::Microvm;
+    let untried = recipe.policy.network().mode != NetworkMode::Off || recipe.copied;
     let mut tried = 0;
     loop {
         tried += 1;
@@ -231,7 +232,8 @@ pub(crate) async fn launch(
     workspace: Option<&WorkspaceDir>,
     about: &About,
 ) -> Result<(LiveBox, Entry), KeepError> {
-    let Recipe { policy, image, tier } = recipe;
+    let Recipe { policy, image, tier, .. } = recipe;
+    let began = Instant::now();
     let id = house.engine.new_id()?;
     let entry = house.register.begin(&id, policy, &image.label(), *tier, &house.engine.warden_name())?;
     failpoint::reach("box-noted");
@@ -239,6 +241,7 @@ pub(crate) async fn launch(
     let (tell, unborn) = Unborn::begin(house, about);
     let live = make_ready(house, id, BoxSpec { policy, image, workspace }, tell).await?;
     unborn.hand_over(&live);
+    house.count(|metrics| metrics.took(Stretch::Provision, began.elapsed()));
     Ok((live, entry))
 }
 

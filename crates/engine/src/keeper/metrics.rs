@@ -1,13 +1,17 @@
 //! What a keeper counted, as plain numbers and as Prometheus reads them.
 
+mod page;
+
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
+use blastbox_policy::Tier;
+
+use self::page::Page;
 use super::cards::Phase;
 
-/// Upper bounds of the histogram of create latencies.
-pub const BUCKETS: [Duration; 14] = [
+/// Upper bounds of histograms: of a create, which takes milliseconds, and of a command, which may take hours.
+pub const BUCKETS: [Duration; 17] = [
     Duration::from_millis(1),
     Duration::from_millis(2),
     Duration::from_millis(3),
@@ -22,6 +26,9 @@ pub const BUCKETS: [Duration; 14] = [
     Duration::from_secs(1),
     Duration::from_millis(2_500),
     Duration::from_secs(10),
+    Duration::from_secs(60),
+    Duration::from_secs(600),
+    Duration::from_secs(3_600),
 ];
 /// System calls that are told apart. No kernel has so many; a guest's numbers might.
 const MOST_CALLS: usize = 512;
@@ -35,8 +42,8 @@ pub struct Metrics {
     pub refusals: BTreeMap<&'static str, u64>,
     /// Creates that failed for a reason of the host's or ours.
     pub failures: u64,
-    /// Boxes that are there now, by phase.
-    pub live: BTreeMap<Phase, u64>,
+    /// Boxes that are there now, by the tier that they have and where they are in their lives.
+    pub live: BTreeMap<(Tier, Phase), u64>,
     /// Boxes that came from a pool.
     pub pool_hits: u64,
     /// Boxes that a pool could have given and had not.
@@ -51,12 +58,42 @@ pub struct Metrics {
     pub execs: u64,
     /// Latencies of creates that succeeded.
     pub create_latency: Histogram,
+    /// How long each stretch of a box's life took.
+    pub stretches: BTreeMap<Stretch, Histogram>,
     /// Denied system calls, by name.
     pub denials: BTreeMap<String, u64>,
+    /// What boxes were kept from by their gateways, by reason.
+    pub network_denials: BTreeMap<String, u64>,
     /// Alerts that reached a webhook.
     pub alerts_sent: u64,
     /// Alerts that did not.
     pub alerts_dropped: u64,
+}
+
+/// A stretch of a box's life that somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stretch {
+    /// From the question until there was room.
+    Queue,
+    /// From being written down until its agent answered, those of pools included.
+    Provision,
+    /// From a command's order until its end, or from its adoption.
+    Exec,
+    /// From the end of its life until nothing is left of it and everybody who must has been told.
+    Teardown,
+}
+
+impl Stretch {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Provision => "provision",
+            Self::Exec => "exec",
+            Self::Teardown => "teardown",
+        }
+    }
 }
 
 /// A histogram over [`BUCKETS`].
@@ -90,25 +127,37 @@ impl Metrics {
         }
     }
 
+    pub(crate) fn took(&mut self, stretch: Stretch, took: Duration) {
+        self.stretches.entry(stretch).or_default().add(took);
+    }
+
+    /// The reasons are a closed list, so that their number is bounded.
+    pub(crate) fn kept_from(&mut self, reason: &str, count: u64) {
+        let known = self.network_denials.entry(reason.to_owned()).or_default();
+        *known = known.saturating_add(count);
+    }
+
     /// In the text format of Prometheus, version 0.0.4.
     #[must_use]
     pub fn to_prometheus(&self) -> String {
-        let mut page = Page(String::new());
+        let mut page = Page::default();
         page.one("blastbox_creates_total", "counter", "Boxes that were made for somebody.", self.creates);
         page.many(
             "blastbox_create_refusals_total",
             "Creates that were answered with no.",
             "counter",
-            "code",
-            self.refusals.iter().map(|(code, count)| ((*code).to_owned(), *count)),
+            ["code"],
+            self.refusals.iter().map(|(code, count)| ([(*code).to_owned()], *count)),
         );
         page.one("blastbox_create_failures_total", "counter", "Creates that failed.", self.failures);
         page.many(
             "blastbox_boxes",
             "Boxes that are there now.",
             "gauge",
-            "phase",
-            self.live.iter().map(|(phase, count)| (phase.as_str().to_owned(), *count)),
+            ["tier", "state"],
+            self.live.iter().map(|((tier, phase), count)| {
+                ([tier.as_str().to_owned(), phase.as_str().to_owned()], *count)
+            }),
         );
         page.one("blastbox_pool_hits_total", "counter", "Boxes that came from a pool.", self.pool_hits);
         page.one("blastbox_pool_misses_total", "counter", "Boxes that no pool had.", self.pool_misses);
@@ -124,61 +173,27 @@ impl Metrics {
         );
         page.one("blastbox_alerts_dropped_total", "counter", "Alerts that did not.", self.alerts_dropped);
         page.histogram("blastbox_create_seconds", "Latency of creates.", &self.create_latency);
+        page.histograms(
+            "blastbox_phase_seconds",
+            "How long boxes wait for room, are made, run a command, are taken down.",
+            "phase",
+            self.stretches.iter().map(|(stretch, histogram)| (stretch.as_str(), histogram)),
+        );
         page.many(
             "blastbox_denied_syscalls_total",
             "System calls that boxes tried and were denied.",
             "counter",
-            "syscall",
-            self.denials.iter().map(|(call, count)| (call.clone(), *count)),
+            ["syscall"],
+            self.denials.iter().map(|(call, count)| ([call.clone()], *count)),
+        );
+        page.many(
+            "blastbox_denied_network_total",
+            "What boxes were kept from by their gateways.",
+            "counter",
+            ["reason"],
+            self.network_denials.iter().map(|(reason, count)| ([reason.clone()], *count)),
         );
         page.0
-    }
-}
-
-struct Page(String);
-
-impl Page {
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
-        self.0.write_fmt(line).ok();
-        self.0.push('\n');
-    }
-
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        self.line(format_args!("# HELP {name} {help}"));
-        self.line(format_args!("# TYPE {name} {kind}"));
-    }
-
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: u64) {
-        self.head(name, kind, help);
-        self.line(format_args!("{name} {value}"));
-    }
-
-    fn many(
-        &mut self,
-        name: &str,
-        help: &str,
-        kind: &str,
-        label: &str,
-        values: impl Iterator<Item = (String, u64)>,
-    ) {
-        self.head(name, kind, help);
-        for (of, value) in values {
-            // Every label is a word of ours: a phase, a code, the name of a system call.
-            self.line(format_args!("{name}{{{label}=\"{of}\"}} {value}"));
-        }
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.head(name, "histogram", help);
-        let mut so_far = 0;
-        for (bound, count) in BUCKETS.iter().zip(histogram.counts) {
-            so_far += count;
-            self.line(format_args!("{name}_bucket{{le=\"{}\"}} {so_far}", bound.as_secs_f64()));
-        }
-        self.line(format_args!("{name}_bucket{{le=\"+Inf\"}} {}", histogram.count));
-        self.line(format_args!("{name}_sum {}", histogram.sum.as_secs_f64()));
-        self.line(format_args!("{name}_count {}", histogram.count));
     }
 }
 
@@ -199,6 +214,28 @@ mod tests {
             "blastbox_create_seconds_bucket{le=\"10\"} 3",
             "blastbox_create_seconds_bucket{le=\"+Inf\"} 4",
             "blastbox_create_seconds_sum 60.005",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line} in {page}");
+        }
+    }
+
+    #[test]
+    fn phases_tiers_states_and_reasons_are_labels() {
+        let mut metrics = Metrics::default();
+        metrics.took(Stretch::Queue, Duration::from_millis(4));
+        metrics.took(Stretch::Exec, Duration::from_secs(90));
+        metrics.kept_from("host-not-allowed", 2);
+        metrics.kept_from("host-not-allowed", 3);
+        metrics.live.insert((Tier::Jail, Phase::Paused), 7);
+        let page = metrics.to_prometheus();
+        for line in [
+            "blastbox_phase_seconds_bucket{phase=\"queue\",le=\"0.003\"} 0",
+            "blastbox_phase_seconds_bucket{phase=\"queue\",le=\"0.005\"} 1",
+            "blastbox_phase_seconds_bucket{phase=\"exec\",le=\"600\"} 1",
+            "blastbox_phase_seconds_sum{phase=\"exec\"} 90",
+            "blastbox_phase_seconds_count{phase=\"exec\"} 1",
+            "blastbox_boxes{tier=\"jail\",state=\"paused\"} 7",
+            "blastbox_denied_network_total{reason=\"host-not-allowed\"} 5",
         ] {
             assert!(page.lines().any(|found| found == line), "{line} in {page}");
         }

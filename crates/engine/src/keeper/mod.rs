@@ -41,7 +41,7 @@ pub use config::{DEFAULT_IDLE, DEFAULT_LIFE, HostLimits, KeeperConfig, NewBox, P
 pub use error::KeepError;
 pub use events::{EventItem, EventReader, Happened, KeeperEvent};
 pub use face::Keeper;
-pub use metrics::{BUCKETS, Histogram, Metrics};
+pub use metrics::{BUCKETS, Histogram, Metrics, Stretch};
 pub use pump::Terms;
 pub use tape::{TapeEvent, TapeReader};
 

@@ -30,9 +30,8 @@ const FORGET: u32 = 10;
 /// What makes two boxes alike.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Kind {
+    /// The host's view, or an image of the store with its digest.
     image: String,
-    /// Which directory it is, by device and inode, so that another one of the same name is another image.
-    directory: Option<(u64, u64)>,
     /// What the image says beside its files: a name may get another meaning and keep its tree.
     config: Option<Hash>,
     policy: PolicyDigest,
@@ -40,18 +39,14 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// `None` where the image cannot be told apart from others, or where secrets are lent, which are minted for one box when
-    /// somebody asks for it: such a box is not pooled.
+    /// `None` where a box is not pooled: where secrets are lent, which are minted for one box when somebody asks for it, and
+    /// where the image is a directory, which its owner may change between the member and the box that was asked for.
     pub(crate) fn of(image: &Image, policy: &SealedPolicy, tier: Tier) -> Option<Self> {
-        if policy.credentials().mode == CredentialMode::Brokered {
+        if policy.credentials().mode == CredentialMode::Brokered || matches!(image, Image::Directory(_)) {
             return None;
         }
-        let directory = match image.dir() {
-            Some(dir) => rustix::fs::fstat(dir).ok().map(|found| Some((found.st_dev, found.st_ino)))?,
-            None => None,
-        };
         let config = image.config_digest();
-        Some(Self { image: image.label(), directory, config, policy: policy.digest(), tier })
+        Some(Self { image: image.label(), config, policy: policy.digest(), tier })
     }
 }
 
@@ -71,6 +66,8 @@ pub(crate) struct Recipe {
     pub(crate) policy: SealedPolicy,
     pub(crate) image: Arc<Image>,
     pub(crate) tier: Tier,
+    /// Whether the plan says that it may begin as a copy of a machine.
+    pub(crate) copied: bool,
 }
 
 #[derive(Debug)]
@@ -249,5 +246,32 @@ fn make_place(shelves: &mut BTreeMap<Kind, Shelf>, discarded: &mut Vec<Member>) 
     let oldest = shelves.iter().min_by_key(|(_, shelf)| shelf.demand.last()).map(|(kind, _)| kind.clone());
     if let Some(shelf) = oldest.and_then(|kind| shelves.remove(&kind)) {
         discarded.extend(shelf.members);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blastbox_policy::{Draft, Profile};
+
+    use super::*;
+
+    const BROKERED: &str = "[network]\nmode = \"allow\"\nallow = [{ host = \"api.example.com\", tls = \"inspect\" }]\n\
+        [credentials]\nmode = \"brokered\"\nbind = [{ secret = \"s\", host = \"api.example.com\" }]\n";
+
+    fn draft() -> Draft {
+        Profile::Default.draft().unwrap()
+    }
+
+    #[test]
+    fn boxes_that_cannot_be_alike_before_somebody_asks_are_not_pooled() {
+        let tier = *Tier::ALL.first().unwrap();
+        let of = |image: &Image, draft: Draft| Kind::of(image, &draft.seal().unwrap(), tier);
+        assert!(of(&Image::host(), draft()).is_some());
+        assert_eq!(of(&Image::host(), draft()), of(&Image::host(), draft()));
+        assert_ne!(of(&Image::host(), draft()), of(&Image::host(), draft().pids(99)));
+        let brokered = blastbox_policy::parse(BROKERED).unwrap();
+        assert_eq!(of(&Image::host(), brokered), None, "a secret is minted for one box");
+        let directory = Image::parse("/usr").unwrap();
+        assert_eq!(of(&directory, draft()), None, "its owner may change it meanwhile");
     }
 }

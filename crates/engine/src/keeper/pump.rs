@@ -11,6 +11,7 @@ use super::commands::{self, KeptExec, Purpose};
 use super::events::Happened;
 use super::house::House;
 use super::kept::Kept;
+use super::metrics::Stretch;
 use super::tape::Tape;
 use crate::failpoint;
 use crate::outlet::{ExecEnd, ExecEvent};
@@ -51,6 +52,7 @@ impl Terms {
 
 /// Writes the tape of a command until it is over.
 pub(crate) async fn pump(house: Arc<House>, kept: Arc<Kept>, exec: Arc<KeptExec>, terms: Terms) {
+    let began = Instant::now();
     let mut alarm = Alarm::after(terms.timeout);
     let mut first_reader = Alarm::after(Some(terms.first_reader));
     let end = loop {
@@ -71,6 +73,7 @@ pub(crate) async fn pump(house: Arc<House>, kept: Arc<Kept>, exec: Arc<KeptExec>
             ExecEvent::Ended(end) => break end,
         }
     };
+    house.count(|metrics| metrics.took(Stretch::Exec, began.elapsed()));
     over(&house, &kept, &exec, end);
 }
 

@@ -4,7 +4,7 @@
 //! store: the worst of it is a row that says less than is true, of a box whose warden is written down.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use blastbox_policy::{SealedPolicy, SurvivesDaemon, Tier, to_toml};
 use blastbox_wire::BoxId;
@@ -113,8 +113,9 @@ impl Register {
         self.may(|store| store.rule_box(id, policy.digest(), &to_toml(policy)));
     }
 
-    pub(crate) fn extended(&self, id: &BoxId, ends_at: SystemTime, life: Duration) {
-        self.may(|store| store.extend_box(id, ends_at, life));
+    /// Its time is another one now.
+    pub(crate) fn extended(&self, id: &BoxId, deadlines: &Deadlines) {
+        self.may(|store| store.extend_box(id, deadlines));
     }
 
     /// Nothing is left of it.

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::*;
 use crate::{Command, Engine, Stream};
 
+mod alerts;
 mod crowd;
 mod recorded;
 

@@ -182,6 +182,9 @@ impl Untold {
 
 fn tell(house: &House, kept: &Kept, record: Record) {
     let what = happened(record);
+    if let Happened::NetworkDenied { reason, count, .. } = &what {
+        house.count(|metrics| metrics.kept_from(reason, u64::from(*count)));
+    }
     if let Happened::NetworkDenied { .. } | Happened::NetworkOpened { .. } | Happened::NetworkClosed { .. } =
         what
     {

@@ -15,6 +15,7 @@ use super::clock::Due;
 use super::events::Happened;
 use super::house::House;
 use super::kept::{Cause, Kept};
+use super::metrics::Stretch;
 use super::post::Unheard;
 use super::repeats::Repeats;
 use super::traffic::Untold;
@@ -37,6 +38,7 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     let mut untold = Untold::default();
     let mut leases = kept.live.take_lease_news();
     live_on(&house, &kept, &mut repeats, &mut untold, &mut leases).await;
+    let over = Instant::now();
     // Whoever comes now is told that it is gone; commands are told why.
     kept.condemn(Cause::ByItself);
     house.register.moved(&kept.card.id, BoxState::Ending);
@@ -66,6 +68,7 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     failpoint::reach("box-struck");
     let waiting = kept.take_waiting();
     house.bury(&kept, &receipt);
+    house.count(|metrics| metrics.took(Stretch::Teardown, over.elapsed()));
     drop((room, hold));
     tell_end(&house, &kept, &receipt);
     for caller in waiting {
@@ -167,11 +170,13 @@ fn decide(house: &House, kept: &Kept, due: Due) -> Option<OnTimeout> {
         return None;
     }
     let (what, phase, backstop) = (fate.clock.expire(due), fate.phase(), fate.clock.backstop());
+    let deadlines = fate.clock.deadlines();
     if what == OnTimeout::Destroy {
         // Under the same lock, so that no command comes in between.
         fate.cause.get_or_insert(if due == Due::Idle { Cause::Idle } else { Cause::TimedOut });
     }
     drop(fate);
+    house.register.extended(&kept.card.id, &deadlines);
     kept.live.live_until(backstop);
     (phase != Phase::Paused).then_some(what)
 }

@@ -46,6 +46,55 @@ pub enum AlertCode {
     AlertsDropped,
 }
 
+impl Severity {
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+impl AlertCode {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::DeniedSyscall,
+        Self::EscapeAttempt,
+        Self::MountAttempt,
+        Self::DeniedNetwork,
+        Self::MetadataAttempt,
+        Self::SecretTrouble,
+        Self::LimitMet,
+        Self::NearingTimeLimit,
+        Self::PoolPoisoned,
+        Self::SinkUnreachable,
+        Self::LedgerRecovered,
+        Self::AlertsDropped,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::DeniedSyscall => "denied_syscall",
+            Self::EscapeAttempt => "escape_attempt",
+            Self::MountAttempt => "mount_attempt",
+            Self::DeniedNetwork => "denied_network",
+            Self::MetadataAttempt => "metadata_attempt",
+            Self::SecretTrouble => "secret_trouble",
+            Self::LimitMet => "limit_met",
+            Self::NearingTimeLimit => "nearing_time_limit",
+            Self::PoolPoisoned => "pool_poisoned",
+            Self::SinkUnreachable => "sink_unreachable",
+            Self::LedgerRecovered => "ledger_recovered",
+            Self::AlertsDropped => "alerts_dropped",
+        }
+    }
+}
+
 /// Something that a person should hear about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Alert {
@@ -216,6 +265,17 @@ mod tests {
         let name = name.map(Label::new);
         let alert = alert(&Event::SyscallDenied { number: 1, name, count: 2 }).unwrap();
         (alert.severity, alert.code)
+    }
+
+    #[test]
+    fn every_code_has_one_word_and_stands_in_the_description_of_the_api() {
+        let api = include_str!("../../../../docs/api.md");
+        for code in AlertCode::ALL {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+            assert!(api.contains(&format!("`{}`", code.as_str())), "docs/api.md lacks {}", code.as_str());
+        }
+        let severity = [Severity::Low, Severity::High, Severity::Critical];
+        assert!(severity.iter().all(|one| serde_json::to_value(one).unwrap() == one.as_str()));
     }
 
     #[test]

@@ -56,6 +56,15 @@ impl Place {
         }
     }
 
+    /// Whether somebody has claimed it at this moment. The look takes the lock for an instant: a writer that begins in it finds
+    /// the ledger in use.
+    pub(super) fn is_claimed(&self) -> bool {
+        let looked = flock(&self.directory, FlockOperation::NonBlockingLockShared);
+        // What cannot be let go of goes with the descriptor.
+        flock(&self.directory, FlockOperation::Unlock).ok();
+        looked == Err(Errno::WOULDBLOCK)
+    }
+
     fn guard(&self, path: &Path, owner: u32, mode: u32) -> Result<(), LedgerError> {
         let why = if owner != geteuid().as_raw() {
             "it belongs to another user"

@@ -32,7 +32,9 @@ pub enum Completeness {
     HeadMatches,
     /// It ends where it was closed and signed. (Opened again and cut back to here would look the same.)
     Closed,
-    /// It ends somewhere: whether something was cut off after that cannot be proven.
+    /// Somebody writes it at this moment: it has no end yet.
+    BeingWritten,
+    /// It ends somewhere, and nobody writes it: whether something was cut off after that cannot be proven.
     Unproven,
 }
 
@@ -88,6 +90,8 @@ impl Report {
 /// Where it cannot be read at all. What is wrong with it is not an error but a [`Finding`].
 pub fn verify(path: &Path, trust: &Trust) -> Result<Report, LedgerError> {
     let mut walk = Walk { chain: Chain::begin(trust.key), trust: *trust, expected_at: None, at: 1 };
+    // Before it is read: a writer that closes it meanwhile has not left an end behind that we did not see.
+    let claimed = Place::look(path).is_ok_and(|place| place.is_claimed());
     let sources = sources(path)?;
     let (mut files, mut finding) = (0, None);
     let mut last = String::new();
@@ -108,7 +112,7 @@ pub fn verify(path: &Path, trust: &Trust) -> Result<Report, LedgerError> {
     }
     let end = finding.is_none().then(|| walk.end_fault()).flatten();
     let finding = finding.or_else(|| end.map(|fault| Finding { file: last, line: walk.at, fault }));
-    Ok(walk.report(files, finding))
+    Ok(walk.report(files, finding, claimed))
 }
 
 /// Every whole line of a ledger in order, unjudged: file, line number, bytes. Stops at the first that is torn.
@@ -221,7 +225,7 @@ impl Walk {
         }
     }
 
-    fn report(self, files: u32, finding: Option<Finding>) -> Report {
+    fn report(self, files: u32, finding: Option<Finding>, claimed: bool) -> Report {
         let Self { chain, trust, expected_at, at: _ } = self;
         let completeness = match chain.stage {
             _ if finding.is_some() => Completeness::Unproven,
@@ -229,6 +233,7 @@ impl Walk {
                 Completeness::HeadMatches
             }
             Stage::Proven => Completeness::Closed,
+            _ if claimed => Completeness::BeingWritten,
             _ => Completeness::Unproven,
         };
         Report {

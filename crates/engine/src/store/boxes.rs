@@ -9,6 +9,7 @@ use rusqlite::{OptionalExtension, Row, params};
 
 use super::error::StoreError;
 use super::file::{Store, millis, now};
+use super::journal::boot;
 use crate::keeper::{OnTimeout, Tenant};
 
 /// Boxes that are gone and remembered. More are forgotten, oldest first.
@@ -68,8 +69,13 @@ pub struct Deadlines {
     pub idle: Duration,
     /// What happens then.
     pub on_timeout: OnTimeout,
-    /// When its life is over, on the wall clock: the only one that two daemons share.
+    /// When its life is over, on the wall clock.
     pub ends_at: SystemTime,
+    /// The same on the kernel's monotonic clock, which nobody sets; absent where it was written before the machine started
+    /// the last time.
+    pub ends_up: Option<Duration>,
+    /// Whether its life was over once, and it is paused until it has passed once more.
+    pub overtime: bool,
 }
 
 /// A box that is somebody's.
@@ -152,11 +158,12 @@ impl Store {
         let metadata = serde_json::to_string(&row.metadata).unwrap_or_default();
         let gaps: Vec<&str> = row.gaps.iter().map(|gap| gap.as_str()).collect();
         let gaps = gaps.join(",");
-        let Deadlines { life, idle, on_timeout, ends_at } = row.deadlines;
+        let Deadlines { life, idle, on_timeout, ends_at, ends_up, overtime } = row.deadlines;
         self.ask("note whose a box is", |connection| {
             connection.execute(
                 "UPDATE boxes SET state = ?2, tenant = ?3, policy_text = ?4, survives = ?5, ends_at = ?6, life = ?7, \
-                 idle = ?8, on_timeout = ?9, metadata = ?10, made_at = ?11, gaps = ?12 WHERE id = ?1",
+                 idle = ?8, on_timeout = ?9, metadata = ?10, made_at = ?11, gaps = ?12, ends_up = ?13, boot = ?14, \
+                 overtime = ?15 WHERE id = ?1",
                 params![
                     row.id.as_str(),
                     row.state.as_str(),
@@ -169,7 +176,10 @@ impl Store {
                     timeout_word(on_timeout),
                     metadata,
                     millis(row.made_at),
-                    gaps
+                    gaps,
+                    ends_up.map(span),
+                    boot(),
+                    overtime
                 ],
             )
         })
@@ -186,16 +196,12 @@ impl Store {
     }
 
     /// Its life is over at another time.
-    pub(crate) fn extend_box(
-        &self,
-        id: &BoxId,
-        ends_at: SystemTime,
-        life: Duration,
-    ) -> Result<(), StoreError> {
+    pub(crate) fn extend_box(&self, id: &BoxId, deadlines: &Deadlines) -> Result<(), StoreError> {
+        let Deadlines { life, ends_at, ends_up, overtime, .. } = *deadlines;
         self.ask("note when a box ends", |connection| {
             connection.execute(
-                "UPDATE boxes SET ends_at = ?2, life = ?3 WHERE id = ?1",
-                params![id.as_str(), millis(ends_at), span(life)],
+                "UPDATE boxes SET ends_at = ?2, life = ?3, ends_up = ?4, boot = ?5, overtime = ?6 WHERE id = ?1",
+                params![id.as_str(), millis(ends_at), span(life), ends_up.map(span), boot(), overtime],
             )
         })
         .map(drop)
@@ -252,7 +258,7 @@ impl Store {
             let mut nobodys = Vec::new();
             let mut statement = connection.prepare(
                 "SELECT id, tenant, state, policy_text, image, tier, warden, survives, made_at, life, idle, on_timeout, \
-                 ends_at, metadata, policy, gaps FROM boxes WHERE state <> 'gone' ORDER BY made_at, id",
+                 ends_at, metadata, policy, gaps, ends_up, boot, overtime FROM boxes WHERE state <> 'gone' ORDER BY made_at, id",
             )?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
@@ -337,6 +343,7 @@ impl Store {
 fn read_box(row: &Row<'_>, id: BoxId) -> rusqlite::Result<BoxRow> {
     let metadata: String = row.get::<_, Option<String>>(13)?.unwrap_or_default();
     let state = parsed(row, 2, |text| BoxState::ALL.into_iter().find(|state| state.as_str() == text))?;
+    let same_start = row.get::<_, Option<String>>(17)?.is_some_and(|then| then == boot());
     Ok(BoxRow {
         id,
         tenant: parsed(row, 1, |text| text.parse().ok())?,
@@ -360,6 +367,8 @@ fn read_box(row: &Row<'_>, id: BoxId) -> rusqlite::Result<BoxRow> {
                 _ => None,
             })?,
             ends_at: at(row.get(12)?),
+            ends_up: row.get::<_, Option<i64>>(16)?.map(long).filter(|_| same_start),
+            overtime: row.get(18)?,
         },
         metadata: serde_json::from_str(&metadata).unwrap_or_default(),
     })

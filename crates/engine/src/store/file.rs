@@ -18,7 +18,7 @@ const NAME: &str = "boxes.db";
 /// What says that an SQLite file is ours: `bbox`.
 const OURS: u32 = 0x6262_6f78;
 /// The form of what is in it.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// After so many pages the log of changes is written back, and it is never kept larger than this many bytes.
 const LOG_PAGES: u32 = 256;
 const LOG_BYTES: u32 = 4 * 1024 * 1024;
@@ -28,7 +28,8 @@ const SCHEMA: &str = "
         id TEXT PRIMARY KEY, state TEXT NOT NULL, policy TEXT NOT NULL, image TEXT NOT NULL, image_digest TEXT,
         tier TEXT NOT NULL, gaps TEXT NOT NULL DEFAULT '', warden TEXT NOT NULL, made_at INTEGER NOT NULL,
         tenant TEXT, policy_text TEXT, survives INTEGER NOT NULL DEFAULT 0, ends_at INTEGER, life INTEGER,
-        idle INTEGER, on_timeout TEXT, metadata TEXT, ended_at INTEGER, outcome TEXT
+        idle INTEGER, on_timeout TEXT, metadata TEXT, ended_at INTEGER, outcome TEXT,
+        ends_up INTEGER, boot TEXT, overtime INTEGER NOT NULL DEFAULT 0
     ) STRICT;
     CREATE INDEX boxes_ended ON boxes (ended_at) WHERE state = 'gone';
     CREATE TABLE execs (
@@ -42,6 +43,13 @@ const SCHEMA: &str = "
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE opened (at INTEGER NOT NULL) STRICT;
     INSERT INTO opened VALUES (0);
+";
+
+/// What a file of the first form does not have.
+const SINCE_1: &str = "
+    ALTER TABLE boxes ADD COLUMN ends_up INTEGER;
+    ALTER TABLE boxes ADD COLUMN boot TEXT;
+    ALTER TABLE boxes ADD COLUMN overtime INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// What a daemon knows. One process at a time has it.
@@ -73,6 +81,7 @@ impl Store {
         let opened = opened.map_err(|errno| StoreError::Open { path: path.clone(), source: errno.into() })?;
         let store = Self { path, directory: opened, connection: Mutex::new(connection) };
         store.prepare()?;
+        super::journal::boot();
         Ok(store)
     }
 
@@ -130,8 +139,10 @@ impl Store {
             if tables == 0 {
                 transaction.execute_batch(SCHEMA)?;
                 transaction.pragma_update(None, "application_id", OURS)?;
-                transaction.pragma_update(None, "user_version", VERSION)?;
+            } else if version < VERSION {
+                transaction.execute_batch(SINCE_1)?;
             }
+            transaction.pragma_update(None, "user_version", VERSION)?;
             transaction.execute("UPDATE opened SET at = ?1", [now()])?;
             transaction.commit()
         })

@@ -4,6 +4,7 @@
 //! them to its life; groups lie in one directory that bears its name. So the names of wardens are what has to be known.
 
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 
 use blastbox_isolation::Door;
 use rusqlite::params;
@@ -97,7 +98,9 @@ impl Store {
 }
 
 /// The name that the kernel gave to this start of the machine.
-pub(super) fn boot() -> String {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.trim().to_owned()
+pub(super) fn boot() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    // Read once, when the store is opened: whoever confines itself afterwards cannot ask any more.
+    let read = || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    BOOT.get_or_init(|| read().trim().to_owned())
 }

@@ -62,6 +62,8 @@ fn row(number: u8) -> BoxRow {
             idle: hour / 4,
             on_timeout: OnTimeout::Pause,
             ends_at: UNIX_EPOCH + Duration::from_millis(1_700_003_600_123),
+            ends_up: Some(hour * 2),
+            overtime: true,
         },
         metadata: BTreeMap::from([("job".to_owned(), "\"7\"\n".to_owned())]),
     }
@@ -228,6 +230,30 @@ fn a_file_that_is_damaged_foreign_or_newer_is_refused_and_left_as_it_is() {
     set("user_version", 1);
     set("application_id", 5);
     assert!(matches!(Store::open(&place.0), Err(StoreError::Foreign { .. })));
+}
+
+#[test]
+fn a_file_of_the_first_form_is_taken_over_and_a_deadline_of_another_start_is_the_walls() {
+    let place = Place::new();
+    let store = place.open();
+    begin(&store, 1);
+    store.give_box(&row(1)).unwrap();
+    let longer = Deadlines { life: Duration::from_secs(7_200), overtime: false, ..row(1).deadlines };
+    store.extend_box(&id(1), &longer).unwrap();
+    assert_eq!(store.unfinished().unwrap().0[0].deadlines, longer);
+    drop(store);
+    let edit = |statement: &str| {
+        rusqlite::Connection::open(place.file()).unwrap().execute_batch(statement).unwrap();
+    };
+    edit("UPDATE boxes SET boot = 'another'");
+    assert_eq!(place.open().unfinished().unwrap().0[0].deadlines, Deadlines { ends_up: None, ..longer });
+    for column in ["ends_up", "boot", "overtime"] {
+        edit(&format!("ALTER TABLE boxes DROP COLUMN {column}"));
+    }
+    edit("PRAGMA user_version = 1");
+    for _ in 0..2 {
+        assert_eq!(place.open().unfinished().unwrap().0[0].deadlines, Deadlines { ends_up: None, ..longer });
+    }
 }
 
 #[test]

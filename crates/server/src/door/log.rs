@@ -1,8 +1,9 @@
 //! One line per request, with a fixed vocabulary. What a caller wrote appears only where it is a word of ours: a route, a
 //! box that is named as boxes are, a tenant.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use axum::http::{Method, Request, Response};
@@ -11,8 +12,8 @@ use blastbox_wire::BoxId;
 use blastbox_wire::receipt::rfc3339;
 
 use crate::caller::Caller;
-use crate::e2b;
 use crate::trouble::Code;
+use crate::{e2b, routes};
 
 /// Where lines go.
 #[derive(Clone)]
@@ -31,7 +32,13 @@ impl Log {
     }
 
     pub(super) fn write(&self, line: &Line) {
-        (self.0)(&format!("{line}\n"));
+        self.line(&line.to_string());
+    }
+
+    /// A line, with the time before it.
+    pub(super) fn line(&self, line: &str) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        (self.0)(&format!("{} {line}\n", rfc3339(now)));
     }
 }
 
@@ -73,38 +80,19 @@ impl Line {
 
 /// The path, with everything that is neither a word of ours, a box nor a number replaced.
 fn known(path: &str) -> String {
-    const WORDS: &[&str] = &[
-        "",
-        "v1",
-        "boxes",
-        "execs",
-        "events",
-        "attach",
-        "run",
-        "stdin",
-        "end",
-        "signal",
-        "resize",
-        "pause",
-        "resume",
-        "deadline",
-        "files",
-        "stat",
-        "list",
-        "directory",
-        "move",
-        "watch",
-        "tar",
-        "receipt",
-        "metrics",
-        "healthz",
-        "mcp",
-        "openapi.json",
-    ];
+    // The words of every route that there is: a new one cannot be forgotten here.
+    static WORDS: OnceLock<BTreeSet<&'static str>> = OnceLock::new();
+    let words = WORDS.get_or_init(|| {
+        routes::all()
+            .into_iter()
+            .flat_map(|route| route.path.split('/'))
+            .filter(|part| !part.starts_with('{'))
+            .collect()
+    });
     let part = |part: &str| {
         let number = part.len() <= 10 && part.bytes().all(|b| b.is_ascii_digit());
         let e2b = e2b::WORDS.contains(&part) || e2b::is_sandbox(part);
-        let ours = WORDS.contains(&part) || e2b || number || part.parse::<BoxId>().is_ok();
+        let ours = words.contains(part) || e2b || number || part.parse::<BoxId>().is_ok();
         if ours { part.to_owned() } else { "?".to_owned() }
     };
     path.split('/').take(8).map(part).collect::<Vec<_>>().join("/")
@@ -112,12 +100,11 @@ fn known(path: &str) -> String {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let tenant = self.tenant.as_ref().map_or("-", Tenant::as_str);
         // A method may be any word that a caller invents.
         let method = if self.method.as_str().len() <= 7 { self.method.as_str() } else { "?" };
-        let (at, path, status, took) = (rfc3339(now), &self.path, self.status, self.took.as_secs_f64() * 1e3);
-        write!(f, "{at} method={method} path={path} tenant={tenant} status={status} took_ms={took:.1}")?;
+        let (path, status, took) = (&self.path, self.status, self.took.as_secs_f64() * 1e3);
+        write!(f, "method={method} path={path} tenant={tenant} status={status} took_ms={took:.1}")?;
         match &self.reason {
             Some(reason) => write!(f, " reason={reason}"),
             None => Ok(()),
@@ -134,6 +121,11 @@ mod tests {
         let id = BoxId::from_random([7; 20]);
         let good = format!("/v1/boxes/{}/execs/12/events", id.as_str());
         assert_eq!(known(&good), good);
+        for route in routes::all() {
+            let path = route.path.replace("{id}", id.as_str()).replace("{exec}", "12");
+            assert_eq!(known(&path), path);
+        }
+        assert_eq!(known("/v1/boxes/{id}"), "/v1/boxes/?");
         assert_eq!(known("/v1/boxes/a%0astatus=200"), "/v1/boxes/?");
         assert_eq!(known(&"/x".repeat(1000)).len(), 14);
     }

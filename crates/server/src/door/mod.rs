@@ -1,6 +1,7 @@
 //! The doors: where callers come in, how many, and how long they may take to say what they want.
 
 mod connection;
+mod diary;
 mod log;
 mod seats;
 mod socket;
@@ -85,6 +86,7 @@ impl Doors {
     pub async fn serve(self, hall: Hall, log: Log, stop: impl Future<Output = ()>) {
         let Self { socket, tcp, patience } = self;
         let (closing, closed) = watch::channel(false);
+        let diary = tokio::spawn(diary::keep(hall.keeper.subscribe_after(None, None), log.clone()));
         let lobby = Lobby {
             router: router(hall.clone()),
             hall: hall.clone(),
@@ -107,6 +109,8 @@ impl Doors {
         doors.abort_all();
         drop(held);
         hall.keeper.stop().await;
+        // The last ends of boxes are written too.
+        timeout(GOODBYE, diary).await.ok();
         closing.send_replace(true);
         let all = u32::try_from(patience.connections).unwrap_or(u32::MAX);
         // A caller that does not listen is not waited for.

@@ -63,7 +63,7 @@ pub(super) fn paper(page: &str, begun: SystemTime, now: SystemTime) -> Value {
             "histogram" => (
                 "histogram",
                 json!({
-                    "aggregationTemporality": CUMULATIVE, "dataPoints": [histogram(&samples, &begun, &now)],
+                    "aggregationTemporality": CUMULATIVE, "dataPoints": histograms(&samples, &begun, &now),
                 }),
             ),
             "counter" => (
@@ -86,39 +86,71 @@ pub(super) fn paper(page: &str, begun: SystemTime, now: SystemTime) -> Value {
 
 struct Sample<'a> {
     name: &'a str,
-    label: Option<(&'a str, &'a str)>,
+    labels: Vec<(&'a str, &'a str)>,
     value: &'a str,
 }
 
-/// `name{label="of"} value`, as this daemon writes it: one label at most, and no escapes in it.
+impl<'a> Sample<'a> {
+    /// The bound of a bucket.
+    fn bound(&self) -> Option<&'a str> {
+        self.labels.iter().find(|(key, _)| *key == "le").map(|(_, of)| *of)
+    }
+
+    /// What tells it from others of its name.
+    fn whose(&self) -> Vec<(&'a str, &'a str)> {
+        self.labels.iter().copied().filter(|(key, _)| *key != "le").collect()
+    }
+}
+
+/// `name{label="of",label="of"} value`, as this daemon writes it: words of ours, with neither escapes nor commas in them.
 fn sample(line: &str) -> Option<Sample<'_>> {
     let (name, value) = line.rsplit_once(' ')?;
-    let Some((name, rest)) = name.split_once('{') else { return Some(Sample { name, label: None, value }) };
-    let (key, of) = rest.strip_suffix("\"}")?.split_once("=\"")?;
-    Some(Sample { name, label: Some((key, of)), value })
+    let Some((name, rest)) = name.split_once('{') else {
+        return Some(Sample { name, labels: Vec::new(), value });
+    };
+    let pairs = rest.strip_suffix('}')?.split(',');
+    let labels = pairs.map(|pair| pair.strip_suffix('"')?.split_once("=\"")).collect::<Option<_>>()?;
+    Some(Sample { name, labels, value })
+}
+
+fn attributes(labels: &[(&str, &str)]) -> Vec<Value> {
+    labels.iter().map(|(key, of)| json!({ "key": key, "value": { "stringValue": of } })).collect()
 }
 
 fn point(sample: &Sample<'_>, begun: &str, now: &str) -> Value {
-    let attributes: Vec<Value> =
-        sample.label.iter().map(|(key, of)| json!({ "key": key, "value": { "stringValue": of } })).collect();
+    let attributes = attributes(&sample.labels);
     // A 64-bit integer is a string in the JSON of protobuf.
     json!({ "attributes": attributes, "startTimeUnixNano": begun, "timeUnixNano": now, "asInt": sample.value })
 }
 
+/// One for each that is told from others by its labels, in the order of the page.
+fn histograms(samples: &[Sample<'_>], begun: &str, now: &str) -> Vec<Value> {
+    let mut all: Vec<(Vec<(&str, &str)>, Vec<&Sample<'_>>)> = Vec::new();
+    for sample in samples {
+        let whose = sample.whose();
+        match all.iter_mut().find(|(known, _)| *known == whose) {
+            Some((_, theirs)) => theirs.push(sample),
+            None => all.push((whose, vec![sample])),
+        }
+    }
+    all.iter().map(|(whose, theirs)| histogram(whose, theirs, begun, now)).collect()
+}
+
 /// Prometheus counts all below a bound; OTLP counts between bounds.
-fn histogram(samples: &[Sample<'_>], begun: &str, now: &str) -> Value {
+fn histogram(whose: &[(&str, &str)], samples: &[&Sample<'_>], begun: &str, now: &str) -> Value {
     let (mut bounds, mut counts, mut before) = (Vec::<f64>::new(), Vec::<String>::new(), 0_u64);
     for sample in samples.iter().filter(|sample| sample.name.ends_with("_bucket")) {
         let so_far: u64 = sample.value.parse().unwrap_or(before);
         counts.push(so_far.saturating_sub(before).to_string());
         before = so_far;
         bounds.extend(
-            sample.label.and_then(|(_, bound)| bound.parse().ok()).filter(|bound: &f64| bound.is_finite()),
+            sample.bound().and_then(|bound| bound.parse().ok()).filter(|bound: &f64| bound.is_finite()),
         );
     }
     let of = |end: &str| samples.iter().find(|sample| sample.name.ends_with(end)).map(|sample| sample.value);
     let sum: f64 = of("_sum").and_then(|sum| sum.parse().ok()).unwrap_or(0.0);
     json!({
+        "attributes": attributes(whose),
         "startTimeUnixNano": begun, "timeUnixNano": now, "count": of("_count").unwrap_or("0"), "sum": sum,
         "explicitBounds": bounds, "bucketCounts": counts,
     })

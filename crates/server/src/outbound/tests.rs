@@ -172,11 +172,16 @@ fn numbers_are_told_as_opentelemetry_has_them() {
     let page = "# HELP a_total How often.\n# TYPE a_total counter\na_total{code=\"x\"} 3\n\
         # HELP b Now.\n# TYPE b gauge\nb 7\n\
         # HELP c_seconds How long.\n# TYPE c_seconds histogram\nc_seconds_bucket{le=\"0.5\"} 1\n\
-        c_seconds_bucket{le=\"1\"} 3\nc_seconds_bucket{le=\"+Inf\"} 4\nc_seconds_sum 2.5\nc_seconds_count 4\n";
+        c_seconds_bucket{le=\"1\"} 3\nc_seconds_bucket{le=\"+Inf\"} 4\nc_seconds_sum 2.5\nc_seconds_count 4\n\
+        # HELP d Now.\n# TYPE d gauge\nd{tier=\"jail\",state=\"ready\"} 5\n\
+        # HELP e_seconds How long.\n# TYPE e_seconds histogram\ne_seconds_bucket{phase=\"queue\",le=\"1\"} 1\n\
+        e_seconds_bucket{phase=\"queue\",le=\"+Inf\"} 1\ne_seconds_sum{phase=\"queue\"} 0.5\n\
+        e_seconds_count{phase=\"queue\"} 1\ne_seconds_bucket{phase=\"exec\",le=\"1\"} 0\n\
+        e_seconds_bucket{phase=\"exec\",le=\"+Inf\"} 2\ne_seconds_sum{phase=\"exec\"} 9\ne_seconds_count{phase=\"exec\"} 2\n";
     let begun = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
     let paper = otlp::paper(page, begun, begun + Duration::from_secs(1));
     let metrics = &paper["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];
-    assert_eq!(metrics.as_array().unwrap().len(), 3);
+    assert_eq!(metrics.as_array().unwrap().len(), 5);
     let sum = &metrics[0]["sum"];
     assert_eq!((&sum["isMonotonic"], &sum["dataPoints"][0]["asInt"]), (&true.into(), &"3".into()));
     assert_eq!(sum["dataPoints"][0]["attributes"][0]["value"]["stringValue"], "x");
@@ -186,4 +191,13 @@ fn numbers_are_told_as_opentelemetry_has_them() {
     assert_eq!(histogram["explicitBounds"], serde_json::json!([0.5, 1.0]));
     assert_eq!((&histogram["count"], &histogram["sum"]), (&"4".into(), &2.5.into()));
     assert_eq!(histogram["timeUnixNano"], "2000000000");
+    let both = metrics[3]["gauge"]["dataPoints"][0]["attributes"].as_array().unwrap();
+    assert_eq!((&both[0]["key"], &both[1]["value"]["stringValue"]), (&"tier".into(), &"ready".into()));
+    let phases = metrics[4]["histogram"]["dataPoints"].as_array().unwrap();
+    assert_eq!(phases.len(), 2);
+    assert_eq!(phases[0]["attributes"][0]["value"]["stringValue"], "queue");
+    assert_eq!(
+        (&phases[1]["bucketCounts"], &phases[1]["sum"]),
+        (&serde_json::json!(["0", "2"]), &9.0.into())
+    );
 }

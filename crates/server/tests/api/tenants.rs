@@ -1,7 +1,7 @@
 //! Nobody sees another tenant's box, and nobody comes in without a key.
 
 use blastbox_engine::keeper::{KeeperConfig, Quota};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::rig::Daemon;
 
@@ -12,41 +12,31 @@ async fn a_box_of_somebody_else_is_no_box() {
     let made = mine.create(json!({})).await;
     let exec = mine.shell(&made, "sleep 30").await;
     let absent = "/v1/boxes/bx_aaaaaaaaaaaaaaaaaaaa";
+    let routes = routes_of_a_box(&mine.get("/openapi.json").await.body);
+    assert!(routes.len() > 20, "{routes:?}");
     for stranger in [&theirs, &local] {
         assert_eq!(stranger.get("/v1/boxes").await.body["boxes"], json!([]));
-        for (method, path) in [
-            ("GET", ""),
-            ("DELETE", ""),
-            ("GET", "/receipt"),
-            ("POST", "/pause"),
-            ("POST", "/resume"),
-            ("GET", "/execs/1/events"),
-            ("POST", "/execs/1/stdin"),
-            ("POST", "/execs/1/stdin/end"),
-            ("GET", "/files?path=/etc/hostname"),
-            ("PUT", "/files?path=a"),
-            ("DELETE", "/files?path=a"),
-            ("GET", "/files/stat?path=/"),
-            ("GET", "/files/list?path=/"),
-            ("POST", "/files/directory?path=a"),
-            ("POST", "/files/move?path=a&to=b"),
-            ("GET", "/files/watch?path=/tmp"),
-            ("GET", "/files/tar?path=/tmp"),
-            ("PUT", "/files/tar?path=/tmp"),
-        ] {
-            let answer = stranger.send(method, &format!("{made}{path}"), "").await;
-            let nothing = stranger.send(method, &format!("{absent}{path}"), "").await;
-            assert_eq!(answer.status, 404, "{method} {path}");
+        for (method, path, body) in &routes {
+            let answer = stranger.send(method, &format!("{made}{path}"), body.clone()).await;
+            let nothing = stranger.send(method, &format!("{absent}{path}"), body.clone()).await;
+            let is_line = path.ends_with("/attach");
+            // Whoever does not ask for a line where there are only lines is told that, whosever box it is.
+            assert_eq!(answer.status, if is_line { 400 } else { 404 }, "{method} {path}: {answer:?}");
             assert_eq!(answer.body, nothing.body, "a box of somebody else looks like none: {method} {path}");
         }
-        for (path, body) in [
-            ("/deadline", json!({ "life": 60 })),
-            ("/execs", json!({ "command": ["true"] })),
-            ("/execs/1/signal", json!({ "signal": 9 })),
-            ("/execs/1/resize", json!({ "rows": 1, "columns": 1 })),
-        ] {
-            assert_eq!(stranger.post(&format!("{made}{path}"), body).await.status, 404, "{path}");
+        let line = [
+            ("connection", "upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ];
+        for of in [made.as_str(), absent] {
+            let path = format!("{of}/execs/1/attach");
+            assert_eq!(stranger.open("GET", &path, &line, Vec::new().into()).await.status(), 404, "{path}");
         }
+        let name = made.rsplit('/').next().unwrap();
+        let traffic = stranger.get(&format!("/v1/network?follow=false&box={name}")).await;
+        assert_eq!(traffic.status, 404, "nor is anything told of what it reaches");
     }
     let heard = theirs.events("/v1/events?follow=false", Some(0)).await;
     assert_eq!(heard, [], "events of others are not heard");
@@ -55,6 +45,36 @@ async fn a_box_of_somebody_else_is_no_box() {
     assert_eq!(mine.post(&format!("{exec}/signal"), json!({ "signal": 9 })).await.status, 204);
     assert_eq!(mine.delete(&made).await.status, 200);
     daemon.stop().await;
+}
+
+/// Every route of one box, as the daemon itself describes them, with what each needs to be understood.
+fn routes_of_a_box(document: &Value) -> Vec<(String, String, String)> {
+    let mut routes = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let Some(path) = path.strip_prefix("/v1/boxes/{id}") else { continue };
+        for (method, operation) in methods.as_object().unwrap() {
+            let named = |name: &str| {
+                operation["parameters"].as_array().unwrap().iter().any(|known| known["name"] == name)
+            };
+            let query = match (named("path"), named("to")) {
+                (true, true) => "?path=a&to=b",
+                (true, false) => "?path=/tmp",
+                (false, _) => "",
+            };
+            let schema = &operation["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+            let body = match schema.as_str().map(|name| name.rsplit('/').next().unwrap()) {
+                None => String::new(),
+                Some("NewExec") => json!({ "command": ["true"] }).to_string(),
+                Some("Deadline") => json!({ "life": 60 }).to_string(),
+                Some("RuleChanges") => json!({ "allow": ["a.test"] }).to_string(),
+                Some("Signal") => json!({ "signal": 9 }).to_string(),
+                Some("TerminalSize") => json!({ "rows": 1, "columns": 1 }).to_string(),
+                Some(other) => panic!("a route takes {other}: say here what that looks like"),
+            };
+            routes.push((method.to_uppercase(), format!("{}{query}", path.replace("{exec}", "1")), body));
+        }
+    }
+    routes
 }
 
 #[tokio::test(flavor = "multi_thread")]

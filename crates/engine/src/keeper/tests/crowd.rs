@@ -65,6 +65,23 @@ async fn a_pool_gives_live_boxes_only_and_grows_and_empties_with_demand() {
     keeper.stop().await;
 }
 
+/// A kind is known from its first question on; from then on it is never without members.
+#[tokio::test]
+async fn a_pool_has_its_least_members_as_soon_as_and_as_long_as_their_kind_is_known() {
+    let mut config = roomy();
+    config.pool = PoolConfig { min: 2, max: 3, ttl: Duration::from_secs(60) };
+    let Some(keeper) = keeper(config) else { return };
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(keeper.metrics().pool_size, 0, "of which kind should they be?");
+    let first = keeper.create(&me(), new_box()).await.unwrap();
+    assert!(!first.warm);
+    until("the least is there", || keeper.metrics().pool_size >= 2).await;
+    let (second, third) = (keeper.create(&me(), new_box()).await, keeper.create(&me(), new_box()).await);
+    assert!(second.unwrap().warm && third.unwrap().warm);
+    until("and comes back", || keeper.metrics().pool_size >= 2).await;
+    keeper.stop().await;
+}
+
 #[tokio::test]
 async fn a_member_that_died_in_the_pool_is_never_handed_out_and_somebody_is_told() {
     let mut config = roomy();

@@ -244,6 +244,8 @@ async fn an_end_that_is_in_the_ledger_is_not_recorded_again_by_the_next_daemon()
             idle: Duration::from_secs(1),
             on_timeout: crate::keeper::OnTimeout::Destroy,
             ends_at: std::time::SystemTime::UNIX_EPOCH,
+            ends_up: None,
+            overtime: false,
         },
         metadata: Default::default(),
     };

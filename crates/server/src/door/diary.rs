@@ -1,0 +1,222 @@
+//! One line for each thing that happens to a box, in the words of every other line: `box`, `exec`, `tier`, `boundary`,
+//! `verdict`, `reason`, `took_ms`. The ledger is the evidence; this is for whoever reads along.
+//!
+//! The names that a box asks for are a guest's text: they stand between quotes, escaped and cut.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use blastbox_engine::keeper::{EventItem, EventReader, ExecEnded, Happened, KeeperEvent};
+use blastbox_wire::receipt::LimitName;
+
+use super::log::Log;
+
+/// Lines about what guests do, in one [`SPAN`]. More are counted: a guest that does nothing else hides nobody's lines.
+const MOST: u32 = 200;
+const SPAN: Duration = Duration::from_secs(1);
+/// Most characters of a text from elsewhere.
+const LONGEST: usize = 200;
+
+/// Writes until there is no keeper any more.
+pub(super) async fn keep(mut events: EventReader, log: Log) {
+    let mut budget = Budget::default();
+    while let Some(item) = events.next().await {
+        match item {
+            EventItem::Missed { events } => log.line(&format!("event=events_missed count={events}")),
+            EventItem::Event(event) => {
+                let Some(line) = line(&event) else { continue };
+                if is_of_guest(&event.what) && !budget.allows(Instant::now()) {
+                    continue;
+                }
+                if let Some(left_out) = budget.told() {
+                    log.line(&format!("event=lines_left_out count={left_out}"));
+                }
+                log.line(&line);
+            }
+        }
+    }
+}
+
+/// What a guest may do as often as it likes.
+fn is_of_guest(what: &Happened) -> bool {
+    matches!(
+        what,
+        Happened::SyscallDenied { .. } | Happened::NetworkDenied { .. } | Happened::LimitMet { .. }
+    )
+}
+
+/// What is said of one event; `None` for what is in the ring of the network, where it can be followed.
+fn line(event: &KeeperEvent) -> Option<String> {
+    let said = match &event.what {
+        Happened::BoxCreated { warm, tier } => format!("event=box_created tier={tier} warm={warm}"),
+        Happened::BoxReady { took_ms } => format!("event=box_ready took_ms={took_ms}"),
+        Happened::ExecStarted { exec } => format!("event=exec_started exec={exec}"),
+        Happened::ExecEnded { exec, ended, timed_out } => {
+            let reason = if *timed_out { "timed_out".to_owned() } else { end(ended) };
+            format!("event=exec_ended exec={exec} reason={reason}")
+        }
+        Happened::BoxPaused => "event=box_paused".to_owned(),
+        Happened::BoxResumed => "event=box_resumed".to_owned(),
+        Happened::BoxAdopted => "event=box_adopted".to_owned(),
+        Happened::DeadlineNear { seconds_left } => {
+            format!("event=deadline_near boundary=lifecycle seconds_left={seconds_left}")
+        }
+        Happened::LimitMet { limit } => {
+            let boundary = match limit {
+                LimitName::Memory | LimitName::Pids => "kernel",
+                LimitName::Output | LimitName::Timeout => "lifecycle",
+            };
+            format!("event=limit_met boundary={boundary} verdict=deny reason={}", limit.as_str())
+        }
+        Happened::SyscallDenied { syscall, count } => {
+            format!("event=syscall_denied boundary=kernel verdict=deny reason={syscall} count={count}")
+        }
+        Happened::NetworkDenied { target, port, reason, count } => format!(
+            "event=network_denied boundary=network verdict=deny reason={reason} target={} port={port} count={count}",
+            quoted(target)
+        ),
+        Happened::RulesChanged { allowed, denied, .. } => {
+            let (came, went) = (allowed.len(), denied.len());
+            format!("event=rules_changed boundary=network allowed={came} denied={went}")
+        }
+        Happened::SecretTrouble { secret, why } => format!(
+            "event=secret_trouble boundary=credentials secret={} reason={}",
+            quoted(secret),
+            quoted(why)
+        ),
+        Happened::BoxEnded { outcome, reason } => {
+            format!("event=box_ended outcome={} reason={reason}", outcome.as_str())
+        }
+        Happened::PoolPoisoned => "event=pool_poisoned".to_owned(),
+        Happened::SinkUnreachable { sink, why } => {
+            format!("event=sink_unreachable sink={} reason={}", quoted(sink), quoted(why))
+        }
+        Happened::SinkReached { sink } => format!("event=sink_reached sink={}", quoted(sink)),
+        Happened::AlertsDropped { alerts } => format!("event=alerts_dropped count={alerts}"),
+        Happened::NameAsked { .. }
+        | Happened::SecretLent { .. }
+        | Happened::NetworkUntold { .. }
+        | Happened::NetworkOpened { .. }
+        | Happened::NetworkClosed { .. } => return None,
+    };
+    let mut line = said;
+    // Writing to a string cannot fail.
+    if let Some(id) = &event.box_id {
+        write!(line, " box={}", id.as_str()).ok();
+    }
+    if let Some(tenant) = &event.tenant {
+        write!(line, " tenant={tenant}").ok();
+    }
+    if let Some(alert) = &event.alert {
+        write!(line, " alert={} severity={}", alert.code.as_str(), alert.severity.as_str()).ok();
+    }
+    Some(line)
+}
+
+fn end(ended: &ExecEnded) -> String {
+    match ended {
+        ExecEnded::Exited { code } => format!("exited_{code}"),
+        ExecEnded::Signalled { signal } => format!("signal_{signal}"),
+        ExecEnded::NotStarted { code, .. } | ExecEnded::BoxEnded { code, .. } => code.clone(),
+    }
+}
+
+/// Text from elsewhere.
+fn quoted(text: &str) -> String {
+    let cut: String = text.chars().take(LONGEST).collect();
+    format!("{cut:?}")
+}
+
+/// How many lines may still be written about guests.
+#[derive(Debug, Default)]
+struct Budget {
+    since: Option<Instant>,
+    written: u32,
+    left_out: u64,
+}
+
+impl Budget {
+    fn allows(&mut self, now: Instant) -> bool {
+        if self.since.is_none_or(|since| now.duration_since(since) >= SPAN) {
+            (self.since, self.written) = (Some(now), 0);
+        }
+        self.written += 1;
+        let allowed = self.written <= MOST;
+        if !allowed {
+            self.written = MOST;
+            self.left_out += 1;
+        }
+        allowed
+    }
+
+    /// How many were left out since it was told the last time.
+    fn told(&mut self) -> Option<u64> {
+        Some(std::mem::take(&mut self.left_out)).filter(|left_out| *left_out > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blastbox_policy::Tier;
+    use blastbox_wire::BoxId;
+    use blastbox_wire::receipt::Outcome;
+
+    use super::*;
+
+    fn said(what: Happened) -> Option<String> {
+        let alert = what.alert();
+        line(&KeeperEvent {
+            seq: 1,
+            at: String::new(),
+            tenant: Some("team".parse().unwrap()),
+            box_id: Some(BoxId::from_random([7; 20])),
+            what,
+            alert,
+        })
+    }
+
+    #[test]
+    fn a_life_and_what_was_denied_in_it_are_told_in_the_same_words() {
+        let id = BoxId::from_random([7; 20]);
+        let whose = format!("box={} tenant=team", id.as_str());
+        for (what, line) in [
+            (
+                Happened::BoxCreated { warm: false, tier: Tier::Jail },
+                "event=box_created tier=jail warm=false ",
+            ),
+            (Happened::BoxReady { took_ms: 3 }, "event=box_ready took_ms=3 "),
+            (
+                Happened::ExecEnded { exec: 2, ended: ExecEnded::Exited { code: 7 }, timed_out: false },
+                "event=exec_ended exec=2 reason=exited_7 ",
+            ),
+            (
+                Happened::BoxEnded { outcome: Outcome::TimedOut, reason: "idle".to_owned() },
+                "event=box_ended outcome=timed_out reason=idle ",
+            ),
+        ] {
+            assert_eq!(said(what).unwrap(), format!("{line}{whose}"));
+        }
+        let mount = said(Happened::SyscallDenied { syscall: "mount".to_owned(), count: 2 }).unwrap();
+        let denied = "event=syscall_denied boundary=kernel verdict=deny reason=mount count=2 ";
+        assert_eq!(mount, format!("{denied}{whose} alert=mount_attempt severity=high"));
+        assert_eq!(said(Happened::NetworkUntold { count: 1 }), None);
+    }
+
+    #[test]
+    fn a_name_that_a_guest_invents_makes_neither_a_line_nor_a_word() {
+        let target = format!("a\nevent=box_ended box=bx_x {}", "y".repeat(1_000));
+        let reason = "host-not-allowed".to_owned();
+        let line = said(Happened::NetworkDenied { target, port: 443, reason, count: 1 }).unwrap();
+        assert!(line.contains("reason=host-not-allowed target=\"a\\nevent=box_ended"), "{line}");
+        assert!(line.lines().count() == 1 && line.len() < 500, "{line}");
+    }
+
+    #[test]
+    fn a_guest_that_tries_for_ever_is_counted_and_not_written_for_ever() {
+        let (mut budget, now) = (Budget::default(), Instant::now());
+        let written = (0..1_000).filter(|_| budget.allows(now)).count();
+        assert_eq!(u32::try_from(written).unwrap(), MOST);
+        assert!(budget.allows(now + SPAN));
+        assert_eq!((budget.told(), budget.told()), (Some(1_000 - u64::from(MOST)), None));
+    }
+}
