@@ -40,7 +40,7 @@ impl Finding {
     }
 }
 
-const RULES: [fn(&House) -> Vec<Finding>; 9] = [
+const RULES: [fn(&House) -> Vec<Finding>; 10] = [
     arrows::check,
     fuzzed::check,
     machine_paths::check,

@@ -84,9 +84,11 @@ pub(super) fn paper(page: &str, begun: SystemTime, now: SystemTime) -> Value {
     }] })
 }
 
+type Labels<'a> = Vec<(&'a str, &'a str)>;
+
 struct Sample<'a> {
     name: &'a str,
-    labels: Vec<(&'a str, &'a str)>,
+    labels: Labels<'a>,
     value: &'a str,
 }
 
@@ -97,7 +99,7 @@ impl<'a> Sample<'a> {
     }
 
     /// What tells it from others of its name.
-    fn whose(&self) -> Vec<(&'a str, &'a str)> {
+    fn whose(&self) -> Labels<'a> {
         self.labels.iter().copied().filter(|(key, _)| *key != "le").collect()
     }
 }
@@ -125,7 +127,7 @@ fn point(sample: &Sample<'_>, begun: &str, now: &str) -> Value {
 
 /// One for each that is told from others by its labels, in the order of the page.
 fn histograms(samples: &[Sample<'_>], begun: &str, now: &str) -> Vec<Value> {
-    let mut all: Vec<(Vec<(&str, &str)>, Vec<&Sample<'_>>)> = Vec::new();
+    let mut all: Vec<(Labels<'_>, Vec<&Sample<'_>>)> = Vec::new();
     for sample in samples {
         let whose = sample.whose();
         match all.iter_mut().find(|(known, _)| *known == whose) {
