@@ -12,7 +12,7 @@ async fn what_a_box_tries_and_what_it_meets_is_told_to_a_person() {
     let few = NewBox::new(draft().pids(16).seal().unwrap(), Image::host());
     let card = keeper.create(&me(), few).await.unwrap();
     // The first is kept from it by the filter, the second by the limit on processes.
-    let script = "chroot / true; i=0; while [ $i -lt 40 ]; do sleep 5 & i=$((i+1)); done";
+    let script = "/usr/sbin/chroot /tmp true; i=0; while [ $i -lt 40 ]; do sleep 5 & i=$((i+1)); done";
     let exec = keeper.exec(&me(), &card.id, shell(script)).await.unwrap();
     let mut tape = keeper.tape(&me(), &card.id, exec, None).unwrap();
     while let Some((_, heard)) = timeout(Duration::from_secs(20), tape.next()).await.unwrap() {
