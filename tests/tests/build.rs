@@ -13,10 +13,11 @@ both_ways!(
     a_step_that_fails_leaves_nothing_and_says_its_line,
     what_a_recipe_may_not_say_is_refused_before_anything_is_done,
     a_recipe_without_commands_needs_no_root,
+    what_no_image_holds_is_said_and_limits_hold_for_what_is_there,
 );
 
-const NAMES: [&str; 12] =
-    ["sh", "cat", "id", "rm", "ls", "touch", "mkdir", "chmod", "pwd", "env", "ln", "readlink"];
+const NAMES: [&str; 13] =
+    ["sh", "cat", "id", "rm", "ls", "touch", "mkdir", "mkfifo", "chmod", "pwd", "env", "ln", "readlink"];
 
 fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
@@ -134,6 +135,28 @@ fn a_recipe_becomes_an_image_and_its_steps_are_used_again(caller: &Caller) {
     assert_eq!(shown.pointer("/config/command/0"), Some(&Value::from("cat")));
     assert_eq!(shown.pointer("/config/workdir"), Some(&Value::from("/app")));
     assert_eq!(shown.pointer("/source/kind"), Some(&Value::from("recipe")));
+}
+
+fn what_no_image_holds_is_said_and_limits_hold_for_what_is_there(caller: &Caller) {
+    let Some(store) = store(caller) else { return };
+    if refused_without_root(caller, &store) {
+        return;
+    }
+    // The agent's link to `sudo` lies behind a link of the image.
+    let recipe = "FROM small\nRUN mkdir -p /usr/elsewhere/bin && ln -s elsewhere /usr/local && ln -s /nowhere /etc/resolv.conf || true\n\
+                  RUN mkfifo /usr/pipe && echo long enough > /usr/file\n";
+    let first = built(&build(caller, &store, recipe, &["--name", "made", "--json"]));
+    assert_eq!(first.pointer("/steps/1/left_out"), Some(&Value::from(1)), "{first}");
+    let said = build(caller, &store, recipe, &["--name", "made", "--no-cache"]);
+    assert!(said.code == 0 && said.err.contains("1 entries are left out"), "{}", said.err);
+    let words = ["run", "--quiet", "--store", &store, "--image", "made", "--", "sh", "-c"];
+    let ended = caller
+        .blastbox(words.into_iter().chain(["ls /usr/elsewhere/bin; ls /usr/pipe; cat /usr/file"]))
+        .end();
+    assert_eq!(ended.text(), "long enough\n", "{}", ended.err);
+    // What is there is not taken where this build allows less.
+    let less = build(caller, &store, recipe, &["--name", "made", "--max-entries", "3"]);
+    assert_ne!(less.code, 0, "{}", less.text());
 }
 
 fn a_step_that_fails_leaves_nothing_and_says_its_line(caller: &Caller) {

@@ -10,6 +10,7 @@ use blastbox_tests::{Boxed, Caller, both_ways, fill_with};
 both_ways!(
     a_command_runs_as_root_of_the_box_and_ends_as_it_did,
     root_changes_the_image_in_memory_alone,
+    directories_of_an_image_have_any_name,
     root_of_a_box_has_no_power_over_anything_else,
     without_the_switch_there_is_no_root,
     a_sudo_that_is_killed_takes_its_command_along,
@@ -111,6 +112,29 @@ fn root_changes_the_image_in_memory_alone(caller: &Caller) {
     assert!(image.join("usr/kept").exists() && !image.join("usr/new").exists(), "the image stays as it is");
     assert!(!image.join("etc/mine").exists());
     assert_eq!(fs::read_to_string(image.join("etc/passwd")).unwrap(), PASSWD);
+}
+
+/// `:` stands between layers of an overlay, and the changes of `/space` must not lie where those of `/workspace` do.
+fn directories_of_an_image_have_any_name(caller: &Caller) {
+    let Some(image) = system(caller) else { return };
+    if !caller.is_root() {
+        return caller.skip("without root on the host no box has a root");
+    }
+    fill_with(
+        caller,
+        &image,
+        &[
+            ("x:run/", ""),
+            ("x:run/mine", "1"),
+            ("space/", ""),
+            ("space/mine", "2"),
+            ("a,b\\c/", ""),
+            ("a,b\\c/mine", "3"),
+        ],
+    );
+    let script = "cat /x:run/mine /space/mine '/a,b\\c/mine'; for at in /x:run /space '/a,b\\c'; do sudo sh -c \"echo -n new > '$at/new'\" && cat \"$at/new\"; ls \"$at\"; done; echo w > /workspace/w && cat /workspace/w";
+    let boxed = caller.run(&["--sudo", "--image", image.to_str().unwrap()], &["sh", "-c", script]);
+    assert_eq!(boxed.stdout, "123newmine\nnew\nnewmine\nnew\nnewmine\nnew\nw\n", "{}", boxed.stderr);
 }
 
 fn root_of_a_box_has_no_power_over_anything_else(caller: &Caller) {

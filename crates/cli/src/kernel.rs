@@ -1,10 +1,11 @@
 //! `blastbox kernel`: the kernels that virtual machines start with. None comes with blastbox; none is installed here.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+mod fetch;
+mod workplace;
+
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime};
 
 use blastbox_images::machine::{Kernel, KernelFacts, MachineError, NewKernel};
 use blastbox_images::store::short;
@@ -13,6 +14,7 @@ use clap::{Args, Subcommand};
 use crate::image::StoreFlag;
 use crate::output::{self, plain};
 use crate::problem::Problem;
+use workplace::Workplace;
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -25,9 +27,6 @@ Examples:
 Guests start with the kernel that was added last. Of its modules only those are kept that a guest needs: virtio for PCI,
 serial ports, disks and randomness, and squashfs.";
 
-const PACKAGE: &str = "linux-image-cloud-amd64";
-const APT_GET: &str = "/usr/bin/apt-get";
-const APT_CACHE: &str = "/usr/bin/apt-cache";
 const DPKG: &str = "/usr/bin/dpkg-deb";
 
 /// The verbs.
@@ -146,55 +145,9 @@ fn add(args: &AddArgs) -> Result<Kernel, Problem> {
 fn get(args: &GetArgs) -> Result<Kernel, Problem> {
     let kernels = args.store.kernels()?;
     let workplace = Workplace::new(args.store.open()?.path())?;
-    let depends = tool(APT_CACHE)?
-        .args(["depends", "--no-recommends", "--no-suggests", PACKAGE])
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| Problem::Fetch { tried: "apt-cache", why: error.to_string() })?;
-    let package = package(&String::from_utf8_lossy(&depends.stdout))
-        .ok_or_else(|| Problem::Fetch { tried: "apt-cache", why: format!("it knows no {PACKAGE}") })?;
-    if !args.json {
-        output::say(&format!("blastbox: apt-get downloads {package}\n"));
-    }
-    let mut fetch = tool(APT_GET)?;
-    // Where apt's own user without rights may write, if there is one: otherwise apt would read the network as root. The
-    // store lets nobody in.
-    let theirs = match apt_user() {
-        Some(user) if rustix::process::geteuid().is_root() => {
-            Some(Workplace::of(&std::env::temp_dir(), user)?)
-        }
-        _ => None,
-    };
-    let fetched = &theirs.as_ref().unwrap_or(&workplace).path;
-    // To the terminal's other stream: what this prints is one kernel.
-    fetch.args(["download", "-q", &package]).current_dir(fetched);
-    run(&mut fetch, "apt-get")?;
-    let file = fs::read_dir(fetched)
-        .ok()
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|end| end == "deb"))
-        .ok_or_else(|| Problem::Fetch { tried: "apt-get", why: "there is no package".to_owned() })?;
-    let source = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    unpack(&file, &workplace, source, |new| kernels.add(new))
-}
-
-/// The user as whom apt fetches.
-fn apt_user() -> Option<u32> {
-    let users = fs::read_to_string("/etc/passwd").ok()?;
-    users.lines().find_map(|line| line.strip_prefix("_apt:")?.split(':').nth(1)?.parse().ok())
-}
-
-/// The package that really holds a kernel, among those that the other one depends on.
-fn package(depends: &str) -> Option<String> {
-    let names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-    let plain = |name: &&str| {
-        name.starts_with("linux-image-")
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+.-".contains(&byte))
-    };
-    names.map(str::trim).find(plain).map(str::to_owned)
+    let fetched = fetch::fetch(&workplace, args.json)?;
+    let source = fetched.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    unpack(&fetched, &workplace, source, |new| kernels.add(new))
 }
 
 /// Takes a package apart and hands on the kernel in it.
@@ -260,95 +213,10 @@ fn run(command: &mut Command, tried: &'static str) -> Result<(), Problem> {
     }
 }
 
-/// A directory of one's own, gone at the end. It is locked, so that the next one sees whether its owner was killed.
-struct Workplace {
-    path: PathBuf,
-    _lock: File,
-}
-
-/// What begins the name of one.
-const WORKPLACE: &str = ".kernel-";
-/// A younger one may belong to somebody who has not come to lock it.
-const GRACE: Duration = Duration::from_secs(60);
-
-impl Workplace {
-    /// Beside the kernels, without those that killed commands have left there.
-    fn new(store: &Path) -> Result<Self, Problem> {
-        for entry in fs::read_dir(store).into_iter().flatten().flatten() {
-            let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(WORKPLACE));
-            if ours && is_left(&entry) {
-                fs::remove_dir_all(entry.path()).ok();
-            }
-        }
-        Self::make(store)
-    }
-
-    /// In a directory of everybody, for another user.
-    fn of(folder: &Path, user: u32) -> Result<Self, Problem> {
-        let made = Self::make(folder)?;
-        let path = made.path.clone();
-        std::os::unix::fs::lchown(&path, Some(user), None).map_err(|source| MachineError::Place {
-            tried: "hand over",
-            path,
-            source,
-        })?;
-        Ok(made)
-    }
-
-    fn make(folder: &Path) -> Result<Self, Problem> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let path = folder.join(format!("{WORKPLACE}{}-{now}", std::process::id()));
-        let failed = |source| MachineError::Place { tried: "make", path: path.clone(), source };
-        fs::DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
-        let lock = File::open(&path).map_err(failed)?;
-        lock.lock().map_err(failed)?;
-        Ok(Self { path, _lock: lock })
-    }
-}
-
-/// Whether whoever made it is gone.
-fn is_left(entry: &fs::DirEntry) -> bool {
-    let old = |found: fs::Metadata| {
-        let age = found.modified().ok().and_then(|at| at.elapsed().ok());
-        found.is_dir()
-            && found.uid() == rustix::process::geteuid().as_raw()
-            && age.is_some_and(|age| age > GRACE)
-    };
-    entry.metadata().is_ok_and(old) && File::open(entry.path()).is_ok_and(|held| held.try_lock().is_ok())
-}
-
-impl Drop for Workplace {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.path).ok();
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::workplace::tests::Place;
     use super::*;
-
-    #[test]
-    fn the_package_with_the_kernel_is_found_and_nothing_else_is_taken_for_one() {
-        let text = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-54-cloud-amd64\n";
-        assert_eq!(package(text).as_deref(), Some("linux-image-6.1.0-54-cloud-amd64"));
-        assert_eq!(package("linux-image-cloud-amd64\n"), None);
-        assert_eq!(package("  Depends: --help\n  Depends: linux-image-x;y\n"), None);
-    }
-    struct Place(PathBuf);
-
-    impl Place {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("kernel-verb-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).ok();
-        }
-    }
 
     #[test]
     fn links_in_a_package_lead_nowhere() {
@@ -364,23 +232,5 @@ mod tests {
         assert_eq!(only(&package, "lib/modules", ""), None);
         fs::write(package.join("boot/vmlinuz-6.2"), "its own").unwrap();
         assert_eq!(only(&package, "boot", "vmlinuz-"), Some(package.join("boot/vmlinuz-6.2")));
-    }
-
-    #[test]
-    fn a_workplace_that_a_killed_command_left_is_swept_and_one_in_use_is_not() {
-        let place = Place::new("swept");
-        let long_ago = SystemTime::now() - Duration::from_secs(3600);
-        let left = place.0.join(".kernel-1");
-        fs::create_dir(&left).unwrap();
-        fs::write(left.join("half.deb"), "half").unwrap();
-        File::open(&left).unwrap().set_modified(long_ago).unwrap();
-        let used = Workplace::new(&place.0).unwrap();
-        assert!(!left.exists());
-        File::open(&used.path).unwrap().set_modified(long_ago).unwrap();
-        let next = Workplace::new(&place.0).unwrap();
-        assert!(used.path.exists() && next.path.exists());
-        let path = used.path.clone();
-        drop(used);
-        assert!(!path.exists());
     }
 }

@@ -72,8 +72,14 @@ pub struct BuildStep<'a> {
     pub most: u64,
 }
 
-/// A directory at the top of the image, as an archive.
-pub type Packed = (String, File);
+/// What a step made.
+#[derive(Debug)]
+pub struct StepMade {
+    /// The directories at the top of the image, each as an archive.
+    pub packed: Vec<(String, File)>,
+    /// What is in none of them: pipes, sockets, devices, and what could not be read.
+    pub left_out: u64,
+}
 
 impl Engine {
     /// Runs the command, hears what it says, and takes along what the image's directories are then. On an error nothing stays.
@@ -81,7 +87,7 @@ impl Engine {
         &self,
         step: BuildStep<'_>,
         hear: &mut (dyn FnMut(Stream, &[u8]) + Send),
-    ) -> Result<Vec<Packed>, StepError> {
+    ) -> Result<StepMade, StepError> {
         let BuildStep { policy, image, command, spool, most } = step;
         let live = self.create(BoxSpec { policy, image, workspace: None }).await?;
         let packed = match run(&live, command, hear).await {
@@ -118,18 +124,25 @@ async fn run(
     }
 }
 
-async fn pack_all(live: &LiveBox, image: &Image, spool: &Path, most: u64) -> Result<Vec<Packed>, StepError> {
+async fn pack_all(live: &LiveBox, image: &Image, spool: &Path, most: u64) -> Result<StepMade, StepError> {
     let mut left = most;
-    let mut all = Vec::new();
+    let mut made = StepMade { packed: Vec::new(), left_out: 0 };
     for tree in image.trees().into_iter().filter(|tree| tree.is_directory) {
         let at = tree.at.relative().to_owned();
-        let file = pack(live, &at, spool, &mut left, most).await?;
-        all.push((at, file));
+        let (file, left_out) = pack(live, &at, spool, &mut left, most).await?;
+        made.packed.push((at, file));
+        made.left_out = made.left_out.saturating_add(left_out);
     }
-    Ok(all)
+    Ok(made)
 }
 
-async fn pack(live: &LiveBox, at: &str, spool: &Path, left: &mut u64, most: u64) -> Result<File, StepError> {
+async fn pack(
+    live: &LiveBox,
+    at: &str,
+    spool: &Path,
+    left: &mut u64,
+    most: u64,
+) -> Result<(File, u64), StepError> {
     let unread = |source| StepError::Read { at: at.to_owned(), source };
     let unkept = |source: std::io::Error| StepError::Spool { path: spool.to_owned(), source };
     // Without a name: nobody has to clean up after whoever is killed.
@@ -143,7 +156,7 @@ async fn pack(live: &LiveBox, at: &str, spool: &Path, left: &mut u64, most: u64)
         *left = left.checked_sub(length).ok_or(StepError::TooLarge { most })?;
         file.write_all(&bytes).map_err(unkept)?;
     }
-    download.summary().await.map_err(unread)?;
+    let summary = download.summary().await.map_err(unread)?;
     file.rewind().map_err(unkept)?;
-    Ok(file)
+    Ok((file, summary.skipped))
 }

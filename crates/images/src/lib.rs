@@ -23,4 +23,5 @@ pub use error::ImageError;
 pub use host::HostImage;
 pub use image::{Image, Tree, TreeUse};
 pub use interpreter::{Language, UnknownLanguage};
+pub use skeleton::OURS;
 pub use store::{Hold, ImageConfig, ImageName, ImageRef, Store, StoreError, StoredImage};

@@ -15,8 +15,8 @@ const LINKS: [(&str, &str); 5] = [
     ("/dev/ptmx", "pts/ptmx"),
 ];
 
-/// The names at the top that a directory image does not get to fill.
-pub(crate) const OURS: [&str; 7] = ["dev", "proc", "sys", "tmp", "run", "home", "workspace"];
+/// The names at the top that every box fills itself, and an image does not.
+pub const OURS: [&str; 7] = ["dev", "proc", "sys", "tmp", "run", "home", "workspace"];
 
 /// A list of steps that grows. A path that is not plain adds nothing; every path that we write is, and a test says so.
 #[derive(Debug, Default)]

@@ -74,7 +74,7 @@ impl Places<'_> {
         rustix::process::umask(Mode::empty());
         let attic = Attic::of(steps);
         let (mut scratch, mut run, mut trusted) = (None, None, None);
-        for step in steps {
+        for (nth, step) in steps.iter().enumerate() {
             match step {
                 Step::Scratch { bytes, inodes } => {
                     scratch = Some(make_scratch(&root, attic, *bytes, *inodes)?);
@@ -86,7 +86,7 @@ impl Places<'_> {
                 Step::Processes => self.processes(&root, "proc")?,
                 Step::ProcessesAt { at } => self.processes(&root, at.relative())?,
                 Step::Terminals => self.terminals(&root)?,
-                Step::Writable { at } => self.writable(&root, needed(&scratch)?, at)?,
+                Step::Writable { at } => self.writable(&root, needed(&scratch)?, at, nth)?,
                 // Last: the attic may lie where its file goes.
                 Step::Trust { authority } => trusted = Some(authority),
                 Step::Workspace { slot: _, at, access, exec } => {
@@ -179,9 +179,10 @@ impl Places<'_> {
 
     /// A directory of the image behind an overlay whose changes go to the scratch space. Every file keeps its owner's number
     /// within the box: what is root's there is changed by the box's root alone.
-    fn writable(&self, root: &OwnedFd, scratch: &OwnedFd, at: &GuestPath) -> Result<(), Trouble> {
+    fn writable(&self, root: &OwnedFd, scratch: &OwnedFd, at: &GuestPath, nth: usize) -> Result<(), Trouble> {
         let owners = self.owners.ok_or_else(|| Trouble::plain("find the table of the image's owners"))?;
-        let [lower, upper, work] = ["lower", "upper", "work"].map(|part| format!("{part}{}", at.relative()));
+        // Never the image's own name for it: `x:y` is two layers to the kernel, and `space` would be somebody else's place.
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|part| format!("{part}{nth}"));
         for name in [&lower, &upper, &work] {
             make_owned(scratch, name, self.root).tried_with(|| format!("make room for changes of {at}"))?;
         }

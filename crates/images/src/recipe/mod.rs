@@ -241,21 +241,14 @@ fn joined(workdir: &str, path: &str) -> String {
 
 /// An absolute path without `.` and `..`, with its last slash.
 fn plain(line: &Line, path: &str) -> Result<String, RecipeError> {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
     if path.contains('\0') || path.len() > 4_000 {
         return Err(line.wrong("this is no path"));
     }
-    let end = if path.ends_with('/') && !parts.is_empty() { "/" } else { "" };
-    Ok(format!("/{}{end}", parts.join("/")))
+    let mut whole = blastbox_wire::plan::plain(path);
+    if path.ends_with('/') && whole != "/" {
+        whole.push('/');
+    }
+    Ok(whole)
 }
 
 #[cfg(test)]

@@ -7,21 +7,22 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::AsFd;
 
+use blastbox_wire::agent::SUDO_PROGRAM;
 use blastbox_wire::event::Hash;
-use rustix::fs::{FileType, ResolveFlags};
+use rustix::fs::{FileType, ResolveFlags, readlinkat};
 use rustix::io::Errno;
 
 use super::draft::{Draft, Kept};
 use super::facts::{Facts, ImageConfig, Source};
 use super::name::{ImageName, ImageRef};
-use super::place::{FACTS, LAYERS, MOST_FACTS, Store, facts_file, folder};
+use super::place::{LAYERS, MOST_FACTS, Store, folder};
 use super::{StoreError, StoredImage};
-use crate::tree::beneath::{kind, names};
+use crate::tree::beneath::{hold, kind, names};
 use crate::tree::copy::{Content, copy_directory, copy_file};
 use crate::tree::{Caps, TreeError, TreeWriter, share, unpack_at};
 
-/// Where programs of a box that has a root find `sudo`: made by its agent, and none of the image's business.
-const OURS: &[u8] = b"usr/local/bin/sudo";
+/// Where the agent of a box that has a root puts a link to its `sudo`, which is none of the image's business.
+const SUDO_PLACE: (&str, &[u8]) = ("usr/local/bin", b"sudo");
 /// What a box lays over the image's own.
 const COVERED: &[u8] = b"etc/resolv.conf";
 
@@ -34,8 +35,8 @@ pub struct Derived<'a> {
 }
 
 impl Store {
-    /// The tree that was made from exactly this, if it is still there.
-    pub fn recall(&self, key: &Hash) -> Result<Option<Hash>, StoreError> {
+    /// The tree that was made from exactly this, if it is still there and no larger than is wanted now.
+    pub fn recall(&self, key: &Hash, caps: Caps) -> Result<Option<Hash>, StoreError> {
         let text = match self.read(LAYERS, &folder(key)) {
             Err(StoreError::Place { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(None);
@@ -44,10 +45,8 @@ impl Store {
         };
         let digest = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
         let Some(digest) = digest else { return Ok(None) };
-        match self.read(FACTS, &facts_file(&digest)) {
-            Ok(_) => Ok(Some(digest)),
-            Err(_) => Ok(None),
-        }
+        let fits = |facts: &Facts| facts.bytes <= caps.bytes && facts.entries <= caps.entries;
+        Ok(self.facts(&digest).ok().filter(fits).map(|_| digest))
     }
 
     /// Remembers what a tree was made from.
@@ -120,27 +119,22 @@ impl Derived<'_> {
 
     /// Takes away what is the box's and not the image's.
     pub fn clean(&mut self) -> Result<(), StoreError> {
-        if !self.parent_has(OURS) {
-            self.writer.take_away(OURS)?;
+        // Wherever links of the image lead that place. One that leads elsewhere is the image's own.
+        let (place, name) = SUDO_PLACE;
+        let place = self.real(place)?;
+        let link = hold(self.draft.directory().as_fd(), &names(place.as_bytes())?)
+            .and_then(|above| readlinkat(above, name, Vec::new()));
+        if link.is_ok_and(|text| text.as_bytes() == SUDO_PROGRAM.as_bytes()) {
+            self.writer.take_away(&[place.as_bytes(), b"/", name].concat())?;
         }
-        if self.parent_has(COVERED) {
-            let parts = names(COVERED)?;
-            let tree = self.parent.directory().as_fd();
-            if let Some((name, above)) = parts.split_last()
-                && let Ok(above) = crate::tree::beneath::hold(tree, above)
-            {
-                copy_file(&mut self.writer, above.as_fd(), name, &parts)?;
-            }
+        let parts = names(COVERED)?;
+        let Some((name, above)) = parts.split_last() else { return Ok(()) };
+        let Ok(above) = hold(self.parent.directory().as_fd(), above) else { return Ok(()) };
+        // In a tree of the store it is always a file.
+        if matches!(kind(above.as_fd(), name), Ok(Some(FileType::RegularFile))) {
+            copy_file(&mut self.writer, above.as_fd(), name, &parts)?;
         }
         Ok(())
-    }
-
-    fn parent_has(&self, path: &[u8]) -> bool {
-        let Ok(parts) = names(path) else { return false };
-        let Some((name, above)) = parts.split_last() else { return false };
-        crate::tree::beneath::hold(self.parent.directory().as_fd(), above).is_ok_and(|above| {
-            matches!(kind(above.as_fd(), name), Ok(Some(FileType::RegularFile | FileType::Symlink)))
-        })
     }
 
     /// Makes a directory where there is none.
@@ -151,8 +145,8 @@ impl Derived<'_> {
             let part = parts.get(..length).unwrap_or_default();
             // One that is there keeps its mode, and a file is not made a directory.
             let Some((name, above)) = part.split_last() else { continue };
-            let there = crate::tree::beneath::hold(self.draft.directory().as_fd(), above)
-                .and_then(|above| kind(above.as_fd(), name));
+            let there =
+                hold(self.draft.directory().as_fd(), above).and_then(|above| kind(above.as_fd(), name));
             match there {
                 Ok(Some(FileType::Directory)) => {}
                 Ok(Some(_)) => {
@@ -169,7 +163,7 @@ impl Derived<'_> {
 
     fn is_directory(&self, path: &str) -> Result<bool, StoreError> {
         let real = self.real(path)?;
-        Ok(crate::tree::beneath::hold(self.draft.directory().as_fd(), &names(real.as_bytes())?).is_ok())
+        Ok(hold(self.draft.directory().as_fd(), &names(real.as_bytes())?).is_ok())
     }
 
     /// Copies one file or directory of a directory of the host. With a `/` at its end the place is a directory.
@@ -243,8 +237,8 @@ impl Derived<'_> {
                 _ => {}
             }
             let above: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
-            let link = crate::tree::beneath::hold(self.draft.directory().as_fd(), &above)
-                .and_then(|above| rustix::fs::readlinkat(above, part.as_str(), Vec::new()));
+            let link = hold(self.draft.directory().as_fd(), &above)
+                .and_then(|above| readlinkat(above, part.as_str(), Vec::new()));
             match link.ok().and_then(|text| text.into_string().ok()) {
                 Some(text) if links < 40 => {
                     links += 1;

@@ -12,6 +12,7 @@ use crate::testing::{Archive, Scratch};
 use crate::tree::Caps;
 
 mod layouts;
+mod steps;
 
 /// A store and a small root file system, gone at the end.
 struct Room {

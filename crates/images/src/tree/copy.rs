@@ -88,9 +88,7 @@ pub(crate) fn copy_directory(
                 let key = (stat.st_dev, stat.st_ino);
                 match firsts.get(&key) {
                     Some(first) => writer.hard_link(&parts, first)?,
-                    // Too many names of one file: then it is copied.
-                    None if content == Content::Shared
-                        && writer.adopt(&parts, here.as_fd(), &stat).is_ok() => {}
+                    None if content == Content::Shared && writer.adopt(&parts, here.as_fd(), &stat)? => {}
                     None => copy_file(writer, here.as_fd(), &name, &parts)?,
                 }
                 if stat.st_nlink > 1 {

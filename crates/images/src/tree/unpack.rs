@@ -168,10 +168,14 @@ impl Layer<'_> {
         Ok(())
     }
 
+    /// A path of the archive as one of the tree.
+    fn beneath(&self, path: &[u8]) -> Vec<u8> {
+        if self.at.is_empty() { path.to_owned() } else { [self.at, b"/", path].concat() }
+    }
+
     fn begin(&mut self, header: &Header) -> Result<(), TreeError> {
         self.writer.count()?;
-        let whole =
-            if self.at.is_empty() { header.path.clone() } else { [self.at, b"/", &header.path].concat() };
+        let whole = self.beneath(&header.path);
         let path = names(&whole)?;
         if hidden(&path) {
             self.writer.leave_out();
@@ -189,7 +193,11 @@ impl Layer<'_> {
                 self.file = Some(Half { file, path: path.join(&b'/'), mode, modified_seconds });
                 Ok(())
             }
-            b'1' => self.writer.hard_link(&path, &header.link),
+            // A second name is for what is in the same archive.
+            b'1' => {
+                let first = self.beneath(&header.link);
+                self.writer.hard_link(&path, &first)
+            }
             b'2' => self.writer.link(&path, &header.link),
             b'3' | b'4' => Err(TreeError::Device { path: shown(&header.path) }),
             b'5' => self.writer.directory(&path, header.mode),

@@ -139,19 +139,28 @@ impl TreeWriter {
     }
 
     /// Gives a file of another tree of the store a name in this one as well. Neither is ever changed: whoever writes at that
-    /// place makes a new file.
+    /// place makes a new file. `false`: it cannot have one more name, and has to be copied.
     pub(crate) fn adopt(
         &mut self,
         path: &[&[u8]],
         from: BorrowedFd<'_>,
         stat: &Stat,
-    ) -> Result<(), TreeError> {
-        self.grow(u64::try_from(stat.st_size).unwrap_or(0))?;
+    ) -> Result<bool, TreeError> {
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        self.grow(size)?;
         let own = path.last().copied().unwrap_or_default();
-        self.at(path, |parent, name| {
+        let adopted = self.at(path, |parent, name| {
             remove(parent, name)?;
-            linkat(from, own, parent, name, AtFlags::empty())
-        })
+            match linkat(from, own, parent, name, AtFlags::empty()) {
+                Err(Errno::MLINK | Errno::XDEV | Errno::PERM) => Ok(false),
+                linked => linked.map(|()| true),
+            }
+        })?;
+        if !adopted {
+            // Whoever copies it counts it.
+            self.made.bytes = self.made.bytes.saturating_sub(size);
+        }
+        Ok(adopted)
     }
 
     /// Makes a directory, or gives one that is there this mode.

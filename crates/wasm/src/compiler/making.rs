@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use blastbox_wasm::manifest::{Hash, Kind, Manifest};
 use rustix::fs::{FlockOperation, flock};
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::translate::have_translated;
 use crate::trouble::Trouble;
@@ -36,7 +37,10 @@ impl Making {
                     fs::remove_dir_all(entry.path()).ok();
                 }
             }
-            let directory = home.join(format!("{PREFIX}{}", std::process::id()));
+            // By chance: in another pid namespace somebody else has the same number.
+            let mut chance = [0; 8];
+            getrandom(&mut chance, GetRandomFlags::empty())?;
+            let directory = home.join(format!("{PREFIX}{:016x}", u64::from_ne_bytes(chance)));
             fs::create_dir(&directory)?;
             let lock = File::open(&directory)?;
             flock(&lock, FlockOperation::NonBlockingLockExclusive)?;

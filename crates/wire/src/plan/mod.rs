@@ -13,7 +13,7 @@ mod paths;
 
 pub use check::{CheckedPlan, HOST_VIEW, UnsafePlan};
 pub use monitor::{First, Monitor, MonitorKind};
-pub use paths::{BadPath, GuestPath};
+pub use paths::{BadPath, GuestPath, plain};
 
 use crate::BoxId;
 

@@ -31,6 +31,22 @@ impl GuestPath {
     }
 }
 
+/// A path without empty parts, `.` and `..`, as text alone says it: absolute, and never above the root.
+#[must_use]
+pub fn plain(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
 impl FromStr for GuestPath {
     type Err = BadPath;
     fn from_str(text: &str) -> Result<Self, BadPath> {
@@ -63,6 +79,13 @@ impl serde::Serialize for GuestPath {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plain_path_never_leads_above_the_root() {
+        for (given, is) in [("/a//./b/../c/", "/a/c"), ("../../x", "/x"), ("", "/"), ("/..", "/")] {
+            assert_eq!(plain(given), is, "{given}");
+        }
+    }
 
     #[test]
     fn dotdot_cannot_leave_the_root() {

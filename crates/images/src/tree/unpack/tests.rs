@@ -13,6 +13,20 @@ use super::*;
 use crate::testing::{Archive, Scratch};
 use crate::tree::Caps;
 
+#[test]
+fn a_second_name_is_for_what_is_in_the_same_archive() {
+    let place = Place::new("second-name");
+    let mut writer = place.writer(Caps::default());
+    let settings = Archive::new().file("passwd", 0o644, b"etc's");
+    unpack_at(&mut writer, settings.finish().as_slice(), b"etc").unwrap();
+    let programs = Archive::new().file("one", 0o755, b"usr's").hard_link("two", "one");
+    unpack_at(&mut writer, programs.finish().as_slice(), b"usr").unwrap();
+    assert_eq!(fs::read(place.tree().join("usr/two")).unwrap(), b"usr's");
+    let beside = Archive::new().hard_link("stolen", "etc/passwd");
+    assert!(unpack_at(&mut writer, beside.finish().as_slice(), b"usr").is_err());
+    assert!(!place.has("usr/stolen"));
+}
+
 /// A place to unpack into, with something beside it that must never change.
 struct Place {
     scratch: Scratch,

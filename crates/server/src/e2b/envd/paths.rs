@@ -1,6 +1,8 @@
 //! Users and paths as E2B means them.
 
 use blastbox_wire::agent::User;
+/// A name for what is kept about a path.
+pub(crate) use blastbox_wire::plan::plain;
 
 /// The box's ordinary user.
 pub(crate) const USER: &str = "user";
@@ -40,21 +42,6 @@ pub(crate) fn resolve(path: &str, user: User) -> Result<String, ForeignHome> {
             None => Ok(format!("{home}/{path}")),
         },
     }
-}
-
-/// The same without empty parts, `.` and `..`, as text alone says it: a name for what is kept about a path.
-pub(crate) fn plain(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    format!("/{}", parts.join("/"))
 }
 
 /// The last name of a path.
