@@ -97,6 +97,7 @@ check: ## formatting, lints, house rules, dependencies
 	@cargo fmt --all --check
 	@cargo fmt --manifest-path fuzz/Cargo.toml --check
 	@cargo clippy --workspace --all-targets --all-features -- -D warnings
+	@cargo check --quiet --manifest-path fuzz/Cargo.toml
 	@cargo xtask check
 	@$(MAKE) deny
 

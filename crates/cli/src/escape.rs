@@ -206,3 +206,23 @@ fn control(control: Control) -> String {
         Control::None(reason) => format!("none: {reason}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_fills_and_tells_what_was_not_held() {
+        let attempt = choose(&["kernel.ptrace".to_owned()]).unwrap();
+        let cell = |verdict| blastbox_escape::Cell::new(verdict, "out\u{1b}[2J".to_owned());
+        let row = |verdict| blastbox_escape::Row::of(&attempt[0], vec![cell(verdict)]);
+        let held = row(Verdict::Held);
+        let half = bar(&Progress { done: 1, all: 2, row: &held });
+        assert_eq!(half.matches('█').count(), 15);
+        assert!(half.contains("1/2 kernel.ptrace") && !half.contains('\n'), "{half}");
+        let none = bar(&Progress { done: 0, all: 0, row: &held });
+        assert_eq!(none.matches('░').count(), 30);
+        let out = bar(&Progress { done: 2, all: 2, row: &row(Verdict::Escaped) });
+        assert!(out.contains("ESCAPED kernel.ptrace: out") && !out.contains("\u{1b}[2J"), "{out}");
+    }
+}

@@ -75,38 +75,6 @@ impl Class {
             Self::ControlPlane => "Control plane",
         }
     }
-
-    /// Its page beneath `docs/attacks/`.
-    #[must_use]
-    pub fn page(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel-surface.md",
-            Self::Files => "workspace-content.md",
-            Self::Network => "network.md",
-            Self::Credentials => "secrets.md",
-            Self::Lifecycle => "surviving-the-end.md",
-            Self::Resources => "exhaustion.md",
-            Self::Information => "host-facts.md",
-            Self::Persistence => "between-boxes.md",
-            Self::ControlPlane => "lying-agent.md",
-        }
-    }
-
-    /// What that page says: a report is kept where the page may not be.
-    #[must_use]
-    pub fn about(self) -> &'static str {
-        match self {
-            Self::Kernel => include_str!("../../../docs/attacks/kernel-surface.md"),
-            Self::Files => include_str!("../../../docs/attacks/workspace-content.md"),
-            Self::Network => include_str!("../../../docs/attacks/network.md"),
-            Self::Credentials => include_str!("../../../docs/attacks/secrets.md"),
-            Self::Lifecycle => include_str!("../../../docs/attacks/surviving-the-end.md"),
-            Self::Resources => include_str!("../../../docs/attacks/exhaustion.md"),
-            Self::Information => include_str!("../../../docs/attacks/host-facts.md"),
-            Self::Persistence => include_str!("../../../docs/attacks/between-boxes.md"),
-            Self::ControlPlane => include_str!("../../../docs/attacks/lying-agent.md"),
-        }
-    }
 }
 
 /// The issue classes of SECURITY.md: what a success would be.

@@ -173,32 +173,15 @@ fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&[Lifted]>, python: Optio
         let own = controls.iter().find(|(tier, _)| *tier == ask.tier).or(controls.first());
         proven(cell, own.map(|(_, state)| state));
     }
+    let mut row = Row::of(attempt, cells);
     // Of an attempt that nobody tries nothing needs to be shown.
-    let none = || ControlState::Unavailable("it is tried in no column".to_owned());
-    let control = controls.into_iter().next().map_or_else(none, |(_, state)| state);
-    let (second, layer, second_state) = match attempt.second {
-        Second::Named(text) => (text, None, SecondState::Named),
-        Second::Surface(text) => (text, None, SecondState::Surface),
-        Second::Behind(layer, text) => {
-            let state = without(attempt, layer, lifted);
-            (text, Some(layer), only_with_control(state, &control))
-        }
-    };
-    Row {
-        id: attempt.id(),
-        class: attempt.class,
-        title: attempt.title,
-        boundary: attempt.boundary.as_str(),
-        issue: attempt.issue,
-        stands_for: attempt.stands_for,
-        success: attempt.success(),
-        first: attempt.first,
-        second,
-        lifted: layer,
-        second_state,
-        control,
-        cells,
+    if let Some((_, state)) = controls.into_iter().next() {
+        row.control = state;
     }
+    if let Second::Behind(layer, _) = attempt.second {
+        row.second_state = only_with_control(without(attempt, layer, lifted), &row.control);
+    }
+    row
 }
 
 /// The positive controls of an attempt. One outside of boxes is the same for every tier; a box that is weakened on purpose is one

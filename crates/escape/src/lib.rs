@@ -19,6 +19,7 @@ mod count;
 mod embedded;
 mod judge;
 pub mod page;
+mod pages;
 mod process;
 mod props;
 mod reply;
@@ -34,6 +35,7 @@ pub use attempt::{Attempt, Class, Control, Issue, Layer, Prop, Script, Second, W
 pub use campaign::{EscapeError, Order, Progress, choose, run};
 pub use count::Count;
 pub use embedded::{BadPage, data};
+pub use pages::Page;
 pub use reply::Reply;
 pub use report::{
     Cell, Column, ControlState, CoreShare, Fuzzed, Host, Missing, Report, Row, Seal, SecondState, VERSION,

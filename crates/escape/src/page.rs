@@ -58,14 +58,12 @@ pub fn page(report: &Report) -> String {
 
 /// The page of a class as it was when this program was built, so that whoever keeps the report has it.
 fn about(class: Class, out: &mut String) {
-    writeln!(
-        out,
-        "<section id=\"about-{}\">\n<h2>docs/attacks/{}</h2>\n<pre>{}</pre>\n</section>",
-        class.as_str(),
-        class.page(),
-        class.about().lines().map(safe).collect::<Vec<_>>().join("\n")
-    )
-    .ok();
+    writeln!(out, "<section id=\"about-{}\">", class.as_str()).ok();
+    for (name, text) in class.pages() {
+        let text = text.lines().map(safe).collect::<Vec<_>>().join("\n");
+        writeln!(out, "<h2 id=\"{name}\">docs/attacks/{name}</h2>\n<pre>{text}</pre>").ok();
+    }
+    out.push_str("</section>\n");
 }
 
 fn verdict(count: &Count) -> (&'static str, String) {
@@ -110,11 +108,15 @@ fn cards(report: &Report, count: &Count, out: &mut String) {
 fn section(report: &Report, class: Class, rows: &[&Row], out: &mut String) {
     writeln!(
         out,
-        "<section>\n<h2 id=\"{}\">{}</h2>\n<p class=\"page\">read: <a href=\"#about-{}\">docs/attacks/{}</a></p>\n<table>\n<thead><tr><th>attempt</th>",
+        "<section>\n<h2 id=\"{}\">{}</h2>\n<p class=\"page\">read: {}</p>\n<table>\n<thead><tr><th>attempt</th>",
         class.as_str(),
         class.title(),
-        class.as_str(),
-        class.page()
+        class
+            .pages()
+            .iter()
+            .map(|(name, _)| format!("<a href=\"#{name}\">docs/attacks/{name}</a>"))
+            .collect::<Vec<_>>()
+            .join(", ")
     )
     .ok();
     for column in &report.columns {
@@ -282,8 +284,8 @@ mod tests {
         assert!(page.contains("default-src 'none'"));
         assert!(page.contains("19 parsers of foreign bytes"));
         assert!(
-            page.contains("href=\"#about-kernel\"") && page.contains("id=\"about-kernel\""),
-            "its class is in it"
+            page.contains("href=\"#terminal.md\"") && page.contains("id=\"terminal.md\""),
+            "the pages of its class are in it"
         );
     }
 }

@@ -3,7 +3,7 @@
 use blastbox_policy::Tier;
 use serde::Serialize;
 
-use crate::attempt::{Class, Issue, Layer};
+use crate::attempt::{Attempt, Class, Issue, Layer, Second};
 
 /// Version of the document.
 pub const VERSION: u32 = 1;
@@ -102,7 +102,9 @@ pub struct Cell {
 }
 
 impl Cell {
-    pub(crate) fn new(verdict: Verdict, evidence: String) -> Self {
+    /// One that nothing is proven about yet.
+    #[must_use]
+    pub fn new(verdict: Verdict, evidence: String) -> Self {
         Self { verdict, evidence, denied: Vec::new(), millis: 0, proven: false }
     }
 
@@ -154,6 +156,33 @@ pub struct Row {
     pub control: ControlState,
     /// One per column.
     pub cells: Vec<Cell>,
+}
+
+impl Row {
+    /// What an attempt says about itself, and these cells; nothing about its control and its second layer yet.
+    #[must_use]
+    pub fn of(attempt: &Attempt, cells: Vec<Cell>) -> Self {
+        let (second, lifted, second_state) = match attempt.second {
+            Second::Named(text) => (text, None, SecondState::Named),
+            Second::Surface(text) => (text, None, SecondState::Surface),
+            Second::Behind(layer, text) => (text, Some(layer), SecondState::NotTried(String::new())),
+        };
+        Self {
+            id: attempt.id(),
+            class: attempt.class,
+            title: attempt.title,
+            boundary: attempt.boundary.as_str(),
+            issue: attempt.issue,
+            stands_for: attempt.stands_for,
+            success: attempt.success(),
+            first: attempt.first,
+            second,
+            lifted,
+            second_state,
+            control: ControlState::Unavailable("it is tried in no column".to_owned()),
+            cells,
+        }
+    }
 }
 
 /// Where attempts ran.

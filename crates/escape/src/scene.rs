@@ -12,12 +12,17 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::stage::{Stage, beginning, is_there};
-use crate::sweep::{NONCE, SHARED, release, survivors};
+use crate::sweep::{NONCE, SHARED, Whose, release, survivors};
+
+/// How long what an attempt left must live to count: less than it sleeps, more than the kernel takes to end what is killed.
+const LEFT: Duration = Duration::from_millis(500);
+/// How long blastbox's own processes may take to end, after which they are left as well.
+const OWN: Duration = Duration::from_secs(10);
 
 /// One stage.
 #[derive(Debug)]
@@ -194,23 +199,28 @@ impl Scene {
             }
         }
         signs.extend(self.heard());
-        signs.extend(self.living().iter().map(|pid| format!("process {pid} of the host survived")));
+        signs.extend(self.living());
         signs
     }
 
-    /// Processes that live on. One of blastbox's own that was just ended may still be in sight on a busy host: whatever an
-    /// attempt leaves stays for seconds.
-    fn living(&self) -> Vec<i32> {
-        let mut living = survivors(&self.nonce);
-        for _ in 0..10 {
-            if living.is_empty() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(50));
+    /// Who lives on. What an attempt leaves has the nonce as a word of its own, is gone when its box is, and would stay for
+    /// seconds; blastbox's own processes have it in an option, and on a busy host may take their time to end.
+    fn living(&self) -> Vec<String> {
+        let told = |whose: Whose, patience: Duration| {
+            let until = Instant::now() + patience;
             // By the nonce and not by number: some are always another.
-            living = survivors(&self.nonce);
-        }
-        living
+            let mut living = survivors(&self.nonce, whose);
+            while !living.is_empty() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(50));
+                living = survivors(&self.nonce, whose);
+            }
+            living
+        };
+        let left = told(Whose::Attempt, LEFT)
+            .into_iter()
+            .map(|who| format!("a process of the host survived: {who}"));
+        let own = told(Whose::Blastbox, OWN).into_iter().map(|who| format!("blastbox left a process: {who}"));
+        left.chain(own).collect()
     }
 
     fn short(&self, path: &Path) -> String {

@@ -58,9 +58,32 @@ pub(crate) fn release(nonce: &str) {
     }
 }
 
-/// Processes whose command line has the nonce.
-pub(crate) fn survivors(nonce: &str) -> Vec<i32> {
-    pids().filter(|pid| is_named(*pid, nonce)).collect()
+/// Who has left a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// An attempt: the nonce is a word of the command line.
+    Attempt,
+    /// blastbox: the nonce is part of an option.
+    Blastbox,
+}
+
+/// Processes whose command line has the nonce, each by number and name.
+pub(crate) fn survivors(nonce: &str, whose: Whose) -> Vec<String> {
+    let named = |pid: i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0);
+        match whose {
+            Whose::Attempt => words.any(|word| word == nonce.as_bytes()),
+            Whose::Blastbox => {
+                words.all(|word| word != nonce.as_bytes()) && String::from_utf8_lossy(&line).contains(nonce)
+            }
+        }
+    };
+    let told = |pid: i32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("{pid} {}", name.trim())
+    };
+    pids().filter(|pid| named(*pid)).map(told).collect()
 }
 
 fn pids() -> impl Iterator<Item = i32> {
@@ -109,6 +132,11 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "read word; :", name]).env("ESCAPE_NONCE", told).stdin(Stdio::piped());
         let child = command.spawn().unwrap();
+        // The kernel wakes us before the new program has its command line.
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !is_named(i32::try_from(child.id()).unwrap(), name) && std::time::Instant::now() < until {
+            std::thread::yield_now();
+        }
         rustix::process::kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
         child
     }
@@ -134,6 +162,19 @@ mod tests {
         assert!(lives && held.directory.is_dir() && !left.exists() && !shared.exists());
         drop(held);
         fs::remove_dir(place).unwrap();
+    }
+
+    #[test]
+    fn what_an_attempt_left_is_told_from_what_blastbox_has_not_ended_yet() {
+        let nonce = nonce(5);
+        let (mut left, mut own) = (stopped(&nonce, ""), stopped(&format!("ESCAPE_NONCE={nonce}"), ""));
+        let found = [Whose::Attempt, Whose::Blastbox].map(|whose| survivors(&nonce, whose));
+        let expected = [&left, &own].map(|child| vec![format!("{} sh", child.id())]);
+        for child in [&mut left, &mut own] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(found, expected);
     }
 
     #[test]

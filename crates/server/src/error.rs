@@ -90,7 +90,10 @@ impl DoorError {
             }
             Self::NoKeys { .. } => Some("make a key first: blastbox key create NAME; or listen on 127.0.0.1"),
             Self::Port { .. } => Some("name another address with --listen"),
-            Self::State { .. } | Self::StateTaken { .. } => Some("name another directory with --state-dir"),
+            Self::State { .. } => Some("name another directory with --state-dir"),
+            Self::StateTaken { .. } => Some(
+                "name another directory with --state-dir, or end the daemon first: one process at a time writes a ledger",
+            ),
             Self::Keys(_) => None,
         }
     }

@@ -1,6 +1,6 @@
 //! What the engine and a box's gateway say to each other, and what the warden hands to the gateway.
 //!
-//! Trust: the gateway parses hostile bytes for a living, so what it says is read as if the box had said it: bounded,
+//! Trust: guest. The gateway parses hostile bytes for a living, so what it says is read as if the box had said it: bounded,
 //! and never believed about anything but its own box. One message is one packet of a sequenced socket.
 
 mod lending;

@@ -1,0 +1,98 @@
+//! Messages of a gateway, which parses hostile bytes for a living and may have been taken over: read back, or refused, and never
+//! worse. The seeds of the fuzz target are replayed here, with every byte of them changed and every end cut off.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail at once")]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use blastbox_wire::egress::{Door, FromGateway, Reason, Record, Trust};
+
+fn samples() -> Vec<(&'static str, FromGateway)> {
+    let (target, port, flow) = ("api.example.com".to_owned(), 443, 7);
+    let reason = Reason::ALL.first().copied().unwrap();
+    let denied = |door| Record::Denied { flow, door, target: target.clone(), port, reason, count: 3 };
+    let opened = |address| Record::Opened {
+        flow,
+        door: Door::Link,
+        target: target.clone(),
+        port,
+        address,
+        rule: "*.example.com".to_owned(),
+    };
+    let closed = |reason| Record::Closed {
+        flow,
+        target: target.clone(),
+        port,
+        sent: 1,
+        received: u64::MAX,
+        millis: 9,
+        reason,
+    };
+    let question = |denied| Record::Question { name: target.clone(), kind: 28, denied, count: 1 };
+    let lent = Record::Lent {
+        flow,
+        secret: "token".to_owned(),
+        target: target.clone(),
+        port,
+        request: "GET /v1".to_owned(),
+    };
+    let variables = vec![("TOKEN".to_owned(), "stand-in".to_owned())];
+    let record = FromGateway::Record;
+    vec![
+        ("ready", FromGateway::Ready),
+        ("failed", FromGateway::Failed { why: "cannot open the link".to_owned() }),
+        ("rules-taken", FromGateway::RulesTaken),
+        ("farewell", FromGateway::Farewell),
+        ("trust", FromGateway::Trust(Trust { authority: "-----BEGIN".to_owned(), variables })),
+        ("question", record(question(None))),
+        ("question-denied", record(question(Some(reason)))),
+        ("denied-link", record(denied(Door::Link))),
+        ("denied-connect", record(denied(Door::Connect))),
+        ("denied-socks", record(denied(Door::Socks))),
+        ("opened-v4", record(opened(IpAddr::V4(Ipv4Addr::LOCALHOST)))),
+        ("opened-v6", record(opened(IpAddr::V6(Ipv6Addr::LOCALHOST)))),
+        ("closed", record(closed(None))),
+        ("closed-by-reason", record(closed(Some(reason)))),
+        ("lent", record(lent)),
+        ("lost", record(Record::Lost { count: 5 })),
+    ]
+}
+
+/// What a reader makes of bytes: nothing, or something that it writes and reads as the same.
+fn read(bytes: &[u8]) {
+    if let Ok(message) = FromGateway::decode(bytes) {
+        assert_eq!(FromGateway::decode(&message.encode()), Ok(message));
+    }
+}
+
+#[test]
+fn a_seed_is_what_its_name_says() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/egress");
+    for (name, message) in samples() {
+        assert_eq!(std::fs::read(corpus.join(name)).unwrap(), message.encode(), "{name}");
+        assert_eq!(FromGateway::decode(&message.encode()), Ok(message), "{name}");
+    }
+}
+
+#[test]
+fn changed_and_cut_messages_are_refused_or_read_back() {
+    for (_, message) in samples() {
+        let whole = message.encode();
+        for at in 0..whole.len() {
+            read(whole.get(..at).unwrap());
+            for bit in 0..8 {
+                let mut changed = whole.clone();
+                *changed.get_mut(at).unwrap() ^= 1 << bit;
+                read(&changed);
+            }
+        }
+        read(&[&whole[..], b"\0"].concat());
+    }
+}
+
+#[test]
+fn a_lying_length_is_refused_before_any_allocation() {
+    for kind in 0..=255_u8 {
+        read(&[&[kind][..], &[0xff; 12]].concat());
+    }
+}
