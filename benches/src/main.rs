@@ -16,7 +16,8 @@
 //! - `stream`: what a command can print, through the daemon;
 //! - `network`: the way out of a box, beside a plain wire, slirp4netns and pasta;
 //! - `gvisor`: a box on gVisor's kernel, beside `runsc run`;
-//! - `wasm`: snippets in fresh guests of the tier `wasm`, beside the native interpreters.
+//! - `wasm`: snippets in fresh guests of the tier `wasm`, beside the native interpreters;
+//! - `escape`: every break-out attempt in the jail.
 
 mod allowlist;
 mod api;
@@ -27,6 +28,7 @@ mod command;
 mod crowd;
 mod cycle;
 mod daemon;
+mod escape;
 mod gvisor;
 mod http;
 mod idle;
@@ -50,7 +52,7 @@ use paper::{Finding, Paper, Wrong};
 
 type Bench = fn(&Options) -> Result<Finding, Wrong>;
 
-const ALL: [(&str, Bench); 14] = [
+const ALL: [(&str, Bench); 15] = [
     ("cycle", cycle::measure),
     ("warm", warm::measure),
     ("command", command::measure),
@@ -65,6 +67,7 @@ const ALL: [(&str, Bench); 14] = [
     ("network", network::measure),
     ("gvisor", gvisor::measure),
     ("wasm", wasm::measure),
+    ("escape", escape::measure),
 ];
 
 fn main() -> ExitCode {

@@ -74,6 +74,9 @@ pub(crate) fn judge(attempt: &Attempt, seen: Seen<'_>) -> (Verdict, String) {
         (Some(_), _, _) => Some(signs.join("; ")),
         (None, Some(lie), _) => Some(lie),
         (None, None, Said::Escaped(evidence)) => {
+            if let Some(told) = receipt.and_then(|receipt| by_gateway(attempt, receipt, &evidence)) {
+                return told;
+            }
             let kernel = kernel.filter(|_| receipt.is_some());
             match kernel.and_then(|kernel| answered(attempt.word(), compared, kernel, &evidence)) {
                 Some(told) => return told,
@@ -133,6 +136,24 @@ pub(crate) fn judge_copy(ended: &Ended, asked: bool, signs: &[String]) -> (Verdi
         ),
         (None, _) => (Verdict::Escaped, format!("blastbox itself did not survive it: {said}")),
     }
+}
+
+/// What the gateway of a box with network made of it: there a packet that was taken has come as far as the gateway, which is the
+/// host's and tells by itself what it let through.
+fn by_gateway(attempt: &Attempt, receipt: &Receipt, evidence: &str) -> Option<(Verdict, String)> {
+    let network = &receipt.network;
+    if attempt.class != Class::Network || network.gateway_lost || network.untold > 0 {
+        return None;
+    }
+    let passed: Vec<String> =
+        network.allowed.iter().map(|one| format!("{}:{}", one.target, one.port)).collect();
+    if !passed.is_empty() {
+        let told = format!("the policy lets it through ({}): {evidence}", passed.join(", "));
+        return Some((Verdict::NotApplicable, told));
+    }
+    let stopped = network.denied.first()?;
+    let (target, port, reason) = (&stopped.target, stopped.port, &stopped.reason);
+    Some((Verdict::Held, format!("the gateway refused {target}:{port} ({reason}): {evidence}")))
 }
 
 /// How a word is taken where another kernel than the host's has answered; `None` where it counts nevertheless.
@@ -240,6 +261,34 @@ mod tests {
         // A limit that was passed was passed, whoever counts.
         assert_eq!(of("resources.memory", OTHER, false).0, Verdict::Escaped);
         assert_eq!(of("kernel.nested-root", OTHER, false).0, Verdict::Escaped);
+    }
+
+    #[test]
+    fn what_a_gateway_has_stopped_did_not_come_out_and_what_it_did_not_tell_did() {
+        use blastbox_wire::receipt::{AllowedTarget, DeniedTarget};
+        let closed = receipt("exited");
+        let (mut stopped, mut passed) = (closed.clone(), closed.clone());
+        let target = "1.1.1.1".to_owned();
+        stopped.network.denied =
+            vec![DeniedTarget { target, port: 443, reason: "quic".to_owned(), count: 1 }];
+        passed.network.allowed = vec![AllowedTarget {
+            target: "api.example.com".to_owned(),
+            port: 443,
+            rule: "api.example.com".to_owned(),
+            connections: 1,
+            sent_bytes: 0,
+            received_bytes: 0,
+        }];
+        let mut lost = stopped.clone();
+        lost.network.gateway_lost = true;
+        let of = |id: &str, receipt| {
+            judge(&attempt(id), Seen { output: "ESCAPED sent\n", receipt: Some(receipt), ..NOTHING }).0
+        };
+        assert_eq!(of("network.quic", &closed), Verdict::Escaped, "where there is no gateway");
+        assert_eq!(of("network.quic", &stopped), Verdict::Held);
+        assert_eq!(of("network.quic", &passed), Verdict::NotApplicable, "what the policy names");
+        assert_eq!(of("network.quic", &lost), Verdict::Escaped);
+        assert_eq!(of("kernel.ptrace", &stopped), Verdict::Escaped, "and what is no packet");
     }
 
     #[test]

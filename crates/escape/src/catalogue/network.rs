@@ -15,6 +15,8 @@ const NO_TCP_EITHER: Second =
 const SCOPED: Second = Behind(Network, "Landlock keeps abstract sockets inside the box");
 const DATAGRAMS: Second =
     Surface("the network namespace alone: Landlock knows no datagrams yet, and the filter sees no addresses");
+const GATEWAY: Second =
+    Named("where a policy opens the network: its gateway knows names that the policy has, and no others");
 const NO_POWER: Second = Named("no capability over its network, and no route in it");
 
 /// Name, what it tries, what it stands for, the statement, where it must succeed, what is behind.
@@ -42,6 +44,8 @@ const LINES: &[Line] = &[
     ("smtp", "Send mail", "spam from a sandbox", "reach_tcp('198.51.100.25', 25)", OwnNet, NO_TCP_EITHER),
     ("proxy", "Use a proxy of the host", "proxies on loopback and in the network", "reach_tcp('127.0.0.1', 3128)", OwnNet, NO_TCP),
     ("dns-udp", "Carry bytes in the name of a DNS question", "DNS tunnelling (iodine)", include_str!("../../attempts/network/dns_udp.py"), OwnNet, DATAGRAMS),
+    ("gateway-dns", "Carry bytes in a name that the box's own resolver is asked for", "DNS tunnelling through a resolver that asks on", include_str!("../../attempts/network/gateway_dns.py"), OwnNet, GATEWAY),
+    ("gateway-proxy", "Reach a host that no policy names through the gateway's proxy", "open proxies", include_str!("../../attempts/network/gateway_proxy.py"), OwnNet, GATEWAY),
     ("dns-tcp", "Ask a DNS server over TCP", "DNS tunnelling", "reach_tcp('8.8.8.8', 53)", OwnNet, NO_TCP_EITHER),
     ("dns-stub", "Ask the host's own resolver", "127.0.0.53", "reach_udp('127.0.0.53', 53)", OwnNet, DATAGRAMS),
     ("dns-over-tls", "Ask a resolver in a way that nobody reads", "DNS over TLS", "reach_tcp('9.9.9.9', 853)", OwnNet, NO_TCP_EITHER),
