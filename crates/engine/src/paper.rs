@@ -178,6 +178,7 @@ fn host(facts: &Facts) -> Host {
             CgroupKind::None => CgroupFlavour::None,
             CgroupKind::V1 => CgroupFlavour::V1,
             CgroupKind::V2 => CgroupFlavour::V2,
+            CgroupKind::Hybrid => CgroupFlavour::Hybrid,
         },
         landlock_abi: facts.landlock_abi,
         privileged: facts.privileged,

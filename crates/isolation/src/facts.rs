@@ -80,6 +80,21 @@ pub enum CgroupKind {
     V1,
     /// The unified one.
     V2,
+    /// Both: each has some of the controllers.
+    Hybrid,
+}
+
+impl CgroupKind {
+    /// As a person calls it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "no cgroup",
+            Self::V1 => "cgroup v1",
+            Self::V2 => "cgroup v2",
+            Self::Hybrid => "cgroup v1 and v2",
+        }
+    }
 }
 
 /// Swap space of the host.
@@ -163,6 +178,7 @@ impl Facts {
         self.cgroups = match cgroups {
             0 => CgroupKind::None,
             1 => CgroupKind::V1,
+            3 => CgroupKind::Hybrid,
             _ => CgroupKind::V2,
         };
         if self.swap == Swap::Uncounted && memory && counts_swap(self.cgroups) {
@@ -215,6 +231,7 @@ fn counts_swap(cgroups: CgroupKind) -> bool {
         // Absent when the kernel was not started with swap accounting.
         CgroupKind::V1 => Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists(),
         CgroupKind::V2 => true,
+        CgroupKind::Hybrid => !Path::new("/sys/fs/cgroup/memory").exists() || counts_swap(CgroupKind::V1),
     }
 }
 

@@ -109,3 +109,25 @@ pub fn place(fd: BorrowedFd<'_>, number: i32) -> io::Result<()> {
     let result = unsafe { libc::dup2(fd.as_raw_fd(), number) };
     if result == number { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_shown_or_sealed_cannot_be_changed_by_anybody() {
+        let place = std::env::temp_dir().join(format!("blastbox-program-{}", std::process::id()));
+        std::fs::write(&place, b"#!/bin/true\n").unwrap();
+        let writes = |path: &str| std::fs::OpenOptions::new().write(true).open(path).map(drop);
+        writes(place.to_str().unwrap()).expect("the file itself can be written");
+        let file = std::fs::File::open(&place).unwrap();
+        for program in [unwritable(&place, "program").unwrap(), seal(file.as_fd(), "program").unwrap()] {
+            let through = format!("/proc/self/fd/{}", program.as_raw_fd());
+            assert_eq!(std::fs::read(&through).unwrap(), b"#!/bin/true\n");
+            let written = writes(&through).and_then(|()| std::fs::write(&through, b"x"));
+            assert!(written.is_err(), "{through} can be written");
+            assert_eq!(std::fs::read(&through).unwrap(), b"#!/bin/true\n");
+        }
+        std::fs::remove_file(&place).unwrap();
+    }
+}

@@ -46,12 +46,10 @@ impl Groups {
         })
     }
 
-    /// The kind of interface, as the caller is told: 0 none, 1 the old one, 2 the unified one.
+    /// The kind of interface, as the caller is told: 0 none, 1 the old one, 2 the unified one, 3 both.
     pub(crate) fn flavour(&self) -> u8 {
-        self.site.as_ref().map_or(0, |site| match site.flavour {
-            Flavour::V1 => 1,
-            Flavour::V2 => 2,
-        })
+        let uses = |flavour| u8::from(self.site.as_ref().is_some_and(|site| site.uses(flavour)));
+        uses(Flavour::V1) + 2 * uses(Flavour::V2)
     }
 
     /// Whether a controller works.

@@ -344,6 +344,8 @@ pub enum CgroupFlavour {
     V1,
     /// The unified one.
     V2,
+    /// Both: each has some of the controllers.
+    Hybrid,
 }
 
 impl Receipt {

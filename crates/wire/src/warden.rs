@@ -104,7 +104,7 @@ pub enum Answer {
 pub struct Powers {
     /// Whether it has ids to give to boxes (root).
     pub own_ranges: bool,
-    /// The cgroup interface: 0 none, 1 the old one, 2 the unified one.
+    /// The cgroup interface: 0 none, 1 the old one, 2 the unified one, 3 both.
     pub cgroups: u8,
     /// The memory controller works.
     pub memory: bool,

@@ -11,6 +11,8 @@ pub(super) struct Manager {
     pub(super) systemd: bool,
     /// The host has the unified interface, whether or not we may use it.
     pub(super) unified: bool,
+    /// It has the unified interface beside the old one.
+    pub(super) hybrid: bool,
 }
 
 impl Manager {
@@ -18,6 +20,7 @@ impl Manager {
         Self {
             systemd: Path::new("/run/systemd/system").is_dir(),
             unified: Path::new("/sys/fs/cgroup/cgroup.controllers").is_file(),
+            hybrid: Path::new("/sys/fs/cgroup/unified/cgroup.controllers").is_file(),
         }
     }
 
@@ -47,8 +50,9 @@ pub(super) fn cgroups(facts: &Facts, manager: &Manager) -> Vec<Finding> {
     let mut findings = vec![match facts.cgroups {
         CgroupKind::None => kind("no cgroup that the warden may use; limits hold for each process alone")
             .bad(State::Missing, manager.fix(facts, "memory")),
-        CgroupKind::V1 => kind("cgroup v1"),
-        CgroupKind::V2 => kind("cgroup v2"),
+        CgroupKind::V1 if manager.hybrid => kind("cgroup v1, on a host that has mounted v2 as well (hybrid)"),
+        CgroupKind::Hybrid => kind("cgroup v1 and v2, each with some of the controllers (hybrid)"),
+        used => kind(used.as_str()),
     }];
     for (code, subject, name, works, gap) in [
         ("memory_limit", "memory limit", "memory", facts.memory, "no-memory-limit"),
@@ -80,8 +84,8 @@ mod tests {
     use super::*;
     use crate::facts::tests::{good_host, rootless_host};
 
-    const SYSTEMD: Manager = Manager { systemd: true, unified: true };
-    const OTHER: Manager = Manager { systemd: false, unified: false };
+    const SYSTEMD: Manager = Manager { systemd: true, unified: true, hybrid: false };
+    const OTHER: Manager = Manager { systemd: false, unified: false, hybrid: false };
 
     #[test]
     fn everything_there_is_good() {
@@ -108,6 +112,19 @@ mod tests {
         assert_eq!(bad.len(), 1);
         assert_eq!(bad[0].code, "cpu_limit");
         assert!(bad[0].detail.contains("no-cpu-limit"));
+    }
+
+    #[test]
+    fn a_hybrid_host_is_called_one() {
+        let said = |kind, hybrid| {
+            let manager = Manager { hybrid, ..OTHER };
+            cgroups(&Facts { cgroups: kind, ..good_host() }, &manager)[0].detail.clone()
+        };
+        assert!(
+            said(CgroupKind::V1, true).contains("hybrid")
+                && said(CgroupKind::Hybrid, true).contains("hybrid")
+        );
+        assert_eq!([said(CgroupKind::V1, false), said(CgroupKind::V2, false)], ["cgroup v1", "cgroup v2"]);
     }
 
     #[test]

@@ -209,8 +209,11 @@ fn trust(policy: &SealedPolicy) -> places::Trust {
 pub(super) fn cgroups(facts: &Facts) -> Cgroups {
     let Facts { memory, cpu, pids, .. } = *facts;
     match facts.cgroups {
-        CgroupKind::V1 | CgroupKind::V2 if memory || cpu || pids => Cgroups::Enforce { memory, cpu, pids },
-        CgroupKind::None | CgroupKind::V1 | CgroupKind::V2 => Cgroups::Absent,
+        CgroupKind::None => Cgroups::Absent,
+        CgroupKind::V1 | CgroupKind::V2 | CgroupKind::Hybrid if memory || cpu || pids => {
+            Cgroups::Enforce { memory, cpu, pids }
+        }
+        CgroupKind::V1 | CgroupKind::V2 | CgroupKind::Hybrid => Cgroups::Absent,
     }
 }
 

@@ -16,10 +16,8 @@ const PAUSE: Duration = Duration::from_micros(500);
 impl Site {
     /// Stops everything in a group. On an error nothing is stopped.
     pub fn freeze(&self, group: &Group) -> io::Result<()> {
-        let stopped = match self.flavour {
-            Flavour::V1 => self.freeze_v1(group),
-            Flavour::V2 => self.freeze_v2(group),
-        };
+        let unified = self.uses(Flavour::V2);
+        let stopped = if unified { self.freeze_v2(group) } else { self.freeze_v1(group) };
         if stopped.is_err() {
             self.thaw(group).ok();
         }
@@ -31,14 +29,9 @@ impl Site {
         if !group.was_paused.get() {
             return Ok(());
         }
-        match (self.flavour, self.freezer_nest()) {
-            (Flavour::V1, Some(nest)) => {
-                write_at(&nest.dir, &format!("{}/freezer.state", group.name), b"THAWED")
-            }
-            (Flavour::V1, None) => Ok(()),
-            (Flavour::V2, _) => {
-                self.birthplace(group)?.map_or(Ok(()), |dir| write_at(&dir, "cgroup.freeze", b"0"))
-            }
+        match self.freezer_nest() {
+            Some(nest) => write_at(&nest.dir, &format!("{}/freezer.state", group.name), b"THAWED"),
+            None => self.birthplace(group)?.map_or(Ok(()), |dir| write_at(&dir, "cgroup.freeze", b"0")),
         }
     }
 

@@ -95,7 +95,7 @@ impl Site {
         };
         if let Some(nest) = self.nest(Controller::Memory) {
             let bytes = limits.memory.to_string();
-            match self.flavour {
+            match nest.flavour {
                 Flavour::V1 => {
                     // Memory alone may not be more than memory with swap, so that a group that was limited before can be
                     // limited lower in the one order only, and higher in the other.
@@ -115,7 +115,7 @@ impl Site {
             write(nest, "pids.max", &limits.pids.to_string())?;
         }
         if let Some(nest) = self.nest(Controller::Cpu) {
-            match self.flavour {
+            match nest.flavour {
                 Flavour::V1 => write(nest, "cpu.cfs_quota_us", &quota.to_string())?,
                 Flavour::V2 => write(nest, "cpu.max", &format!("{quota} {period}"))?,
             }
@@ -125,19 +125,15 @@ impl Site {
 
     /// The directory into which a new process can be born, on the unified interface.
     pub fn birthplace(&self, group: &Group) -> io::Result<Option<OwnedFd>> {
-        match self.flavour {
-            Flavour::V1 => Ok(None),
-            Flavour::V2 => self.nests()?.first().map(|nest| nest.open(&group.name)).transpose(),
-        }
+        let unified = self.nests()?.iter().find(|nest| nest.flavour == Flavour::V2);
+        unified.map(|nest| nest.open(&group.name)).transpose()
     }
 
     /// Moves the calling process into a group, on the old interface. Writing "0" to `tasks` moves only the caller and
     /// spares the lock that a move by number takes for the whole machine.
     pub fn join(&self, group: &Group) -> io::Result<()> {
-        if self.flavour == Flavour::V1 {
-            for nest in self.nests()? {
-                write_at(&nest.dir, &format!("{}/tasks", group.name), b"0")?;
-            }
+        for nest in self.nests()?.iter().filter(|nest| nest.flavour == Flavour::V1) {
+            write_at(&nest.dir, &format!("{}/tasks", group.name), b"0")?;
         }
         Ok(())
     }
@@ -150,7 +146,7 @@ impl Site {
             read_at(&nest.dir, &format!("{}/{file}", group.name)).unwrap_or_default()
         };
         if let Some(nest) = self.nest(Controller::Memory) {
-            let (peak, events) = match self.flavour {
+            let (peak, events) = match nest.flavour {
                 Flavour::V1 => ("memory.max_usage_in_bytes", "memory.oom_control"),
                 Flavour::V2 => ("memory.peak", "memory.events"),
             };
@@ -161,7 +157,7 @@ impl Site {
             counts.pids_refused = keyed(&read(nest, "pids.events"), "max");
         }
         if let Some(nest) = self.nest(Controller::Cpu) {
-            counts.cpu_micros = match self.flavour {
+            counts.cpu_micros = match nest.flavour {
                 // There where both controllers are mounted together, as on most such hosts.
                 Flavour::V1 => read(nest, "cpuacct.usage").trim().parse::<u64>().unwrap_or(0) / 1000,
                 Flavour::V2 => keyed(&read(nest, "cpu.stat"), "usage_usec"),

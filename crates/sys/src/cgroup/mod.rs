@@ -4,11 +4,14 @@
 //! warden, however it ends, so that any later one can tell what is left over and release it by name alone
 //! ([`Site::sweep`]).
 
+mod aside;
 mod freeze;
 mod group;
 mod nest;
 mod site;
 mod sweep;
+#[cfg(test)]
+mod tests;
 
 pub use group::{Counts, Group, Limits};
 pub use site::Site;

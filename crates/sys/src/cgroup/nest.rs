@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, mkdirat, openat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::{Controller, Flavour, Site};
+use super::site::Root;
+use super::{Controller, Flavour, Site, aside};
 use crate::namespaces::write_at;
 
 /// How often a nest is made anew when a sweep takes it away before it is locked.
@@ -15,6 +16,7 @@ const TRIES: u32 = 20;
 /// A warden's own directory in one hierarchy, locked for as long as it is open.
 #[derive(Debug)]
 pub(super) struct Nest {
+    pub(super) flavour: Flavour,
     pub(super) controllers: Vec<Controller>,
     pub(super) dir: OwnedFd,
 }
@@ -33,9 +35,9 @@ impl Site {
             return Ok(nests);
         }
         let mut made = Vec::with_capacity(self.roots.len());
-        for (controllers, root) in &self.roots {
-            let dir = make_locked(root, &self.name, self.flavour, controllers)?;
-            made.push(Nest { controllers: controllers.clone(), dir });
+        for Root { flavour, controllers, dir, .. } in &self.roots {
+            let dir = make_locked(dir, &self.name, *flavour, controllers)?;
+            made.push(Nest { flavour: *flavour, controllers: controllers.clone(), dir });
         }
         Ok(self.nests.get_or_init(|| made))
     }
@@ -59,15 +61,18 @@ impl Site {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this host has no freezer controller"));
         };
         let dir = make_locked(root, &self.name, Flavour::V1, &[])?;
-        Ok(self.freezer_nest.get_or_init(|| Nest { controllers: Vec::new(), dir }))
+        Ok(self.freezer_nest.get_or_init(|| Nest { flavour: Flavour::V1, controllers: Vec::new(), dir }))
     }
 
-    /// Takes the nests away.
+    /// Takes the nests away, and lets the caller's processes come back where they stepped aside.
     pub fn close(&self) {
         let freezer = self.freezer.iter().filter(|_| self.freezer_nest.get().is_some());
-        for root in self.roots.iter().map(|(_, root)| root).chain(freezer) {
+        for root in self.roots.iter().map(|root| &root.dir).chain(freezer) {
             // Not empty: a group is left, for the next sweep. Not there: it was never needed.
             unlinkat(root, self.name.as_str(), AtFlags::REMOVEDIR).ok();
+        }
+        for root in self.roots.iter().filter(|root| root.delegated) {
+            aside::step_back(&root.dir);
         }
     }
 }

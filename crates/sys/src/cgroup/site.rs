@@ -4,22 +4,28 @@ use std::cell::OnceCell;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, mkdirat, openat};
-use rustix::io::Errno;
+use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, accessat, flock, openat};
 
 use super::nest::Nest;
-use super::{Controller, FREEZER, Flavour, NEST, read_at};
+use super::{Controller, FREEZER, Flavour, NEST, aside, read_at};
 use crate::namespaces::write_at;
 
-/// A place to make groups in, with the controllers that really work there.
+/// A directory to make groups in, with the controllers that really work there. In it lies the directory of each warden.
+#[derive(Debug)]
+pub(super) struct Root {
+    pub(super) flavour: Flavour,
+    pub(super) controllers: Vec<Controller>,
+    pub(super) dir: OwnedFd,
+    /// Whether it is our caller's own group, whose processes have stepped aside.
+    pub(super) delegated: bool,
+}
+
+/// A place to make groups in.
 #[derive(Debug)]
 pub struct Site {
-    /// Which interface.
-    pub flavour: Flavour,
-    /// On the old interface one directory a controller, on the unified one a single directory for all of them.
-    /// In these lies the directory of each warden.
-    pub(super) roots: Vec<(Vec<Controller>, OwnedFd)>,
-    /// On the old interface, where processes are stopped; a box has a group there only once it was paused.
+    /// One for all controllers of the unified interface, and one for each that is left to the old one: a host may have both.
+    pub(super) roots: Vec<Root>,
+    /// On the old interface alone, where processes are stopped; a box has a group there only once it was paused.
     pub(super) freezer: Option<OwnedFd>,
     /// The name of our own directory in each of them.
     pub(super) name: String,
@@ -33,8 +39,7 @@ impl Site {
     pub fn find(name: Option<u64>) -> io::Result<Option<Self>> {
         let mounts = read_at(rustix::fs::CWD, "/proc/self/mountinfo")?;
         let own = read_at(rustix::fs::CWD, "/proc/self/cgroup")?;
-        let found = Self::find_v2(&mounts, &own).or_else(|| Self::find_v1(&mounts, &own));
-        Ok(found.map(|site| match name {
+        Ok(Self::find_in(&mounts, &own).map(|site| match name {
             Some(name) => Self { name: nest_name(name), ..site },
             None => site,
         }))
@@ -43,68 +48,75 @@ impl Site {
     /// Whether a controller works here.
     #[must_use]
     pub fn has(&self, controller: Controller) -> bool {
-        self.roots.iter().any(|(controllers, _)| controllers.contains(&controller))
+        self.roots.iter().any(|root| root.controllers.contains(&controller))
     }
 
-    fn find_v2(mounts: &str, own: &str) -> Option<Self> {
-        let mount = mounts.lines().filter_map(Mounted::parse).find(|mount| mount.kind == "cgroup2")?;
-        let own_path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-        // A delegated group of our own is the polite place: what our caller was limited to still holds there.
-        let own_group = format!("{}{}", mount.at, own_path.strip_prefix(mount.root).unwrap_or(own_path));
-        if let Some(site) = Self::delegated(&own_group) {
-            return Some(site);
-        }
-        let root = open_dir(mount.at)?;
-        let controllers = enable(&root)?;
-        writable(&root).then(|| Self::at(Flavour::V2, vec![(controllers, root)], None))
+    /// Whether this interface is used here.
+    #[must_use]
+    pub fn uses(&self, flavour: Flavour) -> bool {
+        self.roots.iter().any(|root| root.flavour == flavour)
     }
 
-    /// A group that the service manager has handed over (`Delegate=yes`). Its processes move down into a leaf, since
-    /// the kernel allows no processes beside limited children.
-    fn delegated(path: &str) -> Option<Self> {
-        let group = open_dir(path)?;
-        let marked = ["user.delegate", "trusted.delegate"].iter().any(|name| {
-            let mut value = [0_u8; 4];
-            rustix::fs::getxattr(path, *name, &mut value)
-                .is_ok_and(|length| value.get(..length) == Some(b"1"))
-        });
-        if !marked || !writable(&group) {
-            return None;
-        }
-        match mkdirat(&group, "blastbox-caller", Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(_) => return None,
-        }
-        for pid in read_at(&group, "cgroup.procs").ok()?.lines() {
-            // One that has ended meanwhile is no obstacle.
-            write_at(&group, "blastbox-caller/cgroup.procs", pid.as_bytes()).ok();
-        }
-        let controllers = enable(&group)?;
-        Some(Self::at(Flavour::V2, vec![(controllers, group)], None))
-    }
-
-    fn find_v1(mounts: &str, own: &str) -> Option<Self> {
-        let mut roots = Vec::new();
+    /// The same by what the kernel says of mounts and of our own groups.
+    pub(super) fn find_in(mounts: &str, own: &str) -> Option<Self> {
+        let mut roots: Vec<Root> = unified(mounts, own).into_iter().collect();
         for controller in Controller::ALL {
-            if let Some(dir) = hierarchy(mounts, own, controller.as_str()).filter(writable) {
-                roots.push((vec![controller], dir));
+            // The kernel gives a controller to one interface only.
+            if !roots.iter().any(|root| root.controllers.contains(&controller))
+                && let Some(dir) = hierarchy(mounts, own, controller.as_str()).filter(writable)
+            {
+                let controllers = vec![controller];
+                roots.push(Root { flavour: Flavour::V1, controllers, dir, delegated: false });
             }
         }
-        let freezer = hierarchy(mounts, own, FREEZER);
-        (!roots.is_empty()).then(|| Self::at(Flavour::V1, roots, freezer))
+        let old = roots.iter().all(|root| root.flavour == Flavour::V1);
+        let freezer = if old { hierarchy(mounts, own, FREEZER) } else { None };
+        (!roots.is_empty()).then(|| Self::at(roots, freezer))
     }
 
-    fn at(flavour: Flavour, roots: Vec<(Vec<Controller>, OwnedFd)>, freezer: Option<OwnedFd>) -> Self {
+    fn at(roots: Vec<Root>, freezer: Option<OwnedFd>) -> Self {
         let mut random = [0_u8; 8];
         // Two wardens of one name would quarrel over one lock, and the second would fail; no worse can come of it.
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok();
         let name = nest_name(u64::from_ne_bytes(random));
-        Self { flavour, roots, freezer, name, nests: OnceCell::new(), freezer_nest: OnceCell::new() }
+        Self { roots, freezer, name, nests: OnceCell::new(), freezer_nest: OnceCell::new() }
     }
 }
 
 fn nest_name(number: u64) -> String {
     format!("{NEST}{number:016x}")
+}
+
+/// The unified hierarchy, where it has a controller that we need.
+fn unified(mounts: &str, own: &str) -> Option<Root> {
+    let mount = mounts.lines().filter_map(Mounted::parse).find(|mount| mount.kind == "cgroup2")?;
+    let own_path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let found = |controllers, dir, delegated| Root { flavour: Flavour::V2, controllers, dir, delegated };
+    // A delegated group of our own is the polite place: what our caller was limited to still holds there.
+    let own_group = format!("{}{}", mount.at, own_path.strip_prefix(mount.root).unwrap_or(own_path));
+    if let Some((controllers, group)) = delegated(&own_group) {
+        return Some(found(controllers, group, true));
+    }
+    let root = open_dir(mount.at)?;
+    let controllers = enable(&root)?;
+    writable(&root).then(|| found(controllers, root, false))
+}
+
+/// A group that the service manager has handed over (`Delegate=yes`).
+fn delegated(path: &str) -> Option<(Vec<Controller>, OwnedFd)> {
+    let group = open_dir(path)?;
+    let marked = ["user.delegate", "trusted.delegate"].iter().any(|name| {
+        let mut value = [0_u8; 4];
+        rustix::fs::getxattr(path, *name, &mut value).is_ok_and(|length| value.get(..length) == Some(b"1"))
+    });
+    if !marked || !writable(&group) || ours(&read_at(&group, "cgroup.controllers").ok()?).is_empty() {
+        return None;
+    }
+    // Held for as long as we use it: the last one to let go lets the caller's processes come back.
+    flock(&group, FlockOperation::LockShared).ok()?;
+    aside::step_aside(&group).ok()?;
+    let controllers = enable(&group)?;
+    Some((controllers, group))
 }
 
 /// Our own group in one hierarchy of the old interface. What our caller was limited to holds beneath it.
@@ -124,19 +136,21 @@ fn hierarchy(mounts: &str, own: &str, name: &str) -> Option<OwnedFd> {
 
 /// Switches the controllers on for the children of a group of the unified hierarchy, and tells which are.
 fn enable(group: &OwnedFd) -> Option<Vec<Controller>> {
-    let offered = read_at(group, "cgroup.controllers").ok()?;
-    for controller in Controller::ALL {
-        if offered.split_whitespace().any(|name| name == controller.as_str()) {
+    let enabled = || read_at(group, "cgroup.subtree_control").map(|names| ours(&names));
+    let before = enabled().ok()?;
+    for controller in ours(&read_at(group, "cgroup.controllers").ok()?) {
+        if !before.contains(&controller) {
             // Whether it worked is read back below.
             write_at(group, "cgroup.subtree_control", format!("+{}", controller.as_str()).as_bytes()).ok();
         }
     }
-    let enabled = read_at(group, "cgroup.subtree_control").ok()?;
-    let works: Vec<_> = Controller::ALL
-        .into_iter()
-        .filter(|controller| enabled.split_whitespace().any(|name| name == controller.as_str()))
-        .collect();
-    (!works.is_empty()).then_some(works)
+    enabled().ok().filter(|works| !works.is_empty())
+}
+
+/// Those of the controllers in a list of names that we need.
+pub(super) fn ours(names: &str) -> Vec<Controller> {
+    let named = |controller: &Controller| names.split_whitespace().any(|name| name == controller.as_str());
+    Controller::ALL.into_iter().filter(named).collect()
 }
 
 /// Whether a group can be made here, as far as permissions and a read-only mount go.
@@ -151,15 +165,15 @@ fn open_dir(path: &str) -> Option<OwnedFd> {
 }
 
 /// One line of `/proc/self/mountinfo`.
-struct Mounted<'a> {
-    root: &'a str,
-    at: &'a str,
-    kind: &'a str,
-    options: &'a str,
+pub(super) struct Mounted<'a> {
+    pub(super) root: &'a str,
+    pub(super) at: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) options: &'a str,
 }
 
 impl<'a> Mounted<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
+    pub(super) fn parse(line: &'a str) -> Option<Self> {
         let (left, right) = line.split_once(" - ")?;
         let mut left = left.split(' ').skip(3);
         let (root, at) = (left.next()?, left.next()?);
@@ -167,18 +181,5 @@ impl<'a> Mounted<'a> {
         let (kind, options) = (right.next()?, right.nth(1)?);
         // The root's own path is a single slash, which strips nothing from a path below it.
         Some(Self { root: root.trim_end_matches('/'), at, kind, options })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mount_line_is_read_in_its_two_halves() {
-        let line = "34 24 0:29 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory";
-        let mounted = Mounted::parse(line).unwrap();
-        assert_eq!((mounted.root, mounted.at, mounted.kind), ("", "/sys/fs/cgroup/memory", "cgroup"));
-        assert!(mounted.options.split(',').any(|option| option == "memory"));
     }
 }

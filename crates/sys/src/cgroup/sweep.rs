@@ -15,7 +15,7 @@ impl Site {
     #[must_use]
     pub fn sweep(&self) -> u32 {
         // The freezer first: a stopped process dies only when it is let go.
-        let roots = self.freezer.iter().chain(self.roots.iter().map(|(_, root)| root));
+        let roots = self.freezer.iter().chain(self.roots.iter().map(|root| &root.dir));
         roots.map(sweep_hierarchy).max().unwrap_or(0)
     }
 }

@@ -55,15 +55,15 @@ fn number(name: &str) -> u32 {
     arch::syscall_number(name).unwrap()
 }
 
-fn no_new_privs() {
+pub(super) fn no_new_privs() {
     rustix::thread::set_no_new_privs(true).unwrap();
 }
 
-fn pair() -> (OwnedFd, OwnedFd) {
+pub(super) fn pair() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-fn send_fd(through: &OwnedFd, fd: BorrowedFd<'_>) {
+pub(super) fn send_fd(through: &OwnedFd, fd: BorrowedFd<'_>) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fds = [fd];
@@ -71,7 +71,7 @@ fn send_fd(through: &OwnedFd, fd: BorrowedFd<'_>) {
     sendmsg(through, &[IoSlice::new(&[0])], &mut control, SendFlags::empty()).unwrap();
 }
 
-fn receive_fd(through: &OwnedFd) -> OwnedFd {
+pub(super) fn receive_fd(through: &OwnedFd) -> OwnedFd {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     recvmsg(through, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();

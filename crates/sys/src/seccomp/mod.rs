@@ -27,6 +27,8 @@ mod gateway;
 mod install;
 #[cfg(test)]
 pub(crate) mod live;
+#[cfg(test)]
+mod live_numbers;
 mod monitors;
 mod notify;
 mod table;

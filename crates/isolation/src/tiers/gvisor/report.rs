@@ -3,7 +3,7 @@
 use blastbox_policy::{Boundary, Bytes, Gap, SealedPolicy};
 use blastbox_wire::plan::{Cgroups, Ids, Network, Plan};
 
-use crate::{BoundaryReport, CgroupKind, Facts};
+use crate::{BoundaryReport, Facts};
 
 /// The report for each boundary, in the order in which the jail's came.
 pub(super) fn write(
@@ -43,11 +43,7 @@ pub(super) fn write(
 
 fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Vec<String> {
     let rules = policy.kernel();
-    let interface = match facts.cgroups {
-        CgroupKind::None => "no cgroup",
-        CgroupKind::V1 => "cgroup v1",
-        CgroupKind::V2 => "cgroup v2",
-    };
+    let interface = facts.cgroups.as_str();
     let memory_alone = format!(
         "the memory of its programs is at most {}, gVisor's own is not counted",
         Bytes(plan.limits.file_size)

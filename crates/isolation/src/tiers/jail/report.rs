@@ -8,7 +8,7 @@ use blastbox_wire::plan::{Denials, Ids, Network, Plan, Step, WorkspaceAccess};
 
 use super::WANTED_LANDLOCK_ABI;
 use crate::request::Worksite;
-use crate::{BoundaryReport, CgroupKind, Facts};
+use crate::{BoundaryReport, Facts};
 
 /// The report for each boundary, in the order of [`Boundary::ALL`].
 pub(super) fn write(
@@ -46,11 +46,7 @@ fn ends(gap: Gap) -> bool {
 
 fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Vec<String> {
     let rules = policy.kernel();
-    let interface = match facts.cgroups {
-        CgroupKind::None => "no cgroup",
-        CgroupKind::V1 => "cgroup v1",
-        CgroupKind::V2 => "cgroup v2",
-    };
+    let interface = facts.cgroups.as_str();
     let held = |gap, limit: String, instead: &str| {
         if gaps.contains(&gap) { instead.to_owned() } else { format!("{limit} ({interface})") }
     };

@@ -6,7 +6,7 @@ use blastbox_wire::plan::{Ids, Plan};
 
 use super::spec::{Processor, VmSpec};
 use crate::facts::Kvm;
-use crate::{BoundaryReport, CgroupKind, Facts};
+use crate::{BoundaryReport, Facts};
 
 /// The report for each boundary, in the order in which the jail's came.
 pub(super) fn write(
@@ -47,11 +47,7 @@ fn kernel(
     gaps: &[Gap],
 ) -> Vec<String> {
     let rules = policy.kernel();
-    let interface = match facts.cgroups {
-        CgroupKind::None => "no cgroup",
-        CgroupKind::V1 => "cgroup v1",
-        CgroupKind::V2 => "cgroup v2",
-    };
+    let interface = facts.cgroups.as_str();
     let held = |gap, limit: String, instead: &str| {
         if gaps.contains(&gap) { instead.to_owned() } else { format!("{limit} ({interface})") }
     };

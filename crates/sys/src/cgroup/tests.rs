@@ -1,0 +1,233 @@
+//! What is found and written on hosts of every make, in directories that stand for those of the kernel; and processes that
+//! step aside in a real group, where this host has the unified interface.
+
+use std::cell::{Cell, OnceCell};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::nest::Nest;
+use super::site::{Mounted, Root};
+use super::{Controller, Flavour, Group, Limits, Site, aside};
+
+/// A directory that goes with its test.
+struct Tree(PathBuf);
+
+impl Tree {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("blastbox-cgroups-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// A directory of the old interface, with our own group in it.
+    fn old(&self, controllers: &str) -> String {
+        fs::create_dir_all(self.0.join(controllers).join("own")).unwrap();
+        let at = self.0.join(controllers);
+        format!("34 24 0:29 / {} rw shared:9 - cgroup cgroup rw,{controllers}\n", at.display())
+    }
+
+    /// The unified hierarchy, with what it offers switched on already, as by a service manager.
+    fn unified(&self, offers: &str) -> String {
+        let at = self.0.join("unified");
+        fs::create_dir_all(&at).unwrap();
+        fs::write(at.join("cgroup.controllers"), offers).unwrap();
+        fs::write(at.join("cgroup.subtree_control"), offers).unwrap();
+        format!("42 24 0:30 / {} rw shared:9 - cgroup2 cgroup2 rw,nsdelegate\n", at.display())
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+const OWN: &str = "5:freezer:/own\n4:memory:/own\n3:pids:/own\n2:cpu,cpuacct:/own\n0::/\n";
+
+fn found(site: &Site) -> Vec<(Flavour, Vec<Controller>)> {
+    site.roots.iter().map(|Root { flavour, controllers, .. }| (*flavour, controllers.clone())).collect()
+}
+
+#[test]
+fn a_mount_line_is_read_in_its_two_halves() {
+    let line = "34 24 0:29 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory";
+    let mounted = Mounted::parse(line).unwrap();
+    assert_eq!((mounted.root, mounted.at, mounted.kind), ("", "/sys/fs/cgroup/memory", "cgroup"));
+    assert!(mounted.options.split(',').any(|option| option == "memory"));
+}
+
+#[test]
+fn a_host_of_the_old_interface_has_a_root_for_each_controller_beneath_its_own_group() {
+    let tree = Tree::new("old");
+    let mounts = ["memory", "pids", "cpu,cpuacct", "freezer"].map(|name| tree.old(name)).concat();
+    let site = Site::find_in(&mounts, OWN).unwrap();
+    let one = |controller| (Flavour::V1, vec![controller]);
+    assert_eq!(found(&site), [one(Controller::Memory), one(Controller::Pids), one(Controller::Cpu)]);
+    assert!(site.freezer.is_some() && site.uses(Flavour::V1) && !site.uses(Flavour::V2));
+    let own = rustix::fs::fstat(&site.roots[0].dir).unwrap().st_ino;
+    assert_eq!(own, rustix::fs::stat(tree.0.join("memory/own")).unwrap().st_ino);
+    // Without one of them the others still hold.
+    let mounts = ["memory", "freezer"].map(|name| tree.old(name)).concat();
+    assert_eq!(found(&Site::find_in(&mounts, OWN).unwrap()), [one(Controller::Memory)]);
+    assert!(Site::find_in("", OWN).is_none() && Site::find_in(&tree.old("freezer"), OWN).is_none());
+}
+
+#[test]
+fn a_unified_host_has_one_root_for_all() {
+    let tree = Tree::new("unified");
+    let site = Site::find_in(&tree.unified("cpuset cpu io memory pids"), "0::/\n").unwrap();
+    assert_eq!(found(&site), [(Flavour::V2, vec![Controller::Memory, Controller::Pids, Controller::Cpu])]);
+    assert!(site.freezer.is_none() && !site.roots[0].delegated);
+    let site = Site::find_in(&tree.unified("io pids"), "0::/\n").unwrap();
+    assert!(site.has(Controller::Pids) && !site.has(Controller::Memory) && !site.has(Controller::Cpu));
+}
+
+#[test]
+fn a_hybrid_host_whose_unified_side_has_nothing_for_us_is_one_of_the_old_interface() {
+    let tree = Tree::new("hybrid");
+    let old = ["memory", "pids", "cpu,cpuacct", "freezer"].map(|name| tree.old(name)).concat();
+    let site = Site::find_in(&format!("{}{old}", tree.unified("hugetlb")), OWN).unwrap();
+    assert!(!site.uses(Flavour::V2) && site.roots.len() == 3 && site.freezer.is_some());
+}
+
+#[test]
+fn a_host_with_controllers_on_both_sides_loses_none_of_them() {
+    let tree = Tree::new("split");
+    let old = ["pids", "cpu,cpuacct", "freezer"].map(|name| tree.old(name)).concat();
+    let site = Site::find_in(&format!("{old}{}", tree.unified("memory io")), OWN).unwrap();
+    let (old, unified) = (Flavour::V1, Flavour::V2);
+    let one = |flavour, controller| (flavour, vec![controller]);
+    assert_eq!(
+        found(&site),
+        [one(unified, Controller::Memory), one(old, Controller::Pids), one(old, Controller::Cpu)]
+    );
+    // The unified side stops processes of both.
+    assert!(site.uses(old) && site.uses(unified) && site.freezer.is_none());
+}
+
+/// An interface, what it counts, and files with what the kernel says in them.
+type Stage<'a> = (Flavour, &'a [Controller], &'a [(&'a str, &'a str)]);
+
+/// A group in a nest of each interface, with files that stand for the kernel's.
+fn group_in(tree: &Tree, nests: &[Stage<'_>]) -> (Site, Group) {
+    let mut made = Vec::new();
+    for (number, (flavour, controllers, files)) in nests.iter().enumerate() {
+        let nest = tree.0.join(format!("nest-{number}"));
+        fs::create_dir_all(nest.join("bx_x")).unwrap();
+        for (name, text) in *files {
+            fs::write(nest.join("bx_x").join(name), text).unwrap();
+        }
+        let dir = fs::File::open(&nest).unwrap().into();
+        made.push(Nest { flavour: *flavour, controllers: controllers.to_vec(), dir });
+    }
+    let name = "blastbox-warden-test".to_owned();
+    let site = Site {
+        roots: Vec::new(),
+        freezer: None,
+        name,
+        nests: OnceCell::from(made),
+        freezer_nest: OnceCell::new(),
+    };
+    (site, Group { name: "bx_x".to_owned(), was_paused: Cell::new(false) })
+}
+
+#[test]
+fn limits_are_written_and_counts_read_in_the_words_of_each_interface() {
+    use Controller::{Cpu, Memory, Pids};
+    let tree = Tree::new("limits");
+    let limits = Limits { memory: 64 << 20, millicpus: 1_500, pids: 20 };
+    let old: &[(&str, &str)] = &[
+        ("memory.limit_in_bytes", ""),
+        ("memory.memsw.limit_in_bytes", ""),
+        ("memory.max_usage_in_bytes", "4096\n"),
+        ("memory.oom_control", "oom_kill_disable 0\noom_kill 2\n"),
+    ];
+    let unified: &[(&str, &str)] = &[
+        ("pids.max", ""),
+        ("pids.events", "max 3\n"),
+        ("cpu.max", ""),
+        ("cpu.stat", "usage_usec 77\nuser_usec 7\n"),
+    ];
+    let (site, group) =
+        group_in(&tree, &[(Flavour::V1, &[Memory], old), (Flavour::V2, &[Pids, Cpu], unified)]);
+    site.set(&group, &limits).unwrap();
+    let said = |file: &str| fs::read_to_string(tree.0.join(file)).unwrap();
+    assert_eq!(said("nest-0/bx_x/memory.limit_in_bytes"), "67108864");
+    assert_eq!(said("nest-0/bx_x/memory.memsw.limit_in_bytes"), "67108864");
+    assert_eq!(said("nest-1/bx_x/pids.max"), "20");
+    assert_eq!(said("nest-1/bx_x/cpu.max"), "150000 100000");
+    let counts = site.counts(&group);
+    assert_eq!((counts.memory_peak, counts.oom_kills), (4_096, 2));
+    assert_eq!((counts.pids_refused, counts.cpu_micros), (3, 77));
+    // A process is born on the unified side, and joins the other.
+    assert!(site.birthplace(&group).unwrap().is_some());
+
+    let tree = Tree::new("limits-unified");
+    let files: &[(&str, &str)] = &[("memory.max", ""), ("memory.swap.max", "max\n")];
+    let (site, group) = group_in(&tree, &[(Flavour::V2, &[Memory], files)]);
+    site.set(&group, &limits).unwrap();
+    let said = |file: &str| fs::read_to_string(tree.0.join(file)).unwrap();
+    assert_eq!(said("nest-0/bx_x/memory.max"), "67108864");
+    assert!(said("nest-0/bx_x/memory.swap.max").starts_with('0'));
+}
+
+#[test]
+fn a_limit_that_cannot_be_written_is_an_error() {
+    let tree = Tree::new("unwritable");
+    let limits = Limits { memory: 64 << 20, millicpus: 1_000, pids: 20 };
+    let (site, group) = group_in(&tree, &[(Flavour::V2, &[Controller::Pids], &[])]);
+    assert!(site.set(&group, &limits).is_err(), "there is no pids.max");
+}
+
+/// A group of the unified interface, made for this test; `None`, and said so, where there can be none.
+fn real_group() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mount = mounts.lines().filter_map(Mounted::parse).find(|mount| mount.kind == "cgroup2");
+    let group =
+        mount.map(|mount| Path::new(mount.at).join(format!("blastbox-cgroup-test-{}", std::process::id())));
+    match group.filter(|group| fs::create_dir(group).is_ok()) {
+        Some(group) => Some(group),
+        None => {
+            blastbox_skips::skip_this("no group of the unified interface can be made here");
+            None
+        }
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a process that is moved from group to group")]
+fn processes_step_aside_and_come_back_when_the_last_warden_goes() {
+    use rustix::fs::{FlockOperation, flock};
+    let Some(group) = real_group() else { return };
+    let mut child = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
+    let pid = child.id().to_string();
+    fs::write(group.join("cgroup.procs"), &pid).unwrap();
+    let inside = |at: &str| fs::read_to_string(group.join(at)).unwrap_or_default().trim().to_owned();
+    let leaf = format!("{}/cgroup.procs", aside::LEAF);
+    let open = || std::os::fd::OwnedFd::from(fs::File::open(&group).unwrap());
+    let seen = {
+        let (first, second) = (open(), open());
+        flock(&first, FlockOperation::LockShared).unwrap();
+        flock(&second, FlockOperation::LockShared).unwrap();
+        aside::step_aside(&first).unwrap();
+        aside::step_aside(&second).unwrap();
+        let aside = (inside(&leaf), inside("cgroup.procs"));
+        aside::step_back(&first);
+        let while_used = inside(&leaf);
+        // Groups of somebody else keep them there as well.
+        fs::create_dir(group.join("other")).unwrap();
+        aside::step_back(&second);
+        let beside_others = inside(&leaf);
+        fs::remove_dir(group.join("other")).unwrap();
+        aside::step_back(&second);
+        (aside, while_used, beside_others, inside("cgroup.procs"), group.join(aside::LEAF).exists())
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let removed = (0..200).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        fs::remove_dir(&group).is_ok()
+    });
+    assert_eq!(seen, ((pid.clone(), String::new()), pid.clone(), pid.clone(), pid, false));
+    assert!(removed, "the test's own group is left: {}", group.display());
+}

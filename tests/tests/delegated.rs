@@ -1,0 +1,61 @@
+//! A group that a service manager has delegated: the caller's processes step aside while boxes are limited in it, and are back
+//! when the run returns.
+#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use blastbox_tests::Caller;
+use blastbox_wire::receipt::{CgroupFlavour, Receipt};
+
+/// A delegated group, which goes with the test.
+struct Delegated(PathBuf);
+
+impl Delegated {
+    /// `None`: this host has none of the unified interface in which processes could be limited.
+    fn make() -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("read the host's mounts");
+        let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+        let root = Path::new(line.split(' ').nth(4)?);
+        fs::write(root.join("cgroup.subtree_control"), "+memory +pids").ok()?;
+        let group = root.join(format!("blastbox-tests-{}", std::process::id()));
+        fs::create_dir(&group).ok()?;
+        let made = Self(group);
+        let name = "trusted.delegate";
+        rustix::fs::setxattr(&made.0, name, b"1", rustix::fs::XattrFlags::empty()).ok()?;
+        Some(made)
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        fs::remove_dir(&self.0).ok();
+    }
+}
+
+#[test]
+fn a_delegated_group_is_as_it_was_when_the_run_returns() {
+    let test = "a_delegated_group_is_as_it_was_when_the_run_returns";
+    let Some(caller) = Caller::root(test) else { return };
+    let Some(group) = Delegated::make() else {
+        return caller.skip("memory and processes are not limited by the unified interface here");
+    };
+    // A shell that is in the group calls blastbox, twice at once, and tells what it finds afterwards.
+    let script = "echo $$ >\"$1/cgroup.procs\" || exit 99
+        \"$0\" run -q -- true & \"$0\" run --receipt r.json --pids 20 -- true || exit 98; wait
+        echo \"pid $$\"; cat \"$1/cgroup.procs\" \"$1/cgroup.subtree_control\"; find \"$1\" -mindepth 1 -type d";
+    let (blastbox, at) = (caller.blastbox_path().display().to_string(), group.0.display().to_string());
+    let ended = caller.program(Path::new("/bin/sh"), ["-c", script, &blastbox, &at]).end();
+    assert_eq!(ended.code, 0, "{}{}", ended.text(), ended.err);
+    let said = ended.text();
+    let (shell, rest) = said.split_once('\n').expect("it says who it is");
+    let shell = shell.trim_start_matches("pid ");
+    assert!(rest.lines().any(|line| line == shell), "the shell is not back: {said}");
+    assert!(
+        rest.lines().all(|line| line.parse::<u32>().is_ok() || line.is_empty()),
+        "something is left: {said}"
+    );
+    let receipt = fs::read(caller.place().join("r.json")).expect("read the receipt");
+    let receipt: Receipt = serde_json::from_slice(&receipt).expect("a receipt");
+    assert_ne!(receipt.host.cgroups, CgroupFlavour::None, "{:?}", receipt.host);
+}
