@@ -25,13 +25,15 @@ mod daemon;
 mod emulate;
 mod gateway;
 mod install;
-#[cfg(test)]
-pub(crate) mod live;
-#[cfg(test)]
-mod live_numbers;
 mod monitors;
 mod notify;
 mod table;
+/// Against the running kernel.
+#[cfg(test)]
+mod tests {
+    pub(crate) mod live;
+    mod live_numbers;
+}
 mod tree;
 
 pub use check::Verdict;
@@ -39,3 +41,5 @@ pub use install::{Filter, Visibility};
 pub use monitors::{Monitor, monitor_program};
 pub use notify::{Denied, receive, refuse};
 pub use table::{errno_for, verdict};
+#[cfg(test)]
+pub(crate) use tests::live;

@@ -1,6 +1,6 @@
 //! The filter against the running kernel: a forked child lives under it, the parent is the supervisor.
 
-use super::{Filter, Visibility, errno_for, receive, refuse};
+use super::super::{Filter, Visibility, errno_for, receive, refuse};
 use crate::arch;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{

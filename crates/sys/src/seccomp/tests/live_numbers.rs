@@ -6,8 +6,8 @@
 use rustix::event::{PollFd, PollFlags, poll};
 use std::os::fd::AsFd;
 
+use super::super::{Filter, Verdict, Visibility, errno_for, receive, refuse, verdict};
 use super::live::{End, call, in_child, no_new_privs, pair, receive_fd, send_fd, wait};
-use super::{Filter, Verdict, Visibility, errno_for, receive, refuse, verdict};
 use crate::arch;
 
 /// The last number that belongs to the native interface: those of x32 follow.
