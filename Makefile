@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help build run wasm escape test check deny bench fuzz dist install clean
 
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
-# The five programs lie beside each other here, whatever the target triple: the same path in every document.
+# The six programs lie beside each other here, whatever the target triple: the same path in every document.
 PROGRAMS := $(TARGET_DIR)/blastbox
 SHIPPED := $(TARGET_DIR)/shipped
 TRIPLE = $(or $(CARGO_BUILD_TARGET),$(shell rustc -vV | sed -n 's/^host: //p'))
@@ -21,16 +21,16 @@ help: ## list the chores
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The programs, built by profile $(1) into directory $(2).
-NAMES := blastbox blastbox-warden blastbox-agent blastbox-egress blastbox-gvisor
+NAMES := blastbox blastbox-full blastbox-warden blastbox-agent blastbox-egress blastbox-gvisor
 define programs
 	@tools/need.sh cc=build-essential
-	@BLASTBOX_TRUSTED_CORE="$$(cargo xtask tcb --line)" cargo build --profile $(1) $(foreach name,$(NAMES),--package $(name))
+	@BLASTBOX_TRUSTED_CORE="$$(cargo xtask tcb --line)" cargo build --profile $(1) $(foreach name,$(filter-out blastbox-full,$(NAMES)),--package $(name))
 	@install -d $(2)
 	@install -m 755 $(foreach name,$(NAMES),$(TARGET_DIR)/$(TRIPLE)/$(1)/$(name)) $(2)
-	@echo "built: $(patsubst $(CURDIR)/%,%,$(2))/{blastbox,blastbox-warden,blastbox-agent,blastbox-egress,blastbox-gvisor}"
+	@echo "built: $(patsubst $(CURDIR)/%,%,$(2))/{blastbox,blastbox-full,blastbox-warden,blastbox-agent,blastbox-egress,blastbox-gvisor}"
 endef
 
-build: ## build the five programs into target/blastbox/
+build: ## build the six programs into target/blastbox/
 	$(call programs,release,$(PROGRAMS))
 
 # The same for people who keep them: built with more care, which takes its time.
@@ -57,7 +57,7 @@ wasm: ## build the tier wasm with its guests into target/blastbox/wasm/ (minutes
 failpoints:
 	@cargo build --package blastbox --features failpoints
 	@install -d $(TARGET_DIR)/failpoints
-	@install -m 755 $(TARGET_DIR)/$(TRIPLE)/debug/blastbox $(PROGRAMS)/blastbox-warden $(TARGET_DIR)/failpoints
+	@install -m 755 $(TARGET_DIR)/$(TRIPLE)/debug/blastbox $(TARGET_DIR)/$(TRIPLE)/debug/blastbox-full $(PROGRAMS)/blastbox-warden $(TARGET_DIR)/failpoints
 
 # The warden once more, without one layer each, for the layer proof. Never shipped: each lies in a directory of its own.
 LAYERS := seccomp landlock mounts network
@@ -66,7 +66,7 @@ lifted:
 	@for layer in $(LAYERS); do \
 	  cargo build --quiet --profile lifted --package blastbox-warden --features lift-$$layer; \
 	  install -d $(TARGET_DIR)/lifted/$$layer; \
-	  install -m 755 $(PROGRAMS)/blastbox $(PROGRAMS)/blastbox-agent $(PROGRAMS)/blastbox-egress $(PROGRAMS)/blastbox-gvisor \
+	  install -m 755 $(PROGRAMS)/blastbox $(PROGRAMS)/blastbox-full $(PROGRAMS)/blastbox-agent $(PROGRAMS)/blastbox-egress $(PROGRAMS)/blastbox-gvisor \
 	    $(TARGET_DIR)/$(TRIPLE)/lifted/blastbox-warden $(TARGET_DIR)/lifted/$$layer; \
 	done
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::Place;
 
-const NAMES: [&str; 5] =
-    ["blastbox", "blastbox-warden", "blastbox-agent", "blastbox-egress", "blastbox-gvisor"];
+const NAMES: [&str; 6] =
+    ["blastbox", "blastbox-full", "blastbox-warden", "blastbox-agent", "blastbox-egress", "blastbox-gvisor"];
 /// gVisor's own program, which `tools/runsc.sh` puts beside ours where the host has none that is new enough.
 const RUNSC: &str = "runsc";
 /// The directory of the Wasm worker and its guests, some of which are large.
@@ -28,7 +28,7 @@ pub(crate) fn built() -> PathBuf {
 /// shipped, in `failpoints`. `None`: nobody built them.
 pub(crate) fn with_failpoints(place: &Place) -> Option<PathBuf> {
     let dir = built().with_file_name("failpoints");
-    let names = ["blastbox", "blastbox-warden"];
+    let names = ["blastbox", "blastbox-full", "blastbox-warden"];
     if !names.iter().all(|name| dir.join(name).is_file()) {
         return None;
     }

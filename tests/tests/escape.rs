@@ -271,7 +271,14 @@ fn a_layer_that_was_not_lifted_proves_nothing_about_the_next(caller: &Caller) {
     let shipped = caller.blastbox_path();
     for layer in LAYERS {
         std::fs::create_dir(fake.join(layer)).unwrap();
-        for name in ["blastbox", "blastbox-agent", "blastbox-egress", "blastbox-warden", "blastbox-gvisor"] {
+        for name in [
+            "blastbox",
+            "blastbox-full",
+            "blastbox-agent",
+            "blastbox-egress",
+            "blastbox-warden",
+            "blastbox-gvisor",
+        ] {
             std::fs::copy(shipped.with_file_name(name), fake.join(layer).join(name)).unwrap();
         }
     }

@@ -67,7 +67,14 @@ fn the_payload_runs_on_gvisors_kernel_and_does_not_reach_what_is_behind(caller: 
 fn with_runsc(caller: &Caller, name: &str, script: &str, mode: u32) -> PathBuf {
     let folder = caller.directory(name);
     let built = caller.blastbox_path();
-    for program in ["blastbox", "blastbox-warden", "blastbox-agent", "blastbox-egress", "blastbox-gvisor"] {
+    for program in [
+        "blastbox",
+        "blastbox-full",
+        "blastbox-warden",
+        "blastbox-agent",
+        "blastbox-egress",
+        "blastbox-gvisor",
+    ] {
         fs::copy(built.with_file_name(program), folder.join(program)).unwrap();
     }
     let runsc = folder.join("runsc");

@@ -384,7 +384,7 @@ fn own_programs(caller: &Caller, shelf: &Path, guest: &str) -> PathBuf {
     let programs = caller.directory("own");
     std::fs::create_dir(programs.join("wasm")).unwrap();
     let from = caller.blastbox_path();
-    for name in ["blastbox", "blastbox-warden", "blastbox-egress", "blastbox-agent"] {
+    for name in ["blastbox", "blastbox-full", "blastbox-warden", "blastbox-egress", "blastbox-agent"] {
         std::fs::copy(from.with_file_name(name), programs.join(name)).unwrap();
     }
     for name in ["blastbox-wasm".to_owned(), format!("{guest}.guest"), format!("{guest}.cwasm")] {

@@ -106,12 +106,15 @@ pub(crate) fn escape(args: EscapeArgs, runtime: fn() -> Result<Runtime, Problem>
         tolerate,
         program,
     } = args;
-    let own = std::env::current_exe().map_err(Problem::OwnProgram)?;
+    let tether = std::env::current_exe().map_err(Problem::OwnProgram)?;
+    let program = match program {
+        Some(program) => program,
+        None => crate::siblings::of("blastbox").map_err(Problem::OwnProgram)?,
+    };
     let sealer = state_dir.as_deref().map(Sealer::open).transpose()?;
     let stop = Stop::new().map_err(Problem::Runtime)?;
     let told = watch(stop.clone(), runtime()?)?;
     let (tiers, profiles) = (tier, profile);
-    let (program, tether) = (program.unwrap_or_else(|| own.clone()), own);
     let order =
         Order { program, tether, tiers, accept, machine_image, store, profiles, policy, only, lifted, stop };
     let terminal = std::io::stderr().is_terminal();

@@ -90,6 +90,8 @@ pub(crate) enum Problem {
     Tether { program: PathBuf, source: io::Error },
     #[error("process {parent}, whose end was to be this one's, is not its parent")]
     Untethered { parent: u32 },
+    #[error("only `run` is known to this program, and {program}, which knows the rest, cannot be used")]
+    HandOver { program: &'static str, source: io::Error },
     #[error("cannot find the program that this is")]
     OwnProgram(#[source] io::Error),
     #[error("cannot write the report to {path}")]
@@ -204,6 +206,7 @@ impl Problem {
                 "see what the host lacks with `blastbox doctor`, and what there is with `blastbox escape --list`"
             }
             Self::ReadReport { .. } => "name a file that `blastbox escape --json` has printed",
+            Self::HandOver { .. } => "install all programs of blastbox side by side",
             Self::Page { .. } => "name a file in a directory that you may write to",
             Self::BadUrl(_)
             | Self::OwnProgram(_)

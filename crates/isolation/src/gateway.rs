@@ -17,7 +17,7 @@ use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::warden::{places, ready, start_sealed};
+use crate::warden::{Started, places, ready, start_sealed};
 
 /// The program's name.
 const PROGRAM: &str = "blastbox-egress";
@@ -99,10 +99,13 @@ impl Gateway {
         let (from_warden, for_warden) = channel::pair().map_err(GatewayError::Start)?;
         let flags = fcntl_getfl(&ours).map_err(|errno| GatewayError::Start(errno.into()))?;
         fcntl_setfl(&ours, flags | OFlags::NONBLOCK).map_err(|errno| GatewayError::Start(errno.into()))?;
-        let child = start_sealed(program, PROGRAM, None, theirs).map_err(GatewayError::Start)?;
+        let Started { child, view } =
+            start_sealed(program, PROGRAM, None, theirs).map_err(GatewayError::Start)?;
         let gateway = Self { socket: ours, child, buffer: vec![0; MAX_EGRESS_MESSAGE].into_boxed_slice() };
         let open = ToGateway::Open { box_id: box_id.clone(), policy: text, resolvers: resolvers() };
         channel::send(&gateway, &open.encode(), &[from_warden.as_fd()]).map_err(GatewayError::Tell)?;
+        // Now that it has something to do: see `Started`.
+        drop(view);
         Ok((gateway, for_warden))
     }
 

@@ -7,12 +7,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::Child;
 use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
-use crate::warden::start_here;
+use crate::warden::{Started, start_here};
 
 /// A program to be started.
 #[derive(Debug)]
@@ -23,7 +22,7 @@ pub(crate) struct Order {
     pub(crate) socket: OwnedFd,
 }
 
-type Job = (Order, SyncSender<io::Result<Child>>);
+type Job = (Order, SyncSender<io::Result<Started>>);
 
 static OUTSIDE: OnceLock<SyncSender<Job>> = OnceLock::new();
 
@@ -44,7 +43,7 @@ pub(crate) fn stay() -> io::Result<()> {
 }
 
 /// Starts a program: outside where there is such a thread, here where there is none.
-pub(crate) fn start(order: Order) -> io::Result<Child> {
+pub(crate) fn start(order: Order) -> io::Result<Started> {
     let Some(outside) = OUTSIDE.get() else { return start_here(order) };
     let gone = |_| io::Error::other("the thread that starts programs is gone");
     let (to, from) = sync_channel(1);

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use blastbox_sys::channel;
@@ -39,6 +40,8 @@ const BUSY: Duration = Duration::from_secs(5);
 pub struct Warden {
     socket: OwnedFd,
     process: Process,
+    /// What it was started from, until it has something to do.
+    view: Mutex<Option<OwnedFd>>,
     buffer: Box<[u8]>,
     program: PathBuf,
     mission: Mission,
@@ -91,12 +94,22 @@ impl Warden {
         let (ours, theirs) = channel::pair().map_err(failed)?;
         let flags = fcntl_getfl(&ours).map_err(|errno| failed(errno.into()))?;
         fcntl_setfl(&ours, flags | OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
-        let child =
+        let Started { child, view } =
             start_sealed(program, PROGRAM, name.map(|name| name.to_string()), theirs).map_err(failed)?;
         let buffer = vec![0; MAX_WARDEN_MESSAGE].into_boxed_slice();
-        let process = Process::Ours(child);
+        let (process, view) = (Process::Ours(child), Mutex::new(Some(view)));
         let (program, mission) = (program.to_owned(), Mission::Serve);
-        Ok(Self { socket: ours, process, buffer, program, mission, name, heritable: false, ready: None })
+        Ok(Self {
+            socket: ours,
+            process,
+            view,
+            buffer,
+            program,
+            mission,
+            name,
+            heritable: false,
+            ready: None,
+        })
     }
 
     /// Tells it where whoever comes after this process knocks.
@@ -143,7 +156,10 @@ impl Warden {
         let deadline = Instant::now() + BUSY;
         loop {
             match channel::send(self, &bytes, fds) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    drop(self.view.lock().unwrap_or_else(PoisonError::into_inner).take());
+                    return Ok(());
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if !ready(self.as_fd(), PollFlags::OUT, left).map_err(WardenError::Send)? {
@@ -259,6 +275,15 @@ pub(crate) fn places(program: &str) -> io::Result<Vec<PathBuf>> {
     Ok(vec![beside.join(program), beside.join("../libexec/blastbox").join(program)])
 }
 
+/// A program of ours that was started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) child: Child,
+    /// What it was started from. To let go of a mount that is attached nowhere takes until every processor has taken notice, up to a millisecond: time in
+    /// which the child should have something to do.
+    pub(crate) view: OwnedFd,
+}
+
 /// Starts a program of ours so that nobody can change it through its process, with an empty environment; `socket` is its standard input. In a
 /// process that has confined itself, the thread that stayed outside does it.
 pub(crate) fn start_sealed(
@@ -266,19 +291,19 @@ pub(crate) fn start_sealed(
     name: &'static str,
     argument: Option<String>,
     socket: OwnedFd,
-) -> io::Result<Child> {
+) -> io::Result<Started> {
     outside::start(Order { program: program.to_owned(), name, argument, socket })
 }
 
 /// Carries out such an order in this thread, and so under whatever holds for it.
-pub(crate) fn start_here(Order { program, name, argument, socket }: Order) -> io::Result<Child> {
+pub(crate) fn start_here(Order { program, name, argument, socket }: Order) -> io::Result<Started> {
     start_from(&program, name, argument, socket)
 }
 
-fn start_from(program: &Path, name: &str, argument: Option<String>, socket: OwnedFd) -> io::Result<Child> {
-    let program = blastbox_sys::program::unwritable(program, name)?;
+fn start_from(program: &Path, name: &str, argument: Option<String>, socket: OwnedFd) -> io::Result<Started> {
+    let view = blastbox_sys::program::unwritable(program, name)?;
     #[expect(clippy::disallowed_methods, reason = "the one place a program is started on the host")]
-    let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+    let mut command = Command::new(format!("/proc/self/fd/{}", view.as_raw_fd()));
     command
         .arg0(name)
         .args(argument)
@@ -286,7 +311,7 @@ fn start_from(program: &Path, name: &str, argument: Option<String>, socket: Owne
         .stdin(Stdio::from(socket))
         .stdout(Stdio::null())
         .stderr(Stdio::inherit());
-    command.process_group(0).spawn()
+    Ok(Started { child: command.process_group(0).spawn()?, view })
 }
 
 /// Waits until a descriptor is ready, or its other side is gone. `false`: the time is over.

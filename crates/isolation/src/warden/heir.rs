@@ -94,6 +94,7 @@ impl Warden {
         let mut warden = Self {
             socket,
             process,
+            view: std::sync::Mutex::new(None),
             buffer: vec![0; MAX_WARDEN_MESSAGE].into_boxed_slice(),
             program: program.to_owned(),
             mission: Mission::Serve,

@@ -1,0 +1,7 @@
+//! `blastbox-full`: every verb of `blastbox`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    blastbox_cli::full()
+}

@@ -1,0 +1,183 @@
+//! The `blastbox` command, in two programs.
+//!
+//! One file per verb ([`run`], [`explain`], [`plan`], [`doctor`], [`escape`], [`policy`], [`audit`], [`mcp`], [`image`], [`kernel`]), those that need a daemon in [`daemon`]; `output` is the only room that
+//! writes to the terminal. `blastbox` is small, because it is started for every run: it runs boxes, and becomes `blastbox-full`, which
+//! lies beside it, for whatever else is asked. The warden is started before anything else is looked at, so that it gets ready meanwhile.
+
+mod args;
+mod audit;
+mod capture;
+mod codes;
+mod daemon;
+mod doctor;
+mod escape;
+mod explain;
+mod guest;
+mod image;
+mod kernel;
+mod mcp;
+mod output;
+mod papers;
+mod plan;
+mod policy;
+mod problem;
+mod pump;
+mod reach;
+mod receipt_file;
+mod run;
+mod seal;
+mod siblings;
+mod summary;
+mod terminal;
+mod tether;
+mod unrun;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use blastbox_engine::EXIT_REFUSED;
+use blastbox_isolation::{Warden, WardenError};
+use clap::error::ErrorKind;
+use clap::{Args as _, FromArgMatches as _, Parser as _};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::args::{Cli, RunArgs, Verb};
+use crate::problem::Problem;
+
+/// The program that knows every verb.
+const FULL: &str = "blastbox-full";
+/// How long a warden that is not needed after all may take to get ready.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// The program that is started for every run.
+#[must_use]
+pub fn front() -> ExitCode {
+    harden();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if !is_run(&words) {
+        return hand_over(&words);
+    }
+    // A warden takes longer to get ready than a command line to be read.
+    let early = Warden::start();
+    match parse_run(&words) {
+        Some(args) => ended(run_box(&args, early)),
+        None => {
+            settle(early);
+            hand_over(&words)
+        }
+    }
+}
+
+/// The program that knows every verb.
+#[must_use]
+pub fn full() -> ExitCode {
+    harden();
+    // As people look for it, whichever of the two programs it is.
+    rustix::thread::set_name(c"blastbox").ok();
+    match Cli::try_parse() {
+        Ok(cli) => ended(act(cli)),
+        Err(error) => ExitCode::from(usage(&error)),
+    }
+}
+
+fn is_run(words: &[OsString]) -> bool {
+    words.get(1).is_some_and(|verb| verb == "run")
+}
+
+/// Reads the options of `run`, the verb that is called most, without putting together those of all others. `None`: whatever
+/// is wrong with them, or help, is for the whole to say.
+fn parse_run(words: &[OsString]) -> Option<RunArgs> {
+    let run = RunArgs::augment_args(clap::Command::new("run"));
+    let found = run.try_get_matches_from(words.iter().skip(1)).ok()?;
+    RunArgs::from_arg_matches(&found).ok()
+}
+
+/// One that loses its caller while it gets ready says so; a wrong option is not its trouble.
+fn settle(warden: Result<Warden, WardenError>) {
+    if let Ok(mut warden) = warden {
+        warden.wait_ready(SETTLE).ok();
+    }
+}
+
+fn run_box(args: &RunArgs, warden: Result<Warden, WardenError>) -> Result<u8, Problem> {
+    let told = |problem| unrun::told(args, problem);
+    let warden = warden.map_err(|error| told(error.into()))?;
+    runtime().map_err(told)?.block_on(run::run(args, warden))
+}
+
+/// Becomes the program that knows every verb.
+fn hand_over(words: &[OsString]) -> ExitCode {
+    let failed = |source| Problem::HandOver { program: FULL, source };
+    ended(
+        siblings::of(FULL)
+            .and_then(|full| siblings::become_it(&full, words))
+            .map_err(failed)
+            .map(|never| match never {}),
+    )
+}
+
+fn ended(how: Result<u8, Problem>) -> ExitCode {
+    ExitCode::from(how.unwrap_or_else(|problem| complain(&problem)))
+}
+
+/// What passes through this process is nobody else's business: a crash leaves no image of it on a disk.
+fn harden() {
+    // 1 and not 0: a piped core_pattern takes a core even where the limit is 0, and boxes inherit this limit. Fails only
+    // where the limit is 0 already.
+    setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) }).ok();
+}
+
+fn act(cli: Cli) -> Result<u8, Problem> {
+    match cli.verb {
+        Verb::Audit(verb) => audit::audit(&verb),
+        Verb::Image(verb) => image::image(&verb, runtime),
+        Verb::Kernel(verb) => kernel::kernel(&verb),
+        Verb::Escape(args) => escape::escape(*args, runtime),
+        Verb::Daemon(verb) => daemon::daemon(verb, runtime),
+        Verb::Papers(verb) => papers::papers(&verb),
+        Verb::Tether(args) => tether::tether(args),
+        Verb::Policy(verb) => policy::policy(&verb),
+        Verb::Run(args) => run_box(&args, Warden::start()),
+        Verb::Mcp(args) => runtime()?.block_on(mcp::mcp(&args)),
+        Verb::Explain(args) => {
+            let warden = Warden::start()?;
+            runtime()?.block_on(explain::explain(&args, warden))
+        }
+        Verb::Plan(args) => {
+            let warden = Warden::start()?;
+            runtime()?.block_on(plan::plan(&args, warden))
+        }
+        Verb::Doctor(args) => {
+            let warden = Warden::start();
+            runtime()?.block_on(doctor::doctor(&args, warden))
+        }
+    }
+}
+
+/// One thread and one epoll are enough: a box costs its owner a few system calls.
+fn runtime() -> Result<Runtime, Problem> {
+    Builder::new_current_thread().enable_io().enable_time().build().map_err(Problem::Runtime)
+}
+
+fn complain(problem: &Problem) -> u8 {
+    let fix = problem.fix().map(|fix| format!("fix: {}\n", output::plain(&fix))).unwrap_or_default();
+    let code = problem.code().map(|code| format!("code: {code}\n")).unwrap_or_default();
+    output::say(&format!("error: {}\n{code}{fix}", output::plain(&problem.line())));
+    EXIT_REFUSED
+}
+
+/// Bad usage is 125 like every other no: 2 might be the program's own.
+fn usage(error: &clap::Error) -> u8 {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            output::print(&error.render().to_string());
+            0
+        }
+        _ => {
+            output::say(&error.render().to_string());
+            EXIT_REFUSED
+        }
+    }
+}
