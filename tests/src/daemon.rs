@@ -19,15 +19,49 @@ pub struct Daemon<'a> {
     served: Option<Held>,
 }
 
-/// A whole life: made, a command, another one that is paused and goes on, ended.
+/// Whole lives, which come to every place that a life comes to: one with commands, paused while one runs; one whose command
+/// cannot be started, paused while none runs; one that ends after its command, one while it is paused, one before it did anything.
 pub const LIFE: &str = "
 box=$(bb create --memory 64MiB) || exit 1
 bb exec $box -- /bin/true || exit 2
-bb exec --detach $box -- /bin/sleep 60 || exit 3
-until bb inspect $box | grep -q executing; do :; done
+bb exec --detach $box -- /bin/sh -c 'echo up; exec sleep 60' || exit 3
+until bb logs $box 2 | grep -q up; do :; done
 if bb pause $box; then bb resume $box || exit 4; fi
 bb kill $box || exit 5
+box=$(bb create --memory 64MiB) || exit 6
+bb exec $box -- /no/such/program && exit 7
+if bb pause $box; then bb resume $box || exit 8; bb pause $box || exit 9; fi
+bb kill $box || exit 10
+box=$(bb create --memory 64MiB) || exit 11
+bb exec $box -- /bin/true || exit 12
+bb kill $box || exit 13
+box=$(bb create --memory 64MiB) || exit 14
+bb pause $box
+bb kill $box || exit 15
+box=$(bb create --memory 64MiB) || exit 16
+bb kill $box || exit 17
 ";
+
+/// The same beside boxes in stock, a box with a gateway, and files on their way: `$net` is a policy with network, `$file` a file.
+pub const BUSY_LIFE: &str = "
+first=$(bb create --memory 64MiB) || exit 21
+until bb metrics | grep -q '^blastbox_pool_boxes [1-9]'; do :; done
+warm=$(bb create --memory 64MiB) || exit 22
+bb cp $file $warm:/tmp/up || exit 23
+bb cp $warm:/tmp/up $file.back || exit 24
+rm $file.back
+if wired=$(bb create --memory 64MiB --policy $net); then bb exec $wired -- /bin/true || exit 25; fi
+";
+
+/// What a host where nothing can be frozen never comes to.
+pub const FROZEN: [&str; 6] = [
+    "executing>paused",
+    "paused>executing",
+    "ready>paused",
+    "completed>paused",
+    "paused>completed",
+    "paused>teardown",
+];
 
 impl<'a> Daemon<'a> {
     /// A daemon that is not started yet, of the programs that are shipped.

@@ -7,12 +7,13 @@
 use blastbox_engine::failpoint::{STEPS, TRANSITIONS};
 use blastbox_engine::store::Store;
 use blastbox_tests::census::{Census, descendants};
-use blastbox_tests::daemon::{Daemon, LIFE, end_tree, signal};
+use blastbox_tests::daemon::{BUSY_LIFE, Daemon, FROZEN, LIFE, end_tree, signal};
 use blastbox_tests::{Caller, both_ways, wait_until};
 use rustix::process::Signal;
 
 both_ways!(
     a_daemon_killed_at_each_place_leaves_nothing_to_the_next,
+    a_daemon_killed_beside_warm_boxes_gateways_and_files_leaves_nothing_to_the_next,
     a_warden_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on,
     an_agent_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on,
     a_client_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on,
@@ -23,21 +24,19 @@ both_ways!(
 
 /// Where the daemon is while it does not answer yet.
 const BEFORE_IT_ANSWERS: [&str; 2] = ["warden-noted", "warden-started"];
-/// What a host where nothing can be frozen never comes to.
-const FROZEN: [&str; 2] = ["executing>paused", "paused>executing"];
 
 fn no_pools(caller: &Caller) -> String {
     caller.file("daemon.toml", "[pool]\nmax = 0\n").display().to_string()
 }
 
 /// Starts a daemon that stops itself at a place, and goes through a box's life until it has. `None`: never.
-fn stop_at(daemon: &mut Daemon<'_>, point: &str) -> Option<u32> {
+fn stop_at(daemon: &mut Daemon<'_>, point: &str, script: &str) -> Option<u32> {
     daemon.start(Some(point));
     if !daemon.await_answer() {
         assert!(daemon.is_stopped(), "{point}: it ended");
         return Some(0);
     }
-    let mut life = daemon.script(LIFE);
+    let mut life = daemon.script(script);
     let shell = life.id();
     assert!(wait_until(|| daemon.is_stopped() || life.is_over()), "{point}");
     if daemon.is_stopped() {
@@ -58,20 +57,45 @@ fn collect(shell: u32) {
     }
 }
 
+/// What the daemon is told, and what its callers do.
+struct Scene {
+    config: String,
+    script: String,
+}
+
+impl Scene {
+    /// One box at a time, and none in stock.
+    fn plain(caller: &Caller) -> Self {
+        Self { config: no_pools(caller), script: LIFE.to_owned() }
+    }
+
+    /// Others beside it: in stock, with a gateway, with files on their way.
+    fn busy(caller: &Caller) -> Self {
+        let config = caller.file("daemon.toml", "[pool]\nmax = 2\n").display().to_string();
+        let policy = "threat = \"medium\"\naccept = [\"shared-kernel\", \"host-image\", \"shared-uid\", \"no-memory-limit\", \
+            \"no-cpu-limit\", \"no-pids-limit\", \"weak-landlock\", \"silent-denials\", \"swap-unlimited\"]\n\
+            [network]\nmode = \"allow\"\nallow = [{ host = \"a.example.com\" }]\n";
+        let net = caller.file("net.toml", policy).display().to_string();
+        let file = caller.file("up", "content").display().to_string();
+        Self { config, script: format!("net={net}\nfile={file}\n{BUSY_LIFE}{LIFE}") }
+    }
+}
+
 fn each_place(
     caller: &Caller,
+    scene: &Scene,
     kill: impl Fn(&mut Daemon<'_>, u32, &str) -> bool,
     after: impl Fn(&mut Daemon<'_>, &str),
 ) {
     let mut census = Census::begin(caller);
     let Some(mut daemon) = Daemon::with_failpoints(caller) else { return };
-    daemon = daemon.with_config(no_pools(caller));
+    daemon = daemon.with_config(scene.config.clone());
     daemon.start(None);
     assert!(daemon.await_answer());
     daemon.stop();
     census.accept_files();
     for point in STEPS.iter().chain(TRANSITIONS) {
-        let Some(shell) = stop_at(&mut daemon, point) else {
+        let Some(shell) = stop_at(&mut daemon, point, &scene.script) else {
             assert!(FROZEN.contains(point), "{point} was never reached");
             caller.leave_out(point, "nothing can be frozen on this host");
             daemon.stop();
@@ -108,18 +132,27 @@ fn goes_on(daemon: &mut Daemon<'_>, point: &str) {
     daemon.ask(&["kill", &made]);
 }
 
-fn a_daemon_killed_at_each_place_leaves_nothing_to_the_next(caller: &Caller) {
+/// The next daemon has nothing of the killed one, and works.
+fn kill_the_daemon(caller: &Caller, scene: &Scene) {
     let kill = |daemon: &mut Daemon<'_>, _: u32, _: &str| {
         daemon.kill();
         true
     };
-    each_place(caller, kill, |daemon, point| {
+    each_place(caller, scene, kill, |daemon, point| {
         daemon.start(None);
         assert!(daemon.await_answer(), "{point}");
         assert_eq!(agents(), 0, "{point}: boxes of the dead are there");
         assert_eq!(daemon.ask(&["ps", "--json"]), "[]", "{point}");
         goes_on(daemon, point);
     });
+}
+
+fn a_daemon_killed_at_each_place_leaves_nothing_to_the_next(caller: &Caller) {
+    kill_the_daemon(caller, &Scene::plain(caller));
+}
+
+fn a_daemon_killed_beside_warm_boxes_gateways_and_files_leaves_nothing_to_the_next(caller: &Caller) {
+    kill_the_daemon(caller, &Scene::busy(caller));
 }
 
 fn kill_one(daemon: &Daemon<'_>, victim: Option<u32>) -> bool {
@@ -135,6 +168,7 @@ fn kill_one(daemon: &Daemon<'_>, victim: Option<u32>) -> bool {
 fn a_warden_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on(caller: &Caller) {
     each_place(
         caller,
+        &Scene::plain(caller),
         |daemon, _, _| kill_one(daemon, daemon.warden()),
         |daemon, point| {
             // One that never got a warden says so and ends; another one is started.
@@ -165,7 +199,7 @@ fn an_agent_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on(caller: &
         }
         kill_one(daemon, daemon.agent())
     };
-    each_place(caller, kill, goes_on);
+    each_place(caller, &Scene::plain(caller), kill, goes_on);
 }
 
 /// The client that a shell waits for now, however deep beneath it.
@@ -193,7 +227,7 @@ fn a_client_killed_at_each_place_leaves_nothing_and_the_daemon_goes_on(caller: &
         });
         kill_one(daemon, client)
     };
-    each_place(caller, kill, goes_on);
+    each_place(caller, &Scene::plain(caller), kill, goes_on);
 }
 
 fn a_daemon_and_its_stopped_warden_are_released_by_the_next_daemon(caller: &Caller) {

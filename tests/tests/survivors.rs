@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use blastbox_engine::failpoint::{STEPS, TRANSITIONS};
 use blastbox_tests::census::{Census, descendants};
-use blastbox_tests::daemon::{Daemon, LIFE, end_tree, signal};
+use blastbox_tests::daemon::{Daemon, FROZEN, LIFE, end_tree, signal};
 use blastbox_tests::{Caller, both_ways, wait_until};
 use rustix::process::Signal;
 
@@ -28,8 +28,6 @@ const ACCEPTED: &str = r#"accept = ["shared-kernel", "host-image", "shared-uid",
 /// Eight bytes a line, so that a place in the output says which line it is.
 const COUNT: &str = r#"i=0; while :; do printf "%07d\n" $i; i=$((i+1)); sleep 0.02; done"#;
 
-/// What a host where nothing can be frozen never comes to.
-const FROZEN: [&str; 2] = ["executing>paused", "paused>executing"];
 /// What a daemon that takes its warden over with the box never comes to.
 const KEPT: [&str; 2] = ["warden-noted", "warden-started"];
 

@@ -61,6 +61,8 @@ struct Closed;
 pub(crate) struct Sudo {
     root: Option<Identity>,
     listener: Option<OwnedFd>,
+    /// A descriptor that is there to be given up, where there is no other left.
+    spare: Option<OwnedFd>,
     lines: Vec<Line>,
     next: u64,
 }
@@ -73,7 +75,8 @@ impl Sudo {
             // Where that place cannot be written, the search path leads to the program itself.
             rustix::fs::symlink(SUDO_PROGRAM, USUAL_PLACE).ok();
         }
-        Ok(Self { root, listener, lines: Vec::new(), next: FIRST_TOKEN + 1 })
+        let spare = listener.as_ref().map(OwnedFd::try_clone).transpose()?;
+        Ok(Self { root, listener, spare, lines: Vec::new(), next: FIRST_TOKEN + 1 })
     }
 
     /// The commands that run.
@@ -106,7 +109,16 @@ impl Sudo {
         let Some(listener) = &self.listener else { return };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..MOST {
-            let Ok(socket) = accept_with(listener, flags) else { return };
+            let socket = match accept_with(listener, flags) {
+                Ok(socket) => socket,
+                // Whoever waits is sent away: left where it is, it would ring for ever.
+                Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
+                    accept_with(listener, flags).ok();
+                    self.spare = listener.try_clone().ok();
+                    continue;
+                }
+                Err(_) => return,
+            };
             if self.lines.len() >= MOST {
                 continue;
             }

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use blastbox_wire::egress::{LINK_MTU, Reason};
@@ -18,8 +19,15 @@ use crate::limits::Stopped;
 /// One piece of what is carried: what one packet to the box holds beneath its headers (IPv6 without options: 40, TCP: 20). A
 /// byte more and every piece would be two packets, one of them tiny.
 const PIECE: usize = LINK_MTU as usize - 60;
+/// Once so much was read and is not taken, by all connections together, pieces are small: thousands of targets that read nothing
+/// hold a page each and not a piece.
+const CROWDED: usize = 16 * 1024 * 1024;
+const SMALL: usize = 4096;
 /// Pieces that are carried before anybody else gets a turn.
 const TURN: usize = 16;
+
+/// What all connections together have read and nobody has taken.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static SHARED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -82,6 +90,7 @@ impl Way {
             if !self.left.is_empty() {
                 let written = write(context, to, &self.left)?;
                 self.left.drain(..written);
+                KEPT.fetch_sub(written, Ordering::Relaxed);
                 if !self.left.is_empty() {
                     return Poll::Pending;
                 }
@@ -108,7 +117,8 @@ impl Way {
         // Taken and put back: whatever is called in between finds another one.
         let mut shared = SHARED.take();
         shared.resize(PIECE, 0);
-        let mut piece = ReadBuf::new(&mut shared);
+        let most = if KEPT.load(Ordering::Relaxed) < CROWDED { PIECE } else { SMALL };
+        let mut piece = ReadBuf::new(shared.get_mut(..most).unwrap_or_default());
         let read = Pin::new(from).poll_read(context, &mut piece);
         let carried = match read {
             Poll::Ready(Ok(())) => {
@@ -119,6 +129,7 @@ impl Way {
                 let written = write(context, to, bytes);
                 Poll::Ready(written.map(|written| {
                     self.left.extend_from_slice(bytes.get(written..).unwrap_or_default());
+                    KEPT.fetch_add(self.left.len(), Ordering::Relaxed);
                 }))
             }
             // What was written may wait for being sent.
@@ -130,6 +141,12 @@ impl Way {
         };
         SHARED.set(shared);
         carried
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        KEPT.fetch_sub(self.left.len(), Ordering::Relaxed);
     }
 }
 
@@ -202,6 +219,7 @@ mod tests {
         near.write_all(&[7; 192]).await.unwrap();
         raised.raise();
         assert!(carried.await.unwrap());
+        assert!(KEPT.load(Ordering::Relaxed) < CROWDED, "and nothing is kept for it");
         assert_eq!(near.write(b"more").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         drop(far);
         assert!(raised.cut(std::future::pending::<()>()).await.is_none(), "whoever comes later ends too");

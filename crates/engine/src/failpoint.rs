@@ -5,16 +5,42 @@
 
 use crate::state::State;
 
-/// The places between the states of a box, as `from>to`.
+/// The places between the states of a box that a life comes to, as `from>to`.
 pub const TRANSITIONS: &[&str] = &[
     "provisioning>ready",
     "ready>executing",
+    "ready>completed",
+    "ready>paused",
+    "ready>teardown",
     "executing>completed",
-    "completed>executing",
     "executing>paused",
-    "paused>executing",
     "executing>teardown",
+    "completed>executing",
+    "completed>paused",
+    "completed>teardown",
+    "paused>executing",
+    "paused>completed",
+    "paused>teardown",
     "teardown>gone",
+];
+
+/// Those that nobody can bring about when they like, and why. The tests of the driver go through them with a warden and an
+/// agent of their own.
+pub const OUT_OF_REACH: &[(&str, &str)] = &[
+    ("dormant>provisioning", "a driver begins with a box that was asked for"),
+    ("dormant>gone", "a driver begins with a box that was asked for"),
+    ("provisioning>error", "the host has to lack something for a moment"),
+    ("error>provisioning", "the host has to have it again"),
+    ("error>gone", "its owner has to give up between two tries"),
+    (
+        "provisioning>teardown",
+        "the host has to lack something for good, or the warden has to die in these milliseconds",
+    ),
+    ("provisioning>gone", "the warden has to tell of an end before the agent's channel does"),
+    ("ready>gone", "the warden has to tell of an end before the agent's channel does"),
+    ("executing>gone", "the warden has to tell of an end before the agent's channel does"),
+    ("completed>gone", "the warden has to tell of an end before the agent's channel does"),
+    ("paused>gone", "the warden has to tell of an end before the agent's channel does"),
 ];
 
 /// The places around what is written down.
@@ -67,5 +93,32 @@ mod armed {
             // The signal is the process's: this thread may run for a moment before it is stopped as well.
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::state::step;
+    use crate::state::tests::{STATES, events};
+
+    #[test]
+    fn every_way_between_two_states_is_a_place_or_says_why_it_is_none() {
+        let mut ways = BTreeSet::new();
+        for from in STATES {
+            for event in events() {
+                if let Ok((to, _)) = step(from, event)
+                    && to != from
+                {
+                    ways.insert(format!("{from:?}>{to:?}").to_lowercase());
+                }
+            }
+        }
+        let known = TRANSITIONS.iter().copied().chain(OUT_OF_REACH.iter().map(|(way, _)| *way));
+        let known: Vec<String> = known.map(str::to_owned).collect();
+        assert_eq!(known.iter().cloned().collect::<BTreeSet<_>>(), ways);
+        assert_eq!(known.len(), ways.len(), "one is named twice");
     }
 }

@@ -242,14 +242,14 @@ pub fn step(state: State, event: Event) -> Result<(State, &'static [Effect]), Re
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     const STOPS: [Stop; 6] =
         [Stop::Asked, Stop::Deadline, Stop::OutputSpent, Stop::GuestLied, Stop::AgentGone, Stop::WardenLost];
-    const STATES: [State; 9] = [
+    pub(crate) const STATES: [State; 9] = [
         State::Dormant,
         State::Provisioning,
         State::Error,
@@ -261,24 +261,29 @@ mod tests {
         State::Gone,
     ];
 
+    /// Every event that there is.
+    pub(crate) fn events() -> Vec<Event> {
+        let others = [
+            Event::Asked,
+            Event::Greeted,
+            Event::LaunchFailed(Cure::Retry),
+            Event::LaunchFailed(Cure::Nothing),
+            Event::RetryDue,
+            Event::ExecAsked,
+            Event::CommandStarted,
+            Event::LastCommandEnded,
+            Event::PauseAsked,
+            Event::Paused,
+            Event::ResumeAsked,
+            Event::Resumed(Load::Busy),
+            Event::Resumed(Load::Idle),
+            Event::Released,
+        ];
+        others.into_iter().chain(STOPS.map(Event::Stopped)).collect()
+    }
+
     fn event() -> impl Strategy<Value = Event> {
-        prop_oneof![
-            Just(Event::Asked),
-            Just(Event::Greeted),
-            Just(Event::LaunchFailed(Cure::Retry)),
-            Just(Event::LaunchFailed(Cure::Nothing)),
-            Just(Event::RetryDue),
-            Just(Event::ExecAsked),
-            Just(Event::CommandStarted),
-            Just(Event::LastCommandEnded),
-            Just(Event::PauseAsked),
-            Just(Event::Paused),
-            Just(Event::ResumeAsked),
-            Just(Event::Resumed(Load::Busy)),
-            Just(Event::Resumed(Load::Idle)),
-            prop::sample::select(&STOPS[..]).prop_map(Event::Stopped),
-            Just(Event::Released),
-        ]
+        prop::sample::select(events())
     }
 
     /// Walks the events; one that is refused changes nothing.

@@ -10,10 +10,33 @@ const PLACES: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/dev/shm"];
 /// What a file of ours, or of a program that we start, has in its name.
 const WORDS: [&str; 4] = ["blastbox", "bx_", "runsc", "qemu"];
 
-/// Everything in a directory, by name.
+/// What a daemon keeps for ever, and what a store writes beside it.
+const KEPT: [&str; 4] = ["boxes.db", "ledger", "ledger.key", "keys.json"];
+/// How deep is looked: a state directory and what lies in its directories.
+const DEPTH: usize = 4;
+
+/// Everything beneath a directory, by its path from there, but for what a daemon keeps.
 pub(super) fn within(directory: &Path) -> BTreeSet<String> {
-    let entries = fs::read_dir(directory).expect("list the caller's directory");
-    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    let mut found = BTreeSet::new();
+    let listed = fs::read_dir(directory).expect("list the caller's directory");
+    let mut waiting = vec![(1, listed)];
+    while let Some((depth, entries)) = waiting.pop() {
+        for entry in entries.flatten() {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            if depth > 1 && KEPT.iter().any(|kept| name == *kept || name.starts_with("boxes.db-")) {
+                continue;
+            }
+            found.extend(path.strip_prefix(directory).map(|path| path.display().to_string()));
+            // Links lead nowhere. What is gone by now, or closed, is not looked into.
+            if depth < DEPTH
+                && entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && let Ok(listed) = fs::read_dir(&path)
+            {
+                waiting.push((depth + 1, listed));
+            }
+        }
+    }
+    found
 }
 
 /// The files of a caller that lie in [`PLACES`].

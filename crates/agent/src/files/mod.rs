@@ -135,11 +135,13 @@ impl Files {
 
     /// Ends every operation: whoever asked for them is gone.
     pub(crate) fn stop_all(&mut self, control: &mut Control) -> Result<(), Wrong> {
-        let worn = self.guise.put_on().map_err(Wrong::Stuck)?;
         for job in self.jobs.drain(..) {
+            // Each as whoever it was begun for: what it takes away may be its own alone.
+            let worn = job.guise.put_on().map_err(Wrong::Stuck)?;
             job.close(Trouble(Fault::Stopped, Errno::CANCELED).end(), control);
+            worn.take_off().map_err(Wrong::Stuck)?;
         }
-        worn.take_off().map_err(Wrong::Stuck)
+        Ok(())
     }
 
     fn begin(

@@ -108,7 +108,7 @@ impl Driver {
         {
             return Err("more output or commands than there can be");
         }
-        // It had as much before.
+        // It had as much before. By the agent's word: one that lies has its budget once more for each daemon that is killed.
         self.output_left = self.output_left.saturating_sub(printed);
         let mut all = Vec::new();
         for standing in execs {

@@ -1,7 +1,8 @@
 //! The journal of host resources: each is here before it is made, and leaves when nothing of it is left.
 //!
 //! What a box has on the host hangs on its warden. Processes, mounts and namespaces end with it, because the kernel ties
-//! them to its life; groups lie in one directory that bears its name. So the names of wardens are what has to be known.
+//! them to its life; groups lie in one directory that bears its name. So the names of wardens are what has to be known
+//! (`docs/decisions/0016-a-warden-is-the-name-of-all-that-it-made.md`).
 
 use std::os::fd::AsFd;
 use std::sync::OnceLock;

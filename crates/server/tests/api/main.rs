@@ -12,6 +12,7 @@
 mod bad_input;
 mod caller;
 mod commands;
+mod crowd;
 mod e2b;
 mod files;
 mod life;

@@ -81,3 +81,116 @@ impl Site {
 fn pids(text: &str) -> BTreeSet<u32> {
     text.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, OnceCell};
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::super::nest::Nest;
+    use super::*;
+
+    /// Plain directories with the files of a kernel, as far as stopping looks at them.
+    struct Kernel(PathBuf);
+
+    impl Kernel {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let root = std::env::temp_dir().join(format!("blastbox-freeze-{name}-{}", std::process::id()));
+            for (file, content) in files {
+                let path = root.join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, content).unwrap();
+            }
+            Self(root)
+        }
+
+        fn read(&self, file: &str) -> String {
+            fs::read_to_string(self.0.join(file)).unwrap()
+        }
+
+        fn site(&self, flavour: Flavour) -> Site {
+            let open = |path: &Path| std::os::fd::OwnedFd::from(fs::File::open(path).unwrap());
+            let nest = Nest { controllers: vec![Controller::Pids], dir: open(&self.0.join("pids")) };
+            let freezer_nest = OnceCell::new();
+            if flavour == Flavour::V1 {
+                let dir = open(&self.0.join("freezer"));
+                freezer_nest.set(Nest { controllers: Vec::new(), dir }).unwrap();
+            }
+            let nests = OnceCell::from(vec![nest]);
+            Site { flavour, roots: Vec::new(), freezer: None, name: String::new(), nests, freezer_nest }
+        }
+    }
+
+    impl Drop for Kernel {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn group(paused: bool) -> Group {
+        Group { name: "bx".to_owned(), was_paused: Cell::new(paused) }
+    }
+
+    #[test]
+    fn the_unified_interface_is_asked_and_believed_when_it_says_that_all_has_stopped() {
+        let events = "populated 1\nfrozen 1\n";
+        let kernel = Kernel::new("v2", &[("pids/bx/cgroup.freeze", "0"), ("pids/bx/cgroup.events", events)]);
+        let (site, group) = (kernel.site(Flavour::V2), group(false));
+        site.freeze(&group).unwrap();
+        assert_eq!(kernel.read("pids/bx/cgroup.freeze"), "1");
+        site.thaw(&group).unwrap();
+        assert_eq!(kernel.read("pids/bx/cgroup.freeze"), "0");
+    }
+
+    #[test]
+    fn a_box_that_does_not_stop_is_let_go_again() {
+        let events = "populated 1\nfrozen 0\n";
+        let kernel =
+            Kernel::new("v2-never", &[("pids/bx/cgroup.freeze", "0"), ("pids/bx/cgroup.events", events)]);
+        let error = kernel.site(Flavour::V2).freeze(&group(false)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(kernel.read("pids/bx/cgroup.freeze"), "0");
+    }
+
+    #[test]
+    fn the_old_interface_stops_once_everybody_is_gathered() {
+        let kernel = Kernel::new(
+            "v1",
+            &[
+                ("pids/bx/cgroup.procs", "10\n11\n"),
+                ("freezer/bx/cgroup.procs", "11\n10\n"),
+                ("freezer/bx/freezer.state", "THAWED"),
+            ],
+        );
+        let (site, group) = (kernel.site(Flavour::V1), group(true));
+        site.freeze(&group).unwrap();
+        assert_eq!(kernel.read("freezer/bx/freezer.state"), "FROZEN");
+        site.thaw(&group).unwrap();
+        assert_eq!(kernel.read("freezer/bx/freezer.state"), "THAWED");
+    }
+
+    #[test]
+    fn a_process_that_is_never_gathered_keeps_the_old_interface_from_saying_stopped() {
+        let kernel = Kernel::new(
+            "v1-never",
+            &[
+                ("pids/bx/cgroup.procs", "10\n11\n"),
+                // A plain file keeps the last one that was written into it, and so always misses the other.
+                ("freezer/bx/cgroup.procs", "11"),
+                ("freezer/bx/freezer.state", "THAWED"),
+            ],
+        );
+        let error = kernel.site(Flavour::V1).freeze(&group(true)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(kernel.read("freezer/bx/freezer.state"), "THAWED");
+    }
+
+    #[test]
+    fn whoever_was_never_stopped_is_not_let_go() {
+        let kernel = Kernel::new("untouched", &[("pids/none", ""), ("freezer/none", "")]);
+        for flavour in [Flavour::V1, Flavour::V2] {
+            kernel.site(flavour).thaw(&group(false)).unwrap();
+        }
+    }
+}

@@ -97,7 +97,8 @@ pub(in super::super) const KEPT: &[(&[&str], Check, &str)] = &[
 #[rustfmt::skip]
 pub(in super::super) const COMPILING: &[(&[&str], Check, &str)] = &[
     (&["write", "close", "exit", "exit_group", "restart_syscall"], ALLOW, "the result, or why there is none, and the end"),
-    (&["futex", "sched_yield", "sched_getaffinity", "set_robust_list", "rseq", "prctl"], ALLOW, "threads, their number and names"),
+    (&["futex", "sched_yield", "sched_getaffinity", "set_robust_list", "rseq"], ALLOW, "threads, and their number"),
+    (&["prctl"], super::super::arguments::PRCTL_HIDDEN, "names of threads"),
     (&["clone"], THREADS, "threads"),
     (&["clone3"], super::super::arguments::ABSENT, "its flags lie behind a pointer; the C library falls back"),
     (&["mmap", "mprotect", "munmap", "mremap", "madvise", "brk"], ALLOW, "memory"),
