@@ -59,7 +59,7 @@ failpoints:
 	@install -d $(TARGET_DIR)/failpoints
 	@install -m 755 $(TARGET_DIR)/$(TRIPLE)/debug/blastbox $(TARGET_DIR)/$(TRIPLE)/debug/blastbox-full $(PROGRAMS)/blastbox-warden $(TARGET_DIR)/failpoints
 
-# The warden once more, without one layer each, for the layer proof. Never shipped: each lies in a directory of its own.
+# The warden once more, without one layer each, for the layer proof, and with an agent that lies. Never shipped: each lies in a directory of its own.
 LAYERS := seccomp landlock mounts network
 .PHONY: lifted
 lifted:
@@ -69,6 +69,10 @@ lifted:
 	  install -m 755 $(PROGRAMS)/blastbox $(PROGRAMS)/blastbox-full $(PROGRAMS)/blastbox-agent $(PROGRAMS)/blastbox-egress $(PROGRAMS)/blastbox-gvisor \
 	    $(TARGET_DIR)/$(TRIPLE)/lifted/blastbox-warden $(TARGET_DIR)/lifted/$$layer; \
 	done
+	@cargo build --quiet --profile lifted --package blastbox-warden --features lying-agent
+	@install -d $(TARGET_DIR)/lifted/liar
+	@install -m 755 $(PROGRAMS)/blastbox $(PROGRAMS)/blastbox-agent $(PROGRAMS)/blastbox-egress $(PROGRAMS)/blastbox-gvisor \
+	  $(TARGET_DIR)/$(TRIPLE)/lifted/blastbox-warden $(TARGET_DIR)/lifted/liar
 
 # Tiers that are there: gVisor where it can be fetched, Wasm where `make wasm` was, virtual machines where there is QEMU and a kernel
 # (`make test` fetches both). What is missing is said in the matrix. It fails where something came out, and

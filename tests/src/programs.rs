@@ -48,7 +48,7 @@ pub(crate) fn with_failpoints(place: &Place) -> Option<PathBuf> {
 /// `lifted`. `None`: nobody built them.
 pub(crate) fn lifted(place: &Place) -> Option<PathBuf> {
     let dir = built().with_file_name("lifted");
-    let layers = ["seccomp", "landlock", "mounts", "network"];
+    let layers = ["seccomp", "landlock", "mounts", "network", "liar"];
     if !layers.iter().all(|layer| dir.join(layer).join("blastbox-warden").is_file()) {
         return None;
     }

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 
-/// Of 345 attempts under one profile: more than a busy host breaks, less than would go unnoticed. `make escape` lets as many pass.
+/// Of 359 attempts under one profile: more than a busy host breaks, less than would go unnoticed. `make escape` lets as many pass.
 const MOST_DOUBTFUL: usize = 8;
 /// Of a hundred attempts, how many controls must be seen to succeed: what a kernel does not have loaded, root cannot show either,
 /// and an ordinary user can show less.
@@ -26,6 +26,7 @@ both_ways!(
     every_tier_of_this_host_has_a_column_and_the_jail_the_first,
     what_an_allowlist_does_not_name_stays_in_the_box,
     what_a_lying_box_answers_to_a_copy_stays_in_the_target,
+    an_agent_that_lies_is_found_out_and_blastbox_survives_it,
     a_shipped_warden_lacks_no_layer,
     a_layer_that_was_not_lifted_proves_nothing_about_the_next,
     a_name_that_is_none_is_refused_and_the_list_runs_nothing,
@@ -249,17 +250,47 @@ fn a_name_that_is_none_is_refused_and_the_list_runs_nothing(caller: &Caller) {
     assert!(list.text().contains("kernel.ptrace") && list.text().contains("1 attempts"), "{}", list.text());
 }
 
+/// Frames that no honest agent sends, each to a `blastbox run` of its own.
+fn an_agent_that_lies_is_found_out_and_blastbox_survives_it(caller: &Caller) {
+    let Some(lifted) = caller.lifted() else {
+        return caller.skip("an agent that lies (make lifted)");
+    };
+    let (code, report) = campaign(caller, &["--only", "control", "--lifted", lifted.to_str().unwrap()]);
+    assert_eq!(code, 0, "{report}");
+    let rows = report["rows"].as_array().unwrap().iter();
+    let told: Vec<_> =
+        rows.filter(|row| row["control"]["evidence"] == "the receipt says exited (0)").collect();
+    assert_eq!(told.len(), 14, "{report}");
+    for row in &told {
+        assert_eq!(
+            (&row["cells"][0]["verdict"], &row["control"]["state"]),
+            (&"held".into(), &"fired".into()),
+            "{row}"
+        );
+    }
+    let broke = told
+        .iter()
+        .filter(|row| row["cells"][0]["evidence"].to_string().contains("broke the agent's protocol"));
+    assert!(broke.count() >= 9, "{report}");
+}
+
 /// The word with which a warden that lacks a layer begins is one that only such a warden holds.
 fn a_shipped_warden_lacks_no_layer(caller: &Caller) {
-    let holds = |program: &std::path::Path| {
+    let has = |program: &std::path::Path, word: &[u8]| {
         let bytes = std::fs::read(program).unwrap();
-        let word = b"BLASTBOX_LIFTED_LAYER";
         bytes.windows(word.len()).any(|piece| piece == word)
     };
-    assert!(!holds(&caller.blastbox_path().with_file_name("blastbox-warden")));
+    let holds = |program: &std::path::Path| has(program, b"BLASTBOX_LIFTED_LAYER");
+    let lies = |program: &std::path::Path| has(program, b"ESCAPE_LIE=");
+    for name in ["blastbox-warden", "blastbox-agent"] {
+        let shipped = caller.blastbox_path().with_file_name(name);
+        assert!(!holds(&shipped) && !lies(&shipped), "{name}");
+    }
     let Some(lifted) = caller.lifted() else {
         return caller.skip("a warden that lacks a layer (make lifted)");
     };
+    let liar = lifted.join("liar/blastbox-warden");
+    assert!(holds(&liar) && lies(&liar), "one whose agent lies would be found");
     for layer in LAYERS {
         assert!(holds(&lifted.join(layer).join("blastbox-warden")), "one that lacks {layer} would be found");
     }

@@ -26,6 +26,8 @@ mod files;
 mod find;
 mod harden;
 mod input;
+#[cfg(feature = "lies")]
+mod lies;
 mod output;
 mod reap;
 mod refresh;
@@ -41,6 +43,10 @@ use crate::session::{End, Session};
 #[must_use]
 pub fn run(arguments: &Arguments) -> u8 {
     let Ok(house) = harden::harden(arguments) else { return 1 };
+    #[cfg(feature = "lies")]
+    if let Some(code) = lies::tell(&house.control) {
+        return code;
+    }
     let end = match Session::open(house) {
         Ok(session) => session.run(),
         Err(error) => End::Failed(error),

@@ -206,6 +206,7 @@ fn control(control: Control) -> String {
         Control::OwnNet => "a network of its own in which every address answers".to_owned(),
         Control::Box(options) => format!("a box with {}", options.join(" ")),
         Control::Believed(outcome, code) => format!("a receipt that believed it ({outcome}, {code})"),
+        Control::Honest => "the same box with an agent that does not lie".to_owned(),
         Control::None(reason) => format!("none: {reason}"),
     }
 }

@@ -101,6 +101,8 @@ pub enum Script {
     Python(&'static str),
     /// A file for the shell.
     Shell(&'static str),
+    /// Nothing in a box: what an agent that lies says, by its name.
+    Frames(&'static str),
     /// Nothing in a box: what a box that lies answers to `blastbox cp`.
     Reply(Reply),
 }
@@ -133,6 +135,8 @@ pub enum Control {
     /// In a receipt: that of the box as somebody would write it who believed the lie, with this outcome and code. Only a box has
     /// one, so what is shown is that such a receipt would not pass.
     Believed(Outcome, u8),
+    /// With an agent that does not lie: the same box then comes to its own end, which would not pass for held.
+    Honest,
     /// There is none that harms nobody, for this reason.
     None(&'static str),
 }

@@ -11,6 +11,7 @@ use blastbox_policy::{Gap, Tier};
 use blastbox_wire::receipt::{Outcome, Receipt};
 
 use crate::attempt::{Attempt, Control, Layer, Prop, Script};
+use crate::frames::{Agent, ask_liar};
 use crate::judge::{Said, Seen, ended_well, judge, judge_copy, said};
 use crate::process::{Ended, Input, Kind, Running, Start, start};
 use crate::props::Props;
@@ -41,6 +42,8 @@ pub(crate) struct Ask {
     /// Options of `blastbox run` that make the column.
     pub(crate) options: Vec<OsString>,
     pub(crate) lifted: Option<Layer>,
+    /// The `blastbox` of a test build whose agent lies, or why there is none.
+    pub(crate) liar: Result<PathBuf, String>,
     /// What is weaker here than it could be, accepted by name.
     pub(crate) gaps: Vec<Gap>,
     /// Boxes are slow to begin here: only a few attempts are tried.
@@ -90,7 +93,7 @@ pub(crate) struct Boxed {
     pub(crate) stderr: String,
 }
 
-fn read(ended: Ended) -> Boxed {
+pub(crate) fn read(ended: Ended) -> Boxed {
     let document: Option<serde_json::Value> = serde_json::from_str(&ended.stdout).ok();
     // Bytes and not text: what an attempt prints need not be any.
     let part = |at: &str| {
@@ -113,6 +116,8 @@ fn source(script: Script) -> (&'static str, String) {
         Script::Shell(text) => ("sh", text.to_owned()),
         // The liar is on the host's side; a control is whoever believes it.
         Script::Reply(_) => ("python", format!("{PRELUDE}\n{NAIVE}")),
+        // Never run: the agent says what it says, whatever the command.
+        Script::Frames(_) => ("sh", String::new()),
     }
 }
 
@@ -281,6 +286,10 @@ fn in_box_with(
     options: &[&str],
     kernel: Option<&'static str>,
 ) -> io::Result<(Verdict, String, Vec<String>)> {
+    if let Script::Frames(lie) = attempt.script {
+        let (verdict, evidence) = ask_liar(attempt, lie, ask, Agent::Lying)?;
+        return Ok((verdict, evidence, Vec::new()));
+    }
     let mut props = Props::for_attempt(attempt, ask)?;
     if let Some(copying) = &props.copying {
         let (ended, asked) = copy(copying, ask)?;
@@ -331,6 +340,17 @@ pub(crate) fn control(attempt: &Attempt, ask: &Ask, python: Option<&Path>) -> Co
         Control::Believed(outcome, code) => {
             return believed(attempt, ask, outcome, code)
                 .unwrap_or_else(|error| ControlState::Failed(error.to_string()));
+        }
+        Control::Honest => {
+            let Script::Frames(lie) = attempt.script else {
+                return ControlState::Failed("only an agent can be honest".to_owned());
+            };
+            return match ask_liar(attempt, lie, ask, Agent::Honest) {
+                Ok((Verdict::Escaped, evidence)) => ControlState::Fired(evidence),
+                Ok((Verdict::NotApplicable, evidence)) => ControlState::Unavailable(evidence),
+                Ok((_, evidence)) => ControlState::Failed(evidence),
+                Err(error) => ControlState::Failed(error.to_string()),
+            };
         }
         Control::PlainRoot if !root => {
             return ControlState::Unavailable("only root could do it outside a box".to_owned());

@@ -71,7 +71,9 @@ pub(crate) fn left_out(attempt: &Attempt, ask: &Ask) -> Option<String> {
     if ask.tier == Tier::Wasm && id == "resources.memory-pipes" {
         return Some("the guest has no pipes, and a worker does not start with so little memory".to_owned());
     }
-    let tried = !ask.few || FEW.contains(&id.as_str()) || matches!(attempt.script, crate::Script::Reply(_));
+    let tried = !ask.few
+        || FEW.contains(&id.as_str())
+        || matches!(attempt.script, crate::Script::Reply(_) | crate::Script::Frames(_));
     (!tried).then(|| {
         format!("left out on an emulated processor, which is no boundary and boots in seconds: --tier microvm --only {id} tries it")
     })
@@ -143,7 +145,9 @@ fn column(order: &Order, tier: Tier, policy: &Policy) -> Result<Result<(Ask, Col
         }
     }
     let (program, tether, stop) = (order.program.clone(), order.tether.clone(), order.stop.clone());
-    let mut ask = Ask { program, tier, options, lifted: None, gaps: Vec::new(), few: false, tether, stop };
+    let liar = crate::frames::liar(order);
+    let mut ask =
+        Ask { program, tier, options, lifted: None, liar, gaps: Vec::new(), few: false, tether, stop };
     let mut boxed = try_out(order, &ask)?;
     let as_it_is = is_had(&boxed, tier);
     if !as_it_is && policy.shipped && !nature(tier).is_empty() {

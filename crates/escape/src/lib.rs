@@ -17,6 +17,7 @@ pub mod catalogue;
 mod columns;
 mod count;
 mod embedded;
+mod frames;
 mod judge;
 pub mod page;
 mod pages;

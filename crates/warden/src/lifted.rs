@@ -18,11 +18,13 @@ pub(crate) fn confess() {
         feature = "lift-seccomp",
         feature = "lift-landlock",
         feature = "lift-mounts",
-        feature = "lift-network"
+        feature = "lift-network",
+        feature = "lying-agent"
     ))]
     {
         let text = format!(
-            "BLASTBOX_LIFTED_LAYER: a test build; seccomp {SECCOMP}, landlock {LANDLOCK}, mounts {MOUNTS}, network {NETWORK} are lifted\n"
+            "BLASTBOX_LIFTED_LAYER: a test build; seccomp {SECCOMP}, landlock {LANDLOCK}, mounts {MOUNTS}, network {NETWORK} are lifted; its agent lies: {}\n",
+            cfg!(feature = "lying-agent")
         );
         rustix::io::write(rustix::stdio::stderr(), text.as_bytes()).ok();
     }

@@ -3,6 +3,7 @@
 mod control;
 mod credentials;
 mod files;
+mod frames;
 mod information;
 mod kernel;
 mod lifecycle;
@@ -34,6 +35,7 @@ pub fn all() -> Vec<Attempt> {
         persistence::attempts(),
         control::attempts(),
         replies::attempts(),
+        frames::attempts(),
     ]
     .concat()
 }

@@ -28,6 +28,7 @@ const FOUND: &str = "what one box left is found by the other";
 const FALSE: &str =
     "the receipt says something else than what the command did, or blastbox did not survive it";
 const AGENT: &str = "the receipt says that the box did not go on, or the attempt has pid 1's memory, descriptors, limits or time in hand";
+const BELIEVED: &str = "blastbox has no receipt for the box, is held up past its deadline, or says that the command came to its own end";
 const COPIED: &str =
     "something changed beside the target, or a link out, a device, a pipe, a set-id bit or too much is in it";
 
@@ -50,6 +51,7 @@ pub(crate) fn success(attempt: &Attempt) -> &'static str {
         Class::Persistence => FOUND,
         Class::ControlPlane => match attempt.script {
             Script::Reply(_) => COPIED,
+            Script::Frames(_) => BELIEVED,
             _ if matches!(attempt.control, crate::Control::Believed(..)) => FALSE,
             _ => AGENT,
         },
@@ -133,7 +135,7 @@ mod tests {
             let (id, word) = (attempt.id(), success(&attempt));
             let text = match attempt.script {
                 Script::Line(text) | Script::Python(text) | Script::Shell(text) => text,
-                Script::Reply(_) => "",
+                Script::Reply(_) | Script::Frames(_) => "",
             };
             match word {
                 KILLED => assert!(attempt.has(Prop::Decoy), "{id}"),

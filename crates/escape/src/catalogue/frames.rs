@@ -1,0 +1,48 @@
+//! Lies of an agent that was taken over: frames that no honest one sends.
+
+use blastbox_policy::Boundary;
+
+use crate::attempt::{Attempt, Class, Control, Issue, Script, Second, nothing_false};
+
+/// Name, what it tries, what it stands for; the name is also the lie's.
+#[rustfmt::skip]
+const LINES: &[(&str, &str, &str)] = &[
+    ("unknown-kind", "Send a frame of a kind that there is not", "parsers that guess"),
+    ("lying-length", "Announce four gigabytes", "memory by the attacker's number"),
+    ("short-body", "Send a frame that is too short for its kind", "reading past an end"),
+    ("cut", "End in the middle of a frame", "waiting for what never comes"),
+    ("host-frame", "Speak as the host does", "confused roles"),
+    ("foreign-exit", "Tell the end of a command that was never started", "state by the attacker's number"),
+    ("foreign-output", "Send output of a command that was never started", "state by the attacker's number"),
+    ("third-stream", "Send output on a stream that there is not", "indices by the attacker's number"),
+    ("start-twice", "Start a command twice", "states that cannot be"),
+    ("hello-twice", "Greet twice", "states that cannot be"),
+    ("beyond-window", "Send more output than the host has asked for", "memory of whoever reads"),
+    ("denied-flood", "Tell of a hundred thousand denied calls", "reports without end"),
+    ("input-never-sent", "Take more input than was sent", "counters that wrap"),
+    ("silence", "Say nothing more", "waiting for ever"),
+];
+
+pub(super) fn attempts() -> Vec<Attempt> {
+    let make = |&(lie, title, stands_for): &(&'static str, &'static str, &'static str)| Attempt {
+        class: Class::ControlPlane,
+        // Made once per campaign, a dozen short texts.
+        name: Box::leak(format!("frames-{lie}").into_boxed_str()),
+        title,
+        boundary: Boundary::Lifecycle,
+        issue: Issue::PeerDoS,
+        stands_for,
+        first: "every frame is bounded, and checked against the state of its box",
+        second: Second::Named(
+            "a guest that breaks the protocol ends its box, and the box's own clock is outside of it",
+        ),
+        script: Script::Frames(lie),
+        control: Control::Honest,
+        props: &[],
+        options: &[],
+        stopped_by: &[],
+        lie: nothing_false,
+        unless: &[],
+    };
+    LINES.iter().map(make).collect()
+}
