@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use blastbox_tests::{Caller, both_ways};
 
-both_ways!(the_tarball_runs_where_it_is_unpacked);
+both_ways!(the_tarball_runs_where_it_is_unpacked, systemd_takes_the_unit_as_it_is);
 
 /// The tarball, which `make test` builds and names.
 fn tarball() -> Option<PathBuf> {
@@ -71,4 +71,23 @@ fn dead_links(paper: &Path) -> Vec<String> {
     let files = local.map(|link| link.split_once('#').map_or(link, |(file, _)| file));
     let dead = files.filter(|file| !directory.join(file).exists());
     dead.map(|file| format!("{}: {file} is not there", paper.display())).collect()
+}
+
+/// What systemd does not know it passes over, with a word: a misspelt wall would be none.
+fn systemd_takes_the_unit_as_it_is(caller: &Caller) {
+    let analyze = Path::new("/usr/bin/systemd-analyze");
+    if !analyze.is_file() {
+        return caller.skip("there is no systemd-analyze on this host");
+    }
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/blastbox.service");
+    let unit = std::fs::read_to_string(unit).expect("read the unit");
+    let program = caller.blastbox_path().display().to_string();
+    let complaints = |unit: String| {
+        let file = caller.file("blastbox.service", unit).display().to_string();
+        caller.program(analyze, ["--man=no", "verify", file.as_str()]).end().err
+    };
+    let told = complaints(unit.replace("@BINDIR@/blastbox", &program));
+    assert_eq!(told, "");
+    let misspelt = unit.replace("@BINDIR@/blastbox", &program).replace("ProtectHome=", "ProtectHoem=");
+    assert!(complaints(misspelt).contains("ProtectHoem"), "and one that is not right would be found");
 }
