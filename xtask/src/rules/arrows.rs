@@ -45,6 +45,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         "benches",
         &["blastbox-images", "blastbox-policy", "blastbox-wire", "blastbox-isolation", "blastbox-engine"],
     ),
+    // The fuzz targets as tests.
+    ("tests/replay", &["blastbox-policy", "blastbox-wire", "blastbox-egress", "blastbox-images"]),
     ("fuzz", &["blastbox-policy", "blastbox-wire", "blastbox-sys", "blastbox-egress", "blastbox-images"]),
     ("xtask", &[]),
 ];

@@ -89,7 +89,7 @@ pub fn examine(powers: Result<&Powers, &str>) -> Vec<Finding> {
         tools::wasm(facts.wasm.as_ref()),
         tools::kvm(blastbox_sys::kvm::probe()),
         tools::runsc(&facts.gvisor),
-        tools::qemu(&facts.arch, tools::find(&format!("qemu-system-{}", facts.arch))),
+        tools::qemu(&facts.machines),
     ]);
     findings
 }

@@ -1,31 +1,20 @@
-//! What the stronger tiers need: KVM, gVisor, QEMU. Of what is found here, only gVisor's program is started: for its version.
-
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+//! What the stronger tiers need: KVM, gVisor, QEMU. Of what is found here, gVisor's program and QEMU are started: for their versions.
 
 use blastbox_sys::kvm::{INSTRUCTIONS, KvmProbe};
 
 use super::{Finding, State};
-use crate::facts::{Gvisor, Version};
+use crate::facts::{Gvisor, Machines, Version};
 use crate::tiers::gvisor::OLDEST_RUNSC;
+use crate::tiers::microvm::OLDEST_QEMU;
 use crate::tiers::wasm::Guests;
-
-/// A program in one of the directories of PATH.
-pub(super) fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let runs = |file: &PathBuf| {
-        file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
-    };
-    std::env::split_paths(&path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(name)).find(runs)
-}
 
 pub(super) fn kvm(probe: KvmProbe) -> Finding {
     let found = |detail: String| Finding::good("kvm", "virtual machines", detail);
     match probe {
         KvmProbe::Absent => found("there is no /dev/kvm".to_owned()).bad(
             State::Missing,
-            "turn virtualisation on in the firmware, or nested virtualisation on the machine around this one, and \
-             load kvm_intel or kvm_amd",
+            "sudo modprobe kvm_intel || sudo modprobe kvm_amd; where neither loads, turn virtualisation on in the \
+             firmware, or nested virtualisation on the machine around this one",
         ),
         KvmProbe::NoAccess(errno) => {
             let why = std::io::Error::from_raw_os_error(errno);
@@ -92,14 +81,18 @@ pub(super) fn runsc(gvisor: &Gvisor) -> Finding {
     }
 }
 
-pub(super) fn qemu(arch: &str, at: Option<PathBuf>) -> Finding {
-    tool("qemu", "QEMU", at, format!("install qemu-system-{arch} with your package manager"))
-}
-
-fn tool(code: &'static str, subject: &'static str, at: Option<PathBuf>, fix: String) -> Finding {
-    match at {
-        Some(path) => Finding::good(code, subject, format!("found at {}", path.display())),
-        None => Finding::good(code, subject, "not in PATH").bad(State::Missing, fix),
+/// As the tier itself looks for it.
+pub(super) fn qemu(machines: &Machines) -> Finding {
+    let found = |detail: String| Finding::good("qemu", "QEMU", detail);
+    let bad = |detail: String| found(detail).bad(State::Missing, "sudo apt-get install qemu-system-x86");
+    let Some(at) = &machines.qemu else { return bad("not at /usr/bin/qemu-system-x86_64".to_owned()) };
+    let (at, (least, lesser)) = (at.display(), OLDEST_QEMU);
+    match machines.version() {
+        Some((major, minor)) if (major, minor) >= OLDEST_QEMU => {
+            found(format!("{at}, version {major}.{minor}"))
+        }
+        Some((major, minor)) => bad(format!("{at} is version {major}.{minor}, older than {least}.{lesser}")),
+        None => bad(format!("{at} does not say its version")),
     }
 }
 
@@ -110,9 +103,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_is_found_and_nonsense_is_not() {
-        assert!(find("sh").is_some());
-        assert!(find("no-such-program-anywhere").is_none());
+    fn a_machine_without_its_program_is_told_the_command_that_brings_it() {
+        let missing = qemu(&Machines::default());
+        assert_eq!(missing.state, State::Missing);
+        assert_eq!(missing.fix.as_deref(), Some("sudo apt-get install qemu-system-x86"));
     }
 
     #[test]

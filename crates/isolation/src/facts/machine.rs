@@ -82,6 +82,14 @@ impl Machines {
         self.found.get_or_init(|| self.find_out())
     }
 
+    /// QEMU's version alone, which takes less.
+    pub(crate) fn version(&self) -> Option<(u32, u32)> {
+        match self.found.get() {
+            Some(found) => found.version,
+            None => version(&self.qemu.as_deref().and_then(ask)?),
+        }
+    }
+
     fn find_out(&self) -> Found {
         let says = self.qemu.as_deref().and_then(ask).unwrap_or_default();
         Found {

@@ -31,7 +31,8 @@ use super::jail;
 use crate::facts::{Found, Kvm, Machines};
 use crate::request::Worksite;
 use crate::{Copies, Facts, Lowered, Request};
-use spec::{Form, LEAST_MEMORY, OLDEST_QEMU, Processor, VmSpec};
+pub(crate) use spec::OLDEST_QEMU;
+use spec::{Form, LEAST_MEMORY, Processor, VmSpec};
 
 /// Threads of QEMU beside the guest's processors: its loop, its workers for disks.
 const OWN_THREADS: u32 = 80;

@@ -4,7 +4,7 @@ use blastbox_policy::{FileRules, KernelRules, Loopback, ScratchExec, SealedPolic
 use blastbox_wire::BoxId;
 
 /// The oldest QEMU whose words these are. See docs/decisions for why not a newer one.
-pub(super) const OLDEST_QEMU: (u32, u32) = (7, 2);
+pub(crate) const OLDEST_QEMU: (u32, u32) = (7, 2);
 
 /// Grows with every change in how copies are made.
 pub(super) const COPIES: &str = "copies of machines 1";
