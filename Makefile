@@ -88,6 +88,7 @@ escape: build lifted ## try to break out of boxes in every tier of this host, an
 test: build wasm failpoints lifted ## install what the tests need, run them all, sum up
 	@tools/need.sh qemu-system-x86_64=qemu-system-x86 busybox=busybox-static unsquashfs=squashfs-tools
 	@tools/kernel.sh $(TARGET_DIR)/kernel
+	@tools/machine.sh $(PROGRAMS) $(TARGET_DIR)/kernel $(TARGET_DIR)/machine
 	@tools/need.sh python3=python3 strace=strace ip=iproute2 pgrep=procps node=nodejs npm=npm curl=curl git=git ipython3=ipython3
 	@[ -d /usr/lib/python3/dist-packages/matplotlib ] || tools/need.sh never-there=python3-matplotlib
 	@[ -d /usr/lib/python3/dist-packages/pandas ] || tools/need.sh never-there=python3-pandas

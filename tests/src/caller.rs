@@ -113,6 +113,11 @@ impl Caller {
         programs::lifted(&self.place)
     }
 
+    /// The store of `tools/machine.sh`, for root, whose it is; `None`: nobody made it.
+    pub fn machines(&self) -> Option<PathBuf> {
+        if self.is_root() { programs::machines() } else { None }
+    }
+
     /// Where the program `blastbox` is, for this caller.
     pub fn blastbox_path(&self) -> PathBuf {
         self.programs.join("blastbox")

@@ -66,6 +66,12 @@ pub(crate) fn lifted(place: &Place) -> Option<PathBuf> {
     Some(copy)
 }
 
+/// The store with a kernel and an image `python` for virtual machines, beside the programs. `None`: nobody made it.
+pub(crate) fn machines() -> Option<PathBuf> {
+    let store = built().with_file_name("machine");
+    (store.join("names/python").exists() && store.join("kernels/current").exists()).then_some(store)
+}
+
 /// The same directory where everybody can reach it; a copy in `place` where it lies behind a closed door.
 pub(crate) fn for_everybody(place: &Place) -> PathBuf {
     let built = built();

@@ -9,7 +9,7 @@
 //!    └──anything else──► (closed)                  └──whoever asked is gone──► (killed)
 //! ```
 //!
-//! Trust: guest. What is kept for a request is bounded, and a request that is none closes its line.
+//! Trust: guest, and read by `blastbox_wire::agent::SudoRequest` alone, which the fuzz target of this name is for. What is kept for a request is bounded, and a request that is none closes its line.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;

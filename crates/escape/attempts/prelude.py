@@ -24,6 +24,9 @@ else:
 # Where a test build shows the host's root in the box, to see whether the next layer holds.
 HOST_ROOT = os.environ.get("ESCAPE_HOSTROOT", "")
 
+# Which layer a test build has left out.
+LIFTED = os.environ.get("ESCAPE_LIFTED", "")
+
 def shown(path):
     """The same path of the host, where a test build shows the host's root: what its modes keep to others is the host's own
     business, and what is not there is kept by nobody, so neither says anything about the next layer."""

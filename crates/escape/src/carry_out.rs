@@ -169,6 +169,7 @@ impl Performance<'_> {
             arguments.extend([OsString::from("--workspace"), place]);
         }
         let mut told = self.variables("box", phase);
+        told.extend(ask.lifted.map(|layer| ("ESCAPE_LIFTED", layer.as_str().to_owned())));
         if ask.lifted == Some(Layer::Mounts) {
             told.push(("ESCAPE_HOSTROOT", HOST_ROOT.to_owned()));
             // Every user of the host reads command lines, and would know the way to a stage that lets them pass.

@@ -4,7 +4,7 @@ use blastbox_policy::Boundary;
 
 use crate::attempt::Control::{self, Namespaces, OwnNet, Plain};
 use crate::attempt::Layer::Seccomp;
-use crate::attempt::Second::{self, Behind, Named, Surface};
+use crate::attempt::Second::{self, Behind, Surface};
 use crate::attempt::{Attempt, Class, Issue, Script, nothing_false};
 
 const EMPTY_NET: Second = Surface("it speaks to the box's own, empty network alone");
@@ -20,7 +20,7 @@ const SOCKETS: &[Line] = &[
     ("raw-icmp", "Send packets of one's own making", "raw sockets", "socket_of(2, 3, 1)", OwnNet, NO_POWER),
     ("netlink-route", "Change interfaces and routes", "netlink", "socket_of(16, 3, 0)", Plain, EMPTY_NET),
     ("netlink-netfilter", "Speak to the packet filter", "CVE-2024-1086, CVE-2023-32233 (nf_tables)", "socket_of(16, 3, 12)", Plain, EMPTY_NET),
-    ("netlink-audit", "Speak to the audit system", "forged audit records", "socket_of(16, 3, 9)", Plain, Named("the kernel wants a capability over the host for every message")),
+    ("netlink-audit", "Speak to the audit system", "forged audit records", include_str!("../../attempts/kernel/audit.py"), Plain, Behind(Seccomp, "the kernel takes no message from a user namespace, and wants a capability over the host")),
     ("netlink-uevent", "Hear and forge device events", "udev as root acting on forged events", "socket_of(16, 3, 15)", Plain, EMPTY_NET),
     ("netlink-generic", "Reach generic netlink families", "dozens of drivers behind one door", "socket_of(16, 3, 16)", Plain, EMPTY_NET),
     ("netlink-xfrm", "Change IPsec states", "CVE-2017-16939, CVE-2022-27666 (xfrm)", "socket_of(16, 3, 6)", Plain, EMPTY_NET),
