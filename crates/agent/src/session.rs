@@ -297,8 +297,9 @@ impl Session {
                 self.control.send(&AgentFrame::Standing { token, printed, execs });
             }
             (_, HostFrame::Refresh { unix_nanos, entropy }) => {
-                refresh::refresh(unix_nanos, entropy, self.capabilities);
-                self.control.send(&AgentFrame::Refreshed);
+                let entropy = refresh::mix_in(entropy);
+                let clock = refresh::set_clock(unix_nanos, self.capabilities);
+                self.control.send(&AgentFrame::Refreshed { entropy, clock });
             }
         }
         Ok(())

@@ -98,7 +98,7 @@ impl Driver {
                 }
                 Some(_) | None => Err(lie("an answer that nobody asked for")),
             },
-            AgentFrame::Refreshed | AgentFrame::Standing { .. } => {
+            AgentFrame::Refreshed { .. } | AgentFrame::Standing { .. } => {
                 Err(lie("an answer that nobody asked for"))
             }
         }
@@ -144,7 +144,7 @@ impl Driver {
             | AgentFrame::StdinTaken { .. }
             | AgentFrame::File { .. }
             | AgentFrame::Pong { .. }
-            | AgentFrame::Refreshed => Ok(()),
+            | AgentFrame::Refreshed { .. } => Ok(()),
         }
     }
 

@@ -245,7 +245,10 @@ impl Session {
                 self.desk.hear(op, ask, &mut self.control).map_err(End::Breach)?;
             }
             // Clock and randomness are the host kernel's own: there is nothing to refresh.
-            (_, HostFrame::Refresh { .. }) => self.control.send(&AgentFrame::Refreshed),
+            // It has neither of its own: both are the host's at every call.
+            (_, HostFrame::Refresh { .. }) => {
+                self.control.send(&AgentFrame::Refreshed { entropy: false, clock: false })
+            }
         }
         Ok(())
     }

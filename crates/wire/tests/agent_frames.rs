@@ -54,7 +54,7 @@ fn agent_frame() -> impl Strategy<Value = AgentFrame<'static>> {
             AgentFrame::Denied { number, count, pid, arguments }
         }),
         any::<(u32, u32)>().prop_map(|(exec, bytes)| AgentFrame::StdinTaken { exec, bytes }),
-        Just(AgentFrame::Refreshed),
+        any::<(bool, bool)>().prop_map(|(entropy, clock)| AgentFrame::Refreshed { entropy, clock }),
         any::<u64>().prop_map(|token| AgentFrame::Pong { token }),
         (any::<[u64; 2]>(), vec(standing(), 0..20))
             .prop_map(|([token, printed], execs)| AgentFrame::Standing { token, printed, execs }),
@@ -210,7 +210,10 @@ fn a_list_that_lies_about_its_length_is_cut_off_and_not_believed() {
 #[test]
 fn neither_side_understands_its_own_frames() {
     assert_eq!(parse(&HostFrame::Shutdown.encode()), Err(FrameError::UnknownKind(138)));
-    assert_eq!(HostFrame::parse(&AgentFrame::Refreshed.encode()), Err(FrameError::UnknownKind(8)));
+    assert_eq!(
+        HostFrame::parse(&AgentFrame::Refreshed { entropy: true, clock: true }.encode()),
+        Err(FrameError::UnknownKind(8))
+    );
 }
 
 /// Every seed of the fuzz targets, with its path.
