@@ -60,11 +60,14 @@ struct Warden {
 }
 
 /// Serves the caller on standard input until it goes.
-pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
-    let epoll = epoll::create(CreateFlags::CLOEXEC).tried("make an epoll")?;
-    epoll::add(&epoll, caller(), EventData::new_u64(CALLER), EventFlags::IN).tried("watch the caller")?;
-    epoll::add(&epoll, &standing.children, EventData::new_u64(CHILDREN), EventFlags::IN)
-        .tried("watch the warden's children")?;
+pub(crate) fn serve(mut standing: Standing) -> Result<(), Trouble> {
+    let epoll = match watch(&standing) {
+        Ok(epoll) => epoll,
+        Err(trouble) => {
+            standing.groups.clear();
+            return Err(trouble);
+        }
+    };
     let mut warden = Warden {
         standing,
         templates: Templates::default(),
@@ -79,10 +82,18 @@ pub(crate) fn serve(standing: Standing) -> Result<(), Trouble> {
     let ready = Answer::Ready(warden.standing.powers());
     let answered = warden.answer(&ready);
     // Most plans want this one, and the caller is still thinking about its first.
-    warden.standing.filter(&First::Agent, Denials::Reported)?;
-    let outcome = answered.and_then(|()| warden.listen_to_all());
+    let filtered = warden.standing.filter(&First::Agent, Denials::Reported).map(drop);
+    let outcome = answered.and(filtered).and_then(|()| warden.listen_to_all());
     let buried = warden.bury_everybody();
     outcome.and(buried)
+}
+
+fn watch(standing: &Standing) -> Result<OwnedFd, Trouble> {
+    let epoll = epoll::create(CreateFlags::CLOEXEC).tried("make an epoll")?;
+    epoll::add(&epoll, caller(), EventData::new_u64(CALLER), EventFlags::IN).tried("watch the caller")?;
+    epoll::add(&epoll, &standing.children, EventData::new_u64(CHILDREN), EventFlags::IN)
+        .tried("watch the warden's children")?;
+    Ok(epoll)
 }
 
 /// The caller's end is standard input.

@@ -3,6 +3,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{Dir, FileType, FlockOperation, Mode, flock, mkdirat};
 use rustix::io::Errno;
@@ -16,6 +18,22 @@ use crate::namespaces::write_at;
 pub(super) const LEAF: &str = "blastbox-caller";
 /// How often those are moved that were born where their parent was before it moved.
 const ROUNDS: u32 = 50;
+
+/// How often the group is asked for, and how long it is waited in between: whoever takes leave of it holds it for a moment, and
+/// anybody else who locks what he can read must not keep us waiting for good.
+const ASKED: u32 = 100;
+const BETWEEN: Duration = Duration::from_millis(2);
+
+/// Holds a group for as long as it is open: the last one to let go lets the caller's processes come back.
+pub(super) fn hold(group: &OwnedFd) -> bool {
+    (0..ASKED).any(|_| {
+        let held = flock(group, FlockOperation::NonBlockingLockShared).is_ok();
+        if !held {
+            thread::sleep(BETWEEN);
+        }
+        held
+    })
+}
 
 /// Moves every process of a group into the leaf.
 pub(super) fn step_aside(group: &OwnedFd) -> io::Result<()> {
@@ -46,6 +64,10 @@ fn move_all(group: &OwnedFd, from: &str, to: &str) -> io::Result<()> {
         let inside = read_at(group, from)?;
         if inside.is_empty() {
             return Ok(());
+        }
+        // Somebody of another pid namespace. Writing that number would move ourselves.
+        if inside.lines().any(|pid| pid == "0") {
+            return Err(io::ErrorKind::PermissionDenied.into());
         }
         for pid in inside.lines() {
             // One that has ended meanwhile is no obstacle.

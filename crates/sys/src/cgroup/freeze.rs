@@ -89,6 +89,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::super::nest::Nest;
+    use super::super::site::Root;
     use super::*;
 
     /// Plain directories with the files of a kernel, as far as stopping looks at them.
@@ -111,14 +112,20 @@ mod tests {
 
         fn site(&self, flavour: Flavour) -> Site {
             let open = |path: &Path| std::os::fd::OwnedFd::from(fs::File::open(path).unwrap());
-            let nest = Nest { controllers: vec![Controller::Pids], dir: open(&self.0.join("pids")) };
+            let nest = Nest { flavour, controllers: vec![Controller::Pids], dir: open(&self.0.join("pids")) };
             let freezer_nest = OnceCell::new();
             if flavour == Flavour::V1 {
                 let dir = open(&self.0.join("freezer"));
-                freezer_nest.set(Nest { controllers: Vec::new(), dir }).unwrap();
+                freezer_nest.set(Nest { flavour, controllers: Vec::new(), dir }).unwrap();
             }
             let nests = OnceCell::from(vec![nest]);
-            Site { flavour, roots: Vec::new(), freezer: None, name: String::new(), nests, freezer_nest }
+            let roots = vec![Root {
+                flavour,
+                controllers: vec![Controller::Pids],
+                dir: open(&self.0),
+                delegated: false,
+            }];
+            Site { roots, freezer: None, name: String::new(), nests, freezer_nest }
         }
     }
 

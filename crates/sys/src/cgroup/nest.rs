@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, mkdirat, openat, statat, unlinkat};
 use rustix::io::Errno;
@@ -10,8 +12,10 @@ use super::site::Root;
 use super::{Controller, Flavour, Site, aside};
 use crate::namespaces::write_at;
 
-/// How often a nest is made anew when a sweep takes it away before it is locked.
-const TRIES: u32 = 20;
+/// How often a nest is made anew when a sweep takes it away before it is locked, and how long a sweep is given to go on: where many
+/// wardens begin at once each of them sweeps.
+const TRIES: u32 = 500;
+const BETWEEN: Duration = Duration::from_millis(1);
 
 /// A warden's own directory in one hierarchy, locked for as long as it is open.
 #[derive(Debug)]
@@ -90,14 +94,15 @@ fn make_locked(
             Err(error) => return Err(error.into()),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(dir) = openat(root, name, flags, Mode::empty()) else { continue };
         // A sweep may have taken it in the moment before the lock; then it is made anew.
-        if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
+        if let Ok(dir) = openat(root, name, flags, Mode::empty())
+            && flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
             && statat(&dir, "cgroup.procs", AtFlags::empty()).is_ok()
         {
             hand_down(&dir, flavour, controllers)?;
             return Ok(dir);
         }
+        thread::sleep(BETWEEN);
     }
     Err(io::Error::other("the group was taken away again and again"))
 }

@@ -4,8 +4,9 @@ use std::cell::OnceCell;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, accessat, flock, openat};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, openat};
 
+use super::aside::LEAF;
 use super::nest::Nest;
 use super::{Controller, FREEZER, Flavour, NEST, aside, read_at};
 use crate::namespaces::write_at;
@@ -91,6 +92,8 @@ fn nest_name(number: u64) -> String {
 fn unified(mounts: &str, own: &str) -> Option<Root> {
     let mount = mounts.lines().filter_map(Mounted::parse).find(|mount| mount.kind == "cgroup2")?;
     let own_path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    // Whoever was moved aside by another warden, or put there by the service manager, calls from the group above.
+    let own_path = own_path.strip_suffix(LEAF).and_then(|above| above.strip_suffix('/')).unwrap_or(own_path);
     let found = |controllers, dir, delegated| Root { flavour: Flavour::V2, controllers, dir, delegated };
     // A delegated group of our own is the polite place: what our caller was limited to still holds there.
     let own_group = format!("{}{}", mount.at, own_path.strip_prefix(mount.root).unwrap_or(own_path));
@@ -112,11 +115,14 @@ fn delegated(path: &str) -> Option<(Vec<Controller>, OwnedFd)> {
     if !marked || !writable(&group) || ours(&read_at(&group, "cgroup.controllers").ok()?).is_empty() {
         return None;
     }
-    // Held for as long as we use it: the last one to let go lets the caller's processes come back.
-    flock(&group, FlockOperation::LockShared).ok()?;
-    aside::step_aside(&group).ok()?;
-    let controllers = enable(&group)?;
-    Some((controllers, group))
+    if !aside::hold(&group) {
+        return None;
+    }
+    let controllers = aside::step_aside(&group).ok().and_then(|()| enable(&group));
+    if controllers.is_none() {
+        aside::step_back(&group);
+    }
+    Some((controllers?, group))
 }
 
 /// Our own group in one hierarchy of the old interface. What our caller was limited to holds beneath it.

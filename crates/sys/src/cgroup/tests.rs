@@ -73,6 +73,31 @@ fn a_host_of_the_old_interface_has_a_root_for_each_controller_beneath_its_own_gr
 }
 
 #[test]
+fn whoever_was_moved_aside_calls_from_the_group_above() {
+    let tree = Tree::new("aside");
+    let mounts = tree.unified("memory pids");
+    let group = tree.0.join("unified/service");
+    fs::create_dir_all(group.join("blastbox-caller")).unwrap();
+    for (name, text) in [
+        ("cgroup.controllers", "memory pids"),
+        ("cgroup.subtree_control", "memory pids"),
+        ("cgroup.procs", ""),
+    ] {
+        fs::write(group.join(name), text).unwrap();
+    }
+    let here = |own: &str| {
+        let site = Site::find_in(&mounts, own).unwrap();
+        let inode = rustix::fs::fstat(&site.roots[0].dir).unwrap().st_ino;
+        site.roots[0].delegated && inode == rustix::fs::stat(&group).unwrap().st_ino
+    };
+    // Handed over by nobody: the root of the hierarchy, as ever.
+    assert!(!here("0::/service\n") && !here("0::/service/blastbox-caller\n"));
+    rustix::fs::setxattr(&group, "user.delegate", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    assert!(here("0::/service\n") && here("0::/service/blastbox-caller\n"));
+    assert!(!here("0::/service/not-blastbox-caller\n"));
+}
+
+#[test]
 fn a_unified_host_has_one_root_for_all() {
     let tree = Tree::new("unified");
     let site = Site::find_in(&tree.unified("cpuset cpu io memory pids"), "0::/\n").unwrap();
