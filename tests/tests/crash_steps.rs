@@ -1,7 +1,7 @@
 //! Killing blastbox at its own steps: every system call that a run makes is a moment at which it can be killed (with strace,
 //! which sends the signal at exactly that call). Whoever is killed, nothing is left.
 //!
-//! A sample of the steps, spread evenly, so that the suite takes minutes and not an hour: `BLASTBOX_EVERY_STEP=1` takes all.
+//! A sample of the steps, spread evenly, so that the suite stays short: `BLASTBOX_EVERY_STEP=1` takes all (about a minute for each caller).
 #![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
 use std::collections::BTreeMap;
