@@ -250,7 +250,7 @@ fn text(report: &Report) -> String {
             None => "? intact, but its end is unproven: it was not closed and nobody writes it, so that records at the end could be missing"
                 .to_owned(),
         },
-        (None, Completeness::BeingWritten) => "✓ intact; it is being written at this moment, and has no end yet".to_owned(),
+        (None, Completeness::BeingWritten) => "✓ intact; somebody holds it to write to it, and it has no end yet (--head proves the end)".to_owned(),
     };
     line("verdict", verdict);
     text

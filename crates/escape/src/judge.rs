@@ -145,13 +145,13 @@ fn by_gateway(attempt: &Attempt, receipt: &Receipt, evidence: &str) -> Option<(V
     if attempt.class != Class::Network || network.gateway_lost || network.untold > 0 {
         return None;
     }
-    let passed: Vec<String> =
-        network.allowed.iter().map(|one| format!("{}:{}", one.target, one.port)).collect();
-    if !passed.is_empty() {
-        let told = format!("the policy lets it through ({}): {evidence}", passed.join(", "));
+    // Only what the attempt itself says it has reached: whatever else was refused or let through proves nothing of it.
+    let named = |target: &str, port: u16| evidence.contains(&format!("{target}:{port}"));
+    if let Some(passed) = network.allowed.iter().find(|one| named(&one.target, one.port)) {
+        let told = format!("the policy lets it through ({}:{}): {evidence}", passed.target, passed.port);
         return Some((Verdict::NotApplicable, told));
     }
-    let stopped = network.denied.first()?;
+    let stopped = network.denied.iter().find(|one| named(&one.target, one.port))?;
     let (target, port, reason) = (&stopped.target, stopped.port, &stopped.reason);
     Some((Verdict::Held, format!("the gateway refused {target}:{port} ({reason}): {evidence}")))
 }

@@ -45,9 +45,9 @@ impl<'a> Attic<'a> {
     }
 }
 
-/// Where an image's system looks for the box's resolver.
 /// Pseudo-terminals of one box at a time.
 const MOST_TERMINALS: &str = "256";
+/// Where an image's system looks for the box's resolver.
 const RESOLVERS: &str = "etc/resolv.conf";
 
 /// Carries out the steps that belong to one box.

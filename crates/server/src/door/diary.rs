@@ -7,11 +7,13 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use blastbox_engine::keeper::{EventItem, EventReader, ExecEnded, Happened, KeeperEvent};
+use blastbox_engine::ledger::Severity;
 use blastbox_wire::receipt::LimitName;
 
 use super::log::Log;
 
-/// Lines about what guests do, in one [`SPAN`]. More are counted: a guest that does nothing else hides nobody's lines.
+/// Lines about what guests do, in one [`SPAN`], of all boxes together. More are counted, but for those of alerts that are critical; each is an event and in the
+/// ledger nevertheless.
 const MOST: u32 = 200;
 const SPAN: Duration = Duration::from_secs(1);
 /// Most characters of a text from elsewhere.
@@ -25,7 +27,7 @@ pub(super) async fn keep(mut events: EventReader, log: Log) {
             EventItem::Missed { events } => log.line(&format!("event=events_missed count={events}")),
             EventItem::Event(event) => {
                 let Some(line) = line(&event) else { continue };
-                if is_of_guest(&event.what) && !budget.allows(Instant::now()) {
+                if is_of_guest(&event.what) && !is_critical(&event) && !budget.allows(Instant::now()) {
                     continue;
                 }
                 if let Some(left_out) = budget.told() {
@@ -35,6 +37,10 @@ pub(super) async fn keep(mut events: EventReader, log: Log) {
             }
         }
     }
+}
+
+fn is_critical(event: &KeeperEvent) -> bool {
+    event.alert.as_ref().is_some_and(|alert| alert.severity == Severity::Critical)
 }
 
 /// What a guest may do as often as it likes.
