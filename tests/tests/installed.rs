@@ -87,7 +87,9 @@ fn systemd_takes_the_unit_as_it_is(caller: &Caller) {
         caller.program(analyze, ["--man=no", "verify", file.as_str()]).end().err
     };
     let told = complaints(unit.replace("@BINDIR@/blastbox", &program));
-    assert_eq!(told, "");
+    // Known from version 254 on; what an older one lacks by that is in docs/operate.md.
+    let told: Vec<&str> = told.lines().filter(|line| !line.contains("'DelegateSubgroup'")).collect();
+    assert!(told.is_empty(), "{told:?}");
     let misspelt = unit.replace("@BINDIR@/blastbox", &program).replace("ProtectHome=", "ProtectHoem=");
     assert!(complaints(misspelt).contains("ProtectHoem"), "and one that is not right would be found");
 }
