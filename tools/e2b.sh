@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts E2B's SDKs and the official client of the Model Context Protocol, unmodified and pinned, where the tests look for
+# Puts E2B's SDKs, frameworks for agents and the official client of the Model Context Protocol, unmodified and pinned, where the tests look for
 # them: `tools/e2b.sh DIRECTORY`.
 # What cannot be had (no pip, no npm, no registry) is said, and the tests that need it count themselves as skipped.
 set -euo pipefail
@@ -37,5 +37,10 @@ node() {
 python python "E2B's SDK for Python" e2b==2.63.0 pytest==9.2.0
 python interpreter "E2B's code interpreter SDK for Python" e2b==2.63.0 e2b-code-interpreter==2.11.5 pytest==9.2.0
 python inspect "inspect-ai" inspect-ai==0.3.285 httpx==0.28.1 pytest==9.2.0 pytest-asyncio==1.4.1.post1
+python agents "smolagents and OpenAI's Agents SDK" 'smolagents[e2b]==1.26.0' openai-agents==0.24.0 e2b==2.63.0 e2b-code-interpreter==2.11.5 \
+  pytest==9.2.0
+python langchain "LangChain" langchain==1.4.7 langchain-e2b==0.0.6 e2b==2.63.0 e2b-code-interpreter==2.11.5 pytest==9.2.0
+# With the versions of E2B's SDKs that it asks for itself.
+python openai "OpenAI's Agents SDK with its own extra" 'openai-agents[e2b]==0.24.0' pytest==9.2.0
 python mcp "the client of MCP for Python" mcp==2.3.0 pytest==9.2.0
 node

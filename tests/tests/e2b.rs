@@ -1,5 +1,6 @@
 //! Clients that others publish, unmodified and pinned, against a real daemon: E2B's SDKs (suites in `tests/e2b`), told where
-//! the daemon is by the three variables that a user would set, and the official client of MCP (`tests/mcp`).
+//! the daemon is by the three variables that a user would set, frameworks for agents that use them (`tests/e2b/agents`), and the official
+//! client of MCP (`tests/mcp`).
 #![expect(clippy::expect_used, clippy::panic, reason = "only tests; one that cannot work must fail at once")]
 
 use std::fs::File;
@@ -17,6 +18,10 @@ both_ways!(
     the_sdk_for_javascript,
     the_code_interpreter_for_python,
     the_code_interpreter_for_javascript,
+    the_agents_of_smolagents,
+    the_agents_of_langchain,
+    the_agents_of_openai,
+    the_agents_of_openai_with_an_older_sdk,
     the_client_of_mcp,
     the_sdk_as_root,
     the_checks_of_inspect_ai
@@ -43,9 +48,7 @@ impl Daemon {
         let place = |name: &str| caller.place().join(name).display().to_string();
         let (state, socket) = (place("state"), place("api.sock"));
         let config = caller.file("daemon.toml", config).display().to_string();
-        let made = caller.blastbox(["key", "create", "suite", "--state-dir", &state]).end();
-        assert_eq!(made.code, 0, "{}", made.err);
-        let key = made.text().split_whitespace().find(|word| word.starts_with("bbx_")).map(ToOwned::to_owned);
+        let key = Self::key(caller, &["suite"], "bbx_");
         let (said, says) = rustix::pipe::pipe().expect("a pipe");
         let null =
             || OwnedFd::from(File::options().read(true).write(true).open("/dev/null").expect("/dev/null"));
@@ -63,7 +66,18 @@ impl Daemon {
         let url = url.unwrap_or_else(|| panic!("the daemon does not listen: {before:?}"));
         // It must never wait for a reader.
         std::thread::spawn(move || lines.for_each(drop));
-        Self { held: Some(held), url, key: key.expect("a key was printed") }
+        Self { held: Some(held), url, key }
+    }
+
+    /// Makes a key for the daemon, which may run already.
+    fn key(caller: &Caller, words: &[&str], begins: &str) -> String {
+        let state = caller.place().join("state").display().to_string();
+        let words = ["key", "create", "--state-dir", &state].into_iter().chain(words.iter().copied());
+        let made = caller.blastbox(words).end();
+        assert_eq!(made.code, 0, "{}", made.err);
+        let said = made.text();
+        let key = said.split_whitespace().find(|word| word.starts_with(begins));
+        key.expect("a key was printed").to_owned()
     }
 }
 
@@ -166,12 +180,16 @@ fn run(caller: &Caller, program: &Path, words: &[&Path], daemon: &Daemon, more: 
     }
 }
 
+/// Runs these suites with the Python that an environment has.
+fn pytest(caller: &Caller, place: &Path, suites: &[PathBuf], daemon: &Daemon, more: &[(&str, &Path)]) {
+    let words: Vec<&Path> =
+        PYTEST.map(Path::new).into_iter().chain(suites.iter().map(PathBuf::as_path)).collect();
+    run(caller, &place.join("bin/python"), &words, daemon, more);
+}
+
 fn the_sdk_for_python(caller: &Caller) {
     let Some(place) = installed(caller, "python") else { return };
-    let daemon = Daemon::start(caller);
-    let suite = suite("python");
-    let words: Vec<&Path> = PYTEST.map(Path::new).into_iter().chain([suite.as_path()]).collect();
-    run(caller, &place.join("bin/python"), &words, &daemon, &[]);
+    pytest(caller, &place, &[suite("python")], &Daemon::start(caller), &[]);
 }
 
 fn the_sdk_for_javascript(caller: &Caller) {
@@ -198,10 +216,38 @@ fn the_code_interpreter_for_python(caller: &Caller) {
     if !interprets(caller) {
         return;
     }
-    let daemon = Daemon::start(caller);
-    let suite = suite("interpreter");
-    let words: Vec<&Path> = PYTEST.map(Path::new).into_iter().chain([suite.as_path()]).collect();
-    run(caller, &place.join("bin/python"), &words, &daemon, &[]);
+    pytest(caller, &place, &[suite("interpreter")], &Daemon::start(caller), &[]);
+}
+
+/// Agents of a framework, whose models are scripts, and whose code runs in boxes.
+fn agents(caller: &Caller, environment: &str, suites: &[&str]) {
+    let Some(place) = installed(caller, environment) else { return };
+    if !interprets(caller) {
+        return;
+    }
+    let mut daemon = Daemon::start(caller);
+    if environment == "openai" {
+        // Its SDK sends no key that does not look like E2B's.
+        daemon.key = Daemon::key(caller, &["older", "--e2b"], "e2b_");
+    }
+    let suites: Vec<PathBuf> = suites.iter().map(|name| suite("agents").join(name)).collect();
+    pytest(caller, &place, &suites, &daemon, &[]);
+}
+
+fn the_agents_of_smolagents(caller: &Caller) {
+    agents(caller, "agents", &["test_smolagents.py"]);
+}
+
+fn the_agents_of_langchain(caller: &Caller) {
+    agents(caller, "langchain", &["test_langchain.py"]);
+}
+
+fn the_agents_of_openai(caller: &Caller) {
+    agents(caller, "agents", &["test_openai.py", "test_openai_tool.py"]);
+}
+
+fn the_agents_of_openai_with_an_older_sdk(caller: &Caller) {
+    agents(caller, "openai", &["test_openai.py"]);
 }
 
 fn the_code_interpreter_for_javascript(caller: &Caller) {
@@ -221,10 +267,9 @@ fn the_client_of_mcp(caller: &Caller) {
     let Some(place) = installed(caller, "mcp") else { return };
     let daemon = Daemon::start(caller);
     let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("mcp");
-    let words: Vec<&Path> = PYTEST.map(Path::new).into_iter().chain([suite.as_path()]).collect();
     let (url, program) = (PathBuf::from(format!("{}/mcp", daemon.url)), caller.blastbox_path());
     let more = [("MCP_URL", url.as_path()), ("MCP_KEY", Path::new(&daemon.key)), ("MCP_PROGRAM", &program)];
-    run(caller, &place.join("bin/python"), &words, &daemon, &more);
+    pytest(caller, &place, &[suite], &daemon, &more);
 }
 
 /// Root of the box, where the operator allows it.
@@ -234,9 +279,7 @@ fn the_sdk_as_root(caller: &Caller) {
     }
     let Some(place) = installed(caller, "python") else { return };
     let daemon = Daemon::start_with(caller, &format!("{CONFIG}[e2b]\nroot = \"allowed\"\n"));
-    let suite = suite("root");
-    let words: Vec<&Path> = PYTEST.map(Path::new).into_iter().chain([suite.as_path()]).collect();
-    run(caller, &place.join("bin/python"), &words, &daemon, &[]);
+    pytest(caller, &place, &[suite("root")], &daemon, &[]);
 }
 
 /// inspect-ai's own checks of a provider, through the package in `sdk/inspect-blastbox`, at the daemon's socket.

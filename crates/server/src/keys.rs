@@ -22,7 +22,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-const PREFIX: &str = "bbx_";
+/// How every key begins, in either form: what is in a request and has one of these is not for a box.
+pub(crate) const PREFIXES: [&str; 2] = ["bbx_", "e2b_"];
 const FILE: &str = "keys.json";
 const LOCK: &str = "keys.lock";
 /// Longest file of keys that is read.
@@ -89,6 +90,26 @@ pub struct KeyCard {
     sha256: String,
 }
 
+/// How a key is written. Both hold the same 256 bits of randomness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyForm {
+    /// `bbx_` and base64: whoever finds it in a file knows whose it is.
+    #[default]
+    Ours,
+    /// `e2b_` and hexadecimal digits: E2B's SDKs of some versions send nothing else.
+    E2b,
+}
+
+impl KeyForm {
+    fn write(self, random: &[u8; 32]) -> String {
+        let [ours, e2b] = PREFIXES;
+        match self {
+            Self::Ours => format!("{ours}{}", URL_SAFE_NO_PAD.encode(random)),
+            Self::E2b => random.iter().fold(e2b.to_owned(), |text, byte| format!("{text}{byte:02x}")),
+        }
+    }
+}
+
 /// A key that was just made. It is shown once and never again.
 pub struct NewKey(String);
 
@@ -132,6 +153,16 @@ impl Keys {
 
     /// Makes a key.
     pub fn create(&self, name: KeyName, tenant: Option<Tenant>) -> Result<NewKey, KeyError> {
+        self.create_as(KeyForm::Ours, name, tenant)
+    }
+
+    /// Makes a key of this form.
+    pub fn create_as(
+        &self,
+        form: KeyForm,
+        name: KeyName,
+        tenant: Option<Tenant>,
+    ) -> Result<NewKey, KeyError> {
         let tenant = tenant.unwrap_or_else(|| name.clone());
         if tenant == Tenant::local() {
             return Err(KeyError::Reserved(tenant));
@@ -148,7 +179,7 @@ impl Keys {
         // 32 bytes come whole or not at all.
         getrandom(&mut random, GetRandomFlags::empty())
             .map_err(|errno| KeyError::Randomness(errno.into()))?;
-        let key = NewKey(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random)));
+        let key = NewKey(form.write(&random));
         let created_at =
             rfc3339(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
         keys.push(KeyCard { name, tenant, created_at, sha256: URL_SAFE_NO_PAD.encode(digest(&key.0)) });

@@ -43,7 +43,7 @@ pub use door::{DEFAULT_PORT, Doors, Log, Patience, Socket, TcpAddress, open_port
 pub use error::DoorError;
 pub use gallery::Gallery;
 pub use hall::Hall;
-pub use keys::{KeyCard, KeyError, KeyName, Keys, NewKey};
+pub use keys::{KeyCard, KeyError, KeyForm, KeyName, Keys, NewKey};
 pub use routes::router;
 pub use state_dir::{StateDir, StateLock};
 pub use trouble::Trouble;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use blastbox_engine::keeper::Tenant;
-use blastbox_server::{Keys, StateDir};
+use blastbox_server::{KeyForm, Keys, StateDir};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -14,7 +14,8 @@ use crate::output;
 use crate::problem::Problem;
 
 pub(crate) const HELP: &str = "Examples:\n  blastbox key create ci                 prints the key, once\n  \
-blastbox key create laptop --tenant ci   another key to the same boxes\n  blastbox key rm ci";
+blastbox key create laptop --tenant ci   another key to the same boxes\n  \
+blastbox key create agents --e2b       for E2B's SDKs that take no other form\n  blastbox key rm ci";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyVerb {
@@ -25,6 +26,9 @@ pub(crate) enum KeyVerb {
         /// Whose boxes it reaches [default: a tenant of the key's name]
         #[arg(long, value_name = "NAME")]
         tenant: Option<Tenant>,
+        /// Write it as E2B writes keys (`e2b_` and hexadecimal digits): some versions of its SDKs send nothing else
+        #[arg(long)]
+        e2b: bool,
         #[command(flatten)]
         state: State,
         /// Print JSON
@@ -68,9 +72,10 @@ impl State {
 pub(crate) fn key(verb: KeyVerb) -> Result<u8, Problem> {
     let failed = DaemonProblem::Key;
     match verb {
-        KeyVerb::Create { name, tenant, state, json } => {
+        KeyVerb::Create { name, tenant, e2b, state, json } => {
+            let form = if e2b { KeyForm::E2b } else { KeyForm::Ours };
             let whose = tenant.clone().unwrap_or_else(|| name.clone());
-            let key = state.keys()?.create(name.clone(), tenant).map_err(failed)?;
+            let key = state.keys()?.create_as(form, name.clone(), tenant).map_err(failed)?;
             if json {
                 let made = json!({ "name": name.as_str(), "tenant": whose.as_str(), "key": key.show_once() });
                 output::print_json(&made)?;

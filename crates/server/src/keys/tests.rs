@@ -27,6 +27,18 @@ fn a_key_is_found_until_it_is_removed_and_no_other_is() {
 }
 
 #[test]
+fn a_key_in_the_form_of_e2b_is_what_its_sdks_take_and_opens_the_same() {
+    let scratch = Scratch::new("key-form");
+    let keys = Keys::in_directory(scratch.path());
+    let key = keys.create_as(KeyForm::E2b, name("one"), None).unwrap();
+    let digits = key.show_once().strip_prefix("e2b_").unwrap();
+    assert!(digits.len() == 64 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')));
+    assert_eq!(keys.tenant_of(key.show_once()).unwrap(), Some(name("one")));
+    assert_eq!(keys.tenant_of(&key.show_once().to_uppercase()).unwrap(), None);
+    assert_eq!(keys.tenant_of(&format!("bbx_{digits}")).unwrap(), None);
+}
+
+#[test]
 fn the_file_is_private_and_holds_no_key() {
     let scratch = Scratch::new("key-file");
     let keys = Keys::in_directory(scratch.path());

@@ -28,6 +28,7 @@ use super::edge;
 use super::no::No;
 use super::sandbox::Sandbox;
 use crate::door::Seat;
+use crate::keys::PREFIXES;
 
 pub(super) use pace::Pace;
 
@@ -35,8 +36,6 @@ const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-to
 /// What opens something here, and is not for whoever listens in the box.
 const OURS: [&str; 5] =
     ["e2b-sandbox-id", "e2b-sandbox-port", "x-access-token", "x-api-key", "e2b-traffic-access-token"];
-/// How every key of ours begins.
-const KEY: &str = "bbx_";
 /// How long a server may take until its answer begins.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// What the answer of a server may begin with. It is the guest's.
@@ -138,7 +137,8 @@ fn pass_on(request: Request) -> Result<(Request, Option<Switch>), No> {
     for name in OURS {
         parts.headers.remove(name);
     }
-    let ours = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(KEY));
+    let ours =
+        |value: &HeaderValue| value.to_str().is_ok_and(|text| PREFIXES.iter().any(|key| text.contains(key)));
     if parts.headers.get_all(AUTHORIZATION).iter().any(ours) {
         parts.headers.remove(AUTHORIZATION);
     }
@@ -279,6 +279,7 @@ mod tests {
         ]);
         assert_eq!(headers.len(), 2);
         assert!(headers["host"] == "80-abc.test" && headers["cookie"] == "a=b");
+        assert!(passed(&[("authorization", "Bearer e2b_0f")]).is_empty());
         assert_eq!(passed(&[("authorization", "Basic eDp5")])["authorization"], "Basic eDp5");
     }
 
