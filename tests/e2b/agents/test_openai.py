@@ -21,8 +21,9 @@ from openai.types.responses import ResponseCustomToolCall
 
 set_tracing_disabled(True)
 
-#: The workspace lies where the sandbox's user may write, and nobody asks for the whole internet: docs/e2b.md says why.
-ROOT = "/home/user/workspace"
+#: Where the SDK puts a workspace by itself.
+ROOT = "/workspace"
+#: Without this the client asks for the whole internet by itself.
 CLOSED = {"allow_internet_access": False}
 PATCH = "*** Begin Patch\n*** Add File: made.txt\n+one\n+two\n*** End Patch"
 
@@ -60,7 +61,7 @@ def test_a_sandbox_agent_works_in_a_box(host, kind):
             [assistant_message("done")],
         ]
     )
-    manifest = Manifest(root=ROOT, entries={"given.txt": File(content=b"from the manifest\n")})
+    manifest = Manifest(entries={"given.txt": File(content=b"from the manifest\n")})
     agent = SandboxAgent(name="coder", model=model, capabilities=[Shell(), Filesystem()], default_manifest=manifest)
     mark = {"agent": f"of-{kind.value}"}
     options = E2BSandboxClientOptions(
@@ -86,7 +87,7 @@ def test_a_workspace_is_kept_and_goes_on_in_another_box(tmp_path):
         client = E2BSandboxClient()
         options = E2BSandboxClientOptions(sandbox_type=E2BSandboxType.E2B, timeout=600, on_timeout="kill", **CLOSED)
         kept = LocalSnapshotSpec(base_path=tmp_path)
-        first = await client.create(manifest=Manifest(root=ROOT), options=options, snapshot=kept)
+        first = await client.create(manifest=Manifest(), options=options, snapshot=kept)
         async with first:
             await first.write(Path("data"), io.BytesIO(bytes(range(256)) * 64))
             assert (await first.exec("mkdir -p deep && mv data deep/ && chmod 700 deep/data")).exit_code == 0
