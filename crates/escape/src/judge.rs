@@ -146,7 +146,10 @@ fn by_gateway(attempt: &Attempt, receipt: &Receipt, evidence: &str) -> Option<(V
         return None;
     }
     // Only what the attempt itself says it has reached: whatever else was refused or let through proves nothing of it.
-    let named = |target: &str, port: u16| evidence.contains(&format!("{target}:{port}"));
+    let named = |target: &str, port: u16| {
+        let name = format!("{target}:{port}");
+        evidence.split_whitespace().any(|word| word == name)
+    };
     if let Some(passed) = network.allowed.iter().find(|one| named(&one.target, one.port)) {
         let told = format!("the policy lets it through ({}:{}): {evidence}", passed.target, passed.port);
         return Some((Verdict::NotApplicable, told));
@@ -272,22 +275,34 @@ mod tests {
         stopped.network.denied =
             vec![DeniedTarget { target, port: 443, reason: "quic".to_owned(), count: 1 }];
         passed.network.allowed = vec![AllowedTarget {
-            target: "api.example.com".to_owned(),
+            target: "1.1.1.1".to_owned(),
             port: 443,
-            rule: "api.example.com".to_owned(),
+            rule: "one.example.com".to_owned(),
             connections: 1,
             sent_bytes: 0,
             received_bytes: 0,
         }];
-        let mut lost = stopped.clone();
+        let (mut lost, mut other, mut elsewhere) = (stopped.clone(), stopped.clone(), passed.clone());
         lost.network.gateway_lost = true;
+        other.network.denied[0].target = "1.1.1.11".to_owned();
+        elsewhere.network.allowed[0].port = 4430;
         let of = |id: &str, receipt| {
-            judge(&attempt(id), Seen { output: "ESCAPED sent\n", receipt: Some(receipt), ..NOTHING }).0
+            judge(
+                &attempt(id),
+                Seen {
+                    output: "ESCAPED a datagram went to 1.1.1.1:443\n",
+                    receipt: Some(receipt),
+                    ..NOTHING
+                },
+            )
+            .0
         };
         assert_eq!(of("network.quic", &closed), Verdict::Escaped, "where there is no gateway");
         assert_eq!(of("network.quic", &stopped), Verdict::Held);
         assert_eq!(of("network.quic", &passed), Verdict::NotApplicable, "what the policy names");
         assert_eq!(of("network.quic", &lost), Verdict::Escaped);
+        assert_eq!(of("network.quic", &other), Verdict::Escaped, "another refusal proves nothing");
+        assert_eq!(of("network.quic", &elsewhere), Verdict::Escaped, "nor does another connection");
         assert_eq!(of("kernel.ptrace", &stopped), Verdict::Escaped, "and what is no packet");
     }
 
