@@ -10,12 +10,22 @@ const PLACES: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/dev/shm"];
 /// What a file of ours, or of a program that we start, has in its name.
 const WORDS: [&str; 4] = ["blastbox", "bx_", "runsc", "qemu"];
 
-/// What a daemon keeps for ever, and what a store writes beside it.
+/// What a daemon keeps for ever, and where a store of images keeps what the next machine begins with.
 const KEPT: [&str; 4] = ["boxes.db", "ledger", "ledger.key", "keys.json"];
+const ROOMS: [&str; 2] = ["disks", "templates"];
+/// What is whole there. What is half made has another name.
+const WHOLE: [(&str, &str); 3] =
+    [("sha256-", ".squashfs"), ("sha256-", ".template"), ("first-sha256-", ".cpio")];
 /// How deep is looked: a state directory and what lies in its directories.
 const DEPTH: usize = 4;
 
-/// Everything beneath a directory, by its path from there, but for what a daemon keeps.
+fn is_kept(name: &str) -> bool {
+    KEPT.contains(&name)
+        || name.starts_with("boxes.db-")
+        || WHOLE.iter().any(|(begin, end)| name.starts_with(begin) && name.ends_with(end))
+}
+
+/// Everything beneath a directory, by its path from there, but for what is kept.
 pub(super) fn within(directory: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let listed = fs::read_dir(directory).expect("list the caller's directory");
@@ -23,10 +33,13 @@ pub(super) fn within(directory: &Path) -> BTreeSet<String> {
     while let Some((depth, entries)) = waiting.pop() {
         for entry in entries.flatten() {
             let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-            if depth > 1 && KEPT.iter().any(|kept| name == *kept || name.starts_with("boxes.db-")) {
+            let room = ROOMS.contains(&name.as_str());
+            if depth > 1 && is_kept(&name) {
                 continue;
             }
-            found.extend(path.strip_prefix(directory).map(|path| path.display().to_string()));
+            if !room {
+                found.extend(path.strip_prefix(directory).map(|path| path.display().to_string()));
+            }
             // Links lead nowhere. What is gone by now, or closed, is not looked into.
             if depth < DEPTH
                 && entry.file_type().is_ok_and(|kind| kind.is_dir())
