@@ -179,6 +179,9 @@ fn answered(word: Word, compared: bool, kernel: &str, evidence: &str) -> Option<
     }
 }
 
+/// Why the tier `wasm` gives a box up whose workspace has links, pipes or sockets.
+const UNFIT: &str = "workspace_unfit";
+
 /// An attempt that ended without a word.
 fn silent(attempt: &Attempt, receipt: &Receipt, complaint: &str) -> (Verdict, String) {
     let outcome = receipt.outcome.as_str();
@@ -188,7 +191,8 @@ fn silent(attempt: &Attempt, receipt: &Receipt, complaint: &str) -> (Verdict, St
         return (Verdict::Held, format!("ended at the limit of the box: {} ({outcome})", limit.as_str()));
     }
     let why = receipt.reason.as_ref().map(|reason| reason.message.clone()).unwrap_or_default();
-    if outcome == "refused" {
+    // The second is a tier's own word for a workspace that it does not take at all, before anything ran.
+    if outcome == "refused" || why.contains(UNFIT) {
         return (Verdict::NotApplicable, format!("refused: {why}"));
     }
     let code = receipt.exit_code;
@@ -304,6 +308,15 @@ mod tests {
         assert_eq!(of("network.quic", &other), Verdict::Escaped, "another refusal proves nothing");
         assert_eq!(of("network.quic", &elsewhere), Verdict::Escaped, "nor does another connection");
         assert_eq!(of("kernel.ptrace", &stopped), Verdict::Escaped, "and what is no packet");
+    }
+
+    #[test]
+    fn a_workspace_that_a_tier_does_not_take_is_no_place_to_try_anything() {
+        let (mut unfit, link) = (receipt("lost"), attempt("files.workspace-link"));
+        assert_eq!(judge(&link, Seen { receipt: Some(&unfit), ..NOTHING }).0, Verdict::CouldNotRun);
+        let message = "the agent of the box gave up: workspace_unfit: /workspace/link is a link".to_owned();
+        unfit.reason = Some(blastbox_wire::receipt::Reason { code: "lost".into(), message, fix: None });
+        assert_eq!(judge(&link, Seen { receipt: Some(&unfit), ..NOTHING }).0, Verdict::NotApplicable);
     }
 
     #[test]
