@@ -28,6 +28,7 @@ mod report;
 mod served;
 mod terminal;
 pub mod tiers;
+mod tried;
 
 pub use blastbox_skips::{left_out, skip};
 pub use caller::{Caller, Start, Who};
@@ -37,6 +38,7 @@ pub use place::Place;
 pub use report::{Boxed, Ended};
 pub use served::Served;
 pub use terminal::Terminal;
+pub use tried::{TRIED, canary, text, tried};
 
 /// Makes two tests of each function that takes a [`Caller`]: `name::as_root` and `name::as_user`.
 #[macro_export]

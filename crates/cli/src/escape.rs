@@ -31,13 +31,13 @@ Examples:
   blastbox audit report report.json --ledger DIR/ledger
   blastbox escape --list
 
-Nothing hostile runs outside a box, and every attempt is bounded. Under a policy without network no packet leaves this host;
+Outside a box run only controls that are chosen to harm nobody, and every attempt is bounded. Under a policy without network no packet leaves this host;
 under one that opens it, attempts ask its gateway for addresses, and what the policy allows goes out. Held means stopped: a
 cell is broken where the same attempt fails without what should stop it, and counted as unproven where that was not seen,
 because it would harm or cannot be had here.
 
-Exit codes: 0 nothing came out; 1 something did; 2 a cell proves nothing because its control failed or it could not
-run, or nothing was held; 125 it could not begin; 129, 130, 143 it was told to end (HUP, INT, TERM), and left nothing.";
+Exit codes: 0 nothing came out; 1 something did, or a second layer fell; 2 more cells of a column than --tolerate says (0) prove
+nothing because their control failed or they could not run, or nothing was held; 125 it could not begin; 129, 130, 143 it was told to end (HUP, INT, TERM), and left nothing.";
 
 #[derive(Debug, Args)]
 pub(crate) struct EscapeArgs {

@@ -1,13 +1,12 @@
 //! What can be wrong with what was asked, each with what to do about it. All of it exits with 125.
 
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
 use blastbox_engine::leases::{BadSources, RegisterError};
 use blastbox_engine::ledger::LedgerError;
 use blastbox_engine::store::StoreError as BoxStoreError;
-use blastbox_engine::{CreateError, EngineError, WorkspaceError};
+use blastbox_engine::{CreateError, EngineError, WorkspaceError, causes};
 use blastbox_images::machine::MachineError;
 use blastbox_images::recipe::RecipeError;
 use blastbox_images::{ImageError, StoreError};
@@ -227,20 +226,8 @@ impl Problem {
 
     /// The whole chain of causes in one line.
     pub(crate) fn line(&self) -> String {
-        chain(self)
+        causes(self)
     }
-}
-
-/// An error and all its causes in one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line
 }
 
 /// What to do about trouble with a registry.

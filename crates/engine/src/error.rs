@@ -22,6 +22,19 @@ pub enum Blame {
     Blastbox,
 }
 
+/// An error and all its causes in one line.
+#[must_use]
+pub fn causes(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    line
+}
+
 /// Why there is no engine.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {

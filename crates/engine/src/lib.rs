@@ -41,7 +41,7 @@ mod workspace;
 
 pub use desk::{Ended, Tally};
 pub use engine::{BoxSpec, Engine};
-pub use error::{Blame, CreateError, EngineError, Over, PauseError, WorkspaceError};
+pub use error::{Blame, CreateError, EngineError, Over, PauseError, WorkspaceError, causes};
 pub use files::{Download, FileError, Files, Listing, Slice, Summary, UnpackLimits, Upload, Watching};
 pub use link::Supply;
 pub use live::{Command, Exec, LiveBox, Stdin, USUAL_PATH};

@@ -97,16 +97,7 @@ pub enum Trouble {
 }
 
 /// The whole chain of causes in one line.
-pub(crate) fn line(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line
-}
+pub(crate) use blastbox_engine::causes as line;
 
 /// The code of an answer that says no, for the log.
 #[derive(Debug, Clone)]

@@ -8,6 +8,7 @@ use std::io::copy;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use blastbox_engine::causes;
 use blastbox_images::machine::MachineError;
 use blastbox_images::oci::Verified;
 use blastbox_images::oci::oci_text::Descriptor;
@@ -16,7 +17,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use super::workplace::Workplace;
 use super::{run, tool};
 use crate::output;
-use crate::problem::{Problem, chain};
+use crate::problem::Problem;
 
 const PACKAGE: &str = "linux-image-cloud-amd64";
 const APT_GET: &str = "/usr/bin/apt-get";
@@ -107,7 +108,7 @@ fn keep(from: &Path, to: &Path, promised: &Descriptor) -> Result<(), Problem> {
     copy(&mut checked, &mut made).map_err(unkept)?;
     let same = checked.finish(promised);
     same.map_err(|error| {
-        failed(format!("{} is not the package of apt's lists: {}", from.display(), chain(&error)))
+        failed(format!("{} is not the package of apt's lists: {}", from.display(), causes(&error)))
     })
 }
 

@@ -162,8 +162,7 @@ impl Keeper {
             house.pen.announce(Some(&kept.about()), &Event::BoxResumed)?;
             kept.resume().await?;
             house.register.moved(&kept.card.id, BoxState::Live);
-            let deadlines = kept.fate().clock.deadlines();
-            house.register.extended(&kept.card.id, &deadlines);
+            house.write_deadlines(&kept);
             house.hub.tell(whose(&kept), Happened::BoxResumed);
             Ok(kept.card())
         })
@@ -179,8 +178,7 @@ impl Keeper {
     ) -> Result<BoxCard, KeepError> {
         let kept = self.touch(tenant, id)?;
         kept.set_life(life_from_now)?;
-        let deadlines = kept.fate().clock.deadlines();
-        self.0.register.extended(id, &deadlines);
+        self.0.write_deadlines(&kept);
         Ok(kept.card())
     }
 

@@ -49,6 +49,13 @@ struct Rooms {
 }
 
 impl House {
+    /// Writes down when a box ends now. Whoever moves a deadline writes it so: under the box's own lock the last one to write is the
+    /// last one to have moved it.
+    pub(crate) fn write_deadlines(&self, kept: &Kept) {
+        let fate = kept.fate();
+        self.register.extended(&kept.card.id, &fate.clock.deadlines());
+    }
+
     pub(crate) fn new(
         engine: Engine,
         admission: Arc<Admission>,

@@ -226,14 +226,7 @@ impl Drop for Carrier {
 
 /// The whole chain of causes in one line, cut: what a sink says of itself may be long.
 fn why(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line.chars().filter(|c| !c.is_control()).take(MOST_WHY).collect()
+    crate::causes(error).chars().filter(|c| !c.is_control()).take(MOST_WHY).collect()
 }
 
 #[cfg(test)]

@@ -170,13 +170,12 @@ fn decide(house: &House, kept: &Kept, due: Due) -> Option<OnTimeout> {
         return None;
     }
     let (what, phase, backstop) = (fate.clock.expire(due), fate.phase(), fate.clock.backstop());
-    let deadlines = fate.clock.deadlines();
     if what == OnTimeout::Destroy {
         // Under the same lock, so that no command comes in between.
         fate.cause.get_or_insert(if due == Due::Idle { Cause::Idle } else { Cause::TimedOut });
     }
     drop(fate);
-    house.register.extended(&kept.card.id, &deadlines);
+    house.write_deadlines(kept);
     kept.live.live_until(backstop);
     (phase != Phase::Paused).then_some(what)
 }

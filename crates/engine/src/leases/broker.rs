@@ -114,7 +114,7 @@ impl Broker {
                     return;
                 }
                 Ok(Err(error)) => {
-                    told.send(Told::NotRenewed { secret, why: chain(&error) }).ok();
+                    told.send(Told::NotRenewed { secret, why: crate::causes(&error) }).ok();
                     return;
                 }
                 Err(_) => {
@@ -151,7 +151,7 @@ impl Broker {
         };
         match tokio::time::timeout(PATIENCE, vault.revoke(&lease.secret, &lease.lease)).await {
             Err(_) => return Err("Vault did not answer in time".into()),
-            Ok(Err(error)) => return Err(chain(&error)),
+            Ok(Err(error)) => return Err(crate::causes(&error)),
             Ok(Ok(())) => {}
         }
         match &self.register {
@@ -238,15 +238,4 @@ impl Lent {
 #[must_use]
 pub fn leases(lent: &[Lent]) -> Vec<Revocable> {
     lent.iter().filter_map(|one| one.lease.clone()).collect()
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(&format!(": {inner}"));
-        cause = inner.source();
-    }
-    text
 }

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fsync, openat, renameat, unlinkat};
 use rustix::io::Errno;
@@ -13,6 +15,9 @@ use rustix::process::geteuid;
 use super::error::LedgerError;
 
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// How often a ledger is claimed, and how long is waited in between: whoever only looks holds it for an instant.
+const TRIES: u32 = 10;
+const BETWEEN: Duration = Duration::from_millis(10);
 const GUARDED: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW);
 
 /// An open ledger directory.
@@ -49,15 +54,18 @@ impl Place {
         let found = rustix::fs::fstat(&place.directory).map_err(|errno| failed(errno.into()))?;
         place.guard(path, found.st_uid, found.st_mode)?;
         // The lock is on the open directory: it ends with the process, however that ends.
-        match flock(&place.directory, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(place),
-            Err(Errno::WOULDBLOCK) => Err(LedgerError::InUse { path: path.to_owned() }),
-            Err(errno) => Err(failed(errno.into())),
+        for _ in 0..TRIES {
+            match flock(&place.directory, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(place),
+                Err(Errno::WOULDBLOCK) => thread::sleep(BETWEEN),
+                Err(errno) => return Err(failed(errno.into())),
+            }
         }
+        Err(LedgerError::InUse { path: path.to_owned() })
     }
 
-    /// Whether somebody has claimed it at this moment. The look takes the lock for an instant: a writer that begins in it finds
-    /// the ledger in use.
+    /// Whether somebody has claimed it at this moment. The look takes the lock for an instant, for which a writer that begins
+    /// in it waits.
     pub(super) fn is_claimed(&self) -> bool {
         let looked = flock(&self.directory, FlockOperation::NonBlockingLockShared);
         // What cannot be let go of goes with the descriptor.

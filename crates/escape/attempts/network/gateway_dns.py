@@ -12,7 +12,11 @@ if CONTROL:
     server.settimeout(2)
     if label in server.recv(512): escaped("the name arrived at the resolver, which would ask on")
 try: answer = client.recv(512)
-except OSError as error: held("resolver %s: %s" % (servers[0], refused(error) if error.errno else "no answer"))
+except OSError as error:
+    if not error.errno: na("resolver %s: no answer, which tells nothing" % servers[0])
+    held("resolver %s: %s" % (servers[0], refused(error)))
 kind, count = answer[3] & 15, struct.unpack(">H", answer[6:8])[0]
 if count: escaped("the name was answered with %d records" % count)
-held("resolver %s: refused with code %d" % (servers[0], kind)) if kind in (3, 5) else escaped("the resolver answered with code %d" % kind)
+# The gateway speaks for itself (authoritative); whoever has asked on does not.
+if kind in (3, 5) and answer[2] & 4: held("resolver %s: refused with code %d" % (servers[0], kind))
+escaped("the resolver answered with code %d, and not for itself" % kind)

@@ -113,7 +113,7 @@ mod tests {
 
     /// Whatever runs outside of a box was looked at: it is bounded, and changes nothing of the host's that outlives it.
     #[test]
-    fn nothing_runs_outside_a_box_that_nobody_has_looked_at() {
+    fn no_plain_process_is_run_that_is_not_on_the_list() {
         let reviewed: BTreeSet<&str> = include_str!("../../tests/outside.txt")
             .lines()
             .filter(|line| !line.starts_with('#') && !line.is_empty())

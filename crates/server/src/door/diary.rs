@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use blastbox_engine::keeper::{EventItem, EventReader, ExecEnded, Happened, KeeperEvent};
 use blastbox_engine::ledger::Severity;
 use blastbox_wire::receipt::LimitName;
+use tokio::time::timeout;
 
 use super::log::Log;
 
-/// Lines about what guests do, in one [`SPAN`], of all boxes together. More are counted, but for those of alerts that are critical; each is an event and in the
-/// ledger nevertheless.
+/// Lines about what guests do, in one [`SPAN`], of all boxes together; as many again for what somebody should look at today, so that a
+/// flood of little things hides none of them. More are counted; each is an event nevertheless, and what counts is in the ledger.
 const MOST: u32 = 200;
 const SPAN: Duration = Duration::from_secs(1);
 /// Most characters of a text from elsewhere.
@@ -21,26 +22,44 @@ const LONGEST: usize = 200;
 
 /// Writes until there is no keeper any more.
 pub(super) async fn keep(mut events: EventReader, log: Log) {
-    let mut budget = Budget::default();
-    while let Some(item) = events.next().await {
+    let mut budget = Budgets::default();
+    loop {
+        let next = match budget.left_out() {
+            0 => Ok(events.next().await),
+            // A flood and then silence is told too.
+            _ => timeout(SPAN, events.next()).await,
+        };
+        let item = match next {
+            Ok(Some(item)) => item,
+            Ok(None) => break,
+            Err(_) => {
+                tell_left_out(&mut budget, &log);
+                continue;
+            }
+        };
         match item {
             EventItem::Missed { events } => log.line(&format!("event=events_missed count={events}")),
             EventItem::Event(event) => {
                 let Some(line) = line(&event) else { continue };
-                if is_of_guest(&event.what) && !is_critical(&event) && !budget.allows(Instant::now()) {
+                if is_of_guest(&event.what) && !budget.allows(severity(&event), Instant::now()) {
                     continue;
                 }
-                if let Some(left_out) = budget.told() {
-                    log.line(&format!("event=lines_left_out count={left_out}"));
-                }
+                tell_left_out(&mut budget, &log);
                 log.line(&line);
             }
         }
     }
+    tell_left_out(&mut budget, &log);
 }
 
-fn is_critical(event: &KeeperEvent) -> bool {
-    event.alert.as_ref().is_some_and(|alert| alert.severity == Severity::Critical)
+fn tell_left_out(budget: &mut Budgets, log: &Log) {
+    if let Some(left_out) = budget.told() {
+        log.line(&format!("event=lines_left_out count={left_out}"));
+    }
+}
+
+fn severity(event: &KeeperEvent) -> Severity {
+    event.alert.as_ref().map_or(Severity::Low, |alert| alert.severity)
 }
 
 /// What a guest may do as often as it likes.
@@ -133,7 +152,30 @@ fn quoted(text: &str) -> String {
     format!("{cut:?}")
 }
 
-/// How many lines may still be written about guests.
+/// How many lines may still be written about guests, for little things and for others.
+#[derive(Debug, Default)]
+struct Budgets {
+    little: Budget,
+    grave: Budget,
+}
+
+impl Budgets {
+    fn allows(&mut self, severity: Severity, now: Instant) -> bool {
+        let budget = if severity == Severity::Low { &mut self.little } else { &mut self.grave };
+        budget.allows(now)
+    }
+
+    fn left_out(&self) -> u64 {
+        self.little.left_out + self.grave.left_out
+    }
+
+    /// How many were left out since it was told the last time.
+    fn told(&mut self) -> Option<u64> {
+        let left_out = std::mem::take(&mut self.little.left_out) + std::mem::take(&mut self.grave.left_out);
+        (left_out > 0).then_some(left_out)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Budget {
     since: Option<Instant>,
@@ -146,18 +188,13 @@ impl Budget {
         if self.since.is_none_or(|since| now.duration_since(since) >= SPAN) {
             (self.since, self.written) = (Some(now), 0);
         }
-        self.written += 1;
-        let allowed = self.written <= MOST;
-        if !allowed {
-            self.written = MOST;
+        let allowed = self.written < MOST;
+        if allowed {
+            self.written += 1;
+        } else {
             self.left_out += 1;
         }
         allowed
-    }
-
-    /// How many were left out since it was told the last time.
-    fn told(&mut self) -> Option<u64> {
-        Some(std::mem::take(&mut self.left_out)).filter(|left_out| *left_out > 0)
     }
 }
 
@@ -219,10 +256,11 @@ mod tests {
 
     #[test]
     fn a_guest_that_tries_for_ever_is_counted_and_not_written_for_ever() {
-        let (mut budget, now) = (Budget::default(), Instant::now());
-        let written = (0..1_000).filter(|_| budget.allows(now)).count();
+        let (mut budget, now) = (Budgets::default(), Instant::now());
+        let written = (0..1_000).filter(|_| budget.allows(Severity::Low, now)).count();
+        assert!(budget.allows(Severity::High, now), "what somebody should look at is not hidden by a flood");
         assert_eq!(u32::try_from(written).unwrap(), MOST);
-        assert!(budget.allows(now + SPAN));
+        assert!(budget.allows(Severity::Low, now + SPAN));
         assert_eq!((budget.told(), budget.told()), (Some(1_000 - u64::from(MOST)), None));
     }
 }

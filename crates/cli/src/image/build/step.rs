@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use blastbox_engine::build::{BuildStep, StepError, StepMade};
-use blastbox_engine::{Command, Engine, Stream, USUAL_PATH};
+use blastbox_engine::{Command, Engine, Stream, USUAL_PATH, causes};
 use blastbox_images::recipe::{RecipeStep, RecipeUser, What};
 use blastbox_images::store::layer_key;
 use blastbox_images::tree::Caps;
@@ -17,7 +17,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::BuildArgs;
 use crate::output;
-use crate::problem::{Problem, chain};
+use crate::problem::Problem;
 
 /// The tree after a step.
 pub(super) struct After {
@@ -150,7 +150,7 @@ impl Site<'_> {
                 if quiet {
                     output::say(&plain_lines(&tail));
                 }
-                return Err(failed(step, chain(&error)));
+                return Err(failed(step, causes(&error)));
             }
         };
         let parent = self.store.open_tree(&parent)?;
