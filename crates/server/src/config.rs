@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::path::{Component, PathBuf};
 use std::time::Duration;
 
-use blastbox_engine::keeper::{KeeperConfig, Quota, Tenant};
+use blastbox_engine::keeper::{KeeperConfig, MOST_WARM, PoolConfig, Quota, Tenant};
 use blastbox_policy::{BoxRoot, Bytes, Cpus, Seconds};
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::door::Patience;
 use crate::outbound::{Orders, OtlpText, SinkText, WebhookText};
+use crate::warm::WarmText;
 
 /// The longest configuration that is read.
 pub const MAX_CONFIG_TEXT: usize = 1024 * 1024;
@@ -88,6 +89,9 @@ pub enum ConfigError {
     /// A pool whose least is more than its most.
     #[error("pool: min is more than max")]
     Pool,
+    /// Boxes that should wait and cannot.
+    #[error("pool.warm: {0}")]
+    Warm(&'static str),
 }
 
 /// A configuration, read and checked.
@@ -95,6 +99,8 @@ pub enum ConfigError {
 pub struct Config {
     /// What the keeper may give away.
     pub keeper: KeeperConfig,
+    /// Boxes of which some wait from the start on, and how many.
+    pub warm: Vec<(WarmText, usize)>,
     /// Images that everybody may name.
     pub images: BTreeMap<String, PathBuf>,
     /// Directories that a tenant with a key may name as workspaces, with what lies beneath them.
@@ -180,6 +186,35 @@ struct Pool {
     min: Option<usize>,
     max: Option<usize>,
     ttl: Option<Seconds>,
+    warm: Vec<WarmText>,
+}
+
+impl Pool {
+    fn apply(self, config: &mut PoolConfig) -> Result<Vec<(WarmText, usize)>, ConfigError> {
+        let Self { min, max, ttl, warm } = self;
+        set(&mut config.min, min);
+        set(&mut config.max, max);
+        set(&mut config.ttl, ttl.map(|ttl| Duration::from_secs(ttl.0)));
+        if config.min > config.max {
+            return Err(ConfigError::Pool);
+        }
+        if warm.len() > MOST_WARM {
+            return Err(ConfigError::Warm("it has more than 32 entries"));
+        }
+        let least = |warm: WarmText| {
+            let least = warm.min.unwrap_or(config.min.max(1));
+            match () {
+                () if warm.is_mixed() => {
+                    Err(ConfigError::Warm("a `template` says all; only `min` can stand beside it"))
+                }
+                () if !(1..=config.max).contains(&least) => {
+                    Err(ConfigError::Warm("`min` of an entry is at least 1 and at most `pool.max`"))
+                }
+                () => Ok((warm, least)),
+            }
+        };
+        warm.into_iter().map(least).collect()
+    }
 }
 
 impl Config {
@@ -199,12 +234,7 @@ impl Config {
             let quota = share.over(keeper.tenant_default);
             keeper.quotas.insert(tenant, quota);
         }
-        set(&mut keeper.pool.min, pool.min);
-        set(&mut keeper.pool.max, pool.max);
-        set(&mut keeper.pool.ttl, pool.ttl.map(|ttl| Duration::from_secs(ttl.0)));
-        if keeper.pool.min > keeper.pool.max {
-            return Err(ConfigError::Pool);
-        }
+        let warm = pool.apply(&mut keeper.pool)?;
         if let Some((name, _)) = images.iter().find(|(name, path)| {
             *name == "host" || name.is_empty() || name.contains('/') || !path.is_absolute()
         }) {
@@ -225,7 +255,18 @@ impl Config {
             return Err(ConfigError::Domain { domain: domain.clone() });
         }
         let orders = Orders::new(each_its_own(text, sinks)?, webhook, otlp);
-        Ok(Self { keeper, images, roots, patience, origins: doors.origins, orders, internet, domain, root })
+        Ok(Self {
+            keeper,
+            warm,
+            images,
+            roots,
+            patience,
+            origins: doors.origins,
+            orders,
+            internet,
+            domain,
+            root,
+        })
     }
 }
 
@@ -361,6 +402,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_warm_has_its_own_least_or_that_of_the_pool() {
+        let text = "
+            [pool]\nmin = 2\nmax = 4
+            [[pool.warm]]
+            [[pool.warm]]\nmin = 4\nimage = \"tools\"\nthreat = \"high\"\nlimits = { memory = \"64MiB\", cpus = 1 }
+            [[pool.warm]]\ntemplate = \"base\"\nmin = 1
+        ";
+        let least = |text: &str| {
+            let warm = Config::parse(text).unwrap().warm;
+            warm.into_iter().map(|(_, least)| least).collect::<Vec<_>>()
+        };
+        assert_eq!(least(text), [2, 4, 1]);
+        assert_eq!(least("[[pool.warm]]\n"), [1]);
+    }
+
+    #[test]
     fn orders_are_read_and_say_which_files_they_need() {
         let text = "
             [[sinks]]\nkind = \"http\"\nname = \"siem\"\nurl = \"https://siem.example/in\"\nrequire_ack = true
@@ -421,6 +478,11 @@ mod tests {
             "[quotas.\"../x\"]\nboxes = 1\n",
             "[quotas.a]\nbox = 1\n",
             "[pool]\nmin = 9\nmax = 1\n",
+            "[[pool.warm]]\nmin = 0\n",
+            "[[pool.warm]]\nmin = 9\n",
+            "[pool]\nmax = 0\n[[pool.warm]]\n",
+            "[[pool.warm]]\nworkspace = \"/x\"\n",
+            "[[pool.warm]]\ntemplate = \"base\"\nimage = \"host\"\n",
             "[images]\nhost = \"/x\"\n",
             "[images]\ntools = \"x\"\n",
             "[workspaces]\na = [\"/\"]\n",

@@ -37,6 +37,7 @@ mod testing;
 mod trouble;
 mod upgrade;
 mod verdict;
+mod warm;
 
 pub use config::{Config, ConfigError, Internet, MAX_CONFIG_TEXT};
 pub use door::{DEFAULT_PORT, Doors, Log, Patience, Socket, TcpAddress, open_port};
@@ -48,3 +49,4 @@ pub use routes::router;
 pub use state_dir::{StateDir, StateLock};
 pub use trouble::Trouble;
 pub use upgrade::accept as websocket_accept;
+pub use warm::{NotWarm, WarmText};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use blastbox_isolation::ConfineError;
 use blastbox_server::outbound::OrderError;
-use blastbox_server::{ConfigError, DoorError, KeyError};
+use blastbox_server::{ConfigError, DoorError, KeyError, NotWarm};
 use serde::Deserialize;
 
 /// Why a verb did not do what it was told.
@@ -52,6 +52,8 @@ pub(crate) enum DaemonProblem {
     #[error(transparent)]
     Order(#[from] OrderError),
     #[error(transparent)]
+    Warm(#[from] NotWarm),
+    #[error(transparent)]
     Key(#[from] KeyError),
 }
 
@@ -75,7 +77,9 @@ impl DaemonProblem {
             Self::NoPlace { flag, .. } => return Some(format!("name one with {flag}")),
             Self::NoCommand(_) => "see its commands with `blastbox inspect BOX`",
             Self::Door(error) => return error.fix().map(ToOwned::to_owned),
-            Self::ReadConfig { .. } | Self::Config { .. } | Self::Order(_) => "see docs/api.md for every key",
+            Self::ReadConfig { .. } | Self::Config { .. } | Self::Order(_) | Self::Warm(_) => {
+                "see docs/api.md for every key"
+            }
             Self::Key(KeyError::Taken(_)) => {
                 "choose another name, or remove that one with `blastbox key rm NAME`"
             }

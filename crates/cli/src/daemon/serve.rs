@@ -147,12 +147,16 @@ async fn keep(
         said.insert_str(0, &format!("blastbox: took over {adopted} of {all} boxes of the last daemon\n"));
     }
     tell_trouble(&keeper, &words);
-    // Last, when there is a warden to make boxes: whoever can connect is answered from here on.
-    doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
     let images = Gallery::new(config.images, Some(images));
     let hall = Hall::new(keeper.clone(), keys, images);
     let hall = hall.with_roots(config.roots).with_origins(config.origins);
     let hall = hall.with_e2b(config.internet, config.domain, config.root);
+    if let Err(error) = hall.keep_warm(config.warm).await {
+        keeper.stop().await;
+        return Err(DaemonProblem::Warm(error).into());
+    }
+    // Last, when there is a warden to make boxes: whoever can connect is answered from here on.
+    doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
     let log = if args.quiet { Log::none() } else { log() };
     output::say(&said);
     doors

@@ -30,18 +30,18 @@ impl Demand {
         }
     }
 
-    /// How many should wait.
-    pub(crate) fn wanted(&self, config: &PoolConfig, now: Instant) -> usize {
+    /// How many should wait, where never fewer than `floor` do.
+    pub(crate) fn wanted(&self, config: &PoolConfig, floor: usize, now: Instant) -> usize {
         let recent = self.asks.iter().filter(|ask| now.duration_since(**ask) < config.ttl).count();
-        recent.max(config.min).min(config.max)
+        recent.max(config.min).max(floor).min(config.max)
     }
 
-    /// How many should be made now, where so many are there or in the making.
-    pub(crate) fn missing(&self, config: &PoolConfig, there: usize, now: Instant) -> usize {
+    /// How many should be made now, where so many are wanted, and so many there or in the making.
+    pub(crate) fn missing(&self, wanted: usize, there: usize, now: Instant) -> usize {
         if self.not_before.is_some_and(|at| now < at) {
             return 0;
         }
-        self.wanted(config, now).saturating_sub(there)
+        wanted.saturating_sub(there)
     }
 
     /// When it was asked for last.
@@ -73,6 +73,7 @@ mod tests {
         #[test]
         fn the_size_stays_between_its_bounds_and_follows_who_asked(
             (min, max) in (0_usize..5).prop_flat_map(|min| (Just(min), min..12)),
+            floor in 0_usize..12,
             asks in prop::collection::vec(0_u64..200, 0..60),
         ) {
             let config = PoolConfig { min, max, ttl: TTL };
@@ -85,8 +86,9 @@ mod tests {
             }
             let now = start + Duration::from_secs(200);
             let recent = asks.iter().filter(|second| 200 - **second < 60).count();
-            prop_assert_eq!(demand.wanted(&config, now), recent.clamp(min, max));
-            prop_assert_eq!(demand.wanted(&config, now + TTL), min);
+            prop_assert_eq!(demand.wanted(&config, 0, now), recent.clamp(min, max));
+            prop_assert_eq!(demand.wanted(&config, 0, now + TTL), min);
+            prop_assert_eq!(demand.wanted(&config, floor, now + TTL), min.max(floor).min(max));
             prop_assert!(demand.asks.len() <= max.max(1));
         }
     }
@@ -96,23 +98,25 @@ mod tests {
         let config = PoolConfig { min: 0, max: 8, ttl: TTL };
         let now = Instant::now();
         let mut demand = Demand::default();
-        assert_eq!(demand.missing(&config, 0, now), 0);
+        let missing =
+            |demand: &Demand, there, now| demand.missing(demand.wanted(&config, 0, now), there, now);
+        assert_eq!(missing(&demand, 0, now), 0);
         demand.asked(&config, now);
-        assert_eq!(demand.missing(&config, 0, now), 1);
-        assert_eq!(demand.missing(&config, 1, now), 0);
+        assert_eq!(missing(&demand, 0, now), 1);
+        assert_eq!(missing(&demand, 1, now), 0);
     }
 
     #[test]
     fn a_kind_that_cannot_be_made_is_tried_ever_more_rarely() {
-        let config = PoolConfig { min: 1, max: 8, ttl: TTL };
         let now = Instant::now();
         let mut demand = Demand::default();
+        let missing = |demand: &Demand, there, now| demand.missing(1, there, now);
         for _ in 0..100 {
             demand.failed(now);
         }
-        assert_eq!(demand.missing(&config, 0, now + Duration::from_secs(63)), 0);
-        assert_eq!(demand.missing(&config, 0, now + Duration::from_secs(64)), 1);
+        assert_eq!(missing(&demand, 0, now + Duration::from_secs(63)), 0);
+        assert_eq!(missing(&demand, 0, now + Duration::from_secs(64)), 1);
         demand.made();
-        assert_eq!(demand.missing(&config, 0, now), 1);
+        assert_eq!(missing(&demand, 0, now), 1);
     }
 }

@@ -34,6 +34,7 @@ mod tape;
 mod tend;
 mod traffic;
 mod unborn;
+mod warm;
 mod watch;
 
 pub use cards::{BadTenant, BoxCard, ExecCard, ExecEnded, OnTimeout, Phase, Tenant};
@@ -44,6 +45,7 @@ pub use face::Keeper;
 pub use metrics::{BUCKETS, Histogram, Metrics, Stretch};
 pub use pump::Terms;
 pub use tape::{TapeEvent, TapeReader};
+pub use warm::{MOST_WARM, WarmError};
 
 #[cfg(test)]
 mod tests;

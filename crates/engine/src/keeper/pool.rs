@@ -18,6 +18,7 @@ use super::admission::Room;
 use super::config::PoolConfig;
 use super::demand::Demand;
 use super::register::Entry;
+use super::warm::MOST_WARM;
 use crate::live::LiveBox;
 
 /// Kinds that are remembered. The one that was not asked for the longest makes place.
@@ -76,6 +77,14 @@ struct Shelf {
     members: VecDeque<Member>,
     making: usize,
     demand: Demand,
+    /// So many wait always, because somebody said so in advance. Such a kind is never forgotten.
+    floor: usize,
+}
+
+impl Shelf {
+    fn new(recipe: Recipe) -> Self {
+        Self { recipe, members: VecDeque::new(), making: 0, demand: Demand::default(), floor: 0 }
+    }
 }
 
 /// All members, by kind.
@@ -125,6 +134,25 @@ impl Pool {
         self.config.ttl.saturating_mul(2).saturating_add(Duration::from_secs(60))
     }
 
+    /// How many of one kind wait at most.
+    pub(crate) fn most(&self) -> usize {
+        self.config.max
+    }
+
+    /// So many of this kind wait from now on. `false`: there are as many such kinds as there may be.
+    pub(crate) fn keep(&self, kind: Kind, recipe: Recipe, least: usize) -> bool {
+        let mut shelves = self.shelves();
+        let kept = shelves.values().filter(|shelf| shelf.floor > 0).count();
+        if kept >= MOST_WARM && shelves.get(&kind).is_none_or(|shelf| shelf.floor == 0) {
+            return false;
+        }
+        let shelf = shelves.entry(kind).or_insert_with(|| Shelf::new(recipe));
+        shelf.floor = shelf.floor.max(least);
+        drop(shelves);
+        self.bell.notify_one();
+        true
+    }
+
     fn shelves(&self) -> MutexGuard<'_, BTreeMap<Kind, Shelf>> {
         // Nobody panics while holding it.
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
@@ -142,12 +170,7 @@ impl Pool {
         if !shelves.contains_key(kind) {
             make_place(&mut shelves, &mut old);
         }
-        let shelf = shelves.entry(kind.clone()).or_insert_with(|| Shelf {
-            recipe: recipe(),
-            members: VecDeque::new(),
-            making: 0,
-            demand: Demand::default(),
-        });
+        let shelf = shelves.entry(kind.clone()).or_insert_with(|| Shelf::new(recipe()));
         shelf.demand.asked(&self.config, now);
         let mut member = None;
         while let Some(next) = shelf.members.pop_front() {
@@ -174,23 +197,30 @@ impl Pool {
         let mut found = Survey::default();
         let mut shelves = self.shelves();
         let forgotten = self.config.ttl.saturating_mul(FORGET);
-        let idle = |shelf: &Shelf| shelf.demand.last().is_none_or(|at| now.duration_since(at) > forgotten);
+        let idle = |shelf: &Shelf| {
+            shelf.floor == 0 && shelf.demand.last().is_none_or(|at| now.duration_since(at) > forgotten)
+        };
         let mut making: usize = shelves.values().map(|shelf| shelf.making).sum();
         for (kind, shelf) in shelves.iter_mut() {
-            let wanted = if idle(shelf) { 0 } else { shelf.demand.wanted(&self.config, now) };
+            let wanted = if idle(shelf) { 0 } else { shelf.demand.wanted(&self.config, shelf.floor, now) };
+            let age = |member: &Member| now.duration_since(member.made);
             for member in std::mem::take(&mut shelf.members) {
                 if member.live.is_stopped() {
                     found.poisoned.push(member);
-                } else if now.duration_since(member.made) >= self.config.ttl || shelf.members.len() >= wanted
-                {
+                } else if age(&member) >= self.config.ttl {
                     found.old.push(member);
                 } else {
                     shelf.members.push_back(member);
                 }
             }
-            let there = shelf.members.len() + shelf.making;
-            let missing = shelf.demand.missing(&self.config, there, now).min(wanted.saturating_sub(there));
-            let missing = missing.min(MAKING.saturating_sub(making));
+            // The oldest go: what was made to take their place stays.
+            let spare = shelf.members.len().saturating_sub(wanted);
+            found.old.extend(shelf.members.drain(..spare));
+            // Where some must always wait, their successors are there before their time is over.
+            let aging = shelf.members.iter().filter(|member| age(member) >= self.config.ttl / 4 * 3).count();
+            let aging = aging.min(shelf.floor);
+            let there = shelf.members.len() - aging + shelf.making;
+            let missing = shelf.demand.missing(wanted, there, now).min(MAKING.saturating_sub(making));
             making += missing;
             shelf.making += missing;
             found.missing.extend(std::iter::repeat_n((kind.clone(), shelf.recipe.clone()), missing));
@@ -243,7 +273,8 @@ fn make_place(shelves: &mut BTreeMap<Kind, Shelf>, discarded: &mut Vec<Member>) 
     if shelves.len() < KINDS {
         return;
     }
-    let oldest = shelves.iter().min_by_key(|(_, shelf)| shelf.demand.last()).map(|(kind, _)| kind.clone());
+    let asked_for = shelves.iter().filter(|(_, shelf)| shelf.floor == 0);
+    let oldest = asked_for.min_by_key(|(_, shelf)| shelf.demand.last()).map(|(kind, _)| kind.clone());
     if let Some(shelf) = oldest.and_then(|kind| shelves.remove(&kind)) {
         discarded.extend(shelf.members);
     }

@@ -47,11 +47,18 @@ async fn fill(house: Arc<House>, kind: Kind, recipe: Recipe, room: super::admiss
     let asked = SystemTime::now();
     let nobody =
         pen::about(None, &Tenant::local(), &recipe.policy, &recipe.image.label(), Some(recipe.tier), &[]);
-    let made = launch(&house, &recipe, None, &nobody).await.ok().map(|(live, entry)| {
-        live.live_until(Instant::now() + house.pool.longest());
-        house.register.pooled(live.id());
-        Member { live, entry, room, asked, made: Instant::now() }
-    });
+    let made = match launch(&house, &recipe, None, &nobody).await {
+        Ok((live, entry)) => {
+            live.live_until(Instant::now() + house.pool.longest());
+            house.register.pooled(live.id());
+            Some(Member { live, entry, room, asked, made: Instant::now() })
+        }
+        // Nobody waits for it; whoever watches the numbers sees that none can be made.
+        Err(_) => {
+            house.count(|metrics| metrics.failures += 1);
+            None
+        }
+    };
     let homeless = house.pool.put(&kind, made);
     end_all(homeless.into_iter().collect());
     if house.is_closed() {

@@ -23,6 +23,11 @@ impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Amount<T> {
         self.visit_str(&number.to_string())
     }
 
+    /// Whole numbers of a configuration have a sign.
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+
     fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
         self.visit_str(&number.to_string())
     }

@@ -38,12 +38,17 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
+use blastbox_images::Image;
+use blastbox_policy::{BoxRoot, SealedPolicy};
 use blastbox_wire::BoxId;
 
+use self::control::network::Reaches;
 use self::desk::Desk;
 use self::edge::Place;
 use self::no::No;
 use crate::Hall;
+use crate::config::Internet;
+use crate::gallery::Gallery;
 
 /// Words in the paths of this face, which the log may repeat.
 pub(crate) const WORDS: &[&str] = &[
@@ -117,6 +122,22 @@ pub(crate) fn mount(native: Router, hall: Hall) -> Router {
             }
         }
     }))
+}
+
+/// What a sandbox of this template is made of whose owner says nothing of its network. Opens the image, so not on a thread
+/// that others wait for.
+pub(crate) fn warm(
+    template: &str,
+    images: &Gallery,
+    internet: Internet,
+    root: BoxRoot,
+) -> Result<(SealedPolicy, Image), String> {
+    let reaches = match internet {
+        Internet::Closed => Reaches::Nothing,
+        Internet::DangerouslyOpen => Reaches::Everything,
+    };
+    let opened = template::open(template, images, &reaches, root).map_err(No::message)?;
+    Ok((opened.policy, opened.image))
 }
 
 async fn to_a_port(desk: &Arc<Desk>, id: &str, port: u16, request: Request) -> Result<Response, No> {

@@ -83,6 +83,11 @@ impl No {
         self.status
     }
 
+    /// The sentence.
+    pub(super) fn message(self) -> String {
+        self.message
+    }
+
     /// What the keeper said to a question about this sandbox.
     pub(super) fn kept(error: &KeepError, id: &str) -> Self {
         match error {

@@ -82,6 +82,37 @@ async fn a_pool_has_its_least_members_as_soon_as_and_as_long_as_their_kind_is_kn
     keeper.stop().await;
 }
 
+/// Somebody said in advance what would be asked for.
+#[tokio::test]
+async fn a_kind_that_is_kept_warm_has_its_least_members_before_anybody_asks_and_keeps_them() {
+    let mut config = roomy();
+    config.pool = PoolConfig { min: 0, max: 3, ttl: Duration::from_secs(2) };
+    let Some(keeper) = keeper(config) else { return };
+    let NewBox { policy, image, .. } = new_box();
+    keeper.keep_warm(policy, image, 2).await.unwrap();
+    until("the least is there", || keeper.metrics().pool_size >= 2).await;
+    // Longer than a member waits: nobody has asked, and there are others.
+    sleep(Duration::from_secs(3)).await;
+    until("and again", || keeper.metrics().pool_size >= 2).await;
+    assert!(keeper.create(&me(), new_box()).await.unwrap().warm, "the very first one");
+    let metrics = keeper.metrics();
+    assert_eq!((metrics.pool_hits, metrics.pool_misses, metrics.pool_poisoned), (1, 0, 0));
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_never_pooled_is_not_kept_warm_either() {
+    let mut config = roomy();
+    config.pool.max = 2;
+    let Some(keeper) = keeper(config) else { return };
+    let NewBox { policy, image, .. } = new_box();
+    let many = keeper.keep_warm(policy.clone(), image, 3).await;
+    assert!(matches!(many, Err(WarmError::TooMany { least: 3, most: 2 })), "{many:?}");
+    let directory = keeper.keep_warm(policy, Image::parse("/usr").unwrap(), 1).await;
+    assert!(matches!(directory, Err(WarmError::NotPooled)), "{directory:?}");
+    keeper.stop().await;
+}
+
 #[tokio::test]
 async fn a_member_that_died_in_the_pool_is_never_handed_out_and_somebody_is_told() {
     let mut config = roomy();

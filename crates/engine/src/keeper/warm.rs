@@ -1,0 +1,60 @@
+//! Kinds of boxes that somebody said in advance would be asked for: some of them wait from the daemon's start on.
+
+use std::sync::Arc;
+
+use blastbox_images::Image;
+use blastbox_policy::{Refusal, SealedPolicy, SurvivesDaemon};
+
+use super::face::Keeper;
+use super::pool::{Kind, Recipe};
+use crate::error::CreateError;
+
+/// Kinds that can be kept warm from the start. The rest of what a pool remembers is for those that are asked for.
+pub const MOST_WARM: usize = 32;
+
+/// Why boxes of a kind cannot be kept warm.
+#[derive(Debug, thiserror::Error)]
+pub enum WarmError {
+    /// blastbox worked, and the answer is no: such a box is made for nobody.
+    #[error("refused: {0}")]
+    Refused(Refusal),
+    /// It could not be found out what such a box would be.
+    #[error("it cannot be found out which tier such a box has")]
+    Choose(#[source] CreateError),
+    /// Such a box is never made before somebody asks for it.
+    #[error(
+        "such a box is made only when somebody asks for it: its policy lends secrets, it is to outlive its daemon, or its image is a directory, which its owner may change"
+    )]
+    NotPooled,
+    /// More than a pool holds.
+    #[error("{least} boxes are more than a pool holds (`pool.max` is {most})")]
+    TooMany {
+        /// How many should wait.
+        least: usize,
+        /// How many may.
+        most: usize,
+    },
+    /// More kinds than are kept warm.
+    #[error("more than {MOST_WARM} kinds of boxes are kept warm")]
+    TooManyKinds,
+}
+
+impl Keeper {
+    /// From now on never fewer than so many boxes of this kind wait, as long as the host has room: whoever asks for another
+    /// kind gets that room. They are made in the background.
+    pub async fn keep_warm(&self, policy: SealedPolicy, image: Image, least: usize) -> Result<(), WarmError> {
+        let pool = &self.0.pool;
+        if least > pool.most() {
+            return Err(WarmError::TooMany { least, most: pool.most() });
+        }
+        if policy.lifetime().survives_daemon == SurvivesDaemon::Yes {
+            return Err(WarmError::NotPooled);
+        }
+        let choice = self.0.engine.choose(&policy, &image, None).await.map_err(WarmError::Choose)?;
+        let lowered = choice.chosen.map_err(WarmError::Refused)?;
+        let kind = Kind::of(&image, &policy, lowered.tier).ok_or(WarmError::NotPooled)?;
+        let (tier, copied) = (lowered.tier, lowered.copies.is_some());
+        let recipe = Recipe { policy, image: Arc::new(image), tier, copied };
+        if pool.keep(kind, recipe, least) { Ok(()) } else { Err(WarmError::TooManyKinds) }
+    }
+}
