@@ -53,16 +53,6 @@ rm $file.back
 if wired=$(bb create --memory 64MiB --policy $net); then bb exec $wired -- /bin/true || exit 25; fi
 ";
 
-/// What a host where nothing can be frozen never comes to.
-pub const FROZEN: [&str; 6] = [
-    "executing>paused",
-    "paused>executing",
-    "ready>paused",
-    "completed>paused",
-    "paused>completed",
-    "paused>teardown",
-];
-
 impl<'a> Daemon<'a> {
     /// A daemon that is not started yet, of the programs that are shipped.
     pub fn shipped(caller: &'a Caller) -> Self {

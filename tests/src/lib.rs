@@ -17,8 +17,10 @@
 )]
 
 mod caller;
+pub mod campaign;
 pub mod census;
 pub mod daemon;
+pub mod freezer;
 mod held;
 mod host;
 pub mod internet;

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::Place;
+use crate::campaign::LAYERS;
 
 const NAMES: [&str; 6] =
     ["blastbox", "blastbox-full", "blastbox-warden", "blastbox-agent", "blastbox-egress", "blastbox-gvisor"];
@@ -48,7 +49,7 @@ pub(crate) fn with_failpoints(place: &Place) -> Option<PathBuf> {
 /// `lifted`. `None`: nobody built them.
 pub(crate) fn lifted(place: &Place) -> Option<PathBuf> {
     let dir = built().with_file_name("lifted");
-    let layers = ["seccomp", "landlock", "mounts", "network", "liar"];
+    let layers: Vec<&str> = LAYERS.into_iter().chain(["liar"]).collect();
     if !layers.iter().all(|layer| dir.join(layer).join("blastbox-warden").is_file()) {
         return None;
     }

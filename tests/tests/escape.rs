@@ -5,19 +5,16 @@
     reason = "a test that cannot go on must fail at once"
 )]
 
+use blastbox_tests::campaign::campaign;
 use blastbox_tests::tiers::gvisor;
-use blastbox_tests::{Caller, Held, both_ways, census, processes_naming, wait_until};
-use rustix::process::Signal;
+use blastbox_tests::{Caller, both_ways};
 use serde_json::Value;
-use std::path::Path;
 
 /// Of 359 attempts under one profile: more than a busy host breaks, less than would go unnoticed. `make escape` lets as many pass.
 const MOST_DOUBTFUL: usize = 8;
 /// Of a hundred attempts, how many controls must be seen to succeed: what a kernel does not have loaded, root cannot show either,
 /// and an ordinary user can show less.
 const FIRED: [usize; 2] = [70, 85];
-
-const LAYERS: [&str; 4] = ["seccomp", "landlock", "mounts", "network"];
 
 both_ways!(
     nothing_comes_out_and_what_proves_nothing_is_named,
@@ -26,21 +23,8 @@ both_ways!(
     every_tier_of_this_host_has_a_column_and_the_jail_the_first,
     what_an_allowlist_does_not_name_stays_in_the_box,
     what_a_lying_box_answers_to_a_copy_stays_in_the_target,
-    an_agent_that_lies_is_found_out_and_blastbox_survives_it,
-    a_shipped_warden_lacks_no_layer,
-    a_layer_that_was_not_lifted_proves_nothing_about_the_next,
     a_name_that_is_none_is_refused_and_the_list_runs_nothing,
-    a_report_is_sealed_and_what_was_changed_is_found_out,
-    a_campaign_that_is_told_to_end_leaves_nothing,
-    what_a_killed_campaign_leaves_ends_or_is_released_by_the_next,
 );
-
-fn campaign(caller: &Caller, options: &[&str]) -> (i32, Value) {
-    let words = ["escape", "--tier", "jail", "--profile", "default", "--json"].iter().chain(options);
-    let ended = caller.blastbox(words).start().end_within(std::time::Duration::from_secs(1200));
-    let report = serde_json::from_slice(&ended.out);
-    (ended.code, report.unwrap_or_else(|error| unreachable!("{error}: {}", ended.err)))
-}
 
 fn nothing_comes_out_and_what_proves_nothing_is_named(caller: &Caller) {
     let page = caller.directory("report").join("escape.html");
@@ -258,168 +242,4 @@ fn a_name_that_is_none_is_refused_and_the_list_runs_nothing(caller: &Caller) {
     let list = caller.blastbox(["escape", "--list", "--only", "kernel.ptrace"]).end();
     assert_eq!(list.code, 0);
     assert!(list.text().contains("kernel.ptrace") && list.text().contains("1 attempts"), "{}", list.text());
-}
-
-/// Frames that no honest agent sends, each to a `blastbox run` of its own.
-fn an_agent_that_lies_is_found_out_and_blastbox_survives_it(caller: &Caller) {
-    let Some(lifted) = caller.lifted() else {
-        return caller.skip("an agent that lies (make lifted)");
-    };
-    let (code, report) = campaign(caller, &["--only", "control", "--lifted", lifted.to_str().unwrap()]);
-    assert_eq!(code, 0, "{report}");
-    let rows = report["rows"].as_array().unwrap().iter();
-    let told: Vec<_> =
-        rows.filter(|row| row["control"]["evidence"] == "the receipt says exited (0)").collect();
-    assert_eq!(told.len(), 14, "{report}");
-    for row in &told {
-        assert_eq!(
-            (&row["cells"][0]["verdict"], &row["control"]["state"]),
-            (&"held".into(), &"fired".into()),
-            "{row}"
-        );
-    }
-    let broke = told
-        .iter()
-        .filter(|row| row["cells"][0]["evidence"].to_string().contains("broke the agent's protocol"));
-    assert!(broke.count() >= 9, "{report}");
-}
-
-/// The word with which a warden that lacks a layer begins is one that only such a warden holds.
-fn a_shipped_warden_lacks_no_layer(caller: &Caller) {
-    let has = |program: &std::path::Path, word: &[u8]| {
-        let bytes = std::fs::read(program).unwrap();
-        bytes.windows(word.len()).any(|piece| piece == word)
-    };
-    let holds = |program: &std::path::Path| has(program, b"BLASTBOX_LIFTED_LAYER");
-    let lies = |program: &std::path::Path| has(program, b"ESCAPE_LIE=");
-    for name in ["blastbox-warden", "blastbox-agent"] {
-        let shipped = caller.blastbox_path().with_file_name(name);
-        assert!(!holds(&shipped) && !lies(&shipped), "{name}");
-    }
-    let Some(lifted) = caller.lifted() else {
-        return caller.skip("a warden that lacks a layer (make lifted)");
-    };
-    let liar = lifted.join("liar/blastbox-warden");
-    assert!(holds(&liar) && lies(&liar), "one whose agent lies would be found");
-    for layer in LAYERS {
-        assert!(holds(&lifted.join(layer).join("blastbox-warden")), "one that lacks {layer} would be found");
-    }
-}
-
-/// A directory of shipped wardens where those that lack a layer should be.
-fn a_layer_that_was_not_lifted_proves_nothing_about_the_next(caller: &Caller) {
-    let fake = caller.directory("lifted");
-    let shipped = caller.blastbox_path();
-    for layer in LAYERS {
-        std::fs::create_dir(fake.join(layer)).unwrap();
-        for name in [
-            "blastbox",
-            "blastbox-full",
-            "blastbox-agent",
-            "blastbox-egress",
-            "blastbox-warden",
-            "blastbox-gvisor",
-        ] {
-            std::fs::copy(shipped.with_file_name(name), fake.join(layer).join(name)).unwrap();
-        }
-    }
-    let (_, report) =
-        campaign(caller, &["--only", "kernel.unshare-user", "--lifted", fake.to_str().unwrap()]);
-    assert_eq!(report["rows"][0]["lifted"], "seccomp");
-    assert_eq!(report["rows"][0]["second_state"]["state"], "not_tried", "{}", report["rows"][0]);
-}
-
-/// A long campaign, and the names of its stages once it has some.
-fn halfway(caller: &Caller, place: &Path) -> (Held, Vec<String>) {
-    let words = ["escape", "--tier", "jail", "--profile", "default"];
-    let classes = ["--only", "control", "--only", "lifecycle", "--only", "persistence"];
-    let held = caller.blastbox(words.iter().chain(&classes)).env("TMPDIR", place.to_str().unwrap()).start();
-    assert!(wait_until(|| !stages(place).is_empty()), "no attempt was begun");
-    (held, stages(place))
-}
-
-fn stages(place: &Path) -> Vec<String> {
-    let all = std::fs::read_dir(place).unwrap().flatten();
-    all.map(|entry| entry.file_name().to_str().unwrap().to_owned()).collect()
-}
-
-/// Processes of the host that belong to a stage.
-fn of_stages(stages: &[String]) -> Vec<u32> {
-    stages.iter().flat_map(|name| processes_naming(name.rsplit('-').next().unwrap())).collect()
-}
-
-fn a_campaign_that_is_told_to_end_leaves_nothing(caller: &Caller) {
-    for (name, signal, code) in [("t", Signal::TERM, 143), ("i", Signal::INT, 130)] {
-        let place = caller.directory(name);
-        let (held, begun) = halfway(caller, &place);
-        let started = census::family(held.id());
-        held.signal(signal);
-        let ended = held.end();
-        assert_eq!(ended.code, code, "{}", ended.err);
-        assert_eq!(stages(&place), Vec::<String>::new());
-        assert!(
-            wait_until(|| of_stages(&begun).is_empty() && !started.iter().any(census::lives)),
-            "{started:?}"
-        );
-    }
-}
-
-fn what_a_killed_campaign_leaves_ends_or_is_released_by_the_next(caller: &Caller) {
-    let place = caller.directory("k");
-    let (held, begun) = halfway(caller, &place);
-    let started = census::family(held.id());
-    held.signal(Signal::KILL);
-    held.end();
-    let next = ["escape", "--tier", "jail", "--profile", "default", "--only", "kernel.ptrace"];
-    let ended = caller.blastbox(next).env("TMPDIR", place.to_str().unwrap()).end();
-    assert!(ended.code <= 2, "{}: {}", ended.code, ended.err);
-    assert_eq!(stages(&place), Vec::<String>::new());
-    assert!(wait_until(|| of_stages(&begun).is_empty() && !started.iter().any(census::lives)), "{started:?}");
-}
-
-fn a_report_is_sealed_and_what_was_changed_is_found_out(caller: &Caller) {
-    let state = caller.directory("state");
-    let (state, ledger) = (state.to_str().unwrap(), state.join("ledger"));
-    let options = ["--only", "control.lie-refused", "--state-dir", state];
-    let (code, report) = campaign(caller, &options);
-    let (_, second) = campaign(caller, &options);
-    let seal = &report["seal"];
-    assert_eq!((code, seal["key"] == second["seal"]["key"]), (0, true), "one ledger, one key: {seal}");
-    let ledger = ledger.to_str().unwrap();
-    assert_eq!(caller.blastbox(["audit", "verify", "--complete", ledger]).end().code, 0);
-    let key = seal["key"].as_str().unwrap();
-    let check = |name: &str, report: &Value, more: &[&str]| {
-        let file = caller.file(name, report.to_string());
-        let words = ["audit", "report", file.to_str().unwrap()];
-        let ended = caller.blastbox(words.iter().chain(more)).end();
-        (ended.code, ended.text())
-    };
-    let page = caller.file("page.html", "");
-    campaign(caller, &[&options[..], &["--html", page.to_str().unwrap()]].concat());
-    let kept = caller.blastbox(["audit", "report", page.to_str().unwrap(), "--ledger", ledger]).end();
-    assert!(kept.code == 0 && kept.text().contains("the ledger has it"), "{}: {}", kept.code, kept.text());
-    let (code, told) = check("whole", &report, &["--ledger", ledger, "--key", key]);
-    assert!(code == 0 && told.contains("the ledger has it"), "{code}: {told}");
-    let no = |name: &str, report: &Value, more: &[&str], why: &str| {
-        let (code, told) = check(name, report, more);
-        assert!(code == 1 && told.contains(why), "{name}: {code}: {told}");
-    };
-    let mut changed = report.clone();
-    changed["rows"][0]["cells"][0]["verdict"] = Value::from("escaped");
-    no("changed", &changed, &[], "changed after it was sealed");
-    let mut bare = report.clone();
-    bare["seal"] = Value::Null;
-    no("bare", &bare, &[], "no seal");
-    // The seal of another report of the same ledger, and its record in place of one's own.
-    let mut swapped = report.clone();
-    swapped["seal"] = second["seal"].clone();
-    no("swapped", &swapped, &[], "changed after it was sealed");
-    let mut moved = report.clone();
-    moved["seal"]["record"] = second["seal"]["record"].clone();
-    no("moved", &moved, &[], "signature");
-    no("stranger", &report, &["--key", &format!("ed25519:{}", "0".repeat(64))], "another key");
-    let elsewhere = caller.directory("other");
-    campaign(caller, &["--only", "control.lie-refused", "--state-dir", elsewhere.to_str().unwrap()]);
-    let other = elsewhere.join("ledger");
-    no("elsewhere", &report, &["--ledger", other.to_str().unwrap()], "the ledger");
 }

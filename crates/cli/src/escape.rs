@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use blastbox_escape::{
-    Attempt, Control, EscapeError, Order, Progress, Second, Stop, Verdict, choose, page, run, text,
+    Attempt, Control, EscapeError, Order, Progress, Second, Stop, Verdict, Whose, choose, page, run, text,
 };
 use blastbox_policy::{Gap, Profile, Tier};
 use clap::Args;
@@ -37,7 +37,7 @@ cell is broken where the same attempt fails without what should stop it, and cou
 because it would harm or cannot be had here.
 
 Exit codes: 0 nothing came out; 1 something did, or a second layer fell; 2 more cells of a column than --tolerate says (0) prove
-nothing because their control failed or they could not run, or nothing was held; 125 it could not begin; 129, 130, 143 it was told to end (HUP, INT, TERM), and left nothing.";
+nothing because their control failed or they could not run, nothing was held, or a build that --lifted needs shows nothing; 125 it could not begin; 129, 130, 143 it was told to end (HUP, INT, TERM), and left nothing.";
 
 #[derive(Debug, Args)]
 pub(crate) struct EscapeArgs {
@@ -107,16 +107,28 @@ pub(crate) fn escape(args: EscapeArgs, runtime: fn() -> Result<Runtime, Problem>
         program,
     } = args;
     let tether = std::env::current_exe().map_err(Problem::OwnProgram)?;
-    let program = match program {
-        Some(program) => program,
-        None => crate::siblings::of("blastbox").map_err(Problem::OwnProgram)?,
+    let (program, whose) = match program {
+        Some(program) => (program, Whose::Named),
+        None => (crate::siblings::of("blastbox").map_err(Problem::OwnProgram)?, Whose::Own),
     };
     let sealer = state_dir.as_deref().map(Sealer::open).transpose()?;
     let stop = Stop::new().map_err(Problem::Runtime)?;
     let told = watch(stop.clone(), runtime()?)?;
     let (tiers, profiles) = (tier, profile);
-    let order =
-        Order { program, tether, tiers, accept, machine_image, store, profiles, policy, only, lifted, stop };
+    let order = Order {
+        program,
+        whose,
+        tether,
+        tiers,
+        accept,
+        machine_image,
+        store,
+        profiles,
+        policy,
+        only,
+        lifted,
+        stop,
+    };
     let terminal = std::io::stderr().is_terminal();
     let report = run(&order, &|progress| {
         if terminal {

@@ -101,10 +101,21 @@ pub enum Script {
     Python(&'static str),
     /// A file for the shell.
     Shell(&'static str),
-    /// Nothing in a box: what an agent that lies says, by its name.
-    Frames(&'static str),
+    /// Nothing in a box: what an agent that lies says, by its name, and how its box then ends.
+    Frames(&'static str, Ending),
     /// Nothing in a box: what a box that lies answers to `blastbox cp`.
     Reply(Reply),
+}
+
+/// How the host has to end a box whose agent lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// As one that broke the protocol.
+    FoundOut,
+    /// As one whose agent is gone.
+    Gone,
+    /// By its own clock: what was said changes nothing, however often.
+    Outlasted,
 }
 
 /// How the word of an attempt (`ESCAPED`) is taken where the box has a kernel of its own. That kernel answers for itself: an

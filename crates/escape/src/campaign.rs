@@ -8,11 +8,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use blastbox_policy::{Gap, Profile, Tier};
 use blastbox_wire::receipt::rfc3339;
 
-use crate::attempt::{Attempt, Control, Layer, Second};
-use crate::carry_out::{Ask, control, in_box, probe};
+use crate::attempt::{Attempt, Control, Script, Second};
+use crate::carry_out::{Ask, control, in_box};
 use crate::columns::{columns, left_out};
-use crate::report::{Cell, ControlState, Host, Report, Row, SecondState, VERSION, Verdict};
+use crate::frames::Liar;
+use crate::lifted::{Lifted, lifted, only_with_control, without};
+use crate::report::{Cell, ControlState, Report, Row, VERSION, Verdict};
 use crate::stop::Stop;
+use crate::subject::{Builds, Host, Named};
 use crate::trusted_core;
 
 /// What is asked for.
@@ -20,6 +23,8 @@ use crate::trusted_core;
 pub struct Order {
     /// The program `blastbox` that is put to the proof.
     pub program: PathBuf,
+    /// Whose it is.
+    pub whose: Whose,
     /// A `blastbox` of this version, through which everything is started, so that it ends with us.
     pub tether: PathBuf,
     /// Tiers; empty means every one.
@@ -40,6 +45,15 @@ pub struct Order {
     pub lifted: Option<PathBuf>,
     /// What ends it before its time.
     pub stop: Stop,
+}
+
+/// Whose program is put to the proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The build that the campaign itself is part of.
+    Own,
+    /// One that somebody has named: of it nothing is known but what it says.
+    Named,
 }
 
 /// Why there is no report.
@@ -105,10 +119,18 @@ pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report
     let attempts = choose(&order.only)?;
     crate::sweep::sweep(&std::env::temp_dir());
     let (started, began) = (SystemTime::now(), Instant::now());
+    let program = match order.whose {
+        Whose::Own => None,
+        Whose::Named => Some(Named::ask(&order.program, &order.tether, &order.stop).map_err(|source| {
+            let program = order.program.clone();
+            if order.stop.is_said() { EscapeError::Stopped } else { EscapeError::Start { program, source } }
+        })?),
+    };
     let (asks, columns, missing) = columns(order)?;
     // Layers are lifted from the jail, which the other tiers have around them.
     let jail = asks.iter().find(|ask| ask.tier == Tier::Jail);
     let lifted = order.lifted.as_deref().map(|place| lifted(place, jail));
+    let test_builds = lifted.as_deref().map(|lifted| builds(&attempts, lifted, jail));
     let python = ["/usr/bin/python3", "/usr/local/bin/python3"].map(Path::new);
     let python = python.into_iter().find(|path| path.is_file());
     let rows: Mutex<Vec<Option<Row>>> = Mutex::new(attempts.iter().map(|_| None).collect());
@@ -140,16 +162,24 @@ pub fn run(order: &Order, tell: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Report
     let rows = rows.into_inner().unwrap_or_default().into_iter().flatten().collect();
     let caller = if rustix::process::geteuid().is_root() { "root" } else { "user" };
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    let (trusted_core, fuzzed) = trusted_core::of_this_build();
+    let (blastbox, trusted_core, fuzzed) = match &program {
+        Some(named) => (named.says.clone(), Vec::new(), None),
+        None => {
+            let (trusted_core, fuzzed) = trusted_core::of_this_build();
+            (env!("CARGO_PKG_VERSION").to_owned(), trusted_core, fuzzed)
+        }
+    };
     Ok(Report {
         version: VERSION,
-        blastbox: env!("CARGO_PKG_VERSION").to_owned(),
+        blastbox,
+        program,
         started_at: rfc3339(started.duration_since(UNIX_EPOCH).unwrap_or_default()),
         seconds: whole_millis(began.elapsed()),
         host: Host { kernel, architecture: std::env::consts::ARCH, caller },
         columns,
         missing,
         rows,
+        test_builds,
         trusted_core,
         fuzzed,
         seal: None,
@@ -161,6 +191,24 @@ fn whole_millis(time: Duration) -> f64 {
     f64::from(u32::try_from(time.as_millis()).unwrap_or(u32::MAX)) / 1000.0
 }
 
+/// Which of the test builds that these attempts need cannot be used.
+fn builds(attempts: &[Attempt], lifted: &[Lifted], jail: Option<&Ask>) -> Builds {
+    let needs = |layer| {
+        attempts.iter().any(|attempt| matches!(attempt.second, Second::Behind(one, _) if one == layer))
+    };
+    let mut unusable: Vec<String> = lifted
+        .iter()
+        .filter(|(layer, _)| needs(*layer))
+        .filter_map(|(_, found)| found.as_ref().err().cloned())
+        .collect();
+    unusable.dedup();
+    let lies = attempts.iter().any(|attempt| matches!(attempt.script, Script::Frames(..)));
+    if let Some(Liar::Unusable(why)) = jail.filter(|_| lies).map(|ask| &ask.liar) {
+        unusable.push(why.clone());
+    }
+    Builds { unusable }
+}
+
 /// One attempt everywhere.
 fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&[Lifted]>, python: Option<&Path>) -> Row {
     let cell = |ask: &Ask| match left_out(attempt, ask) {
@@ -170,7 +218,9 @@ fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&[Lifted]>, python: Optio
     let mut cells: Vec<Cell> = asks.iter().map(cell).collect();
     let controls = controls(attempt, asks, python);
     for (cell, ask) in cells.iter_mut().zip(asks) {
-        let own = controls.iter().find(|(tier, _)| *tier == ask.tier).or(controls.first());
+        // One outside of boxes is every tier's; a box that is weakened on purpose is its own tier's alone.
+        let shared = controls.first().filter(|_| !matches!(attempt.control, Control::Box(_)));
+        let own = controls.iter().find(|(tier, _)| *tier == ask.tier).or(shared);
         proven(cell, own.map(|(_, state)| state));
     }
     let mut row = Row::of(attempt, cells);
@@ -200,78 +250,13 @@ fn controls(attempt: &Attempt, asks: &[Ask], python: Option<&Path>) -> Vec<(Tier
 /// What a control makes of a cell.
 fn proven(cell: &mut Cell, control: Option<&ControlState>) {
     match control {
+        _ if cell.verdict != Verdict::Held => {}
         Some(ControlState::Fired(_)) => cell.proven = true,
-        Some(ControlState::Failed(why)) if cell.verdict == Verdict::Held => {
+        Some(ControlState::Failed(why)) => {
             cell.verdict = Verdict::Broken;
             cell.evidence = format!("its control did not succeed: {why} (here: {})", cell.evidence);
         }
-        Some(ControlState::Failed(_) | ControlState::Unavailable(_) | ControlState::None(_)) | None => {}
-    }
-}
-
-/// A build that lacks a layer, or why there is none.
-type Lifted = (Layer, Result<Ask, String>);
-
-/// The word with which a warden that lacks a layer begins.
-const CONFESSION: &str = "BLASTBOX_LIFTED_LAYER";
-
-/// Whether a warden said that it lacks this layer and no other.
-fn lacks(layer: Layer, complaint: &str) -> bool {
-    let line = complaint.lines().find(|line| line.starts_with(CONFESSION)).unwrap_or_default();
-    let says = |one: Layer| line.contains(&format!(" {} {}", one.as_str(), one == layer));
-    Layer::ALL.into_iter().all(says)
-}
-
-/// The builds that lack a layer. One that does not say itself that it does shows nothing: a layer that was never lifted
-/// holds whatever is behind it.
-fn lifted(place: &Path, ask: Option<&Ask>) -> Vec<Lifted> {
-    let find = |layer: Layer| {
-        let name = layer.as_str();
-        let program = place.join(name).join("blastbox");
-        let Some(ask) = ask else {
-            return Err("no jail was asked for, from which to lift a layer".to_owned());
-        };
-        if !program.is_file() {
-            return Err(format!("there is no test build without {name}"));
-        }
-        let ask = Ask { program, lifted: Some(layer), ..ask.clone() };
-        match probe(&ask) {
-            Ok(boxed) if lacks(layer, &boxed.stderr) => Ok(ask),
-            Ok(_) => Err(format!("the build in {name} does not say that it lacks {name}, and nothing else")),
-            Err(error) => Err(format!("the build without {name} cannot be started: {error}")),
-        }
-    };
-    Layer::ALL.into_iter().map(|layer| (layer, find(layer))).collect()
-}
-
-/// What was stopped where it is stopped everywhere shows nothing about the layer that stopped it.
-fn only_with_control(state: SecondState, control: &ControlState) -> SecondState {
-    match (state, control) {
-        (SecondState::Held(evidence), ControlState::Failed(why)) => {
-            SecondState::NotTried(format!("its control did not succeed: {why} (here: {evidence})"))
-        }
-        (state, _) => state,
-    }
-}
-
-/// The same attempt in a box that lacks its first layer.
-fn without(attempt: &Attempt, layer: Layer, lifted: Option<&[Lifted]>) -> SecondState {
-    let ask = match lifted.and_then(|all| all.iter().find(|(one, _)| *one == layer)) {
-        None => return SecondState::NotTried("no test build that lacks a layer was named".to_owned()),
-        Some((_, Err(why))) => return SecondState::NotTried(why.clone()),
-        Some((_, Ok(ask))) => ask,
-    };
-    let cell = in_box(attempt, ask);
-    match cell.verdict {
-        // An old Landlock is what the policy accepts by name: it cannot hold alone what it does not know.
-        Verdict::Escaped if layer.leaves_landlock() && ask.gaps.contains(&Gap::WeakLandlock) => {
-            SecondState::NotTried(format!("gap {} is accepted: {}", Gap::WeakLandlock, cell.evidence))
-        }
-        Verdict::Held => SecondState::Held(cell.evidence),
-        Verdict::Escaped => SecondState::Fell(cell.evidence),
-        Verdict::NotApplicable | Verdict::CouldNotRun | Verdict::Broken => {
-            SecondState::NotTried(cell.evidence)
-        }
+        Some(ControlState::Unavailable(_) | ControlState::None(_)) | None => {}
     }
 }
 
@@ -280,24 +265,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_warden_that_says_so_lacks_a_layer() {
-        let says = "BLASTBOX_LIFTED_LAYER: a test build; seccomp true, landlock false, mounts false, network false are lifted\n";
-        assert!(lacks(Layer::Seccomp, says));
-        assert!(!lacks(Layer::Landlock, says), "another one");
-        assert!(!lacks(Layer::Seccomp, ""), "a warden that is shipped says nothing");
-        assert!(
-            !lacks(Layer::Seccomp, &says.replace("mounts false", "mounts true")),
-            "and not only this one"
-        );
-    }
-
-    #[test]
-    fn a_second_layer_does_not_hold_where_the_control_failed() {
-        let held = || SecondState::Held("EPERM".to_owned());
-        let failed = ControlState::Failed("EPERM".to_owned());
-        assert!(matches!(only_with_control(held(), &failed), SecondState::NotTried(_)));
-        assert_eq!(only_with_control(held(), &ControlState::Fired(String::new())), held());
-        let fell = SecondState::Fell(String::new());
-        assert_eq!(only_with_control(fell.clone(), &failed), fell, "what came out came out");
+    fn only_what_is_held_is_proven_or_broken_by_its_control() {
+        let after = |verdict, control: Option<ControlState>| {
+            let mut cell = Cell::new(verdict, String::new());
+            proven(&mut cell, control.as_ref());
+            (cell.verdict, cell.proven)
+        };
+        let (fired, failed) = (ControlState::Fired(String::new()), ControlState::Failed(String::new()));
+        assert_eq!(after(Verdict::Held, Some(fired.clone())), (Verdict::Held, true));
+        assert_eq!(after(Verdict::Held, Some(failed.clone())), (Verdict::Broken, false));
+        assert_eq!(after(Verdict::Held, None), (Verdict::Held, false));
+        for verdict in Verdict::ALL.into_iter().filter(|verdict| *verdict != Verdict::Held) {
+            assert_eq!(after(verdict, Some(fired.clone())), (verdict, false));
+            assert_eq!(after(verdict, Some(failed.clone())), (verdict, false));
+        }
     }
 }

@@ -11,8 +11,8 @@ use blastbox_policy::{Gap, Tier};
 use blastbox_wire::receipt::{Outcome, Receipt};
 
 use crate::attempt::{Attempt, Control, Layer, Prop, Script};
-use crate::frames::{Agent, ask_liar};
-use crate::judge::{Said, Seen, ended_well, judge, judge_copy, said};
+use crate::frames::{Agent, Liar, ask_liar};
+use crate::judge::{Said, Seen, ended_well, judge, judge_copy, said, unfit};
 use crate::process::{Ended, Input, Kind, Running, Start, start};
 use crate::props::Props;
 use crate::reply::Copying;
@@ -42,8 +42,8 @@ pub(crate) struct Ask {
     /// Options of `blastbox run` that make the column.
     pub(crate) options: Vec<OsString>,
     pub(crate) lifted: Option<Layer>,
-    /// The `blastbox` of a test build whose agent lies, or why there is none.
-    pub(crate) liar: Result<PathBuf, String>,
+    /// The `blastbox` of a test build whose agent lies.
+    pub(crate) liar: Liar,
     /// What is weaker here than it could be, accepted by name.
     pub(crate) gaps: Vec<Gap>,
     /// Boxes are slow to begin here: only a few attempts are tried.
@@ -117,7 +117,7 @@ fn source(script: Script) -> (&'static str, String) {
         // The liar is on the host's side; a control is whoever believes it.
         Script::Reply(_) => ("python", format!("{PRELUDE}\n{NAIVE}")),
         // Never run: the agent says what it says, whatever the command.
-        Script::Frames(_) => ("sh", String::new()),
+        Script::Frames(..) => ("sh", String::new()),
     }
 }
 
@@ -254,7 +254,7 @@ fn perform(
 }
 
 /// What the receipt of the first of two boxes says.
-fn first_box(ended: Ended) -> First {
+fn first_box(attempt: &Attempt, ended: Ended) -> First {
     let boxed = read(ended);
     match &boxed.receipt {
         Some(receipt) if ended_well(receipt) => First::Left,
@@ -262,7 +262,8 @@ fn first_box(ended: Ended) -> First {
             let reason = receipt.reason.as_ref();
             First::Unfit(reason.map_or_else(String::new, |reason| format!("refused: {}", reason.message)))
         }
-        _ => First::Failed,
+        Some(receipt) => unfit(attempt, receipt).map_or(First::Failed, First::Unfit),
+        None => First::Failed,
     }
 }
 
@@ -287,8 +288,8 @@ fn in_box_with(
     options: &[&str],
     kernel: Option<&'static str>,
 ) -> io::Result<(Verdict, String, Vec<String>)> {
-    if let Script::Frames(lie) = attempt.script {
-        let (verdict, evidence) = ask_liar(attempt, lie, ask, Agent::Lying)?;
+    if let Script::Frames(lie, ending) = attempt.script {
+        let (verdict, evidence) = ask_liar(attempt, (lie, ending), ask, Agent::Lying)?;
         return Ok((verdict, evidence, Vec::new()));
     }
     let mut props = Props::for_attempt(attempt, ask)?;
@@ -301,7 +302,7 @@ fn in_box_with(
     let boxed = {
         let performance = Performance { attempt, props: &props };
         let run = |phase, whole| performance.in_box(ask, options, phase, whole);
-        match perform(attempt, &ask.stop, run, first_box)? {
+        match perform(attempt, &ask.stop, run, |ended| first_box(attempt, ended))? {
             Ok(ended) => read(ended),
             Err(reason) => return Ok((Verdict::NotApplicable, reason, Vec::new())),
         }
@@ -343,10 +344,10 @@ pub(crate) fn control(attempt: &Attempt, ask: &Ask, python: Option<&Path>) -> Co
                 .unwrap_or_else(|error| ControlState::Failed(error.to_string()));
         }
         Control::Honest => {
-            let Script::Frames(lie) = attempt.script else {
+            let Script::Frames(lie, ending) = attempt.script else {
                 return ControlState::Failed("only an agent can be honest".to_owned());
             };
-            return match ask_liar(attempt, lie, ask, Agent::Honest) {
+            return match ask_liar(attempt, (lie, ending), ask, Agent::Honest) {
                 Ok((Verdict::Escaped, evidence)) => ControlState::Fired(evidence),
                 Ok((Verdict::NotApplicable, evidence)) => ControlState::Unavailable(evidence),
                 Ok((_, evidence)) => ControlState::Failed(evidence),

@@ -7,6 +7,7 @@ use blastbox_policy::{Gap, Profile, Tier};
 use crate::attempt::Attempt;
 use crate::campaign::{EscapeError, Order};
 use crate::carry_out::{Ask, Boxed, probe};
+use crate::frames::{Liar, find_liar};
 use crate::judge::ended_well;
 use crate::report::{Column, Missing};
 
@@ -73,7 +74,7 @@ pub(crate) fn left_out(attempt: &Attempt, ask: &Ask) -> Option<String> {
     }
     let tried = !ask.few
         || FEW.contains(&id.as_str())
-        || matches!(attempt.script, crate::Script::Reply(_) | crate::Script::Frames(_));
+        || matches!(attempt.script, crate::Script::Reply(_) | crate::Script::Frames(..));
     (!tried).then(|| {
         format!("left out on an emulated processor, which is no boundary and boots in seconds: --tier microvm --only {id} tries it")
     })
@@ -145,7 +146,7 @@ fn column(order: &Order, tier: Tier, policy: &Policy) -> Result<Result<(Ask, Col
         }
     }
     let (program, tether, stop) = (order.program.clone(), order.tether.clone(), order.stop.clone());
-    let liar = crate::frames::liar(order);
+    let liar = Liar::Unasked;
     let mut ask =
         Ask { program, tier, options, lifted: None, liar, gaps: Vec::new(), few: false, tether, stop };
     let mut boxed = try_out(order, &ask)?;
@@ -177,7 +178,9 @@ fn column(order: &Order, tier: Tier, policy: &Policy) -> Result<Result<(Ask, Col
     );
     let column = Column { tier, policy: policy.name.clone(), digest, gaps, accepted };
     let few = found.contains(&Gap::EmulatedCpu) && order.only.is_empty();
-    Ok(Ok((Ask { gaps: found, few, ..ask }, column)))
+    // The agent that lies is one of a jail.
+    let liar = find_liar(order.lifted.as_deref().filter(|_| tier == Tier::Jail), &ask);
+    Ok(Ok((Ask { gaps: found, few, liar, ..ask }, column)))
 }
 
 fn try_out(order: &Order, ask: &Ask) -> Result<Boxed, EscapeError> {

@@ -72,23 +72,33 @@ impl Report {
     }
 
     /// For CI: 0 nothing came out; 1 something did, or a second layer fell; 2 more than `tolerated` cells of a column prove
-    /// nothing (broken, or could not run), or nothing was held.
+    /// nothing (broken, or could not run), nothing was held, or test builds were named and did not show what they are for.
     #[must_use]
     pub fn exit_code(&self, tolerated: usize) -> u8 {
         let doubtful = |count: &Count| count.broken.saturating_add(count.could_not_run);
         match self.count() {
             Count { escaped: 1.., .. } | Count { second_fell: 1.., .. } => 1,
             Count { held: 0, .. } => 2,
+            count if self.shows_too_little(&count) => 2,
             _ if self.count_columns().iter().any(|count| doubtful(count) > tolerated) => 2,
             _ => 0,
         }
+    }
+
+    /// Whether test builds were named of which one cannot be used, or not one second layer was seen to hold where some have one.
+    pub(crate) fn shows_too_little(&self, count: &Count) -> bool {
+        let behind = self.rows.iter().any(|row| row.lifted.is_some());
+        let named = self.test_builds.as_ref();
+        named.is_some_and(|builds| !builds.unusable.is_empty() || (behind && count.second_held == 0))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attempt::Layer;
     use crate::report::tests::example;
+    use crate::subject::Builds;
 
     #[test]
     fn one_escaped_cell_is_a_failure_and_a_broken_one_is_no_success() {
@@ -119,6 +129,26 @@ mod tests {
             ("~", "held, unproven"),
             "and it does not look like one that is"
         );
+    }
+
+    #[test]
+    fn test_builds_that_were_named_and_show_nothing_are_no_success() {
+        let layered = |state, unusable: &[&str]| {
+            let mut report = example();
+            (report.rows[0].lifted, report.rows[0].second_state) = (Some(Layer::Seccomp), state);
+            let unusable = unusable.iter().map(|line| (*line).to_owned()).collect();
+            report.test_builds = Some(Builds { unusable });
+            report
+        };
+        let (held, not) = (SecondState::Held(String::new()), SecondState::NotTried(String::new()));
+        assert_eq!(layered(held.clone(), &[]).exit_code(0), 0);
+        assert_eq!(layered(not.clone(), &[]).exit_code(9), 2, "no second layer was shown");
+        assert_eq!(layered(held, &["no liar"]).exit_code(9), 2, "one of them cannot be used");
+        let unnamed = Report { test_builds: None, ..layered(not.clone(), &[]) };
+        assert_eq!(unnamed.exit_code(0), 0, "nobody named any");
+        let mut none_behind = layered(not, &[]);
+        none_behind.rows[0].lifted = None;
+        assert_eq!(none_behind.exit_code(0), 0, "there was nothing to show");
         let mut fallen = example();
         fallen.rows[0].second_state = SecondState::Fell(String::new());
         assert_eq!(fallen.exit_code(9), 1);

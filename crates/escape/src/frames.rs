@@ -2,15 +2,38 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use blastbox_policy::Tier;
 use blastbox_wire::receipt::Receipt;
 
-use crate::attempt::Attempt;
-use crate::carry_out::{Ask, read, words};
-use crate::process::{Input, Kind};
+use crate::attempt::{Attempt, Ending};
+use crate::carry_out::{Ask, Boxed, read, words};
+use crate::lifted::lies;
+use crate::process::{Ended, Input, Kind};
 use crate::props::Props;
 use crate::report::Verdict;
+
+/// The directory of the build whose agent lies, beside those that lack a layer.
+const LIAR: &str = "liar";
+/// A lie that is over at once, by which such a build is known.
+const SHORT: &str = "cut";
+/// The receipt's words for a box that was caught, and for one whose agent is gone.
+const BROKE: &str = "guest_broke_protocol";
+const GONE: &str = "agent_gone";
+/// Outcomes of boxes that never came as far as being lied to.
+const NEVER_LIED: [&str; 3] = ["refused", "failed", "not_started"];
+
+/// The `blastbox` of a test build whose agent lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Liar {
+    /// Nobody named any test builds.
+    Unasked,
+    /// There is none that lies where it should be, for this reason.
+    Unusable(String),
+    /// It has said itself that its agent lies.
+    At(PathBuf),
+}
 
 /// Which agent is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,13 +43,34 @@ pub(crate) enum Agent {
     Honest,
 }
 
-/// Outcomes by which a lie was found out, or outlasted.
-const FOUND_OUT: [&str; 4] = ["lost", "failed", "timed_out", "output_limit"];
+/// Looks for the build whose agent lies. One that does not say so itself shows nothing: an honest agent that ended for
+/// another reason would pass for one that was found out.
+pub(crate) fn find_liar(place: Option<&Path>, ask: &Ask) -> Liar {
+    let Some(place) = place else { return Liar::Unasked };
+    let program = place.join(LIAR).join("blastbox");
+    if !program.is_file() {
+        return Liar::Unusable(format!("there is no test build whose agent lies in {}", place.display()));
+    }
+    match run(ask, &program, SHORT).map(read) {
+        Ok(boxed) if lies(&boxed.stderr) => Liar::At(program),
+        Ok(Boxed { receipt: None, .. }) => Liar::Unusable(format!("the build in {LIAR} makes no box")),
+        Ok(_) => Liar::Unusable(format!("the build in {LIAR} does not say that its agent lies, and no more")),
+        Err(error) => Liar::Unusable(format!("the build in {LIAR} cannot be started: {error}")),
+    }
+}
 
-/// Runs a command in a box whose agent lies.
+fn run(ask: &Ask, program: &Path, lie: &str) -> io::Result<Ended> {
+    let mut arguments: Vec<OsString> = words(["run", "--json", "--quiet", "--timeout", "3s"]).collect();
+    arguments.extend(ask.options.iter().cloned());
+    arguments.extend([OsString::from("--env"), format!("ESCAPE_LIE={lie}").into()]);
+    arguments.extend(words(["--", "/bin/true"]));
+    ask.start((Kind::Blastbox, program), arguments, Vec::new(), Input::Text(""))?.end()
+}
+
+/// Runs a command in a box whose agent lies, which has to end in this way.
 pub(crate) fn ask_liar(
     attempt: &Attempt,
-    lie: &str,
+    (lie, ending): (&str, Ending),
     ask: &Ask,
     agent: Agent,
 ) -> io::Result<(Verdict, String)> {
@@ -35,23 +79,24 @@ pub(crate) fn ask_liar(
     }
     let program = match (agent, &ask.liar) {
         (Agent::Honest, _) => &ask.program,
-        (Agent::Lying, Ok(program)) => program,
-        (Agent::Lying, Err(why)) => return Ok((Verdict::NotApplicable, why.clone())),
+        (Agent::Lying, Liar::At(program)) => program,
+        (Agent::Lying, Liar::Unusable(why)) => return Ok((Verdict::CouldNotRun, why.clone())),
+        (Agent::Lying, Liar::Unasked) => {
+            let why = "no test build whose agent lies was named (make escape)";
+            return Ok((Verdict::NotApplicable, why.to_owned()));
+        }
     };
     let mut props = Props::for_attempt(attempt, ask)?;
-    let mut arguments: Vec<OsString> = words(["run", "--json", "--quiet", "--timeout", "3s"]).collect();
-    arguments.extend(ask.options.iter().cloned());
-    arguments.extend([OsString::from("--env"), format!("ESCAPE_LIE={lie}").into()]);
-    arguments.extend(words(["--", "/bin/true"]));
-    let ended = ask.start((Kind::Blastbox, program), arguments, Vec::new(), Input::Text(""))?.end()?;
+    let ended = run(ask, program, lie)?;
     let (overdue, code) = (ended.overdue, ended.code);
     let boxed = read(ended);
     let signs = props.signs(&format!("{}{}", boxed.stdout, boxed.stderr));
-    Ok(judge_lie(boxed.receipt.as_ref(), &signs, overdue, code))
+    Ok(judge_lie(boxed.receipt.as_ref(), ending, &signs, overdue, code))
 }
 
 fn judge_lie(
     receipt: Option<&Receipt>,
+    ending: Ending,
     signs: &[String],
     overdue: bool,
     code: Option<i32>,
@@ -68,44 +113,63 @@ fn judge_lie(
         return (Verdict::Escaped, format!("{how} ({code:?})"));
     };
     let outcome = receipt.outcome.as_str();
-    let why = receipt.reason.as_ref().map(|reason| reason.message.clone()).unwrap_or_default();
-    match FOUND_OUT.contains(&outcome) {
-        true => (Verdict::Held, format!("the box ended: {outcome} {why}").trim_end().to_owned()),
-        false => (Verdict::Escaped, format!("the receipt says {outcome} ({})", receipt.exit_code)),
-    }
-}
-
-/// Where the build is whose agent lies, or why there is none.
-pub(crate) fn liar(order: &crate::Order) -> Result<std::path::PathBuf, String> {
-    let Some(place) = &order.lifted else {
-        return Err("no test build whose agent lies was named (make escape)".to_owned());
+    let (word, why) = match &receipt.reason {
+        Some(reason) => (reason.code.as_str(), reason.message.as_str()),
+        None => ("", ""),
     };
-    let program = place.join(LIAR).join("blastbox");
-    match program.is_file() {
-        true => Ok(program),
-        false => Err(format!("there is no test build whose agent lies in {}", place.display())),
+    let ended = format!("the box ended: {outcome} {why}").trim_end().to_owned();
+    match (outcome, word, ending) {
+        ("lost", BROKE, Ending::FoundOut | Ending::Outlasted) => (Verdict::Held, ended),
+        ("lost", GONE, Ending::Gone) | ("timed_out", _, Ending::Outlasted) => (Verdict::Held, ended),
+        ("timed_out", ..) => (Verdict::Escaped, "nobody found it out: the box's clock ended it".to_owned()),
+        ("lost", ..) => (Verdict::CouldNotRun, format!("it ended for another reason: {ended}")),
+        (never, ..) if NEVER_LIED.contains(&never) => (Verdict::CouldNotRun, ended),
+        _ => (Verdict::Escaped, format!("the receipt says {outcome} ({})", receipt.exit_code)),
     }
 }
-
-/// The directory of that build, beside those that lack a layer.
-const LIAR: &str = "liar";
 
 #[cfg(test)]
 mod tests {
+    use blastbox_wire::receipt::Reason;
+
     use super::*;
 
+    fn receipt(outcome: &str, code: &str) -> Receipt {
+        let text = include_str!("../tests/receipt.json").replace("\"exited\"", &format!("\"{outcome}\""));
+        let mut receipt: Receipt = serde_json::from_str(&text).unwrap();
+        receipt.reason = Some(Reason { code: code.to_owned(), message: String::new(), fix: None });
+        receipt
+    }
+
     #[test]
-    fn a_lie_is_held_where_it_was_found_out_and_nowhere_else() {
-        let receipt = |outcome: &str| -> Receipt {
-            let text = include_str!("../tests/receipt.json").replace("\"exited\"", &format!("\"{outcome}\""));
-            serde_json::from_str(&text).unwrap()
+    fn a_lie_is_held_where_it_ended_as_it_should_and_nowhere_else() {
+        use Ending::{FoundOut, Gone, Outlasted};
+        let of = |outcome: &str, code: &str, ending| {
+            judge_lie(Some(&receipt(outcome, code)), ending, &[], false, Some(125)).0
         };
-        let of = |outcome: &str| judge_lie(Some(&receipt(outcome)), &[], false, Some(125)).0;
-        assert_eq!(of("lost"), Verdict::Held);
-        assert_eq!(of("exited"), Verdict::Escaped, "it was believed");
-        assert_eq!(judge_lie(None, &[], false, Some(101)).0, Verdict::Escaped, "a host that fell over");
-        assert_eq!(judge_lie(Some(&receipt("lost")), &[], true, None).0, Verdict::Escaped, "one that hung");
-        let signs = ["canary changed".to_owned()];
-        assert_eq!(judge_lie(Some(&receipt("lost")), &signs, false, Some(125)).0, Verdict::Escaped);
+        assert_eq!(of("lost", BROKE, FoundOut), Verdict::Held);
+        assert_eq!(of("lost", GONE, Gone), Verdict::Held);
+        assert_eq!(of("timed_out", "", Outlasted), Verdict::Held);
+        assert_eq!(of("lost", BROKE, Outlasted), Verdict::Held, "a host that is stricter");
+        for ending in [FoundOut, Gone] {
+            assert_eq!(of("timed_out", "", ending), Verdict::Escaped, "a host that did not notice");
+        }
+        for ending in [FoundOut, Gone, Outlasted] {
+            assert_eq!(of("exited", "", ending), Verdict::Escaped, "it was believed");
+            assert_eq!(of("failed", "x", ending), Verdict::CouldNotRun, "a build that makes no box");
+            assert_eq!(of("refused", "x", ending), Verdict::CouldNotRun);
+            assert_eq!(of("lost", "warden_gone", ending), Verdict::CouldNotRun);
+        }
+        assert_eq!(of("lost", GONE, FoundOut), Verdict::CouldNotRun, "nobody was there who lied");
+    }
+
+    #[test]
+    fn a_lie_that_fells_the_host_or_holds_it_up_is_no_lie_that_was_held() {
+        let (lost, of) = (receipt("lost", BROKE), |receipt, signs: &[String], overdue| {
+            judge_lie(receipt, Ending::FoundOut, signs, overdue, Some(101)).0
+        });
+        assert_eq!(of(None, &[], false), Verdict::Escaped, "a host that fell over");
+        assert_eq!(of(Some(&lost), &[], true), Verdict::Escaped, "one that hung");
+        assert_eq!(of(Some(&lost), &["canary changed".to_owned()], false), Verdict::Escaped);
     }
 }

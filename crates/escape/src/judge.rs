@@ -1,9 +1,9 @@
 //! From what an attempt said and what the host saw to a verdict. Pure.
 
-use blastbox_policy::Gap;
+use blastbox_policy::{Gap, Tier};
 use blastbox_wire::receipt::{LimitName, Receipt};
 
-use crate::attempt::{Attempt, Class, Word};
+use crate::attempt::{Attempt, Class, Prop, Word};
 use crate::process::Ended;
 use crate::report::Verdict;
 
@@ -151,8 +151,15 @@ fn by_gateway(attempt: &Attempt, receipt: &Receipt, evidence: &str) -> Option<(V
         evidence.split_whitespace().any(|word| word == name)
     };
     if let Some(passed) = network.allowed.iter().find(|one| named(&one.target, one.port)) {
-        let told = format!("the policy lets it through ({}:{}): {evidence}", passed.target, passed.port);
-        return Some((Verdict::NotApplicable, told));
+        let (target, port, rule) = (&passed.target, passed.port, &passed.rule);
+        // A rule that names this very target was written for it. What a wider one, or one for another name, lets through came out.
+        return Some(match rule == target {
+            true => (Verdict::NotApplicable, format!("the policy names {target}:{port}: {evidence}")),
+            false => {
+                let told = format!("the rule for {rule} let {target}:{port} through: {evidence}");
+                (Verdict::Escaped, told)
+            }
+        });
     }
     let stopped = network.denied.iter().find(|one| named(&one.target, one.port))?;
     let (target, port, reason) = (&stopped.target, stopped.port, &stopped.reason);
@@ -179,8 +186,16 @@ fn answered(word: Word, compared: bool, kernel: &str, evidence: &str) -> Option<
     }
 }
 
-/// Why the tier `wasm` gives a box up whose workspace has links, pipes or sockets.
-const UNFIT: &str = "workspace_unfit";
+/// The engine's words before those of an agent that gave up, and the first of a worker's whose workspace has links, pipes or sockets.
+const UNFIT: &str = "the agent of the box gave up: workspace_unfit: ";
+
+/// Why a tier does not take the workspace of an attempt at all, before anything ran, if it does not. Only the tier `wasm` has
+/// such a word: elsewhere whatever an agent says may be the payload's.
+pub(crate) fn unfit(attempt: &Attempt, receipt: &Receipt) -> Option<String> {
+    let reason = receipt.reason.as_ref()?;
+    let given = receipt.tier == Some(Tier::Wasm) && attempt.has(Prop::Workspace);
+    (given && reason.message.starts_with(UNFIT)).then(|| format!("refused: {}", reason.message))
+}
 
 /// An attempt that ended without a word.
 fn silent(attempt: &Attempt, receipt: &Receipt, complaint: &str) -> (Verdict, String) {
@@ -191,8 +206,10 @@ fn silent(attempt: &Attempt, receipt: &Receipt, complaint: &str) -> (Verdict, St
         return (Verdict::Held, format!("ended at the limit of the box: {} ({outcome})", limit.as_str()));
     }
     let why = receipt.reason.as_ref().map(|reason| reason.message.clone()).unwrap_or_default();
-    // The second is a tier's own word for a workspace that it does not take at all, before anything ran.
-    if outcome == "refused" || why.contains(UNFIT) {
+    if let Some(told) = unfit(attempt, receipt) {
+        return (Verdict::NotApplicable, told);
+    }
+    if outcome == "refused" {
         return (Verdict::NotApplicable, format!("refused: {why}"));
     }
     let code = receipt.exit_code;
@@ -290,7 +307,7 @@ mod tests {
         lost.network.gateway_lost = true;
         other.network.denied[0].target = "1.1.1.11".to_owned();
         elsewhere.network.allowed[0].port = 4430;
-        let of = |id: &str, receipt| {
+        let of = |id: &str, receipt: &Receipt| {
             judge(
                 &attempt(id),
                 Seen {
@@ -303,7 +320,11 @@ mod tests {
         };
         assert_eq!(of("network.quic", &closed), Verdict::Escaped, "where there is no gateway");
         assert_eq!(of("network.quic", &stopped), Verdict::Held);
+        assert_eq!(of("network.quic", &passed), Verdict::Escaped, "by a rule that is not for it");
+        passed.network.allowed[0].rule = "1.1.1.1".to_owned();
         assert_eq!(of("network.quic", &passed), Verdict::NotApplicable, "what the policy names");
+        passed.network.allowed[0].rule = "1.1.1.0/24".to_owned();
+        assert_eq!(of("network.quic", &passed), Verdict::Escaped, "nor is one that is wider");
         assert_eq!(of("network.quic", &lost), Verdict::Escaped);
         assert_eq!(of("network.quic", &other), Verdict::Escaped, "another refusal proves nothing");
         assert_eq!(of("network.quic", &elsewhere), Verdict::Escaped, "nor does another connection");
@@ -315,8 +336,18 @@ mod tests {
         let (mut unfit, link) = (receipt("lost"), attempt("files.workspace-link"));
         assert_eq!(judge(&link, Seen { receipt: Some(&unfit), ..NOTHING }).0, Verdict::CouldNotRun);
         let message = "the agent of the box gave up: workspace_unfit: /workspace/link is a link".to_owned();
-        unfit.reason = Some(blastbox_wire::receipt::Reason { code: "lost".into(), message, fix: None });
-        assert_eq!(judge(&link, Seen { receipt: Some(&unfit), ..NOTHING }).0, Verdict::NotApplicable);
+        unfit.reason =
+            Some(blastbox_wire::receipt::Reason { code: "agent_gave_up".into(), message, fix: None });
+        let of = |attempt: &Attempt, receipt: &Receipt| {
+            judge(attempt, Seen { receipt: Some(receipt), ..NOTHING }).0
+        };
+        assert_eq!(of(&link, &unfit), Verdict::CouldNotRun, "in a jail those may be the payload's words");
+        unfit.tier = Some(Tier::Wasm);
+        assert_eq!(of(&link, &unfit), Verdict::NotApplicable);
+        assert_eq!(of(&attempt("kernel.ptrace"), &unfit), Verdict::CouldNotRun, "which has no workspace");
+        let reason = unfit.reason.as_mut().unwrap();
+        reason.message = "the agent of the box gave up: it says workspace_unfit: x".to_owned();
+        assert_eq!(of(&link, &unfit), Verdict::CouldNotRun, "nor somewhere in the middle");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod count;
 mod embedded;
 mod frames;
 mod judge;
+mod lifted;
 pub mod page;
 mod pages;
 mod process;
@@ -28,18 +29,17 @@ mod report;
 mod scene;
 mod stage;
 mod stop;
+mod subject;
 mod sweep;
 pub mod text;
 mod trusted_core;
 
-pub use attempt::{Attempt, Class, Control, Issue, Layer, Prop, Script, Second, Word};
-pub use campaign::{EscapeError, Order, Progress, choose, run};
+pub use attempt::{Attempt, Class, Control, Ending, Issue, Layer, Prop, Script, Second, Word};
+pub use campaign::{EscapeError, Order, Progress, Whose, choose, run};
 pub use count::Count;
 pub use embedded::{BadPage, data};
 pub use pages::Page;
 pub use reply::Reply;
-pub use report::{
-    Cell, Column, ControlState, CoreShare, Fuzzed, Host, Missing, Report, Row, Seal, SecondState, VERSION,
-    Verdict,
-};
+pub use report::{Cell, Column, ControlState, Missing, Report, Row, Seal, SecondState, VERSION, Verdict};
 pub use stop::Stop;
+pub use subject::{Builds, CoreShare, Fuzzed, Host, Named};

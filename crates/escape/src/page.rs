@@ -6,6 +6,7 @@ use crate::attempt::Class;
 use crate::count::Count;
 use crate::embedded::{embed, safe};
 use crate::report::{Cell, ControlState, Report, Row, SecondState, Verdict};
+use crate::subject::Named;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -25,7 +26,7 @@ fn kind(cell: &Cell) -> &'static str {
 pub fn page(report: &Report) -> String {
     let count = report.count();
     let mut out = String::new();
-    let (class, verdict) = verdict(&count);
+    let (class, verdict) = verdict(report, &count);
     // Writing to a string does not fail.
     write!(
         out,
@@ -66,10 +67,15 @@ fn about(class: Class, out: &mut String) {
     out.push_str("</section>\n");
 }
 
-fn verdict(count: &Count) -> (&'static str, String) {
+fn verdict(report: &Report, count: &Count) -> (&'static str, String) {
     match count {
         Count { escaped: 0, broken: 0, could_not_run: 0, held: 1.., second_fell: 0, .. } => {
-            ("good", "Nothing came out.".to_owned())
+            match report.shows_too_little(count) {
+                true => {
+                    ("doubt", "Nothing came out, but test builds do not show what they are for.".to_owned())
+                }
+                false => ("good", "Nothing came out.".to_owned()),
+            }
         }
         Count { escaped: 0, second_fell: 0, held: 0, .. } => {
             ("doubt", "Nothing came out, and nothing was held.".to_owned())
@@ -230,8 +236,17 @@ fn foot(report: &Report, out: &mut String) {
         )
         .ok();
     }
+    for why in report.test_builds.iter().flat_map(|builds| &builds.unusable) {
+        writeln!(out, "<tr><td>test builds</td><td colspan=\"3\">not shown: {}</td></tr>", safe(why)).ok();
+    }
+    if let Some(Named { path, says }) = &report.program {
+        let (path, says) = (safe(path), safe(says));
+        writeln!(out, "<tr><td>program</td><td colspan=\"3\"><code>{path}</code> says {says}</td></tr>").ok();
+    }
     out.push_str("</table>\n<h2>Trusted core</h2>\n");
-    if report.trusted_core.is_empty() {
+    if report.program.is_some() {
+        out.push_str("<p>Not known of a program that was named.</p>\n");
+    } else if report.trusted_core.is_empty() {
         out.push_str("<p>This build did not measure it: <code>cargo xtask tcb</code> does.</p>\n");
     } else {
         out.push_str("<table class=\"plain\">\n");
@@ -265,11 +280,11 @@ mod tests {
     #[test]
     fn a_cell_that_says_nothing_is_a_doubt_at_the_head() {
         let mut report = crate::report::tests::example();
-        assert_eq!(verdict(&report.count()).0, "good");
+        assert_eq!(verdict(&report, &report.count()).0, "good");
         let silent = crate::Cell { verdict: Verdict::CouldNotRun, ..report.rows[0].cells[0].clone() };
         report.rows[0].cells.push(silent);
         assert_eq!(
-            verdict(&report.count()),
+            verdict(&report, &report.count()),
             ("doubt", "Nothing came out, but 1 cells prove nothing.".to_owned())
         );
     }

@@ -54,7 +54,7 @@ impl Props {
         };
         let copying = match attempt.script {
             Script::Reply(reply) => Some(Copying::new(reply, &scene.directory)?),
-            Script::Line(_) | Script::Python(_) | Script::Shell(_) | Script::Frames(_) => None,
+            Script::Line(_) | Script::Python(_) | Script::Shell(_) | Script::Frames(..) => None,
         };
         let facts = attempt.props.iter().flat_map(|prop| facts(*prop)).collect();
         Ok(Self { scene, decoy, leaked, facts, copying })

@@ -4,6 +4,7 @@ use blastbox_policy::Tier;
 use serde::Serialize;
 
 use crate::attempt::{Attempt, Class, Issue, Layer, Second};
+use crate::subject::{Builds, CoreShare, Fuzzed, Host, Named};
 
 /// Version of the document.
 pub const VERSION: u32 = 1;
@@ -215,8 +216,10 @@ pub struct Missing {
 pub struct Report {
     /// Always [`VERSION`].
     pub version: u32,
-    /// The version of blastbox.
+    /// The version of blastbox that was put to the proof; what it says itself, where it is another one than wrote the report.
     pub blastbox: String,
+    /// That other one.
+    pub program: Option<Named>,
     /// When it began: RFC 3339, UTC.
     pub started_at: String,
     /// How long it took.
@@ -229,9 +232,11 @@ pub struct Report {
     pub missing: Vec<Missing>,
     /// The attempts.
     pub rows: Vec<Row>,
-    /// Size of the trusted core of this build, where the build measured it.
+    /// The test builds that were to show second layers and an agent that lies, if any were named.
+    pub test_builds: Option<Builds>,
+    /// Size of the trusted core of this build, where the build measured it and it is the one that was put to the proof.
     pub trusted_core: Vec<CoreShare>,
-    /// What the checkout of this build fuzzes, where the build counted it.
+    /// What the checkout of this build fuzzes, in the same way.
     pub fuzzed: Option<Fuzzed>,
     /// Whose word this is; absent where nobody signed it.
     pub seal: Option<Seal>,
@@ -250,48 +255,6 @@ pub struct Seal {
     pub ledger: String,
     /// The record's number there.
     pub record: u64,
-}
-
-/// What it ran on.
-#[derive(Debug, Clone, Serialize)]
-pub struct Host {
-    /// Kernel release.
-    pub kernel: String,
-    /// Processor architecture.
-    pub architecture: &'static str,
-    /// `root` or `user`.
-    pub caller: &'static str,
-}
-
-/// One part of the trusted core.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CoreShare {
-    /// The crate.
-    pub part: String,
-    /// Lines of code without blanks, comments and tests.
-    pub lines: u32,
-    /// Crates of others that it links.
-    pub crates: u32,
-}
-
-/// Parsers of foreign bytes that have a fuzz target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Fuzzed {
-    /// Fuzz targets.
-    pub targets: u32,
-    /// Committed seeds of all of them.
-    pub seeds: u32,
-}
-
-impl Fuzzed {
-    /// In a line. A campaign runs none of them.
-    #[must_use]
-    pub fn told(self) -> String {
-        let Self { targets, seeds } = self;
-        format!(
-            "{targets} parsers of foreign bytes with {seeds} committed seeds; `make fuzz` runs each for 60 s"
-        )
-    }
 }
 
 impl Report {
@@ -339,12 +302,14 @@ pub(crate) mod tests {
         Report {
             version: VERSION,
             blastbox: String::new(),
+            program: None,
             started_at: String::new(),
             seconds: 1.0,
             host: Host { kernel: "6".to_owned(), architecture: "x86_64", caller: "root" },
             columns: vec![column],
             missing: Vec::new(),
             rows: vec![row],
+            test_builds: None,
             trusted_core: Vec::new(),
             fuzzed: Some(Fuzzed { targets: 19, seeds: 180 }),
             seal: None,

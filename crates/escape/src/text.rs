@@ -139,6 +139,12 @@ fn summary(report: &Report, out: &mut String) {
         count.second_held, count.second_fell
     )
     .ok();
+    for why in report.test_builds.iter().flat_map(|builds| &builds.unusable) {
+        writeln!(out, "not shown: {}", plain(why)).ok();
+    }
+    if let Some(program) = &report.program {
+        writeln!(out, "program: {} says {}", plain(&program.path), plain(&program.says)).ok();
+    }
     writeln!(out, "{}", report.signed()).ok();
     for share in &report.trusted_core {
         let (part, lines, crates) = (&share.part, share.lines, share.crates);

@@ -1,6 +1,6 @@
 //! How much code must be right for a box to hold, and how many of its parsers are fuzzed: printed beside the matrix.
 
-use crate::report::{CoreShare, Fuzzed};
+use crate::subject::{CoreShare, Fuzzed};
 
 /// What `cargo xtask tcb --line` measured when this program was built; a build that did not measure knows nothing.
 const MEASURED: Option<&str> = option_env!("BLASTBOX_TRUSTED_CORE");

@@ -2,29 +2,32 @@
 
 use blastbox_policy::Boundary;
 
+use crate::attempt::Ending::{self, FoundOut, Gone, Outlasted};
 use crate::attempt::{Attempt, Class, Control, Issue, Script, Second, nothing_false};
 
-/// Name, what it tries, what it stands for; the name is also the lie's.
+/// Name, what it tries, what it stands for, how the host has to end it; the name is also the lie's.
+type Line = (&'static str, &'static str, &'static str, Ending);
+
 #[rustfmt::skip]
-const LINES: &[(&str, &str, &str)] = &[
-    ("unknown-kind", "Send a frame of a kind that there is not", "parsers that guess"),
-    ("lying-length", "Announce four gigabytes", "memory by the attacker's number"),
-    ("short-body", "Send a frame that is too short for its kind", "reading past an end"),
-    ("cut", "End in the middle of a frame", "waiting for what never comes"),
-    ("host-frame", "Speak as the host does", "confused roles"),
-    ("foreign-exit", "Tell the end of a command that was never started", "state by the attacker's number"),
-    ("foreign-output", "Send output of a command that was never started", "state by the attacker's number"),
-    ("third-stream", "Send output on a stream that there is not", "indices by the attacker's number"),
-    ("start-twice", "Start a command twice", "states that cannot be"),
-    ("hello-twice", "Greet twice", "states that cannot be"),
-    ("beyond-window", "Send more output than the host has asked for", "memory of whoever reads"),
-    ("denied-flood", "Tell of a hundred thousand denied calls", "reports without end"),
-    ("input-never-sent", "Take more input than was sent", "counters that wrap"),
-    ("silence", "Say nothing more", "waiting for ever"),
+const LINES: &[Line] = &[
+    ("unknown-kind", "Send a frame of a kind that there is not", "parsers that guess", FoundOut),
+    ("lying-length", "Announce four gigabytes", "memory by the attacker's number", FoundOut),
+    ("short-body", "Send a frame that is too short for its kind", "reading past an end", FoundOut),
+    ("cut", "End in the middle of a frame", "waiting for what never comes", Gone),
+    ("host-frame", "Speak as the host does", "confused roles", FoundOut),
+    ("foreign-exit", "Tell the end of a command that was never started", "state by the attacker's number", FoundOut),
+    ("foreign-output", "Send output of a command that was never started", "state by the attacker's number", FoundOut),
+    ("third-stream", "Send output on a stream that there is not", "indices by the attacker's number", FoundOut),
+    ("start-twice", "Start a command twice", "states that cannot be", Outlasted),
+    ("hello-twice", "Greet twice", "states that cannot be", FoundOut),
+    ("beyond-window", "Send more output than the host has asked for", "memory of whoever reads", FoundOut),
+    ("denied-flood", "Tell of a hundred thousand denied calls", "reports without end", Outlasted),
+    ("input-never-sent", "Take more input than was sent", "counters that wrap", FoundOut),
+    ("silence", "Say nothing more", "waiting for ever", Outlasted),
 ];
 
 pub(super) fn attempts() -> Vec<Attempt> {
-    let make = |&(lie, title, stands_for): &(&'static str, &'static str, &'static str)| Attempt {
+    let make = |&(lie, title, stands_for, ending): &Line| Attempt {
         class: Class::ControlPlane,
         // Made once per campaign, a dozen short texts.
         name: Box::leak(format!("frames-{lie}").into_boxed_str()),
@@ -36,7 +39,7 @@ pub(super) fn attempts() -> Vec<Attempt> {
         second: Second::Named(
             "a guest that breaks the protocol ends its box, and the box's own clock is outside of it",
         ),
-        script: Script::Frames(lie),
+        script: Script::Frames(lie, ending),
         control: Control::Honest,
         props: &[],
         options: &[],

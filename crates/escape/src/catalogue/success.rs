@@ -51,7 +51,7 @@ pub(crate) fn success(attempt: &Attempt) -> &'static str {
         Class::Persistence => FOUND,
         Class::ControlPlane => match attempt.script {
             Script::Reply(_) => COPIED,
-            Script::Frames(_) => BELIEVED,
+            Script::Frames(..) => BELIEVED,
             _ if matches!(attempt.control, crate::Control::Believed(..)) => FALSE,
             _ => AGENT,
         },
@@ -135,7 +135,7 @@ mod tests {
             let (id, word) = (attempt.id(), success(&attempt));
             let text = match attempt.script {
                 Script::Line(text) | Script::Python(text) | Script::Shell(text) => text,
-                Script::Reply(_) | Script::Frames(_) => "",
+                Script::Reply(_) | Script::Frames(..) => "",
             };
             match word {
                 KILLED => assert!(attempt.has(Prop::Decoy), "{id}"),
