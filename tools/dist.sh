@@ -28,6 +28,18 @@ install -m 644 packaging/daemon.toml "$to/share/doc/blastbox/daemon.toml"
 "$programs/blastbox" papers fish >"$to/share/fish/vendor_completions.d/blastbox.fish"
 # The documents keep their tree, so that what they link to is where they say.
 install -m 644 LICENSE ./*.md "$to/share/doc/blastbox/"
-find docs profiles sdk -type f ! -name '.*' ! -path '*/.*/*' ! -path '*/__pycache__/*' ! -path '*.egg-info/*' \
-  -exec sh -c 'to=$1; shift; for file; do install -D -m 644 "$file" "$to/$file"; done' sh "$to/share/doc/blastbox" {} +
+# Of a checkout what belongs to it: what else lies there was made by whoever worked in it.
+documents() {
+  if git ls-files --error-unmatch tools/dist.sh >/dev/null 2>&1; then
+    git ls-files -z docs profiles sdk
+  else
+    find docs profiles sdk -type f ! -path '*/__pycache__/*' ! -path '*.egg-info/*' -print0
+  fi
+}
+mapfile -d '' -t files < <(documents)
+[ "${#files[@]}" -gt 0 ] || { echo "no documents were found in $root" >&2; exit 1; }
+for file in "${files[@]}"; do
+  case /$file in */.*) continue ;; esac
+  install -D -m 644 "$file" "$to/share/doc/blastbox/$file"
+done
 cargo xtask licences >"$to/share/doc/blastbox/THIRD-PARTY"

@@ -39,6 +39,7 @@ mod options;
 mod output;
 mod paper;
 mod process;
+mod processors;
 mod sample;
 mod stream;
 mod throughput;

@@ -3,18 +3,18 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::boxes::{House, runtime};
 use crate::options::Options;
 use crate::paper::{Finding, Promise, Row, Wrong};
 use crate::process::{Start, bare};
+use crate::processors::Two;
 
 /// Measures it.
 pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
     let count = options.samples(800, 160);
-    let before = two_processors()?;
+    let two = Two::keep_to()?;
     let mut rows = Vec::new();
     let mut best = 0.0_f64;
     for tasks in [1, 2, 4, 8] {
@@ -32,7 +32,7 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
     }
     let rate = per_second(count, begun);
     rows.push(Row::said("bare, one at a time", "fork + exec of /bin/true", format!("{rate:.0} processes/s")));
-    sched_setaffinity(None, &before)?;
+    drop(two);
     let promise = Promise {
         says: "300 boxes a second on two cores from one process".to_owned(),
         measured: format!("{best:.0} at best"),
@@ -43,17 +43,6 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
         rows,
         promises: vec![promise],
     })
-}
-
-/// Keeps this process, and all that it starts, on two of its processors, as the promise says. Returns those it had.
-fn two_processors() -> Result<CpuSet, Wrong> {
-    let before = sched_getaffinity(None)?;
-    let mut two = CpuSet::new();
-    for processor in (0..CpuSet::MAX_CPU).filter(|processor| before.is_set(*processor)).take(2) {
-        two.set(processor);
-    }
-    sched_setaffinity(None, &two)?;
-    Ok(before)
 }
 
 fn boxes(tasks: usize, count: usize) -> Result<f64, Wrong> {

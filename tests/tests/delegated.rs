@@ -8,8 +8,13 @@ use std::path::{Path, PathBuf};
 use blastbox_tests::Caller;
 use blastbox_wire::receipt::{CgroupFlavour, Receipt};
 
-/// A delegated group, which goes with the test.
-struct Delegated(PathBuf);
+const WANTED: [&str; 2] = ["memory", "pids"];
+
+/// A delegated group, which goes with the test, and what its parent had to hand down for it and did not before.
+struct Delegated {
+    group: PathBuf,
+    handed_down: Vec<&'static str>,
+}
 
 impl Delegated {
     /// `None`: this host has none of the unified interface in which processes could be limited.
@@ -17,19 +22,29 @@ impl Delegated {
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("read the host's mounts");
         let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
         let root = Path::new(line.split(' ').nth(4)?);
-        fs::write(root.join("cgroup.subtree_control"), "+memory +pids").ok()?;
-        let group = root.join(format!("blastbox-tests-{}", std::process::id()));
-        fs::create_dir(&group).ok()?;
-        let made = Self(group);
+        let controls = root.join("cgroup.subtree_control");
+        let before = fs::read_to_string(&controls).ok()?;
+        let lacks = |name: &&str| !before.split_whitespace().any(|one| one == *name);
+        let handed_down: Vec<&str> = WANTED.into_iter().filter(lacks).collect();
+        // From here on whatever fails takes back what was done.
+        let made = Self { group: root.join(format!("blastbox-tests-{}", std::process::id())), handed_down };
+        for name in &made.handed_down {
+            fs::write(&controls, format!("+{name}")).ok()?;
+        }
+        fs::create_dir(&made.group).ok()?;
         let name = "trusted.delegate";
-        rustix::fs::setxattr(&made.0, name, b"1", rustix::fs::XattrFlags::empty()).ok()?;
+        rustix::fs::setxattr(&made.group, name, b"1", rustix::fs::XattrFlags::empty()).ok()?;
         Some(made)
     }
 }
 
 impl Drop for Delegated {
     fn drop(&mut self) {
-        fs::remove_dir(&self.0).ok();
+        fs::remove_dir(&self.group).ok();
+        let controls = self.group.with_file_name("cgroup.subtree_control");
+        for name in &self.handed_down {
+            fs::write(&controls, format!("-{name}")).ok();
+        }
     }
 }
 
@@ -49,7 +64,7 @@ fn a_delegated_group_is_as_it_was_when_the_run_returns() {
         [ $tries != 200 ] || { find \"$1\" -type d; exit 97; }
         kill $first $second; wait $first; [ $? = 143 ] || exit 96; wait $second; [ $? = 143 ] || exit 98
         echo \"pid $$\"; cat \"$1/cgroup.procs\" \"$1/cgroup.subtree_control\"; find \"$1\" -mindepth 1 -type d";
-    let (blastbox, at) = (caller.blastbox_path().display().to_string(), group.0.display().to_string());
+    let (blastbox, at) = (caller.blastbox_path().display().to_string(), group.group.display().to_string());
     let ended = caller.program(Path::new("/bin/sh"), ["-c", script, &blastbox, &at]).end();
     assert_eq!(ended.code, 0, "{}{}", ended.text(), ended.err);
     let said = ended.text();

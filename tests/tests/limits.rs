@@ -406,5 +406,8 @@ count = 0
 while count < 100 and libc.inotify_init1(0) >= 0: count += 1
 print(count, errno.errorcode[ctypes.get_errno()])
 "#;
-    assert_eq!(caller.python(&[], code).fine().stdout, "32 EMFILE\n");
+    let printed = caller.python(&[], code).fine().stdout;
+    // Fewer where its maker has some of them already, or the host gives fewer.
+    let count = printed.strip_suffix(" EMFILE\n").and_then(|count| count.parse::<u32>().ok());
+    assert!(count.is_some_and(|count| (1..=32).contains(&count)), "{printed}");
 }

@@ -1,4 +1,5 @@
-//! The receipt of a run that never began: whoever asked for one gets it, whatever was wrong with the rest.
+//! The receipt of a run that never began: once the command line could be read, whoever asked for one gets it, whatever was wrong
+//! with the rest.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::SystemTime;

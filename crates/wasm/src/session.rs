@@ -244,8 +244,7 @@ impl Session {
             (_, HostFrame::File { op, ask }) => {
                 self.desk.hear(op, ask, &mut self.control).map_err(End::Breach)?;
             }
-            // Clock and randomness are the host kernel's own: there is nothing to refresh.
-            // It has neither of its own: both are the host's at every call.
+            // Clock and randomness are the host kernel's own at every call: there is nothing to refresh.
             (_, HostFrame::Refresh { .. }) => {
                 self.control.send(&AgentFrame::Refreshed { entropy: false, clock: false })
             }

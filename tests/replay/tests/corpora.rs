@@ -58,7 +58,7 @@ mod websocket;
 const ELSEWHERE: &str = "unpack";
 
 /// A target, by its name.
-type Target = (&'static str, fn(&[u8]));
+type Target = (&'static str, fn(&[u8]) -> bool);
 
 const TARGETS: &[Target] = &[
     ("dns", dns::run),
@@ -98,9 +98,9 @@ fn every_seed_goes_through_its_target() {
             // Which one it was is said where a target fails.
             let ran = std::panic::catch_unwind(|| run(&bytes));
             assert!(ran.is_ok(), "{} broke its target", seed.display());
-            count += 1;
+            count += usize::from(ran.is_ok_and(|ran| ran));
         }
-        assert!(count > 0, "{name} has no seeds");
+        assert!(count > 0, "{name} has no seeds that it takes");
     }
 }
 

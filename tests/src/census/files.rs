@@ -8,7 +8,31 @@ use std::path::{Path, PathBuf};
 /// Where a program leaves files that nobody asked for.
 const PLACES: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/dev/shm"];
 /// What a file of ours, or of a program that we start, has in its name.
-const WORDS: [&str; 4] = ["blastbox", "bx_", "runsc", "qemu"];
+const WORDS: [&str; 5] = ["blastbox", "bx_", "runsc", "qemu", ".kernel-"];
+/// How directories of tests and benchmarks begin, which run beside this one; the number of their process follows somewhere.
+/// Nothing that is shipped begins like one of them.
+const OF_TESTS: [&str; 20] = [
+    "blastbox-agent-",
+    "blastbox-api-",
+    "blastbox-bench-",
+    "blastbox-cgroups-",
+    "blastbox-compiled-",
+    "blastbox-cp-",
+    "blastbox-egress-",
+    "blastbox-freeze-",
+    "blastbox-fuzz-",
+    "blastbox-landlock-",
+    "blastbox-leases-",
+    "blastbox-ledger-",
+    "blastbox-pen-",
+    "blastbox-program-",
+    "blastbox-receipt-",
+    "blastbox-recorded-",
+    "blastbox-roots-",
+    "blastbox-server-",
+    "blastbox-store-",
+    "blastbox-tests-",
+];
 
 /// What a daemon keeps for ever, and where a store of images keeps what the next machine begins with.
 const KEPT: [&str; 4] = ["boxes.db", "ledger", "ledger.key", "keys.json"];
@@ -91,7 +115,30 @@ fn is_invented(uid: u32) -> bool {
     uid >= crate::caller::INVENTED
 }
 
-/// Directories of tests have the id of their process in their name, which nothing that is shipped has: `blastbox-tests-12-3`.
+/// `blastbox-tests-12-3`, and not `.blastbox-12-3`, which a copy that was killed leaves.
 fn is_of_tests(name: &str) -> bool {
-    name.split('-').skip(1).any(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+    let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    // One of them is a file with an ending.
+    let rest = OF_TESTS.iter().find_map(|begin| name.strip_prefix(begin));
+    rest.is_some_and(|rest| rest.split(['-', '.']).any(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_directories_of_tests_are_passed_over() {
+        for name in [
+            "blastbox-tests-12-3",
+            "blastbox-cgroups-old-12",
+            "blastbox-bench-12.toml",
+            "blastbox-egress-12-x",
+        ] {
+            assert!(is_of_tests(name), "{name}");
+        }
+        for name in [".blastbox-12-3", ".kernel-12-3", "blastbox-12-3", "blastbox-escape-bbx0", "bx_a-12"] {
+            assert!(!is_of_tests(name), "{name}");
+        }
+    }
 }

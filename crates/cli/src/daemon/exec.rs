@@ -177,9 +177,9 @@ impl Session {
             if let Some(heard) = heard.as_ref().filter(|_| self.json) {
                 let written = printer.write(Stream::Stdout, heard.json()?);
                 if let Heard::Ended(ended) = heard {
-                    // The last line is out before the verb is over.
-                    written.await.ok();
-                    return Ok(End::Ended(ended.clone()));
+                    // The last line is out before the verb is over, or nobody has it.
+                    let told = matches!(written.await, Ok(Ok(())));
+                    return Ok(if told { End::Ended(ended.clone()) } else { End::Code(READER_GONE) });
                 }
                 writing = Some(written);
                 continue;
