@@ -28,6 +28,7 @@ both_ways!(
     a_program_that_ends_in_time_is_not_touched,
     output_over_the_limit_ends_the_box,
     output_up_to_the_limit_arrives_whole,
+    scratch_space_that_is_full_is_a_limit_with_a_name,
     a_file_cannot_grow_over_the_limit,
     a_process_cannot_open_more_files_than_the_limit,
     the_smallest_limits_that_a_policy_may_have_still_make_a_box,
@@ -278,6 +279,17 @@ fn output_up_to_the_limit_arrives_whole(caller: &Caller) {
     assert_eq!((boxed.stdout, boxed.stderr), ("a".repeat(8192), "b".repeat(8192)));
     assert!(!boxed.receipt.output.truncated);
     assert_eq!(boxed.receipt.limits_hit, []);
+}
+
+fn scratch_space_that_is_full_is_a_limit_with_a_name(caller: &Caller) {
+    let fill = "head -c 2000000 /dev/zero >/tmp/x; true";
+    let boxed = caller.sh(&["--disk", "1MiB"], fill).fine();
+    assert_eq!(boxed.receipt.limits_hit, [LimitName::Disk]);
+    assert_eq!(caller.sh(&["--disk", "4MiB"], fill).fine().receipt.limits_hit, []);
+    let files = "i=0; while [ $i -lt 90 ]; do touch /tmp/$i 2>/dev/null; i=$((i+1)); done; true";
+    let few = policy(caller, "[files]\ninodes = 64\n");
+    assert_eq!(caller.sh(&["--policy", &few], files).fine().receipt.limits_hit, [LimitName::Inodes]);
+    assert_eq!(caller.sh(&[], files).fine().receipt.limits_hit, []);
 }
 
 fn a_file_cannot_grow_over_the_limit(caller: &Caller) {

@@ -1,5 +1,4 @@
 //! What a daemon does without being asked: boxes wait for whoever comes, and somebody hears what happens in them.
-#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
 use blastbox_tests::census::Census;
 use blastbox_tests::daemon::Daemon;

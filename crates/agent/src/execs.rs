@@ -12,6 +12,7 @@ use rustix::process::Pid;
 use crate::control::Control;
 use crate::denials::Denials;
 use crate::exec::{Exec, NotStarted, Part};
+use crate::scratch::Scratch;
 
 /// Tokens below this are not about commands.
 pub(crate) const FIRST_TOKEN: u64 = 8;
@@ -136,7 +137,7 @@ impl Execs {
 
     /// Carries input, output and ends, until nothing moves or the queue to the host is full. All commands in turn, so
     /// that one that says much does not silence the others.
-    pub(crate) fn pump(&mut self, control: &mut Control, denials: &mut Denials) {
+    pub(crate) fn pump(&mut self, control: &mut Control, denials: &mut Denials, scratch: &mut Scratch) {
         for (_, exec) in &mut self.list {
             exec.pump_input(control);
         }
@@ -154,8 +155,9 @@ impl Execs {
         let over = &mut self.over;
         self.list.retain(|(_, exec)| {
             let Some((exit, usage)) = exec.finished().filter(|_| control.has_room()) else { return true };
-            // First what the command was refused: with its end the host has seen everything about it.
+            // First what the command was refused and has filled: with its end the host has seen everything about it.
             denials.flush(control);
+            scratch.look(control);
             control.send(&AgentFrame::Exited { exec: exec.number(), exit, usage });
             over.push_back((exec.number(), exec.printed()));
             if over.len() > MAX_EXECS {

@@ -10,6 +10,7 @@
 //!                                       ├─ sudo      commands that a program of the box asks for as its root
 //!                                       ├─ files     file operations, as the payload's user
 //!                                       ├─ reap      ended processes
+//!                                       ├─ scratch   whether its scratch space is full
 //!                                       └─ denials   refused system calls
 //! ```
 //!
@@ -31,6 +32,7 @@ mod lies;
 mod output;
 mod reap;
 mod refresh;
+mod scratch;
 mod session;
 mod streams;
 mod sudo;

@@ -23,6 +23,7 @@ use crate::harden::House;
 use crate::input::OverWindow;
 use crate::reap::{self, Reaper};
 use crate::refresh;
+use crate::scratch::Scratch;
 use crate::sudo::{self, Sudo};
 
 const CONTROL: u64 = 0;
@@ -90,6 +91,7 @@ pub(crate) struct Session {
     execs: Execs,
     files: Files,
     sudo: Sudo,
+    scratch: Scratch,
     greeting: Greeting,
     capabilities: CapabilitySet,
 }
@@ -127,6 +129,7 @@ impl Session {
             execs,
             files,
             sudo,
+            scratch: Scratch::default(),
             greeting,
             capabilities,
         })
@@ -180,7 +183,7 @@ impl Session {
         }
         self.events = events;
         self.reap();
-        self.execs.pump(&mut self.control, &mut self.denials);
+        self.execs.pump(&mut self.control, &mut self.denials, &mut self.scratch);
         self.files.pump(&mut self.control)?;
         self.denials.flush_if_due(&mut self.control);
         Ok(())
@@ -251,7 +254,10 @@ impl Session {
     fn obey(&mut self, frame: HostFrame) -> Result<(), End> {
         match (self.greeting, frame) {
             (_, HostFrame::Shutdown) => return Err(End::Shutdown),
-            (_, HostFrame::Ping { token }) => self.control.send(&AgentFrame::Pong { token }),
+            (_, HostFrame::Ping { token }) => {
+                self.scratch.look(&mut self.control);
+                self.control.send(&AgentFrame::Pong { token });
+            }
             // A host newer than this agent adapts to it: any version is welcome.
             (Greeting::Awaited, HostFrame::Begin { version: _, on_denied, heritable }) => {
                 if !heritable {

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use blastbox_wire::agent::{BootFacts, ExecSpec};
-use blastbox_wire::receipt::{DeniedCall, NetworkUse, Output};
+use blastbox_wire::receipt::{DeniedCall, LimitName, NetworkUse, Output};
 use blastbox_wire::warden::Spent;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
 use crate::error::PauseError;
 use crate::files::FileOrder;
+use crate::met::Met;
 use crate::outcome::Ending;
 use crate::outlet::{Outlet, Stream};
 
@@ -52,6 +53,8 @@ pub(crate) enum Order {
     Resume(Pausing),
     /// Whether the agent still answers, and rightly.
     Ping(oneshot::Sender<()>),
+    /// Which limits the box has met. What is found rings the alarm.
+    Look,
 }
 
 /// Where the outcome of a pause, or of its end, is waited for.
@@ -67,9 +70,10 @@ pub(crate) struct Bells {
     /// The owner gave the box another deadline.
     pub(crate) moved: Notify,
     deadline: Mutex<Option<Instant>>,
-    /// The box was denied something. Rung by the driver.
+    /// The box was denied something, or has met a limit. Rung by the driver.
     pub(crate) alarm: Notify,
     denied: Mutex<BTreeMap<u32, u64>>,
+    met: Mutex<Met>,
 }
 
 impl Bells {
@@ -92,6 +96,23 @@ impl Bells {
         self.alarm.notify_one();
     }
 
+    /// The box has met a limit, perhaps: whoever watches is told where that is news.
+    pub(crate) fn meet(&self, change: impl FnOnce(&mut Met)) {
+        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *met;
+        change(&mut met);
+        let changed = before != *met;
+        drop(met);
+        if changed {
+            self.alarm.notify_one();
+        }
+    }
+
+    /// How often it has met each so far.
+    pub(crate) fn met(&self) -> Met {
+        *self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What was denied since this was asked last, by number of the system call.
     pub(crate) fn take_denied(&self) -> BTreeMap<u32, u64> {
         std::mem::take(&mut *self.denied.lock().unwrap_or_else(PoisonError::into_inner))
@@ -104,6 +125,8 @@ pub struct Tally {
     /// How much it printed.
     pub output: Output,
     denied: BTreeMap<u32, DeniedCall>,
+    /// How often its scratch space became full. The rest of it the kernel counts.
+    pub(crate) met: Met,
 }
 
 impl Tally {
@@ -123,6 +146,11 @@ impl Tally {
             let name = blastbox_isolation::syscall_name(number).map(ToOwned::to_owned);
             self.denied.insert(number, DeniedCall { number, name, count, first_pid, first_arguments });
         }
+    }
+
+    /// What its scratch space had no more of.
+    pub(crate) fn filled(&self) -> impl Iterator<Item = LimitName> {
+        self.met.each().into_iter().filter(|(_, count)| *count > 0).map(|(limit, _)| limit)
     }
 
     /// The system calls that it was denied, most frequent first.

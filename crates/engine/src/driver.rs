@@ -17,7 +17,6 @@ use blastbox_wire::limits::{MAX_EXECS, OUTPUT_WINDOW};
 use blastbox_wire::plan::Plan;
 use blastbox_wire::receipt::NetworkUse;
 use blastbox_wire::warden::{Ask, Spent};
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -315,6 +314,7 @@ impl Driver {
         self.making = None;
         match word {
             Word::Launched => {}
+            Word::Counted(spent) => self.counted(&spent),
             Word::Failed { tried, errno } => {
                 self.launch_failed(tried, errno);
             }
@@ -424,23 +424,13 @@ impl Driver {
             }
             Order::File { op, order } => return self.obey_file(op, order),
             Order::Ping(to) => return self.ping(to),
+            Order::Look => return self.look_for_limits(),
             Order::Pause(to) => return self.ask_pause(Event::PauseAsked, to),
             Order::Resume(to) => return self.ask_pause(Event::ResumeAsked, to),
             // The command ended while the order was on its way.
             Order::StdinEnd { .. } | Order::Resize { .. } | Order::Signal { .. } => return,
         };
         self.send(&frame);
-    }
-
-    /// Asks the agent for a sign of life: a number that only who has read the question knows.
-    fn ping(&mut self, to: oneshot::Sender<()>) {
-        let mut random = [0_u8; 8];
-        // Without randomness nobody is told that the agent answered.
-        if getrandom(&mut random, GetRandomFlags::empty()).is_ok() && self.log.ping.is_none() {
-            let token = u64::from_ne_bytes(random);
-            self.log.ping = Some((token, to));
-            self.send(&HostFrame::Ping { token });
-        }
     }
 
     fn ask_pause(&mut self, event: Event, to: Pausing) {
@@ -490,6 +480,7 @@ impl Driver {
 }
 
 mod adopt;
+mod look;
 mod talk;
 #[cfg(test)]
 mod tests;

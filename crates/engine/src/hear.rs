@@ -80,6 +80,10 @@ impl Driver {
                 self.bells.deny(number, count);
                 Ok(())
             }
+            AgentFrame::Full { bytes, inodes } => {
+                self.filled(bytes, inodes);
+                Ok(())
+            }
             AgentFrame::StdinTaken { exec, bytes } => {
                 let running = self.running(exec)?;
                 running.stdin_out = running
@@ -131,6 +135,10 @@ impl Driver {
             AgentFrame::Denied { number, count, pid, arguments } => {
                 self.log.tally.denied(number, count, pid, arguments);
                 self.bells.deny(number, count);
+                Ok(())
+            }
+            AgentFrame::Full { bytes, inodes } => {
+                self.filled(bytes, inodes);
                 Ok(())
             }
             AgentFrame::Standing { token, printed, execs } => {

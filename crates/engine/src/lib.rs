@@ -28,6 +28,7 @@ pub mod leases;
 pub mod ledger;
 mod link;
 mod live;
+mod met;
 mod outcome;
 mod outlet;
 mod paper;

@@ -36,6 +36,7 @@ pub(crate) enum Word {
         errno: i32,
     },
     Ended(Spent),
+    Counted(Spent),
     Paused,
     Resumed,
     NotPaused {
@@ -151,7 +152,7 @@ impl Link {
 
     /// The place where a new box hears the warden.
     pub(crate) fn expect(&self, id: BoxId) -> mpsc::UnboundedReceiver<Word> {
-        // Not bounded, because the warden says at most four things about a box, and one for each pause that is asked.
+        // Not bounded, because the warden says at most four things about a box, and one for each pause and each count that is asked.
         let (to, from) = mpsc::unbounded_channel();
         lock(&self.boxes).insert(id, to);
         from
@@ -194,6 +195,7 @@ impl Link {
             Answer::Launched { box_id, pid: _ } => (box_id, Word::Launched),
             Answer::Failed { box_id, tried, errno } => (box_id, Word::Failed { tried, errno }),
             Answer::Ended { box_id, spent } => (box_id, Word::Ended(spent)),
+            Answer::Counted { box_id, spent } => (box_id, Word::Counted(spent)),
             Answer::Paused { box_id } => (box_id, Word::Paused),
             Answer::Resumed { box_id } => (box_id, Word::Resumed),
             Answer::NotPaused { box_id, tried, errno } => (box_id, Word::NotPaused { tried, errno }),

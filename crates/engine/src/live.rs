@@ -185,6 +185,11 @@ impl LiveBox {
         self.orders.send(Order::Ping(to)).await.is_ok() && from.await.is_ok()
     }
 
+    /// Has somebody look which limits it has met. Where there is no room for the question now, the next one does.
+    pub(crate) fn look_for_limits(&self) {
+        self.orders.try_send(Order::Look).ok();
+    }
+
     /// Waits until the box is being ended, by whomever.
     pub async fn stopped(&self) {
         self.orders.closed().await;
@@ -201,7 +206,8 @@ impl LiveBox {
         self.bells.move_deadline(deadline);
     }
 
-    /// Waits until the box was denied a system call, and tells which since the last time, by number, and how often.
+    /// Waits until the box was denied a system call or has met a limit, and tells which calls since the last time, by number, and
+    /// how often.
     pub(crate) async fn denied(&self) -> std::collections::BTreeMap<u32, u64> {
         self.bells.alarm.notified().await;
         self.bells.take_denied()

@@ -7,8 +7,8 @@ use blastbox_policy::{FileRules, KernelRules, LifetimeRules, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::Usage as ExecUsage;
 use blastbox_wire::receipt::{
-    BoundaryLine, CgroupFlavour, Durations, GapLine, Host, Limits, NetworkUse, Outcome, Output, Reason,
-    Receipt, Usage, VERSION, echo_command, rfc3339,
+    BoundaryLine, CgroupFlavour, Durations, GapLine, Host, LimitName, Limits, NetworkUse, Outcome, Output,
+    Reason, Receipt, Usage, VERSION, echo_command, rfc3339,
 };
 use blastbox_wire::warden::Spent;
 
@@ -73,7 +73,7 @@ pub fn receipt(account: &Account<'_>) -> Receipt {
         denied: account.ended.map(|ended| ended.tally.denied_calls()).unwrap_or_default(),
         network: account.ended.map(|ended| ended.network.clone()).unwrap_or_default(),
         limits: Some(limits(account.policy)),
-        limits_hit: verdict.limits_hit,
+        limits_hit: limits_hit(verdict.limits_hit, account.ended),
         usage: usage(&spent, account.usage),
         output: account.ended.map(|ended| ended.tally.output).unwrap_or_default(),
         host: host(account.facts),
@@ -127,6 +127,12 @@ pub fn receipt_unasked(about: Unasked<'_>) -> Receipt {
         output: Output::default(),
         host: host(facts),
     }
+}
+
+/// What decides about the outcome, and what the box says of its scratch space.
+fn limits_hit(mut decisive: Vec<LimitName>, ended: Option<&Ended>) -> Vec<LimitName> {
+    decisive.extend(ended.into_iter().flat_map(|ended| ended.tally.filled()));
+    decisive
 }
 
 fn durations(ended: Option<&Ended>) -> Durations {

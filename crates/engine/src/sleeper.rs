@@ -103,7 +103,7 @@ async fn fall_asleep(
                 Some(Word::Ended(_) | Word::WardenGone | Word::Swept) | None => {
                     return Err("it ended before it was whole".to_owned());
                 }
-                Some(Word::Launched | Word::Paused | Word::Resumed | Word::NotPaused { .. }) => {}
+                Some(Word::Launched | Word::Counted(_) | Word::Paused | Word::Resumed | Word::NotPaused { .. }) => {}
             },
         }
     }

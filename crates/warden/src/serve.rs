@@ -1,5 +1,6 @@
 //! The loop: one caller asks, boxes begin and end.
 
+mod counts;
 mod heirs;
 
 use std::io::ErrorKind;
@@ -296,6 +297,7 @@ impl Warden {
             Ask::Resume(id) => return self.pause(id, Groups::thaw, |box_id| Answer::Resumed { box_id }),
             Ask::Keep(id) => self.boxes.keep(&id, descriptors.into_iter().next()),
             Ask::Listen => self.door = descriptors.into_iter().next(),
+            Ask::Count(id) => return self.tell_count(id),
             Ask::Until { box_id, millis } => self.boxes.end_after(&box_id, Duration::from_millis(millis)),
             Ask::Sweep => {
                 let boxes = self.sweep();
@@ -435,12 +437,7 @@ impl Warden {
         };
         let mut free = live.slot;
         if let Some(group) = live.group {
-            let counts = self.standing.groups.counts(&group);
-            // Whoever is ended with the first process is waited for by nobody: only the group knows what it used.
-            spent.cpu_micros = spent.cpu_micros.max(counts.cpu_micros);
-            spent.memory_peak = counts.memory_peak;
-            spent.oom_kills = counts.oom_kills;
-            spent.pids_refused = counts.pids_refused;
+            spent = self.count(&group, spent);
             // A group that stays keeps the ids: whatever is in it would otherwise share them with a later box.
             free = self.standing.groups.give_back(group, live.slot);
             self.standing.groups.hold(live.block);

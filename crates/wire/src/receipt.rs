@@ -275,6 +275,10 @@ pub enum LimitName {
     Output,
     /// Wall clock: the box was ended.
     Timeout,
+    /// Writable space: it was full when the agent of the box looked, after a command or while it ran.
+    Disk,
+    /// Files and directories in it: no other could be made.
+    Inodes,
 }
 
 impl LimitName {
@@ -286,6 +290,8 @@ impl LimitName {
             Self::Pids => "pids",
             Self::Output => "output",
             Self::Timeout => "timeout",
+            Self::Disk => "disk",
+            Self::Inodes => "inodes",
         }
     }
 }

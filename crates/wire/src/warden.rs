@@ -10,7 +10,7 @@ use crate::plan::Plan;
 
 /// The language that callers and wardens of this version speak. It changes whenever what they say does: whoever comes after
 /// a caller of another version must not guess.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// What the warden can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub enum Ask {
     Keep(BoxId),
     /// Here comes whoever comes after this caller. Beside it: a socket that listens.
     Listen,
+    /// Tell what a box has used so far. One that is not there any more has told it with its end.
+    Count(BoxId),
 }
 
 /// What the warden answers, each once per thing that happened.
@@ -91,6 +93,13 @@ pub enum Answer {
         tried: String,
         /// Why it did not work, as an errno; 0 where the message says it all.
         errno: i32,
+    },
+    /// What a box has used so far.
+    Counted {
+        /// The box.
+        box_id: BoxId,
+        /// Its numbers; nothing of its end.
+        spent: Spent,
     },
     /// A box was kept for this caller. Before `Ready`; beside it, the end of its control channel.
     Held {
@@ -162,6 +171,10 @@ impl Ask {
                 to.bytes(id.as_str().as_bytes());
             }
             Self::Listen => to.u8(8),
+            Self::Count(id) => {
+                to.u8(9);
+                to.bytes(id.as_str().as_bytes());
+            }
         }
         to.finish()
     }
@@ -178,6 +191,7 @@ impl Ask {
             6 => Self::Until { box_id: box_id(&mut from)?, millis: from.u64()? },
             7 => Self::Keep(box_id(&mut from)?),
             8 => Self::Listen,
+            9 => Self::Count(box_id(&mut from)?),
             other => return Err(CodecError::Unknown(u32::from(other), "verb")),
         };
         from.end()?;
@@ -208,13 +222,11 @@ impl Answer {
             }
             Self::Ended { box_id, spent } => {
                 to.u8(4);
-                to.bytes(box_id.as_str().as_bytes());
-                let Spent { cpu_micros, memory_peak, oom_kills, pids_refused, agent_signal } = *spent;
-                to.u64(cpu_micros);
-                to.u64(memory_peak);
-                to.u64(oom_kills);
-                to.u64(pids_refused);
-                to.u8(agent_signal);
+                write_spent(&mut to, box_id, spent);
+            }
+            Self::Counted { box_id, spent } => {
+                to.u8(10);
+                write_spent(&mut to, box_id, spent);
             }
             Self::Swept { boxes } => {
                 to.u8(5);
@@ -261,16 +273,8 @@ impl Answer {
                 let (box_id, tried, errno) = read_trouble(&mut from)?;
                 Self::Failed { box_id, tried, errno }
             }
-            4 => Self::Ended {
-                box_id: box_id(&mut from)?,
-                spent: Spent {
-                    cpu_micros: from.u64()?,
-                    memory_peak: from.u64()?,
-                    oom_kills: from.u64()?,
-                    pids_refused: from.u64()?,
-                    agent_signal: from.u8()?,
-                },
-            },
+            4 => Self::Ended { box_id: box_id(&mut from)?, spent: read_spent(&mut from)? },
+            10 => Self::Counted { box_id: box_id(&mut from)?, spent: read_spent(&mut from)? },
             5 => Self::Swept { boxes: from.u32()? },
             6 => Self::Paused { box_id: box_id(&mut from)? },
             7 => Self::Resumed { box_id: box_id(&mut from)? },
@@ -288,6 +292,23 @@ impl Answer {
 
 fn box_id(from: &mut Reader<'_>) -> Result<BoxId, CodecError> {
     from.text(64)?.parse().map_err(|_| CodecError::Invalid("box id"))
+}
+
+fn write_spent(to: &mut Writer, box_id: &BoxId, spent: &Spent) {
+    to.bytes(box_id.as_str().as_bytes());
+    let Spent { cpu_micros, memory_peak, oom_kills, pids_refused, agent_signal } = *spent;
+    [cpu_micros, memory_peak, oom_kills, pids_refused].into_iter().for_each(|number| to.u64(number));
+    to.u8(agent_signal);
+}
+
+fn read_spent(from: &mut Reader<'_>) -> Result<Spent, CodecError> {
+    Ok(Spent {
+        cpu_micros: from.u64()?,
+        memory_peak: from.u64()?,
+        oom_kills: from.u64()?,
+        pids_refused: from.u64()?,
+        agent_signal: from.u8()?,
+    })
 }
 
 fn trouble(to: &mut Writer, box_id: &BoxId, tried: &str, errno: i32) {

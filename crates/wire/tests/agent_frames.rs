@@ -56,6 +56,7 @@ fn agent_frame() -> impl Strategy<Value = AgentFrame<'static>> {
         any::<(u32, u32)>().prop_map(|(exec, bytes)| AgentFrame::StdinTaken { exec, bytes }),
         any::<(bool, bool)>().prop_map(|(entropy, clock)| AgentFrame::Refreshed { entropy, clock }),
         any::<u64>().prop_map(|token| AgentFrame::Pong { token }),
+        any::<(bool, bool)>().prop_map(|(bytes, inodes)| AgentFrame::Full { bytes, inodes }),
         (any::<[u64; 2]>(), vec(standing(), 0..20))
             .prop_map(|([token, printed], execs)| AgentFrame::Standing { token, printed, execs }),
     ]

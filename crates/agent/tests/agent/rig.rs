@@ -29,6 +29,7 @@ pub(crate) enum Said {
     Refreshed(bool, bool),
     Standing(u64, u64, Vec<StandingExec>),
     Pong(u64),
+    Full(bool, bool),
     Fault(String),
     File(u32, Word),
 }
@@ -246,6 +247,7 @@ fn own(frame: AgentFrame<'_>) -> Said {
         AgentFrame::Refreshed { entropy, clock } => Said::Refreshed(entropy, clock),
         AgentFrame::Standing { token, printed, execs } => Said::Standing(token, printed, execs),
         AgentFrame::Pong { token } => Said::Pong(token),
+        AgentFrame::Full { bytes, inodes } => Said::Full(bytes, inodes),
         AgentFrame::Fault { text } => Said::Fault(text.to_owned()),
         AgentFrame::File { op, say } => Said::File(
             op,

@@ -17,6 +17,7 @@ use crate::live::{Command, Exec, LiveBox};
 use crate::outlet::ExecEvent;
 
 mod adopted;
+mod met;
 
 struct Rig {
     live: LiveBox,

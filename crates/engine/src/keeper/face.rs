@@ -244,6 +244,8 @@ impl Keeper {
         failpoint::reach("exec-sent");
         // From here to the pump nothing waits, so that no caller who goes away leaves a command without one.
         let exec = kept.commands.add(title, exec, terms.tape());
+        // Whoever watches over the box looks at it from now on, as long as something runs.
+        kept.bell.notify_one();
         starting.done();
         self.0.count(|metrics| metrics.execs += 1);
         if purpose == Purpose::Owner {

@@ -103,6 +103,11 @@ impl House {
         self.rooms().boxes.values().cloned().collect()
     }
 
+    /// How many boxes there are.
+    pub(crate) fn crowd(&self) -> usize {
+        self.rooms().boxes.len()
+    }
+
     /// Waits until there is no box.
     pub(crate) async fn empty(&self) {
         loop {

@@ -21,6 +21,7 @@ mod face;
 mod gate;
 mod house;
 mod kept;
+mod limits;
 mod make;
 mod metrics;
 mod past;

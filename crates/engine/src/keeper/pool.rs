@@ -94,6 +94,10 @@ pub(crate) struct Pool {
     shelves: Mutex<BTreeMap<Kind, Shelf>>,
     /// Rings when there is something to make.
     pub(crate) bell: Notify,
+    /// Rings when a member was taken and enough are left: what takes its place can wait until nobody else does.
+    pub(crate) claimed: Notify,
+    /// Rings, for whoever listens then, when a command has ended.
+    pub(crate) quiet: Notify,
 }
 
 /// What a look through the pool found.
@@ -122,7 +126,13 @@ pub(crate) struct Claim {
 
 impl Pool {
     pub(crate) fn new(config: PoolConfig) -> Arc<Self> {
-        Arc::new(Self { config, shelves: Mutex::default(), bell: Notify::new() })
+        Arc::new(Self {
+            config,
+            shelves: Mutex::default(),
+            bell: Notify::new(),
+            claimed: Notify::new(),
+            quiet: Notify::new(),
+        })
     }
 
     pub(crate) fn is_off(&self) -> bool {
@@ -181,8 +191,13 @@ impl Pool {
                 break;
             }
         }
+        let short = shelf.members.len() * 2 < shelf.demand.wanted(&self.config, shelf.floor, now);
         drop(shelves);
-        self.bell.notify_one();
+        if short {
+            self.bell.notify_one()
+        } else {
+            self.claimed.notify_one()
+        }
         Claim { member, poisoned, old }
     }
 

@@ -110,6 +110,7 @@ fn over(house: &House, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
     let timed_out = exec.ended(ended.clone());
     kept.commands.finish(exec);
     kept.bell.notify_one();
+    house.pool.quiet.notify_waiters();
     let number = exec.exec.number();
     failpoint::reach("exec-ended");
     if exec.purpose() == Purpose::Owner {

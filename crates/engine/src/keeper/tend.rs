@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use blastbox_wire::event::{Event, Label};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::cards::Tenant;
 use super::events::Happened;
@@ -16,15 +16,18 @@ use super::pool::{Kind, Member, Pool, Recipe, Survey};
 
 /// How often the pool is looked through while there is something in it.
 const ROUND: Duration = Duration::from_secs(1);
+/// How long a box that was taken has the host for itself, where others wait in the pool still and none of its commands ends.
+const HEAD_START: Duration = Duration::from_millis(20);
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// Tends the pool for as long as there is a house.
 pub(crate) async fn tend(house: Weak<House>, pool: Arc<Pool>) {
     let mut kinds = 0;
     loop {
-        if kinds == 0 {
-            pool.bell.notified().await;
-        } else {
-            tokio::time::timeout(ROUND, pool.bell.notified()).await.ok();
+        tokio::select! {
+            () = pool.bell.notified() => {}
+            () = pool.claimed.notified() => let_it_begin(&pool).await,
+            () = sleep(ROUND), if kinds > 0 => {}
         }
         let Some(house) = house.upgrade() else { return };
         if house.is_closed() {
@@ -40,6 +43,16 @@ pub(crate) async fn tend(house: Weak<House>, pool: Arc<Pool>) {
                 None => pool.skip(&kind),
             }
         }
+    }
+}
+
+/// Somebody has taken a box and is about to use it. Making another takes as much of a small host as its first command does.
+async fn let_it_begin(pool: &Pool) {
+    tokio::select! {
+        () = pool.bell.notified() => {}
+        // And a moment for the answer to be read.
+        () = pool.quiet.notified() => sleep(MOMENT).await,
+        () = sleep(HEAD_START) => {}
     }
 }
 

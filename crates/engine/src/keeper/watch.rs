@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use blastbox_isolation::{ends_after, syscall_name};
 use blastbox_wire::event::{Event, Label};
-use blastbox_wire::receipt::Receipt;
+use blastbox_wire::receipt::{LimitName, Receipt};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::admission::{Hold, Room};
@@ -15,6 +15,7 @@ use super::clock::Due;
 use super::events::Happened;
 use super::house::House;
 use super::kept::{Cause, Kept};
+use super::limits::Limits;
 use super::metrics::Stretch;
 use super::post::Unheard;
 use super::repeats::Repeats;
@@ -37,7 +38,8 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     let mut repeats = Repeats::default();
     let mut untold = Untold::default();
     let mut leases = kept.live.take_lease_news();
-    live_on(&house, &kept, &mut repeats, &mut untold, &mut leases).await;
+    let mut limits = Limits::new(Instant::now());
+    live_on(&house, &kept, &mut repeats, &mut limits, &mut untold, &mut leases).await;
     let over = Instant::now();
     // Whoever comes now is told that it is gone; commands are told why.
     kept.condemn(Cause::ByItself);
@@ -54,7 +56,8 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     // A revocation that its source does not take is known long after the box is gone.
     write_rest(&house, kept.about(), leases);
     let receipt = write_receipt(&house, &kept, &ended);
-    for limit in &receipt.limits_hit {
+    let limits = limits.rest(&receipt, &ended);
+    for limit in &limits {
         house.pen.record(&kept.about(), &Event::LimitMet { limit: *limit });
     }
     if write_end(&house, &kept, &receipt).await == Err(Unheard) {
@@ -70,7 +73,7 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     house.bury(&kept, &receipt);
     house.count(|metrics| metrics.took(Stretch::Teardown, over.elapsed()));
     drop((room, hold));
-    tell_end(&house, &kept, &receipt);
+    tell_end(&house, &kept, &receipt, &limits);
     for caller in waiting {
         // One that went away meanwhile finds the receipt where it is kept.
         caller.send(receipt.clone()).ok();
@@ -97,14 +100,15 @@ async fn live_on(
     house: &House,
     kept: &Kept,
     repeats: &mut Repeats,
+    limits: &mut Limits,
     untold: &mut Untold,
     leases: &mut Option<News>,
 ) {
     let mut quiet = Instant::now();
     loop {
-        let (cause, (at, due)) = {
+        let (cause, phase, (at, due)) = {
             let fate = kept.fate();
-            (fate.cause, fate.clock.next())
+            (fate.cause, fate.phase(), fate.clock.next())
         };
         if cause.is_some() {
             return;
@@ -114,6 +118,7 @@ async fn live_on(
             kept.live.denied().await
         };
         let again = repeats.next();
+        let look = limits.next(phase, house.crowd(), Instant::now());
         tokio::select! {
             biased;
             () = kept.live.stopped() => return,
@@ -121,9 +126,15 @@ async fn live_on(
             denied = denied => {
                 quiet = Instant::now() + QUIET;
                 count_denied(house, repeats, &denied);
+                limits.tell(house, kept);
             }
             () = sleep_until(again.unwrap_or(at)), if again.is_some() => {
                 tell_denied(house, kept, repeats.due(Instant::now()));
+            }
+            () = sleep_until(look.unwrap_or(at)), if look.is_some() => {
+                limits.look(kept, Instant::now());
+                // Those that were met again meanwhile, and too early to be told.
+                limits.tell(house, kept);
             }
             word = next(leases) => write_down(house, &kept.about(), &word),
             // While something waits to be written nothing more is taken: the gateway waits, and lends no secret meanwhile.
@@ -239,9 +250,9 @@ fn write_receipt(house: &House, kept: &Kept, ended: &Ended) -> Receipt {
     receipt
 }
 
-fn tell_end(house: &House, kept: &Kept, receipt: &Receipt) {
+fn tell_end(house: &House, kept: &Kept, receipt: &Receipt, limits: &[LimitName]) {
     let whose = Some((&kept.card.tenant, &kept.card.id));
-    for limit in &receipt.limits_hit {
+    for limit in limits {
         house.hub.tell(whose, Happened::LimitMet { limit: *limit });
     }
     let cause = kept.fate().cause.unwrap_or(Cause::ByItself);

@@ -187,6 +187,8 @@ pub fn alert(event: &Event) -> Option<Alert> {
                 LimitName::Pids => "the box used up its processes",
                 LimitName::Output => "the box printed more than it may",
                 LimitName::Timeout => "the box used up its time",
+                LimitName::Disk => "the scratch space of the box is full",
+                LimitName::Inodes => "the scratch space of the box holds no more files",
             };
             (Severity::Low, AlertCode::LimitMet, what.to_owned())
         }

@@ -158,6 +158,11 @@ impl NewBox {
         })
     }
 
+    /// Whether it names neither an image but the host's, nor a directory to work on.
+    pub(crate) fn names_nothing(&self) -> bool {
+        self.workspace.is_none() && self.image.as_deref().is_none_or(|image| image == "host")
+    }
+
     /// The sealed policy: text, profile or level first, then each field over it.
     fn seal(&self) -> Result<SealedPolicy, PolicyError> {
         let mut draft = self.base()?;

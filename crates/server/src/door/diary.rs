@@ -89,6 +89,7 @@ fn line(event: &KeeperEvent) -> Option<String> {
         Happened::LimitMet { limit } => {
             let boundary = match limit {
                 LimitName::Memory | LimitName::Pids => "kernel",
+                LimitName::Disk | LimitName::Inodes => "files",
                 LimitName::Output | LimitName::Timeout => "lifecycle",
             };
             format!("event=limit_met boundary={boundary} verdict=deny reason={}", limit.as_str())

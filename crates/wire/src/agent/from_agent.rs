@@ -173,6 +173,13 @@ pub enum AgentFrame<'a> {
         /// The number that the ping carried.
         token: u64,
     },
+    /// The scratch space has become full since it was looked at last: before the end of a command, and before a pong.
+    Full {
+        /// Nothing more can be written.
+        bytes: bool,
+        /// No other file can be made.
+        inodes: bool,
+    },
     /// The agent gives up. Last frame of all.
     Fault {
         /// Why, in the agent's words. Never shown without escaping.
@@ -264,6 +271,10 @@ fn decode(kind: u8, body: &[u8]) -> Result<Option<AgentFrame<'_>>, CodecError> {
         },
         9 => AgentFrame::Pong { token: from.u64()? },
         10 => AgentFrame::Fault { text: from.text(MAX_AGENT_TEXT)? },
+        18 => match from.u8()? {
+            parts @ 0..=3 => AgentFrame::Full { bytes: parts & 1 != 0, inodes: parts & 2 != 0 },
+            other => return Err(CodecError::Unknown(other.into(), "part of what is full")),
+        },
         17 => AgentFrame::Standing { token: from.u64()?, printed: from.u64()?, execs: standing(&mut from)? },
         kind if FileSay::KINDS.contains(&kind) => {
             AgentFrame::File { op: from.u32()?, say: FileSay::decode(kind, &mut from)? }
@@ -370,6 +381,10 @@ impl AgentFrame<'_> {
             Self::Pong { token } => {
                 to.u64(*token);
                 9
+            }
+            Self::Full { bytes, inodes } => {
+                to.u8(u8::from(*bytes) | u8::from(*inodes) << 1);
+                18
             }
             Self::Fault { text } => {
                 to.bytes(text.as_bytes());

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use blastbox_wire::receipt::LimitName;
+
 use super::*;
 use crate::ledger::AlertCode;
 
@@ -37,4 +39,54 @@ async fn what_a_box_tries_and_what_it_meets_is_told_to_a_person() {
     if keeper.0.engine.powers().pids {
         assert!(raised.contains(AlertCode::LimitMet.as_str()), "{raised:?}");
     }
+}
+
+/// What fills a limit, and then stays.
+#[tokio::test]
+async fn a_limit_is_told_while_the_box_that_met_it_lives_and_not_once_more_at_its_end() {
+    let Some(keeper) = keeper(roomy()) else { return };
+    let powers = keeper.0.engine.powers();
+    let few = draft().inodes(64);
+    let cases = [
+        // A line that never ends is kept whole.
+        (LimitName::Memory, powers.memory, draft(), "head -c 200000000 /dev/zero | tail >/dev/null"),
+        (
+            LimitName::Pids,
+            powers.pids,
+            draft().pids(16),
+            "i=0; while [ $i -lt 40 ]; do sleep 60 & i=$((i+1)); done",
+        ),
+        (LimitName::Disk, true, draft().disk(Bytes::mib(1)), "head -c 2000000 /dev/zero >/tmp/x"),
+        (LimitName::Inodes, true, few, "i=0; while [ $i -lt 90 ]; do touch /tmp/$i; i=$((i+1)); done"),
+    ];
+    for (limit, holds, draft, script) in cases {
+        if !holds {
+            continue;
+        }
+        let mut events = keeper.subscribe(None);
+        let card = keeper.create(&me(), NewBox::new(draft.seal().unwrap(), Image::host())).await.unwrap();
+        // In a shell of its own: one that cannot fork gives up.
+        let script = format!("(eval '{script}'); exec sleep 60");
+        keeper.exec(&me(), &card.id, shell(&script)).await.unwrap();
+        let met = |item: &EventItem| matches!(item, EventItem::Event(event) if event.what == Happened::LimitMet { limit });
+        loop {
+            let item = timeout(Duration::from_secs(60), events.next()).await.unwrap().unwrap();
+            if met(&item) {
+                break;
+            }
+        }
+        assert_eq!(keeper.get(&me(), &card.id).unwrap().0.phase, Phase::Executing, "{limit:?}");
+        let receipt = keeper.kill(&me(), &card.id).await.unwrap();
+        assert!(receipt.limits_hit.contains(&limit), "{limit:?}: {:?}", receipt.limits_hit);
+        let (mut again, mut over) = (0, false);
+        while !over {
+            let item = timeout(Duration::from_secs(60), events.next()).await.unwrap().unwrap();
+            again += usize::from(met(&item));
+            over =
+                matches!(&item, EventItem::Event(event) if matches!(event.what, Happened::BoxEnded { .. }));
+        }
+        // It may have been met again after it was told: then its end says so, once.
+        assert!(again <= 1 && (limit != LimitName::Disk || again == 0), "{limit:?} {again}");
+    }
+    keeper.stop().await;
 }

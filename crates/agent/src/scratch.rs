@@ -1,0 +1,33 @@
+//! Whether the box's scratch space is full.
+//!
+//! All of it is one file system, whatever its places are called, and one of them is in every box. The kernel counts no write that
+//! it refused there, so what is told is what a look finds: after each command, and when the host asks for a sign of life.
+
+use blastbox_wire::agent::AgentFrame;
+use rustix::fs::statfs;
+
+use crate::control::Control;
+
+/// A place that is in the scratch space of every box.
+const PLACE: &str = "/tmp";
+
+/// What the last look found.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    bytes: bool,
+    inodes: bool,
+}
+
+impl Scratch {
+    /// Tells the host what has become full since the last look.
+    pub(crate) fn look(&mut self, control: &mut Control) {
+        let Ok(now) = statfs(PLACE) else { return };
+        // A file system that counts none of either has no end of them.
+        let (bytes, inodes) = (now.f_blocks > 0 && now.f_bavail == 0, now.f_files > 0 && now.f_ffree == 0);
+        let newly = (bytes && !self.bytes, inodes && !self.inodes);
+        *self = Self { bytes, inodes };
+        if newly.0 || newly.1 {
+            control.send(&AgentFrame::Full { bytes: newly.0, inodes: newly.1 });
+        }
+    }
+}

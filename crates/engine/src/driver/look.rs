@@ -1,0 +1,46 @@
+//! Signs of life, and what a box has met while it lives.
+
+use blastbox_wire::agent::HostFrame;
+use blastbox_wire::warden::{Ask, Spent};
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::sync::oneshot;
+
+use super::Driver;
+use crate::state::State;
+
+impl Driver {
+    /// Asks the agent for a sign of life: a number that only who has read the question knows.
+    pub(super) fn ping(&mut self, to: oneshot::Sender<()>) {
+        let mut random = [0_u8; 8];
+        // Without randomness nobody is told that the agent answered.
+        if getrandom(&mut random, GetRandomFlags::empty()).is_ok() && self.log.ping.is_none() {
+            let token = u64::from_ne_bytes(random);
+            self.log.ping = Some((token, to));
+            self.send(&HostFrame::Ping { token });
+        }
+    }
+
+    /// Asks what the box has met so far: the warden for what the kernel counted, the agent for its scratch space. One that
+    /// has not answered yet is not asked again, so that no questions pile up before an agent that is stopped.
+    pub(super) fn look_for_limits(&mut self) {
+        if !matches!(self.state, State::Ready | State::Executing | State::Completed)
+            || self.log.adopting.is_some()
+        {
+            return;
+        }
+        // An error means that the warden is gone, and then its socket says so.
+        self.house.link.ask(&Ask::Count(self.id.clone()), &[]).ok();
+        // Nobody waits for the sign of life itself.
+        self.ping(oneshot::channel().0);
+    }
+
+    pub(super) fn counted(&self, spent: &Spent) {
+        self.bells.meet(|met| met.counted(spent));
+    }
+
+    /// The scratch space has become full, says the guest.
+    pub(crate) fn filled(&mut self, bytes: bool, inodes: bool) {
+        self.log.tally.met.filled(bytes, inodes);
+        self.bells.meet(|met| met.filled(bytes, inodes));
+    }
+}

@@ -1,0 +1,58 @@
+//! Limits that a box meets while it lives.
+
+use blastbox_wire::receipt::LimitName;
+use blastbox_wire::warden::Ask;
+
+use super::*;
+use crate::met::Met;
+
+/// Looks, and waits until the warden was asked for the numbers of the box so often.
+async fn look(rig: &Rig, times: usize) {
+    rig.live.look_for_limits();
+    let count =
+        |asked: &[(Ask, Vec<OwnedFd>)]| asked.iter().filter(|(ask, _)| matches!(ask, Ask::Count(_))).count();
+    while count(&rig.link.asked.lock().unwrap()) < times {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_looks_hears_what_the_kernel_counted_and_what_the_agent_found() {
+    let mut rig = calm();
+    rig.hello();
+    let exec = rig.exec().await;
+    rig.say(&AgentFrame::Started { exec: 1, pid: 2 });
+    look(&rig, 1).await;
+    // The command, and the question for a sign of life.
+    assert_eq!((rig.hear(), rig.hear()), (130, 137));
+    let spent = Spent { oom_kills: 3, ..Spent::default() };
+    rig.link.hand_out(Answer::Counted { box_id: rig.id.clone(), spent });
+    rig.live.bells.alarm.notified().await;
+    assert_eq!(rig.live.bells.met(), Met { memory: 3, ..Met::default() });
+    rig.say(&AgentFrame::Full { bytes: true, inodes: false });
+    rig.live.bells.alarm.notified().await;
+    assert_eq!(rig.live.bells.met(), Met { memory: 3, disk: 1, ..Met::default() });
+    // An agent that has not answered is asked nothing more.
+    look(&rig, 2).await;
+    rig.say(&AgentFrame::Exited { exec: 1, exit: Exit::Code(0), usage: Usage::default() });
+    assert!(matches!(last(&exec).await.1, ExecEnd::Exited { .. }));
+    assert!(!rig.live.is_stopped());
+    rig.agent.set_nonblocking(true).unwrap();
+    assert!(rig.agent.read(&mut [0; 8]).is_err(), "there is nothing to read");
+    let ended = rig.gone(spent).await;
+    assert_eq!(ended.tally.filled().collect::<Vec<_>>(), [LimitName::Disk]);
+}
+
+#[tokio::test]
+async fn a_guest_that_says_without_end_that_it_is_full_costs_a_number() {
+    let mut rig = calm();
+    rig.hello();
+    let full = AgentFrame::Full { bytes: false, inodes: true }.encode();
+    rig.agent.write_all(&full.repeat(1_000)).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while rig.live.bells.met().inodes < 1_000 {
+        assert!(Instant::now() < deadline);
+        rig.live.bells.alarm.notified().await;
+    }
+    assert_eq!(rig.gone(Spent::default()).await.tally.filled().count(), 1);
+}
