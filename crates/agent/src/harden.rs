@@ -16,11 +16,8 @@ use crate::arguments::Arguments;
 /// The box's ordinary user and group.
 const PAYLOAD: Identity = Identity { uid: 1000, gid: 1000, keeps: 0 };
 
-/// Used after the start: becoming the payload, signalling it, and (in a virtual machine) setting the clock.
-const NEEDED: CapabilitySet = CapabilitySet::SETUID
-    .union(CapabilitySet::SETGID)
-    .union(CapabilitySet::KILL)
-    .union(CapabilitySet::SYS_TIME);
+/// Used after the start: becoming the payload, and signalling it.
+const NEEDED: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
 
 /// What the agent holds and is, once it is safe.
 #[derive(Debug)]

@@ -31,15 +31,12 @@ mod input;
 mod lies;
 mod output;
 mod reap;
-mod refresh;
 mod scratch;
 mod session;
 mod streams;
 mod sudo;
-mod trust;
 
 pub use arguments::{Arguments, parse};
-pub use trust::believe;
 
 use crate::session::{End, Session};
 

@@ -12,7 +12,6 @@ use blastbox_wire::limits::MAX_AGENT_TEXT;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::thread::CapabilitySet;
 use rustix::time::Timespec;
 
 use crate::control::{Control, Received};
@@ -22,7 +21,6 @@ use crate::files::{self, Files, Wrong};
 use crate::harden::House;
 use crate::input::OverWindow;
 use crate::reap::{self, Reaper};
-use crate::refresh;
 use crate::scratch::Scratch;
 use crate::sudo::{self, Sudo};
 
@@ -93,7 +91,6 @@ pub(crate) struct Session {
     sudo: Sudo,
     scratch: Scratch,
     greeting: Greeting,
-    capabilities: CapabilitySet,
 }
 
 impl Session {
@@ -131,7 +128,6 @@ impl Session {
             sudo,
             scratch: Scratch::default(),
             greeting,
-            capabilities,
         })
     }
 
@@ -301,11 +297,6 @@ impl Session {
                 self.files.stop_all(&mut self.control)?;
                 let (printed, execs) = self.execs.stand();
                 self.control.send(&AgentFrame::Standing { token, printed, execs });
-            }
-            (_, HostFrame::Refresh { unix_nanos, entropy }) => {
-                let entropy = refresh::mix_in(entropy);
-                let clock = refresh::set_clock(unix_nanos, self.capabilities);
-                self.control.send(&AgentFrame::Refreshed { entropy, clock });
             }
         }
         Ok(())

@@ -102,9 +102,7 @@ impl Driver {
                 }
                 Some(_) | None => Err(lie("an answer that nobody asked for")),
             },
-            AgentFrame::Refreshed { .. } | AgentFrame::Standing { .. } => {
-                Err(lie("an answer that nobody asked for"))
-            }
+            AgentFrame::Standing { .. } => Err(lie("an answer that nobody asked for")),
         }
     }
 
@@ -151,8 +149,7 @@ impl Driver {
             | AgentFrame::Exited { .. }
             | AgentFrame::StdinTaken { .. }
             | AgentFrame::File { .. }
-            | AgentFrame::Pong { .. }
-            | AgentFrame::Refreshed { .. } => Ok(()),
+            | AgentFrame::Pong { .. } => Ok(()),
         }
     }
 

@@ -244,10 +244,6 @@ impl Session {
             (_, HostFrame::File { op, ask }) => {
                 self.desk.hear(op, ask, &mut self.control).map_err(End::Breach)?;
             }
-            // Clock and randomness are the host kernel's own at every call: there is nothing to refresh.
-            (_, HostFrame::Refresh { .. }) => {
-                self.control.send(&AgentFrame::Refreshed { entropy: false, clock: false })
-            }
         }
         Ok(())
     }

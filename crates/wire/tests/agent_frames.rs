@@ -54,7 +54,6 @@ fn agent_frame() -> impl Strategy<Value = AgentFrame<'static>> {
             AgentFrame::Denied { number, count, pid, arguments }
         }),
         any::<(u32, u32)>().prop_map(|(exec, bytes)| AgentFrame::StdinTaken { exec, bytes }),
-        any::<(bool, bool)>().prop_map(|(entropy, clock)| AgentFrame::Refreshed { entropy, clock }),
         any::<u64>().prop_map(|token| AgentFrame::Pong { token }),
         any::<(bool, bool)>().prop_map(|(bytes, inodes)| AgentFrame::Full { bytes, inodes }),
         (any::<[u64; 2]>(), vec(standing(), 0..20))
@@ -102,7 +101,6 @@ fn host_frame() -> impl Strategy<Value = HostFrame> {
         any::<(u32, u16, u16)>().prop_map(|(exec, rows, columns)| HostFrame::Resize { exec, rows, columns }),
         any::<(u32, u8)>().prop_map(|(exec, signal)| HostFrame::Signal { exec, signal }),
         any::<(u32, u32)>().prop_map(|(exec, bytes)| HostFrame::Credit { exec, bytes }),
-        any::<(u64, [u8; 32])>().prop_map(|(unix_nanos, entropy)| HostFrame::Refresh { unix_nanos, entropy }),
         any::<u64>().prop_map(|token| HostFrame::Ping { token }),
         Just(HostFrame::Shutdown),
         Just(HostFrame::Farewell),
@@ -211,10 +209,7 @@ fn a_list_that_lies_about_its_length_is_cut_off_and_not_believed() {
 #[test]
 fn neither_side_understands_its_own_frames() {
     assert_eq!(parse(&HostFrame::Shutdown.encode()), Err(FrameError::UnknownKind(138)));
-    assert_eq!(
-        HostFrame::parse(&AgentFrame::Refreshed { entropy: true, clock: true }.encode()),
-        Err(FrameError::UnknownKind(8))
-    );
+    assert_eq!(HostFrame::parse(&AgentFrame::Pong { token: 1 }.encode()), Err(FrameError::UnknownKind(9)));
 }
 
 /// Every seed of the fuzz targets, with its path.

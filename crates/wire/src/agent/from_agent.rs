@@ -161,13 +161,6 @@ pub enum AgentFrame<'a> {
         /// How many bytes.
         bytes: u32,
     },
-    /// What was refreshed after a restore: what the agent may not, or could not, it does not say it has.
-    Refreshed {
-        /// Randomness was mixed in.
-        entropy: bool,
-        /// The clock was set.
-        clock: bool,
-    },
     /// Answer to a ping.
     Pong {
         /// The number that the ping carried.
@@ -265,10 +258,6 @@ fn decode(kind: u8, body: &[u8]) -> Result<Option<AgentFrame<'_>>, CodecError> {
             arguments: [from.u64()?, from.u64()?, from.u64()?],
         },
         7 => AgentFrame::StdinTaken { exec: from.u32()?, bytes: from.u32()? },
-        8 => match from.u8()? {
-            parts @ 0..=3 => AgentFrame::Refreshed { entropy: parts & 1 != 0, clock: parts & 2 != 0 },
-            other => return Err(CodecError::Unknown(other.into(), "part of what is refreshed")),
-        },
         9 => AgentFrame::Pong { token: from.u64()? },
         10 => AgentFrame::Fault { text: from.text(MAX_AGENT_TEXT)? },
         18 => match from.u8()? {
@@ -373,10 +362,6 @@ impl AgentFrame<'_> {
                 to.u32(*exec);
                 to.u32(*bytes);
                 7
-            }
-            Self::Refreshed { entropy, clock } => {
-                to.u8(u8::from(*entropy) | u8::from(*clock) << 1);
-                8
             }
             Self::Pong { token } => {
                 to.u64(*token);

@@ -109,13 +109,6 @@ pub enum HostFrame {
         /// How many bytes.
         bytes: u32,
     },
-    /// After a restore: set the clock (where the kernel is the box's own) and mix in new randomness.
-    Refresh {
-        /// Nanoseconds since 1970, UTC; 0 leaves the clock alone.
-        unix_nanos: u64,
-        /// Randomness from the host.
-        entropy: [u8; 32],
-    },
     /// Are you there?
     Ping {
         /// Comes back in the pong.
@@ -168,7 +161,6 @@ impl HostFrame {
             133 => Self::Resize { exec: from.u32()?, rows: from.u16()?, columns: from.u16()? },
             134 => Self::Signal { exec: from.u32()?, signal: from.u8()? },
             135 => Self::Credit { exec: from.u32()?, bytes: from.u32()? },
-            136 => Self::Refresh { unix_nanos: from.u64()?, entropy: from.exactly()? },
             137 => Self::Ping { token: from.u64()? },
             138 => Self::Shutdown,
             144 => Self::Farewell,
@@ -224,11 +216,6 @@ impl HostFrame {
                 to.u32(*exec);
                 to.u32(*bytes);
                 135
-            }
-            Self::Refresh { unix_nanos, entropy } => {
-                to.u64(*unix_nanos);
-                to.rest(entropy);
-                136
             }
             Self::Ping { token } => {
                 to.u64(*token);
