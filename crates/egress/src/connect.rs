@@ -99,6 +99,20 @@ mod tests {
         assert_eq!(not_own(IpAddr::from([192, 0, 2, 1])), Ok(()));
     }
 
+    /// In a network of its own, which goes with the thread.
+    #[test]
+    fn where_the_kernel_calls_every_address_its_own_nothing_is_dialled() {
+        let seen = std::thread::spawn(|| {
+            blastbox_sys::namespaces::own_network().ok()?;
+            std::fs::write("/proc/sys/net/ipv4/ip_nonlocal_bind", "1").ok()?;
+            Some(not_own(IpAddr::from([192, 0, 2, 1])))
+        });
+        match seen.join().unwrap() {
+            Some(verdict) => assert_eq!(verdict, Err(Reason::OwnAddress)),
+            None => blastbox_skips::skip_this("no network namespace can be made and set up here"),
+        }
+    }
+
     #[test]
     fn what_the_kernel_cannot_say_is_not_dialled() {
         // Needs a scope, so that it can be asked about by nobody.

@@ -191,6 +191,8 @@ impl Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
+        // Whoever works for it without keeping it alive.
+        self.stop.raise();
         if !self.opened.load(Ordering::Relaxed) {
             // Nothing was ever dialled: whoever refused it has said so.
             return;

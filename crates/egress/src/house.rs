@@ -189,6 +189,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_works_for_a_connection_ends_with_it() {
+        let house = house("allow = [{ host = \"a.example.net\" }]");
+        let target = Target::Name("a.example.net".parse().unwrap());
+        let verdict = house.decide(&Ask { target: &target, port: 443, said: Said::Nothing });
+        let Verdict::Allow(allowed) = verdict else { panic!("{verdict:?}") };
+        let flow = house.admit(Door::Link, allowed).unwrap();
+        let stop = flow.stop();
+        assert_eq!(stop.cut(async { 7 }).await, Some(7));
+        let begun = Arc::clone(&stop);
+        let begun = tokio::spawn(async move { begun.cut(std::future::pending::<()>()).await });
+        drop(flow);
+        assert_eq!(begun.await.unwrap(), None);
+        assert_eq!(stop.cut(std::future::pending::<()>()).await, None);
+    }
+
+    #[tokio::test]
     async fn names_under_a_wildcard_run_out_by_every_door() {
         let house = house(
             "allow = [{ host = \"*.example.org\" }, { host = \"a.example.net\" }]\n\

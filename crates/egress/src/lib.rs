@@ -11,7 +11,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod card;
 pub mod connect;
 pub mod control;
 pub mod credentials;

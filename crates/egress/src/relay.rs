@@ -38,7 +38,7 @@ pub(crate) async fn relay<S>(mut stream: S, mut target: Dialled, flow: &Flow)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    if let Err(error) = carry(&mut stream, &mut target.stream).await
+    if let Err(error) = carry(&mut stream, &mut target.stream, &KEPT).await
         && let Some(Stopped(reason)) = error.get_ref().and_then(|inner| inner.downcast_ref::<Stopped>())
     {
         let reason: Reason = *reason;
@@ -46,12 +46,13 @@ where
     }
 }
 
-async fn carry<A, B>(one: &mut A, other: &mut B) -> io::Result<()>
+/// `kept` is what all connections together have read and nobody has taken.
+async fn carry<A, B>(one: &mut A, other: &mut B, kept: &AtomicUsize) -> io::Result<()>
 where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
-    let [mut there, mut back] = [const { Way::new() }; 2];
+    let (mut there, mut back) = (Way::new(kept), Way::new(kept));
     poll_fn(|context| {
         let there = there.poll(context, one, other)?;
         let back = back.poll(context, other, one)?;
@@ -61,10 +62,11 @@ where
 }
 
 /// One direction.
-struct Way {
+struct Way<'a> {
     /// What was read and not yet taken.
     left: Vec<u8>,
     state: State,
+    kept: &'a AtomicUsize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,9 +78,9 @@ enum State {
     Over,
 }
 
-impl Way {
-    const fn new() -> Self {
-        Self { left: Vec::new(), state: State::Open }
+impl<'a> Way<'a> {
+    const fn new(kept: &'a AtomicUsize) -> Self {
+        Self { left: Vec::new(), state: State::Open, kept }
     }
 
     fn poll<R, W>(&mut self, context: &mut Context<'_>, from: &mut R, to: &mut W) -> Poll<io::Result<()>>
@@ -90,7 +92,7 @@ impl Way {
             if !self.left.is_empty() {
                 let written = write(context, to, &self.left)?;
                 self.left.drain(..written);
-                KEPT.fetch_sub(written, Ordering::Relaxed);
+                self.kept.fetch_sub(written, Ordering::Relaxed);
                 if !self.left.is_empty() {
                     return Poll::Pending;
                 }
@@ -117,7 +119,7 @@ impl Way {
         // Taken and put back: whatever is called in between finds another one.
         let mut shared = SHARED.take();
         shared.resize(PIECE, 0);
-        let most = if KEPT.load(Ordering::Relaxed) < CROWDED { PIECE } else { SMALL };
+        let most = if self.kept.load(Ordering::Relaxed) < CROWDED { PIECE } else { SMALL };
         let mut piece = ReadBuf::new(shared.get_mut(..most).unwrap_or_default());
         let read = Pin::new(from).poll_read(context, &mut piece);
         let carried = match read {
@@ -129,7 +131,7 @@ impl Way {
                 let written = write(context, to, bytes);
                 Poll::Ready(written.map(|written| {
                     self.left.extend_from_slice(bytes.get(written..).unwrap_or_default());
-                    KEPT.fetch_add(self.left.len(), Ordering::Relaxed);
+                    self.kept.fetch_add(self.left.len(), Ordering::Relaxed);
                 }))
             }
             // What was written may wait for being sent.
@@ -144,9 +146,9 @@ impl Way {
     }
 }
 
-impl Drop for Way {
+impl Drop for Way<'_> {
     fn drop(&mut self) {
-        KEPT.fetch_sub(self.left.len(), Ordering::Relaxed);
+        self.kept.fetch_sub(self.left.len(), Ordering::Relaxed);
     }
 }
 
@@ -173,7 +175,7 @@ mod tests {
     #[tokio::test]
     async fn everything_arrives_in_both_directions_and_each_end_is_passed_on() {
         let ((near, mut one), (mut other, far)) = (duplex(1000), duplex(3000));
-        let carried = tokio::spawn(async move { carry(&mut one, &mut other).await });
+        let carried = tokio::spawn(async move { carry(&mut one, &mut other, &KEPT).await });
         let talk = async |stream: tokio::io::DuplexStream, seed: u8| {
             let (mut from, mut to) = tokio::io::split(stream);
             let sent: Vec<u8> = (0..500_000_u32).map(|at| (at % 251) as u8 ^ seed).collect();
@@ -195,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn one_side_may_end_long_before_the_other() {
         let ((mut near, mut one), (mut other, mut far)) = (duplex(64), duplex(64));
-        let carried = tokio::spawn(async move { carry(&mut one, &mut other).await });
+        let carried = tokio::spawn(async move { carry(&mut one, &mut other, &KEPT).await });
         near.write_all(b"question").await.unwrap();
         near.shutdown().await.unwrap();
         let mut heard = Vec::new();
@@ -215,11 +217,15 @@ mod tests {
         let ((mut near, mut one), (mut other, far)) = (duplex(64), duplex(64));
         let stop = std::sync::Arc::new(crate::flow::Stop::default());
         let raised = std::sync::Arc::clone(&stop);
-        let carried = tokio::spawn(async move { stop.cut(carry(&mut one, &mut other)).await.is_none() });
+        // Its own count: the others' tests run beside it.
+        static KEPT_HERE: AtomicUsize = AtomicUsize::new(0);
+        let carried = async move { stop.cut(carry(&mut one, &mut other, &KEPT_HERE)).await.is_none() };
+        let carried = tokio::spawn(carried);
         near.write_all(&[7; 192]).await.unwrap();
+        assert_eq!(KEPT_HERE.load(Ordering::Relaxed), 64, "what it holds in hand");
         raised.raise();
         assert!(carried.await.unwrap());
-        assert!(KEPT.load(Ordering::Relaxed) < CROWDED, "and nothing is kept for it");
+        assert_eq!(KEPT_HERE.load(Ordering::Relaxed), 0, "nothing is kept for it");
         assert_eq!(near.write(b"more").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         drop(far);
         assert!(raised.cut(std::future::pending::<()>()).await.is_none(), "whoever comes later ends too");
@@ -228,7 +234,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_breaks_off_ends_both_directions() {
         let ((mut near, mut one), (mut other, far)) = (duplex(64), duplex(64));
-        let carried = tokio::spawn(async move { carry(&mut one, &mut other).await });
+        let carried = tokio::spawn(async move { carry(&mut one, &mut other, &KEPT).await });
         drop(far);
         near.write_all(b"nobody is there").await.unwrap();
         assert_eq!(carried.await.unwrap().unwrap_err().kind(), io::ErrorKind::BrokenPipe);

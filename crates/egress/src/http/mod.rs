@@ -21,14 +21,14 @@ use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use self::exchange::{Room, carry_tunnel};
 use self::guard::Guarded;
 use self::head::Addressed;
-use self::upstream::{Speech, Upstream};
+use self::upstream::{Speech, Upstream, WithFlow};
 use crate::credentials::{Inspected, Keyring};
 use crate::decide::Target;
 use crate::flow::Flow;
@@ -155,14 +155,14 @@ async fn shared<S>(
     // No upgrades here: extended CONNECT is not offered.
     let (tunnels, _) = mpsc::channel(1);
     let upstream = Upstream::new(Arc::clone(&house), flow.clone(), speech);
-    let open = Arc::default();
+    let (open, with_flow) = (Arc::default(), WithFlow(flow.stop()));
     let room =
         Arc::new(Room { house, flow, to, inspected: Some(inspected), keyring, upstream, open, tunnels });
     let answer = move |request: Request<Incoming>| {
         let room = Arc::clone(&room);
         async move { Ok::<_, Infallible>(room.answer(request).await) }
     };
-    let connection = http2::Builder::new(TokioExecutor::new())
+    let connection = http2::Builder::new(with_flow)
         .timer(TokioTimer::new())
         .max_concurrent_streams(MOST_STREAMS)
         .max_header_list_size(u32::try_from(framing::LONGEST_HEAD).unwrap_or(u32::MAX))

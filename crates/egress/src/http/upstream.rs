@@ -9,14 +9,14 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::body::AnyBody;
 use crate::decide::{Allowed, Target};
-use crate::flow::Flow;
+use crate::flow::{Flow, Stop};
 use crate::house::House;
 use crate::tls::{Offer, Roots};
 
@@ -185,7 +185,8 @@ impl Upstream {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (line, connection) = http2::Builder::new(TokioExecutor::new())
+        let stop = self.flow.stop();
+        let (line, connection) = http2::Builder::new(WithFlow(Arc::clone(&stop)))
             .timer(TokioTimer::new())
             .keep_alive_interval(Duration::from_secs(30))
             .max_header_list_size(u32::try_from(LARGEST_HEAD).unwrap_or(u32::MAX))
@@ -194,10 +195,21 @@ impl Upstream {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| Reason::BrokenUpstream)?;
-        let stop = self.flow.stop();
         tokio::spawn(async move { stop.cut(connection).await });
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).shared = Some(line.clone());
         Ok(Line::Shared(line))
+    }
+}
+
+/// Does what HTTP/2 does beside its connection, and ends it with the flow: the connection itself is such a task there, and a
+/// body that waits for a server to take it another.
+#[derive(Debug, Clone)]
+pub(super) struct WithFlow(pub(super) Arc<Stop>);
+
+impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for WithFlow {
+    fn execute(&self, work: F) {
+        let stop = Arc::clone(&self.0);
+        tokio::spawn(async move { stop.cut(work).await });
     }
 }
 

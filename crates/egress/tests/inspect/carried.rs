@@ -139,6 +139,54 @@ async fn large_bodies_pass_both_ways_whole_and_scrubbed_without_a_change_of_leng
     assert!(answer.body == clean, "scrubbed wrongly");
 }
 
+/// A server that takes nothing keeps HTTP/2 waiting for room, in tasks of its own that nobody else holds.
+#[tokio::test]
+async fn a_shared_connection_ends_with_its_rule_although_the_server_takes_nothing() {
+    let world = World::new(ALLOW, "", &[]).await;
+    let (spoken_to, speaks) = tokio::sync::oneshot::channel();
+    let (over, ended) = tokio::sync::oneshot::channel();
+    let mut once = Some((spoken_to, over));
+    world.serve(world.authority().server(&["a.test"], &[b"h2"]), move |mut stream| {
+        let once = once.take();
+        async move {
+            let Some((spoken_to, over)) = once else { return };
+            // Its settings, and then not one byte of room more than every connection has.
+            stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+            let (mut piece, mut taken) = ([0; 4096], 0);
+            let mut spoken_to = Some(spoken_to);
+            while let Ok(got @ 1..) = stream.read(&mut piece).await {
+                taken += got;
+                // All the room that there is without our word.
+                if taken > 65_535
+                    && let Some(spoken_to) = spoken_to.take()
+                {
+                    spoken_to.send(()).unwrap();
+                }
+            }
+            over.send(()).unwrap();
+        }
+    });
+    let mut request = get(&world, "a.test", b"h2", "/x", &[]);
+    *request.method_mut() = http::Method::PUT;
+    *request.body_mut() = Full::from(vec![7; 1_000_000]);
+    let stream = world.tls("a.test", b"h2").await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let asked = tokio::spawn(async move { sender.send_request(request).await.map(drop) });
+    speaks.await.unwrap();
+    let nothing = blastbox_policy::parse("threat = \"medium\"\n").unwrap();
+    world.house.change_rules(nothing.network_rules().clone());
+    // Before the server is found dead because it answers no ping.
+    tokio::time::timeout(Duration::from_secs(25), ended)
+        .await
+        .expect("the connection is still there")
+        .unwrap();
+    asked.abort();
+}
+
 #[tokio::test]
 async fn plain_http_is_read_by_the_same_rules() {
     let allow =
