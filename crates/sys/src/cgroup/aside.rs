@@ -6,12 +6,15 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{Dir, FileType, FlockOperation, Mode, flock, mkdirat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Mode, XattrFlags, fgetxattr, flock, fremovexattr, fsetxattr,
+    mkdirat, statat,
+};
 use rustix::io::Errno;
 
 use super::group::remove_by_name;
-use super::read_at;
 use super::site::ours;
+use super::{Controller, read_at};
 use crate::namespaces::write_at;
 
 /// The leaf.
@@ -35,8 +38,30 @@ pub(super) fn hold(group: &OwnedFd) -> bool {
     })
 }
 
+/// Where a group keeps what it was like before the first warden came: whether the leaf was there (a service manager may have made
+/// it, `DelegateSubgroup=`), and what was switched on. With the group, so that the last one to go knows it, whoever came first and
+/// however that one ended.
+const BEFORE: &str = "user.blastbox.before";
+/// More than the words of one.
+const MOST: usize = 64;
+
+/// The first word of such a note.
+const MADE: &str = "made";
+const FOUND: &str = "found";
+
+/// Notes what the group is like, unless somebody has. Before anything is changed: of two that come at once, neither takes for
+/// found what the other made. Where no note can be kept, what is changed stays.
+fn remember(group: &OwnedFd) {
+    let leaf = if statat(group, LEAF, AtFlags::empty()).is_ok() { FOUND } else { MADE };
+    let mut words = vec![leaf];
+    let on = ours(&read_at(group, "cgroup.subtree_control").unwrap_or_default());
+    words.extend(on.into_iter().map(Controller::as_str));
+    fsetxattr(group, BEFORE, words.join(" ").as_bytes(), XattrFlags::CREATE).ok();
+}
+
 /// Moves every process of a group into the leaf.
 pub(super) fn step_aside(group: &OwnedFd) -> io::Result<()> {
+    remember(group);
     match mkdirat(group, LEAF, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
@@ -44,18 +69,29 @@ pub(super) fn step_aside(group: &OwnedFd) -> io::Result<()> {
     move_all(group, "cgroup.procs", &format!("{LEAF}/cgroup.procs"))
 }
 
-/// Moves them back and takes the leaf away, unless somebody else still makes groups here: another warden, which does this
-/// when it goes, or the caller itself, whose groups may be limited by what would be switched off.
+/// Has the group be what it was: switches off what was switched on, moves them back and takes the leaf away where it was made.
+/// Not while somebody else still makes groups here: another warden, which does this when it goes, or the caller itself, whose groups
+/// may be limited by what would be switched off.
 pub(super) fn step_back(group: &OwnedFd) {
     if flock(group, FlockOperation::NonBlockingLockExclusive).is_err() || children(group) != [LEAF] {
         return;
     }
+    let mut note = [0_u8; MOST];
+    let length = fgetxattr(group, BEFORE, &mut note).unwrap_or(0);
+    let note = note.get(..length).and_then(|note| std::str::from_utf8(note).ok()).unwrap_or_default();
+    let Some(leaf) = note.split(' ').next().filter(|word| [MADE, FOUND].contains(word)) else { return };
+    let before = ours(note);
     for controller in ours(&read_at(group, "cgroup.subtree_control").unwrap_or_default()) {
-        write_at(group, "cgroup.subtree_control", format!("-{}", controller.as_str()).as_bytes()).ok();
+        if !before.contains(&controller) {
+            write_at(group, "cgroup.subtree_control", format!("-{}", controller.as_str()).as_bytes()).ok();
+        }
     }
-    if move_all(group, &format!("{LEAF}/cgroup.procs"), "cgroup.procs").is_ok() {
-        // What cannot be removed now is removed by the next warden.
-        remove_by_name(group, LEAF).ok();
+    let is_back = leaf == FOUND
+        || move_all(group, &format!("{LEAF}/cgroup.procs"), "cgroup.procs").is_ok()
+            && remove_by_name(group, LEAF).is_ok();
+    // What could not be done now is done by the next warden.
+    if is_back {
+        fremovexattr(group, BEFORE).ok();
     }
 }
 

@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, mkdirat, openat, 
 use rustix::io::Errno;
 
 use super::site::Root;
+use super::sweep::sweep_hierarchy;
 use super::{Controller, Flavour, Site, aside};
 use crate::namespaces::write_at;
 
@@ -76,6 +77,8 @@ impl Site {
             unlinkat(root, self.name.as_str(), AtFlags::REMOVEDIR).ok();
         }
         for root in self.roots.iter().filter(|root| root.delegated) {
+            // What a killed warden left would keep them aside.
+            sweep_hierarchy(&root.dir);
             aside::step_back(&root.dir);
         }
     }
@@ -87,6 +90,7 @@ fn make_locked(
     flavour: Flavour,
     controllers: &[Controller],
 ) -> io::Result<OwnedFd> {
+    let mut locked = false;
     for _ in 0..TRIES {
         match mkdirat(root, name, Mode::from_raw_mode(0o755)) {
             // There already: made by ourselves in an earlier try.
@@ -95,16 +99,20 @@ fn make_locked(
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // A sweep may have taken it in the moment before the lock; then it is made anew.
-        if let Ok(dir) = openat(root, name, flags, Mode::empty())
-            && flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
-            && statat(&dir, "cgroup.procs", AtFlags::empty()).is_ok()
-        {
-            hand_down(&dir, flavour, controllers)?;
-            return Ok(dir);
+        if let Ok(dir) = openat(root, name, flags, Mode::empty()) {
+            locked = flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err();
+            if !locked && statat(&dir, "cgroup.procs", AtFlags::empty()).is_ok() {
+                hand_down(&dir, flavour, controllers)?;
+                return Ok(dir);
+            }
         }
         thread::sleep(BETWEEN);
     }
-    Err(io::Error::other("the group was taken away again and again"))
+    Err(if locked {
+        io::Error::new(io::ErrorKind::ResourceBusy, "somebody else holds the lock of the warden's group")
+    } else {
+        io::Error::other("the warden's group was taken away again and again")
+    })
 }
 
 /// On the unified interface, controllers work in a group only when its parent hands them down.

@@ -97,8 +97,9 @@ fn unified(mounts: &str, own: &str) -> Option<Root> {
     let found = |controllers, dir, delegated| Root { flavour: Flavour::V2, controllers, dir, delegated };
     // A delegated group of our own is the polite place: what our caller was limited to still holds there.
     let own_group = format!("{}{}", mount.at, own_path.strip_prefix(mount.root).unwrap_or(own_path));
-    if let Some((controllers, group)) = delegated(&own_group) {
-        return Some(found(controllers, group, true));
+    if let Some(group) = handed_over(&own_group) {
+        // That one or none: in the root of the hierarchy a box would have more than its caller was given.
+        return delegated(&group).map(|controllers| found(controllers, group, true));
     }
     let root = open_dir(mount.at)?;
     let controllers = enable(&root)?;
@@ -106,23 +107,26 @@ fn unified(mounts: &str, own: &str) -> Option<Root> {
 }
 
 /// A group that the service manager has handed over (`Delegate=yes`).
-fn delegated(path: &str) -> Option<(Vec<Controller>, OwnedFd)> {
+fn handed_over(path: &str) -> Option<OwnedFd> {
     let group = open_dir(path)?;
     let marked = ["user.delegate", "trusted.delegate"].iter().any(|name| {
         let mut value = [0_u8; 4];
-        rustix::fs::getxattr(path, *name, &mut value).is_ok_and(|length| value.get(..length) == Some(b"1"))
+        rustix::fs::fgetxattr(&group, *name, &mut value).is_ok_and(|length| value.get(..length) == Some(b"1"))
     });
-    if !marked || !writable(&group) || ours(&read_at(&group, "cgroup.controllers").ok()?).is_empty() {
+    marked.then_some(group)
+}
+
+/// What works in a group that was handed over; `None` where it cannot be used, or somebody holds it against us.
+fn delegated(group: &OwnedFd) -> Option<Vec<Controller>> {
+    if !writable(group) || ours(&read_at(group, "cgroup.controllers").ok()?).is_empty() || !aside::hold(group)
+    {
         return None;
     }
-    if !aside::hold(&group) {
-        return None;
-    }
-    let controllers = aside::step_aside(&group).ok().and_then(|()| enable(&group));
+    let controllers = aside::step_aside(group).ok().and_then(|()| enable(group));
     if controllers.is_none() {
-        aside::step_back(&group);
+        aside::step_back(group);
     }
-    Some((controllers?, group))
+    controllers
 }
 
 /// Our own group in one hierarchy of the old interface. What our caller was limited to holds beneath it.

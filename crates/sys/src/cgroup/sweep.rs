@@ -20,7 +20,7 @@ impl Site {
     }
 }
 
-fn sweep_hierarchy(root: &OwnedFd) -> u32 {
+pub(super) fn sweep_hierarchy(root: &OwnedFd) -> u32 {
     let mut boxes = 0;
     for name in names(root, NEST) {
         let Ok(nest) = openat(root, name.as_str(), DIRECTORY, Mode::empty()) else { continue };

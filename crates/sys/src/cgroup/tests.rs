@@ -1,13 +1,14 @@
-//! What is found and written on hosts of every make, in directories that stand for those of the kernel; and processes that
-//! step aside in a real group, where this host has the unified interface.
+//! What is found and written on hosts of every make, in directories that stand for those of the kernel.
+
+mod aside;
 
 use std::cell::{Cell, OnceCell};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::nest::Nest;
 use super::site::{Mounted, Root};
-use super::{Controller, Flavour, Group, Limits, Site, aside};
+use super::{Controller, Flavour, Group, Limits, Site};
 
 /// A directory that goes with its test.
 struct Tree(PathBuf);
@@ -92,9 +93,21 @@ fn whoever_was_moved_aside_calls_from_the_group_above() {
     };
     // Handed over by nobody: the root of the hierarchy, as ever.
     assert!(!here("0::/service\n") && !here("0::/service/blastbox-caller\n"));
-    rustix::fs::setxattr(&group, "user.delegate", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    if rustix::fs::setxattr(&group, "user.delegate", b"1", rustix::fs::XattrFlags::empty()).is_err() {
+        return blastbox_skips::skip_this(
+            "no file system for temporary files that keeps user attributes (tmpfs: Linux 6.6)",
+        );
+    }
     assert!(here("0::/service\n") && here("0::/service/blastbox-caller\n"));
     assert!(!here("0::/service/not-blastbox-caller\n"));
+    // Handed over, and held by somebody, or of no use: no other place instead.
+    let held = fs::File::open(&group).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert!(Site::find_in(&mounts, "0::/service\n").is_none());
+    drop(held);
+    assert!(here("0::/service\n"));
+    fs::write(group.join("cgroup.controllers"), "io").unwrap();
+    assert!(Site::find_in(&mounts, "0::/service\n").is_none());
 }
 
 #[test]
@@ -202,57 +215,4 @@ fn a_limit_that_cannot_be_written_is_an_error() {
     let limits = Limits { memory: 64 << 20, millicpus: 1_000, pids: 20 };
     let (site, group) = group_in(&tree, &[(Flavour::V2, &[Controller::Pids], &[])]);
     assert!(site.set(&group, &limits).is_err(), "there is no pids.max");
-}
-
-/// A group of the unified interface, made for this test; `None`, and said so, where there can be none.
-fn real_group() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let mount = mounts.lines().filter_map(Mounted::parse).find(|mount| mount.kind == "cgroup2");
-    let group =
-        mount.map(|mount| Path::new(mount.at).join(format!("blastbox-cgroup-test-{}", std::process::id())));
-    match group.filter(|group| fs::create_dir(group).is_ok()) {
-        Some(group) => Some(group),
-        None => {
-            blastbox_skips::skip_this("no group of the unified interface can be made here");
-            None
-        }
-    }
-}
-
-#[test]
-#[expect(clippy::disallowed_methods, reason = "a process that is moved from group to group")]
-fn processes_step_aside_and_come_back_when_the_last_warden_goes() {
-    use rustix::fs::{FlockOperation, flock};
-    let Some(group) = real_group() else { return };
-    let mut child = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
-    let pid = child.id().to_string();
-    fs::write(group.join("cgroup.procs"), &pid).unwrap();
-    let inside = |at: &str| fs::read_to_string(group.join(at)).unwrap_or_default().trim().to_owned();
-    let leaf = format!("{}/cgroup.procs", aside::LEAF);
-    let open = || std::os::fd::OwnedFd::from(fs::File::open(&group).unwrap());
-    let seen = {
-        let (first, second) = (open(), open());
-        flock(&first, FlockOperation::LockShared).unwrap();
-        flock(&second, FlockOperation::LockShared).unwrap();
-        aside::step_aside(&first).unwrap();
-        aside::step_aside(&second).unwrap();
-        let aside = (inside(&leaf), inside("cgroup.procs"));
-        aside::step_back(&first);
-        let while_used = inside(&leaf);
-        // Groups of somebody else keep them there as well.
-        fs::create_dir(group.join("other")).unwrap();
-        aside::step_back(&second);
-        let beside_others = inside(&leaf);
-        fs::remove_dir(group.join("other")).unwrap();
-        aside::step_back(&second);
-        (aside, while_used, beside_others, inside("cgroup.procs"), group.join(aside::LEAF).exists())
-    };
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let removed = (0..200).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        fs::remove_dir(&group).is_ok()
-    });
-    assert_eq!(seen, ((pid.clone(), String::new()), pid.clone(), pid.clone(), pid, false));
-    assert!(removed, "the test's own group is left: {}", group.display());
 }
