@@ -20,6 +20,7 @@ use rustix::process::Signal;
 both_ways!(
     a_survivor_keeps_its_name_its_deadline_its_files_and_its_commands,
     a_daemon_killed_at_each_place_leaves_survivors_to_the_next_and_nothing_else,
+    a_box_whose_life_was_over_does_not_go_on_with_the_next_daemon,
     what_cannot_outlive_its_daemon_is_refused,
     where_nobody_comes_survivors_end_too,
 );
@@ -207,6 +208,42 @@ fn a_daemon_killed_at_each_place_leaves_survivors_to_the_next_and_nothing_else(c
     daemon.ask(&["kill", &made]);
     daemon.stop();
     census.expect_nothing("the survivor of a whole matrix");
+}
+
+/// Killed in the moment between the two: its time is written down as over, and nothing has stopped it yet.
+fn a_box_whose_life_was_over_does_not_go_on_with_the_next_daemon(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let Some(built) = Daemon::with_failpoints(caller) else { return };
+    let mut daemon = daemon(caller, built);
+    daemon.start(Some("box-overtime"));
+    assert!(daemon.await_answer());
+    let policy = policy(caller, "");
+    let create = |life: &str| {
+        let life = ["--policy", &policy, "--life", life, "--on-timeout", "pause"];
+        daemon.ask(&[&["create", "--memory", "64MiB"][..], &life].concat())
+    };
+    let other = create("10m");
+    let can_pause = daemon.client(&["pause", &other]).end().code == 0;
+    let made = create("30s");
+    daemon.ask(&["exec", "--detach", &made, "--", "/bin/sh", "-c", COUNT]);
+    streams(&daemon, &made, "1", "at first");
+    post(&daemon, &format!("/v1/boxes/{made}/deadline"), r#"{"life": "1s"}"#);
+    assert!(wait_until(|| daemon.is_stopped()), "its life is not over");
+    daemon.kill();
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    if can_pause {
+        assert_eq!(card(&daemon, &made)["phase"], "paused");
+        assert_eq!(card(&daemon, &other)["phase"], "paused");
+        daemon.ask(&["resume", &made]);
+        streams(&daemon, &made, "1", "after it was resumed");
+    } else {
+        // What cannot be stopped ends.
+        assert!(wait_until(|| !daemon.ask(&["ps"]).contains(&made)));
+    }
+    census.accept_files();
+    daemon.stop();
+    census.expect_nothing("a survivor whose life was over");
 }
 
 fn what_cannot_outlive_its_daemon_is_refused(caller: &Caller) {

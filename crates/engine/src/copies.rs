@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::error::CreateError;
 use crate::link::Link;
-use crate::sleeper;
+use crate::sleeper::{self, Unmade};
 
 /// Templates that this process keeps: each takes what a booted machine uses of memory.
 const KEPT: usize = 4;
@@ -152,8 +152,7 @@ impl Shelf {
         let made = match sleeper::make(need, patience).await {
             Ok(template) => template,
             Err(why) => {
-                // Only where it had all the time there is: a box with a short life says nothing about its kind.
-                if patience == PATIENCE {
+                if says_something(&why) {
                     self.known().note_failure(bound);
                 }
                 return Origin::Boot {
@@ -209,6 +208,14 @@ impl Known {
             self.failed.remove(0);
         }
         self.failed.push((bound, Instant::now()));
+    }
+}
+
+/// Whether the next machine of this kind would fare no better: a box with a short life that came too late says nothing about that.
+fn says_something(why: &Unmade) -> bool {
+    match why {
+        Unmade::Late(after) => *after >= PATIENCE,
+        Unmade::Failed(_) => true,
     }
 }
 
@@ -301,6 +308,13 @@ mod tests {
         assert!(!template.is_spoilt());
         one.failed();
         assert!(template.is_spoilt());
+    }
+
+    #[test]
+    fn what_fails_is_not_tried_again_at_once_unless_only_the_time_was_short() {
+        assert!(says_something(&Unmade::Failed("QEMU ended".to_owned())));
+        assert!(says_something(&Unmade::Late(PATIENCE)));
+        assert!(!says_something(&Unmade::Late(Duration::from_secs(2))));
     }
 
     #[tokio::test]

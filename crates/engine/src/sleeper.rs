@@ -2,9 +2,10 @@
 //!
 //! Nothing of anybody runs in it: its first process is the agent, which waits. It is bounded all the same, and believed nothing.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixDatagram, UnixStream as StdStream};
+use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,11 +43,31 @@ impl Drop for Sleeper {
     }
 }
 
-/// A template, or why there is none, in words.
-pub(crate) async fn make(need: Need<'_>, patience: Duration) -> Result<Template, String> {
+/// Why there is no template.
+#[derive(Debug)]
+pub(crate) enum Unmade {
+    /// The time was over.
+    Late(Duration),
+    /// Something failed, in words.
+    Failed(String),
+}
+
+impl fmt::Display for Unmade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Late(after) => {
+                write!(f, "the machine did not fall asleep within {} seconds", after.as_secs())
+            }
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+/// A template, or why there is none.
+pub(crate) async fn make(need: Need<'_>, patience: Duration) -> Result<Template, Unmade> {
     match timeout(patience, try_to(need, patience)).await {
-        Ok(made) => made,
-        Err(_) => Err(format!("the machine did not fall asleep within {} seconds", patience.as_secs())),
+        Ok(made) => made.map_err(Unmade::Failed),
+        Err(_) => Err(Unmade::Late(patience)),
     }
 }
 
@@ -61,18 +82,13 @@ async fn try_to(need: Need<'_>, patience: Duration) -> Result<Template, String> 
     let mut words = link.expect(id.clone());
     let sleeper = Sleeper { link: Arc::clone(link), id: id.clone() };
     let own = [Some(theirs.as_fd()), image.dir()].into_iter().flatten();
-    // A card at whose other end nobody is; that end travels in the place of a copy's line to its gateway.
-    let wire =
-        copies.card.then(UnixDatagram::pair).transpose().map_err(failed("make a wire for its card"))?;
-    let (line, card) = wire.unzip();
-    let own = own.chain(line.as_ref().map(AsFd::as_fd));
-    let last = [memory.as_fd(), their_orders.as_fd()].into_iter().chain(card.as_ref().map(AsFd::as_fd));
+    let last = [memory.as_fd(), their_orders.as_fd()];
     let fds: Vec<BorrowedFd<'_>> = own.chain(shows.iter().map(AsFd::as_fd)).chain(last).collect();
     link.ask(&Ask::Launch(plan), &fds).map_err(|error| format!("could not ask for it: {error}"))?;
     // Should this process hang, the warden ends it by its own clock.
     let millis = u64::try_from((patience + RELEASE).as_millis()).unwrap_or(u64::MAX);
     link.ask(&Ask::Until { box_id: id.clone(), millis }, &[]).ok();
-    drop((theirs, their_orders, line, card));
+    drop((theirs, their_orders));
     fall_asleep(control, &mut words).await?;
     let state = take_state(orders).await?;
     link.ask(&Ask::Kill(id), &[]).map_err(|error| format!("could not end it: {error}"))?;

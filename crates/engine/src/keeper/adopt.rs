@@ -113,10 +113,10 @@ async fn adopt(house: &Arc<House>, row: BoxRow, channel: OwnedFd) -> Result<(), 
     house.move_in(&kept).map_err(|_| Lost::Mute)?;
     house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), Happened::BoxAdopted);
     failpoint::reach("box-adopted");
-    if row.state == BoxState::Paused && kept.pause().await.is_ok() {
-        house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), Happened::BoxPaused);
-    } else {
-        house.register.moved(&kept.card.id, BoxState::Live);
+    // It was let go on to answer. One whose life was over goes on no more than one that its owner stopped, also where the
+    // daemon before died between the two.
+    if row.state == BoxState::Paused || row.deadlines.overtime {
+        watch::pause_or_end(house, &kept).await;
     }
     tokio::spawn(watch::watch(Arc::clone(house), kept, room, hold));
     Ok(())

@@ -79,7 +79,8 @@ pub enum Stretch {
     Provision,
     /// From a command's order until its end, or from its adoption.
     Exec,
-    /// From the end of its life until nothing is left of it and everybody who must has been told.
+    /// From the end of its life until nothing is left of it and every sink that must have its end has acknowledged it. An end that
+    /// none acknowledges is not counted.
     Teardown,
 }
 

@@ -146,9 +146,14 @@ async fn live_on(
 }
 
 async fn expire(house: &House, kept: &Kept, due: Due) {
-    if decide(house, kept, due) != Some(OnTimeout::Pause) {
-        return;
+    if decide(house, kept, due) == Some(OnTimeout::Pause) {
+        failpoint::reach("box-overtime");
+        pause_or_end(house, kept).await;
     }
+}
+
+/// Pauses a box that may not go on. One that cannot be paused ends.
+pub(crate) async fn pause_or_end(house: &House, kept: &Kept) {
     match timeout(PAUSING, kept.pause()).await {
         Ok(Ok(())) => {
             house.register.moved(&kept.card.id, BoxState::Paused);

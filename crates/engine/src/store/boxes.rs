@@ -9,7 +9,7 @@ use rusqlite::{OptionalExtension, Row, params};
 
 use super::error::StoreError;
 use super::file::{Store, millis, now};
-use super::journal::boot;
+use super::journal::{boot, is_this_start};
 use crate::keeper::{OnTimeout, Tenant};
 
 /// Boxes that are gone and remembered. More are forgotten, oldest first.
@@ -343,7 +343,7 @@ impl Store {
 fn read_box(row: &Row<'_>, id: BoxId) -> rusqlite::Result<BoxRow> {
     let metadata: String = row.get::<_, Option<String>>(13)?.unwrap_or_default();
     let state = parsed(row, 2, |text| BoxState::ALL.into_iter().find(|state| state.as_str() == text))?;
-    let same_start = row.get::<_, Option<String>>(17)?.is_some_and(|then| then == boot());
+    let same_start = row.get::<_, Option<String>>(17)?.is_some_and(|then| is_this_start(&then));
     Ok(BoxRow {
         id,
         tenant: parsed(row, 1, |text| text.parse().ok())?,

@@ -47,7 +47,7 @@ impl Store {
         self.ask("note a host resource", |connection| {
             connection.execute(
                 "INSERT INTO resources (kind, name, boot, made_at) VALUES (?1, ?2, ?3, ?4)",
-                params![kind.as_str(), name, boot(), now()],
+                params![kind.as_str(), name, boot().unwrap_or_default(), now()],
             )
         })
         .map(drop)
@@ -98,10 +98,33 @@ impl Store {
     }
 }
 
-/// The name that the kernel gave to this start of the machine.
-pub(super) fn boot() -> &'static str {
-    static BOOT: OnceLock<String> = OnceLock::new();
+/// The name that the kernel gave to this start of the machine; `None` where it does not say. That is the same as no other
+/// start, nor as one of which it did not say it either.
+pub(super) fn boot() -> Option<&'static str> {
+    static BOOT: OnceLock<Option<String>> = OnceLock::new();
     // Read once, when the store is opened: whoever confines itself afterwards cannot ask any more.
-    let read = || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    BOOT.get_or_init(|| read().trim().to_owned())
+    BOOT.get_or_init(|| named(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok())).as_deref()
+}
+
+fn named(read: Option<String>) -> Option<String> {
+    read.map(|text| text.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// Whether what was noted under this name was noted in this start of the machine.
+pub(super) fn is_this_start(then: &str) -> bool {
+    boot() == Some(then)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_without_a_name_is_the_same_as_none() {
+        assert_eq!(named(None), None);
+        assert_eq!(named(Some(" \n".to_owned())), None);
+        assert_eq!(named(Some("a-b\n".to_owned())).as_deref(), Some("a-b"));
+        assert!(!is_this_start("") && !is_this_start("another"));
+        assert!(boot().is_some_and(is_this_start));
+    }
 }

@@ -13,7 +13,7 @@ use blastbox_wire::warden::Ask;
 use super::boxes::BoxRow;
 use super::error::StoreError;
 use super::file::Store;
-use super::journal::{Resource, ResourceKind, boot};
+use super::journal::{Resource, ResourceKind, is_this_start};
 use crate::failpoint;
 
 /// How long a warden whose daemon is gone may take to end its boxes and itself.
@@ -48,7 +48,7 @@ impl Leftovers {
         for Resource { kind, name, process, boot: then } in store.resources()? {
             let ResourceKind::Warden = kind;
             if let (None, Some((pid, ticks)), Ok(warden)) = (&inherited, process, name.parse())
-                && then == boot()
+                && is_this_start(&then)
                 && store.has_survivors(&name)?
             {
                 let mark = Mark { pid, ticks };
@@ -57,7 +57,7 @@ impl Leftovers {
                     continue;
                 }
             }
-            let ended = match process.filter(|_| then == boot()) {
+            let ended = match process.filter(|_| is_this_start(&then)) {
                 Some((pid, ticks)) => Mark { pid, ticks }.end(PATIENCE),
                 None => Ok(Farewell::Absent),
             };
