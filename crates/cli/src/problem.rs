@@ -140,7 +140,7 @@ impl Problem {
             }
             Self::NoShellGuest => "use --lang python or --lang js, or the jail: --tier jail",
             Self::Module(CompileError::Cache { .. }) => {
-                "set XDG_STATE_HOME to a directory that you may write"
+                "take it away from others (chmod go-w) or remove it, or set XDG_STATE_HOME to a directory that is yours"
             }
             Self::Module(_) => {
                 "bring a module of WASI preview 1 with a function `_start`, such as `clang --target=wasm32-wasi` makes"

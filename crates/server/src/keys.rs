@@ -22,7 +22,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// How every key begins, in either form: what is in a request and has one of these is not for a box.
+/// How every key begins, in either form. An `Authorization` header with a word that begins so does not reach a box.
 pub(crate) const PREFIXES: [&str; 2] = ["bbx_", "e2b_"];
 const FILE: &str = "keys.json";
 const LOCK: &str = "keys.lock";

@@ -85,13 +85,24 @@ pub(super) fn runsc(gvisor: &Gvisor) -> Finding {
 pub(super) fn qemu(machines: &Machines) -> Finding {
     let found = |detail: String| Finding::good("qemu", "QEMU", detail);
     let bad = |detail: String| found(detail).bad(State::Missing, "sudo apt-get install qemu-system-x86");
+    let upgrade = |detail: String| {
+        let (least, lesser) = OLDEST_QEMU;
+        // What a distribution has is what is there already.
+        let fix = format!(
+            "upgrade QEMU to {least}.{lesser} or newer: Debian has it from bookworm on, Ubuntu from 23.04 on; \
+             an older release has to be upgraded itself, or QEMU built from https://www.qemu.org/download/ and put there"
+        );
+        found(detail).bad(State::Missing, &fix)
+    };
     let Some(at) = &machines.qemu else { return bad("not at /usr/bin/qemu-system-x86_64".to_owned()) };
     let (at, (least, lesser)) = (at.display(), OLDEST_QEMU);
     match machines.version() {
         Some((major, minor)) if (major, minor) >= OLDEST_QEMU => {
             found(format!("{at}, version {major}.{minor}"))
         }
-        Some((major, minor)) => bad(format!("{at} is version {major}.{minor}, older than {least}.{lesser}")),
+        Some((major, minor)) => {
+            upgrade(format!("{at} is version {major}.{minor}, older than {least}.{lesser}"))
+        }
         None => bad(format!("{at} does not say its version")),
     }
 }

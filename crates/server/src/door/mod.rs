@@ -86,7 +86,8 @@ impl Doors {
     pub async fn serve(self, hall: Hall, log: Log, stop: impl Future<Output = ()>) {
         let Self { socket, tcp, patience } = self;
         let (closing, closed) = watch::channel(false);
-        let diary = tokio::spawn(diary::keep(hall.keeper.subscribe_after(None, None), log.clone()));
+        // From the first event on: boxes were taken over and lost before the doors opened.
+        let diary = tokio::spawn(diary::keep(hall.keeper.subscribe_after(None, Some(0)), log.clone()));
         let lobby = Lobby {
             router: router(hall.clone()),
             hall: hall.clone(),

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use blastbox_wasm::manifest::{Hash, Kind, Manifest};
@@ -41,7 +41,8 @@ impl Making {
             let mut chance = [0; 8];
             getrandom(&mut chance, GetRandomFlags::empty())?;
             let directory = home.join(format!("{PREFIX}{:016x}", u64::from_ne_bytes(chance)));
-            fs::create_dir(&directory)?;
+            // Whatever the caller's mask is: what lies in it is run, and nobody else writes there.
+            fs::DirBuilder::new().mode(0o755).create(&directory)?;
             let lock = File::open(&directory)?;
             flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
             Ok(Self { home: home.to_owned(), directory, _lock: lock })

@@ -5,6 +5,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::FileType;
+
 use super::Guests;
 use super::found::is_plain;
 
@@ -65,14 +67,19 @@ pub enum CompileError {
 /// Makes the cache, or refuses one that somebody else can write to: what lies there is run.
 fn own(cache: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(cache)?;
-    let found = rustix::fs::stat(cache)?;
-    if found.st_uid == rustix::process::geteuid().as_raw() && found.st_mode & 0o022 == 0 {
+    is_own(&rustix::fs::stat(cache)?)
+}
+
+/// Refuses what somebody else can write to.
+fn is_own(found: &rustix::fs::Stat) -> io::Result<()> {
+    let why = if found.st_uid != rustix::process::geteuid().as_raw() {
+        "it belongs to another user"
+    } else if found.st_mode & 0o022 != 0 {
+        "others can write to it"
+    } else {
         return Ok(());
-    }
-    Err(io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        "others can write to it; take that right away, or name another",
-    ))
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 /// Compiles a module into a directory of its own beneath `cache`, unless the same bytes were compiled before.
@@ -105,17 +112,27 @@ pub fn compile(guests: &Guests, module: &Path, cache: &Path) -> Result<Compiled,
         return Err(CompileError::Refused(said.trim().to_owned()));
     }
     match place(cache, said.trim()) {
-        Some(directory) => Ok(Compiled { directory, name }),
-        None => Err(CompileError::Unclear { program, module: module.to_owned() }),
+        Ok(Some(directory)) => Ok(Compiled { directory, name }),
+        Ok(None) => Err(CompileError::Unclear { program, module: module.to_owned() }),
+        Err(source) => Err(CompileError::Cache { path: cache.join(said.trim()), source }),
     }
 }
 
 /// The directory that the compiler means. It says a hash, and nothing else is looked at: what it says decides which directory of the
-/// host is shown in a box, and it has handled a stranger's module.
-fn place(cache: &Path, said: &str) -> Option<PathBuf> {
+/// host is shown in a box, and it has handled a stranger's module. One that was put there while others could write to the cache
+/// may be theirs.
+fn place(cache: &Path, said: &str) -> io::Result<Option<PathBuf>> {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    let place = (said.len() == HASH && said.bytes().all(is_digit)).then(|| cache.join(said))?;
-    std::fs::symlink_metadata(&place).is_ok_and(|about| about.is_dir()).then_some(place)
+    if said.len() != HASH || !said.bytes().all(is_digit) {
+        return Ok(None);
+    }
+    let place = cache.join(said);
+    match rustix::fs::lstat(&place) {
+        Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => {
+            is_own(&found).map(|()| Some(place))
+        }
+        Ok(_) | Err(_) => Ok(None),
+    }
 }
 
 #[cfg(test)]
@@ -128,11 +145,31 @@ mod tests {
         let (hash, link) = ("0a".repeat(32), "1b".repeat(32));
         std::fs::create_dir_all(cache.join(&hash)).unwrap();
         std::os::unix::fs::symlink("/etc", cache.join(&link)).unwrap();
-        assert_eq!(place(&cache, &hash), Some(cache.join(&hash)));
+        assert_eq!(place(&cache, &hash).unwrap(), Some(cache.join(&hash)));
         let whole = cache.join(&hash).display().to_string();
         let (upper, longer, beneath) = (hash.to_uppercase(), format!("{hash}/.."), format!("../{hash}"));
         for said in ["", "/", "/etc", "..", &whole, &upper, &longer, &beneath, &link, &"2c".repeat(32)] {
-            assert_eq!(place(&cache, said), None, "{said}");
+            assert_eq!(place(&cache, said).unwrap(), None, "{said}");
+        }
+        std::fs::remove_dir_all(&cache).unwrap();
+    }
+
+    #[test]
+    fn what_another_user_may_have_put_into_the_cache_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let cache = std::env::temp_dir().join(format!("blastbox-foreign-{}", std::process::id()));
+        let hash = "0a".repeat(32);
+        std::fs::create_dir_all(cache.join(&hash)).unwrap();
+        let mode = |mode| {
+            std::fs::set_permissions(cache.join(&hash), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        mode(0o775);
+        assert!(place(&cache, &hash).unwrap_err().to_string().contains("others can write"));
+        mode(0o755);
+        assert!(place(&cache, &hash).unwrap().is_some());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(cache.join(&hash), Some(65_534), None).unwrap();
+            assert!(place(&cache, &hash).unwrap_err().to_string().contains("another user"));
         }
         std::fs::remove_dir_all(&cache).unwrap();
     }
