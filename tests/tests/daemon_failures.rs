@@ -1,4 +1,5 @@
-//! What a daemon does when the host, a guest or a caller fails it: each outcome of the table in `docs/operate.md`.
+//! What a daemon does when the host, a guest or a caller fails it: each outcome of the table in `docs/operate.md` but those of disks
+//! (`daemon_disks.rs`).
 #![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
 use std::io::{Read as _, Write as _};
@@ -9,12 +10,10 @@ use std::time::Duration;
 
 use blastbox_tests::census::Census;
 use blastbox_tests::daemon::{Daemon, signal};
-use blastbox_tests::{Caller, Held, both_ways, wait_until};
+use blastbox_tests::{Caller, both_ways, wait_until};
 use rustix::process::Signal;
 
 both_ways!(
-    a_full_disk_begins_nothing_ends_nothing_and_is_forgotten_when_there_is_room,
-    a_read_only_state_directory_is_refused_at_the_start,
     a_store_that_is_damaged_is_refused_at_the_start_and_left_as_it_is,
     without_descriptors_callers_get_clear_answers_and_the_daemon_goes_on,
     a_stopped_guest_is_ended_like_any_other,
@@ -30,83 +29,6 @@ fn ask(daemon: &Daemon<'_>, request: &str) -> UnixStream {
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("bound the test");
     stream.write_all(request.as_bytes()).expect("send a request");
     stream
-}
-
-/// A daemon whose state directory is a file system of its own, which nobody else sees. Only root can make one.
-fn on_small_disk<'a>(caller: &'a Caller, options: &str, before: &str) -> Option<(Daemon<'a>, Held)> {
-    if !caller.is_root() {
-        caller.skip("only root can mount a small disk for it");
-        return None;
-    }
-    let state = caller.directory("disk");
-    let daemon = Daemon::shipped(caller).in_state(state.join("state"));
-    let script = format!(
-        "mount -t tmpfs -o {options} none {disk} && mkdir -m 700 {disk}/state && {before} \
-         exec {program} serve --quiet --state-dir {disk}/state --socket {socket}",
-        disk = state.display(),
-        program = daemon.program().display(),
-        socket = daemon.socket().display(),
-    );
-    let words = ["--mount", "--propagation", "private", "/bin/sh", "-c", &script];
-    let held = caller.program(Path::new("/usr/bin/unshare"), words).start();
-    Some((daemon, held))
-}
-
-fn a_full_disk_begins_nothing_ends_nothing_and_is_forgotten_when_there_is_room(caller: &Caller) {
-    let mut census = Census::begin(caller);
-    let Some((mut daemon, held)) = on_small_disk(caller, "size=2m", "") else { return };
-    daemon.adopt(held);
-    assert!(daemon.await_answer());
-    let made = daemon.ask(&["create", "--memory", "64MiB"]);
-    let script = "i=0; while :; do echo line $i; i=$((i+1)); sleep 0.01; done";
-    daemon.ask(&["exec", "--detach", &made, "--", "/bin/sh", "-c", script]);
-    let fill =
-        format!("/proc/{}/root{}/fill", daemon.id(), daemon.state().parent().expect("a disk").display());
-    let mut file = std::fs::File::create(&fill).expect("reach the small disk");
-    // To the last byte.
-    for size in [65_536, 512, 1] {
-        while file.write_all(&vec![0; size]).is_ok() {}
-    }
-    census.accept_files();
-    let lines = || daemon.client(&["logs", &made]).end().text().lines().count();
-    let refused = (0..200).find_map(|_| {
-        let ended = daemon.client(&["create", "--memory", "64MiB"]).end();
-        if ended.code == 0 {
-            daemon.client(&["kill", ended.text().trim()]).end();
-            return None;
-        }
-        Some(ended.err)
-    });
-    let refused = refused.expect("a full disk takes no end of boxes");
-    assert!(refused.contains("recorded") || refused.contains("written down"), "{refused}");
-    let before = lines();
-    assert!(wait_until(|| lines() > before), "the running command does not go on");
-    assert!(daemon.ask(&["ps"]).contains(&made), "the box is not there any more");
-    std::fs::remove_file(&fill).expect("make room");
-    drop(file);
-    let again = daemon.ask(&["create", "--memory", "64MiB"]);
-    daemon.ask(&["kill", &again]);
-    daemon.ask(&["kill", &made]);
-    daemon.stop();
-    census.expect_nothing("a full disk");
-}
-
-fn a_read_only_state_directory_is_refused_at_the_start(caller: &Caller) {
-    let census = Census::begin(caller);
-    let Some((_, held)) = on_small_disk(
-        caller,
-        "size=2m",
-        "mount -o remount,ro {disk} &&"
-            .replace("{disk}", &caller.place().join("disk").display().to_string())
-            .as_str(),
-    ) else {
-        return;
-    };
-    let ended = held.end();
-    assert_eq!(ended.code, 125, "{}", ended.err);
-    assert!(ended.err.to_lowercase().contains("read-only"), "{}", ended.err);
-    std::fs::remove_dir(caller.place().join("disk")).expect("remove the empty directory");
-    census.expect_nothing("a read-only directory");
 }
 
 fn a_store_that_is_damaged_is_refused_at_the_start_and_left_as_it_is(caller: &Caller) {

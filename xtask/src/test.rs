@@ -261,6 +261,13 @@ mod tests {
     }
 
     #[test]
+    fn two_tests_of_one_name_are_two() {
+        let mut sum = Sum { passed: 5, ..Sum::default() };
+        sum.skip("SKIPPED: jail::holds: no root\nSKIPPED: gvisor::holds: no runsc\nSKIPPED: jail::holds: no root\n");
+        assert_eq!((sum.passed, sum.skipped), (3, 2));
+    }
+
+    #[test]
     fn a_part_that_was_left_out_is_skipped_beside_its_test() {
         let mut sum = Sum { passed: 5, ..Sum::default() };
         sum.skip("LEFT OUT: crash: paused: no freezer\nLEFT OUT: crash: resumed: no freezer\nLEFT OUT: crash: paused: no freezer\n");

@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, chownat, mkdirat, open};
 use rustix::process::{Gid, Uid};
 
 use crate::trouble::{Trouble, Trying};
+use crate::trust;
 
 /// Where the scratch space as a whole is attached while the box is made. Nobody sees it there later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,9 +118,7 @@ impl Places<'_> {
                 mount::restrict(scratch.as_fd(), nothing, Beneath::LeftOut).tried("close the attic")?;
             }
         }
-        trusted
-            .map_or(Ok(()), |authority| blastbox_agent::believe(&root, authority))
-            .tried("have the box believe its gateway")
+        trusted.map_or(Ok(()), |authority| trust::believe(&root, authority))
     }
 
     fn scratch_directory(

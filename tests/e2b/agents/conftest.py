@@ -14,14 +14,19 @@ for name in [name for name in os.environ if name.startswith(("OPENAI_", "LANGSMI
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost", None)
+#: What sends to an address, which is the second word of each; and what looks up a name, which is the first.
+SENDS = ("socket.connect", "socket.sendto", "socket.sendmsg")
+LOOKS_UP = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr")
 
 
 def only_loopback(event, words):
     """Fails what would leave this machine."""
-    if event == "socket.connect" and isinstance(words[1], tuple) and words[1][0] not in LOOPBACK:
-        raise PermissionError(f"a test may not connect to {words[1]}")
-    if event == "socket.getaddrinfo" and words[0] not in (*LOOPBACK, b"localhost", b"127.0.0.1"):
+    if event in SENDS and isinstance(words[1], tuple) and words[1][0] not in LOOPBACK:
+        raise PermissionError(f"a test may not send to {words[1]}")
+    if event in LOOKS_UP and words[0] not in (*LOOPBACK, b"localhost", b"127.0.0.1"):
         raise PermissionError(f"a test may not look up {words[0]!r}")
+    if event == "socket.getnameinfo" and words[0][0] not in LOOPBACK:
+        raise PermissionError(f"a test may not ask for the name of {words[0]!r}")
 
 
 sys.addaudithook(only_loopback)

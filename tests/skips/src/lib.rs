@@ -8,7 +8,7 @@ use std::panic::Location;
 
 /// Reports that the test `name` cannot run here. The test then returns.
 pub fn skip(name: &str, reason: &str) {
-    write(&format!("SKIPPED: {name}: {reason}"));
+    write(&format!("SKIPPED: {}: {reason}", whole(name)));
 }
 
 /// The same for the test that runs on this thread, by libtest's name for it.
@@ -24,7 +24,18 @@ pub fn skip_this(reason: &str) {
 
 /// Reports that the test `name` runs here without one of its parts, which counts as skipped beside it.
 pub fn left_out(name: &str, part: &str, reason: &str) {
-    write(&format!("LEFT OUT: {name}: {part}: {reason}"));
+    write(&format!("LEFT OUT: {}: {part}: {reason}", whole(name)));
+}
+
+/// The name with that of the test program in front, less what cargo appends to it: tests of two programs may have one name.
+fn whole(name: &str) -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let program = stem.rsplit_once('-').map_or(&*stem, |(program, _)| program);
+    match name.strip_prefix(program) {
+        Some(rest) if rest.starts_with("::") => name.to_owned(),
+        _ => format!("{program}::{name}"),
+    }
 }
 
 #[expect(clippy::print_stderr, reason = "whoever runs a single test by hand sees it too")]
