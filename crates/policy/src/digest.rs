@@ -17,6 +17,9 @@ pub struct PolicyDigest([u8; 32]);
 impl PolicyDigest {
     const PREFIX: &'static str = "sha256:";
 
+    /// Of no policy.
+    pub(crate) const NONE: Self = Self([0; 32]);
+
     pub(crate) fn of(policy: &SealedPolicy) -> Self {
         Self(Sha256::digest(canonical(policy).as_bytes()).into())
     }

@@ -18,6 +18,9 @@ pub struct SealedPolicy {
     credentials: CredentialRules,
     lifetime: LifetimeRules,
     accepted: BTreeSet<Gap>,
+    /// Its name, worked out once: every record of every box carries it.
+    #[cfg(feature = "text")]
+    digest: crate::PolicyDigest,
 }
 
 impl SealedPolicy {
@@ -47,12 +50,40 @@ impl SealedPolicy {
         if let Some(gap) = accepted.iter().find(|gap| !gap.acceptable_at(level)) {
             return Err(PolicyError::GapNotAtLevel { gap: *gap, level });
         }
-        Ok(Self { level, kernel, files, network, credentials, lifetime, accepted })
+        #[cfg(feature = "text")]
+        let digest = crate::PolicyDigest::NONE;
+        #[cfg_attr(not(feature = "text"), expect(unused_mut, reason = "it has no name to be given"))]
+        let mut sealed = Self {
+            level,
+            kernel,
+            files,
+            network,
+            credentials,
+            lifetime,
+            accepted,
+            #[cfg(feature = "text")]
+            digest,
+        };
+        #[cfg(feature = "text")]
+        {
+            sealed.digest = crate::PolicyDigest::of(&sealed);
+        }
+        Ok(sealed)
     }
 
     /// The policy as a draft, from which another one can be made. This one stays as it is.
     pub fn draft(&self) -> Draft {
-        let Self { level, kernel, files, network, credentials, lifetime, accepted } = self.clone();
+        let Self {
+            level,
+            kernel,
+            files,
+            network,
+            credentials,
+            lifetime,
+            accepted,
+            #[cfg(feature = "text")]
+                digest: _,
+        } = self.clone();
         Draft { level, kernel, files, network, credentials, lifetime, accepted }
     }
 
@@ -99,6 +130,6 @@ impl SealedPolicy {
     /// The policy's name: a SHA-256 over every rule, the same however the policy was written down.
     #[cfg(feature = "text")]
     pub fn digest(&self) -> crate::PolicyDigest {
-        crate::PolicyDigest::of(self)
+        self.digest
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use blastbox_policy::{Gap, PolicyDigest, Tier};
 use blastbox_wire::BoxId;
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::error::StoreError;
 use super::file::{Store, millis, now};
@@ -137,7 +137,8 @@ impl Store {
         warden: &str,
     ) -> Result<(), StoreError> {
         self.ask("note a new box", |connection| {
-            connection.execute(
+            run(
+                connection,
                 "INSERT INTO boxes (id, state, policy, image, tier, warden, made_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                 params![
                     id.as_str(),
@@ -160,7 +161,8 @@ impl Store {
         let gaps = gaps.join(",");
         let Deadlines { life, idle, on_timeout, ends_at, ends_up, overtime } = row.deadlines;
         self.ask("note whose a box is", |connection| {
-            connection.execute(
+            run(
+                connection,
                 "UPDATE boxes SET state = ?2, tenant = ?3, policy_text = ?4, survives = ?5, ends_at = ?6, life = ?7, \
                  idle = ?8, on_timeout = ?9, metadata = ?10, made_at = ?11, gaps = ?12, ends_up = ?13, boot = ?14, \
                  overtime = ?15 WHERE id = ?1",
@@ -189,8 +191,7 @@ impl Store {
     /// It is about to be in another state.
     pub(crate) fn move_box(&self, id: &BoxId, state: BoxState) -> Result<(), StoreError> {
         self.ask("note the state of a box", |connection| {
-            connection
-                .execute("UPDATE boxes SET state = ?2 WHERE id = ?1", params![id.as_str(), state.as_str()])
+            run(connection, "UPDATE boxes SET state = ?2 WHERE id = ?1", params![id.as_str(), state.as_str()])
         })
         .map(drop)
     }
@@ -199,7 +200,8 @@ impl Store {
     pub(crate) fn extend_box(&self, id: &BoxId, deadlines: &Deadlines) -> Result<(), StoreError> {
         let Deadlines { life, ends_at, ends_up, overtime, .. } = *deadlines;
         self.ask("note when a box ends", |connection| {
-            connection.execute(
+            run(
+                connection,
                 "UPDATE boxes SET ends_at = ?2, life = ?3, ends_up = ?4, boot = ?5, overtime = ?6 WHERE id = ?1",
                 params![id.as_str(), millis(ends_at), span(life), ends_up.map(span), boot(), overtime],
             )
@@ -211,13 +213,15 @@ impl Store {
     pub(crate) fn end_box(&self, id: &BoxId, outcome: &str) -> Result<(), StoreError> {
         self.ask("note the end of a box", |connection| {
             let transaction = connection.transaction()?;
-            transaction.execute("DELETE FROM boxes WHERE id = ?1 AND tenant IS NULL", [id.as_str()])?;
-            transaction.execute("DELETE FROM execs WHERE box = ?1", [id.as_str()])?;
-            transaction.execute(
+            run(&transaction, "DELETE FROM boxes WHERE id = ?1 AND tenant IS NULL", [id.as_str()])?;
+            run(&transaction, "DELETE FROM execs WHERE box = ?1", [id.as_str()])?;
+            run(
+                &transaction,
                 "UPDATE boxes SET state = 'gone', ended_at = ?2, outcome = ?3, policy_text = NULL WHERE id = ?1",
                 params![id.as_str(), now(), outcome],
             )?;
-            transaction.execute(
+            run(
+                &transaction,
                 "DELETE FROM boxes WHERE state = 'gone' AND ended_at < coalesce((SELECT ended_at FROM boxes \
                  WHERE state = 'gone' ORDER BY ended_at DESC LIMIT 1 OFFSET ?1), 0)",
                 [GONE - 1],
@@ -229,7 +233,8 @@ impl Store {
     /// Another policy holds for a box: a new daemon must not say of it what was true when it was made.
     pub(crate) fn rule_box(&self, id: &BoxId, policy: PolicyDigest, text: &str) -> Result<(), StoreError> {
         self.ask("note the rules of a box", |connection| {
-            connection.execute(
+            run(
+                connection,
                 "UPDATE boxes SET policy = ?2, policy_text = ?3 WHERE id = ?1 AND state <> 'gone'",
                 params![id.as_str(), policy.to_string(), text],
             )?;
@@ -286,7 +291,8 @@ impl Store {
     /// A command is about to be given to a box.
     pub(crate) fn begin_exec(&self, id: &BoxId, exec: &ExecRow) -> Result<(), StoreError> {
         self.ask("note a command", |connection| {
-            connection.execute(
+            run(
+                connection,
                 "INSERT OR REPLACE INTO execs (box, number, program, arguments, terminal, started_at) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                 params![
@@ -306,11 +312,13 @@ impl Store {
     pub(crate) fn end_exec(&self, id: &BoxId, number: u32, how: &str) -> Result<(), StoreError> {
         self.ask("note the end of a command", |connection| {
             let transaction = connection.transaction()?;
-            transaction.execute(
+            run(
+                &transaction,
                 "UPDATE execs SET ended = ?3 WHERE box = ?1 AND number = ?2",
                 params![id.as_str(), number, how],
             )?;
-            transaction.execute(
+            run(
+                &transaction,
                 "DELETE FROM execs WHERE box = ?1 AND ended IS NOT NULL AND number <= coalesce((SELECT number \
                  FROM execs WHERE box = ?1 AND ended IS NOT NULL ORDER BY number DESC LIMIT 1 OFFSET ?2), -1)",
                 params![id.as_str(), FINISHED],
@@ -338,6 +346,11 @@ impl Store {
             rows.collect()
         })
     }
+}
+
+/// Writes something. What a statement means is worked out once: that takes longer than most of them do.
+fn run(connection: &Connection, statement: &str, values: impl Params) -> rusqlite::Result<usize> {
+    connection.prepare_cached(statement)?.execute(values)
 }
 
 fn read_box(row: &Row<'_>, id: BoxId) -> rusqlite::Result<BoxRow> {

@@ -19,6 +19,8 @@ const NAME: &str = "boxes.db";
 const OURS: u32 = 0x6262_6f78;
 /// The form of what is in it.
 const VERSION: u32 = 2;
+/// Statements whose meaning is kept: more than there are.
+const STATEMENTS: usize = 32;
 /// After so many pages the log of changes is written back, and it is never kept larger than this many bytes.
 const LOG_PAGES: u32 = 256;
 const LOG_BYTES: u32 = 4 * 1024 * 1024;
@@ -108,6 +110,7 @@ impl Store {
     fn prepare(&self) -> Result<(), StoreError> {
         self.ask("set up what is", |connection| {
             connection.busy_timeout(Duration::from_secs(2))?;
+            connection.set_prepared_statement_cache_capacity(STATEMENTS);
             // Alone: no shared memory beside it, which a full disk would turn into a signal.
             connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
             connection.pragma_update(None, "foreign_keys", true)?;
