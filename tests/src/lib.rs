@@ -24,6 +24,7 @@ pub mod freezer;
 mod held;
 mod host;
 pub mod internet;
+pub mod machines;
 mod place;
 mod programs;
 mod report;

@@ -4,12 +4,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::time::Duration;
 
 use blastbox_tests::census::{Census, child_of};
 use blastbox_tests::daemon::signal;
-use blastbox_tests::{Boxed, Caller, Held, Served, both_ways, wait_until};
+use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
+use blastbox_tests::{Caller, Served, both_ways, wait_until};
 use rustix::process::Signal;
 
 both_ways!(
@@ -27,14 +26,6 @@ fn a_daemon_keeps_machines_as_any_other_box() {
     }
 }
 
-/// A boot under emulation on a busy machine, and what is done in it.
-const PATIENCE: Duration = Duration::from_secs(240);
-/// Two machines at once are enough for two processors: more would only make each slower than any bound.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-const TOOLS: [&str; 17] = [
-    "sh", "cat", "uname", "id", "echo", "sleep", "ls", "touch", "dd", "mount", "insmod", "mkdir", "yes",
-    "wc", "date", "head", "hexdump",
-];
 /// What a box says about itself that no two boxes may have in common, a word each: what the kernel draws, where it puts a program
 /// in memory, its name; then the time.
 const SELF: &str = "
@@ -44,126 +35,7 @@ const SELF: &str = "
     date +%s";
 
 fn text(path: &Path) -> String {
-    path.to_str().expect("a path of the test is text").to_owned()
-}
-
-/// What every test here needs: QEMU, a kernel and a static busybox; a store with both.
-struct Workshop<'a> {
-    caller: &'a Caller,
-    store: String,
-    busybox: Vec<u8>,
-}
-
-impl<'a> Workshop<'a> {
-    fn new(caller: &'a Caller) -> Option<Self> {
-        if !Path::new("/usr/bin/qemu-system-x86_64").exists() {
-            caller.skip("QEMU is not installed (apt-get install qemu-system-x86)");
-            return None;
-        }
-        let busybox = ["/bin/busybox", "/usr/bin/busybox"].iter().find_map(|path| fs::read(path).ok());
-        let is_static = |bytes: &Vec<u8>| !bytes.windows(9).take(8192).any(|part| part == b"ld-linux-");
-        let Some(busybox) = busybox.filter(is_static) else {
-            caller.skip("there is no static busybox (apt-get install busybox-static)");
-            return None;
-        };
-        let Some((image, modules)) = kernel() else {
-            caller.skip("there is no kernel for guests (tools/kernel.sh fetches Debian's)");
-            return None;
-        };
-        let root = caller.directory("root");
-        for place in ["bin", "etc"] {
-            fs::create_dir(root.join(place)).expect("make a directory");
-        }
-        fs::write(root.join("bin/busybox"), &busybox).expect("copy busybox");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs::set_permissions(root.join("bin/busybox"), mode).expect("make it a program");
-        for tool in TOOLS {
-            std::os::unix::fs::symlink("busybox", root.join("bin").join(tool)).expect("make a link");
-        }
-        let store = text(&caller.place().join("store"));
-        let workshop = Self { caller, store, busybox };
-        workshop.fine(&["image", "import", &text(&root), "--name", "tools"]);
-        workshop.fine(&["kernel", "add", &text(&image), "--modules", &text(&modules)]);
-        Some(workshop)
-    }
-
-    #[track_caller]
-    fn fine(&self, words: &[&str]) -> String {
-        let ended = self.caller.blastbox(words.iter().chain(&["--store", &self.store])).end();
-        assert_eq!(ended.code, 0, "{words:?}: {}{}", ended.text(), ended.err);
-        ended.text()
-    }
-
-    fn words<'w>(&'w self, verb: &[&'w str], options: &[&'w str], command: &[&'w str]) -> Vec<&'w str> {
-        let usual = ["--store", &self.store, "--tier", "microvm", "--accept", "emulated-cpu"];
-        let image = if options.contains(&"--image") { &[][..] } else { &["--image", "tools"][..] };
-        let end = if command.is_empty() { &[][..] } else { &["--"][..] };
-        [verb, &usual, image, options, end, command].concat()
-    }
-
-    fn start(&self, options: &[&str], script: &str) -> Held {
-        self.caller.blastbox(self.words(&["run", "--json"], options, &["sh", "-c", script])).start()
-    }
-
-    fn sh(&self, options: &[&str], script: &str) -> Boxed {
-        self.start(options, script).end_within(PATIENCE).boxed()
-    }
-
-    /// Makes everything that a guest starts from, without starting one. Where its first files are.
-    fn first_files(&self) -> PathBuf {
-        let ended = self.caller.blastbox(self.words(&["plan"], &[], &[])).start().end_within(PATIENCE);
-        assert_eq!(ended.code, 0, "{}", ended.err);
-        let kernels = fs::read_dir(Path::new(&self.store).join("kernels")).expect("list kernels");
-        let folder =
-            kernels.flatten().map(|entry| entry.path()).find(|path| path.is_dir()).expect("a kernel");
-        let first = |path: &PathBuf| path.extension().is_some_and(|end| end == "cpio");
-        fs::read_dir(folder).expect("list it").flatten().map(|e| e.path()).find(first).expect("first files")
-    }
-
-    /// The first files of a guest that somebody else has made: its first process is this script.
-    fn hostile(&self, first: &Path, script: &str) {
-        let mut archive = Vec::new();
-        let script = format!("#!/bin/busybox sh\n{script}");
-        let modules = first.parent().expect("a folder").join("modules");
-        let mut names: Vec<_> =
-            fs::read_dir(modules).expect("list modules").flatten().map(|e| e.path()).collect();
-        names.sort();
-        let files = [("init", script.into_bytes()), ("bin/busybox", self.busybox.clone())];
-        for directory in ["bin", "dev", "proc", "sys", "m"] {
-            entry(&mut archive, directory, 0o040_755, &[]);
-        }
-        for (name, content) in &files {
-            entry(&mut archive, name, 0o100_755, content);
-        }
-        for path in names {
-            let name = format!("m/{}", path.file_name().expect("a name").to_string_lossy());
-            entry(&mut archive, &name, 0o100_644, &fs::read(&path).expect("read a module"));
-        }
-        entry(&mut archive, "TRAILER!!!", 0, &[]);
-        fs::write(first, archive).expect("replace the first files");
-    }
-}
-
-fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, content: &[u8]) {
-    let numbers = [1, mode, 0, 0, 1, 0, u32::try_from(content.len()).expect("a size"), 0, 0, 0, 0];
-    archive.extend(b"070701");
-    numbers.iter().for_each(|number| archive.extend(format!("{number:08x}").bytes()));
-    archive.extend(format!("{:08x}{:08x}{name}\0", name.len() + 1, 0).bytes());
-    archive.resize(archive.len().next_multiple_of(4), 0);
-    archive.extend(content);
-    archive.resize(archive.len().next_multiple_of(4), 0);
-}
-
-/// The kernel that `tools/kernel.sh` has fetched, and its modules.
-fn kernel() -> Option<(PathBuf, PathBuf)> {
-    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/kernel");
-    let at = std::env::var_os("BLASTBOX_KERNEL").map_or_else(usual, PathBuf::from);
-    let only = |folder: PathBuf, beginning: &str| {
-        let named =
-            |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(beginning));
-        fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).find(named)
-    };
-    Some((only(at.join("boot"), "vmlinuz-")?, only(at.join("lib/modules"), "")?))
+    blastbox_tests::text(path).to_owned()
 }
 
 fn a_guest_has_a_kernel_of_its_own_and_the_rules_of_its_box(caller: &Caller) {
@@ -176,6 +48,7 @@ fn a_guest_has_a_kernel_of_its_own_and_the_rules_of_its_box(caller: &Caller) {
         touch /tmp/y /home/user/y /workspace/y && echo scratch
         [ -e /usr ] || [ -e /sys/kernel ] || echo bare
         ls /dev | wc -l
+        while read name rest; do case $name in *:*) echo $name;; esac; done < /proc/self/net/dev; nc -w 5 198.18.0.1 53 </dev/null 2>/dev/null || echo alone
         mount -t tmpfs none /tmp 2>/dev/null || echo refused
         cat; echo problem >&2; exit 7";
     let words = workshop.words(&["run", "--json", "-i"], &["--timeout", "200s"], &["sh", "-c", script]);
@@ -187,7 +60,7 @@ fn a_guest_has_a_kernel_of_its_own_and_the_rules_of_its_box(caller: &Caller) {
     };
     assert!(kernel.contains("cloud") && *kernel != host.trim(), "{kernel}");
     assert_eq!((*user, name.starts_with("bx-")), ("1000", true));
-    assert_eq!(rest, ["scratch", "bare", "13", "refused", "said"]);
+    assert_eq!(rest, ["scratch", "bare", "13", "lo:", "alone", "refused", "said"]);
     assert_eq!((boxed.stderr.trim(), boxed.receipt.exit_code), ("problem", 7));
     assert_eq!(boxed.receipt.tier.map(|tier| tier.as_str()), Some("microvm"));
     // The guest's own kernel says what was denied.
@@ -196,6 +69,7 @@ fn a_guest_has_a_kernel_of_its_own_and_the_rules_of_its_box(caller: &Caller) {
     let how: Vec<&String> = boxed.receipt.boundaries.iter().flat_map(|line| &line.how).collect();
     assert_eq!(how.iter().any(|how| how.contains("not a security boundary")), gap, "{how:?}");
     assert!(how.iter().any(|how| how.contains("sha256:")), "{how:?}");
+    assert!(how.iter().any(|how| how.contains("the machine has no network card")), "{how:?}");
     let copied = how.iter().any(|how| how.contains("it began as a copy"));
     assert!(copied, "{how:?}");
     census.expect_nothing("a run");
@@ -305,13 +179,12 @@ fn what_a_machine_cannot_have_is_refused_with_what_helps(caller: &Caller) {
     let Some(workshop) = Workshop::new(caller) else { return };
     let directory = text(&caller.directory("shared"));
     let empty = text(&caller.place().join("empty"));
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 5] = [
         (&["--image", "host"], "blastbox image import"),
         (&["--image", "root"], "blastbox image import"),
         (&["--memory", "64MiB"], "--memory"),
         (&["--cpus", "1000"], "--cpus"),
         (&["--workspace", &directory], "blastbox cp"),
-        (&["--allow", "example.org"], "no network in this version"),
     ];
     for (options, part) in cases {
         let ended = caller.blastbox(workshop.words(&["run"], options, &["sh", "-c", "true"])).end();

@@ -10,7 +10,9 @@ use std::time::Duration;
 use blastbox_policy::{NetworkRules, SealedPolicy, parse};
 use blastbox_sys::channel;
 use blastbox_wire::BoxId;
-use blastbox_wire::egress::{BUNDLE_FILES, FromGateway, MAX_EGRESS_MESSAGE, Record, ToGateway, Trust};
+use blastbox_wire::egress::{
+    BUNDLE_FILES, CARD_WORD, FromGateway, MAX_EGRESS_MESSAGE, Record, ToGateway, Trust,
+};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -21,6 +23,7 @@ use crate::gateway::Gateway;
 use crate::harden;
 use crate::house::House;
 use crate::inspection::{BadInspection, Inspection};
+use crate::netstack::Link;
 use crate::report::{Reporter, Settle};
 
 /// How often what was only counted is told.
@@ -198,13 +201,16 @@ async fn message(socket: &UnixStream, buffer: &mut [u8]) -> io::Result<Option<(u
 async fn serve(control: &OwnedFd, beginning: Beginning) -> Result<(), Trouble> {
     let Beginning { house, mut records, link } = beginning;
     let (control, link) = (watched(control)?, watched(&link)?);
-    let Some((_, mut descriptors)) = message(&link, &mut [0_u8; 16]).await.tried("wait for the link")? else {
+    let mut word = [0_u8; 16];
+    let Some((length, mut descriptors)) = message(&link, &mut word).await.tried("wait for the link")? else {
         return Ok(());
     };
-    let tun = descriptors.pop().ok_or(Trouble::Engine("let the warden send no link"))?;
-    let gateway = Gateway::new(Arc::clone(&house), tun).tried("watch the link")?;
+    let end = descriptors.pop().ok_or(Trouble::Engine("let nobody send a link"))?;
+    // A warden's word for an interface is another one.
+    let is_card = word.get(..length) == Some(CARD_WORD);
+    let end = if is_card { Link::card(end) } else { Link::tun(end) }.tried("watch the link")?;
+    let gateway = Gateway::new(Arc::clone(&house), end);
     tell(&control, &FromGateway::Ready).await.tried("say that the gateway is ready")?;
-    let mut word = [0_u8; 16];
     let in_order = tokio::select! {
         // The box's network is gone before the box is.
         _ = gateway.serve() => false,

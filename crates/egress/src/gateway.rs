@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -38,11 +37,11 @@ pub struct Gateway {
 
 impl Gateway {
     /// The gateway over this link.
-    pub fn new(house: Arc<House>, tun: OwnedFd) -> io::Result<Self> {
-        let link = Arc::new(Link::new(tun)?);
+    pub fn new(house: Arc<House>, link: Link) -> Self {
+        let link = Arc::new(link);
         let flows = usize::try_from(house.rules().limits.flows).unwrap_or(usize::MAX);
         let stack = Netstack::new(Arc::clone(&link), flows);
-        Ok(Self { stack, house, link, knocking: Arc::default(), tasks: Mutex::default() })
+        Self { stack, house, link, knocking: Arc::default(), tasks: Mutex::default() }
     }
 
     /// Takes other rules. What they no longer allow is closed by whoever carries it.
@@ -56,6 +55,7 @@ impl Gateway {
         tokio::select! {
             ended = self.carry() => ended,
             () = self.stack.tend() => Ok(()),
+            ended = self.link.catch_up() => ended,
         }
     }
 
@@ -82,7 +82,7 @@ impl Gateway {
             let mut ready = self.link.readable().await?;
             for _ in 0..TURN {
                 match self.link.read(&mut buffer)? {
-                    Some(length) => self.take(buffer.get(..length).unwrap_or_default()),
+                    Some(packet) => self.take(packet),
                     None => {
                         ready.clear_ready();
                         break;

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod card;
 pub mod connect;
 pub mod control;
 pub mod credentials;

@@ -1,6 +1,7 @@
 //! The engine: seals nothing and mounts nothing, but knows the host, chooses the tier and starts the boxes.
 
 mod adopt;
+mod way_out;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,12 +12,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use blastbox_images::{Image, ImageConfig};
-use blastbox_isolation::{Choice, Facts, Gateway, Lowered, Request, Warden, choose, preparation};
+use blastbox_isolation::{Choice, Facts, Lowered, Request, Warden, choose, preparation};
 use blastbox_policy::{Boundary, BoxRoot, OnDenied, SealedPolicy, SurvivesDaemon};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
-use blastbox_wire::egress::{BUNDLE, BUNDLE_VARIABLES, LentSecret};
-use blastbox_wire::plan::{Network, WorkspaceAccess};
+use blastbox_wire::egress::LentSecret;
+use blastbox_wire::plan::WorkspaceAccess;
 use blastbox_wire::warden::{Ask, Powers};
 use rustix::fs::{Mode, OFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -34,8 +35,8 @@ use crate::link::{self, Link, Supply, Word};
 use crate::live::{LiveBox, USUAL_PATH};
 use crate::state::State;
 use crate::tenancy::Tenancy;
-use crate::uplink::Uplink;
 use crate::workspace::WorkspaceDir;
+use way_out::WayOut;
 
 /// Orders that may wait for a driver.
 const ORDERS: usize = 32;
@@ -261,32 +262,15 @@ impl Engine {
         let agent = UnixStream::from_std(ours).map_err(CreateError::Channel)?;
 
         let id = plan.box_id.clone();
-        let mut variables = Vec::new();
-        let (gateway, link) = match plan.network {
-            Network::Empty | Network::Loopback => (None, None),
-            Network::Gateway { .. } => {
-                let (gateway, link) = Gateway::start(&id, policy).map_err(CreateError::Gateway)?;
-                if let Some(tenancy) = tenancy {
-                    tenancy.keep(gateway.voice().map_err(CreateError::Channel)?);
-                }
-                gateway.lend(secrets).map_err(CreateError::Gateway)?;
-                let (uplink, mut hears) = Uplink::to(gateway).map_err(CreateError::Channel)?;
-                if policy.network().needs_authority() {
-                    let trust = hears.trust().await.map_err(CreateError::Gateway)?;
-                    variables = believing(trust.variables);
-                    plan.trust(trust.authority);
-                }
-                (Some((uplink, hears)), Some(link))
-            }
-        };
+        let way_out = WayOut::open(&mut plan, policy, tenancy, secrets, agent.as_fd()).await?;
+        let (line, wire) = way_out.as_ref().map_or((None, None), |way| (Some(&way.line), way.wire.as_ref()));
         let words = self.house.link.expect(id.clone());
         let asked = Instant::now();
-        let own =
-            [Some(theirs.as_fd()), image.dir(), workspace.map(AsFd::as_fd), link.as_ref().map(AsFd::as_fd)];
+        let own = [Some(theirs.as_fd()), image.dir(), workspace.map(AsFd::as_fd), line.map(AsFd::as_fd)];
         let fds: Vec<BorrowedFd<'_>> = own
             .into_iter()
             .flatten()
-            .chain(shows.iter().chain(more.iter().flatten()).map(AsFd::as_fd))
+            .chain(shows.iter().chain(more.iter().flatten()).chain(wire).map(AsFd::as_fd))
             .collect();
         let plan = Box::new(plan);
         if let Err(error) = self.house.link.ask(&Ask::Launch(plan.clone()), &fds) {
@@ -299,10 +283,12 @@ impl Engine {
         let directories = directories.chain(shows.into_iter().map(Ok)).collect::<io::Result<_>>();
         // Not where there is a gateway, which goes with the box that it was started for, nor of a copy, which has read what
         // it goes on from.
-        let alone = gateway.is_none() && birth.is_none();
+        let alone = way_out.is_none() && birth.is_none();
         let again = directories.ok().filter(|_| alone).map(|directories| Launch { plan, directories });
-        // The agent's end is the agent's alone, so that its end is an end.
-        drop((theirs, link, more));
+        // The agent's end is the agent's alone, so that its end is an end; and so is the line to the gateway the warden's.
+        drop((theirs, more));
+        let way_out =
+            way_out.map(|WayOut { uplink, hears, line: _, wire: _, variables }| (uplink, hears, variables));
 
         let lifetime = policy.lifetime();
         let (mut live, mut driver) = connect(Seat {
@@ -325,12 +311,13 @@ impl Engine {
             driver.bequeath();
         }
         tokio::spawn(driver.run());
-        live.variables = variables;
         live.variables.extend(image.config().into_iter().flat_map(wishes));
         live.variables.extend(path_of_root(policy, image));
         live.image = image.hold();
-        if let Some((uplink, hears)) = gateway {
+        if let Some((uplink, hears, variables)) = way_out {
             live.uplink = Some(uplink);
+            // In front: what makes programs believe the gateway goes before what their image says.
+            live.variables.splice(0..0, variables);
             // No command runs in a box whose gateway is not there yet. A box that could not be made takes its gateway
             // along, and then the box knows why.
             if let Err(error) = hears.ready().await {
@@ -448,12 +435,6 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         image: None,
     };
     (live, driver)
-}
-
-/// Variables that make programs believe the gateway, and those that hold stand-ins.
-fn believing(stand_ins: Vec<(String, String)>) -> Vec<(String, String)> {
-    let bundle = BUNDLE_VARIABLES.iter().map(|name| ((*name).to_owned(), BUNDLE.to_owned()));
-    bundle.chain(stand_ins).collect()
 }
 
 fn reaction(policy: &SealedPolicy) -> Reaction {

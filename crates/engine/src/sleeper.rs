@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream as StdStream;
+use std::os::unix::net::{UnixDatagram, UnixStream as StdStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,13 +82,18 @@ async fn try_to(need: Need<'_>, patience: Duration) -> Result<Template, String> 
     let mut words = link.expect(id.clone());
     let sleeper = Sleeper { link: Arc::clone(link), id: id.clone() };
     let own = [Some(theirs.as_fd()), image.dir()].into_iter().flatten();
-    let last = [memory.as_fd(), their_orders.as_fd()];
+    // A card at whose other end nobody is; that end travels in the place of a copy's line to its gateway.
+    let wire =
+        copies.card.then(UnixDatagram::pair).transpose().map_err(failed("make a wire for its card"))?;
+    let (line, card) = wire.unzip();
+    let own = own.chain(line.as_ref().map(AsFd::as_fd));
+    let last = [memory.as_fd(), their_orders.as_fd()].into_iter().chain(card.as_ref().map(AsFd::as_fd));
     let fds: Vec<BorrowedFd<'_>> = own.chain(shows.iter().map(AsFd::as_fd)).chain(last).collect();
     link.ask(&Ask::Launch(plan), &fds).map_err(|error| format!("could not ask for it: {error}"))?;
     // Should this process hang, the warden ends it by its own clock.
     let millis = u64::try_from((patience + RELEASE).as_millis()).unwrap_or(u64::MAX);
     link.ask(&Ask::Until { box_id: id.clone(), millis }, &[]).ok();
-    drop((theirs, their_orders));
+    drop((theirs, their_orders, line, card));
     fall_asleep(control, &mut words).await?;
     let state = take_state(orders).await?;
     link.ask(&Ask::Kill(id), &[]).map_err(|error| format!("could not end it: {error}"))?;

@@ -10,11 +10,14 @@ use std::time::Duration;
 use blastbox_policy::{SealedPolicy, to_toml};
 use blastbox_sys::channel;
 use blastbox_wire::egress::{
-    FromGateway, LentSecret, MAX_EGRESS_MESSAGE, MAX_EGRESS_POLICY, MAX_RESOLVERS, ToGateway, Veiled,
+    CARD_WORD, FromGateway, LentSecret, MAX_EGRESS_MESSAGE, MAX_EGRESS_POLICY, MAX_RESOLVERS, ToGateway,
+    Veiled,
 };
 use blastbox_wire::{BoxId, CodecError};
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::warden::{Started, places, ready, start_sealed};
@@ -25,6 +28,8 @@ const PROGRAM: &str = "blastbox-egress";
 const PATIENCE: Duration = Duration::from_secs(2);
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const DNS: u16 = 53;
+/// Some of the largest frames.
+const WIRE_BUFFER: usize = 1 << 20;
 
 /// Why a gateway could not be started or heard.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +112,20 @@ impl Gateway {
         // Now that it has something to do: see `Started`.
         drop(view);
         Ok((gateway, for_warden))
+    }
+
+    /// Lays the wire between a machine's network card and this gateway, over the line that [`Self::start`] gave: the gateway
+    /// gets one end of it as it would get an interface from the warden, and the machine the other.
+    pub fn lay_wire(line: impl AsFd) -> io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // One datagram is one frame.
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        for end in [&ours, &theirs] {
+            // As much as the host allows; with less, frames wait more often.
+            set_socket_send_buffer_size(end, WIRE_BUFFER).ok();
+        }
+        channel::send(line, CARD_WORD, &[ours.as_fd()])?;
+        Ok(theirs)
     }
 
     /// Sends the box's secrets, one for each binding of its policy, in their order. Directly after the start.

@@ -27,13 +27,16 @@ pub struct Lowered {
 
 /// How boxes of a plan begin as copies of one machine that booted before them and ran nothing.
 ///
-/// Two descriptors more travel with these plans, behind all others: the machine's memory, and a line for QEMU's orders.
+/// Two descriptors more travel with these plans, behind all others: the machine's memory, and a line for QEMU's orders; and a
+/// third where it has a network card, the wire to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copies {
     /// Everything that a copy relies on. Another image, kernel, agent, machine, QEMU or processor is another one.
     pub bound: Hash,
     /// Bytes of the machine's memory.
     pub memory: u64,
+    /// Whether it has a network card.
+    pub card: bool,
     /// The plan of the machine that is copied, which is no box of anybody.
     pub template: Plan,
     /// The plan of a copy.

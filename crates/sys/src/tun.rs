@@ -28,15 +28,27 @@ pub fn make(device: &OwnedFd, interface: &Interface<'_>) -> io::Result<()> {
     request.ifr_ifru.ifru_flags =
         libc::c_short::try_from(libc::IFF_TUN | libc::IFF_NO_PI).unwrap_or_default();
     control(device.as_fd(), TUNSETIFF, &request)?;
+    bring_up(interface, None)
+}
+
+/// Gives an interface of the current network namespace its addresses and brings it up, with itself as the way to everywhere.
+/// `card`: it is a network card, which has this address from now on; whoever is at its other end is never asked for his (ARP).
+pub fn bring_up(interface: &Interface<'_>, card: Option<[u8; 6]>) -> io::Result<()> {
+    let mut request = request(interface.name)?;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let mut flags = libc::IFF_UP | libc::IFF_RUNNING;
+    if let Some(address) = card {
+        request.ifr_ifru.ifru_hwaddr = plain_address(libc::ARPHRD_ETHER.into(), &address);
+        control(socket.as_fd(), libc::SIOCSIFHWADDR, &request)?;
+        flags |= libc::IFF_NOARP;
+    }
     request.ifr_ifru.ifru_mtu = i32::try_from(interface.mtu).map_err(|_| io::ErrorKind::InvalidInput)?;
     control(socket.as_fd(), libc::SIOCSIFMTU, &request)?;
     request.ifr_ifru.ifru_addr = v4(interface.v4);
     control(socket.as_fd(), libc::SIOCSIFADDR, &request)?;
     request.ifr_ifru.ifru_netmask = v4(Ipv4Addr::BROADCAST);
     control(socket.as_fd(), libc::SIOCSIFNETMASK, &request)?;
-    request.ifr_ifru.ifru_flags =
-        libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or_default();
+    request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags).unwrap_or_default();
     control(socket.as_fd(), libc::SIOCSIFFLAGS, &request)?;
     route_v4(socket.as_fd(), interface.name)?;
     match speak_v6(interface) {
@@ -84,15 +96,17 @@ fn control<T>(fd: BorrowedFd<'_>, number: libc::c_ulong, argument: &T) -> io::Re
 
 /// An address in the form of a socket address, as `ifreq` and `rtentry` have it.
 fn v4(address: Ipv4Addr) -> libc::sockaddr {
-    let mut data = [0; 14];
+    let [a, b, c, d] = address.octets();
     // Two bytes of port, then the address.
-    for (to, from) in data.iter_mut().skip(2).zip(address.octets()) {
+    plain_address(libc::AF_INET, &[0, 0, a, b, c, d])
+}
+
+fn plain_address(family: i32, bytes: &[u8; 6]) -> libc::sockaddr {
+    let mut sa_data = [0; 14];
+    for (to, from) in sa_data.iter_mut().zip(bytes) {
         *to = from.cast_signed();
     }
-    libc::sockaddr {
-        sa_family: libc::sa_family_t::try_from(libc::AF_INET).unwrap_or_default(),
-        sa_data: data,
-    }
+    libc::sockaddr { sa_family: libc::sa_family_t::try_from(family).unwrap_or_default(), sa_data }
 }
 
 fn route_v4(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {

@@ -230,7 +230,7 @@ fn restrict_files(plan: &Plan) -> Result<(), Trouble> {
         .collect();
     // Where there is no loopback there is nothing to connect to, and Landlock says so once more.
     let tcp = match plan.network {
-        Network::Empty => Tcp::DenyAll,
+        Network::Empty | Network::Card { .. } => Tcp::DenyAll,
         // Which hosts and ports can be reached is for the gateway to say: it knows names, Landlock only numbers.
         Network::Loopback | Network::Gateway { .. } => Tcp::AllowAll,
     };

@@ -123,6 +123,9 @@ fn make(
             };
             Some(networks::link(standing, network.as_fd(), descriptor(directories, slot)?)?)
         }
+        Network::Card { slot } => {
+            Some(descriptor(directories, slot)?.try_clone().tried("keep the line to the box's gateway")?)
+        }
         Network::Empty | Network::Loopback => None,
     };
     standing.filter(&plan.first, plan.denials)?;

@@ -23,7 +23,6 @@ mod serve;
 mod standing;
 mod template;
 mod trouble;
-mod trust;
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;

@@ -11,7 +11,6 @@ use rustix::fs::{AtFlags, Mode, OFlags, chownat, mkdirat, open};
 use rustix::process::{Gid, Uid};
 
 use crate::trouble::{Trouble, Trying};
-use crate::trust;
 
 /// Where the scratch space as a whole is attached while the box is made. Nobody sees it there later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +117,9 @@ impl Places<'_> {
                 mount::restrict(scratch.as_fd(), nothing, Beneath::LeftOut).tried("close the attic")?;
             }
         }
-        trusted.map_or(Ok(()), |authority| trust::believe(&root, authority))
+        trusted
+            .map_or(Ok(()), |authority| blastbox_agent::believe(&root, authority))
+            .tried("have the box believe its gateway")
     }
 
     fn scratch_directory(

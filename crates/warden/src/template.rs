@@ -190,9 +190,11 @@ fn cover(root: &OwnedFd, number: usize, at: &GuestPath, text: &str) -> Result<()
     let file = mount::copy(root, &name, Beneath::LeftOut).tried_with(|| format!("copy what covers {at}"))?;
     mount::restrict(file.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)
         .tried_with(|| format!("make what covers {at} read-only"))?;
+    let covered = mount::attach(file.as_fd(), root.as_fd(), at.relative());
+    // Afterwards: kernels as old as 6.1 attach nothing whose name is gone, and say that there is no such file.
     unlinkat(root, name.as_str(), AtFlags::empty())
         .tried_with(|| format!("take away the name of what covers {at}"))?;
-    match mount::attach(file.as_fd(), root.as_fd(), at.relative()) {
+    match covered {
         // No such file, or a link to somewhere: then there is nothing to cover.
         Err(error) if NOT_THERE.contains(&Errno::from_io_error(&error)) => Ok(()),
         attached => attached.tried_with(|| format!("cover {at}")),

@@ -42,13 +42,13 @@ pub const MAX_AGENT_TEXT: usize = 256;
 /// Largest message to or from the warden.
 pub const MAX_WARDEN_MESSAGE: usize = 128 * 1024;
 /// Descriptors that may travel with one message to the warden.
-pub const MAX_WARDEN_FDS: usize = 8;
+pub const MAX_WARDEN_FDS: usize = 12;
 /// Steps in one half of a plan.
 pub const MAX_STEPS: usize = 256;
 /// Arguments of a monitor in a plan, and variables of its environment.
 pub const MAX_MONITOR_TEXTS: usize = 128;
 /// Descriptors that a monitor inherits beside the control channel.
-pub const MAX_MONITOR_INHERITS: usize = 2;
+pub const MAX_MONITOR_INHERITS: usize = 3;
 /// Longest of them.
 pub const MAX_MONITOR_TEXT: usize = 4096;
 /// Landlock grants in a plan.

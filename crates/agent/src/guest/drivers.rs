@@ -3,12 +3,15 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::time::Timespec;
+
+use super::orders::Orders;
 
 /// Where the host has put the modules, each called by its place in the order of loading.
 const MODULES: &str = "/modules";
@@ -22,8 +25,13 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// The file is compressed, and the kernel knows how.
 const COMPRESSED: i32 = 4;
 
-/// Loads every module that the host has given along, in order.
-pub(crate) fn load() -> io::Result<()> {
+/// Those of a network card, which a guest without one has no use for.
+const OF_A_CARD: [&str; 3] = ["failover", "net_failover", "virtio_net"];
+/// The only interface beside the loopback.
+pub(super) const CARD: &str = "eth0";
+
+/// Loads every module that the host has given along, in order. One without a use is left where it is, and goes with it.
+pub(crate) fn load(orders: &Orders) -> io::Result<()> {
     let mut names: Vec<_> = match fs::read_dir(MODULES) {
         Ok(list) => list.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>()?,
         // A kernel that has everything built in.
@@ -32,6 +40,10 @@ pub(crate) fn load() -> io::Result<()> {
     };
     names.sort();
     for name in names {
+        let of_a_card = OF_A_CARD.contains(&called(&name).unwrap_or_default());
+        if of_a_card && !orders.network {
+            continue;
+        }
         let file = open(&name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let flags = if name.extension().is_some_and(|end| end == "ko") { 0 } else { COMPRESSED };
         match rustix::system::finit_module(file.as_fd(), c"", flags) {
@@ -41,6 +53,11 @@ pub(crate) fn load() -> io::Result<()> {
         fs::remove_file(&name)?;
     }
     Ok(())
+}
+
+/// What a module is called in a file such as `03-virtio_pci.ko.xz`.
+fn called(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()?.split_once('-')?.1.split_once(".ko").map(|(name, _)| name)
 }
 
 /// The port that leads to the host, opened. Until its kernel has heard that somebody listens at the other end, reading
@@ -61,7 +78,7 @@ fn opened_port() -> io::Result<OwnedFd> {
             let entry = entry.ok()?;
             let name = fs::read_to_string(entry.path().join("name")).ok()?;
             if name.trim_end() == PORT {
-                let path = std::path::Path::new("/dev").join(entry.file_name());
+                let path = Path::new("/dev").join(entry.file_name());
                 return open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok();
             }
         }
@@ -72,6 +89,11 @@ fn opened_port() -> io::Result<OwnedFd> {
 /// Waits until the disk is there.
 pub(crate) fn disk() -> io::Result<()> {
     await_device(|| fs::metadata(DISK).ok().map(drop))
+}
+
+/// Waits until the network card is there.
+pub(crate) fn card() -> io::Result<()> {
+    await_device(|| fs::metadata(Path::new("/sys/class/net").join(CARD)).ok().map(drop))
 }
 
 /// Devices come when their drivers have found them, a moment after the driver was loaded.
@@ -85,5 +107,17 @@ fn await_device<T>(look: impl Fn() -> Option<T>) -> io::Result<T> {
             return Err(io::ErrorKind::TimedOut.into());
         }
         std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_known_by_what_stands_behind_its_place_in_the_order() {
+        assert_eq!(called(Path::new("/modules/11-virtio_net.ko.xz")), Some("virtio_net"));
+        assert_eq!(called(Path::new("/modules/09-failover.ko")), Some("failover"));
+        assert_eq!(called(Path::new("/modules/README")), None);
     }
 }

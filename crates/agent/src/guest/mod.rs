@@ -1,13 +1,14 @@
 //! The first process of a virtual machine: makes of a kernel that has just started what a box is, and then is the agent.
 //!
 //! ```text
-//! kernel ─► begin ─► drivers ─► port to the host ─► root ─► (asleep, copied, woken) ─► users, limits, filter ─► the agent ─► switch the machine off
+//! kernel ─► begin ─► drivers ─► port to the host ─► root ─► (asleep, copied, woken) ─► (network) ─► users, limits, filter ─► the agent ─► switch the machine off
 //! ```
 //!
 //! The walls between payload and host are the machine's. Those that are put up here stand between payload and agent, and
 //! keep the guest's own kernel out of reach: the same filter, the same limits and the same read-only root as in a jail.
 
 mod drivers;
+mod network;
 mod orders;
 mod root;
 mod sleep;
@@ -54,7 +55,7 @@ pub(crate) fn run(words: impl Iterator<Item = OsString>) -> u8 {
     }
     // The end of a kernel's first process is the end of the machine: the kernel gives up, and was told to start again at
     // once when it does, and the machine to end when its kernel wants to start again.
-    match start() {
+    match start(&orders) {
         // Nobody can be told: the machine ends, and the host sees that it said nothing.
         Err(Failed(..)) => 1,
         Ok(port) => match begin(&orders, &port) {
@@ -85,7 +86,7 @@ fn reserve_descriptors() -> io::Result<()> {
 }
 
 /// What is needed to speak with the host at all.
-fn start() -> Result<OwnedFd, Failed> {
+fn start(orders: &Orders) -> Result<OwnedFd, Failed> {
     reserve_descriptors().tried("reserve descriptors")?;
     let before = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .tried("open its first root")?;
@@ -97,7 +98,7 @@ fn start() -> Result<OwnedFd, Failed> {
         let made = mount::create(kind, &[], Attributes::DEVICE).tried("show its kernel's files")?;
         mount::attach(made.as_fd(), before.as_fd(), at).tried("show its kernel's files")?;
     }
-    drivers::load().tried("load a driver")?;
+    drivers::load(orders).tried("load a driver")?;
     drivers::port().tried("find the port to the host")
 }
 
@@ -108,6 +109,9 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     if orders.loopback {
         namespaces::loopback_up().tried("bring its loopback up")?;
     }
+    if orders.network {
+        drivers::card().tried("find its network card (its kernel needs the driver virtio_net)")?;
+    }
     let proc = open("/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .tried("open /proc")?;
     harden(&proc).tried("harden its kernel")?;
@@ -116,6 +120,15 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
         // Here, because what follows takes the powers away that a copy needs to become another one.
         let wake = sleep::sleep(port).tried("be woken")?;
         sleep::rise(&wake).tried("become another machine than the one that it was copied from")?;
+    }
+    if orders.authority {
+        let authority = network::hear_authority(port).tried("hear whom its programs believe")?;
+        let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .tried("open the root of the box")?;
+        blastbox_agent::believe(&root, &authority).tried("have its programs believe the gateway")?;
+    }
+    if orders.network {
+        network::bring_up().tried("bring its network card up")?;
     }
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).tried("open /dev/null")?;
     rustix::process::setsid().ok();

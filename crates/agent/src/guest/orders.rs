@@ -26,6 +26,10 @@ pub(crate) struct Orders {
     pub(crate) workspace: bool,
     /// Whether there is a loopback.
     pub(crate) loopback: bool,
+    /// Whether there is a network card.
+    pub(crate) network: bool,
+    /// Whether the host says next whom programs believe besides.
+    pub(crate) authority: bool,
     /// Whether denied system calls are reported.
     pub(crate) denials: Denials,
     /// Whether others begin as copies of this guest: it falls asleep when it is whole, and goes on when it is woken.
@@ -63,6 +67,8 @@ impl Orders {
             exec: if yes(&take("exec")?)? { Exec::Allowed } else { Exec::Denied },
             workspace: yes(&take("workspace")?)?,
             loopback: yes(&take("loopback")?)?,
+            network: yes(&take("network")?)?,
+            authority: yes(&take("authority")?)?,
             denials: if yes(&take("denials")?)? { Denials::Reported } else { Denials::Silent },
             asleep: yes(&take("asleep")?)?,
             name: take("name").filter(|name| !name.is_empty() && name.len() <= MOST_NAME)?,
@@ -83,7 +89,7 @@ fn yes(word: &str) -> Option<bool> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "bytes=1048576 inodes=100 pids=64 files=256 size=4096 exec=yes workspace=no loopback=no denials=yes asleep=no name=bx-1";
+    const GOOD: &str = "bytes=1048576 inodes=100 pids=64 files=256 size=4096 exec=yes workspace=no loopback=no network=yes authority=no denials=yes asleep=no name=bx-1";
 
     fn parsed(line: &str) -> Option<Orders> {
         Orders::parse(line.split_whitespace().map(OsString::from))
@@ -93,6 +99,7 @@ mod tests {
     fn every_key_is_read() {
         let orders = parsed(GOOD).unwrap();
         assert_eq!((orders.bytes, orders.pids, orders.exec), (1 << 20, 64, Exec::Allowed));
+        assert!(orders.network && !orders.authority);
         assert!(!orders.workspace && orders.name == "bx-1" && orders.denials == Denials::Reported);
     }
 

@@ -4,11 +4,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use blastbox_sys::mount::{self, Attributes, Beneath};
+use blastbox_wire::egress::RESOLV_CONF;
 use blastbox_wire::plan::{DeviceName, Exec};
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, chmodat, chownat, makedev, mkdirat, mknodat, open, openat,
-    readlinkat, statat, symlinkat,
+    readlinkat, statat, symlinkat, unlinkat,
 };
+use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
 use super::drivers::DISK;
@@ -32,6 +34,9 @@ const PAYLOAD: (u32, &str) = (1000, "1000");
 const IMAGE: &str = ".image";
 const ROOT: &str = ".root";
 const SCRATCH: &str = ".scratch";
+const RESOLVERS: &str = ".resolvers";
+/// What says that a path of the image leads to no file.
+const NOT_THERE: [Option<Errno>; 3] = [Some(Errno::NOENT), Some(Errno::NOTDIR), Some(Errno::LOOP)];
 
 /// Makes the root and goes there. Nothing of what was before can be reached afterwards.
 pub(super) fn make(orders: &Orders) -> io::Result<()> {
@@ -52,6 +57,9 @@ pub(super) fn make(orders: &Orders) -> io::Result<()> {
     }
     show(&image, &root)?;
     devices(&root)?;
+    if orders.network {
+        cover_resolvers(&root)?;
+    }
     scratch(&before, &root, orders)?;
     let shown = [("hidepid", Some("ptraceable")), ("subset", Some("pid"))];
     let processes = mount::create("proc", &shown, Attributes::PLAIN.no_programs())?;
@@ -95,6 +103,23 @@ fn show(image: &OwnedFd, root: &OwnedFd) -> io::Result<()> {
         mount::attach(tree.as_fd(), root.as_fd(), text)?;
     }
     Ok(())
+}
+
+/// Has the image's own programs ask the gateway for names, where the image says whom they ask at all.
+fn cover_resolvers(root: &OwnedFd) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = openat(root, RESOLVERS, flags, Mode::from_raw_mode(0o644))?;
+    io::Write::write_all(&mut std::fs::File::from(file), RESOLV_CONF.as_bytes())?;
+    let file = mount::copy(root, RESOLVERS, Beneath::LeftOut)?;
+    mount::restrict(file.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)?;
+    let covered = mount::attach(file.as_fd(), root.as_fd(), "etc/resolv.conf");
+    // Afterwards: kernels as old as 6.1 attach nothing whose name is gone.
+    unlinkat(root, RESOLVERS, AtFlags::empty())?;
+    match covered {
+        // No such file, or a link to somewhere: then there is nothing to cover.
+        Err(error) if NOT_THERE.contains(&Errno::from_io_error(&error)) => Ok(()),
+        attached => attached,
+    }
 }
 
 /// The harmless devices, on a file system of their own: the root itself allows none.

@@ -24,8 +24,14 @@ pub(super) fn sleep(port: &OwnedFd) -> io::Result<Wake> {
         left = left.get(written..).unwrap_or_default();
     }
     let mut bytes = [0_u8; WAKE];
+    read_whole(port, &mut bytes)?;
+    Wake::parse(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Reads as many bytes as there is room for, and waits for all of them.
+pub(super) fn read_whole(port: &OwnedFd, bytes: &mut [u8]) -> io::Result<()> {
     let (mut filled, mut silent) = (0, None::<Instant>);
-    while filled < WAKE {
+    while filled < bytes.len() {
         let room = bytes.get_mut(filled..).unwrap_or_default();
         match rustix::io::retry_on_intr(|| rustix::io::read(port, &mut *room))? {
             0 if silent.get_or_insert_with(Instant::now).elapsed() > PATIENCE => {
@@ -38,7 +44,7 @@ pub(super) fn sleep(port: &OwnedFd) -> io::Result<Wake> {
             }
         }
     }
-    Wake::parse(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    Ok(())
 }
 
 /// Makes this copy unlike every other one. Nothing was started here before.

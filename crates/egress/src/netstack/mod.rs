@@ -5,21 +5,21 @@
 //! table: a thousand idle connections cost a busy one nothing.
 
 mod conn;
+mod link;
 mod stream;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use smoltcp::time::Instant as StackInstant;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
 use conn::Conn;
+pub use link::Link;
 pub use stream::Stream;
 
 /// Connections in the table, those that only wait for their last packet included, for each that the policy allows.
@@ -49,50 +49,6 @@ pub struct Netstack {
     buffers: Arc<AtomicUsize>,
     clock: Arc<Clock>,
     seeds: Mutex<Seeds>,
-}
-
-/// The link to the box: one packet in, one packet out.
-#[derive(Debug)]
-pub struct Link {
-    tun: AsyncFd<OwnedFd>,
-    scratch: Mutex<Vec<u8>>,
-}
-
-impl Link {
-    /// The link over this descriptor, which does not block.
-    pub fn new(tun: OwnedFd) -> io::Result<Self> {
-        #[expect(
-            deprecated,
-            reason = "sound for a descriptor that is owned; its replacement is unsafe to call"
-        )]
-        let tun = AsyncFd::new(tun)?;
-        Ok(Self { tun, scratch: Mutex::default() })
-    }
-
-    /// Leaves the interface to the box's namespace, which is about to go. Where that cannot be, closing takes longer.
-    pub(crate) fn leave(&self) {
-        blastbox_sys::tun::leave(self.tun.get_ref().as_fd()).ok();
-    }
-
-    /// Waits until there is something to read.
-    pub async fn readable(&self) -> io::Result<tokio::io::unix::AsyncFdReadyGuard<'_, OwnedFd>> {
-        self.tun.readable().await
-    }
-
-    /// Reads one packet. `None`: there is none now.
-    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match rustix::io::read(self.tun.get_ref(), buffer) {
-            Ok(length) => Ok(Some(length)),
-            Err(rustix::io::Errno::AGAIN) => Ok(None),
-            Err(rustix::io::Errno::INTR) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
-    /// Writes one packet. One that does not go is lost, as packets are: TCP sends it again.
-    pub fn write(&self, packet: &[u8]) {
-        rustix::io::write(self.tun.get_ref(), packet).ok();
-    }
 }
 
 /// The stack's own time, and whether anything waits for it.

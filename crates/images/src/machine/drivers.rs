@@ -19,8 +19,11 @@ const fn needed(name: &'static str, purpose: &'static str) -> Driver {
     Driver { name, needed_for: Some(purpose) }
 }
 
+/// That of a network card.
+pub(super) const CARD: &str = "virtio_net";
+
 /// All of them, each behind those that it needs.
-pub(super) const DRIVERS: [Driver; 10] = [
+pub(super) const DRIVERS: [Driver; 13] = [
     helper("virtio"),
     helper("virtio_ring"),
     helper("virtio_pci_legacy_dev"),
@@ -31,6 +34,10 @@ pub(super) const DRIVERS: [Driver; 10] = [
     helper("rng_core"),
     needed("virtio_rng", "randomness from the host"),
     needed("squashfs", "the image"),
+    // A guest without network does not load them, and a kernel without them is good for boxes without.
+    helper("failover"),
+    helper("net_failover"),
+    helper(CARD),
 ];
 
 /// The module's name in a file name such as `virtio-rng.ko.xz`.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::cpio::{Archive, Entry};
-use super::drivers::{DRIVERS, module_name};
+use super::drivers::{CARD, DRIVERS, module_name};
 use super::error::MachineError;
 use super::fresh;
 use super::looks::Looks;
@@ -46,6 +46,9 @@ pub struct KernelFacts {
     pub bytes: u64,
     /// The modules that guests get, in the order of loading.
     pub modules: Vec<String>,
+    /// Whether a guest can have a network card. Kernels that were added before anybody asked had no driver for one.
+    #[serde(default)]
+    pub network: bool,
     /// Where it comes from.
     pub source: String,
     /// When it was added, in seconds since 1970.
@@ -88,9 +91,9 @@ impl Kernels {
         let image = read(new.image, MOST_KERNEL, Links::Followed)?;
         let release =
             release(&image).map_err(|why| MachineError::NotAKernel { path: new.image.to_owned(), why })?;
-        let modules = match new.modules {
+        let (modules, network) = match new.modules {
             Some(folder) => gather(new.image, folder)?,
-            None => Vec::new(),
+            None => (Vec::new(), true),
         };
         let mut hasher = Sha256::new();
         hasher.update(b"blastbox-kernel 1\n");
@@ -107,6 +110,7 @@ impl Kernels {
             release,
             bytes: image.len() as u64,
             modules: modules.iter().map(|(name, _)| name.clone()).collect(),
+            network,
             source: new.source.clone(),
             added_at: now.as_secs(),
         };
@@ -268,8 +272,11 @@ fn release(image: &[u8]) -> Result<String, &'static str> {
     Ok(if word.is_empty() { "unknown".to_owned() } else { word })
 }
 
-/// The modules that guests need, each named by its place in the order of loading.
-fn gather(kernel: &Path, folder: &Path) -> Result<Vec<(String, Vec<u8>)>, MachineError> {
+/// A module: what it is called, and what it holds.
+type Module = (String, Vec<u8>);
+
+/// The modules that guests need, each named by its place in the order of loading; and whether they can have a network card.
+fn gather(kernel: &Path, folder: &Path) -> Result<(Vec<Module>, bool), MachineError> {
     let built_in = read(&folder.join("modules.builtin"), MOST_LIST, Links::Refused)?;
     let built_in = String::from_utf8_lossy(&built_in);
     let built_in: Vec<String> =
@@ -290,7 +297,8 @@ fn gather(kernel: &Path, folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Machin
             return Err(MachineError::NoDriver { path: kernel.to_owned(), driver: driver.name, purpose });
         }
     }
-    Ok(modules)
+    let network = built_in.iter().chain(files.iter().map(|(name, _)| name)).any(|name| name == CARD);
+    Ok((modules, network))
 }
 
 /// Every module beneath a folder, by name. Links are not followed.

@@ -24,6 +24,8 @@ pub struct Parts {
     pub digest: Hash,
     /// What it calls itself.
     pub release: String,
+    /// Whether it has a driver for a network card.
+    pub network: bool,
     /// What it unpacks before it starts its first process.
     pub first_files: PathBuf,
     /// The image as a disk.
@@ -73,6 +75,7 @@ impl Workshop {
             kernel: kernel.image(),
             digest: kernel.facts().digest,
             release: kernel.facts().release.clone(),
+            network: kernel.facts().network,
             first_files: kernel.first_files(agent)?,
             disk: self.disk(self.tree.as_fd())?,
         })

@@ -171,7 +171,7 @@ fn programs(policy: &SealedPolicy, facts: &Facts) -> Result<Vec<std::path::PathB
 fn first(policy: &SealedPolicy, plan: &Plan) -> Result<First, Refusal> {
     let network = match plan.network {
         // gVisor's own network, in which nothing is but a loopback that is its own too.
-        Network::Empty | Network::Loopback => "none",
+        Network::Empty | Network::Loopback | Network::Card { .. } => "none",
         // Sockets of the box's network namespace, whose one interface ends in the gateway.
         Network::Gateway { .. } => "host",
     };

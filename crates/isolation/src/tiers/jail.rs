@@ -7,6 +7,7 @@ mod places;
 mod report;
 
 pub(super) use gaps::owner_map_missing;
+pub(super) use report::INTERFACE;
 pub use report::ends_after;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,19 @@ pub(crate) const OLDEST_KERNEL: KernelVersion = KernelVersion::new(5, 13);
 
 /// What the jail makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
+    if policy.network().mode != NetworkMode::Off {
+        fit(facts)?;
+        fit_network(facts)?;
+    }
+    lower_around(policy, facts, request)
+}
+
+/// The same around a monitor, which may have another way to the gateway than an interface of the host.
+pub(super) fn lower_around(
+    policy: &SealedPolicy,
+    facts: &Facts,
+    request: &Request<'_>,
+) -> Result<Lowered, Refusal> {
     // No `..` in any of these: a rule that is added does not compile until the jail says what it does with it.
     // The tier was chosen before; how long the box lives and how much it says is held by the engine.
     // Whether it is to be deterministic is judged before, for every tier.
@@ -48,9 +62,6 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let worksite = request.worksite(policy)?;
     if *survives_daemon == SurvivesDaemon::Yes {
         can_survive(*mode, worksite)?;
-    }
-    if *mode != NetworkMode::Off {
-        fit_network(facts)?;
     }
     let denials = denials(*on_denied_syscall, facts)?;
     let shows = match root {

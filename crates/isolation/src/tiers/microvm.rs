@@ -19,10 +19,11 @@ use blastbox_images::Image;
 use blastbox_images::machine::{Parts, Workshop};
 use blastbox_policy::{BoxRoot, Gap, NetworkMode, Refusal, SealedPolicy, ThreatLevel, Tier, TierChoice};
 use blastbox_wire::BoxId;
+use blastbox_wire::egress::BUNDLE;
 use blastbox_wire::event::Hash;
 use blastbox_wire::plan::{
     Cgroups, Denials, DeviceName, Exec, First, Grant, GrantAccess, GuestPath, Landlock, Limits, Monitor,
-    MonitorKind, Owner, Plan, Slot, Step,
+    MonitorKind, Network, Owner, Plan, Slot, Step,
 };
 
 pub use orders::{ask_whether_asleep, is_asleep, order_sleep, order_wake};
@@ -62,24 +63,39 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let (program, descriptors) =
         (path(&program.to_string_lossy())?, request.descriptors(policy) + shows.len());
     plan.landlock.grants.push(Grant { at: program.clone(), access: GrantAccess::ReadExecute });
+    if machine.card {
+        if !parts.network {
+            return unavailable(
+                "its kernel was added without the driver of a network card; add it anew (blastbox kernel get, or add)",
+            );
+        }
+        plan.network = Network::Card { slot: request.gateway_slot() };
+    }
+    let own = usize::from(machine.card);
+    let slots = |from: usize, count: usize| -> Vec<Slot> {
+        (from..from + count).map(|slot| Slot(u8::try_from(slot).unwrap_or(u8::MAX))).collect()
+    };
     let first = |form, inherits| {
         let arguments = machine.qemu(form, box_id);
         let (kind, environment) = (MonitorKind::Qemu, Vec::new());
         First::Monitor(Monitor { kind, program: program.clone(), arguments, environment, inherits })
     };
-    plan.first = first(Form::Alone, Vec::new());
-    if let Err(wrong) = plan.clone().check(descriptors) {
+    plan.first = first(Form::Alone, slots(descriptors, own));
+    if let Err(wrong) = plan.clone().check(descriptors + own) {
         return unavailable(&format!("its plan does not hold: {wrong}"));
     }
     // At this level no two boxes have memory in common, not even what nobody can write to.
     let copies = (policy.level() < ThreatLevel::Critical).then(|| {
-        let more = [descriptors, descriptors + 1].map(|slot| Slot(u8::try_from(slot).unwrap_or(u8::MAX)));
-        let of = |form| Plan { first: first(form, more.to_vec()), ..plan.clone() };
-        let (template, copy) = (of(Form::Template), of(Form::Copy));
-        Box::new(Copies { bound: bound(&machine, parts, found), memory: machine.memory, template, copy })
+        let of =
+            |form, network| Plan { first: first(form, slots(descriptors, 2 + own)), network, ..plan.clone() };
+        // No gateway is at the other end of a template's card.
+        let template = if machine.card { Network::Empty } else { plan.network };
+        let (template, copy) = (of(Form::Template, template), of(Form::Copy, plan.network));
+        let (bound, memory, card) = (bound(&machine, parts, found), machine.memory, machine.card);
+        Box::new(Copies { bound, memory, card, template, copy })
     });
     for plan in copies.iter().flat_map(|copies| [&copies.template, &copies.copy]) {
-        if let Err(wrong) = plan.clone().check(descriptors + 2) {
+        if let Err(wrong) = plan.clone().check(descriptors + 2 + own) {
             return unavailable(&format!("the plan of its copies does not hold: {wrong}"));
         }
     }
@@ -125,9 +141,6 @@ fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> R
     if policy.kernel().root == BoxRoot::Allowed {
         return unavailable("it gives a box no root; use --tier jail");
     }
-    if policy.network().mode != NetworkMode::Off {
-        return unavailable("a machine has no network in this version; use --tier jail or --tier gvisor");
-    }
     let found = facts.machines.found();
     match found.version {
         Some(version) if version >= OLDEST_QEMU => {}
@@ -142,7 +155,7 @@ fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> R
     let machine = machine(policy, found, workspace)?;
     let host = Image::Host(found.view.clone());
     let around = Request { box_id: request.box_id.clone(), image: &host, workspace: None };
-    let around = jail::lower(policy, facts, &around)?;
+    let around = jail::lower_around(policy, facts, &around)?;
     let gaps = gaps_of(&around.gaps, machine.processor);
     Ok(Fit { program, machine, workspace, around, gaps })
 }
@@ -223,7 +236,8 @@ fn machine(policy: &SealedPolicy, found: &Found, workspace: bool) -> Result<VmSp
         ));
     }
     let orders = VmSpec::orders(policy, workspace);
-    Ok(VmSpec { processor, processors, memory, orders })
+    let card = policy.network().mode != NetworkMode::Off;
+    Ok(VmSpec { processor, processors, memory, card, orders })
 }
 
 /// A jail's plan with nothing in it that QEMU, its first process to be, does not need.
@@ -235,6 +249,8 @@ fn around_qemu(
     workspace: bool,
 ) -> Result<Plan, Refusal> {
     let mut plan = jail;
+    // Whom programs of the box believe is the guest's to know.
+    plan.template.retain(|step| !matches!(step, Step::File { at, .. } if at.as_str() == BUNDLE));
     plan.template.push(Step::Directory { at: path(spec::HOME)? });
     for at in [spec::KERNEL, spec::FIRST_FILES, spec::DISK] {
         plan.template.push(Step::Show { slot, at: path(at)? });

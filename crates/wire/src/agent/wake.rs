@@ -5,6 +5,7 @@
 //! copy:     host  ── Wake ────► guest         what no two copies may have in common
 //!           guest ── Hello ───► host          and from here on as in every other box
 //! ```
+//! Where the gateway reads requests, whom programs of the box believe besides follows, in every machine ([`introduce`]).
 //! The agent takes no frame before it was woken, so nothing runs in a copy that is still like the others.
 
 use crate::codec::{CodecError, Reader, Writer};
@@ -13,6 +14,15 @@ use crate::codec::{CodecError, Reader, Writer};
 pub const ASLEEP: [u8; 16] = *b"blastbox-asleep\n";
 /// Bytes of [`Wake`], always as many: who waits for it reads no byte of what follows.
 pub const WAKE: usize = 192;
+/// What a guest is told after that, where its gateway reads requests: the certificate of the box's own authority, behind its
+/// length in four bytes.
+#[must_use]
+pub fn introduce(authority: &str) -> Vec<u8> {
+    let mut to = Writer::default();
+    to.bytes(authority.as_bytes());
+    to.finish()
+}
+
 /// Longest host name.
 const NAME: usize = 64;
 

@@ -29,6 +29,8 @@ pub const LINK_NAME: &str = "tun0";
 pub const LINK_MTU: u32 = 65_520;
 /// The gateway on the link: resolver, proxy, and nothing else.
 pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// Whom programs of the box ask for names: the gateway, by its IPv4 address.
+pub const RESOLV_CONF: &str = "# The gateway of this box.\nnameserver 198.18.0.1\n";
 /// The box on the link.
 pub const BOX_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// The prefix of every IPv6 address on the link, in front of 80 bits: `fd62:6c61:7374::/48` spells "blast".
@@ -41,6 +43,9 @@ pub const BOX_V6: Ipv6Addr = Ipv6Addr::new(0xfd62, 0x6c61, 0x7374, 0, 0, 0, 0, 2
 pub const HTTP_PROXY_PORT: u16 = 3128;
 /// Where the gateway takes SOCKS5, for programs that want a proxy.
 pub const SOCKS_PORT: u16 = 1080;
+
+/// What is sent along with the wire to a machine's network card, in the place of an interface of the warden's.
+pub const CARD_WORD: &[u8] = b"c";
 
 /// What the engine tells a gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -61,6 +61,9 @@ pub enum UnsafePlan {
     /// A device that only the monitor of a virtual machine may have.
     #[error("/dev/{0} is for the monitor of a virtual machine alone")]
     DeviceOfMonitor(&'static str),
+    /// Only a virtual machine has a network card.
+    #[error("a network card is for a virtual machine alone")]
+    CardOfNobody,
     /// Nobody outside a monitor could answer for its denied calls.
     #[error("denied calls of a monitor cannot be reported")]
     MonitorReports,
@@ -110,7 +113,7 @@ impl Plan {
         }
         check_first(&self, descriptors)?;
         check_own(&self.own, self.ids, descriptors)?;
-        if let Network::Gateway { slot, .. } = self.network {
+        if let Network::Gateway { slot, .. } | Network::Card { slot } = self.network {
             check_slot(slot, descriptors)?;
         }
         check_limits(&self.limits)?;
@@ -177,6 +180,9 @@ fn check_first(plan: &Plan, descriptors: usize) -> Result<(), UnsafePlan> {
     let machines = plan.template.contains(&Step::Device { name: DeviceName::Kvm });
     if machines && kind != Some(MonitorKind::Qemu) {
         return Err(UnsafePlan::DeviceOfMonitor(DeviceName::Kvm.as_str()));
+    }
+    if matches!(plan.network, Network::Card { .. }) && kind != Some(MonitorKind::Qemu) {
+        return Err(UnsafePlan::CardOfNobody);
     }
     Ok(())
 }

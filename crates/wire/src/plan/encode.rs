@@ -26,6 +26,10 @@ impl Plan {
                 to.u8(if loopback { 3 } else { 2 });
                 to.u8(slot.0);
             }
+            Network::Card { slot } => {
+                to.u8(4);
+                to.u8(slot.0);
+            }
         }
         to.u8(match self.cgroups {
             Cgroups::Absent => 0,
@@ -62,6 +66,7 @@ impl Plan {
                 0 => Network::Empty,
                 1 => Network::Loopback,
                 kind @ 2..=3 => Network::Gateway { slot: Slot(from.u8()?), loopback: kind == 3 },
+                4 => Network::Card { slot: Slot(from.u8()?) },
                 other => return Err(CodecError::Unknown(u32::from(other), "network")),
             },
             cgroups: match from.u8()? {

@@ -224,6 +224,12 @@ pub enum Network {
         /// Whether there is a loopback too.
         loopback: bool,
     },
+    /// A network namespace in which nothing is up, around a machine whose network card ends in the box's gateway: by a wire that
+    /// its monitor inherits.
+    Card {
+        /// The line to the gateway, which ends when it closes.
+        slot: Slot,
+    },
 }
 
 /// Which kernel interface holds the limits.

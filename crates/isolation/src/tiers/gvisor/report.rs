@@ -82,7 +82,7 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
 
 fn network(plan: &Plan, jail: Vec<String>) -> Vec<String> {
     let ours = match plan.network {
-        Network::Empty => {
+        Network::Empty | Network::Card { .. } => {
             "inside, gVisor's own network has a loopback whatever the policy says, and nothing else"
         }
         Network::Loopback => "gVisor's own network has a loopback, and nothing else",

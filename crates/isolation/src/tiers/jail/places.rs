@@ -3,7 +3,7 @@
 use blastbox_images::{Image, TreeUse};
 use blastbox_policy::{NetworkMode, ScratchExec};
 use blastbox_wire::agent::SUDO_PROGRAM;
-use blastbox_wire::egress::{BUNDLE, GATEWAY_V4};
+use blastbox_wire::egress::{BUNDLE, RESOLV_CONF};
 use blastbox_wire::plan::{Exec, Grant, GrantAccess, GuestPath, Owner, Slot, Step, WorkspaceAccess};
 
 use crate::request::{Request, Worksite};
@@ -21,7 +21,7 @@ pub(super) fn template(image: &Image, network: NetworkMode) -> Vec<Step> {
     if network == NetworkMode::Off {
         return steps;
     }
-    let ours = format!("# The gateway of this box.\nnameserver {GATEWAY_V4}\n");
+    let ours = RESOLV_CONF.to_owned();
     let own = steps.iter_mut().find_map(|step| match step {
         Step::File { at, text } if at.as_str() == RESOLVERS => Some(text),
         _ => None,

@@ -120,6 +120,10 @@ fn files(policy: &SealedPolicy, facts: &Facts, plan: &Plan, worksite: Worksite) 
 /// The first Landlock that can refuse TCP.
 const TCP_LANDLOCK_ABI: u32 = 4;
 
+/// How a box of the jail reaches its gateway.
+pub(in crate::tiers) const INTERFACE: &str =
+    "a network namespace of its own, whose one interface ends in that gateway";
+
 /// Hosts that are named in a report before the rest is only counted.
 const NAMED: usize = 8;
 
@@ -150,9 +154,9 @@ fn network(policy: &SealedPolicy, facts: &Facts, plan: &Plan) -> Vec<String> {
             "no way out: no interface leads anywhere".to_owned(),
             "a network namespace of its own with nothing but a loopback".to_owned(),
         ],
-        Network::Gateway { .. } => vec![
+        Network::Gateway { .. } | Network::Card { .. } => vec![
             "one way out: a gateway of its own, which makes each connection itself if a rule allows it".to_owned(),
-            "a network namespace of its own, whose one interface ends in that gateway".to_owned(),
+            INTERFACE.to_owned(),
             match policy.network().mode {
                 NetworkMode::Open => {
                     "dangerously open: every public address can be reached on every TCP port".to_owned()

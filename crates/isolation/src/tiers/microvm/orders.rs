@@ -10,6 +10,8 @@ use blastbox_sys::channel;
 
 /// Memory that lies in a file that others share is not part of the state.
 const SHARED: &str = r#"{"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"x-ignore-shared","state":true}]}}"#;
+/// A machine that wakes says nothing to its network: nobody there knows it from elsewhere.
+const QUIET: &str = r#"{"execute":"migrate-set-parameters","arguments":{"announce-rounds":0}}"#;
 const BEGIN: &str = r#"{"execute":"qmp_capabilities"}"#;
 const TAKE: &str = r#"{"execute":"getfd","arguments":{"fdname":"state"}}"#;
 const WRITE: &str = r#"{"execute":"migrate","arguments":{"uri":"fd:state"}}"#;
@@ -47,7 +49,7 @@ pub fn is_asleep(answer: &str) -> Option<bool> {
 
 fn say(line: impl AsFd, state: BorrowedFd<'_>, last: &str) -> io::Result<()> {
     let line = line.as_fd();
-    channel::send(line, format!("{BEGIN}\n{SHARED}\n").as_bytes(), &[])?;
+    channel::send(line, format!("{BEGIN}\n{SHARED}\n{QUIET}\n").as_bytes(), &[])?;
     // Taken by the order that it comes with.
     channel::send(line, format!("{TAKE}\n").as_bytes(), &[state])?;
     channel::send(line, format!("{last}\n").as_bytes(), &[])

@@ -6,6 +6,7 @@ use blastbox_wire::plan::{Ids, Plan};
 
 use super::spec::{Processor, VmSpec};
 use crate::facts::Kvm;
+use crate::tiers::jail::INTERFACE;
 use crate::{BoundaryReport, Facts};
 
 /// The report for each boundary, in the order in which the jail's came.
@@ -27,15 +28,27 @@ pub(super) fn write(
                 kernel(policy, facts, plan, machine, parts, gaps)
             }
             Boundary::Files => files(policy),
-            Boundary::Network => {
-                let ours = "the machine has no network card; around it:".to_owned();
-                std::iter::once(ours).chain(how).collect()
-            }
+            Boundary::Network => network(machine, how),
             Boundary::Credentials | Boundary::Lifecycle => how,
         };
         BoundaryReport { boundary, effective, how, gaps: told }
     };
     jail.into_iter().map(change).collect()
+}
+
+fn network(machine: &VmSpec, jail: Vec<String>) -> Vec<String> {
+    if !machine.card {
+        let ours = "the machine has no network card; around it:".to_owned();
+        return std::iter::once(ours).chain(jail).collect();
+    }
+    let ours = |line: String| {
+        match line.as_str() {
+        INTERFACE => "the machine's one network card ends in that gateway; QEMU around it is in an empty network namespace"
+            .to_owned(),
+        _ => line,
+    }
+    };
+    jail.into_iter().map(ours).collect()
 }
 
 fn kernel(
@@ -64,7 +77,11 @@ fn kernel(
         }
     }
     how.extend([
-        "four devices: a port to the agent, a read-only disk, randomness, a clock".to_owned(),
+        match machine.card {
+            false => "four devices: a port to the agent, a read-only disk, randomness, a clock",
+            true => "five devices: a port to the agent, a read-only disk, randomness, a clock, a network card",
+        }
+        .to_owned(),
         match rules.on_denied_syscall {
             OnDenied::Record => "in the guest, a denied system call fails and is reported",
             OnDenied::Kill => "in the guest, the first denied system call ends the box",

@@ -1,13 +1,13 @@
 //! A virtual machine as data, and QEMU's words for it. Another engine would have other words for the same.
 
-use blastbox_policy::{FileRules, KernelRules, Loopback, ScratchExec, SealedPolicy};
+use blastbox_policy::{FileRules, KernelRules, Loopback, NetworkMode, ScratchExec, SealedPolicy};
 use blastbox_wire::BoxId;
 
 /// The oldest QEMU whose words these are. See docs/decisions for why not a newer one.
 pub(crate) const OLDEST_QEMU: (u32, u32) = (7, 2);
 
 /// Grows with every change in how copies are made.
-pub(super) const COPIES: &str = "copies of machines 1";
+pub(super) const COPIES: &str = "copies of machines 2";
 
 /// Where its files lie in the root around QEMU.
 pub(super) const HOME: &str = "/machine";
@@ -19,6 +19,16 @@ pub(super) const DISK: &str = "/machine/disk";
 const CONTROL: u32 = 3;
 const MEMORY: u32 = 4;
 const ORDERS: u32 = 5;
+/// The wire to the gateway comes last.
+const fn card(form: Form) -> u32 {
+    match form {
+        Form::Alone => 4,
+        Form::Template | Form::Copy => 6,
+    }
+}
+/// A card that does what a packet needs and nothing else: no firmware of its own, no queue for orders about itself.
+const CARD: &str = "virtio-net-pci,netdev=wire,romfile=,mq=off,ctrl_vq=off,ctrl_rx=off,ctrl_rx_extra=off,ctrl_vlan=off,\
+                    ctrl_mac_addr=off,ctrl_guest_offloads=off,guest_announce=off";
 /// The name of the port by which the guest knows it.
 const PORT: &str = "blastbox.control";
 
@@ -64,6 +74,8 @@ pub(super) struct VmSpec {
     pub(super) processors: u32,
     /// Bytes of the guest's own memory.
     pub(super) memory: u64,
+    /// Whether it has a network card.
+    pub(super) card: bool,
     /// What the guest's first process is told.
     pub(super) orders: Vec<String>,
 }
@@ -95,6 +107,8 @@ impl VmSpec {
             format!("exec={}", yes(*exec == ScratchExec::Allowed)),
             format!("workspace={}", yes(workspace)),
             format!("loopback={}", yes(policy.network().loopback == Loopback::Own)),
+            format!("network={}", yes(policy.network().mode != NetworkMode::Off)),
+            format!("authority={}", yes(policy.network().needs_authority())),
             "denials=yes".to_owned(),
         ]
     }
@@ -173,6 +187,11 @@ impl VmSpec {
         say("-device", "virtio-blk-pci,drive=disk");
         say("-object", "rng-builtin,id=random");
         say("-device", "virtio-rng-pci,rng=random");
+        if self.card {
+            // A datagram is a frame; whoever is at the other end of it is the gateway, or nobody.
+            say("-netdev", &format!("socket,id=wire,fd={}", card(form)));
+            say("-device", CARD);
+        }
         let alone = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot"];
         alone.iter().map(ToString::to_string).chain(words).collect()
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use blastbox_images::machine::{Kernels, NewKernel};
 use blastbox_images::store::{Import, Store};
 use blastbox_images::{HostImage, Image};
-use blastbox_policy::{Bytes, Cpus, Draft, Gap, Profile, Refusal, ThreatLevel, Tier};
+use blastbox_policy::{AllowRule, Bytes, Cpus, Draft, Gap, Profile, Refusal, RuleParts, ThreatLevel, Tier};
 use blastbox_wire::BoxId;
 use blastbox_wire::plan::{DeviceName, First, GrantAccess, MonitorKind, Step, WorkspaceAccess};
 
@@ -194,6 +194,43 @@ fn a_copy_has_a_private_view_of_sealed_memory_and_the_words_of_its_template() {
     };
     let updated = Facts { machines: Machines::of(found), ..emulating() };
     assert_ne!(bound(draft(), &updated), copies.bound);
+}
+
+#[test]
+fn a_card_is_there_only_with_network_and_a_template_has_nobody_at_its_other_end() {
+    let shelf = Shelf::new("card", true);
+    let image = shelf.image();
+    let words = |plan: &Plan| match &plan.first {
+        First::Monitor(monitor) => (monitor.arguments.join(" "), monitor.inherits.len()),
+        First::Agent => panic!("no machine"),
+    };
+    let without = lowered(draft(), &emulating(), &image).unwrap();
+    assert_eq!(without.plan.network, Network::Empty);
+    let (line, inherits) = words(&without.plan);
+    assert!(!line.contains("net-pci") && line.contains("network=no authority=no") && inherits == 0, "{line}");
+    let allow = |draft: Draft| {
+        draft.allow(AllowRule::new("api.example.com".parse().unwrap(), RuleParts::default()).unwrap())
+    };
+    // A machine needs no device of the host for that.
+    let facts = Facts { tun: crate::facts::Tun::Absent, ..emulating() };
+    let with = lowered(allow(draft()), &facts, &image).unwrap();
+    // Behind the channel and the image's directory.
+    assert_eq!(with.plan.network, Network::Card { slot: Slot(2) });
+    let (line, inherits) = words(&with.plan);
+    assert!(line.contains("-netdev socket,id=wire,fd=4 ") && inherits == 1, "{line}");
+    assert!(line.contains("network=yes"), "{line}");
+    let copies = with.copies.as_ref().unwrap();
+    assert_eq!((copies.template.network, copies.copy.network), (Network::Empty, with.plan.network));
+    for plan in [&copies.template, &copies.copy] {
+        let (line, inherits) = words(plan);
+        assert!(line.contains("-netdev socket,id=wire,fd=6 ") && inherits == 3, "{line}");
+    }
+    assert!(copies.card && copies.bound != without.copies.unwrap().bound);
+    let how = with.report.iter().flat_map(|line| &line.how).cloned().collect::<Vec<_>>().join("\n");
+    assert!(
+        how.contains("network card ends in that gateway") && !how.contains("whose one interface"),
+        "{how}"
+    );
 }
 
 #[test]

@@ -126,6 +126,9 @@ mod tests {
         assert_eq!(qemu("clone", [threads, 0, 0, 0, 0, 0]), Verdict::Allow);
         assert_eq!(qemu("clone", [17, 0, 0, 0, 0, 0]), Verdict::Notify(libc::EPERM));
         assert_eq!(qemu("clone", [threads | 0x1000_0000, 0, 0, 0, 0, 0]), Verdict::Notify(libc::EPERM));
+        // A frame goes to the other end of its wire, and to nobody by name.
+        assert_eq!(qemu("sendto", [4, 1, 60, 0, 0, 0]), Verdict::Allow);
+        assert_eq!(qemu("sendto", [4, 1, 60, 0, 1 << 32, 0]), Verdict::Notify(libc::EPERM));
         assert_eq!(qemu("ioctl", [9, 0xAE80, 0, 0, 0, 0]), Verdict::Allow);
         assert_eq!(qemu("ioctl", [9, 0x5412, 0, 0, 0, 0]), Verdict::Notify(libc::EPERM));
         // No file is made or cut short, and the process sets nothing but what a payload may.

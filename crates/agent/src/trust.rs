@@ -3,33 +3,38 @@
 //! What lies in the root may be an image's: it is opened without following a link, must be an ordinary file, and is read
 //! to a bound. The root itself is not changed; a file of ours lies over the bundle, read-only, in this box alone.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_wire::egress::{BUNDLE, BUNDLE_FILES};
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
-
-use crate::trouble::{Trouble, Trying};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, unlinkat};
 
 /// Longest bundle that is read; Debian's has 220 kB.
 const LONGEST: u64 = 2 << 20;
 
+/// The directory of [`BUNDLE`], where nothing else lies in a box that has one.
+const SHELF: &str = "run";
+
 /// Puts the authority behind each bundle of the root, and the whole of it at [`BUNDLE`].
-pub(crate) fn believe(root: &OwnedFd, authority: &str) -> Result<(), Trouble> {
+pub fn believe(root: &OwnedFd, authority: &str) -> io::Result<()> {
     let options = [("mode", Some("0755")), ("size", Some("16m")), ("nr_inodes", Some("32"))];
     let attributes = Attributes::PLAIN.no_programs();
-    let shelf = mount::create("tmpfs", &options, attributes).tried("make room for the box's authorities")?;
+    let shelf = mount::create("tmpfs", &options, attributes)?;
+    // First: kernels before 6.15 copy nothing of a mount that is attached nowhere.
+    mount::attach(shelf.as_fd(), root.as_fd(), SHELF)?;
     let mut largest = Vec::new();
-    for (number, at) in BUNDLE_FILES.iter().map(|at| at.trim_start_matches('/')).enumerate() {
+    for at in BUNDLE_FILES.iter().map(|at| at.trim_start_matches('/')) {
         let Some(theirs) = read(root, at) else { continue };
-        lay(root, &shelf, number, at, &theirs, authority)?;
+        lay(root, &shelf, at, [&theirs, authority.as_bytes()])
+            .map_err(|error| io::Error::new(error.kind(), format!("lay authorities over /{at}: {error}")))?;
         if theirs.len() > largest.len() {
             largest = theirs;
         }
     }
-    let at = BUNDLE.trim_start_matches('/');
-    lay(root, &shelf, BUNDLE_FILES.len(), at, &largest, authority)
+    let name = BUNDLE.rsplit('/').next().unwrap_or_default();
+    write(&shelf, name, [&largest, authority.as_bytes()])?;
+    mount::restrict(shelf.as_fd(), attributes.read_only(), Beneath::LeftOut)
 }
 
 /// A bundle of the root; `None` where there is none that can be taken for one.
@@ -47,28 +52,19 @@ fn read(root: &OwnedFd, at: &str) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Lays a file with both over the one that is there.
-fn lay(
-    root: &OwnedFd,
-    shelf: &OwnedFd,
-    number: usize,
-    at: &str,
-    theirs: &[u8],
-    authority: &str,
-) -> Result<(), Trouble> {
-    let name = number.to_string();
+fn write(shelf: &OwnedFd, name: &str, texts: [&[u8]; 2]) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = openat(shelf, name.as_str(), flags, Mode::from_raw_mode(0o444))
-        .tried_with(|| format!("make /{at}"))?;
-    let mut file = std::fs::File::from(file);
-    for part in [theirs, b"\n", authority.as_bytes()] {
-        file.write_all(part).tried_with(|| format!("write /{at}"))?;
-    }
-    drop(file);
-    let file =
-        mount::copy(shelf, &name, Beneath::LeftOut).tried_with(|| format!("copy what lies over /{at}"))?;
-    mount::restrict(file.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)
-        .tried_with(|| format!("make /{at} read-only"))?;
-    mount::attach(file.as_fd(), root.as_fd(), at)
-        .tried_with(|| format!("lay the box's authorities over /{at}"))
+    let file = openat(shelf, name, flags, Mode::from_raw_mode(0o444))?;
+    std::fs::File::from(file).write_all(&texts.join(&b'\n'))
+}
+
+/// Lays a file with both over the one that is there.
+fn lay(root: &OwnedFd, shelf: &OwnedFd, at: &str, texts: [&[u8]; 2]) -> io::Result<()> {
+    let name = "bundle";
+    write(shelf, name, texts)?;
+    let file = mount::copy(shelf, name, Beneath::LeftOut)?;
+    mount::restrict(file.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)?;
+    mount::attach(file.as_fd(), root.as_fd(), at)?;
+    // Afterwards: kernels as old as 6.1 attach nothing whose name is gone.
+    Ok(unlinkat(shelf, name, AtFlags::empty())?)
 }
