@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::Caller;
 
 /// The layers that test builds lack, one each (`make lifted`).
-pub const LAYERS: [&str; 4] = ["seccomp", "landlock", "mounts", "network"];
+pub const LAYERS: [&str; 5] = ["seccomp", "landlock", "mounts", "network", "pids"];
 
 /// Its exit code and its report.
 pub fn campaign(caller: &Caller, options: &[&str]) -> (i32, Value) {

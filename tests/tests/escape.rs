@@ -63,9 +63,6 @@ fn nothing_comes_out_and_what_proves_nothing_is_named(caller: &Caller) {
     let fired = rows.iter().filter(|row| row["control"]["state"] == "fired").count();
     let least = FIRED[usize::from(caller.is_root())] * rows.len() / 100;
     assert!(fired >= least, "only {fired} of {} controls were seen to succeed", rows.len());
-    let none: Vec<_> =
-        rows.iter().filter(|row| row["control"]["state"] == "none").map(|row| &row["id"]).collect();
-    assert_eq!(none.len(), 3, "attempts without any control: {none:?}");
     let unproven = |row: &&Value| row["cells"][0]["verdict"] == "held" && row["cells"][0]["proven"] == false;
     assert!(rows.iter().filter(unproven).all(|row| row["control"]["state"] != "fired"));
     let alone = rows.iter().filter(|row| row["second_state"]["state"] == "held").count();

@@ -33,8 +33,8 @@ Examples:
 
 Outside a box run only controls that are chosen to harm nobody, and every attempt is bounded. Under a policy without network no packet leaves this host;
 under one that opens it, attempts ask its gateway for addresses, and what the policy allows goes out. Held means stopped: a
-cell is broken where the same attempt fails without what should stop it, and counted as unproven where that was not seen,
-because it would harm or cannot be had here.
+cell is broken where the same attempt fails without what should stop it, and counted as unproven where that cannot be had
+here.
 
 Exit codes: 0 nothing came out; 1 something did, or a second layer fell; 2 more cells of a column than --tolerate says (0) prove
 nothing because their control failed or they could not run, nothing was held, or a build that --lifted needs shows nothing; 125 it could not begin; 129, 130, 143 it was told to end (HUP, INT, TERM), and left nothing.";
@@ -205,8 +205,7 @@ fn list(attempts: &[Attempt]) -> String {
         writeln!(text, "    First: {}. Second: {second}.", attempt.first).ok();
         writeln!(text, "    Success: {}. Control: {}.", attempt.success(), control(attempt.control)).ok();
     }
-    let alone = attempts.iter().filter(|attempt| matches!(attempt.control, Control::None(_))).count();
-    writeln!(text, "{} attempts, {alone} of them without a control that harms nobody", attempts.len()).ok();
+    writeln!(text, "{} attempts, each with a control", attempts.len()).ok();
     text
 }
 
@@ -219,7 +218,6 @@ fn control(control: Control) -> String {
         Control::Box(options) => format!("a box with {}", options.join(" ")),
         Control::Believed(outcome, code) => format!("a receipt that believed it ({outcome}, {code})"),
         Control::Honest => "the same box with an agent that does not lie".to_owned(),
-        Control::None(reason) => format!("none: {reason}"),
     }
 }
 

@@ -341,7 +341,8 @@ def socket_of(family, kind, protocol=0):
         na("this kernel has no such family loaded, and a control loads none")
     call(41, family, kind, protocol)
 
-PID_1 = int(os.environ.get("ESCAPE_DECOY", "1")) if CONTROL else 1
+# In a control a process that was started for it; itself where there is none, and never the host's own first process.
+PID_1 = int(os.environ.get("ESCAPE_DECOY", os.getpid())) if CONTROL else 1
 
 def left(what):
     """Ends the command when the process that it leaves has its name, so that the host's look decides and not luck."""
@@ -384,7 +385,12 @@ def tool(name):
 if CONTROL:
     import resource
     size = 64 << 20 if SURROUND == "plain" else 1 << 41
-    for what, most in ((resource.RLIMIT_AS, 1 << 30), (resource.RLIMIT_CPU, 10), (resource.RLIMIT_FSIZE, size), (resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_CORE, 0)):
+    for what, most in ((resource.RLIMIT_AS, 1 << 30), (resource.RLIMIT_CPU, 10), (resource.RLIMIT_FSIZE, size), (resource.RLIMIT_NOFILE, 1024)):
         hard = resource.getrlimit(what)[1]
         resource.setrlimit(what, (min(most, hard) if hard >= 0 else most,) * 2)
+    # 1 and not 0: at 0 the kernel still starts the host's own handler of crashes. Only root gets back what blastbox gave up.
+    try: resource.setrlimit(resource.RLIMIT_CORE, (1, 4 << 20))
+    except (ValueError, OSError):
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        resource.setrlimit(resource.RLIMIT_CORE, (min(1, hard), hard))
     weaken()

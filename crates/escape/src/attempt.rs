@@ -148,8 +148,6 @@ pub enum Control {
     Believed(Outcome, u8),
     /// With an agent that does not lie: the same box then comes to its own end, which would not pass for held.
     Honest,
-    /// There is none that harms nobody, for this reason.
-    None(&'static str),
 }
 
 /// A layer that a test build leaves out, to show that the next one holds alone.
@@ -164,17 +162,19 @@ pub enum Layer {
     Mounts,
     /// The network namespace of its own.
     Network,
+    /// The limit of processes of its cgroup.
+    Pids,
 }
 
 impl Layer {
     /// Every layer.
-    pub const ALL: [Self; 4] = [Self::Seccomp, Self::Landlock, Self::Mounts, Self::Network];
+    pub const ALL: [Self; 5] = [Self::Seccomp, Self::Landlock, Self::Mounts, Self::Network, Self::Pids];
 
     /// Whether Landlock is what has to hold when this one is lifted.
     pub(crate) fn leaves_landlock(self) -> bool {
         match self {
             Self::Mounts | Self::Network => true,
-            Self::Seccomp | Self::Landlock => false,
+            Self::Seccomp | Self::Landlock | Self::Pids => false,
         }
     }
 
@@ -186,6 +186,7 @@ impl Layer {
             Self::Landlock => "landlock",
             Self::Mounts => "mounts",
             Self::Network => "network",
+            Self::Pids => "pids",
         }
     }
 }

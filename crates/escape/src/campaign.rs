@@ -256,7 +256,7 @@ fn proven(cell: &mut Cell, control: Option<&ControlState>) {
             cell.verdict = Verdict::Broken;
             cell.evidence = format!("its control did not succeed: {why} (here: {})", cell.evidence);
         }
-        Some(ControlState::Unavailable(_) | ControlState::None(_)) | None => {}
+        Some(ControlState::Unavailable(_)) | None => {}
     }
 }
 

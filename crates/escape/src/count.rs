@@ -9,14 +9,12 @@ use crate::report::{Cell, ControlState, Report, SecondState, Verdict};
 #[expect(missing_docs, reason = "the verdicts say what they mean")]
 pub struct Count {
     pub held: usize,
-    /// Those of `held` whose control was not seen to succeed: there is none that harms nobody, or none to be had here.
+    /// Those of `held` whose control was not seen to succeed: it is not to be had here.
     pub held_unproven: usize,
     pub escaped: usize,
     pub not_applicable: usize,
     pub could_not_run: usize,
     pub broken: usize,
-    /// Attempts without a harmless positive control.
-    pub without_control: usize,
     /// Attempts whose control cannot be had by this caller on this host.
     pub control_unavailable: usize,
     /// Attempts that the next layer stopped alone.
@@ -45,7 +43,6 @@ impl Report {
         let mut count = Count::default();
         for row in &self.rows {
             match row.control {
-                ControlState::None(_) => count.without_control += 1,
                 ControlState::Unavailable(_) => count.control_unavailable += 1,
                 ControlState::Fired(_) | ControlState::Failed(_) => {}
             }

@@ -88,7 +88,7 @@ pub(crate) fn without(attempt: &Attempt, layer: Layer, lifted: Option<&[Lifted]>
 mod tests {
     use super::*;
 
-    const SAYS: &str = "BLASTBOX_LIFTED_LAYER: a test build; seccomp true, landlock false, mounts false, network false are lifted; its agent lies: false\n";
+    const SAYS: &str = "BLASTBOX_LIFTED_LAYER: a test build; seccomp true, landlock false, mounts false, network false, pids false are lifted; its agent lies: false\n";
 
     #[test]
     fn only_a_warden_that_says_so_lacks_a_layer() {

@@ -100,7 +100,6 @@ fn cards(report: &Report, count: &Count, out: &mut String) {
         ("na", count.not_applicable, "not applicable"),
         ("held", fired, "controls that succeeded where they should"),
         ("na", count.control_unavailable, "controls not to be had here"),
-        ("na", count.without_control, "attempts without a harmless control"),
         ("held", count.second_held, "stopped by the second layer alone"),
     ];
     out.push_str("<section class=\"cards\">\n");
@@ -170,7 +169,6 @@ fn line(report: &Report, row: &Row, out: &mut String) {
     let (control, control_text) = match &row.control {
         ControlState::Fired(text) => ("held", format!("succeeded where it should: {text}")),
         ControlState::Unavailable(text) => ("na", format!("not to be had here: {text}")),
-        ControlState::None(text) => ("na", format!("none: {text}")),
         ControlState::Failed(text) => ("broken", format!("failed: {text}")),
     };
     let (second, second_text) = match &row.second_state {

@@ -64,8 +64,6 @@ pub enum ControlState {
     Fired(String),
     /// This host or caller cannot do it, for this reason.
     Unavailable(String),
-    /// The catalogue has none that harms nobody, for this reason.
-    None(String),
     /// It did not succeed there either.
     Failed(String),
 }

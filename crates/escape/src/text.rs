@@ -21,7 +21,6 @@ pub fn control_sign(control: &ControlState) -> &'static str {
     match control {
         ControlState::Fired(_) => "✓",
         ControlState::Unavailable(_) => "–",
-        ControlState::None(_) => "∅",
         ControlState::Failed(_) => "!",
     }
 }
@@ -128,8 +127,8 @@ fn summary(report: &Report, out: &mut String) {
     let fired = report.rows.iter().filter(|row| matches!(row.control, ControlState::Fired(_))).count();
     writeln!(
         out,
-        "controls: {fired} succeeded where they should, {} cannot be had by this caller here, {} have none that harms nobody",
-        count.control_unavailable, count.without_control
+        "controls: {fired} succeeded where they should, {} cannot be had by this caller here",
+        count.control_unavailable
     )
     .ok();
     let proven = report.rows.iter().filter(|row| row.lifted.is_some()).count();
@@ -155,6 +154,6 @@ fn summary(report: &Report, out: &mut String) {
     }
     out.push_str(
         "✓ held   ~ held, unproven: no control was seen to succeed   ✗ escaped   ! broken: its control failed   ? could not run   \
-         – not applicable or not to be had\ncontrol: ∅ none that harms nobody   2nd: · named, not lifted   ∅ none of its own: what is gained is surface\n",
+         – not applicable or not to be had\n2nd: · named, not lifted   ∅ none of its own: what is gained is surface\n",
     );
 }

@@ -7,6 +7,7 @@ use blastbox_wire::BoxId;
 use blastbox_wire::plan::{Cgroups, Plan};
 
 use crate::ids::{Block, Slot};
+use crate::lifted;
 use crate::trouble::{Trouble, Trying};
 
 /// Most groups in stock. A burst of boxes takes these and makes the rest itself.
@@ -69,8 +70,8 @@ impl Groups {
         let Some(site) = &self.site else {
             return Err(Trouble::plain("limit the box: this host gives the warden no cgroups"));
         };
-        let limits =
-            Limits { memory: plan.limits.memory, millicpus: plan.limits.millicpus, pids: plan.limits.pids };
+        let pids = if lifted::PIDS { lifted::MANY } else { plan.limits.pids };
+        let limits = Limits { memory: plan.limits.memory, millicpus: plan.limits.millicpus, pids };
         self.taken += 1;
         self.likely = limits;
         let (set, group) = match self.stock.pop() {

@@ -11,6 +11,10 @@ pub(crate) const LANDLOCK: bool = cfg!(feature = "lift-landlock");
 pub(crate) const MOUNTS: bool = cfg!(feature = "lift-mounts");
 /// The host's network in every box.
 pub(crate) const NETWORK: bool = cfg!(feature = "lift-network");
+/// No limit of processes in a box's cgroup.
+pub(crate) const PIDS: bool = cfg!(feature = "lift-pids");
+/// Such a limit that nothing meets.
+pub(crate) const MANY: u32 = 1 << 20;
 
 /// Says which layer is missing, where one is.
 pub(crate) fn confess() {
@@ -19,11 +23,12 @@ pub(crate) fn confess() {
         feature = "lift-landlock",
         feature = "lift-mounts",
         feature = "lift-network",
+        feature = "lift-pids",
         feature = "lying-agent"
     ))]
     {
         let text = format!(
-            "BLASTBOX_LIFTED_LAYER: a test build; seccomp {SECCOMP}, landlock {LANDLOCK}, mounts {MOUNTS}, network {NETWORK} are lifted; its agent lies: {}\n",
+            "BLASTBOX_LIFTED_LAYER: a test build; seccomp {SECCOMP}, landlock {LANDLOCK}, mounts {MOUNTS}, network {NETWORK}, pids {PIDS} are lifted; its agent lies: {}\n",
             cfg!(feature = "lying-agent")
         );
         rustix::io::write(rustix::stdio::stderr(), text.as_bytes()).ok();

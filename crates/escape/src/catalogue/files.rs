@@ -2,8 +2,8 @@
 
 use blastbox_policy::Boundary;
 
-use crate::attempt::Control::{self, None, Plain, PlainRoot};
-use crate::attempt::Layer::{Landlock, Mounts, Network, Seccomp};
+use crate::attempt::Control::{self, Namespaces, Plain, PlainRoot};
+use crate::attempt::Layer::{Landlock, Mounts, Network, Pids, Seccomp};
 use crate::attempt::Prop::{Decoy, LeakedDescriptor, Workspace};
 use crate::attempt::Second::{self, Behind, Named, Surface};
 use crate::attempt::{Attempt, Class, Issue, Prop, Script, nothing_false};
@@ -130,7 +130,7 @@ pub(super) fn attempts() -> Vec<Attempt> {
         first: match second {
             Behind(Landlock, _) => NOT_GRANTED,
             Behind(Seccomp, _) => "the filter of system calls",
-            Behind(Mounts | Network, _) | Named(_) | Surface(_) => OWN_ROOT,
+            Behind(Mounts | Network | Pids, _) | Named(_) | Surface(_) => OWN_ROOT,
         },
         second,
         props,
@@ -163,7 +163,7 @@ pub(super) fn attempts() -> Vec<Attempt> {
         first: "a limit on core files that stops pipes too",
         second: Named("no capability to raise the limit again"),
         script: Script::Python(include_str!("../../attempts/files/core_dump.py")),
-        control: None("a crash outside would start the host's own crash handler"),
+        control: Namespaces,
         ..TEMPLATE
     };
     let cgroup = Attempt {

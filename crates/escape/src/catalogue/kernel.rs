@@ -5,7 +5,7 @@
 
 use blastbox_policy::Boundary;
 
-use crate::attempt::Control::{self, Namespaces, None, Plain, PlainRoot};
+use crate::attempt::Control::{self, Namespaces, Plain, PlainRoot};
 use crate::attempt::Layer::Seccomp;
 use crate::attempt::Second::{self, Behind, Named, Surface};
 use crate::attempt::{Attempt, Class, Issue, Prop, Script, nothing_false};
@@ -247,7 +247,7 @@ const PROGRAMS: &[(Line2, &str)] = &[
             "dirty-pipe",
             "Write into the page cache of a read-only file",
             "CVE-2022-0847 (Dirty Pipe)",
-            None("it succeeds on a kernel that has the bug, and nowhere on one that has not"),
+            Plain,
             Named("a patched kernel; the file is read-only in the box and shared with the host"),
         ),
         include_str!("../../attempts/kernel/dirty_pipe.py"),
@@ -257,7 +257,7 @@ const PROGRAMS: &[(Line2, &str)] = &[
             "dirty-cow",
             "Write through a private mapping of a read-only file",
             "CVE-2016-5195 (Dirty COW)",
-            None("it succeeds on a kernel that has the bug, and nowhere on one that has not"),
+            Plain,
             Named("a patched kernel; the file is read-only in the box and shared with the host"),
         ),
         include_str!("../../attempts/kernel/dirty_cow.py"),

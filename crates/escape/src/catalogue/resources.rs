@@ -3,10 +3,14 @@
 use blastbox_policy::{Boundary, Gap};
 
 use crate::attempt::Control::{self, Box, Namespaces, Plain};
-use crate::attempt::Second::{self, Named};
+use crate::attempt::Layer::Pids;
+use crate::attempt::Second::{self, Behind, Named};
 use crate::attempt::{Attempt, Class, Issue, Script, nothing_false};
 
-const PER_PROCESS: Second = Named("limits of single processes (RLIMIT_DATA, RLIMIT_NPROC)");
+const PER_USER: Second = Behind(Pids, "RLIMIT_NPROC counts processes and threads of the box's user");
+/// A limit of single processes stands there only where no group counts memory.
+const VOLUNTEERS: Second =
+    Named("commands volunteer for the kernel's OOM killer; RLIMIT_DATA where no group counts memory");
 const TMPFS: Second = Named("the memory limit counts it too");
 
 /// Name, what it tries, what it stands for, first control, second, the script, its options, where it must succeed, outcomes that stop it, gaps.
@@ -33,12 +37,12 @@ const PIDS: &str = "the limit of processes of the box's cgroup";
 
 #[rustfmt::skip]
 const LINES: &[Line] = &[
-    ("fork-bomb", "Have more processes than allowed", "fork bombs", PIDS, PER_PROCESS, include_str!("../../attempts/resources/forks.py"), &["--pids", "32"], MANY, &["pids_exhausted", "out_of_memory"], &[]),
-    ("thread-bomb", "Have more threads than allowed", "thread bombs", PIDS, PER_PROCESS, include_str!("../../attempts/resources/threads.py"), &["--pids", "32"], MANY, &["pids_exhausted"], &[]),
-    ("memory", "Have more memory than allowed, in one process", "memory bombs", MEMORY, PER_PROCESS, include_str!("../../attempts/resources/memory.py"), SMALL, LARGE, OOM, &[]),
+    ("fork-bomb", "Have more processes than allowed", "fork bombs", PIDS, PER_USER, include_str!("../../attempts/resources/forks.py"), &["--pids", "32"], MANY, &["pids_exhausted", "out_of_memory"], &[]),
+    ("thread-bomb", "Have more threads than allowed", "thread bombs", PIDS, PER_USER, include_str!("../../attempts/resources/threads.py"), &["--pids", "32"], MANY, &["pids_exhausted"], &[]),
+    ("memory", "Have more memory than allowed, in one process", "memory bombs", MEMORY, VOLUNTEERS, include_str!("../../attempts/resources/memory.py"), SMALL, LARGE, OOM, &[]),
     ("memory-children", "Have more memory than allowed, in many processes", "limits of single processes alone", MEMORY, Named("the limit of processes bounds the product"), include_str!("../../attempts/resources/children.py"), SMALL, LARGE, OOM, &[Gap::NoMemoryLimit]),
-    ("memory-shared", "Have more memory than allowed, as shared memory", "memory that no process is charged with", MEMORY, TMPFS, include_str!("../../attempts/resources/shared.py"), SMALL, LARGE, OOM, &[Gap::NoMemoryLimit]),
-    ("memory-memfd", "Have more memory than allowed, as a file without a name", "memfd", MEMORY, TMPFS, include_str!("../../attempts/resources/memfd.py"), SMALL, LARGE, OOM, &[Gap::NoMemoryLimit]),
+    ("memory-shared", "Have more memory than allowed, as shared memory", "memory that no process is charged with", MEMORY, VOLUNTEERS, include_str!("../../attempts/resources/shared.py"), SMALL, LARGE, OOM, &[Gap::NoMemoryLimit]),
+    ("memory-memfd", "Have more memory than allowed, as a file without a name", "memfd", MEMORY, VOLUNTEERS, include_str!("../../attempts/resources/memfd.py"), SMALL, LARGE, OOM, &[Gap::NoMemoryLimit]),
     ("memory-pipes", "Have more memory than allowed, in pipes", "kernel memory", "limits on pipes of one user, and of open files", Named("kernel memory counts against the cgroup"), include_str!("../../attempts/resources/pipes.py"), &["--memory", "48MiB"], LARGE, OOM, &[Gap::NoMemoryLimit]),
     ("memory-lock", "Lock memory into place", "memory that cannot be swapped", "RLIMIT_MEMLOCK", Named("it counts against the memory limit"), include_str!("../../attempts/resources/lock.py"), &[], Control::PlainRoot, &[], &[]),
     ("disk", "Write more than allowed", "full disks", "the size of the scratch space", TMPFS, include_str!("../../attempts/resources/disk.py"), &["--disk", "32MiB"], Box(&["--disk", "128MiB"]), OOM, &[]),
