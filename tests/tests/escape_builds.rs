@@ -54,6 +54,10 @@ fn an_agent_that_lies_is_found_out_and_blastbox_survives_it(caller: &Caller) {
         assert!(fired && cell["verdict"] == "held" && cell["proven"] == true, "{row}");
         let evidence = cell["evidence"].as_str().unwrap();
         let ending = match word {
+            // Whoever takes as fast as it is sent to meets the limit first.
+            _ if lie == "beyond-window" && evidence.contains("output_limit") => {
+                "the box ended: output_limit".to_owned()
+            }
             "timed_out" => "the box ended: timed_out".to_owned(),
             word if word.starts_with("lost ") => format!("the box ended: {word}"),
             word => {

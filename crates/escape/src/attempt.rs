@@ -112,6 +112,8 @@ pub enum Script {
 pub enum Ending {
     /// As one that broke the protocol.
     FoundOut,
+    /// The same, or at its limit on output: a host that takes as fast as it is sent to has a window that never closes.
+    Bounded,
     /// As one whose agent is gone.
     Gone,
     /// By its own clock: what was said changes nothing, however often.

@@ -61,6 +61,8 @@ pub(crate) fn find_liar(place: Option<&Path>, ask: &Ask) -> Liar {
 
 fn run(ask: &Ask, program: &Path, lie: &str) -> io::Result<Ended> {
     let mut arguments: Vec<OsString> = words(["run", "--json", "--quiet", "--timeout", "3s"]).collect();
+    // Half of what the most talkative lie sends.
+    arguments.extend(words(["--output-limit", "4MiB"]));
     arguments.extend(ask.options.iter().cloned());
     arguments.extend([OsString::from("--env"), format!("ESCAPE_LIE={lie}").into()]);
     arguments.extend(words(["--", "/bin/true"]));
@@ -119,7 +121,8 @@ fn judge_lie(
     };
     let ended = format!("the box ended: {outcome} {why}").trim_end().to_owned();
     match (outcome, word, ending) {
-        ("lost", BROKE, Ending::FoundOut | Ending::Outlasted) => (Verdict::Held, ended),
+        ("lost", BROKE, Ending::FoundOut | Ending::Bounded | Ending::Outlasted) => (Verdict::Held, ended),
+        ("output_limit", _, Ending::Bounded) => (Verdict::Held, ended),
         ("lost", GONE, Ending::Gone) | ("timed_out", _, Ending::Outlasted) => (Verdict::Held, ended),
         ("timed_out", ..) => (Verdict::Escaped, "nobody found it out: the box's clock ended it".to_owned()),
         ("lost", ..) => (Verdict::CouldNotRun, format!("it ended for another reason: {ended}")),
@@ -143,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_lie_is_held_where_it_ended_as_it_should_and_nowhere_else() {
-        use Ending::{FoundOut, Gone, Outlasted};
+        use Ending::{Bounded, FoundOut, Gone, Outlasted};
         let of = |outcome: &str, code: &str, ending| {
             judge_lie(Some(&receipt(outcome, code)), ending, &[], false, Some(125)).0
         };
@@ -151,10 +154,13 @@ mod tests {
         assert_eq!(of("lost", GONE, Gone), Verdict::Held);
         assert_eq!(of("timed_out", "", Outlasted), Verdict::Held);
         assert_eq!(of("lost", BROKE, Outlasted), Verdict::Held, "a host that is stricter");
-        for ending in [FoundOut, Gone] {
+        assert_eq!(of("lost", BROKE, Bounded), Verdict::Held);
+        assert_eq!(of("output_limit", "", Bounded), Verdict::Held);
+        assert_eq!(of("output_limit", "", FoundOut), Verdict::Escaped, "it was listened to");
+        for ending in [FoundOut, Bounded, Gone] {
             assert_eq!(of("timed_out", "", ending), Verdict::Escaped, "a host that did not notice");
         }
-        for ending in [FoundOut, Gone, Outlasted] {
+        for ending in [FoundOut, Bounded, Gone, Outlasted] {
             assert_eq!(of("exited", "", ending), Verdict::Escaped, "it was believed");
             assert_eq!(of("failed", "x", ending), Verdict::CouldNotRun, "a build that makes no box");
             assert_eq!(of("refused", "x", ending), Verdict::CouldNotRun);

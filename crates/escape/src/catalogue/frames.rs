@@ -2,7 +2,7 @@
 
 use blastbox_policy::Boundary;
 
-use crate::attempt::Ending::{self, FoundOut, Gone, Outlasted};
+use crate::attempt::Ending::{self, Bounded, FoundOut, Gone, Outlasted};
 use crate::attempt::{Attempt, Class, Control, Issue, Script, Second, nothing_false};
 
 /// Name, what it tries, what it stands for, how the host has to end it; the name is also the lie's.
@@ -20,7 +20,7 @@ const LINES: &[Line] = &[
     ("third-stream", "Send output on a stream that there is not", "indices by the attacker's number", FoundOut),
     ("start-twice", "Start a command twice", "states that cannot be", Outlasted),
     ("hello-twice", "Greet twice", "states that cannot be", FoundOut),
-    ("beyond-window", "Send more output than the host has asked for", "memory of whoever reads", FoundOut),
+    ("beyond-window", "Send more output than the host has asked for", "memory of whoever reads", Bounded),
     ("denied-flood", "Tell of a hundred thousand denied calls", "reports without end", Outlasted),
     ("input-never-sent", "Take more input than was sent", "counters that wrap", FoundOut),
     ("silence", "Say nothing more", "waiting for ever", Outlasted),
