@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use blastbox_tests::census::{Census, child_of};
 use blastbox_tests::daemon::signal;
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
-use blastbox_tests::{Caller, Served, both_ways, wait_until};
+use blastbox_tests::{Caller, Place, Served, both_ways, wait_until};
 use rustix::process::Signal;
 
 both_ways!(
@@ -17,6 +17,7 @@ both_ways!(
     a_template_that_was_altered_is_refused_by_name_and_made_anew,
     what_a_machine_cannot_have_is_refused_with_what_helps,
     a_guest_that_gives_up_floods_or_keeps_silent_loses_its_box_alone,
+    a_directory_of_the_host_goes_into_a_machine_and_is_never_changed,
 );
 
 #[test]
@@ -177,14 +178,12 @@ fn is_qemu(pid: u32) -> bool {
 
 fn what_a_machine_cannot_have_is_refused_with_what_helps(caller: &Caller) {
     let Some(workshop) = Workshop::new(caller) else { return };
-    let directory = text(&caller.directory("shared"));
     let empty = text(&caller.place().join("empty"));
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 4] = [
         (&["--image", "host"], "blastbox image import"),
         (&["--image", "root"], "blastbox image import"),
         (&["--memory", "64MiB"], "--memory"),
         (&["--cpus", "1000"], "--cpus"),
-        (&["--workspace", &directory], "blastbox cp"),
     ];
     for (options, part) in cases {
         let ended = caller.blastbox(workshop.words(&["run"], options, &["sh", "-c", "true"])).end();
@@ -236,6 +235,53 @@ fn a_guest_that_gives_up_floods_or_keeps_silent_loses_its_box_alone(caller: &Cal
     census.expect_nothing("hostile guests");
 }
 
+fn a_directory_of_the_host_goes_into_a_machine_and_is_never_changed(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    let project = caller.directory("project");
+    caller.directory("project/sub");
+    caller.file("project/a", "one\n");
+    caller.file("project/sub/b", "two\n");
+    std::os::unix::fs::symlink("/etc/passwd", project.join("link")).expect("make a link");
+    let at = text(&project);
+    let gaps =
+        ["shared-uid", "no-memory-limit", "no-cpu-limit", "no-pids-limit", "shared-kernel", "swap-unlimited"];
+    let run = |access: &str, script: &str| {
+        let given = format!("{at}{access}");
+        let accept = gaps.iter().flat_map(|gap| ["--accept", gap]);
+        let options: Vec<&str> = ["--profile", "medium", "--timeout", "200s", "--workspace", &given]
+            .into_iter()
+            .chain(accept)
+            .collect();
+        workshop.sh(&options, script)
+    };
+    let script = "
+        pwd; cat a sub/b; cat link 2>/dev/null || echo leads nowhere
+        (echo new > a) 2>/dev/null && cat a || echo kept
+        (echo more > sub/c) 2>/dev/null && cat sub/c || echo kept
+        ls sub; id -u";
+    let read = "/workspace\none\ntwo\nleads nowhere\n";
+    for (access, rest) in [(":cow", "new\nmore\nb\nc\n1000\n"), (":ro", "kept\nkept\nb\n1000\n")] {
+        let boxed = run(access, script);
+        assert_eq!(
+            boxed.stdout,
+            format!("{read}{rest}"),
+            "{access} {} {:?}",
+            boxed.stderr,
+            boxed.receipt.reason
+        );
+        assert_eq!(fs::read_to_string(project.join("a")).expect("it is there"), "one\n");
+        assert!(!project.join("sub/c").exists());
+    }
+    // What does not fit, or is no file, keeps the box from starting.
+    let made = caller.program(Path::new("/usr/bin/mkfifo"), [text(&project.join("pipe"))]).end();
+    assert_eq!(made.code, 0, "{}", made.err);
+    let refused = run("", "echo ran");
+    assert!(refused.stdout.is_empty() && refused.receipt.exit_code == 125, "{}", refused.stdout);
+    let reason = format!("{:?}", refused.receipt.reason);
+    assert!(reason.contains("pipe") && reason.contains("neither file"), "{reason}");
+}
+
 fn daemon(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
@@ -257,6 +303,13 @@ fn daemon(caller: &Caller) {
     for id in [&second, &third] {
         served.ask(["kill", id]);
     }
+    // A daemon opens no file of its callers, but for what lies where it works itself.
+    let elsewhere = Place::new();
+    fs::write(elsewhere.join("a"), "one").expect("write a file");
+    let project = text(elsewhere.path());
+    let shared = ["--accept", "shared-kernel", "--profile", "medium", "--workspace", &project];
+    let refused = served.blastbox(create.iter().chain(&shared)).start().end_within(PATIENCE);
+    assert!(refused.code != 0 && refused.err.contains("blastbox cp"), "{} {}", refused.code, refused.err);
     let note = caller.file("note", "from outside");
     served.ask(["cp", &text(&note), &format!("{id}:/workspace/note")]);
     assert_eq!(served.sh(&id, "cat /workspace/note; echo more > /workspace/other"), "from outside");

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use blastbox_images::{Image, ImageConfig};
 use blastbox_isolation::{Choice, Facts, Lowered, Request, Warden, choose, preparation};
-use blastbox_policy::{Boundary, BoxRoot, OnDenied, SealedPolicy, SurvivesDaemon};
+use blastbox_policy::{Boundary, BoxRoot, OnDenied, Refusal, SealedPolicy, SurvivesDaemon};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
 use blastbox_wire::egress::LentSecret;
@@ -253,6 +253,18 @@ impl Engine {
         if let (Some(_), Ok(Lowered { copies: Some(copies), .. })) = (&template, &choice.chosen) {
             plan = copies.copy.clone();
         }
+        let copied = match (&choice.chosen, workspace) {
+            (Ok(Lowered { tier, workspace_disk: Some(caps), .. }), Some(directory)) => {
+                match directory.copy(*caps).await {
+                    Ok(disk) => Some(disk),
+                    Err(why) => {
+                        let refusal = Refusal::TierUnavailable { tier: *tier, why };
+                        return Err(CreateError::Refused { refusal, choice: Box::new(choice) });
+                    }
+                }
+            }
+            _ => None,
+        };
         // Never closed, so this fails for nobody. After the secrets were read: a source that hangs holds up its own box.
         let making = Arc::clone(&self.house.making).acquire_owned().await.ok();
         let (ours, theirs) = StdStream::pair().map_err(CreateError::Channel)?;
@@ -270,7 +282,7 @@ impl Engine {
         let fds: Vec<BorrowedFd<'_>> = own
             .into_iter()
             .flatten()
-            .chain(shows.iter().chain(more.iter().flatten()).chain(wire).map(AsFd::as_fd))
+            .chain(shows.iter().chain(more.iter().flatten()).chain(wire).chain(&copied).map(AsFd::as_fd))
             .collect();
         let plan = Box::new(plan);
         if let Err(error) = self.house.link.ask(&Ask::Launch(plan.clone()), &fds) {
@@ -283,7 +295,7 @@ impl Engine {
         let directories = directories.chain(shows.into_iter().map(Ok)).collect::<io::Result<_>>();
         // Not where there is a gateway, which goes with the box that it was started for, nor of a copy, which has read what
         // it goes on from.
-        let alone = way_out.is_none() && birth.is_none();
+        let alone = way_out.is_none() && birth.is_none() && copied.is_none();
         let again = directories.ok().filter(|_| alone).map(|directories| Launch { plan, directories });
         // The agent's end is the agent's alone, so that its end is an end; and so is the line to the gateway the warden's.
         drop((theirs, more));

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use blastbox_images::machine::{CopyCaps, copy_workspace};
 use blastbox_wire::plan::WorkspaceAccess;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
@@ -57,6 +58,21 @@ impl WorkspaceDir {
             return Err(WorkspaceError::HostRoot { path: path.to_owned() });
         }
         Ok(Self { path: path.to_owned(), directory: file.into(), access })
+    }
+
+    /// Copies it for a machine, which cannot be shown it. On a thread of its own: nobody else waits for a disk.
+    /// Why not is said with the name of the file.
+    pub(crate) async fn copy(&self, caps: CopyCaps) -> Result<OwnedFd, String> {
+        let directory = self.directory.try_clone().map_err(|error| error.to_string())?;
+        let copied = tokio::task::spawn_blocking(move || copy_workspace(directory.as_fd(), &caps)).await;
+        let copied = copied.unwrap_or_else(|gone| Err(io::Error::other(gone)));
+        copied.map_err(|error| {
+            format!(
+                "it cannot copy the workspace {}: {error} (files.disk, files.inodes and files.file_size say how much is \
+                 taken; a daemon reads no directory of its callers: use `blastbox run`, or `blastbox cp`)",
+                self.path.display()
+            )
+        })
     }
 
     /// What the box may do with it.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use blastbox_images::machine::CopyCaps;
 use blastbox_policy::{Boundary, Gap, Tier};
 use blastbox_wire::event::Hash;
 use blastbox_wire::plan::Plan;
@@ -23,6 +24,9 @@ pub struct Lowered {
     /// How such a box can begin without booting, where it can.
     #[serde(skip)]
     pub copies: Option<Box<Copies>>,
+    /// The caller's directory is copied and travels as a disk, behind all others, where this tier cannot show it.
+    #[serde(skip)]
+    pub workspace_disk: Option<CopyCaps>,
 }
 
 /// How boxes of a plan begin as copies of one machine that booted before them and ran nothing.

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use super::orders::Orders;
+use super::orders::{Orders, Workspace};
 
 /// Where the host has put the modules, each called by its place in the order of loading.
 const MODULES: &str = "/modules";
@@ -19,6 +19,8 @@ const MODULES: &str = "/modules";
 const PORT: &str = "blastbox.control";
 /// The disk with the image.
 pub(crate) const DISK: &str = "/dev/vda";
+/// The disk with a copy of the caller's directory.
+pub(crate) const WORKSPACE: &str = "/dev/vdb";
 /// How long devices may take to come: an emulated processor on a busy host is slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(2);
@@ -41,7 +43,8 @@ pub(crate) fn load(orders: &Orders) -> io::Result<()> {
     names.sort();
     for name in names {
         let of_a_card = OF_A_CARD.contains(&called(&name).unwrap_or_default());
-        if of_a_card && !orders.network {
+        let of_changes = called(&name) == Some("overlay");
+        if (of_a_card && !orders.network) || (of_changes && orders.workspace != Workspace::CopyOnWrite) {
             continue;
         }
         let file = open(&name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -86,9 +89,9 @@ fn opened_port() -> io::Result<OwnedFd> {
     })
 }
 
-/// Waits until the disk is there.
-pub(crate) fn disk() -> io::Result<()> {
-    await_device(|| fs::metadata(DISK).ok().map(drop))
+/// Waits until a disk is there.
+pub(crate) fn disk(path: &str) -> io::Result<()> {
+    await_device(|| fs::metadata(path).ok().map(drop))
 }
 
 /// Waits until the network card is there.

@@ -104,7 +104,10 @@ fn start(orders: &Orders) -> Result<OwnedFd, Failed> {
 
 /// Puts on what a box has, layer by layer, in the order of a jail.
 fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
-    drivers::disk().tried("find the disk with the image")?;
+    drivers::disk(drivers::DISK).tried("find the disk with the image")?;
+    if orders.workspace.has_disk() {
+        drivers::disk(drivers::WORKSPACE).tried("find the disk with the workspace")?;
+    }
     rustix::system::sethostname(orders.name.as_bytes()).tried("set its host name")?;
     if orders.loopback {
         namespaces::loopback_up().tried("bring its loopback up")?;

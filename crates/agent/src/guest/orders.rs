@@ -22,8 +22,8 @@ pub(crate) struct Orders {
     pub(crate) size: u64,
     /// Whether programs may be started from the scratch space.
     pub(crate) exec: Exec,
-    /// Whether there is an empty workspace.
-    pub(crate) workspace: bool,
+    /// Where commands work.
+    pub(crate) workspace: Workspace,
     /// Whether there is a loopback.
     pub(crate) loopback: bool,
     /// Whether there is a network card.
@@ -36,6 +36,36 @@ pub(crate) struct Orders {
     pub(crate) asleep: bool,
     /// The host name.
     pub(crate) name: String,
+}
+
+/// Where commands work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Workspace {
+    /// Nowhere.
+    Absent,
+    /// In an empty directory.
+    Empty,
+    /// On the second disk.
+    ReadOnly,
+    /// On the second disk, with changes in scratch space.
+    CopyOnWrite,
+}
+
+impl Workspace {
+    fn parse(word: &str) -> Option<Self> {
+        match word {
+            "no" => Some(Self::Absent),
+            "yes" => Some(Self::Empty),
+            "ro" => Some(Self::ReadOnly),
+            "cow" => Some(Self::CopyOnWrite),
+            _ => None,
+        }
+    }
+
+    /// Whether there is a second disk.
+    pub(crate) fn has_disk(self) -> bool {
+        matches!(self, Self::ReadOnly | Self::CopyOnWrite)
+    }
 }
 
 /// The word that says that this process is the first one of a guest.
@@ -65,7 +95,7 @@ impl Orders {
             files: take("files")?.parse().ok()?,
             size: take("size")?.parse().ok()?,
             exec: if yes(&take("exec")?)? { Exec::Allowed } else { Exec::Denied },
-            workspace: yes(&take("workspace")?)?,
+            workspace: Workspace::parse(&take("workspace")?)?,
             loopback: yes(&take("loopback")?)?,
             network: yes(&take("network")?)?,
             authority: yes(&take("authority")?)?,
@@ -100,7 +130,11 @@ mod tests {
         let orders = parsed(GOOD).unwrap();
         assert_eq!((orders.bytes, orders.pids, orders.exec), (1 << 20, 64, Exec::Allowed));
         assert!(orders.network && !orders.authority);
-        assert!(!orders.workspace && orders.name == "bx-1" && orders.denials == Denials::Reported);
+        assert!(
+            orders.workspace == Workspace::Absent
+                && orders.name == "bx-1"
+                && orders.denials == Denials::Reported
+        );
     }
 
     #[test]
@@ -110,6 +144,7 @@ mod tests {
             format!("{GOOD} more=1"),
             format!("{GOOD} bytes=1"),
             GOOD.replace("exec=yes", "exec=maybe"),
+            GOOD.replace("workspace=no", "workspace=rw"),
             GOOD.replace("name=bx-1", "name="),
             GOOD.replace("inodes=100", "inodes=-1"),
             format!("{GOOD} word"),

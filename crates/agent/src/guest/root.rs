@@ -13,8 +13,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
-use super::drivers::DISK;
-use super::orders::Orders;
+use super::drivers::{DISK, WORKSPACE};
+use super::orders::{Orders, Workspace};
 
 /// What an image may not bring along, because the box makes it itself.
 const OURS: [&str; 7] = ["dev", "proc", "sys", "tmp", "run", "home", "workspace"];
@@ -34,6 +34,7 @@ const PAYLOAD: (u32, &str) = (1000, "1000");
 const IMAGE: &str = ".image";
 const ROOT: &str = ".root";
 const SCRATCH: &str = ".scratch";
+const LOWER: &str = ".lower";
 const RESOLVERS: &str = ".resolvers";
 /// What says that a path of the image leads to no file.
 const NOT_THERE: [Option<Errno>; 3] = [Some(Errno::NOENT), Some(Errno::NOTDIR), Some(Errno::LOOP)];
@@ -164,7 +165,7 @@ fn scratch(before: &OwnedFd, root: &OwnedFd, orders: &Orders) -> io::Result<()> 
         // Shared memory is never a place for programs, whatever the policy says about scratch space.
         ("dev/shm", everybody, Exec::Denied),
     ];
-    if orders.workspace {
+    if orders.workspace == Workspace::Empty {
         places.push(("workspace", payload, orders.exec));
     }
     for (at, mode, exec) in places {
@@ -183,5 +184,37 @@ fn scratch(before: &OwnedFd, root: &OwnedFd, orders: &Orders) -> io::Result<()> 
         }
         mount::attach(tree.as_fd(), root.as_fd(), at)?;
     }
+    if orders.workspace.has_disk() {
+        workspace(before, root, &scratch, orders)?;
+    }
     Ok(())
+}
+
+/// The caller's directory, which is a disk that nobody can write to; changes, where they may be, lie in the scratch space.
+fn workspace(before: &OwnedFd, root: &OwnedFd, scratch: &OwnedFd, orders: &Orders) -> io::Result<()> {
+    let mut attributes = Attributes::PLAIN;
+    if orders.exec == Exec::Denied {
+        attributes = attributes.no_programs();
+    }
+    let options = [("source", Some(WORKSPACE)), ("ro", None)];
+    let disk = mount::create("squashfs", &options, attributes.read_only())?;
+    if orders.workspace == Workspace::ReadOnly {
+        return mount::attach(disk.as_fd(), root.as_fd(), "workspace");
+    }
+    mkdirat(before, LOWER, Mode::from_raw_mode(0o755))?;
+    mount::attach(disk.as_fd(), before.as_fd(), LOWER)?;
+    let (id, _) = PAYLOAD;
+    for name in ["upper", "work"] {
+        mkdirat(scratch, name, Mode::from_raw_mode(0o755))?;
+        let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+        chownat(scratch, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    let [lower, upper, work] = [format!("/{LOWER}"), format!("/{SCRATCH}/upper"), format!("/{SCRATCH}/work")];
+    let options = [
+        ("lowerdir", Some(lower.as_str())),
+        ("upperdir", Some(upper.as_str())),
+        ("workdir", Some(work.as_str())),
+    ];
+    let merged = mount::create("overlay", &options, attributes)?;
+    mount::attach(merged.as_fd(), root.as_fd(), "workspace")
 }

@@ -22,8 +22,11 @@ const fn needed(name: &'static str, purpose: &'static str) -> Driver {
 /// That of a network card.
 pub(super) const CARD: &str = "virtio_net";
 
+/// What lays changes over a workspace.
+pub(super) const OVERLAY: &str = "overlay";
+
 /// All of them, each behind those that it needs.
-pub(super) const DRIVERS: [Driver; 13] = [
+pub(super) const DRIVERS: [Driver; 14] = [
     helper("virtio"),
     helper("virtio_ring"),
     helper("virtio_pci_legacy_dev"),
@@ -38,6 +41,8 @@ pub(super) const DRIVERS: [Driver; 13] = [
     helper("failover"),
     helper("net_failover"),
     helper(CARD),
+    // The same for a workspace that can be written over.
+    helper(OVERLAY),
 ];
 
 /// The module's name in a file name such as `virtio-rng.ko.xz`.

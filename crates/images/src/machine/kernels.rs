@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::cpio::{Archive, Entry};
-use super::drivers::{CARD, DRIVERS, module_name};
+use super::drivers::{CARD, DRIVERS, OVERLAY, module_name};
 use super::error::MachineError;
 use super::fresh;
 use super::looks::Looks;
@@ -49,6 +49,9 @@ pub struct KernelFacts {
     /// Whether a guest can have a network card. Kernels that were added before anybody asked had no driver for one.
     #[serde(default)]
     pub network: bool,
+    /// Whether a guest can lay changes over a workspace. The same holds of it.
+    #[serde(default)]
+    pub overlay: bool,
     /// Where it comes from.
     pub source: String,
     /// When it was added, in seconds since 1970.
@@ -91,9 +94,9 @@ impl Kernels {
         let image = read(new.image, MOST_KERNEL, Links::Followed)?;
         let release =
             release(&image).map_err(|why| MachineError::NotAKernel { path: new.image.to_owned(), why })?;
-        let (modules, network) = match new.modules {
+        let (modules, network, overlay) = match new.modules {
             Some(folder) => gather(new.image, folder)?,
-            None => (Vec::new(), true),
+            None => (Vec::new(), true, true),
         };
         let mut hasher = Sha256::new();
         hasher.update(b"blastbox-kernel 1\n");
@@ -111,6 +114,7 @@ impl Kernels {
             bytes: image.len() as u64,
             modules: modules.iter().map(|(name, _)| name.clone()).collect(),
             network,
+            overlay,
             source: new.source.clone(),
             added_at: now.as_secs(),
         };
@@ -275,8 +279,9 @@ fn release(image: &[u8]) -> Result<String, &'static str> {
 /// A module: what it is called, and what it holds.
 type Module = (String, Vec<u8>);
 
-/// The modules that guests need, each named by its place in the order of loading; and whether they can have a network card.
-fn gather(kernel: &Path, folder: &Path) -> Result<(Vec<Module>, bool), MachineError> {
+/// The modules that guests need, each named by its place in the order of loading; and whether they can have a network card and
+/// changes over a workspace.
+fn gather(kernel: &Path, folder: &Path) -> Result<(Vec<Module>, bool, bool), MachineError> {
     let built_in = read(&folder.join("modules.builtin"), MOST_LIST, Links::Refused)?;
     let built_in = String::from_utf8_lossy(&built_in);
     let built_in: Vec<String> =
@@ -297,8 +302,9 @@ fn gather(kernel: &Path, folder: &Path) -> Result<(Vec<Module>, bool), MachineEr
             return Err(MachineError::NoDriver { path: kernel.to_owned(), driver: driver.name, purpose });
         }
     }
-    let network = built_in.iter().chain(files.iter().map(|(name, _)| name)).any(|name| name == CARD);
-    Ok((modules, network))
+    let has = |driver| built_in.iter().chain(files.iter().map(|(name, _)| name)).any(|name| name == driver);
+    let (network, overlay) = (has(CARD), has(OVERLAY));
+    Ok((modules, network, overlay))
 }
 
 /// Every module beneath a folder, by name. Links are not followed.

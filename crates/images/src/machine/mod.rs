@@ -14,10 +14,13 @@ mod template_tests;
 mod templates;
 #[cfg(test)]
 mod tests;
+mod workspace;
 
 pub use error::MachineError;
 pub use kernels::{Kernel, KernelFacts, Kernels, NewKernel};
 pub(crate) use parts::forget_disk;
 pub use parts::{Parts, Workshop};
+pub use squashfs::CopyCaps;
 pub use template::{Template, blank};
 pub use templates::{TemplateError, Templates};
+pub use workspace::copy_workspace;

@@ -26,6 +26,8 @@ pub struct Parts {
     pub release: String,
     /// Whether it has a driver for a network card.
     pub network: bool,
+    /// Whether it can lay changes over a workspace.
+    pub overlay: bool,
     /// What it unpacks before it starts its first process.
     pub first_files: PathBuf,
     /// The image as a disk.
@@ -76,6 +78,7 @@ impl Workshop {
             digest: kernel.facts().digest,
             release: kernel.facts().release.clone(),
             network: kernel.facts().network,
+            overlay: kernel.facts().overlay,
             first_files: kernel.first_files(agent)?,
             disk: self.disk(self.tree.as_fd())?,
         })

@@ -16,14 +16,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use blastbox_images::Image;
-use blastbox_images::machine::{Parts, Workshop};
-use blastbox_policy::{BoxRoot, Gap, NetworkMode, Refusal, SealedPolicy, ThreatLevel, Tier, TierChoice};
+use blastbox_images::machine::{CopyCaps, Parts, Workshop};
+use blastbox_policy::{
+    BoxRoot, FileRules, Gap, NetworkMode, Refusal, SealedPolicy, ThreatLevel, Tier, TierChoice,
+};
 use blastbox_wire::BoxId;
 use blastbox_wire::egress::BUNDLE;
 use blastbox_wire::event::Hash;
 use blastbox_wire::plan::{
     Cgroups, Denials, DeviceName, Exec, First, Grant, GrantAccess, GuestPath, Landlock, Limits, Monitor,
-    MonitorKind, Network, Owner, Plan, Slot, Step,
+    MonitorKind, Network, Owner, Plan, Slot, Step, WorkspaceAccess,
 };
 
 pub use orders::{ask_whether_asleep, is_asleep, order_sleep, order_wake};
@@ -49,7 +51,7 @@ const WORKSPACE: &str = "/workspace";
 /// What a virtual machine makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
     jail::ends_with_daemon(policy, Tier::Microvm)?;
-    let Fit { program, machine, workspace, around, gaps } = fits(policy, facts, request)?;
+    let Fit { program, machine, worksite, around, gaps } = fits(policy, facts, request)?;
     let parts = match request.image.machine() {
         Some(Ok(parts)) => parts,
         Some(Err(why)) => return unavailable(why),
@@ -59,7 +61,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let (shows, box_id) =
         (vec![parts.kernel.clone(), parts.first_files.clone(), parts.disk.clone()], &request.box_id);
     let Lowered { plan, report, .. } = around;
-    let mut plan = around_qemu(plan, found, request.first_show(policy), &machine, workspace)?;
+    let mut plan = around_qemu(plan, found, request.first_show(policy), &machine, worksite)?;
     let (program, descriptors) =
         (path(&program.to_string_lossy())?, request.descriptors(policy) + shows.len());
     plan.landlock.grants.push(Grant { at: program.clone(), access: GrantAccess::ReadExecute });
@@ -71,7 +73,12 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         }
         plan.network = Network::Card { slot: request.gateway_slot() };
     }
-    let own = usize::from(machine.card);
+    if worksite == Worksite::Directory(WorkspaceAccess::CopyOnWrite) && !parts.overlay {
+        return unavailable(
+            "its kernel was added without the driver overlay, which changes in a workspace need; add it anew (blastbox kernel get, or add), or give the directory read-only (:ro)",
+        );
+    }
+    let own = usize::from(machine.card) + usize::from(machine.workspace);
     let slots = |from: usize, count: usize| -> Vec<Slot> {
         (from..from + count).map(|slot| Slot(u8::try_from(slot).unwrap_or(u8::MAX))).collect()
     };
@@ -85,7 +92,8 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         return unavailable(&format!("its plan does not hold: {wrong}"));
     }
     // At this level no two boxes have memory in common, not even what nobody can write to.
-    let copies = (policy.level() < ThreatLevel::Critical).then(|| {
+    // A template could have neither anybody's directory nor a disk that becomes another one.
+    let copies = (policy.level() < ThreatLevel::Critical && !machine.workspace).then(|| {
         let of =
             |form, network| Plan { first: first(form, slots(descriptors, 2 + own)), network, ..plan.clone() };
         // No gateway is at the other end of a template's card.
@@ -99,8 +107,11 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
             return unavailable(&format!("the plan of its copies does not hold: {wrong}"));
         }
     }
-    let report = report::write(policy, facts, &plan, &machine, parts, report, &gaps);
-    Ok(Lowered { tier: Tier::Microvm, plan, shows, report, gaps, copies })
+    let report = report::write(policy, facts, &plan, (&machine, worksite), parts, report, &gaps);
+    let FileRules { disk, inodes, file_size, .. } = policy.files();
+    let caps = CopyCaps { bytes: disk.0, entries: *inodes, file: file_size.0 };
+    let workspace_disk = machine.workspace.then_some(caps);
+    Ok(Lowered { tier: Tier::Microvm, plan, shows, report, gaps, copies, workspace_disk })
 }
 
 /// Where what a machine starts from has to be found or made before this request is lowered, and by which agent; `None`: it
@@ -122,7 +133,7 @@ pub(crate) fn preparation(
 struct Fit<'a> {
     program: &'a PathBuf,
     machine: VmSpec,
-    workspace: bool,
+    worksite: Worksite,
     /// The jail around QEMU.
     around: Lowered,
     gaps: Vec<Gap>,
@@ -131,13 +142,7 @@ struct Fit<'a> {
 /// Everything that is refused without looking at a kernel or a disk.
 fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> Result<Fit<'a>, Refusal> {
     let program = have(facts, request.image)?;
-    let workspace = match request.worksite(policy)? {
-        Worksite::Absent => false,
-        Worksite::Scratch => true,
-        Worksite::Directory(_) => {
-            return unavailable("it shows no directory of the host; copy files in with `blastbox cp`");
-        }
-    };
+    let worksite = request.worksite(policy)?;
     if policy.kernel().root == BoxRoot::Allowed {
         return unavailable("it gives a box no root; use --tier jail");
     }
@@ -152,12 +157,12 @@ fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> R
         }
         None => return unavailable("QEMU does not say its version (apt-get install qemu-system-x86)"),
     }
-    let machine = machine(policy, found, workspace)?;
+    let machine = machine(policy, found, worksite)?;
     let host = Image::Host(found.view.clone());
     let around = Request { box_id: request.box_id.clone(), image: &host, workspace: None };
     let around = jail::lower_around(policy, facts, &around)?;
     let gaps = gaps_of(&around.gaps, machine.processor);
-    Ok(Fit { program, machine, workspace, around, gaps })
+    Ok(Fit { program, machine, worksite, around, gaps })
 }
 
 /// What a machine that sleeps is bound to: its own words, which say what its policy demands of it, and everything that they are
@@ -214,7 +219,7 @@ fn have<'a>(facts: &'a Facts, image: &Image) -> Result<&'a PathBuf, Refusal> {
 }
 
 /// The machine that the policy asks for.
-fn machine(policy: &SealedPolicy, found: &Found, workspace: bool) -> Result<VmSpec, Refusal> {
+fn machine(policy: &SealedPolicy, found: &Found, worksite: Worksite) -> Result<VmSpec, Refusal> {
     let processor = match found.kvm {
         Kvm::Fast => Processor::Kvm,
         Kvm::Unusable(_) => Processor::Emulated,
@@ -235,9 +240,10 @@ fn machine(policy: &SealedPolicy, found: &Found, workspace: bool) -> Result<VmSp
             rules.memory
         ));
     }
-    let orders = VmSpec::orders(policy, workspace);
+    let orders = VmSpec::orders(policy, worksite);
+    let workspace = matches!(worksite, Worksite::Directory(_));
     let card = policy.network().mode != NetworkMode::Off;
-    Ok(VmSpec { processor, processors, memory, card, orders })
+    Ok(VmSpec { processor, processors, memory, card, workspace, orders })
 }
 
 /// A jail's plan with nothing in it that QEMU, its first process to be, does not need.
@@ -246,7 +252,7 @@ fn around_qemu(
     found: &Found,
     mut slot: Slot,
     machine: &VmSpec,
-    workspace: bool,
+    worksite: Worksite,
 ) -> Result<Plan, Refusal> {
     let mut plan = jail;
     // Whom programs of the box believe is the guest's to know.
@@ -258,7 +264,7 @@ fn around_qemu(
     }
     let (bytes, inodes) = SCRATCH;
     plan.own = vec![Step::Scratch { bytes, inodes }];
-    if workspace {
+    if worksite != Worksite::Absent {
         // Where commands begin is read off the plan; in the guest there is one of the policy's size.
         plan.own.push(Step::ScratchDirectory {
             at: path(WORKSPACE)?,

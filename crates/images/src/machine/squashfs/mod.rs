@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2, readlinkat, statat};
 
 use crate::tree::Caps;
 use crate::tree::beneath::{MOST_LEVELS, list};
@@ -30,6 +30,9 @@ const FLAGS: u16 = 0x1 | 0x2 | 0x8 | 0x10 | 0x200 | 0x800;
 /// What kernels read whole.
 const PAGE: u64 = 4096;
 const NONE: u64 = u64::MAX;
+/// Nor into what is mounted somewhere beneath: a jail does not show it either.
+const STAY: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
 /// What an entry takes in the tables beside its name, at most.
 const ENTRY: u64 = 128;
 /// The tables of as many files as an image may have. They are put together in memory.
@@ -40,6 +43,8 @@ const MOST_TABLES: u64 = 512 << 20;
 struct Node {
     name: Vec<u8>,
     mode: u16,
+    /// Its owner and group, by their places in the table of ids.
+    owner: (u16, u16),
     time: u32,
     number: u32,
     content: Content,
@@ -65,19 +70,71 @@ struct Most {
     content: u64,
     /// Bytes of everything else.
     tables: u64,
+    /// Entries.
+    entries: u32,
+    /// Bytes of one file.
+    file: u64,
+}
+
+/// Whose everything on the disk is.
+#[derive(Debug, Clone, Copy)]
+enum Owners {
+    /// Root's. What is neither file, directory nor link is left out: no store has it.
+    Root,
+    /// Whatever belongs to this user and group of the host is the payload's, and the rest nobody's, as where a directory of the
+    /// host is shown. What is neither file, directory nor link is refused.
+    Payload(u32, u32),
+}
+
+impl Owners {
+    fn of(self, stat: &rustix::fs::Stat) -> (u16, u16) {
+        match self {
+            Self::Root => (0, 0),
+            Self::Payload(user, group) => (u16::from(stat.st_uid != user), u16::from(stat.st_gid != group)),
+        }
+    }
+
+    fn ids(self) -> &'static [u32] {
+        match self {
+            Self::Root => &[0],
+            Self::Payload(..) => &[1000, 65_534],
+        }
+    }
+}
+
+/// How much of a caller's directory is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyCaps {
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Files, directories and links.
+    pub entries: u64,
+    /// Bytes of one file.
+    pub file: u64,
+}
+
+/// Writes a caller's directory to an empty file. What does not fit, or is no file, directory or link, is refused by name.
+pub(super) fn write_workspace(root: BorrowedFd<'_>, to: &File, caps: &CopyCaps) -> io::Result<()> {
+    let entries = u32::try_from(caps.entries).unwrap_or(u32::MAX);
+    let most = Most { content: caps.bytes, tables: MOST_TABLES, entries, file: caps.file };
+    let stat = rustix::fs::fstat(root)?;
+    write_within(root, to, most, Owners::Payload(stat.st_uid, stat.st_gid))
 }
 
 /// Writes everything beneath `root` to an empty file. What is larger than an image may be is refused.
 pub(super) fn write(root: BorrowedFd<'_>, to: &File) -> io::Result<()> {
-    write_within(root, to, Most { content: Caps::default().bytes, tables: MOST_TABLES })
+    let most =
+        Most { content: Caps::default().bytes, tables: MOST_TABLES, entries: u32::MAX, file: u64::MAX };
+    write_within(root, to, most, Owners::Root)
 }
 
-fn write_within(root: BorrowedFd<'_>, to: &File, left: Most) -> io::Result<()> {
+fn write_within(root: BorrowedFd<'_>, to: &File, left: Most, owners: Owners) -> io::Result<()> {
     let mut disk = Disk {
         to: io::BufWriter::new(to),
         at: SUPERBLOCK as u64,
         count: 0,
         left,
+        owners,
         linked: HashMap::new(),
         names: HashMap::new(),
         settled: HashMap::new(),
@@ -89,7 +146,8 @@ fn write_within(root: BorrowedFd<'_>, to: &File, left: Most) -> io::Result<()> {
     let number = disk.next_number()?;
     let stat = rustix::fs::fstat(root)?;
     let content = Content::Directory(disk.gather(root, 0)?);
-    let top = Node { name: Vec::new(), mode: mode(stat.st_mode), time: time(stat.st_mtime), number, content };
+    let (mode, time) = (mode(stat.st_mode), time(stat.st_mtime));
+    let top = Node { name: Vec::new(), mode, owner: owners.of(&stat), time, number, content };
     let root = disk.settle(&top, disk.count.saturating_add(1))?;
     disk.finish(root)
 }
@@ -102,6 +160,7 @@ struct Disk<'a> {
     count: u32,
     /// How much it may still grow.
     left: Most,
+    owners: Owners,
     /// Files with more names than one, by device and inode: a large one with a million names is written once.
     linked: HashMap<(u64, u64), u32>,
     /// How many names each of these has on the disk.
@@ -115,7 +174,8 @@ struct Disk<'a> {
 
 impl Disk<'_> {
     fn next_number(&mut self) -> io::Result<u32> {
-        self.count = self.count.checked_add(1).ok_or(io::ErrorKind::FileTooLarge)?;
+        let next = self.count.checked_add(1).filter(|count| *count <= self.left.entries);
+        self.count = next.ok_or_else(too_large)?;
         Ok(self.count)
     }
 
@@ -128,11 +188,17 @@ impl Disk<'_> {
         for name in list(directory)? {
             let stat = statat(directory, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let open = |more| openat(directory, name.as_slice(), flags | more, Mode::empty());
+            let open = |more| openat2(directory, name.as_slice(), flags | more, Mode::empty(), STAY);
             let kind = FileType::from_raw_mode(stat.st_mode);
             if !matches!(kind, FileType::Directory | FileType::RegularFile | FileType::Symlink) {
-                // The store holds nothing else; what somebody put there by hand is not shown.
-                continue;
+                match self.owners {
+                    // The store holds nothing else; what somebody put there by hand is not shown.
+                    Owners::Root => continue,
+                    Owners::Payload(..) => {
+                        return Err(io::Error::other("it is neither file, directory nor link"))
+                            .map_err(below(&name));
+                    }
+                }
             }
             self.take_tables(ENTRY.saturating_add(name.len() as u64))?;
             let which = (stat.st_dev, stat.st_ino);
@@ -150,17 +216,23 @@ impl Disk<'_> {
             let content = match kind {
                 _ if known.is_some() => Content::Again,
                 FileType::Directory => {
-                    let below = open(OFlags::DIRECTORY)?;
-                    Content::Directory(self.gather(below.as_fd(), level.saturating_add(1))?)
+                    let inside = open(OFlags::DIRECTORY).map_err(|errno| below(&name)(errno.into()))?;
+                    let inside = self.gather(inside.as_fd(), level.saturating_add(1));
+                    Content::Directory(inside.map_err(below(&name))?)
                 }
                 FileType::Symlink => {
                     let target = readlinkat(directory, name.as_slice(), Vec::new())?.into_bytes();
                     self.take_tables(target.len() as u64)?;
                     Content::Link(target)
                 }
-                _ => self.file(File::from(open(OFlags::empty())?), stat.st_size.unsigned_abs())?,
+                _ => {
+                    let opened = open(OFlags::empty()).map_err(io::Error::from);
+                    let taken = opened.and_then(|file| self.file(File::from(file)));
+                    taken.map_err(below(&name))?
+                }
             };
-            nodes.push(Node { name, mode: mode(stat.st_mode), time: time(stat.st_mtime), number, content });
+            let (mode, time, owner) = (mode(stat.st_mode), time(stat.st_mtime), self.owners.of(&stat));
+            nodes.push(Node { name, mode, owner, time, number, content });
         }
         Ok(nodes)
     }
@@ -170,7 +242,13 @@ impl Disk<'_> {
         Ok(())
     }
 
-    fn file(&mut self, mut from: File, size: u64) -> io::Result<Content> {
+    fn file(&mut self, mut from: File) -> io::Result<Content> {
+        // Once more, of what was opened: somebody may have put something else there.
+        let found = from.metadata()?;
+        if !found.is_file() {
+            return Err(io::Error::other("it became something else while it was read"));
+        }
+        let size = Some(found.len()).filter(|size| *size <= self.left.file).ok_or_else(too_large)?;
         self.left.content = self.left.content.checked_sub(size).ok_or_else(too_large)?;
         self.take_tables(size.div_ceil(BLOCK as u64).saturating_mul(4))?;
         let (start, mut pieces, mut left) = (self.at, Vec::new(), size);
@@ -261,9 +339,12 @@ impl Disk<'_> {
         let inodes_at = self.at;
         let listings_at = inodes_at.saturating_add(inodes.len() as u64);
         let ids_at = listings_at.saturating_add(listings.len() as u64);
-        // One id, that of root, and one pointer to where it stands.
+        // The ids, and one pointer to where they stand.
         let mut ids = Metadata::default();
-        ids.add(&0_u32.to_le_bytes());
+        let owners = self.owners.ids();
+        for id in owners {
+            ids.add(&id.to_le_bytes());
+        }
         let ids = ids.finish();
         let table_at = ids_at.saturating_add(ids.len() as u64);
         let used = table_at.saturating_add(8);
@@ -276,7 +357,7 @@ impl Disk<'_> {
         for number in [0x7371_7368, self.count, 0, BLOCK_SIZE, 0] {
             first.extend(number.to_le_bytes());
         }
-        for number in [1, BLOCK_LOG, FLAGS, 1, 4, 0] {
+        for number in [1, BLOCK_LOG, FLAGS, u16::try_from(owners.len()).unwrap_or(1), 4, 0] {
             first.extend(number.to_le_bytes());
         }
         for number in [root, used, table_at, NONE, inodes_at, listings_at, NONE, NONE] {
@@ -292,10 +373,16 @@ fn too_large() -> io::Error {
     io::Error::other("its files are more than a disk for a guest may hold; use --tier jail or --tier gvisor")
 }
 
+/// Says beneath which name it happened, each level once.
+fn below(name: &[u8]) -> impl Fn(io::Error) -> io::Error {
+    let name = String::from_utf8_lossy(name).into_owned();
+    move |error| io::Error::new(error.kind(), format!("{name}: {error}"))
+}
+
 /// What every inode begins with.
 fn head(kind: u16, node: &Node) -> Vec<u8> {
     let mut head = Vec::with_capacity(64);
-    for number in [kind, node.mode, 0, 0] {
+    for number in [kind, node.mode, node.owner.0, node.owner.1] {
         head.extend(number.to_le_bytes());
     }
     head.extend(node.time.to_le_bytes());

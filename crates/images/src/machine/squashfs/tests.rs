@@ -152,7 +152,12 @@ fn a_disk_does_not_become_larger_than_it_may() {
     let within = |content, tables| {
         let file = fs::File::create(place.0.join("disk")).unwrap();
         let tree = fs::File::open(&tree).unwrap();
-        write_within(tree.as_fd(), &file, Most { content, tables })
+        write_within(
+            tree.as_fd(),
+            &file,
+            Most { content, tables, entries: u32::MAX, file: u64::MAX },
+            Owners::Root,
+        )
     };
     within(1000, 2500).unwrap();
     assert!(within(999, 2500).unwrap_err().to_string().contains("more than a disk"));

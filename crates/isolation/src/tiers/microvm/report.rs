@@ -2,10 +2,11 @@
 
 use blastbox_images::machine::Parts;
 use blastbox_policy::{Boundary, Gap, OnDenied, SealedPolicy};
-use blastbox_wire::plan::{Ids, Plan};
+use blastbox_wire::plan::{Ids, Plan, WorkspaceAccess};
 
 use super::spec::{Processor, VmSpec};
 use crate::facts::Kvm;
+use crate::request::Worksite;
 use crate::tiers::jail::INTERFACE;
 use crate::{BoundaryReport, Facts};
 
@@ -14,7 +15,7 @@ pub(super) fn write(
     policy: &SealedPolicy,
     facts: &Facts,
     plan: &Plan,
-    machine: &VmSpec,
+    (machine, worksite): (&VmSpec, Worksite),
     parts: &Parts,
     jail: Vec<BoundaryReport>,
     gaps: &[Gap],
@@ -27,7 +28,7 @@ pub(super) fn write(
                 told = gaps.iter().copied().filter(|gap| gap.boundary() == Boundary::Kernel).collect();
                 kernel(policy, facts, plan, machine, parts, gaps)
             }
-            Boundary::Files => files(policy),
+            Boundary::Files => files(policy, worksite),
             Boundary::Network => network(machine, how),
             Boundary::Credentials | Boundary::Lifecycle => how,
         };
@@ -110,10 +111,21 @@ fn kernel(
     how
 }
 
-fn files(policy: &SealedPolicy) -> Vec<String> {
+fn files(policy: &SealedPolicy, worksite: Worksite) -> Vec<String> {
     let rules = policy.files();
     let mut how = vec![
-        "the image is a read-only disk; nothing of the host's files is in the guest".to_owned(),
+        match worksite {
+            Worksite::Absent | Worksite::Scratch => {
+                "the image is a read-only disk; nothing of the host's files is in the guest"
+            }
+            Worksite::Directory(WorkspaceAccess::ReadOnly) => {
+                "the image is a read-only disk; the workspace is a copy of a host directory on another one, read-only"
+            }
+            Worksite::Directory(WorkspaceAccess::CopyOnWrite) => {
+                "the image is a read-only disk; the workspace is a copy of a host directory on another one, and changes stay in the guest's memory"
+            }
+        }
+        .to_owned(),
         "QEMU sees its own libraries and firmware, the kernel and the disk, all read-only, and Landlock checks it a second time"
             .to_owned(),
         format!("at most {} in {} files can be written, all of it in the guest's memory", rules.disk, rules.inodes),

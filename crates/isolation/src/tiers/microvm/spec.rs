@@ -2,6 +2,9 @@
 
 use blastbox_policy::{FileRules, KernelRules, Loopback, NetworkMode, ScratchExec, SealedPolicy};
 use blastbox_wire::BoxId;
+use blastbox_wire::plan::WorkspaceAccess;
+
+use crate::request::Worksite;
 
 /// The oldest QEMU whose words these are. See docs/decisions for why not a newer one.
 pub(crate) const OLDEST_QEMU: (u32, u32) = (7, 2);
@@ -19,7 +22,7 @@ pub(super) const DISK: &str = "/machine/disk";
 const CONTROL: u32 = 3;
 const MEMORY: u32 = 4;
 const ORDERS: u32 = 5;
-/// The wire to the gateway comes last.
+/// The wire to the gateway comes behind them, and then the workspace.
 const fn card(form: Form) -> u32 {
     match form {
         Form::Alone => 4,
@@ -76,13 +79,15 @@ pub(super) struct VmSpec {
     pub(super) memory: u64,
     /// Whether it has a network card.
     pub(super) card: bool,
+    /// Whether a copy of the caller's directory is its second disk.
+    pub(super) workspace: bool,
     /// What the guest's first process is told.
     pub(super) orders: Vec<String>,
 }
 
 impl VmSpec {
     /// What the guest's first process is told: the same rules that hold in a jail.
-    pub(super) fn orders(policy: &SealedPolicy, workspace: bool) -> Vec<String> {
+    pub(super) fn orders(policy: &SealedPolicy, worksite: Worksite) -> Vec<String> {
         // No `..`: a rule that is added does not compile until it is said who holds it. Processors and memory are the
         // machine's, the agent is told by a frame what a denied call leads to.
         // Whether it is to be deterministic is judged before, for every tier.
@@ -105,7 +110,15 @@ impl VmSpec {
             format!("files={open_files}"),
             format!("size={}", file_size.0),
             format!("exec={}", yes(*exec == ScratchExec::Allowed)),
-            format!("workspace={}", yes(workspace)),
+            format!(
+                "workspace={}",
+                match worksite {
+                    Worksite::Absent => "no",
+                    Worksite::Scratch => "yes",
+                    Worksite::Directory(WorkspaceAccess::ReadOnly) => "ro",
+                    Worksite::Directory(WorkspaceAccess::CopyOnWrite) => "cow",
+                }
+            ),
             format!("loopback={}", yes(policy.network().loopback == Loopback::Own)),
             format!("network={}", yes(policy.network().mode != NetworkMode::Off)),
             format!("authority={}", yes(policy.network().needs_authority())),
@@ -185,6 +198,12 @@ impl VmSpec {
             &format!("driver=file,node-name=disk,filename={DISK},read-only=on,locking=off,drop-cache=off"),
         );
         say("-device", "virtio-blk-pci,drive=disk");
+        if self.workspace {
+            let number = card(form) + u32::from(self.card);
+            let file = format!("driver=file,node-name=workspace,filename=/proc/self/fd/{number}");
+            say("-blockdev", &format!("{file},read-only=on,locking=off"));
+            say("-device", "virtio-blk-pci,drive=workspace");
+        }
         say("-object", "rng-builtin,id=random");
         say("-device", "virtio-rng-pci,rng=random");
         if self.card {

@@ -268,14 +268,34 @@ fn what_no_machine_can_have_is_refused_before_it_starts() {
     assert!(many.contains("64 processors") && many.contains("--cpus"), "{many}");
     let small = why(lowered(draft().memory(Bytes::mib(128)), &facts, &image));
     assert!(small.contains("256 MiB") && small.contains("--memory"), "{small}");
-    let policy =
-        Profile::Medium.draft().unwrap().tier(Tier::Microvm).accept(Gap::EmulatedCpu).seal().unwrap();
-    let workspace = Some(WorkspaceAccess::ReadOnly);
-    let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace };
-    prepare(&policy, &facts, &request);
-    assert!(why(lower(&policy, &facts, &request)).contains("blastbox cp"));
     // None of it was worth copying an image for.
     assert!(!has_disks(&shelf));
+}
+
+#[test]
+fn a_directory_of_the_host_is_a_second_disk_that_comes_last_and_such_a_machine_boots_by_itself() {
+    let shelf = Shelf::new("workspace", true);
+    let image = shelf.image();
+    let rule = AllowRule::new("api.example.com".parse().unwrap(), RuleParts::default()).unwrap();
+    let draft = Profile::Medium.draft().unwrap().tier(Tier::Microvm).accept(Gap::EmulatedCpu).allow(rule);
+    let policy = draft.seal().unwrap();
+    for (access, word) in
+        [(WorkspaceAccess::ReadOnly, "workspace=ro "), (WorkspaceAccess::CopyOnWrite, "workspace=cow ")]
+    {
+        let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: Some(access) };
+        prepare(&policy, &emulating(), &request);
+        let lowered = lower(&policy, &emulating(), &request).unwrap();
+        let First::Monitor(monitor) = &lowered.plan.first else { panic!("{:?}", lowered.plan.first) };
+        let line = monitor.arguments.join(" ");
+        assert!(
+            line.contains("fd=4 ") && line.contains("/proc/self/fd/5,read-only=on") && line.contains(word)
+        );
+        // Channel, image, directory, line to the gateway, three that are shown; then these.
+        assert_eq!(monitor.inherits, [Slot(7), Slot(8)]);
+        assert_eq!((lowered.copies, lowered.workspace_disk.unwrap().bytes), (None, policy.files().disk.0));
+        // The directory itself is nowhere in the jail around QEMU.
+        assert!(!lowered.plan.own.iter().any(|step| matches!(step, Step::Workspace { .. })));
+    }
 }
 
 #[test]
