@@ -49,7 +49,9 @@ fn bytes(lie: &[u8], exec: u32) -> Vec<Vec<u8>> {
     let started = AgentFrame::Started { exec, pid: 2 }.encode();
     let exited = |exec, code| AgentFrame::Exited { exec, exit: Exit::Code(code), usage: USAGE }.encode();
     let output = |exec, stream, bytes| AgentFrame::Output { exec, stream, bytes }.encode();
-    let mut told = vec![started.clone()];
+    // First its own name: what did not begin with that was never told.
+    let name = [lie, b"\n"].concat();
+    let mut told = vec![started.clone(), output(exec, 1, &name)];
     match lie {
         b"unknown-kind" => told.push(vec![0xEE, 0, 0, 0, 0]),
         b"lying-length" => told.push(vec![started.first().copied().unwrap_or(2), 0xFF, 0xFF, 0xFF, 0xFF]),
@@ -70,8 +72,10 @@ fn bytes(lie: &[u8], exec: u32) -> Vec<Vec<u8>> {
             AgentFrame::Denied { number, count: u64::MAX, pid: 2, arguments: [u64::MAX; 3] }.encode()
         })),
         b"input-never-sent" => told.push(AgentFrame::StdinTaken { exec, bytes: u32::MAX }.encode()),
-        // And the one who says nothing more at all.
-        _ => {}
+        // The one who says nothing more at all.
+        b"silence" => {}
+        // A lie of a campaign that is newer than this build is not told, and not named.
+        _ => return vec![started],
     }
     told
 }

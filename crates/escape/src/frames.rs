@@ -18,6 +18,10 @@ use crate::report::Verdict;
 const LIAR: &str = "liar";
 /// A lie that is over at once, by which such a build is known.
 const SHORT: &str = "cut";
+/// How long a box of it may take: many times what the slowest lie needs before the host finds it out.
+const LIFE: &str = "15s";
+/// The lie that has to be seen in the receipt.
+const FLOOD: &str = "denied-flood";
 /// The receipt's words for a box that was caught, and for one whose agent is gone.
 const BROKE: &str = "guest_broke_protocol";
 const GONE: &str = "agent_gone";
@@ -60,7 +64,7 @@ pub(crate) fn find_liar(place: Option<&Path>, ask: &Ask) -> Liar {
 }
 
 fn run(ask: &Ask, program: &Path, lie: &str) -> io::Result<Ended> {
-    let mut arguments: Vec<OsString> = words(["run", "--json", "--quiet", "--timeout", "3s"]).collect();
+    let mut arguments: Vec<OsString> = words(["run", "--json", "--quiet", "--timeout", LIFE]).collect();
     // Half of what the most talkative lie sends.
     arguments.extend(words(["--output-limit", "4MiB"]));
     arguments.extend(ask.options.iter().cloned());
@@ -93,7 +97,31 @@ pub(crate) fn ask_liar(
     let (overdue, code) = (ended.overdue, ended.code);
     let boxed = read(ended);
     let signs = props.signs(&format!("{}{}", boxed.stdout, boxed.stderr));
-    Ok(judge_lie(boxed.receipt.as_ref(), ending, &signs, overdue, code))
+    let (verdict, why) = judge_lie(boxed.receipt.as_ref(), ending, &signs, overdue, code);
+    // The honest one tells none.
+    match boxed.receipt.filter(|_| agent == Agent::Lying && signs.is_empty() && !overdue) {
+        Some(receipt) => Ok(only_where_told(lie, &boxed.stdout, &receipt, (verdict, why))),
+        None => Ok((verdict, why)),
+    }
+}
+
+/// A lie that was not told was neither held nor believed. The agent prints its name before it tells it.
+fn only_where_told(
+    lie: &str,
+    printed: &str,
+    receipt: &Receipt,
+    (verdict, why): (Verdict, String),
+) -> (Verdict, String) {
+    if printed.lines().next() != Some(lie) {
+        return (
+            Verdict::CouldNotRun,
+            format!("the agent did not come to tell it, or does not know it: {why}"),
+        );
+    }
+    if lie == FLOOD && verdict == Verdict::Held && receipt.denied.is_empty() {
+        return (Verdict::CouldNotRun, format!("the receipt has none of the calls that it told of: {why}"));
+    }
+    (verdict, why)
 }
 
 fn judge_lie(
@@ -133,7 +161,7 @@ fn judge_lie(
 
 #[cfg(test)]
 mod tests {
-    use blastbox_wire::receipt::Reason;
+    use blastbox_wire::receipt::{DeniedCall, Reason};
 
     use super::*;
 
@@ -167,6 +195,24 @@ mod tests {
             assert_eq!(of("lost", "warden_gone", ending), Verdict::CouldNotRun);
         }
         assert_eq!(of("lost", GONE, FoundOut), Verdict::CouldNotRun, "nobody was there who lied");
+    }
+
+    #[test]
+    fn a_lie_that_was_not_told_was_neither_held_nor_believed() {
+        let mut seen = receipt("timed_out", "");
+        seen.denied.clear();
+        let of = |lie: &str, printed: &str, receipt: &Receipt, verdict| {
+            only_where_told(lie, printed, receipt, (verdict, String::new())).0
+        };
+        for verdict in [Verdict::Held, Verdict::Escaped] {
+            assert_eq!(of("silence", "silence\n", &seen, verdict), verdict);
+            assert_eq!(of("silence", "", &seen, verdict), Verdict::CouldNotRun, "a box that was too slow");
+            assert_eq!(of("silence", "cut\n", &seen, verdict), Verdict::CouldNotRun);
+        }
+        assert_eq!(of(FLOOD, "denied-flood\n", &seen, Verdict::Held), Verdict::CouldNotRun);
+        let call = DeniedCall { number: 1, name: None, count: 1, first_pid: 2, first_arguments: [0; 3] };
+        seen.denied.push(call);
+        assert_eq!(of(FLOOD, "denied-flood\n", &seen, Verdict::Held), Verdict::Held);
     }
 
     #[test]
