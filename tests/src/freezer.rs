@@ -31,7 +31,9 @@ pub fn leave_out_unreached(caller: &Caller, point: &str) {
 /// Makes a group, stops it, sees that it is stopped, and takes it away.
 fn can_freeze(caller: &Caller) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("read the host's mounts");
-    let Some((root, file, stop, go)) = freezer(&mounts) else { return false };
+    // Whoever a caller is, its programs are in the group of this one.
+    let own = fs::read_to_string("/proc/self/cgroup").expect("read the own groups");
+    let Some((root, file, stop, go)) = freezer(&mounts, &own) else { return false };
     // A user has a group of its own only where one was given to it.
     let uid = match caller.who() {
         Who::Root => 0,
@@ -49,26 +51,33 @@ fn can_freeze(caller: &Caller) -> bool {
     stopped
 }
 
-/// Where groups are frozen, the file that does it, and the words for it.
-fn freezer(mounts: &str) -> Option<(PathBuf, &'static str, &'static str, &'static str)> {
-    let kind = |line: &str, kind: &str, option: &str| {
-        let (_, about) = line.split_once(" - ")?;
+/// The own group where groups are frozen, the file that does it, and the words for it.
+fn freezer(mounts: &str, own: &str) -> Option<(PathBuf, &'static str, &'static str, &'static str)> {
+    // What of the hierarchy is mounted, and where.
+    let mount = |line: &str, kind: &str, option: &str| {
+        let (mount, about) = line.split_once(" - ")?;
         let mut words = about.split(' ');
         let found = words.next() == Some(kind) && words.nth(1)?.split(',').any(|one| one == option);
-        found.then(|| line.split(' ').nth(4).map(PathBuf::from)).flatten()
+        let mut places = mount.split(' ').skip(3);
+        found.then(|| Some((places.next()?.to_owned(), PathBuf::from(places.next()?)))).flatten()
     };
-    let find = |name, option| mounts.lines().find_map(|line| kind(line, name, option));
-    if let Some(root) = find("cgroup", "freezer") {
-        return Some((root, "freezer.state", "FROZEN", "THAWED"));
+    let find = |name, option| mounts.lines().find_map(|line| mount(line, name, option));
+    let group = |(root, at): (String, PathBuf), is_it: &dyn Fn(&str) -> bool| {
+        let mut lines = own.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+        let (_, path) = lines.find(|(controllers, _)| is_it(controllers))?;
+        let beneath = Path::new(path).strip_prefix(root).unwrap_or(Path::new(path.trim_start_matches('/')));
+        Some(at.join(beneath))
+    };
+    if let Some(old) = find("cgroup", "freezer") {
+        let group = group(old, &|controllers| controllers.split(',').any(|one| one == "freezer"))?;
+        return Some((group, "freezer.state", "FROZEN", "THAWED"));
     }
     // Beside controllers of the old interface the unified one has no boxes in it.
     if find("cgroup", "memory").is_some() || find("cgroup", "pids").is_some() {
         return None;
     }
-    let root = find("cgroup2", "rw")?;
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?.to_owned();
-    Some((root.join(Path::new(&own)), "cgroup.freeze", "1", "0"))
+    let group = group(find("cgroup2", "rw")?, &str::is_empty)?;
+    Some((group, "cgroup.freeze", "1", "0"))
 }
 
 #[cfg(test)]
@@ -80,9 +89,14 @@ mod tests {
         let old = "37 31 0:34 / /sys/fs/cgroup/freezer rw,relatime - cgroup cgroup rw,freezer\n";
         let memory = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
         let new = "41 31 0:38 / /sys/fs/cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
-        let file = |text: &str| freezer(text).map(|(_, file, ..)| file);
-        assert_eq!(file(&[memory, old, new].concat()), Some("freezer.state"));
-        assert_eq!(file(&[memory, new].concat()), None);
-        assert_eq!(file(""), None);
+        let part = "41 31 0:38 /a /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n";
+        let own = "9:cpu,freezer:/b\n3:memory:/c\n0::/a/d\n";
+        let found = |text: &str| freezer(text, own).map(|(group, file, ..)| (group, file));
+        let at = |place: &str| PathBuf::from("/sys/fs/cgroup").join(place);
+        assert_eq!(found(&[memory, old, new].concat()), Some((at("freezer/b"), "freezer.state")));
+        assert_eq!(found(new), Some((at("a/d"), "cgroup.freeze")));
+        assert_eq!(found(part), Some((at("d"), "cgroup.freeze")), "a part of the hierarchy");
+        assert_eq!(found(&[memory, new].concat()), None);
+        assert_eq!(found(""), None);
     }
 }

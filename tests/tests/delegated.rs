@@ -40,11 +40,19 @@ impl Delegated {
 
 impl Drop for Delegated {
     fn drop(&mut self) {
-        fs::remove_dir(&self.group).ok();
+        let gone = fs::remove_dir(&self.group);
         let controls = self.group.with_file_name("cgroup.subtree_control");
         for name in &self.handed_down {
             fs::write(&controls, format!("-{name}")).ok();
         }
+        if std::thread::panicking() {
+            // What went wrong is told already.
+            return;
+        }
+        assert!(!self.group.exists(), "{} is left: {gone:?}", self.group.display());
+        let after = fs::read_to_string(&controls).expect("read what the root hands down");
+        let left = |name: &&str| after.split_whitespace().any(|one| one == *name);
+        assert_eq!(self.handed_down.iter().copied().filter(left).count(), 0, "still handed down: {after}");
     }
 }
 
