@@ -18,6 +18,9 @@ use crate::warm::WarmText;
 /// The longest configuration that is read.
 pub const MAX_CONFIG_TEXT: usize = 1024 * 1024;
 
+/// The shortest time for which a member of a pool waits: one whose time is over when it is made would be made for ever.
+const SHORTEST_TTL: Duration = Duration::from_secs(5);
+
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -89,6 +92,9 @@ pub enum ConfigError {
     /// A pool whose least is more than its most.
     #[error("pool: min is more than max")]
     Pool,
+    /// A pool whose members would be made again and again.
+    #[error("pool.ttl: members wait for at least {} s; write `max = 0` for no pool", SHORTEST_TTL.as_secs())]
+    PoolTtl,
     /// Boxes that should wait and cannot.
     #[error("pool.warm: {0}")]
     Warm(&'static str),
@@ -197,6 +203,9 @@ impl Pool {
         set(&mut config.ttl, ttl.map(|ttl| Duration::from_secs(ttl.0)));
         if config.min > config.max {
             return Err(ConfigError::Pool);
+        }
+        if config.ttl < SHORTEST_TTL {
+            return Err(ConfigError::PoolTtl);
         }
         if warm.len() > MOST_WARM {
             return Err(ConfigError::Warm("it has more than 32 entries"));
@@ -478,6 +487,8 @@ mod tests {
             "[quotas.\"../x\"]\nboxes = 1\n",
             "[quotas.a]\nbox = 1\n",
             "[pool]\nmin = 9\nmax = 1\n",
+            "[pool]\nttl = \"0s\"\n",
+            "[pool]\nttl = \"4s\"\n[[pool.warm]]\n",
             "[[pool.warm]]\nmin = 0\n",
             "[[pool.warm]]\nmin = 9\n",
             "[pool]\nmax = 0\n[[pool.warm]]\n",

@@ -94,6 +94,14 @@ impl Admission {
         self.door().gate.waiting()
     }
 
+    /// Whether the host could have all of these at once; or which of its limits they are over.
+    pub(crate) fn could_hold(
+        &self,
+        all: impl IntoIterator<Item = (Need, usize)>,
+    ) -> Result<(), &'static str> {
+        self.door().gate.could_hold(all)
+    }
+
     /// Takes one box out of a tenant's quota.
     pub(crate) fn reserve(self: &Arc<Self>, tenant: &Tenant, need: Need) -> Result<Hold, KeepError> {
         self.door().gate.reserve(tenant, need).map_err(|what| KeepError::QuotaSpent { what })?;

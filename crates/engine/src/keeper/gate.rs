@@ -88,6 +88,21 @@ impl Gate {
         }
     }
 
+    /// Whether the host has room for all of these at once, with nobody else on it; or which of its limits they are over.
+    pub(crate) fn could_hold(
+        &self,
+        all: impl IntoIterator<Item = (Need, usize)>,
+    ) -> Result<(), &'static str> {
+        let several = |(need, count)| std::iter::repeat_n(need, count);
+        let sum = all.into_iter().flat_map(several).fold(Sum::default(), Sum::with);
+        match () {
+            () if sum.boxes > self.host.boxes => Err("boxes"),
+            () if sum.memory > self.host.memory => Err("memory"),
+            () if sum.millicpus > self.host.millicpus => Err("cpus"),
+            () => Ok(()),
+        }
+    }
+
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }

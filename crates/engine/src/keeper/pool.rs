@@ -17,6 +17,8 @@ use tokio::time::Instant;
 use super::admission::Room;
 use super::config::PoolConfig;
 use super::demand::Demand;
+use super::gate::Need;
+use super::make::need_of;
 use super::register::Entry;
 use super::warm::MOST_WARM;
 use crate::live::LiveBox;
@@ -161,6 +163,13 @@ impl Pool {
         drop(shelves);
         self.bell.notify_one();
         true
+    }
+
+    /// What waits always, and how many of each.
+    pub(crate) fn floors(&self) -> Vec<(Kind, Need, usize)> {
+        let shelves = self.shelves();
+        let kept = shelves.iter().filter(|(_, shelf)| shelf.floor > 0);
+        kept.map(|(kind, shelf)| (kind.clone(), need_of(&shelf.recipe.policy), shelf.floor)).collect()
     }
 
     fn shelves(&self) -> MutexGuard<'_, BTreeMap<Kind, Shelf>> {

@@ -6,6 +6,7 @@ use blastbox_images::Image;
 use blastbox_policy::{Refusal, SealedPolicy, SurvivesDaemon};
 
 use super::face::Keeper;
+use super::make::need_of;
 use super::pool::{Kind, Recipe};
 use crate::error::CreateError;
 
@@ -34,14 +35,22 @@ pub enum WarmError {
         /// How many may.
         most: usize,
     },
+    /// More than the host is given for.
+    #[error(
+        "the boxes that wait always, this kind and those before it, are more than `host.{limit}` allows: lower a `min`, or raise that limit"
+    )]
+    NoRoom {
+        /// The limit that they are over.
+        limit: &'static str,
+    },
     /// More kinds than are kept warm.
     #[error("more than {MOST_WARM} kinds of boxes are kept warm")]
     TooManyKinds,
 }
 
 impl Keeper {
-    /// From now on never fewer than so many boxes of this kind wait, as long as the host has room: whoever asks for another
-    /// kind gets that room. They are made in the background.
+    /// From now on so many boxes of this kind wait, as long as the host has room: whoever asks for another kind gets that room.
+    /// They are made in the background. Refused where the host's limits could not hold all that waits always.
     pub async fn keep_warm(&self, policy: SealedPolicy, image: Image, least: usize) -> Result<(), WarmError> {
         let pool = &self.0.pool;
         if least > pool.most() {
@@ -53,6 +62,10 @@ impl Keeper {
         let choice = self.0.engine.choose(&policy, &image, None).await.map_err(WarmError::Choose)?;
         let lowered = choice.chosen.map_err(WarmError::Refused)?;
         let kind = Kind::of(&image, &policy, lowered.tier).ok_or(WarmError::NotPooled)?;
+        let before = pool.floors().into_iter();
+        let rest = before.filter(|(other, ..)| *other != kind).map(|(_, need, floor)| (need, floor));
+        let all = rest.chain([(need_of(&policy), least)]);
+        self.0.admission.could_hold(all).map_err(|limit| WarmError::NoRoom { limit })?;
         let (tier, copied) = (lowered.tier, lowered.copies.is_some());
         let recipe = Recipe { policy, image: Arc::new(image), tier, copied };
         if pool.keep(kind, recipe, least) { Ok(()) } else { Err(WarmError::TooManyKinds) }

@@ -114,6 +114,22 @@ async fn what_is_never_pooled_is_not_kept_warm_either() {
 }
 
 #[tokio::test]
+async fn kinds_that_together_are_more_than_the_host_has_room_for_are_not_kept_warm() {
+    let mut config = roomy();
+    (config.host.boxes, config.pool.max) = (3, 3);
+    let Some(keeper) = keeper(config) else { return };
+    let NewBox { policy, image, .. } = new_box();
+    let other = draft().pids(77).seal().unwrap();
+    keeper.keep_warm(policy.clone(), image, 2).await.unwrap();
+    let over = keeper.keep_warm(other.clone(), Image::host(), 2).await;
+    assert!(matches!(over, Err(WarmError::NoRoom { limit: "boxes" })), "{over:?}");
+    // The same kind once more is no other, and what fits is taken.
+    keeper.keep_warm(policy, Image::host(), 2).await.unwrap();
+    keeper.keep_warm(other, Image::host(), 1).await.unwrap();
+    keeper.stop().await;
+}
+
+#[tokio::test]
 async fn a_member_that_died_in_the_pool_is_never_handed_out_and_somebody_is_told() {
     let mut config = roomy();
     config.pool = PoolConfig { min: 0, max: 2, ttl: Duration::from_secs(60) };
