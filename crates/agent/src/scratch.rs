@@ -11,11 +11,12 @@ use crate::control::Control;
 /// A place that is in the scratch space of every box.
 const PLACE: &str = "/tmp";
 
-/// What the last look found.
+/// What the last look found, and what was ever told.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     bytes: bool,
     inodes: bool,
+    told: (bool, bool),
 }
 
 impl Scratch {
@@ -25,9 +26,17 @@ impl Scratch {
         // A file system that counts none of either has no end of them.
         let (bytes, inodes) = (now.f_blocks > 0 && now.f_bavail == 0, now.f_files > 0 && now.f_ffree == 0);
         let newly = (bytes && !self.bytes, inodes && !self.inodes);
-        *self = Self { bytes, inodes };
+        *self = Self { bytes, inodes, told: (self.told.0 || bytes, self.told.1 || inodes) };
         if newly.0 || newly.1 {
             control.send(&AgentFrame::Full { bytes: newly.0, inodes: newly.1 });
+        }
+    }
+
+    /// Tells a host that came after another what that one knew, once.
+    pub(crate) fn repeat(&self, control: &mut Control) {
+        let (bytes, inodes) = self.told;
+        if bytes || inodes {
+            control.send(&AgentFrame::Full { bytes, inodes });
         }
     }
 }

@@ -295,6 +295,8 @@ impl Session {
             }
             (_, HostFrame::Resync { token }) => {
                 self.files.stop_all(&mut self.control)?;
+                // Before it says how it stands, so that it is no news.
+                self.scratch.repeat(&mut self.control);
                 let (printed, execs) = self.execs.stand();
                 self.control.send(&AgentFrame::Standing { token, printed, execs });
             }

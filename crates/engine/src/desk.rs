@@ -74,6 +74,8 @@ pub(crate) struct Bells {
     pub(crate) alarm: Notify,
     denied: Mutex<BTreeMap<u32, u64>>,
     met: Mutex<Met>,
+    /// What it had met when it was taken over from the process before, whose part it was to tell that.
+    met_before: Mutex<Met>,
 }
 
 impl Bells {
@@ -113,6 +115,15 @@ impl Bells {
         *self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// It has met so much before it was this process's.
+    pub(crate) fn met_earlier(&self, met: Met) {
+        self.met_before.lock().unwrap_or_else(PoisonError::into_inner).join(met);
+    }
+
+    pub(crate) fn met_before(&self) -> Met {
+        *self.met_before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What was denied since this was asked last, by number of the system call.
     pub(crate) fn take_denied(&self) -> BTreeMap<u32, u64> {
         std::mem::take(&mut *self.denied.lock().unwrap_or_else(PoisonError::into_inner))
@@ -150,7 +161,7 @@ impl Tally {
 
     /// What its scratch space had no more of.
     pub(crate) fn filled(&self) -> impl Iterator<Item = LimitName> {
-        self.met.each().into_iter().filter(|(_, count)| *count > 0).map(|(limit, _)| limit)
+        self.met.names()
     }
 
     /// The system calls that it was denied, most frequent first.

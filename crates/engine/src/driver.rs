@@ -119,6 +119,8 @@ pub(crate) struct Log {
     pub(crate) ping: Option<(u64, oneshot::Sender<()>)>,
     /// A box of an earlier process, whose agent has not said yet how it stands.
     pub(crate) adopting: Option<Adopting>,
+    /// Such a box, and nobody has said yet what it had met by then.
+    pub(crate) inherited: bool,
 }
 
 enum Happening {
@@ -188,7 +190,7 @@ impl Driver {
         let left = self.deadline.saturating_duration_since(Instant::now()).saturating_add(GRACE);
         let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         // An error means that the warden is gone, and the box with it.
-        self.house.link.ask(&Ask::Until { box_id: self.id.clone(), millis }, &[]).ok();
+        self.house.link.say(Ask::Until { box_id: self.id.clone(), millis }).ok();
     }
 
     /// Carries out one event. One that the state does not know changes nothing and is for the caller to judge.
@@ -265,14 +267,14 @@ impl Driver {
                 self.say_ready(Err(ending));
             }
             Effect::Freeze => {
-                self.house.link.ask(&Ask::Pause(self.id.clone()), &[]).ok();
+                self.house.link.say(Ask::Pause(self.id.clone())).ok();
             }
             Effect::Thaw => {
-                self.house.link.ask(&Ask::Resume(self.id.clone()), &[]).ok();
+                self.house.link.say(Ask::Resume(self.id.clone())).ok();
             }
             Effect::Kill => {
                 // An error means that the warden is gone, and then its socket says so.
-                self.house.link.ask(&Ask::Kill(self.id.clone()), &[]).ok();
+                self.house.link.say(Ask::Kill(self.id.clone())).ok();
             }
             // The link sweeps once for all the boxes of a lost warden, and tells each of them.
             Effect::Sweep => {}

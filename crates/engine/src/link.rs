@@ -3,6 +3,8 @@
 //! Answers are handed to the box that they name. When the warden dies, each of its boxes is told, a fresh warden is
 //! started and asked to release by name whatever the dead one has left, and the boxes are told again.
 
+mod counts;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -10,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use blastbox_isolation::{Heard, Warden, WardenError, WardenName};
 use blastbox_wire::BoxId;
@@ -21,11 +23,14 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout};
 
 use crate::patience::{backoff, random_byte};
+use counts::Counts;
 
 /// How long a warden may take to get ready.
 pub(crate) const READY: Duration = Duration::from_secs(10);
 /// How long a fresh warden may take to release what a dead one has left.
 const SWEEP: Duration = Duration::from_secs(2);
+/// How soon a warden that had no room is tried again.
+const AGAIN: Duration = Duration::from_millis(2);
 
 /// What a box hears from the warden.
 #[derive(Debug, Clone)]
@@ -58,6 +63,10 @@ pub(crate) struct Link {
     warden: Mutex<Option<Arc<Line>>>,
     boxes: Mutex<HashMap<BoxId, mpsc::UnboundedSender<Word>>>,
     swept: Notify,
+    /// Which boxes somebody looks at.
+    counts: Mutex<Counts>,
+    /// Rings when the warden had no room for something that must not be lost.
+    late: Notify,
     /// Nothing more will be asked: a warden that ends has done its work.
     dismissed: AtomicBool,
     /// What was asked where there is no warden and a test speaks for it, with the descriptors that came along.
@@ -107,6 +116,8 @@ impl Link {
             warden: line,
             boxes: Mutex::default(),
             swept: Notify::new(),
+            counts: Mutex::default(),
+            late: Notify::new(),
             dismissed: AtomicBool::new(false),
             #[cfg(test)]
             asked: Mutex::default(),
@@ -132,6 +143,8 @@ impl Link {
             warden: Mutex::default(),
             boxes: Mutex::default(),
             swept: Notify::new(),
+            counts: Mutex::default(),
+            late: Notify::new(),
             dismissed: AtomicBool::new(false),
             asked: Mutex::default(),
         })
@@ -161,9 +174,10 @@ impl Link {
     /// Nothing more will be heard of this box.
     pub(crate) fn forget(&self, id: &BoxId) {
         lock(&self.boxes).remove(id);
+        lock(&self.counts).over(id);
     }
 
-    /// Asks the warden for something.
+    /// Asks the warden for something, with descriptors. Nobody else is held up while it is busy.
     pub(crate) fn ask(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), WardenError> {
         #[cfg(test)]
         if self.line().is_none() {
@@ -171,11 +185,62 @@ impl Link {
             lock(&self.asked).push((ask.clone(), fds.map_err(WardenError::Send)?));
             return Ok(());
         }
-        let Some(line) = self.line() else { return Err(WardenError::Ended { status: None }) };
+        let line = self.line().ok_or(WardenError::Ended { status: None })?;
+        let deadline = Instant::now() + Warden::BUSY;
+        loop {
+            let mut warden = lock(&line.warden);
+            // Its answers are read first: a warden that waits for us to read would not read what we ask.
+            self.hear(&mut warden);
+            if warden.try_ask(ask, fds)? {
+                return Ok(());
+            }
+            drop(warden);
+            if Instant::now() >= deadline {
+                return Err(WardenError::Busy);
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    /// Says something that must not be lost, such as that a box ends. Never waits: what a busy warden has no room for is sent
+    /// when it has, as long as it lives. An error means that it is gone, and every box with it.
+    pub(crate) fn say(&self, ask: Ask) -> Result<(), WardenError> {
+        #[cfg(test)]
+        if self.line().is_none() {
+            lock(&self.asked).push((ask, Vec::new()));
+            return Ok(());
+        }
+        let line = self.line().ok_or(WardenError::Ended { status: None })?;
         let mut warden = lock(&line.warden);
-        // Its answers are read first: a warden that waits for us to read would not read what we ask.
         self.hear(&mut warden);
-        warden.ask(ask, fds)
+        let said = warden.say(ask);
+        if warden.has_unsent() {
+            self.late.notify_one();
+        }
+        said
+    }
+
+    /// Asks what a box has used so far, when it is its turn. Where the warden has no room for that, whoever looks next asks again.
+    pub(crate) fn count(&self, id: &BoxId) {
+        #[cfg(test)]
+        if self.line().is_none() {
+            return lock(&self.asked).push((Ask::Count(id.clone()), Vec::new()));
+        }
+        lock(&self.counts).want(id);
+        if let Some(line) = self.line() {
+            self.hear(&mut lock(&line.warden));
+        }
+    }
+
+    /// Asks for those whose turn it is.
+    fn ask_counts(&self, warden: &mut Warden) {
+        let mut counts = lock(&self.counts);
+        while let Some(id) = counts.next(Instant::now()) {
+            if !matches!(warden.try_ask(&Ask::Count(id.clone()), &[]), Ok(true)) {
+                counts.over(&id);
+                return counts.give_up();
+            }
+        }
     }
 
     /// Hands out every answer that is there.
@@ -183,7 +248,10 @@ impl Link {
         loop {
             match warden.answer() {
                 Ok(Heard::Answer(answer)) => self.hand_out(answer),
-                Ok(Heard::Waiting) => return Pulse::Alive,
+                Ok(Heard::Waiting) => {
+                    self.ask_counts(warden);
+                    return Pulse::Alive;
+                }
                 // A warden that talks nonsense is as good as dead; a fresh one cleans up after it.
                 Ok(Heard::Gone) | Err(_) => return Pulse::Gone,
             }
@@ -204,6 +272,9 @@ impl Link {
             Answer::Ready(_) | Answer::Held { .. } => return,
         };
         let last = matches!(word, Word::Ended(_));
+        if last || matches!(word, Word::Counted(_)) {
+            lock(&self.counts).over(&id);
+        }
         let mut boxes = lock(&self.boxes);
         if let Some(to) = boxes.get(&id) {
             // The box was given up without waiting for the warden.
@@ -229,7 +300,17 @@ impl Link {
 
     /// Waits for answers until the warden has died.
     async fn hear_until_gone(&self, line: Arc<Line>) {
-        while line.watch.readable().await.is_ok() {
+        loop {
+            let unsent = lock(&line.warden).has_unsent();
+            tokio::select! {
+                ready = line.watch.readable() => if ready.is_err() {
+                    return;
+                },
+                () = self.late.notified() => {}
+                () = sleep(AGAIN), if unsent => {}
+            }
+            // An error means that it is gone, and then there is that to read.
+            lock(&line.warden).flush().ok();
             let heard = line.watch.try_io(Interest::READABLE, || match self.hear(&mut lock(&line.warden)) {
                 Pulse::Gone => Ok(()),
                 Pulse::Alive => Err(io::ErrorKind::WouldBlock.into()),
@@ -244,6 +325,7 @@ impl Link {
     async fn recover(self: &Arc<Self>) {
         let orphans: Vec<_> = std::mem::take(&mut *lock(&self.boxes)).into_values().collect();
         let tell = |word: &Word| orphans.iter().for_each(|to| drop(to.send(word.clone())));
+        *lock(&self.counts) = Counts::default();
         tell(&Word::WardenGone);
         self.replace().await;
         tell(&Word::Swept);
@@ -309,3 +391,6 @@ pub(crate) async fn listen(link: Weak<Link>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

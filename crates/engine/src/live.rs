@@ -277,7 +277,7 @@ impl Drop for LiveBox {
         if self.report.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             // A courtesy, sent without the driver because its runtime may be going down. The guarantee is the warden's:
             // it ends its boxes when we go.
-            self.house.link.ask(&Ask::Kill(self.id.clone()), &[]).ok();
+            self.house.link.say(Ask::Kill(self.id.clone())).ok();
         }
     }
 }

@@ -38,7 +38,7 @@ struct Sleeper {
 impl Drop for Sleeper {
     fn drop(&mut self) {
         // Harmless where it is gone already.
-        self.link.ask(&Ask::Kill(self.id.clone()), &[]).ok();
+        self.link.say(Ask::Kill(self.id.clone())).ok();
         self.link.forget(&self.id);
     }
 }
@@ -92,11 +92,11 @@ async fn try_to(need: Need<'_>, patience: Duration) -> Result<Template, String> 
     link.ask(&Ask::Launch(plan), &fds).map_err(|error| format!("could not ask for it: {error}"))?;
     // Should this process hang, the warden ends it by its own clock.
     let millis = u64::try_from((patience + RELEASE).as_millis()).unwrap_or(u64::MAX);
-    link.ask(&Ask::Until { box_id: id.clone(), millis }, &[]).ok();
+    link.say(Ask::Until { box_id: id.clone(), millis }).ok();
     drop((theirs, their_orders, line, card));
     fall_asleep(control, &mut words).await?;
     let state = take_state(orders).await?;
-    link.ask(&Ask::Kill(id), &[]).map_err(|error| format!("could not end it: {error}"))?;
+    link.say(Ask::Kill(id)).map_err(|error| format!("could not end it: {error}"))?;
     // Its memory can be sealed when nobody has it any more.
     gone(&mut words).await?;
     drop(sleeper);

@@ -4,6 +4,7 @@ mod error;
 mod heir;
 mod mark;
 mod process;
+mod unsent;
 
 use crate::outside::{self, Order};
 use std::io;
@@ -11,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use blastbox_sys::channel;
@@ -24,6 +25,7 @@ pub use error::WardenError;
 pub use heir::{Door, Inheritance};
 pub use mark::{BadWardenName, Farewell, Mark, WardenName};
 use process::Process;
+use unsent::Unsent;
 
 /// The program's name.
 const PROGRAM: &str = "blastbox-warden";
@@ -50,6 +52,7 @@ pub struct Warden {
     heritable: bool,
     /// What it said when it was ready, where that was heard already.
     ready: Option<Powers>,
+    unsent: Unsent,
 }
 
 /// What a warden was started for.
@@ -73,6 +76,9 @@ pub enum Heard {
 }
 
 impl Warden {
+    /// How long whoever has to be heard waits for a busy one.
+    pub const BUSY: Duration = BUSY;
+
     /// Starts the warden that is installed with this program. It is ready only after [`Warden::wait_ready`].
     pub fn start() -> Result<Self, WardenError> {
         Self::start_program(&find_program()?)
@@ -109,6 +115,7 @@ impl Warden {
             name,
             heritable: false,
             ready: None,
+            unsent: Unsent::default(),
         })
     }
 
@@ -150,26 +157,17 @@ impl Warden {
         rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write).ok();
     }
 
-    /// Asks for something, with the descriptors that belong to it. The answer comes later.
+    /// Asks for something, with the descriptors that belong to it, and waits for room. The answer comes later.
     pub fn ask(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), WardenError> {
         let bytes = ask.encode();
         let deadline = Instant::now() + BUSY;
-        loop {
-            match channel::send(self, &bytes, fds) {
-                Ok(()) => {
-                    drop(self.view.lock().unwrap_or_else(PoisonError::into_inner).take());
-                    return Ok(());
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if !ready(self.as_fd(), PollFlags::OUT, left).map_err(WardenError::Send)? {
-                        return Err(WardenError::Busy);
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(WardenError::Send(error)),
+        while !self.post(&bytes, fds)? {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !ready(self.as_fd(), PollFlags::OUT, left).map_err(WardenError::Send)? {
+                return Err(WardenError::Busy);
             }
         }
+        Ok(())
     }
 
     /// The next answer, if there is one already. Never waits.
@@ -338,7 +336,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(5);
 
     /// A program that ends when its socket closes and says nothing, with the other end of a socket in its place.
-    fn stand_in() -> (Warden, OwnedFd) {
+    pub(super) fn stand_in() -> (Warden, OwnedFd) {
         let mut warden = Warden::start_program(Path::new("/bin/cat")).unwrap();
         let (ours, theirs) = channel::pair().unwrap();
         let flags = fcntl_getfl(&ours).unwrap();

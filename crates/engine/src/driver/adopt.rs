@@ -77,6 +77,7 @@ impl Driver {
             adopting.commands.insert(*exec, Command { outlet, room, seen: 0 });
         }
         self.log.adopting = Some(adopting);
+        self.log.inherited = true;
         self.send(&HostFrame::Resync { token });
         stood
     }
@@ -155,6 +156,7 @@ impl Driver {
             self.happen(Event::ExecAsked);
             self.happen(Event::CommandStarted);
         }
+        self.house.link.count(&self.id);
         if let Some(told) = told {
             // Whoever waited has given up on the box, which is ended.
             told.send(all).ok();

@@ -1,11 +1,12 @@
 //! Signs of life, and what a box has met while it lives.
 
 use blastbox_wire::agent::HostFrame;
-use blastbox_wire::warden::{Ask, Spent};
+use blastbox_wire::warden::Spent;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::oneshot;
 
 use super::Driver;
+use crate::met::Met;
 use crate::state::State;
 
 impl Driver {
@@ -28,19 +29,28 @@ impl Driver {
         {
             return;
         }
-        // An error means that the warden is gone, and then its socket says so.
-        self.house.link.ask(&Ask::Count(self.id.clone()), &[]).ok();
+        self.house.link.count(&self.id);
         // Nobody waits for the sign of life itself.
         self.ping(oneshot::channel().0);
     }
 
-    pub(super) fn counted(&self, spent: &Spent) {
+    pub(super) fn counted(&mut self, spent: &Spent) {
+        // The first count of a box that was taken over is where this process begins to tell.
+        if std::mem::take(&mut self.log.inherited) {
+            let mut before = Met::default();
+            before.counted(spent);
+            self.bells.met_earlier(before);
+        }
         self.bells.meet(|met| met.counted(spent));
     }
 
     /// The scratch space has become full, says the guest.
     pub(crate) fn filled(&mut self, bytes: bool, inodes: bool) {
         self.log.tally.met.filled(bytes, inodes);
+        if self.log.adopting.is_some() {
+            // It says again what the process before was told.
+            self.bells.met_earlier(self.log.tally.met);
+        }
         self.bells.meet(|met| met.filled(bytes, inodes));
     }
 }

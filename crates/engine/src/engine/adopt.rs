@@ -76,7 +76,7 @@ impl Engine {
         });
         live.variables.extend(path_of_root(policy, image));
         // It may be stopped, and would not answer.
-        self.house.link.ask(&Ask::Resume(id), &[]).map_err(CreateError::Ask)?;
+        self.house.link.say(Ask::Resume(id)).map_err(CreateError::Ask)?;
         let mut token = [0_u8; 8];
         getrandom(&mut token, GetRandomFlags::empty())
             .map_err(|errno| CreateError::Randomness(errno.into()))?;
@@ -87,6 +87,6 @@ impl Engine {
 
     /// Ends a box that a warden has kept and nobody wants.
     pub(crate) fn let_go(&self, id: &BoxId) {
-        self.house.link.ask(&Ask::Kill(id.clone()), &[]).ok();
+        self.house.link.say(Ask::Kill(id.clone())).ok();
     }
 }

@@ -95,6 +95,8 @@ pub(crate) struct Fate {
     pub(crate) clock: Clock,
     /// Set once, by whoever ends it.
     pub(crate) cause: Option<Cause>,
+    /// Commands that have ended.
+    pub(crate) ends: u64,
     /// Those that ended it, or came while it was ended; `None` once they were told.
     waiting: Option<Vec<oneshot::Sender<Receipt>>>,
 }
@@ -125,7 +127,7 @@ impl Kept {
             commands: Commands::default(),
             bell: Notify::new(),
             pausing: tokio::sync::Mutex::default(),
-            fate: Mutex::new(Fate { clock, cause: None, waiting: Some(Vec::new()) }),
+            fate: Mutex::new(Fate { clock, cause: None, ends: 0, waiting: Some(Vec::new()) }),
         })
     }
 

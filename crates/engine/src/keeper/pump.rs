@@ -102,6 +102,7 @@ async fn wait_for_readers(
 fn over(house: &House, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
     let mut fate = kept.fate();
     fate.clock.running = fate.clock.running.saturating_sub(1);
+    fate.ends = fate.ends.wrapping_add(1);
     // The end of a command is something that happened: idleness begins here.
     fate.clock.touch(Instant::now());
     let cause = fate.cause;

@@ -25,6 +25,7 @@ use crate::desk::Ended;
 use crate::failpoint;
 use crate::leases::{News, Told};
 use crate::paper::{Account, receipt};
+use crate::patience::random_byte;
 use crate::store::BoxState;
 
 /// How long a pause may take before the box is ended instead.
@@ -38,7 +39,7 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: 
     let mut repeats = Repeats::default();
     let mut untold = Untold::default();
     let mut leases = kept.live.take_lease_news();
-    let mut limits = Limits::new(Instant::now());
+    let mut limits = Limits::new(Instant::now(), random_byte());
     live_on(&house, &kept, &mut repeats, &mut limits, &mut untold, &mut leases).await;
     let over = Instant::now();
     // Whoever comes now is told that it is gone; commands are told why.
@@ -106,9 +107,9 @@ async fn live_on(
 ) {
     let mut quiet = Instant::now();
     loop {
-        let (cause, phase, (at, due)) = {
+        let (cause, phase, ends, (at, due)) = {
             let fate = kept.fate();
-            (fate.cause, fate.phase(), fate.clock.next())
+            (fate.cause, fate.phase(), fate.ends, fate.clock.next())
         };
         if cause.is_some() {
             return;
@@ -118,7 +119,7 @@ async fn live_on(
             kept.live.denied().await
         };
         let again = repeats.next();
-        let look = limits.next(phase, house.crowd(), Instant::now());
+        let look = limits.next(phase, ends, house.crowd(), Instant::now());
         tokio::select! {
             biased;
             () = kept.live.stopped() => return,
@@ -241,6 +242,12 @@ fn write_receipt(house: &House, kept: &Kept, ended: &Ended) -> Receipt {
         usage: None,
         ended: Some(ended),
     });
+    // Whatever became of its warden, what was told of it is not taken back.
+    for limit in kept.live.bells.met().names() {
+        if !receipt.limits_hit.contains(&limit) {
+            receipt.limits_hit.push(limit);
+        }
+    }
     // The policy's timeout is for a box of one command; this one ended by its keeper's clock.
     let (fate, of_policy) = (kept.fate(), ends_after(kept.policy().lifetime().timeout));
     if let Some(limits) = &mut receipt.limits {

@@ -74,30 +74,30 @@ impl Leftovers {
         // They end in the store when their end is in the ledger: until then every daemon finds them again.
         let (rows, nobodys) = store.unfinished()?;
         let (mut boxes, mut kept) = (Vec::new(), Vec::new());
-        let (warden, held) = inherited.map(|Inheritance { warden, boxes }| (warden, boxes)).unzip();
+        let (mut warden, held) = inherited.map(|Inheritance { warden, boxes }| (warden, boxes)).unzip();
         let mut held: HashMap<BoxId, OwnedFd> = held.unwrap_or_default().into_iter().collect();
         for row in rows {
             match held.remove(&row.id) {
                 Some(channel) if row.is_heritable() => kept.push((row, channel)),
                 // Also one that no channel came for: the warden may have it all the same, and it is about to be called lost.
                 Some(_) | None => {
-                    held_by_nobody(warden.as_ref(), &row.id);
+                    held_by_nobody(warden.as_mut(), &row.id);
                     boxes.push(row);
                 }
             }
         }
         for id in held.keys() {
-            held_by_nobody(warden.as_ref(), id);
+            held_by_nobody(warden.as_mut(), id);
         }
         Ok(Self { boxes, nobodys, killed, stuck, warden, kept })
     }
 }
 
 /// A warden has kept a box that was not somebody's, or was being ended.
-fn held_by_nobody(warden: Option<&Warden>, id: &BoxId) {
+fn held_by_nobody(warden: Option<&mut Warden>, id: &BoxId) {
     if let Some(warden) = warden {
         // An error means that it is gone, and the box with it.
-        warden.ask(&Ask::Kill(id.clone()), &[]).ok();
+        warden.say(Ask::Kill(id.clone())).ok();
     }
 }
 

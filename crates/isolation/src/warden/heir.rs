@@ -21,6 +21,7 @@ use rustix::net::{
 
 use super::mark::{Mark, WardenName};
 use super::process::Process;
+use super::unsent::Unsent;
 use super::{Mission, Warden, WardenError, ready};
 
 /// How long a warden may take to hand over what it has kept.
@@ -101,6 +102,7 @@ impl Warden {
             name: Some(name),
             heritable: true,
             ready: None,
+            unsent: Unsent::default(),
         };
         let mut boxes = Vec::new();
         let deadline = Instant::now() + PATIENCE;

@@ -10,11 +10,10 @@ use crate::trouble::Trouble;
 impl Warden {
     /// Tells what a box has used so far. Of one that is not there any more its end was told.
     pub(super) fn tell_count(&mut self, box_id: BoxId) -> Result<(), Trouble> {
-        let group = self.boxes.find(&box_id).and_then(|live| live.group.as_ref());
-        match group.map(|group| self.count(group, Spent::default())) {
-            Some(spent) => self.answer(&Answer::Counted { box_id, spent }),
-            None => Ok(()),
-        }
+        let Some(live) = self.boxes.find(&box_id) else { return Ok(()) };
+        // Also where nobody counts: whoever asked lets others ask only then.
+        let spent = live.group.as_ref().map(|group| self.count(group, Spent::default()));
+        self.answer(&Answer::Counted { box_id, spent: spent.unwrap_or_default() })
     }
 
     /// What a group has counted. Whoever is ended with the first process is waited for by nobody: only the group knows what

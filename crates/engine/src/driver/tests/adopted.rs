@@ -3,7 +3,7 @@
 use super::*;
 
 /// A box that was taken over, with these commands.
-async fn adopted(commands: &[u32]) -> (Rig, oneshot::Receiver<Vec<Stood>>) {
+pub(super) async fn adopted(commands: &[u32]) -> (Rig, oneshot::Receiver<Vec<Stood>>) {
     let (mut rig, mut driver) = parked(Duration::from_secs(60), 1_000_000);
     let (mark, _) = StdStream::pair().unwrap();
     let stood = driver.take_over(mark.into(), 5, commands);

@@ -1,0 +1,44 @@
+//! A line to a program that reads when it is let, and answers nothing.
+
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::*;
+
+fn id(number: u16) -> BoxId {
+    let mut random = [0; 20];
+    // Five bits of each are told apart.
+    random[..3]
+        .copy_from_slice(&[number, number >> 5, number >> 10].map(|part| u8::try_from(part % 32).unwrap()));
+    BoxId::from_random(random)
+}
+
+fn unsent(link: &Link) -> bool {
+    lock(&link.line().unwrap().warden).has_unsent()
+}
+
+#[tokio::test]
+async fn a_kill_that_a_stopped_warden_has_no_room_for_is_sent_when_it_goes_on() {
+    let warden = Warden::start_program(Path::new("/bin/cat")).unwrap();
+    let pid = Pid::from_raw(i32::try_from(warden.pid()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let supply: Supply = Box::new(|| Err(WardenError::Ended { status: None }));
+    let link = Link::new(warden, supply).unwrap();
+    // A thousand looks at once are a few messages.
+    (0..1000).for_each(|number| link.count(&id(number)));
+    assert!(!unsent(&link), "looks leave room");
+    let mut boxes = 0..u16::MAX;
+    while !unsent(&link) {
+        link.say(Ask::Until { box_id: id(boxes.next().unwrap()), millis: 1 }).unwrap();
+    }
+    link.say(Ask::Kill(id(0))).unwrap();
+    link.count(&id(0));
+    assert!(unsent(&link));
+    let listener = tokio::spawn(listen(Arc::downgrade(&link)));
+    kill_process(pid, Signal::CONT).unwrap();
+    while unsent(&link) {
+        sleep(AGAIN).await;
+    }
+    listener.abort();
+}
