@@ -1,6 +1,8 @@
 //! A small internet for one test: two network namespaces with a wire between them. In one of them blastbox runs as if it
 //! were on a host, in the other there are a resolver and servers that remember who came. Nothing leads out of either.
 
+mod secure;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -46,6 +48,7 @@ struct Log {
     names: Mutex<Answers>,
     questions: Mutex<Vec<String>>,
     visits: Mutex<Vec<String>>,
+    requests: Mutex<Vec<String>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

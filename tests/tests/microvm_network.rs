@@ -34,6 +34,11 @@ mode = "brokered"
 bind = [{ secret = "token", host = "api.example.test", placeholder = "sk-", env = "API_KEY" }]
 "#;
 
+/// Says what the card is called, and the address that its kernel made of its own.
+const CARD: &str = r#"until [ "$card" ]; do
+    while read address _ _ _ _ name; do case $address in fe80*) card="$name $address";; esac; done < /proc/self/net/if_inet6
+done; echo $card"#;
+
 /// A program of the host and every library that it is linked with, in an image; and a bundle of authorities.
 fn add_curl(caller: &Caller, root: &Path) {
     let ended = caller.program(Path::new("/usr/bin/ldd"), [CURL]).end();
@@ -61,11 +66,15 @@ fn a_machine_reaches_what_a_rule_allows_and_nothing_else_and_nothing_without_its
         ("inside.example.com", "10.9.9.9"),
         ("cloud.example.com", "169.254.169.254"),
         ("stranger.test", PUBLIC),
+        ("api.example.test", PUBLIC),
     ] {
         internet.name(name, &[&[address]]);
     }
     internet.echo(7);
     internet.echo(80);
+    if !internet.secure_echo(caller, "api.example.test") {
+        return;
+    }
     let private = |path: std::path::PathBuf| {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("keep it to oneself");
         path
@@ -74,24 +83,24 @@ fn a_machine_reaches_what_a_rule_allows_and_nothing_else_and_nothing_without_its
     let sources = format!("[secrets.token]\nhosts = [\"api.example.test\"]\nfile = {token:?}\n");
     let (sources, policy) =
         (private(caller.file("secrets.toml", sources)), caller.file("policy.toml", POLICY));
-    // Nothing is dialled for api.example.test: the box's own gateway refuses, over TLS that the box believes.
+    // Of the requests to api.example.test the box's own gateway refuses three, over TLS that the box believes; one goes out.
     let script = "
         talk() { echo hello | nc -w 30 $1 $2 2>/dev/null || echo no; }
         cat /etc/resolv.conf; echo key=$API_KEY
-        until [ \"$card\" ]; do
-            while read address _ _ _ _ name; do case $address in fe80*) card=\"$name $address\";; esac; done < /proc/self/net/if_inet6
-        done; echo $card
+        CARD
         talk echo.example.com 7; dd if=/dev/zero bs=1000 count=3000 2>/dev/null | nc -w 60 echo.example.com 7 | wc -c
         talk inside.example.com 7; talk cloud.example.com 7; talk stranger.test 80; talk 93.184.216.34 80; talk 10.9.9.9 80
         curl -sS https://api.example.test/x; echo
         curl -sS -X POST -H \"X-Other: $API_KEY\" https://api.example.test/y; echo
+        curl -sS -X POST -H \"Authorization: Bearer $API_KEY\" https://api.example.test/ours; echo
         unset SSL_CERT_FILE CURL_CA_BUNDLE
         curl -sS https://api.example.test/z --cacert /etc/ssl/certs/ca-certificates.crt; echo
         (echo >> /run/authorities.crt) 2>/dev/null && echo writable; ls /run
-        read line; talk echo.example.com 7; echo over";
+        read line; talk echo.example.com 7; echo over"
+        .replace("CARD", CARD);
     let receipt = caller.place().join("receipt.json");
     let options = ["--policy", text(&policy), "--secrets", text(&sources), "--timeout", "200s"];
-    let words = workshop.words(&["run", "-i", "--receipt", text(&receipt)], &options, &["sh", "-c", script]);
+    let words = workshop.words(&["run", "-i", "--receipt", text(&receipt)], &options, &["sh", "-c", &script]);
     // The line that lets the box go on comes only when its gateway is dead.
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let (out_reader, out) = std::io::pipe().expect("a pipe");
@@ -127,6 +136,11 @@ fn a_machine_reaches_what_a_rule_allows_and_nothing_else_and_nothing_without_its
     assert_eq!(said.matches("\"reason\":\"credential-misplaced\"").count(), 1, "{said}");
     assert!(said.ends_with("authorities.crt\nno\nover") && !said.contains("writable"), "{said}");
     assert!(!said.contains(SECRET) && !err.contains(SECRET));
+    // The server has the secret; where it says it back, the box gets stars.
+    let requests = internet.requests();
+    let [request] = requests.as_slice() else { unreachable!("{requests:?}") };
+    assert!(request.starts_with("POST /ours ") && request.contains(&format!("Bearer {SECRET}")), "{request}");
+    assert!(said.contains(&format!("authorization: Bearer {}\n", "*".repeat(SECRET.len()))), "{said}");
     // Who came, and what was asked outside: nobody but for what a rule allows.
     assert_eq!(internet.visits(), [format!("{PUBLIC}:7"), format!("{PUBLIC}:7")]);
     assert!(!internet.questions().iter().any(|name| name.contains("stranger")), "{RESOLVER} was asked");
@@ -139,10 +153,21 @@ fn a_machine_reaches_what_a_rule_allows_and_nothing_else_and_nothing_without_its
     assert_eq!(denied("stranger.test"), Some("host-not-allowed"));
     assert_eq!(denied(PUBLIC), Some("address-not-allowed"));
     assert_eq!(denied(""), None, "a machine says nothing by itself: {:?}", network.denied);
-    assert_eq!(network.allowed.iter().map(|line| line.connections).sum::<u64>(), 2, "{:?}", network.allowed);
+    assert_eq!(network.allowed.iter().map(|line| line.connections).sum::<u64>(), 3, "{:?}", network.allowed);
     assert!(network.gateway_lost);
     let how: Vec<&String> = receipt.boundaries.iter().flat_map(|line| &line.how).collect();
     assert!(how.iter().any(|how| how.contains("it began as a copy")), "{how:?}");
     assert!(how.iter().any(|how| how.contains("network card ends in that gateway")), "{how:?}");
     assert!(wait_until(|| !everybody.iter().any(lives)), "{everybody:?}");
+    // Another copy of the same machine, to its end in order.
+    let again = caller.place().join("again.json");
+    let words = workshop.words(&["run", "--receipt", text(&again)], &options, &["sh", "-c", CARD]);
+    let ended = internet.blastbox(caller, &words).start().end_within(PATIENCE);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let other = ended.text();
+    assert!(other.starts_with("eth0 fe80") && other.trim_end() != *card, "{other} {card}");
+    let receipt: Receipt = serde_json::from_slice(&fs::read(again).expect("a receipt")).expect("a receipt");
+    assert!(!receipt.network.gateway_lost && receipt.network.denied.is_empty(), "{:?}", receipt.network);
+    let how: Vec<&String> = receipt.boundaries.iter().flat_map(|line| &line.how).collect();
+    assert!(how.iter().any(|how| how.contains("it began as a copy")), "{how:?}");
 }

@@ -81,12 +81,17 @@ impl Gateway {
         loop {
             let mut ready = self.link.readable().await?;
             for _ in 0..TURN {
-                match self.link.read(&mut buffer)? {
-                    Some(packet) => self.take(packet),
-                    None => {
+                match self.link.read(&mut buffer) {
+                    Ok(Some(packet)) => self.take(packet),
+                    Ok(None) => {
                         ready.clear_ready();
                         break;
                     }
+                    // A machine ends before its box does. That the box is gone is its warden's to say.
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        return std::future::pending().await;
+                    }
+                    Err(error) => return Err(error),
                 }
             }
             drop(ready);

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixDatagram, UnixStream as StdStream};
+use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,8 +83,7 @@ async fn try_to(need: Need<'_>, patience: Duration) -> Result<Template, String> 
     let sleeper = Sleeper { link: Arc::clone(link), id: id.clone() };
     let own = [Some(theirs.as_fd()), image.dir()].into_iter().flatten();
     // A card at whose other end nobody is; that end travels in the place of a copy's line to its gateway.
-    let wire =
-        copies.card.then(UnixDatagram::pair).transpose().map_err(failed("make a wire for its card"))?;
+    let wire = copies.card.then(StdStream::pair).transpose().map_err(failed("make a wire for its card"))?;
     let (line, card) = wire.unzip();
     let own = own.chain(line.as_ref().map(AsFd::as_fd));
     let last = [memory.as_fd(), their_orders.as_fd()].into_iter().chain(card.as_ref().map(AsFd::as_fd));
@@ -93,7 +92,7 @@ async fn try_to(need: Need<'_>, patience: Duration) -> Result<Template, String> 
     // Should this process hang, the warden ends it by its own clock.
     let millis = u64::try_from((patience + RELEASE).as_millis()).unwrap_or(u64::MAX);
     link.say(Ask::Until { box_id: id.clone(), millis }).ok();
-    drop((theirs, their_orders, line, card));
+    drop((theirs, their_orders, card));
     fall_asleep(control, &mut words).await?;
     let state = take_state(orders).await?;
     link.say(Ask::Kill(id)).map_err(|error| format!("could not end it: {error}"))?;

@@ -118,8 +118,9 @@ impl Gateway {
     /// gets one end of it as it would get an interface from the warden, and the machine the other.
     pub fn lay_wire(line: impl AsFd) -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // One datagram is one frame.
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        // A stream: made in the host's network namespace, a datagram socket would reach the host's abstract names from inside
+        // the box, because it takes another receiver with every message even when it is connected.
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         for end in [&ours, &theirs] {
             // As much as the host allows; with less, frames wait more often.
             set_socket_send_buffer_size(end, WIRE_BUFFER).ok();

@@ -16,7 +16,8 @@ use blastbox_isolation::{Facts, Heard, Request, Warden};
 use blastbox_policy::{Gap, Profile};
 use blastbox_wire::BoxId;
 use blastbox_wire::plan::{
-    Denials, DeviceName, First, Grant, GrantAccess, Monitor, MonitorKind, Plan, Slot, Step, UnsafePlan,
+    Denials, DeviceName, First, Grant, GrantAccess, Monitor, MonitorKind, Network, Plan, Slot, Step,
+    UnsafePlan,
 };
 use blastbox_wire::warden::{Answer, Ask};
 use rustix::fs::{Mode, OFlags, open};
@@ -235,12 +236,25 @@ fn what_only_monitors_may_have_is_refused_to_others() {
             monitor.inherits = slots.iter().map(|slot| Slot(*slot)).collect();
         })
     };
-    // Neither the control channel nor what nobody sent, no more than two, and only a machine.
+    // Neither the control channel nor what nobody sent, no more than three, and only a machine.
     assert_eq!(inherits(MonitorKind::Qemu, &[0]), UnsafePlan::BadSlot(0));
     assert_eq!(inherits(MonitorKind::Qemu, &[9]), UnsafePlan::BadSlot(9));
-    for (kind, slots) in [(MonitorKind::Qemu, [1, 1, 1].as_slice()), (MonitorKind::Gvisor, &[1])] {
+    for (kind, slots) in [(MonitorKind::Qemu, [1, 1, 1, 1].as_slice()), (MonitorKind::Gvisor, &[1])] {
         assert_eq!(inherits(kind, slots), UnsafePlan::TooMany("descriptors of the monitor"));
     }
+    // A card is a machine's, and the line to its gateway the warden's alone.
+    let with_card = |first: First| {
+        wrong(&|plan| (plan.network, plan.first) = (Network::Card { slot: Slot(1) }, first.clone()))
+    };
+    let First::Monitor(machine) = &good.first else { panic!() };
+    let other = Monitor { kind: MonitorKind::Gvisor, ..machine.clone() };
+    for first in [First::Agent, First::Monitor(other)] {
+        assert_eq!(with_card(first), UnsafePlan::CardOfNobody);
+    }
+    let greedy = Monitor { inherits: vec![Slot(1)], ..machine.clone() };
+    assert_eq!(with_card(First::Monitor(greedy)), UnsafePlan::MonitorHasLine);
+    let modest = Plan { network: Network::Card { slot: Slot(1) }, ..good.clone() };
+    assert!(modest.check(descriptors).is_ok());
     let moved = |plan: &mut Plan| plan.own.extend(plan.template.pop());
     assert!(matches!(wrong(&moved), UnsafePlan::WrongList { list: "own", .. }));
 }

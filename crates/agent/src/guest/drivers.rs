@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const COMPRESSED: i32 = 4;
 
 /// Those of a network card, which a guest without one has no use for.
-const OF_A_CARD: [&str; 3] = ["failover", "net_failover", "virtio_net"];
+const OF_A_CARD: [&str; 4] = ["failover", "net_failover", "dimlib", "virtio_net"];
 /// The only interface beside the loopback.
 pub(super) const CARD: &str = "eth0";
 

@@ -8,7 +8,7 @@ use blastbox_wire::egress::RESOLV_CONF;
 use blastbox_wire::plan::{DeviceName, Exec};
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, chmodat, chownat, makedev, mkdirat, mknodat, open, openat,
-    readlinkat, statat, symlinkat, unlinkat,
+    readlinkat, statat, symlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -43,7 +43,7 @@ const NOT_THERE: [Option<Errno>; 3] = [Some(Errno::NOENT), Some(Errno::NOTDIR), 
 pub(super) fn make(orders: &Orders) -> io::Result<()> {
     rustix::process::umask(Mode::empty());
     let before = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    for place in [IMAGE, ROOT, SCRATCH] {
+    for place in [IMAGE, ROOT, SCRATCH, RESOLVERS] {
         mkdirat(&before, place, Mode::from_raw_mode(0o755))?;
     }
     let image =
@@ -59,7 +59,7 @@ pub(super) fn make(orders: &Orders) -> io::Result<()> {
     show(&image, &root)?;
     devices(&root)?;
     if orders.network {
-        cover_resolvers(&root)?;
+        cover_resolvers(&before, &root)?;
     }
     scratch(&before, &root, orders)?;
     let shown = [("hidepid", Some("ptraceable")), ("subset", Some("pid"))];
@@ -107,16 +107,17 @@ fn show(image: &OwnedFd, root: &OwnedFd) -> io::Result<()> {
 }
 
 /// Has the image's own programs ask the gateway for names, where the image says whom they ask at all.
-fn cover_resolvers(root: &OwnedFd) -> io::Result<()> {
+fn cover_resolvers(before: &OwnedFd, root: &OwnedFd) -> io::Result<()> {
+    // On a file system of its own: an image has names of its choice at the top of its root, also this one.
+    let small = [("mode", Some("0755")), ("size", Some("64k")), ("nr_inodes", Some("16"))];
+    let place = mount::create("tmpfs", &small, Attributes::PLAIN.no_programs())?;
+    mount::attach(place.as_fd(), before.as_fd(), RESOLVERS)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = openat(root, RESOLVERS, flags, Mode::from_raw_mode(0o644))?;
+    let file = openat(&place, RESOLVERS, flags, Mode::from_raw_mode(0o644))?;
     io::Write::write_all(&mut std::fs::File::from(file), RESOLV_CONF.as_bytes())?;
-    let file = mount::copy(root, RESOLVERS, Beneath::LeftOut)?;
+    let file = mount::copy(&place, RESOLVERS, Beneath::LeftOut)?;
     mount::restrict(file.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)?;
-    let covered = mount::attach(file.as_fd(), root.as_fd(), "etc/resolv.conf");
-    // Afterwards: kernels as old as 6.1 attach nothing whose name is gone.
-    unlinkat(root, RESOLVERS, AtFlags::empty())?;
-    match covered {
+    match mount::attach(file.as_fd(), root.as_fd(), "etc/resolv.conf") {
         // No such file, or a link to somewhere: then there is nothing to cover.
         Err(error) if NOT_THERE.contains(&Errno::from_io_error(&error)) => Ok(()),
         attached => attached,

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
-use crate::card::{self, Address, HEAD};
+use crate::card::{self, Address, Frames, HEAD, LENGTH};
 
 /// Bytes of frames that wait for a machine that does not read. What comes then is lost, as packets are: TCP sends it again.
 const MOST_WAITING: usize = 2 << 20;
@@ -26,6 +26,7 @@ pub struct Link {
 /// What is known of a machine's card.
 #[derive(Debug, Default)]
 struct Wire {
+    heard: Mutex<Frames>,
     state: Mutex<State>,
     filled: Notify,
 }
@@ -36,6 +37,8 @@ struct State {
     theirs: Option<Address>,
     waiting: VecDeque<Vec<u8>>,
     bytes: usize,
+    /// Bytes of the first that waits which the machine has already.
+    sent: usize,
 }
 
 impl Link {
@@ -44,7 +47,7 @@ impl Link {
         Self::over(end, None)
     }
 
-    /// The link over a socket that carries frames of a network card, one in each datagram, and does not block.
+    /// The link over a stream that carries frames of a network card, each behind its length, and does not block.
     pub fn card(end: OwnedFd) -> io::Result<Self> {
         Self::over(end, Some(Wire::default()))
     }
@@ -71,17 +74,16 @@ impl Link {
     }
 
     /// Reads one packet. `None`: there is none now. A frame that carries none is an empty packet, which is malformed.
+    /// `UnexpectedEof`: the machine has let go of its wire, and nothing comes any more.
     pub fn read<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
-        let length = match rustix::io::read(self.end.get_ref(), &mut *buffer) {
-            Ok(length) => length,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-            Err(errno) => return Err(errno.into()),
-        };
-        let bytes = buffer.get(..length).unwrap_or_default();
-        let Some(wire) = &self.wire else { return Ok(Some(bytes)) };
-        let Some((theirs, packet)) = card::open(bytes) else { return Ok(Some(&[])) };
-        wire.state().theirs = Some(theirs);
-        Ok(Some(packet))
+        if let Some(wire) = &self.wire {
+            return wire.read(self.end.get_ref(), buffer);
+        }
+        match rustix::io::read(self.end.get_ref(), &mut *buffer) {
+            Ok(length) => Ok(Some(buffer.get(..length).unwrap_or_default())),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Writes one packet. One that does not go is lost, as packets are: TCP sends it again.
@@ -94,14 +96,18 @@ impl Link {
         // Nothing is said to a machine that has said nothing.
         let Some(theirs) = state.theirs else { return };
         let head = card::head(packet, theirs);
-        let behind = !state.waiting.is_empty();
-        if !behind {
+        let length = packet.len().saturating_add(LENGTH + HEAD);
+        if state.waiting.is_empty() {
             let both = [IoSlice::new(&head), IoSlice::new(packet)];
-            if !matches!(rustix::io::writev(self.end.get_ref(), &both), Err(Errno::AGAIN)) {
-                return;
+            match rustix::io::writev(self.end.get_ref(), &both) {
+                Ok(sent) if sent >= length => return,
+                // The rest has to follow before anything else does.
+                Ok(sent) => state.sent = sent,
+                Err(Errno::AGAIN | Errno::INTR) => state.sent = 0,
+                // Nobody is there any more.
+                Err(_) => return,
             }
         }
-        let length = packet.len().saturating_add(HEAD);
         if state.bytes.saturating_add(length) <= MOST_WAITING {
             state.bytes = state.bytes.saturating_add(length);
             state.waiting.push_back([&head, packet].concat());
@@ -139,15 +145,47 @@ impl Wire {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The next packet, copied out of what was heard. One who sends a frame byte by byte keeps only his own gateway busy.
+    fn read<'b>(&self, end: &OwnedFd, buffer: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
+        let mut frames = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let bad = |bad| io::Error::new(io::ErrorKind::InvalidData, bad);
+            if let Some(frame) = frames.take().map_err(bad)? {
+                let Some((theirs, packet)) = card::open(frame) else { return Ok(Some(&[])) };
+                let Some(place) = buffer.get_mut(..packet.len()) else { return Ok(Some(&[])) };
+                place.copy_from_slice(packet);
+                self.state().theirs = Some(theirs);
+                return Ok(Some(place));
+            }
+            match rustix::io::read(end, frames.room()) {
+                Ok(0) | Err(Errno::CONNRESET) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => frames.filled(count),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
     fn send_waiting(&self, end: &OwnedFd) -> Sent {
         let mut state = self.state();
         while let Some(frame) = state.waiting.front() {
-            // What cannot be sent for another reason is lost.
-            if matches!(rustix::io::write(end, frame), Err(Errno::AGAIN)) {
-                return Sent::NotAll;
+            let (length, rest) = (frame.len(), frame.get(state.sent..).unwrap_or_default());
+            match rustix::io::write(end, rest) {
+                Ok(count) if count < rest.len() => state.sent = state.sent.saturating_add(count),
+                Ok(_) => {
+                    state.bytes = state.bytes.saturating_sub(length);
+                    state.sent = 0;
+                    state.waiting.pop_front();
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Sent::NotAll,
+                // Nobody is there any more.
+                Err(_) => {
+                    state.waiting.clear();
+                    (state.bytes, state.sent) = (0, 0);
+                }
             }
-            state.bytes = state.bytes.saturating_sub(frame.len());
-            state.waiting.pop_front();
         }
         Sent::All
     }
@@ -155,39 +193,71 @@ impl Wire {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixDatagram;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
     const THEIRS: Address = [0x52, 1, 2, 3, 4, 5];
 
-    fn wire() -> (Link, UnixDatagram) {
-        let (ours, theirs) = UnixDatagram::pair().unwrap();
+    fn wire() -> (Link, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
         (Link::card(ours.into()).unwrap(), theirs)
     }
 
+    fn framed(frame: &[u8]) -> Vec<u8> {
+        [&u32::try_from(frame.len()).unwrap().to_be_bytes(), frame].concat()
+    }
+
+    fn said(packet: &[u8]) -> Vec<u8> {
+        framed(&[&[0; 6][..], &THEIRS, &[8, 0], packet].concat())
+    }
+
     #[tokio::test]
     async fn packets_travel_as_frames_and_nothing_is_said_first() {
-        let (link, machine) = wire();
+        let (link, mut machine) = wire();
         let mut buffer = [0; 100];
         link.write(&[0x45, 1]);
-        assert!(machine.recv(&mut buffer).is_err(), "said to nobody");
-        machine.send(&[&[0; 6][..], &THEIRS, &[8, 0, 0x45, 7]].concat()).unwrap();
-        machine.send(b"no frame").unwrap();
+        assert!(machine.read(&mut buffer).is_err(), "said to nobody");
+        let both = [said(&[0x45, 7]), framed(b"no frame")].concat();
+        let (first, rest) = both.split_at(9);
+        machine.write_all(first).unwrap();
+        assert_eq!(link.read(&mut [0; 100]).unwrap(), None);
+        machine.write_all(rest).unwrap();
         assert_eq!(link.read(&mut [0; 100]).unwrap(), Some(&[0x45, 7][..]));
         assert_eq!(link.read(&mut [0; 100]).unwrap(), Some(&[][..]));
         assert_eq!(link.read(&mut [0; 100]).unwrap(), None);
         link.write(&[0x45, 1]);
-        let length = machine.recv(&mut buffer).unwrap();
-        assert_eq!((&buffer[..6], &buffer[12..length]), (&THEIRS[..], &[8, 0, 0x45, 1][..]));
+        let length = machine.read(&mut buffer).unwrap();
+        assert_eq!(buffer[..10], [&[0, 0, 0, 16][..], &THEIRS].concat());
+        assert_eq!(buffer[16..length], [8, 0, 0x45, 1]);
+    }
+
+    #[tokio::test]
+    async fn a_lying_length_ends_the_link_and_a_machine_that_lets_go_does_not() {
+        for (last, kind) in [
+            (&[0; 4][..], io::ErrorKind::InvalidData),
+            (&[0, 1, 0, 0], io::ErrorKind::InvalidData),
+            (&[0, 0], io::ErrorKind::UnexpectedEof),
+            (&[], io::ErrorKind::UnexpectedEof),
+        ] {
+            let (link, mut machine) = wire();
+            machine.write_all(&[&said(&[0x45, 7]), last].concat()).unwrap();
+            drop(machine);
+            assert_eq!(link.read(&mut [0; 100]).unwrap(), Some(&[0x45, 7][..]));
+            assert_eq!(link.read(&mut [0; 100]).unwrap_err().kind(), kind);
+            // What is said to it then is lost, and nothing waits.
+            link.write(&[0x45, 1]);
+            assert_eq!(link.wire.as_ref().map(|wire| wire.state().bytes), Some(0));
+        }
     }
 
     #[tokio::test]
     async fn a_machine_that_does_not_read_costs_a_bound_and_gets_everything_in_order() {
-        let (link, machine) = wire();
-        machine.send(&[&[0; 6][..], &THEIRS, &[8, 0, 0x45]].concat()).unwrap();
+        let (link, mut machine) = wire();
+        machine.write_all(&said(&[0x45])).unwrap();
         link.read(&mut [0; 100]).unwrap();
         let packet = |number: u8| [&[0x45, number][..], &[0; 60_000]].concat();
         for number in 0..200 {
@@ -196,14 +266,18 @@ mod tests {
         let held = || link.wire.as_ref().map(|wire| wire.state().bytes).unwrap();
         assert!(held() > 0 && held() <= MOST_WAITING);
         let mut buffer = vec![0; 70_000];
-        let (mut next, mut idle) = (0, 0);
+        let (mut frames, mut next, mut idle) = (Frames::default(), 0, 0);
         let reading = async {
             // Until it has been asked often enough in vain that nothing more can come.
             while idle < 100 {
-                match machine.recv(&mut buffer) {
-                    Ok(_) => {
-                        assert_eq!(buffer[HEAD + 1], next);
-                        next += 1;
+                match machine.read(&mut buffer) {
+                    Ok(count) => {
+                        frames.room()[..count].copy_from_slice(&buffer[..count]);
+                        frames.filled(count);
+                        while let Some(frame) = frames.take().unwrap() {
+                            assert_eq!((frame.len(), frame[HEAD + 1]), (60_002 + HEAD, next));
+                            next += 1;
+                        }
                         idle = 0;
                     }
                     Err(_) if held() > 0 => {}
@@ -217,6 +291,6 @@ mod tests {
             ended = link.catch_up() => panic!("{ended:?}"),
         }
         assert!(next > 34 && next < 200, "{next}");
-        assert_eq!(held(), 0);
+        assert_eq!((held(), frames.room().len()), (0, Frames::default().room().len()), "half a frame");
     }
 }

@@ -26,7 +26,7 @@ pub(super) const CARD: &str = "virtio_net";
 pub(super) const OVERLAY: &str = "overlay";
 
 /// All of them, each behind those that it needs.
-pub(super) const DRIVERS: [Driver; 14] = [
+pub(super) const DRIVERS: [Driver; 15] = [
     helper("virtio"),
     helper("virtio_ring"),
     helper("virtio_pci_legacy_dev"),
@@ -40,6 +40,8 @@ pub(super) const DRIVERS: [Driver; 14] = [
     // A guest without network does not load them, and a kernel without them is good for boxes without.
     helper("failover"),
     helper("net_failover"),
+    // Of newer kernels.
+    helper("dimlib"),
     helper(CARD),
     // The same for a workspace that can be written over.
     helper(OVERLAY),

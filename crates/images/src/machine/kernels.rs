@@ -128,6 +128,12 @@ impl Kernels {
             for (name, content) in &modules {
                 write_new(&folder.join(MODULES), name, content)?;
             }
+        }
+        // The same files can mean something else to a newer blastbox, or come from somewhere else.
+        let known = self.find(&digest).ok().flatten();
+        if !known.is_some_and(|kernel| {
+            kernel.facts == KernelFacts { added_at: kernel.facts.added_at, ..facts.clone() }
+        }) {
             // Last: a folder without it is no kernel.
             let text = serde_json::to_vec_pretty(&facts).unwrap_or_default();
             write_new(&folder, FACTS, &text)?;

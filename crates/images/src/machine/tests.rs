@@ -67,6 +67,36 @@ fn a_kernel_is_kept_with_just_the_modules_that_guests_need() {
 }
 
 #[test]
+fn what_is_known_of_a_kernel_is_known_anew_when_the_same_files_are_added_again() {
+    let place = Place::new("anew");
+    let builtin = "kernel/drivers/block/virtio_blk.ko\nkernel/drivers/net/virtio_net.ko\n";
+    fs::write(place.0.join("modules/modules.builtin"), builtin).unwrap();
+    let kernel = place.add().unwrap();
+    assert!(kernel.facts().network);
+    // As one was written before anybody asked for network cards.
+    let folder = kernel.image().parent().unwrap().to_owned();
+    let text = fs::read_to_string(folder.join("kernel.json")).unwrap();
+    for old in [text.replace("\"network\": true,", ""), "cut sho".to_owned()] {
+        assert_ne!(old, text);
+        fs::write(folder.join("kernel.json"), old).unwrap();
+        let again = place.add().unwrap();
+        assert!(again.facts().network && again.facts().digest == kernel.facts().digest);
+    }
+}
+
+#[test]
+fn helpers_of_a_card_come_before_it() {
+    let place = Place::new("helpers");
+    for name in ["virtio_net.ko", "dimlib.ko.xz", "failover.ko", "net_failover.ko"] {
+        place.module(name);
+    }
+    let kernel = place.add().unwrap();
+    let card = &kernel.facts().modules[4..];
+    assert_eq!(card, ["10-failover.ko", "11-net_failover.ko", "12-dimlib.ko.xz", "13-virtio_net.ko"]);
+    assert!(kernel.facts().network);
+}
+
+#[test]
 fn the_first_files_have_the_agent_and_are_made_anew_for_another_one() {
     let place = Place::new("first");
     let kernel = place.add().unwrap();

@@ -64,6 +64,9 @@ pub enum UnsafePlan {
     /// Only a virtual machine has a network card.
     #[error("a network card is for a virtual machine alone")]
     CardOfNobody,
+    /// Whoever has the line to the gateway could be a gateway's warden.
+    #[error("the monitor would inherit the line to its gateway")]
+    MonitorHasLine,
     /// Nobody outside a monitor could answer for its denied calls.
     #[error("denied calls of a monitor cannot be reported")]
     MonitorReports,
@@ -174,6 +177,11 @@ fn check_first(plan: &Plan, descriptors: usize) -> Result<(), UnsafePlan> {
             }
             // Not the control channel, which it has already.
             monitor.inherits.iter().try_for_each(|slot| check_slot(*slot, descriptors))?;
+            if let Network::Gateway { slot, .. } | Network::Card { slot } = plan.network
+                && monitor.inherits.contains(&slot)
+            {
+                return Err(UnsafePlan::MonitorHasLine);
+            }
             Some(monitor.kind)
         }
     };
@@ -243,20 +251,13 @@ fn check_slot(slot: Slot, descriptors: usize) -> Result<(), UnsafePlan> {
 
 fn check_limits(limits: &Limits) -> Result<(), UnsafePlan> {
     let Limits { millicpus, memory, pids, open_files, file_size } = *limits;
-    if !(1..=1_024_000).contains(&millicpus) {
-        return Err(UnsafePlan::BadLimit("processors"));
-    }
-    if !(4 << 20..=1 << 40).contains(&memory) {
-        return Err(UnsafePlan::BadLimit("memory"));
-    }
-    if !(2..=4_194_304).contains(&pids) {
-        return Err(UnsafePlan::BadLimit("processes"));
-    }
-    if !(16..=1_048_576).contains(&open_files) {
-        return Err(UnsafePlan::BadLimit("open files"));
-    }
-    if file_size == 0 {
-        return Err(UnsafePlan::BadLimit("file size"));
-    }
-    Ok(())
+    within((1..=1_024_000).contains(&millicpus), "processors")?;
+    within((4 << 20..=1 << 40).contains(&memory), "memory")?;
+    within((2..=4_194_304).contains(&pids), "processes")?;
+    within((16..=1_048_576).contains(&open_files), "open files")?;
+    within(file_size != 0, "file size")
+}
+
+fn within(holds: bool, what: &'static str) -> Result<(), UnsafePlan> {
+    if holds { Ok(()) } else { Err(UnsafePlan::BadLimit(what)) }
 }

@@ -207,7 +207,7 @@ impl VmSpec {
         say("-object", "rng-builtin,id=random");
         say("-device", "virtio-rng-pci,rng=random");
         if self.card {
-            // A datagram is a frame; whoever is at the other end of it is the gateway, or nobody.
+            // A stream of frames, each behind its length; whoever is at the other end of it is the gateway, or nobody.
             say("-netdev", &format!("socket,id=wire,fd={}", card(form)));
             say("-device", CARD);
         }
