@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use blastbox_images::Language;
 use blastbox_policy::{
-    BoxRoot, Bytes, Cpus, Draft, Gap, Loopback, Profile, ScratchExec, SealedPolicy, Seconds, ThreatLevel,
-    TierChoice, Workspace,
+    BoxRoot, Bytes, Cpus, Draft, Gap, Gpu, Loopback, Profile, ScratchExec, SealedPolicy, Seconds,
+    ThreatLevel, TierChoice, Workspace,
 };
 use blastbox_wire::plan::WorkspaceAccess;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -137,6 +137,9 @@ pub(crate) struct PolicyFlags {
     /// Let commands in the box become its root with sudo: root of the box, and of nothing else
     #[arg(long)]
     pub(crate) sudo: bool,
+    /// Give the box the first NVIDIA GPU of the host: needs --accept gpu-driver-surface
+    #[arg(long)]
+    pub(crate) gpu: bool,
     /// Let nothing be executed that the box wrote itself
     #[arg(long)]
     pub(crate) no_exec: bool,
@@ -187,6 +190,9 @@ impl PolicyFlags {
         }
         if self.sudo {
             draft = draft.root(BoxRoot::Allowed);
+        }
+        if self.gpu {
+            draft = draft.gpu(Gpu::One);
         }
         if self.no_exec {
             draft = draft.exec(ScratchExec::Denied);

@@ -159,6 +159,7 @@ mod tests {
             user_namespaces: UserNamespaces::default(),
             gvisor: blastbox_isolation::Gvisor::default(),
             wasm: None,
+            gpu: None,
         };
         let policy = Profile::Default.draft().unwrap().seal().unwrap();
         receipt(&Account {

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use blastbox_images::{Image, ImageConfig};
 use blastbox_isolation::{Choice, Facts, Lowered, Request, Warden, choose, preparation};
-use blastbox_policy::{Boundary, BoxRoot, OnDenied, Refusal, SealedPolicy, SurvivesDaemon};
+use blastbox_policy::{Boundary, BoxRoot, Gpu, OnDenied, Refusal, SealedPolicy, SurvivesDaemon};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
 use blastbox_wire::egress::LentSecret;
-use blastbox_wire::plan::WorkspaceAccess;
+use blastbox_wire::plan::{GPU_LIBRARIES, WorkspaceAccess};
 use blastbox_wire::warden::{Ask, Powers};
 use rustix::fs::{Mode, OFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -325,6 +325,7 @@ impl Engine {
         tokio::spawn(driver.run());
         live.variables.extend(image.config().into_iter().flat_map(wishes));
         live.variables.extend(path_of_root(policy, image));
+        live.variables.extend(libraries_of_gpu(policy, image));
         live.image = image.hold();
         if let Some((uplink, hears, variables)) = way_out {
             live.uplink = Some(uplink);
@@ -369,6 +370,16 @@ fn path_of_root(policy: &SealedPolicy, image: &Image) -> Option<(String, String)
     match (policy.kernel().root, image) {
         (BoxRoot::Allowed, Image::Host(_)) => Some(("PATH".to_owned(), format!("/.blastbox:{USUAL_PATH}"))),
         (BoxRoot::None, _) | (BoxRoot::Allowed, Image::Directory(_) | Image::Stored(_)) => None,
+    }
+}
+
+/// Where programs of an image find the libraries of the host's GPU driver. In the host's own view they lie where they always do.
+fn libraries_of_gpu(policy: &SealedPolicy, image: &Image) -> Option<(String, String)> {
+    match (policy.kernel().gpu, image) {
+        (Gpu::One, Image::Directory(_) | Image::Stored(_)) => {
+            Some(("LD_LIBRARY_PATH".to_owned(), GPU_LIBRARIES.to_owned()))
+        }
+        (Gpu::None, _) | (Gpu::One, Image::Host(_)) => None,
     }
 }
 

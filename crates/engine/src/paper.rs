@@ -146,7 +146,7 @@ fn durations(ended: Option<&Ended>) -> Durations {
 
 fn limits(policy: &SealedPolicy) -> Limits {
     // No `..`: a limit that is added does not compile until the receipt names it.
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall: _, root: _, deterministic: _ } =
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall: _, root: _, gpu: _, deterministic: _ } =
         policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = policy.files();
     let LifetimeRules { timeout, output, survives_daemon: _ } = policy.lifetime();

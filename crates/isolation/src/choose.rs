@@ -137,7 +137,7 @@ fn most_useful(policy: &SealedPolicy, considered: &[Considered]) -> Refusal {
         Refusal::WorkspaceNotAllowed { .. } | Refusal::ImageUnusable { .. } => 0,
         // One flag away.
         Refusal::GapNotAccepted { .. } => 1,
-        Refusal::RootUnavailable { .. } | Refusal::HostUnfit { .. } => 2,
+        Refusal::RootUnavailable { .. } | Refusal::GpuUnavailable { .. } | Refusal::HostUnfit { .. } => 2,
         Refusal::TooFewBoundaries { .. } => 3,
         Refusal::TierUnavailable { .. } => 4,
         Refusal::TierTooWeak { .. } => 5,

@@ -1,8 +1,10 @@
 //! What this host can do, as far as lowering needs to know. Cheap: a few system calls and small files of /proc.
 
+mod gpu;
 mod gvisor;
 mod machine;
 
+pub use gpu::Gpu;
 pub use gvisor::{Gvisor, Version};
 pub use machine::Machines;
 pub(crate) use machine::{Found, Kvm};
@@ -47,6 +49,8 @@ pub struct Facts {
     pub wasm: Option<crate::tiers::wasm::Guests>,
     /// What is there for virtual machines.
     pub machines: Machines,
+    /// A GPU that boxes can have.
+    pub gpu: Option<Gpu>,
 }
 
 /// The device from which the interface of a box with network is made.
@@ -167,6 +171,7 @@ impl Facts {
             gvisor: Gvisor::look(),
             wasm: crate::tiers::wasm::Guests::look(),
             machines: Machines::look(),
+            gpu: Gpu::look(),
         }
     }
 
@@ -263,6 +268,7 @@ pub(crate) mod tests {
             gvisor: Gvisor::default(),
             wasm: None,
             machines: Machines::default(),
+            gpu: None,
         }
     }
 

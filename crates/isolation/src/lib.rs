@@ -23,7 +23,9 @@ pub mod warden;
 pub use blastbox_sys::arch::syscall_name;
 pub use choose::{Choice, Considered, Verdict, choose, preparation};
 pub use confine::{ConfineError, Confined, Workplace, confine};
-pub use facts::{CgroupKind, Facts, Gvisor, KernelVersion, Machines, Swap, Tun, UserNamespaces, Version};
+pub use facts::{
+    CgroupKind, Facts, Gpu, Gvisor, KernelVersion, Machines, Swap, Tun, UserNamespaces, Version,
+};
 pub use gateway::{Gateway, GatewayError};
 pub use report::{BoundaryReport, Copies, Lowered};
 pub use request::Request;

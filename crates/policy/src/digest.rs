@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::words::clip;
 use crate::{
-    AllowRule, Binding, BoxRoot, CredentialRules, FileRules, Gap, Given, KernelRules, LifetimeRules,
+    AllowRule, Binding, BoxRoot, CredentialRules, FileRules, Gap, Given, Gpu, KernelRules, LifetimeRules,
     NetworkLimits, NetworkRules, PathPattern, PrivateOpening, SealedPolicy, Slot, SurvivesDaemon,
 };
 
@@ -34,7 +34,8 @@ impl PolicyDigest {
 /// The first line changes whenever the form does: digests of different forms must not be compared.
 fn canonical(policy: &SealedPolicy) -> String {
     // No `..` in any of these: a rule that is added does not compile until it is part of the digest.
-    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, deterministic } = policy.kernel();
+    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic } =
+        policy.kernel();
     let FileRules { workspace, disk, inodes, file_size, open_files, exec } = policy.files();
     let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
         policy.network();
@@ -53,6 +54,7 @@ fn canonical(policy: &SealedPolicy) -> String {
          kernel.pids {pids}\n\
          kernel.on_denied_syscall {on_denied_syscall}\n\
          {root}\
+         {gpu}\
          {counted}\
          files.workspace {workspace}\n\
          files.disk {disk}\n\
@@ -80,6 +82,10 @@ fn canonical(policy: &SealedPolicy) -> String {
         root = match root {
             BoxRoot::None => String::new(),
             BoxRoot::Allowed => format!("kernel.root {root}\n"),
+        },
+        gpu = match gpu {
+            Gpu::None => String::new(),
+            Gpu::One => format!("kernel.gpu {gpu}\n"),
         },
         // A line only where it is asked for, as with entries of a list: what was sealed before keeps its digest.
         counted = if *deterministic { "kernel.deterministic true\n" } else { "" },

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    AllowRule, BoxRoot, Bytes, Cpus, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, Loopback,
-    NetworkLimits, NetworkMode, NetworkRules, OnDenied, PolicyError, PrivateOpening, ScratchExec,
+    AllowRule, BoxRoot, Bytes, Cpus, CredentialRules, FileRules, Gap, Gpu, KernelRules, LifetimeRules,
+    Loopback, NetworkLimits, NetworkMode, NetworkRules, OnDenied, PolicyError, PrivateOpening, ScratchExec,
     SealedPolicy, Seconds, SurvivesDaemon, ThreatLevel, TierChoice, Workspace,
 };
 
@@ -78,6 +78,12 @@ impl Draft {
     /// Says whether commands may run as root of the box.
     pub fn root(mut self, root: BoxRoot) -> Self {
         self.kernel.root = root;
+        self
+    }
+
+    /// Says whether the box has a GPU of the host.
+    pub fn gpu(mut self, gpu: Gpu) -> Self {
+        self.kernel.gpu = gpu;
         self
     }
 

@@ -18,6 +18,8 @@ pub struct KernelRules {
     pub on_denied_syscall: OnDenied,
     /// Whether commands may run as root of the box.
     pub root: BoxRoot,
+    /// Whether the box has a GPU of the host.
+    pub gpu: Gpu,
     /// Whether the same program with the same input does the same to the last byte: clocks that count, chance from a fixed seed.
     pub deterministic: bool,
 }
@@ -46,6 +48,18 @@ impl BoxRoot {
     }
 }
 
+/// Whether the box has a GPU of the host: its device files, and with them calls into the host's driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Gpu {
+    /// None.
+    #[default]
+    None,
+    /// The first one of the host, which others may use at the same time.
+    One,
+}
+
+spoken!(Gpu, "rule for a GPU", { None = "none", One = "one" });
+
 /// What follows a system call that the filter denies. It is denied either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum OnDenied {
@@ -68,6 +82,7 @@ impl KernelRules {
             pids: 128,
             on_denied_syscall: OnDenied::Record,
             root: BoxRoot::None,
+            gpu: Gpu::None,
             deterministic: false,
         }
     }

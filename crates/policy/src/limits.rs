@@ -13,7 +13,8 @@ const THIRTY_DAYS: Seconds = Seconds(30 * 86_400);
 
 /// Checks each limit of the kernel section.
 pub(crate) fn check_kernel(rules: &KernelRules) -> Result<(), PolicyError> {
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall: _, root: _, deterministic: _ } = rules;
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall: _, root: _, gpu: _, deterministic: _ } =
+        rules;
     // The kernel's smallest quota is one millisecond in each period of 100.
     within("kernel.cpus", *cpus, Cpus::from_millis(10), Cpus::from_millis(1_024_000))?;
     // Below this the agent itself does not start.

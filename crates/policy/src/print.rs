@@ -8,7 +8,8 @@ use crate::{
 /// The whole effective policy, in a fixed order. [`parse`](crate::parse) and sealing give the same policy back.
 pub fn to_toml(policy: &SealedPolicy) -> String {
     // No `..` in any of these: a rule that is added does not compile until it is written out.
-    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, deterministic } = policy.kernel();
+    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic } =
+        policy.kernel();
     let FileRules { workspace, disk, inodes, file_size, open_files, exec } = policy.files();
     let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
         policy.network();
@@ -35,6 +36,7 @@ memory = "{memory}"
 pids = {pids}
 on_denied_syscall = "{on_denied_syscall}"
 root = "{root}"
+gpu = "{gpu}"
 deterministic = {deterministic}
 
 [files]

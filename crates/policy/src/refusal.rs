@@ -49,6 +49,11 @@ pub enum Refusal {
         /// Why not.
         why: String,
     },
+    /// The policy gives the box a GPU, and this host or tier has none for it.
+    GpuUnavailable {
+        /// Why not.
+        why: String,
+    },
     /// The host lacks something that no policy can do without.
     HostUnfit {
         /// What it lacks.
@@ -69,6 +74,7 @@ impl Refusal {
             Self::WorkspaceNotAllowed { .. } => "workspace_not_allowed",
             Self::ImageUnusable { .. } => "image_unusable",
             Self::RootUnavailable { .. } => "root_unavailable",
+            Self::GpuUnavailable { .. } => "gpu_unavailable",
             Self::HostUnfit { .. } => "host_unfit",
         }
     }
@@ -101,6 +107,10 @@ impl Refusal {
             }
             Self::RootUnavailable { .. } => {
                 "run blastbox as root in the tier jail, or leave root out: root = \"none\" under [kernel]"
+                    .to_owned()
+            }
+            Self::GpuUnavailable { .. } => {
+                "see what the host has with `blastbox doctor`, or leave the GPU out: gpu = \"none\" under [kernel]"
                     .to_owned()
             }
             Self::HostUnfit { fix, .. } => fix.clone(),
@@ -159,6 +169,7 @@ impl fmt::Display for Refusal {
             }
             Self::ImageUnusable { why } => write!(f, "the image cannot be used: {why}"),
             Self::RootUnavailable { why } => write!(f, "the box cannot have a root: {why}"),
+            Self::GpuUnavailable { why } => write!(f, "the box cannot have a GPU: {why}"),
             Self::HostUnfit { why, .. } => write!(f, "this host cannot run boxes: {why}"),
         }
     }
@@ -181,6 +192,7 @@ mod tests {
                 fix: "sysctl user.max_user_namespaces".into(),
             },
             Refusal::RootUnavailable { why: "it has one user".into() },
+            Refusal::GpuUnavailable { why: "there is none".into() },
         ]
     }
 
@@ -198,6 +210,7 @@ mod tests {
                 "image_unusable",
                 "host_unfit",
                 "root_unavailable",
+                "gpu_unavailable",
             ],
             "a code may be added at the end; a published one never changes"
         );

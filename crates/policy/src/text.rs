@@ -25,7 +25,8 @@ use crate::{
 pub const MAX_POLICY_TEXT: usize = 64 * 1024;
 
 const TOP: &[&str] = &["threat", "accept", "kernel", "files", "network", "credentials", "lifetime"];
-const KERNEL: &[&str] = &["tier", "cpus", "memory", "pids", "on_denied_syscall", "root", "deterministic"];
+const KERNEL: &[&str] =
+    &["tier", "cpus", "memory", "pids", "on_denied_syscall", "root", "gpu", "deterministic"];
 const FILES: &[&str] = &["workspace", "disk", "inodes", "file_size", "open_files", "exec"];
 const LIFETIME: &[&str] = &["timeout", "output", "survives_daemon"];
 
@@ -81,6 +82,7 @@ impl Source<'_> {
                     rules.on_denied_syscall = self.word("kernel.on_denied_syscall", value)?
                 }
                 "root" => rules.root = self.word("kernel.root", value)?,
+                "gpu" => rules.gpu = self.word("kernel.gpu", value)?,
                 "deterministic" => rules.deterministic = self.truth("kernel.deterministic", value)?,
                 _ => return Err(self.unknown_key(key, Section::Named("kernel"), KERNEL)),
             }

@@ -237,6 +237,7 @@ memory = "512MiB"
 pids = 128
 on_denied_syscall = "record"
 root = "none"
+gpu = "none"
 deterministic = false
 
 [files]

@@ -90,6 +90,7 @@ pub fn examine(powers: Result<&Powers, &str>) -> Vec<Finding> {
         tools::kvm(blastbox_sys::kvm::probe()),
         tools::runsc(&facts.gvisor),
         tools::qemu(&facts.machines),
+        tools::gpu(facts.gpu.as_ref()),
     ]);
     findings
 }

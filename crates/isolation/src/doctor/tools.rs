@@ -3,7 +3,7 @@
 use blastbox_sys::kvm::{INSTRUCTIONS, KvmProbe};
 
 use super::{Finding, State};
-use crate::facts::{Gvisor, Machines, Version};
+use crate::facts::{Gpu, Gvisor, Machines, Version};
 use crate::tiers::gvisor::OLDEST_RUNSC;
 use crate::tiers::microvm::OLDEST_QEMU;
 use crate::tiers::wasm::Guests;
@@ -36,6 +36,21 @@ pub(super) fn kvm(probe: KvmProbe) -> Finding {
                     .bad(State::Weaker, "use a machine with hardware or nested virtualisation")
             }
         }
+    }
+}
+
+pub(super) fn gpu(gpu: Option<&Gpu>) -> Finding {
+    let found = |detail: String| Finding::good("gpu", "GPU for boxes", detail);
+    match gpu {
+        None => found("/dev/nvidia0, /dev/nvidiactl and /dev/nvidia-uvm are not all there to be opened".to_owned()).bad(
+            State::Missing,
+            "where there is an NVIDIA GPU: install NVIDIA's driver, then sudo nvidia-modprobe -u -c 0; no box needs one unless it asks",
+        ),
+        Some(gpu) if gpu.libraries.is_empty() => {
+            found(format!("NVIDIA's driver {}, without libcuda.so.1 where distributions put it", gpu.driver))
+                .bad(State::Weaker, "install the driver's CUDA library (Debian: apt-get install libcuda1)")
+        }
+        Some(gpu) => found(format!("one NVIDIA GPU for boxes of the jail, driver {}", gpu.driver)),
     }
 }
 

@@ -9,7 +9,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use blastbox_policy::{BoxRoot, Gap, OnDenied, Refusal, SealedPolicy, Tier};
+use blastbox_policy::{BoxRoot, Gap, Gpu, OnDenied, Refusal, SealedPolicy, Tier};
 use blastbox_wire::plan::{
     Denials, Exec, First, Grant, GrantAccess, GuestPath, Limits, Monitor, MonitorKind, Network, Plan, Slot,
     Step,
@@ -48,6 +48,20 @@ const FILE_SIZE: u64 = 1 << 46;
 /// gVisor's kernel lengthens that file by so much at a time.
 const MEMORY_CHUNK: u64 = 1 << 30;
 
+/// gVisor takes calls for a driver that its version knows (nvproxy). Nobody has tried that here, so it is not offered.
+fn no_gpu(facts: &Facts) -> Refusal {
+    let driver = facts.gpu.as_ref().map_or("none", |gpu| gpu.driver.as_str());
+    let runsc = match facts.gvisor.version() {
+        Version::Of(day) => format!("of {day}"),
+        Version::Unclear(_) => "of an unclear version".to_owned(),
+    };
+    let why = format!(
+        "blastbox hands no GPU to gVisor: whether its runsc {runsc} fits the NVIDIA driver {driver} was never shown; the jail \
+         has one, if the driver's surface is accepted by name (--tier jail --accept shared-kernel --accept gpu-driver-surface)"
+    );
+    Refusal::GpuUnavailable { why }
+}
+
 /// What gVisor makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
     jail::ends_with_daemon(policy, Tier::Gvisor)?;
@@ -58,6 +72,9 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     if policy.kernel().root == BoxRoot::Allowed {
         return unavailable("it gives a box no root; the jail does");
+    }
+    if policy.kernel().gpu != Gpu::None {
+        return Err(no_gpu(facts));
     }
     if facts.landlock_abi == 0 {
         return unavailable(

@@ -14,11 +14,12 @@ mod tests;
 
 use std::path::PathBuf;
 
+use blastbox_images::Image;
 use blastbox_policy::{
-    BoxRoot, CredentialMode, CredentialRules, FileRules, KernelRules, LifetimeRules, Loopback, NetworkMode,
-    NetworkRules, OnDenied, Refusal, ScratchExec, SealedPolicy, SurvivesDaemon, Tier,
+    BoxRoot, CredentialMode, CredentialRules, FileRules, Gpu, KernelRules, LifetimeRules, Loopback,
+    NetworkMode, NetworkRules, OnDenied, Refusal, ScratchExec, SealedPolicy, SurvivesDaemon, Tier,
 };
-use blastbox_wire::plan::{Cgroups, Denials, First, Ids, Landlock, Limits, Network, Plan};
+use blastbox_wire::plan::{Cgroups, Denials, First, Ids, Landlock, Limits, Network, Plan, Slot};
 
 use crate::facts::Tun;
 use crate::request::Worksite;
@@ -48,7 +49,7 @@ pub(super) fn lower_around(
     // No `..` in any of these: a rule that is added does not compile until the jail says what it does with it.
     // The tier was chosen before; how long the box lives and how much it says is held by the engine.
     // Whether it is to be deterministic is judged before, for every tier.
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root, deterministic: _ } =
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic: _ } =
         policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec } = policy.files();
     // What passes the gateway is the gateway's to judge; here it is only whether there is one.
@@ -64,9 +65,13 @@ pub(super) fn lower_around(
         can_survive(*mode, worksite)?;
     }
     let denials = denials(*on_denied_syscall, facts)?;
-    let shows = match root {
+    let mut shows = match root {
         BoxRoot::None => Vec::new(),
         BoxRoot::Allowed => vec![fit_root(policy, facts)?],
+    };
+    let gpu = match gpu {
+        Gpu::None => None,
+        Gpu::One => Some(fit_gpu(facts, request, policy, &mut shows)?),
     };
     let places = places::Places {
         image: request.image,
@@ -75,10 +80,12 @@ pub(super) fn lower_around(
         exec: *exec,
         trust: trust(policy),
         sudo: (*root == BoxRoot::Allowed).then(|| request.first_show(policy)),
+        gpu,
     };
     let plan = Plan {
         box_id: request.box_id.clone(),
-        template: places.with_sudo(places.with_bundle(places::template(request.image, *mode))),
+        template: places
+            .with_gpu(places.with_sudo(places.with_bundle(places::template(request.image, *mode)))),
         own: places.own_steps(disk.0, *inodes),
         ids: match (facts.privileged, root) {
             (true, BoxRoot::None) => Ids::OwnRange,
@@ -130,6 +137,42 @@ fn fit_root(policy: &SealedPolicy, facts: &Facts) -> Result<PathBuf, Refusal> {
         Some(agent) => Ok(agent.clone()),
         None => no("blastbox-agent, which is sudo there, is not installed beside blastbox"),
     }
+}
+
+/// What a box with a GPU cannot do without, and the driver's libraries where its image is not the host's: they travel last.
+fn fit_gpu(
+    facts: &Facts,
+    request: &Request<'_>,
+    policy: &SealedPolicy,
+    shows: &mut Vec<PathBuf>,
+) -> Result<places::GpuPlaces, Refusal> {
+    let no = |why: &str| Err(Refusal::GpuUnavailable { why: why.to_owned() });
+    let Some(gpu) = &facts.gpu else {
+        return no(
+            "/dev/nvidia0, /dev/nvidiactl and /dev/nvidia-uvm are not all there, or this user may not open them",
+        );
+    };
+    let mut libraries = Vec::new();
+    match request.image {
+        // It sees the host's /usr, and the driver's libraries there.
+        Image::Host(_) => {}
+        Image::Directory(_) | Image::Stored(_) => {
+            for path in &gpu.libraries {
+                let slot = usize::from(request.first_show(policy).0) + shows.len();
+                let (Ok(slot), Some(name)) =
+                    (u8::try_from(slot), path.file_name().and_then(|name| name.to_str()))
+                else {
+                    return no("its driver's libraries cannot be handed over");
+                };
+                libraries.push((Slot(slot), name.to_owned()));
+                shows.push(path.clone());
+            }
+            if libraries.is_empty() {
+                return no("libcuda.so.1 of the host's driver was not found");
+            }
+        }
+    }
+    Ok(places::GpuPlaces { libraries })
 }
 
 /// What a box cannot have that outlives its daemon: whatever would go with the daemon.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use blastbox_images::Image;
 use blastbox_images::machine::{CopyCaps, Parts, Workshop};
 use blastbox_policy::{
-    BoxRoot, FileRules, Gap, NetworkMode, Refusal, SealedPolicy, ThreatLevel, Tier, TierChoice,
+    BoxRoot, FileRules, Gap, Gpu, NetworkMode, Refusal, SealedPolicy, ThreatLevel, Tier, TierChoice,
 };
 use blastbox_wire::BoxId;
 use blastbox_wire::egress::BUNDLE;
@@ -57,6 +57,11 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         Some(Err(why)) => return unavailable(why),
         None => return Err(not_made(policy, request.image, &gaps)),
     };
+    if policy.kernel().gpu != Gpu::None {
+        return Err(Refusal::GpuUnavailable {
+            why: "a virtual machine has none: it would have to be taken from the host altogether".to_owned(),
+        });
+    }
     let found = facts.machines.found();
     let (shows, box_id) =
         (vec![parts.kernel.clone(), parts.first_files.clone(), parts.disk.clone()], &request.box_id);

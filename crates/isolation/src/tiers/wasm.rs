@@ -13,7 +13,7 @@ pub use found::{Guests, WORKER};
 
 use blastbox_images::{Image, Language};
 use blastbox_policy::{
-    BoxRoot, CredentialMode, CredentialRules, FileRules, Gap, KernelRules, LifetimeRules, NetworkMode,
+    BoxRoot, CredentialMode, CredentialRules, FileRules, Gap, Gpu, KernelRules, LifetimeRules, NetworkMode,
     NetworkRules, OnDenied, Refusal, SealedPolicy, Tier,
 };
 use blastbox_wire::plan::{
@@ -46,7 +46,8 @@ const OWN_FILES: u32 = 256;
 /// What the tier makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
     // No `..` in any of these: a rule that is added does not compile until this tier says what it does with it.
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root, deterministic } = policy.kernel();
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic } =
+        policy.kernel();
     // Whether programs may be started from scratch space does not arise: a guest starts none.
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = policy.files();
     let NetworkRules { mode, loopback: _, allow: _, dangerously_allow_private: _, limits: _ } =
@@ -73,6 +74,9 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     if *root == BoxRoot::Allowed {
         return Err(unavailable("its guests have no users, so that none is root"));
+    }
+    if *gpu != Gpu::None {
+        return Err(Refusal::GpuUnavailable { why: "guests of the tier wasm have no devices".to_owned() });
     }
     let worksite = request.worksite(policy)?;
     match request.image {

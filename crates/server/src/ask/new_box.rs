@@ -8,8 +8,8 @@ use blastbox_engine::WorkspaceDir;
 use blastbox_engine::keeper::{DEFAULT_IDLE, DEFAULT_LIFE, NewBox as Wanted, OnTimeout};
 use blastbox_images::Image;
 use blastbox_policy::{
-    BoxRoot, Bytes, Cpus, Draft, Gap, Loopback, NetworkMode, PolicyError, Profile, SealedPolicy, Seconds,
-    ThreatLevel, TierChoice, Workspace, parse,
+    BoxRoot, Bytes, Cpus, Draft, Gap, Gpu, Loopback, NetworkMode, PolicyError, Profile, SealedPolicy,
+    Seconds, ThreatLevel, TierChoice, Workspace, parse,
 };
 use blastbox_wire::plan::WorkspaceAccess;
 use serde::{Deserialize, Serialize};
@@ -145,6 +145,10 @@ impl NewBox {
             return Err(Trouble::LocalOnly(
                 "with a key, there is no root (`root = \"allowed\"`) in a directory of this host; it can be imported into the store",
             ));
+        }
+        if reach != Reach::Host && policy.kernel().gpu != Gpu::None {
+            // Every tenant would share one driver, and nothing counts what each takes of the GPU.
+            return Err(Trouble::LocalOnly("with a key, there is no GPU: nothing keeps tenants apart there"));
         }
         let workspace = self.workspace.map(|asked| open_workspace(&asked, reach, roots)).transpose()?;
         Ok(Wanted {

@@ -35,6 +35,13 @@ fn nothing_at_all_is_the_default_box() {
 }
 
 #[test]
+fn a_gpu_is_for_whoever_is_at_the_socket() {
+    let text = r#"{"policy":"[kernel]\ngpu = \"one\"\n"}"#;
+    assert_eq!(checked(text, Reach::Host), "ok");
+    assert_eq!(checked(text, Reach::Boxes), "local_only");
+}
+
+#[test]
 fn amounts_are_words_or_numbers() {
     let new = new_box(r#"{"limits":{"memory":"64MiB","cpus":0.5,"disk":1024,"timeout":null},"life":60}"#);
     let new = new.unwrap();

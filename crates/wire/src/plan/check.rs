@@ -61,6 +61,9 @@ pub enum UnsafePlan {
     /// A device that only the monitor of a virtual machine may have.
     #[error("/dev/{0} is for the monitor of a virtual machine alone")]
     DeviceOfMonitor(&'static str),
+    /// A device for the programs of a box, which no monitor may have.
+    #[error("/dev/{0} is for the programs of a jail, and not for a monitor")]
+    DeviceOfAgent(&'static str),
     /// Only a virtual machine has a network card.
     #[error("a network card is for a virtual machine alone")]
     CardOfNobody,
@@ -188,6 +191,11 @@ fn check_first(plan: &Plan, descriptors: usize) -> Result<(), UnsafePlan> {
     let machines = plan.template.contains(&Step::Device { name: DeviceName::Kvm });
     if machines && kind != Some(MonitorKind::Qemu) {
         return Err(UnsafePlan::DeviceOfMonitor(DeviceName::Kvm.as_str()));
+    }
+    // A monitor's devices are its own; a GPU is for the programs of a jail.
+    let gpu = DeviceName::GPU.into_iter().find(|name| plan.template.contains(&Step::Device { name: *name }));
+    if let (Some(name), Some(_)) = (gpu, kind) {
+        return Err(UnsafePlan::DeviceOfAgent(name.as_str()));
     }
     if matches!(plan.network, Network::Card { .. }) && kind != Some(MonitorKind::Qemu) {
         return Err(UnsafePlan::CardOfNobody);

@@ -123,6 +123,9 @@ pub enum Step {
     },
 }
 
+/// Where the libraries of the host's GPU driver lie in a box that has a GPU and an image of its own.
+pub const GPU_LIBRARIES: &str = "/.blastbox/gpu";
+
 /// A device of the host that a box may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
@@ -141,15 +144,33 @@ pub enum DeviceName {
     Tty,
     /// Virtual machines, for a monitor that runs one. Nobody else may have it.
     Kvm,
+    /// The first GPU. Whoever opens one of these three talks to the host's NVIDIA driver.
+    Nvidia0,
+    /// The driver itself.
+    Nvidiactl,
+    /// The driver's memory that processor and GPU share.
+    NvidiaUvm,
 }
 
 impl DeviceName {
+    /// What a box with a GPU has besides.
+    pub const GPU: [Self; 3] = [Self::Nvidia0, Self::Nvidiactl, Self::NvidiaUvm];
     /// Those that every box has.
     pub const HARMLESS: [Self; 6] =
         [Self::Null, Self::Zero, Self::Full, Self::Random, Self::Urandom, Self::Tty];
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Null, Self::Zero, Self::Full, Self::Random, Self::Urandom, Self::Tty, Self::Kvm];
+    pub const ALL: [Self; 10] = [
+        Self::Null,
+        Self::Zero,
+        Self::Full,
+        Self::Random,
+        Self::Urandom,
+        Self::Tty,
+        Self::Kvm,
+        Self::Nvidia0,
+        Self::Nvidiactl,
+        Self::NvidiaUvm,
+    ];
     /// The name under /dev.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -161,6 +182,9 @@ impl DeviceName {
             Self::Urandom => "urandom",
             Self::Tty => "tty",
             Self::Kvm => "kvm",
+            Self::Nvidia0 => "nvidia0",
+            Self::Nvidiactl => "nvidiactl",
+            Self::NvidiaUvm => "nvidia-uvm",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use blastbox_images::Image;
 use blastbox_policy::Gap;
-use blastbox_wire::plan::{Denials, Ids, Plan};
+use blastbox_wire::plan::{Denials, DeviceName, Ids, Plan, Step};
 
 use super::WANTED_LANDLOCK_ABI;
 use crate::request::Worksite;
@@ -33,8 +33,12 @@ pub(super) fn find(plan: &Plan, facts: &Facts, image: &Image, worksite: Worksite
         },
         // Without ids of its own the box is the caller, and the caller's files are its own.
         Gap::OwnerMapMissing => owner_map_missing(facts, plan, worksite),
-        // A jail has neither a processor nor a GPU of its own.
-        Gap::EmulatedCpu | Gap::GpuDriverSurface => false,
+        Gap::GpuDriverSurface => plan
+            .template
+            .iter()
+            .any(|step| matches!(step, Step::Device { name } if DeviceName::GPU.contains(name))),
+        // A jail has no processor of its own.
+        Gap::EmulatedCpu => false,
     };
     Gap::ALL.iter().copied().filter(holds).collect()
 }

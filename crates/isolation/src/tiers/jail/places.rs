@@ -4,7 +4,9 @@ use blastbox_images::{Image, TreeUse};
 use blastbox_policy::{NetworkMode, ScratchExec};
 use blastbox_wire::agent::SUDO_PROGRAM;
 use blastbox_wire::egress::{BUNDLE, RESOLV_CONF};
-use blastbox_wire::plan::{Exec, Grant, GrantAccess, GuestPath, Owner, Slot, Step, WorkspaceAccess};
+use blastbox_wire::plan::{
+    DeviceName, Exec, GPU_LIBRARIES, Grant, GrantAccess, GuestPath, Owner, Slot, Step, WorkspaceAccess,
+};
 
 use crate::request::{Request, Worksite};
 
@@ -43,6 +45,14 @@ pub(super) struct Places<'a> {
     pub(super) trust: Trust,
     /// Where the program travels that is `sudo` in the box, where it has a root.
     pub(super) sudo: Option<Slot>,
+    /// Where the box has a GPU.
+    pub(super) gpu: Option<GpuPlaces>,
+}
+
+/// A GPU in a box.
+pub(super) struct GpuPlaces {
+    /// Where the driver's libraries travel, and their names; none where the image is the host's, which has them.
+    pub(super) libraries: Vec<(Slot, String)>,
 }
 
 /// Whom programs of the box believe.
@@ -77,6 +87,21 @@ impl Places<'_> {
             {
                 text.push_str(&format!("export PATH={SUDO_FOLDER}:$PATH\n"));
             }
+        }
+        template
+    }
+
+    /// The root with the devices of the GPU and the driver's libraries, where the box has one.
+    pub(super) fn with_gpu(&self, mut template: Vec<Step>) -> Vec<Step> {
+        let Some(gpu) = &self.gpu else { return template };
+        template.extend(DeviceName::GPU.map(|name| Step::Device { name }));
+        if !gpu.libraries.is_empty() {
+            let folders = [SUDO_FOLDER, GPU_LIBRARIES].into_iter().filter_map(path);
+            template.extend(folders.map(|at| Step::Directory { at }));
+        }
+        for (slot, name) in &gpu.libraries {
+            let at = path(&format!("{GPU_LIBRARIES}/{name}"));
+            template.extend(at.map(|at| Step::Show { slot: *slot, at }));
         }
         template
     }
@@ -159,10 +184,17 @@ impl Places<'_> {
         };
         let bundle = (self.trust == Trust::OwnAuthority).then_some((BUNDLE, GrantAccess::Read));
         let sudo = self.sudo.map(|_| (SUDO_PROGRAM, GrantAccess::ReadExecute));
+        // Calls into a driver are ioctls: the same access as a terminal's.
+        let devices = self.gpu.iter().flat_map(|_| DeviceName::GPU);
+        let devices = devices.map(|name| (format!("/dev/{}", name.as_str()), GrantAccess::Terminals));
+        let libraries = self.gpu.iter().filter(|gpu| !gpu.libraries.is_empty());
+        let libraries = libraries.map(|_| (GPU_LIBRARIES.to_owned(), GrantAccess::ReadExecute));
+        let gpu: Vec<_> = devices.chain(libraries).collect();
         let run = self.has_run().then_some(("/run", scratch));
         let home = self.has_places().then_some(("/home", scratch));
         let bundle = bundle.into_iter().chain(sudo).chain(run).chain(home);
         let ours = ours.into_iter().chain(worksite.map(|access| (WORKSPACE, access))).chain(bundle);
+        let ours = ours.chain(gpu.iter().map(|(at, access)| (at.as_str(), *access)));
         trees.chain(ours.filter_map(|(at, access)| path(at).map(|at| Grant { at, access }))).collect()
     }
 

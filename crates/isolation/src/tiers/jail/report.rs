@@ -1,7 +1,7 @@
 //! Which of the five boundaries hold in a jail, and what holds them, in words for people.
 
 use blastbox_policy::{
-    AllowRule, Boundary, BoxRoot, Gap, NetworkMode, OnDenied, ScratchExec, SealedPolicy, Seconds,
+    AllowRule, Boundary, BoxRoot, Gap, Gpu, NetworkMode, OnDenied, ScratchExec, SealedPolicy, Seconds,
     SurvivesDaemon,
 };
 use blastbox_wire::plan::{Denials, Ids, Network, Plan, Step, WorkspaceAccess};
@@ -50,7 +50,7 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
     let held = |gap, limit: String, instead: &str| {
         if gaps.contains(&gap) { instead.to_owned() } else { format!("{limit} ({interface})") }
     };
-    vec![
+    let mut how = vec![
         "the host's kernel, reached only through a list of allowed system calls (seccomp)".to_owned(),
         match (plan.denials, rules.on_denied_syscall) {
             (Denials::Reported, OnDenied::Record) => "a denied system call fails and is reported",
@@ -83,7 +83,14 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
             format!("at most {} processes and threads", rules.pids),
             "processes are limited by user id alone",
         ),
-    ]
+    ];
+    if let (Gpu::One, Some(gpu)) = (rules.gpu, &facts.gpu) {
+        how.push(format!(
+            "the first GPU of the host, by NVIDIA's driver {}: its memory is not limited, and others may use it at the same time",
+            gpu.driver
+        ));
+    }
+    how
 }
 
 fn files(policy: &SealedPolicy, facts: &Facts, plan: &Plan, worksite: Worksite) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! What the jail makes of policies on many hosts.
 
+mod gpu;
 mod places;
 
 use blastbox_images::Image;

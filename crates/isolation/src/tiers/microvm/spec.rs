@@ -98,6 +98,7 @@ impl VmSpec {
             pids,
             on_denied_syscall: _,
             root: _,
+            gpu: _,
             deterministic: _,
         } = policy.kernel();
         let FileRules { disk, inodes, file_size, open_files, exec, workspace: _ } = policy.files();
