@@ -33,11 +33,12 @@ pub(crate) const OLDEST_KERNEL: KernelVersion = KernelVersion::new(5, 13);
 
 /// What the jail makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
+    // Afterwards: what no host could give is told before what this one lacks.
+    let lowered = lower_around(policy, facts, request)?;
     if policy.network().mode != NetworkMode::Off {
-        fit(facts)?;
         fit_network(facts)?;
     }
-    lower_around(policy, facts, request)
+    Ok(lowered)
 }
 
 /// The same around a monitor, which may have another way to the gateway than an interface of the host.
