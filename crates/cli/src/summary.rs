@@ -160,6 +160,7 @@ mod tests {
             gvisor: blastbox_isolation::Gvisor::default(),
             wasm: None,
             gpu: None,
+            reads_directories: true,
         };
         let policy = Profile::Default.draft().unwrap().seal().unwrap();
         receipt(&Account {

@@ -120,6 +120,13 @@ impl Engine {
         Ok(Self { facts, powers, house: House::new(link), broker: None })
     }
 
+    /// Reads no directory of callers itself: a daemon that did would read for a tenant what is its operator's.
+    #[must_use]
+    pub fn reading_no_directories(mut self) -> Self {
+        self.facts.reads_directories = false;
+        self
+    }
+
     /// Lends what the operator's file of secrets names.
     #[must_use]
     pub fn lending(self, broker: Arc<Broker>) -> Self {
@@ -325,7 +332,9 @@ impl Engine {
         tokio::spawn(driver.run());
         live.variables.extend(image.config().into_iter().flat_map(wishes));
         live.variables.extend(path_of_root(policy, image));
-        live.variables.extend(libraries_of_gpu(policy, image));
+        if policy.kernel().gpu == Gpu::One {
+            libraries_of_gpu(image, &mut live.variables);
+        }
         live.image = image.hold();
         if let Some((uplink, hears, variables)) = way_out {
             live.uplink = Some(uplink);
@@ -373,13 +382,18 @@ fn path_of_root(policy: &SealedPolicy, image: &Image) -> Option<(String, String)
     }
 }
 
-/// Where programs of an image find the libraries of the host's GPU driver. In the host's own view they lie where they always do.
-fn libraries_of_gpu(policy: &SealedPolicy, image: &Image) -> Option<(String, String)> {
-    match (policy.kernel().gpu, image) {
-        (Gpu::One, Image::Directory(_) | Image::Stored(_)) => {
-            Some(("LD_LIBRARY_PATH".to_owned(), GPU_LIBRARIES.to_owned()))
+/// Where programs of an image find the libraries of the host's GPU driver: before what the image itself says, which is made for
+/// another driver. In the host's own view they lie where they always do.
+fn libraries_of_gpu(image: &Image, variables: &mut Vec<(String, String)>) {
+    const NAME: &str = "LD_LIBRARY_PATH";
+    match (image, variables.iter_mut().find(|(name, _)| name == NAME)) {
+        (Image::Host(_), _) => {}
+        (Image::Directory(_) | Image::Stored(_), Some((_, value))) => {
+            *value = format!("{GPU_LIBRARIES}:{value}")
         }
-        (Gpu::None, _) | (Gpu::One, Image::Host(_)) => None,
+        (Image::Directory(_) | Image::Stored(_), None) => {
+            variables.push((NAME.to_owned(), GPU_LIBRARIES.to_owned()));
+        }
     }
 }
 

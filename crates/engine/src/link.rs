@@ -176,7 +176,7 @@ impl Link {
         lock(&self.counts).over(id);
     }
 
-    /// Asks the warden for something, with descriptors. Nobody else is held up while it is busy.
+    /// Asks the warden for something, with descriptors. While it is busy others may still say something to it; this thread waits.
     pub(crate) fn ask(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), WardenError> {
         #[cfg(test)]
         if self.line().is_none() {

@@ -51,6 +51,8 @@ pub struct Facts {
     pub machines: Machines,
     /// A GPU that boxes can have.
     pub gpu: Option<Gpu>,
+    /// Whether directories of callers are read here, on their behalf: by their own command, and by no daemon.
+    pub reads_directories: bool,
 }
 
 /// The device from which the interface of a box with network is made.
@@ -172,6 +174,7 @@ impl Facts {
             wasm: crate::tiers::wasm::Guests::look(),
             machines: Machines::look(),
             gpu: Gpu::look(),
+            reads_directories: true,
         }
     }
 
@@ -269,6 +272,7 @@ pub(crate) mod tests {
             wasm: None,
             machines: Machines::default(),
             gpu: None,
+            reads_directories: true,
         }
     }
 

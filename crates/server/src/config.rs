@@ -340,6 +340,7 @@ impl Host {
         let Self { boxes, memory, cpus, queue, patience } = self;
         // A tenant without a quota of its own may have what the host may give.
         set(&mut keeper.host.boxes, boxes);
+        keeper.host.memory_is_said |= memory.is_some();
         set(&mut keeper.host.memory, memory.map(|memory| memory.0));
         set(&mut keeper.host.millicpus, cpus.map(|cpus| cpus.millis().into()));
         set(&mut keeper.host.queue, queue);

@@ -102,6 +102,13 @@ fn key(steps: &[Step], directories: &[OwnedFd]) -> Result<Vec<u8>, Trouble> {
             key.u64(stat.st_dev);
             key.u64(stat.st_ino);
         }
+        // A driver that was loaded anew has other numbers: an old root would show the devices of nobody, or of another.
+        if let Step::Device { name } = step
+            && DeviceName::GPU.contains(name)
+        {
+            let path = format!("/dev/{}", name.as_str());
+            key.u64(rustix::fs::stat(&path).tried_with(|| format!("look at {path}"))?.st_rdev);
+        }
     }
     Ok(key.finish())
 }

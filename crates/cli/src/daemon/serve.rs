@@ -134,6 +134,7 @@ async fn keep(
     }
     let spare = Arc::clone(&store);
     let engine = Engine::with_supply(warden, Box::new(move || spare.replace_warden(&program)), seen)?;
+    let engine = engine.reading_no_directories();
     let engine = match broker {
         Some(broker) => engine.lending(broker),
         None => engine,

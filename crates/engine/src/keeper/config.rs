@@ -40,6 +40,8 @@ pub struct HostLimits {
     pub boxes: usize,
     /// Bytes of memory.
     pub memory: u64,
+    /// Whether somebody wrote that number down. Else it is what was free when the daemon started, which may be more the next time.
+    pub memory_is_said: bool,
     /// Thousandths of a processor.
     pub millicpus: u64,
     /// Askers that may wait for room.
@@ -85,6 +87,7 @@ impl Default for KeeperConfig {
             host: HostLimits {
                 boxes: MOST_BOXES,
                 memory,
+                memory_is_said: false,
                 millicpus,
                 queue: 4_096,
                 patience: Duration::from_secs(10),

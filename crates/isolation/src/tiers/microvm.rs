@@ -57,11 +57,6 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         Some(Err(why)) => return unavailable(why),
         None => return Err(not_made(policy, request.image, &gaps)),
     };
-    if policy.kernel().gpu != Gpu::None {
-        return Err(Refusal::GpuUnavailable {
-            why: "a virtual machine has none: it would have to be taken from the host altogether".to_owned(),
-        });
-    }
     let found = facts.machines.found();
     let (shows, box_id) =
         (vec![parts.kernel.clone(), parts.first_files.clone(), parts.disk.clone()], &request.box_id);
@@ -146,8 +141,18 @@ struct Fit<'a> {
 
 /// Everything that is refused without looking at a kernel or a disk.
 fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> Result<Fit<'a>, Refusal> {
+    if policy.kernel().gpu != Gpu::None {
+        return Err(Refusal::GpuUnavailable {
+            why: "a virtual machine has none: it would have to be taken from the host altogether".to_owned(),
+        });
+    }
     let program = have(facts, request.image)?;
     let worksite = request.worksite(policy)?;
+    if matches!(worksite, Worksite::Directory(_)) && !facts.reads_directories {
+        return unavailable(
+            "it would have to copy the workspace, and a daemon reads no directory of its callers: use `blastbox run`, or `blastbox cp`",
+        );
+    }
     if policy.kernel().root == BoxRoot::Allowed {
         return unavailable("it gives a box no root; use --tier jail");
     }

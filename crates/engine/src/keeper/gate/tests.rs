@@ -14,7 +14,14 @@ fn tenant(number: u8) -> Tenant {
 
 fn config(boxes: usize, memory: u64, queue: usize, quota: usize) -> KeeperConfig {
     KeeperConfig {
-        host: HostLimits { boxes, memory, millicpus: 1_000_000, queue, patience: Duration::from_secs(1) },
+        host: HostLimits {
+            boxes,
+            memory,
+            memory_is_said: true,
+            millicpus: 1_000_000,
+            queue,
+            patience: Duration::from_secs(1),
+        },
         tenant_default: Quota { boxes: quota, memory: u64::MAX, millicpus: u64::MAX },
         quotas: BTreeMap::new(),
         pool: PoolConfig { min: 0, max: 0, ttl: Duration::from_secs(1) },
