@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 // The name that the targets know it by.
 extern crate blastbox_replay as libfuzzer_sys;
 
+#[path = "../../../fuzz/fuzz_targets/card.rs"]
+mod card;
 #[path = "../../../fuzz/fuzz_targets/dns.rs"]
 mod dns;
 #[path = "../../../fuzz/fuzz_targets/egress.rs"]
@@ -61,6 +63,7 @@ const ELSEWHERE: &str = "unpack";
 type Target = (&'static str, fn(&[u8]) -> bool);
 
 const TARGETS: &[Target] = &[
+    ("card", card::run),
     ("dns", dns::run),
     ("egress", egress::run),
     ("file_say", file_say::run),
