@@ -24,7 +24,8 @@ const LIES: [(&str, &str); 14] = [
     ("unknown-kind", "a frame of unknown kind"),
     ("lying-length", "is over the limit"),
     ("short-body", "is malformed"),
-    ("cut", "lost the agent of the box ended without a word"),
+    // It ends by itself, or by the host that has seen its line end: whichever comes first.
+    ("cut", "lost the agent of the box "),
     ("host-frame", "a frame of unknown kind"),
     ("foreign-exit", "the end of a command that does not run"),
     ("foreign-output", "a frame about a command that does not run"),
