@@ -10,14 +10,17 @@ use blastbox_wire::BoxId;
 
 /// Counts that were asked for and not answered. Their answers fit into any socket.
 const MOST: usize = 8;
-/// One that was not answered for so long is answered no more.
+/// One that was not answered for so long is answered no more, if others were meanwhile: a warden that is stopped has them all still
+/// to read, and more of them would only fill its line.
 const LOST: Duration = Duration::from_secs(5);
 
 /// Those that are looked at.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     waiting: VecDeque<BoxId>,
-    asked: HashMap<BoxId, Instant>,
+    /// When each was asked for, and how many had been answered by then.
+    asked: HashMap<BoxId, (Instant, u64)>,
+    answered: u64,
 }
 
 impl Counts {
@@ -33,20 +36,28 @@ impl Counts {
         if self.waiting.is_empty() {
             return None;
         }
-        self.asked.retain(|_, at| now.duration_since(*at) < LOST);
+        let answered = self.answered;
+        self.asked.retain(|_, (at, by_then)| now.duration_since(*at) < LOST || answered == *by_then);
         if self.asked.len() >= MOST {
             return None;
         }
         let id = self.waiting.pop_front()?;
-        self.asked.insert(id.clone(), now);
+        self.asked.insert(id.clone(), (now, self.answered));
         Some(id)
     }
 
     /// It was answered, or will not be.
     pub(super) fn over(&mut self, id: &BoxId) {
-        if self.asked.remove(id).is_none() {
-            self.waiting.retain(|waiting| waiting != id);
+        match self.asked.remove(id) {
+            Some(_) => self.answered = self.answered.wrapping_add(1),
+            None => self.waiting.retain(|waiting| waiting != id),
         }
+    }
+
+    /// How many were asked for and wait for their answer.
+    #[cfg(test)]
+    pub(super) fn in_flight(&self) -> usize {
+        self.asked.len()
     }
 
     /// The warden has no room. Whoever looks next asks again.
@@ -87,5 +98,20 @@ mod tests {
         counts.want(&ids[0]);
         assert_eq!(counts.next(start), None);
         assert_eq!(counts.next(start + LOST), Some(ids[0].clone()));
+        assert!(counts.asked.len() <= MOST);
+    }
+
+    #[test]
+    fn a_warden_that_answers_nobody_is_asked_nothing_more() {
+        let id = |number: u8| BoxId::from_random([number; 20]);
+        let (mut counts, start) = (Counts::default(), Instant::now());
+        (0..30).for_each(|number| counts.want(&id(number)));
+        while counts.next(start).is_some() {}
+        assert_eq!(counts.asked.len(), MOST);
+        assert_eq!(counts.next(start + LOST * 100), None, "it is stopped");
+        // It goes on: one answer shows that the others, which are as old, are lost.
+        counts.over(&id(0));
+        assert_eq!(counts.next(start + LOST * 100), Some(id(8)));
+        assert_eq!(counts.asked.len(), 1);
     }
 }

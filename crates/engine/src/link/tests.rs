@@ -28,6 +28,7 @@ async fn a_kill_that_a_stopped_warden_has_no_room_for_is_sent_when_it_goes_on() 
     // A thousand looks at once are a few messages.
     (0..1000).for_each(|number| link.count(&id(number)));
     assert!(!unsent(&link), "looks leave room");
+    assert!(lock(&link.counts).in_flight() <= 8, "and no more of them are on their way");
     let mut boxes = 0..u16::MAX;
     while !unsent(&link) {
         link.say(Ask::Until { box_id: id(boxes.next().unwrap()), millis: 1 }).unwrap();
@@ -37,8 +38,13 @@ async fn a_kill_that_a_stopped_warden_has_no_room_for_is_sent_when_it_goes_on() 
     assert!(unsent(&link));
     let listener = tokio::spawn(listen(Arc::downgrade(&link)));
     kill_process(pid, Signal::CONT).unwrap();
-    while unsent(&link) {
-        sleep(AGAIN).await;
-    }
+    let sent = async {
+        while unsent(&link) {
+            sleep(AGAIN).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), sent)
+        .await
+        .expect("it is sent once the warden reads again");
     listener.abort();
 }

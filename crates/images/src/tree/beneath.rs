@@ -74,17 +74,26 @@ pub(crate) fn kind(at: BorrowedFd<'_>, name: &[u8]) -> Result<Option<FileType>, 
 
 /// The names in a directory that is held, sorted.
 pub(crate) fn list(at: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>, Errno> {
+    Ok(list_at_most(at, usize::MAX)?.unwrap_or_default())
+}
+
+/// The same of a directory that a stranger may have filled: `None` where there are more, which are not read.
+pub(crate) fn list_at_most(at: BorrowedFd<'_>, most: usize) -> Result<Option<Vec<Vec<u8>>>, Errno> {
     let listing = openat(at, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut found = Vec::new();
     for entry in Dir::new(listing)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            found.push(name.to_vec());
+        if matches!(name, b"." | b"..") {
+            continue;
         }
+        if found.len() >= most {
+            return Ok(None);
+        }
+        found.push(name.to_vec());
     }
     found.sort_unstable();
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// Takes away what has this name, with everything beneath it, without following a link. Nothing there is fine.

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2, readlinkat, statat};
 
 use crate::tree::Caps;
-use crate::tree::beneath::{MOST_LEVELS, list};
+use crate::tree::beneath::{MOST_LEVELS, list_at_most};
 use tables::{Metadata, NodeKind, listing};
 
 /// Bytes of a piece of a file.
@@ -185,7 +185,9 @@ impl Disk<'_> {
             return Err(io::Error::other("its directories are too deep"));
         }
         let mut nodes = Vec::new();
-        for name in list(directory)? {
+        // What could not be written down anyway is not read either.
+        let most = usize::try_from(self.left.tables / ENTRY).unwrap_or(usize::MAX);
+        for name in list_at_most(directory, most)?.ok_or_else(too_large)? {
             let stat = statat(directory, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let open = |more| openat2(directory, name.as_slice(), flags | more, Mode::empty(), STAY);
