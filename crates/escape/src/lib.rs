@@ -7,7 +7,7 @@
 //!                  └──► scene (canaries, listeners, secrets: the host's side)
 //! ```
 //! Uses nothing of blastbox but its command line and its receipts, so that it works against any installed blastbox and
-//! any policy. Nothing hostile runs outside a box: a positive control is a plain process only where that harms nobody.
+//! any policy. Outside a box run only controls that are chosen to harm nobody.
 
 mod archive;
 mod attempt;
