@@ -29,14 +29,15 @@ install -m 644 packaging/daemon.toml "$to/share/doc/blastbox/daemon.toml"
 # The documents keep their tree, so that what they link to is where they say.
 install -m 644 LICENSE ./*.md "$to/share/doc/blastbox/"
 # Of a checkout what belongs to it: what else lies there was made by whoever worked in it.
-documents() {
-  if git ls-files --error-unmatch tools/dist.sh >/dev/null 2>&1; then
-    git ls-files -z docs profiles sdk
-  else
-    find docs profiles sdk -type f ! -path '*/__pycache__/*' ! -path '*.egg-info/*' -print0
-  fi
-}
-mapfile -d '' -t files < <(documents)
+# A checkout that git will not read is an error, and no reason to ship whatever lies there.
+list=$(mktemp)
+trap 'rm -f "$list"' EXIT
+if [ -e .git ]; then
+  git ls-files -z docs profiles sdk >"$list"
+else
+  find docs profiles sdk -type f ! -path '*/__pycache__/*' ! -path '*.egg-info/*' -print0 >"$list"
+fi
+mapfile -d '' -t files <"$list"
 [ "${#files[@]}" -gt 0 ] || { echo "no documents were found in $root" >&2; exit 1; }
 for file in "${files[@]}"; do
   case /$file in */.*) continue ;; esac

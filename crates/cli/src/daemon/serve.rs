@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use blastbox_engine::Engine;
 use blastbox_engine::keeper::Keeper;
 use blastbox_engine::leases::{Broker, Register, Sources, Told};
 use blastbox_engine::ledger::{Ledger, Options as LedgerOptions};
 use blastbox_engine::store::{Leftovers, Store};
+use blastbox_engine::{Engine, causes};
 use blastbox_images::Store as Images;
 use blastbox_isolation::warden::find_program;
 use blastbox_isolation::{Facts, Warden, confine};
@@ -143,8 +143,10 @@ async fn keep(
     config.orders.carry_out(&keeper).map_err(DaemonProblem::Order)?;
     keeper.tell_past();
     let kept = std::mem::take(&mut leftovers.kept);
+    let mut adopted = 0;
     if !kept.is_empty() {
-        let (all, adopted) = (kept.len(), keeper.adopt(kept).await);
+        let all = kept.len();
+        adopted = keeper.adopt(kept).await;
         said.insert_str(0, &format!("blastbox: took over {adopted} of {all} boxes of the last daemon\n"));
     }
     tell_trouble(&keeper, &words);
@@ -153,8 +155,12 @@ async fn keep(
     let hall = hall.with_roots(config.roots).with_origins(config.origins);
     let hall = hall.with_e2b(config.internet, config.domain, config.root);
     if let Err(error) = hall.keep_warm(config.warm).await {
-        keeper.stop().await;
-        return Err(DaemonProblem::Warm(error).into());
+        // Boxes that were taken over are worth more than boxes that wait: they would end with this daemon.
+        if adopted == 0 {
+            keeper.stop().await;
+            return Err(DaemonProblem::Warm(error).into());
+        }
+        said.push_str(&format!("blastbox: not everything waits that should: {}\n", causes(&error)));
     }
     // Last, when there is a warden to make boxes: whoever can connect is answered from here on.
     doors = doors.with_socket(Socket::open(socket).map_err(DaemonProblem::Door)?);
