@@ -46,7 +46,7 @@ pub(super) fn gpu(gpu: Option<&Gpu>) -> Finding {
             State::Missing,
             "where there is an NVIDIA GPU: install NVIDIA's driver, then sudo nvidia-modprobe -u -c 0; no box needs one unless it asks",
         ),
-        Some(gpu) if gpu.libraries.is_empty() => {
+        Some(gpu) if !gpu.has_cuda() => {
             found(format!("NVIDIA's driver {}, without libcuda.so.1 where distributions put it", gpu.driver))
                 .bad(State::Weaker, "install the driver's CUDA library (Debian: apt-get install libcuda1)")
         }

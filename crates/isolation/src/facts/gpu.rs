@@ -15,10 +15,12 @@ const FOLDERS: [&str; 5] = [
     "/usr/lib/x86_64-linux-gnu/nvidia/current",
 ];
 
+const CUDA: &str = "libcuda.so.1";
+
 /// What programs load of the driver: CUDA itself, what it compiles with, and what `nvidia-smi` asks. They must fit the
 /// kernel's half to the last digit, so an image cannot bring its own.
 const LIBRARIES: [&str; 4] =
-    ["libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4"];
+    [CUDA, "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4"];
 
 /// A GPU that boxes can have.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -30,6 +32,11 @@ pub struct Gpu {
 }
 
 impl Gpu {
+    /// Whether the one library is there that no program does without.
+    pub(crate) fn has_cuda(&self) -> bool {
+        self.libraries.iter().any(|path| path.ends_with(CUDA))
+    }
+
     /// Looks at three device files. Everything else is read only where they are there.
     pub(super) fn look() -> Option<Self> {
         let usable = |name: DeviceName| {

@@ -168,7 +168,7 @@ fn fit_gpu(
                 libraries.push((Slot(slot), name.to_owned()));
                 shows.push(path.clone());
             }
-            if libraries.is_empty() {
+            if !gpu.has_cuda() {
                 return no("libcuda.so.1 of the host's driver was not found");
             }
         }

@@ -52,9 +52,15 @@ const FOUND: &str = "found";
 /// Notes what the group is like, unless somebody has. Before anything is changed: of two that come at once, neither takes for
 /// found what the other made. Where no note can be kept, what is changed stays.
 fn remember(group: &OwnedFd) {
-    let leaf = if statat(group, LEAF, AtFlags::empty()).is_ok() { FOUND } else { MADE };
+    let leaf = match statat(group, LEAF, AtFlags::empty()) {
+        Ok(_) => FOUND,
+        Err(Errno::NOENT) => MADE,
+        Err(_) => return,
+    };
     let mut words = vec![leaf];
-    let on = ours(&read_at(group, "cgroup.subtree_control").unwrap_or_default());
+    // What cannot be read is not noted as nothing: that would be switched off when the last one goes.
+    let Ok(on) = read_at(group, "cgroup.subtree_control") else { return };
+    let on = ours(&on);
     words.extend(on.into_iter().map(Controller::as_str));
     fsetxattr(group, BEFORE, words.join(" ").as_bytes(), XattrFlags::CREATE).ok();
 }

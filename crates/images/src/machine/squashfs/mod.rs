@@ -10,7 +10,7 @@ mod tests;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat2, readlinkat, statat};
 
@@ -72,6 +72,8 @@ struct Most {
     tables: u64,
     /// Entries.
     entries: u32,
+    /// Names: a file with several is one entry.
+    names: u64,
     /// Bytes of one file.
     file: u64,
 }
@@ -116,15 +118,21 @@ pub struct CopyCaps {
 /// Writes a caller's directory to an empty file. What does not fit, or is no file, directory or link, is refused by name.
 pub(super) fn write_workspace(root: BorrowedFd<'_>, to: &File, caps: &CopyCaps) -> io::Result<()> {
     let entries = u32::try_from(caps.entries).unwrap_or(u32::MAX);
-    let most = Most { content: caps.bytes, tables: MOST_TABLES, entries, file: caps.file };
+    let most =
+        Most { content: caps.bytes, tables: MOST_TABLES, entries, names: caps.entries, file: caps.file };
     let stat = rustix::fs::fstat(root)?;
     write_within(root, to, most, Owners::Payload(stat.st_uid, stat.st_gid))
 }
 
 /// Writes everything beneath `root` to an empty file. What is larger than an image may be is refused.
 pub(super) fn write(root: BorrowedFd<'_>, to: &File) -> io::Result<()> {
-    let most =
-        Most { content: Caps::default().bytes, tables: MOST_TABLES, entries: u32::MAX, file: u64::MAX };
+    let most = Most {
+        content: Caps::default().bytes,
+        tables: MOST_TABLES,
+        entries: u32::MAX,
+        names: u64::MAX,
+        file: u64::MAX,
+    };
     write_within(root, to, most, Owners::Root)
 }
 
@@ -186,8 +194,10 @@ impl Disk<'_> {
         }
         let mut nodes = Vec::new();
         // What could not be written down anyway is not read either.
-        let most = usize::try_from(self.left.tables / ENTRY).unwrap_or(usize::MAX);
+        let most = (self.left.tables / ENTRY).min(self.left.names);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         for name in list_at_most(directory, most)?.ok_or_else(too_large)? {
+            self.left.names = self.left.names.checked_sub(1).ok_or_else(too_large)?;
             let stat = statat(directory, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let open = |more| openat2(directory, name.as_slice(), flags | more, Mode::empty(), STAY);
@@ -219,6 +229,7 @@ impl Disk<'_> {
                 _ if known.is_some() => Content::Again,
                 FileType::Directory => {
                     let inside = open(OFlags::DIRECTORY).map_err(|errno| below(&name)(errno.into()))?;
+                    is_still(&stat, &inside).map_err(below(&name))?;
                     let inside = self.gather(inside.as_fd(), level.saturating_add(1));
                     Content::Directory(inside.map_err(below(&name))?)
                 }
@@ -229,6 +240,7 @@ impl Disk<'_> {
                 }
                 _ => {
                     let opened = open(OFlags::empty()).map_err(io::Error::from);
+                    let opened = opened.and_then(|file| is_still(&stat, &file).map(|()| file));
                     let taken = opened.and_then(|file| self.file(File::from(file)));
                     taken.map_err(below(&name))?
                 }
@@ -245,12 +257,8 @@ impl Disk<'_> {
     }
 
     fn file(&mut self, mut from: File) -> io::Result<Content> {
-        // Once more, of what was opened: somebody may have put something else there.
-        let found = from.metadata()?;
-        if !found.is_file() {
-            return Err(io::Error::other("it became something else while it was read"));
-        }
-        let size = Some(found.len()).filter(|size| *size <= self.left.file).ok_or_else(too_large)?;
+        let size =
+            Some(from.metadata()?.len()).filter(|size| *size <= self.left.file).ok_or_else(too_large)?;
         self.left.content = self.left.content.checked_sub(size).ok_or_else(too_large)?;
         self.take_tables(size.div_ceil(BLOCK as u64).saturating_mul(4))?;
         let (start, mut pieces, mut left) = (self.at, Vec::new(), size);
@@ -373,6 +381,17 @@ impl Disk<'_> {
 
 fn too_large() -> io::Error {
     io::Error::other("its files are more than a disk for a guest may hold; use --tier jail or --tier gvisor")
+}
+
+/// Whether what was opened is what was looked at. Somebody may have put something else there meanwhile, and another's secret would be
+/// shown with the owner and the rights of what was there before.
+fn is_still(seen: &rustix::fs::Stat, opened: &OwnedFd) -> io::Result<()> {
+    let now = rustix::fs::fstat(opened)?;
+    let which = |stat: &rustix::fs::Stat| (stat.st_dev, stat.st_ino, stat.st_mode, stat.st_uid, stat.st_gid);
+    if which(seen) == which(&now) {
+        return Ok(());
+    }
+    Err(io::Error::other("it became something else while it was read"))
 }
 
 /// Says beneath which name it happened, each level once.

@@ -155,7 +155,7 @@ fn a_disk_does_not_become_larger_than_it_may() {
         write_within(
             tree.as_fd(),
             &file,
-            Most { content, tables, entries: u32::MAX, file: u64::MAX },
+            Most { content, tables, entries: u32::MAX, names: u64::MAX, file: u64::MAX },
             Owners::Root,
         )
     };
