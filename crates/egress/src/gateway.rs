@@ -14,7 +14,7 @@ use crate::door::Knock;
 use crate::flow::Flow;
 use crate::house::House;
 use crate::link::{self, NotAPacket, Packet};
-use crate::netstack::{Ends, Handshake, Link, Netstack, Stream};
+use crate::netstack::{Ends, Handshake, Link, MARGIN, Netstack, Stream};
 use crate::relay::relay;
 use crate::{door, serve};
 
@@ -77,7 +77,7 @@ impl Gateway {
     }
 
     async fn carry(&self) -> io::Result<()> {
-        let mut buffer = vec![0_u8; LARGEST];
+        let mut buffer = vec![0_u8; LARGEST + MARGIN];
         loop {
             let mut ready = self.link.readable().await?;
             for _ in 0..TURN {
@@ -207,7 +207,8 @@ async fn dial_first(stream: Stream, flow: Flow, house: Arc<House>) {
     let allowed = flow.allowed.clone();
     let carried = async {
         // Dropped without having been accepted, the box's connection is refused.
-        let Ok(target) = house.dial(&flow, &allowed).await else { return };
+        // What dialling takes is given back when it is done.
+        let Ok(target) = Box::pin(house.dial(&flow, &allowed)).await else { return };
         stream.accept();
         relay(house.metered(stream, &flow), target, &flow).await;
     };
@@ -216,4 +217,19 @@ async fn dial_first(stream: Stream, flow: Flow, house: Arc<House>) {
 
 fn is_gateway(address: IpAddr) -> bool {
     address == IpAddr::from(GATEWAY_V4) || address == IpAddr::from(GATEWAY_V6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thousands of them wait for something, and each holds the memory of everything that it could be doing.
+    #[test]
+    fn the_task_of_a_connection_is_small() {
+        fn of<A, B, C, F: Future>(_: fn(A, B, C) -> F) -> usize {
+            size_of::<F>()
+        }
+        assert!(of(dial_first) < 4096, "{}", of(dial_first));
+        assert!(of(serve::serve::<Stream>) < 4096, "{}", of(serve::serve::<Stream>));
+    }
 }

@@ -11,6 +11,8 @@ use blastbox_egress::control;
 fn main() -> ExitCode {
     // A bug must not leave half a gateway: the box has no network then.
     std::panic::set_hook(Box::new(|_| std::process::abort()));
+    // Buffers of connections that are over.
+    blastbox_sys::memory::return_pieces_from(16 * 1024);
     // Started from a descriptor, it would be called by a number. Without a name it is still the same program.
     rustix::thread::set_name(c"blastbox-egress").ok();
     let ended = std::io::stdin()

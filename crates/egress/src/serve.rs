@@ -23,17 +23,18 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let stream = house.metered(stream, &flow);
+    // Each by itself: a connection takes the memory of the room that it is in, not that of the largest.
     match (flow.allowed.protocol(), flow.allowed.tls()) {
         (Protocol::Tcp, _) => {
             let allowed = flow.allowed.clone();
-            if let Ok(target) = house.dial(&flow, &allowed).await {
+            if let Ok(target) = Box::pin(house.dial(&flow, &allowed)).await {
                 relay(stream, target, &flow).await;
             }
         }
-        (Protocol::Http, _) => http::serve(stream, flow, house).await,
-        (Protocol::Https | Protocol::Ws, TlsMode::Inspect) => tls::serve(stream, flow, house).await,
+        (Protocol::Http, _) => Box::pin(http::serve(stream, flow, house)).await,
+        (Protocol::Https | Protocol::Ws, TlsMode::Inspect) => Box::pin(tls::serve(stream, flow, house)).await,
         (Protocol::Https | Protocol::Ws, TlsMode::Passthrough) => {
-            passthrough::serve(stream, flow, house).await
+            Box::pin(passthrough::serve(stream, flow, house)).await
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod identity;
 #[cfg(feature = "kvm")]
 pub mod kvm;
 pub mod landlock;
+pub mod memory;
 pub mod mount;
 pub mod namespaces;
 pub mod program;

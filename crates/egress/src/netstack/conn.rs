@@ -58,11 +58,12 @@ impl Conn {
         seed: u64,
         room: Room,
         handshake: Handshake,
+        link: &Link,
         now: Instant,
     ) -> io::Result<Self> {
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = seed;
-        let mut interface = Interface::new(config, &mut Port::closed(), now);
+        let mut interface = Interface::new(config, &mut Port { packet: None, link }, now);
         let (address, bits) = match ends.to.ip() {
             IpAddr::V4(v4) => (IpAddress::Ipv4(v4), 32),
             IpAddr::V6(v6) => (IpAddress::Ipv6(v6), 128),
@@ -210,7 +211,7 @@ impl Inner {
     /// Takes a packet in, and sends what there is to send.
     fn pump(&mut self, packet: Option<&[u8]>, link: &Link, clock: &Clock) {
         let now = clock.now();
-        let mut port = Port { packet, link: Some(link) };
+        let mut port = Port { packet, link };
         self.interface.poll(now, &mut port, &mut self.sockets);
         self.due = self.interface.poll_at(now, &self.sockets);
         if self.due.is_some() {
@@ -230,17 +231,11 @@ impl Inner {
 /// One packet in and any number out: what smoltcp calls a device.
 struct Port<'a> {
     packet: Option<&'a [u8]>,
-    link: Option<&'a Link>,
-}
-
-impl Port<'_> {
-    const fn closed() -> Self {
-        Self { packet: None, link: None }
-    }
+    link: &'a Link,
 }
 
 struct Incoming<'a>(&'a [u8]);
-struct Outgoing<'a>(Option<&'a Link>);
+struct Outgoing<'a>(&'a Link);
 
 impl Device for Port<'_> {
     type RxToken<'t>
@@ -264,9 +259,10 @@ impl Device for Port<'_> {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ip;
         capabilities.max_transmission_unit = usize::try_from(LINK_MTU).unwrap_or(1500);
-        // The link is memory: what comes out of it is what was put in. Only the box's kernel wants sums.
+        // The link is memory: what comes out of it is what was put in. Only the box's kernel wants sums, where it cannot be told that.
         let mut sums = ChecksumCapabilities::default();
-        (sums.ipv4, sums.tcp) = (Checksum::Tx, Checksum::Tx);
+        sums.ipv4 = Checksum::Tx;
+        sums.tcp = if self.link.spares_sums() { Checksum::None } else { Checksum::Tx };
         capabilities.checksum = sums;
         capabilities
     }
@@ -280,14 +276,18 @@ impl RxToken for Incoming<'_> {
 
 impl TxToken for Outgoing<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, f: F) -> R {
-        let Some(link) = self.0 else { return f(&mut vec![0; length]) };
+        let link = self.0;
         let mut scratch = link.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         if scratch.len() < length {
             scratch.resize(length, 0);
         }
         let packet = scratch.get_mut(..length).unwrap_or_default();
         let result = f(packet);
-        link.write(packet);
+        if link.spares_sums() {
+            link.write_unsummed(packet);
+        } else {
+            link.write(packet);
+        }
         result
     }
 }

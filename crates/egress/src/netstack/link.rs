@@ -5,12 +5,16 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use blastbox_sys::tun;
 use rustix::io::Errno;
+use smoltcp::wire::{IpAddress, IpProtocol, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket, checksum};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 use crate::card::{self, Address, Frames, HEAD, LENGTH};
 
+/// Bytes that a packet's buffer needs beside it.
+pub const MARGIN: usize = tun::HEAD;
 /// Bytes of frames that wait for a machine that does not read. What comes then is lost, as packets are: TCP sends it again.
 const MOST_WAITING: usize = 2 << 20;
 
@@ -64,7 +68,7 @@ impl Link {
     /// Leaves the interface to the box's namespace, which is about to go. Where that cannot be, closing takes longer.
     pub(crate) fn leave(&self) {
         if self.wire.is_none() {
-            blastbox_sys::tun::leave(self.end.get_ref().as_fd()).ok();
+            tun::leave(self.end.get_ref().as_fd()).ok();
         }
     }
 
@@ -73,14 +77,21 @@ impl Link {
         self.end.readable().await
     }
 
+    /// Whether whoever reads a packet at the other end takes its sum for right.
+    pub(super) fn spares_sums(&self) -> bool {
+        self.wire.is_none()
+    }
+
     /// Reads one packet. `None`: there is none now. A frame that carries none is an empty packet, which is malformed.
+    /// `buffer` needs [`MARGIN`] bytes more than the packet.
     /// `UnexpectedEof`: the machine has let go of its wire, and nothing comes any more.
     pub fn read<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
         if let Some(wire) = &self.wire {
             return wire.read(self.end.get_ref(), buffer);
         }
         match rustix::io::read(self.end.get_ref(), &mut *buffer) {
-            Ok(length) => Ok(Some(buffer.get(..length).unwrap_or_default())),
+            // What stands before a packet says of its sum and of nothing else, for nothing else was offered.
+            Ok(length) => Ok(Some(buffer.get(tun::HEAD..length).unwrap_or_default())),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
@@ -88,8 +99,18 @@ impl Link {
 
     /// Writes one packet. One that does not go is lost, as packets are: TCP sends it again.
     pub fn write(&self, packet: &[u8]) {
+        self.put(tun::WHOLE, packet);
+    }
+
+    /// Writes one packet of TCP that was not summed up.
+    pub(super) fn write_unsummed(&self, packet: &mut [u8]) {
+        let before = without_sum(packet).unwrap_or(tun::WHOLE);
+        self.put(before, packet);
+    }
+
+    fn put(&self, before: [u8; tun::HEAD], packet: &[u8]) {
         let Some(wire) = &self.wire else {
-            rustix::io::write(self.end.get_ref(), packet).ok();
+            rustix::io::writev(self.end.get_ref(), &[IoSlice::new(&before), IoSlice::new(packet)]).ok();
             return;
         };
         let mut state = wire.state();
@@ -132,6 +153,41 @@ impl Link {
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// Fills in what of a packet's sum has to be there, and says where. `None`: it is not TCP, and whole.
+fn without_sum(packet: &mut [u8]) -> Option<[u8; tun::HEAD]> {
+    const PLACE: u16 = 16;
+    // It looks at the first byte without asking whether there is one.
+    packet.first()?;
+    let (protocol, head, from, to) = match IpVersion::of_packet(packet).ok()? {
+        IpVersion::Ipv4 => {
+            let ip = Ipv4Packet::new_checked(&*packet).ok()?;
+            (
+                ip.next_header(),
+                usize::from(ip.header_len()),
+                IpAddress::from(ip.src_addr()),
+                IpAddress::from(ip.dst_addr()),
+            )
+        }
+        IpVersion::Ipv6 => {
+            let ip = Ipv6Packet::new_checked(&*packet).ok()?;
+            (
+                ip.next_header(),
+                ip.header_len(),
+                IpAddress::from(ip.src_addr()),
+                IpAddress::from(ip.dst_addr()),
+            )
+        }
+    };
+    if protocol != IpProtocol::Tcp {
+        return None;
+    }
+    let segment = packet.get_mut(head..)?;
+    let length = u32::try_from(segment.len()).ok()?;
+    let mut tcp = TcpPacket::new_checked(segment).ok()?;
+    tcp.set_checksum(checksum::pseudo_header(&from, &to, protocol, length));
+    Some(tun::unsummed(u16::try_from(head).ok()?, PLACE))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -192,105 +248,5 @@ impl Wire {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read as _, Write as _};
-    use std::os::unix::net::UnixStream;
-
-    use super::*;
-
-    const THEIRS: Address = [0x52, 1, 2, 3, 4, 5];
-
-    fn wire() -> (Link, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        theirs.set_nonblocking(true).unwrap();
-        (Link::card(ours.into()).unwrap(), theirs)
-    }
-
-    fn framed(frame: &[u8]) -> Vec<u8> {
-        [&u32::try_from(frame.len()).unwrap().to_be_bytes(), frame].concat()
-    }
-
-    fn said(packet: &[u8]) -> Vec<u8> {
-        framed(&[&[0; 6][..], &THEIRS, &[8, 0], packet].concat())
-    }
-
-    #[tokio::test]
-    async fn packets_travel_as_frames_and_nothing_is_said_first() {
-        let (link, mut machine) = wire();
-        let mut buffer = [0; 100];
-        link.write(&[0x45, 1]);
-        assert!(machine.read(&mut buffer).is_err(), "said to nobody");
-        let both = [said(&[0x45, 7]), framed(b"no frame")].concat();
-        let (first, rest) = both.split_at(9);
-        machine.write_all(first).unwrap();
-        assert_eq!(link.read(&mut [0; 100]).unwrap(), None);
-        machine.write_all(rest).unwrap();
-        assert_eq!(link.read(&mut [0; 100]).unwrap(), Some(&[0x45, 7][..]));
-        assert_eq!(link.read(&mut [0; 100]).unwrap(), Some(&[][..]));
-        assert_eq!(link.read(&mut [0; 100]).unwrap(), None);
-        link.write(&[0x45, 1]);
-        let length = machine.read(&mut buffer).unwrap();
-        assert_eq!(buffer[..10], [&[0, 0, 0, 16][..], &THEIRS].concat());
-        assert_eq!(buffer[16..length], [8, 0, 0x45, 1]);
-    }
-
-    #[tokio::test]
-    async fn a_lying_length_ends_the_link_and_a_machine_that_lets_go_does_not() {
-        for (last, kind) in [
-            (&[0; 4][..], io::ErrorKind::InvalidData),
-            (&[0, 1, 0, 0], io::ErrorKind::InvalidData),
-            (&[0, 0], io::ErrorKind::UnexpectedEof),
-            (&[], io::ErrorKind::UnexpectedEof),
-        ] {
-            let (link, mut machine) = wire();
-            machine.write_all(&[&said(&[0x45, 7]), last].concat()).unwrap();
-            drop(machine);
-            assert_eq!(link.read(&mut [0; 100]).unwrap(), Some(&[0x45, 7][..]));
-            assert_eq!(link.read(&mut [0; 100]).unwrap_err().kind(), kind);
-            // What is said to it then is lost, and nothing waits.
-            link.write(&[0x45, 1]);
-            assert_eq!(link.wire.as_ref().map(|wire| wire.state().bytes), Some(0));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_machine_that_does_not_read_costs_a_bound_and_gets_everything_in_order() {
-        let (link, mut machine) = wire();
-        machine.write_all(&said(&[0x45])).unwrap();
-        link.read(&mut [0; 100]).unwrap();
-        let packet = |number: u8| [&[0x45, number][..], &[0; 60_000]].concat();
-        for number in 0..200 {
-            link.write(&packet(number));
-        }
-        let held = || link.wire.as_ref().map(|wire| wire.state().bytes).unwrap();
-        assert!(held() > 0 && held() <= MOST_WAITING);
-        let mut buffer = vec![0; 70_000];
-        let (mut frames, mut next, mut idle) = (Frames::default(), 0, 0);
-        let reading = async {
-            // Until it has been asked often enough in vain that nothing more can come.
-            while idle < 100 {
-                match machine.read(&mut buffer) {
-                    Ok(count) => {
-                        frames.room()[..count].copy_from_slice(&buffer[..count]);
-                        frames.filled(count);
-                        while let Some(frame) = frames.take().unwrap() {
-                            assert_eq!((frame.len(), frame[HEAD + 1]), (60_002 + HEAD, next));
-                            next += 1;
-                        }
-                        idle = 0;
-                    }
-                    Err(_) if held() > 0 => {}
-                    Err(_) => idle += 1,
-                }
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::select! {
-            () = reading => {}
-            ended = link.catch_up() => panic!("{ended:?}"),
-        }
-        assert!(next > 34 && next < 200, "{next}");
-        assert_eq!((held(), frames.room().len()), (0, Frames::default().room().len()), "half a frame");
-    }
-}
+#[path = "link_tests.rs"]
+mod tests;

@@ -19,14 +19,16 @@ use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
 use conn::Conn;
-pub use link::Link;
+pub use link::{Link, MARGIN};
 pub use stream::Stream;
 
 /// Connections in the table, those that only wait for their last packet included, for each that the policy allows.
 const TABLE_FACTOR: usize = 2;
-/// Memory for buffers of all connections together; who comes after it is used up gets small ones.
+/// Memory for buffers of all connections together. Whoever comes gets a share of what is left of it, and small ones when nothing is.
 const BUFFER_BUDGET: usize = 48 * 1024 * 1024;
-const LARGE_BUFFER: usize = 256 * 1024;
+const SHARE: usize = 32;
+/// Sixteen packets of the largest size: with four, both sides wait for each other most of the time.
+const LARGE_BUFFER: usize = 1024 * 1024;
 const SMALL_BUFFER: usize = 16 * 1024;
 /// How often connections are looked after while any of them waits for time to pass.
 const TICK: Duration = Duration::from_millis(20);
@@ -98,8 +100,8 @@ struct Room {
 
 impl Room {
     fn take(used: &Arc<AtomicUsize>) -> Self {
-        let has = used.load(Ordering::Relaxed) + 2 * LARGE_BUFFER <= BUFFER_BUDGET;
-        let size = if has { LARGE_BUFFER } else { SMALL_BUFFER };
+        let share = BUFFER_BUDGET.saturating_sub(used.load(Ordering::Relaxed)) / SHARE;
+        let size = share.clamp(SMALL_BUFFER, LARGE_BUFFER);
         used.fetch_add(2 * size, Ordering::Relaxed);
         Self { used: Arc::clone(used), size }
     }
@@ -166,7 +168,7 @@ impl Netstack {
     pub fn open(&self, ends: Ends, packet: &[u8], handshake: Handshake) -> io::Result<Stream> {
         let seed = self.seeds.lock().unwrap_or_else(PoisonError::into_inner).next()?;
         let room = Room::take(&self.buffers);
-        let conn = Arc::new(Conn::new(&ends, seed, room, handshake, self.clock.now())?);
+        let conn = Arc::new(Conn::new(&ends, seed, room, handshake, &self.link, self.clock.now())?);
         self.table().insert(ends, Arc::clone(&conn));
         conn.deliver(packet, &self.link, &self.clock);
         Ok(Stream::new(conn, Arc::clone(&self.link), Arc::clone(&self.clock)))
