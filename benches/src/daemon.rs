@@ -43,11 +43,16 @@ pub(crate) struct Holds {
 impl Daemon {
     /// Starts one.
     pub(crate) fn start() -> Result<Self, Wrong> {
+        Self::start_with("")
+    }
+
+    /// Starts one with more in its configuration.
+    pub(crate) fn start_with(more: &str) -> Result<Self, Wrong> {
         let program = programs()?.join("blastbox").display().to_string();
         let directory = std::env::temp_dir().join(format!("blastbox-bench-{}", std::process::id()));
         fs::create_dir_all(&directory)?;
         let (config, state) = (directory.join("daemon.toml"), directory.join("state").display().to_string());
-        fs::write(&config, CONFIG)?;
+        fs::write(&config, format!("{CONFIG}{more}"))?;
         let key = said(&[&program, "key", "create", "bench", "--state-dir", &state])?;
         let socket = directory.join("socket").display().to_string();
         let config = config.display().to_string();

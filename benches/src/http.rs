@@ -18,6 +18,8 @@ pub(crate) struct Client {
     stream: BufReader<TcpStream>,
     key: String,
     host: SocketAddr,
+    /// More lines of each question's head.
+    more: String,
 }
 
 impl Client {
@@ -26,7 +28,18 @@ impl Client {
         let stream = TcpStream::connect(host)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Self { stream: BufReader::with_capacity(GULP, stream), key: key.to_owned(), host })
+        Ok(Self {
+            stream: BufReader::with_capacity(GULP, stream),
+            key: key.to_owned(),
+            host,
+            more: String::new(),
+        })
+    }
+
+    /// Says this with every question.
+    pub(crate) fn with_headers(mut self, headers: &[(&str, &str)]) -> Self {
+        self.more = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        self
     }
 
     /// Asks, and takes the answer as JSON.
@@ -48,9 +61,9 @@ impl Client {
     }
 
     fn open(&mut self, method: &str, path: &str, body: &str) -> Result<Answer<'_>, Wrong> {
-        let Self { stream, key, host } = self;
+        let Self { stream, key, host, more } = self;
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {key}\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {key}\r\n{more}content-length: {}\r\n\r\n{body}",
             body.len()
         );
         stream.get_mut().write_all(head.as_bytes())?;

@@ -12,6 +12,7 @@
 //! - `output`: what a command can print;
 //! - `api`: a warm box over the API on loopback, beside a bare process;
 //! - `clients`: eight callers for ten thousand boxes, and whether the daemon grows;
+//! - `interpreter`: the first code in a sandbox whose Python waited in the pool;
 //! - `idle`: a thousand idle boxes of a daemon;
 //! - `stream`: what a command can print, through the daemon;
 //! - `network`: the way out of a box, beside a plain wire, slirp4netns and pasta;
@@ -32,6 +33,7 @@ mod escape;
 mod gvisor;
 mod http;
 mod idle;
+mod interpreter;
 mod machine;
 mod memory;
 mod network;
@@ -53,7 +55,7 @@ use paper::{Finding, Paper, Wrong};
 
 type Bench = fn(&Options) -> Result<Finding, Wrong>;
 
-const ALL: [(&str, Bench); 15] = [
+const ALL: [(&str, Bench); 16] = [
     ("cycle", cycle::measure),
     ("warm", warm::measure),
     ("command", command::measure),
@@ -63,6 +65,7 @@ const ALL: [(&str, Bench); 15] = [
     ("output", output::measure),
     ("api", api::measure),
     ("clients", clients::measure),
+    ("interpreter", interpreter::measure),
     ("idle", idle::measure),
     ("stream", stream::measure),
     ("network", network::measure),

@@ -18,6 +18,7 @@ both_ways!(
     the_sdk_for_javascript,
     the_code_interpreter_for_python,
     the_code_interpreter_for_javascript,
+    the_code_interpreter_from_the_pool,
     the_agents_of_smolagents,
     the_agents_of_langchain,
     the_agents_of_openai,
@@ -193,13 +194,17 @@ fn the_sdk_for_python(caller: &Caller) {
 }
 
 fn the_sdk_for_javascript(caller: &Caller) {
+    javascript(caller, "js/suite.cjs", &Daemon::start(caller));
+}
+
+/// Runs a suite for Node.
+fn javascript(caller: &Caller, name: &str, daemon: &Daemon) {
     let Some(place) = installed(caller, "node") else { return };
     let node = ["/usr/bin/node", "/usr/local/bin/node"].map(Path::new).into_iter().find(|node| node.exists());
     let Some(node) = node else { return caller.skip("there is no node") };
-    let daemon = Daemon::start(caller);
-    let suite = suite("js/suite.cjs");
+    let suite = suite(name);
     let words: Vec<&Path> = NODE.map(Path::new).into_iter().chain([suite.as_path()]).collect();
-    run(caller, node, &words, &daemon, &[("NODE_PATH", &place.join("node_modules"))]);
+    run(caller, node, &words, daemon, &[("NODE_PATH", &place.join("node_modules"))]);
 }
 
 /// Without an image of its own the template is the host's Python, where that has IPython.
@@ -217,6 +222,18 @@ fn the_code_interpreter_for_python(caller: &Caller) {
         return;
     }
     pytest(caller, &place, &[suite("interpreter")], &Daemon::start(caller), &[]);
+}
+
+/// Kernels that run before their boxes are anybody's.
+fn the_code_interpreter_from_the_pool(caller: &Caller) {
+    let Some(place) = installed(caller, "interpreter") else { return };
+    if !interprets(caller) {
+        return;
+    }
+    let pool = "[pool]\nmax = 3\n[[pool.warm]]\ntemplate = \"code-interpreter-v1\"\nmin = 2\n";
+    let daemon = Daemon::start_with(caller, &format!("{CONFIG}{pool}"));
+    pytest(caller, &place, &[suite("pooled")], &daemon, &[]);
+    javascript(caller, "js/pooled.cjs", &daemon);
 }
 
 /// Agents of a framework, whose models are scripts, and whose code runs in boxes.
@@ -251,16 +268,9 @@ fn the_agents_of_openai_with_an_older_sdk(caller: &Caller) {
 }
 
 fn the_code_interpreter_for_javascript(caller: &Caller) {
-    let Some(place) = installed(caller, "node") else { return };
-    if !interprets(caller) {
-        return;
+    if interprets(caller) {
+        javascript(caller, "js/interpreter.cjs", &Daemon::start(caller));
     }
-    let node = ["/usr/bin/node", "/usr/local/bin/node"].map(Path::new).into_iter().find(|node| node.exists());
-    let Some(node) = node else { return caller.skip("there is no node") };
-    let daemon = Daemon::start(caller);
-    let suite = suite("js/interpreter.cjs");
-    let words: Vec<&Path> = NODE.map(Path::new).into_iter().chain([suite.as_path()]).collect();
-    run(caller, node, &words, &daemon, &[("NODE_PATH", &place.join("node_modules"))]);
 }
 
 fn the_client_of_mcp(caller: &Caller) {

@@ -319,6 +319,11 @@ impl Exec {
         event
     }
 
+    /// Passes bytes to its standard input, where nobody has taken that.
+    pub(crate) async fn write(&self, bytes: &[u8]) -> Result<(), Over> {
+        self.stdin.as_ref().ok_or(Over)?.write(bytes).await
+    }
+
     /// The way to its standard input, once.
     pub fn stdin(&mut self) -> Option<Stdin> {
         self.stdin.take()

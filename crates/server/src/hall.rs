@@ -13,6 +13,7 @@ use crate::gallery::Gallery;
 use crate::keys::Keys;
 use crate::mcp::http::Services;
 use crate::rest::room::Rooms;
+use crate::warm::{WarmKernel, WarmText};
 
 /// What every handler shares. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct Hall {
     pub(crate) internet: Internet,
     /// Whether commands in E2B's sandboxes may be their root.
     pub(crate) root: BoxRoot,
+    /// What the operator said of kernels that run in the pool, by template.
+    pub(crate) kernels: Arc<BTreeMap<String, WarmKernel>>,
     /// The domain in the names of their ports.
     pub(crate) domain: Option<Arc<str>>,
     /// What answers hold that are kept whole.
@@ -53,6 +56,7 @@ impl Hall {
             rooms: Arc::default(),
             internet: Internet::default(),
             root: BoxRoot::None,
+            kernels: Arc::default(),
             domain: None,
             mcp: Arc::default(),
             own_uid,
@@ -70,6 +74,13 @@ impl Hall {
     #[must_use]
     pub fn with_e2b(mut self, internet: Internet, domain: Option<String>, root: BoxRoot) -> Self {
         (self.internet, self.domain, self.root) = (internet, domain.map(Into::into), root);
+        self
+    }
+
+    /// With what the operator says of kernels in the pool, in `[[pool.warm]]`.
+    #[must_use]
+    pub fn with_kernels(mut self, warm: &[(WarmText, usize)]) -> Self {
+        self.kernels = Arc::new(warm.iter().filter_map(|(text, _)| text.kernel_of()).collect());
         self
     }
 

@@ -49,4 +49,4 @@ pub use routes::router;
 pub use state_dir::{StateDir, StateLock};
 pub use trouble::Trouble;
 pub use upgrade::accept as websocket_accept;
-pub use warm::{NotWarm, WarmText};
+pub use warm::{NotWarm, WarmKernel, WarmText};

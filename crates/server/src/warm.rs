@@ -3,9 +3,10 @@
 //! Trust: operator. What cannot be kept warm keeps the daemon from starting: a pool that silently stays empty would be found
 //! when somebody waits.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use blastbox_engine::keeper::{Keeper, WarmError};
+use blastbox_engine::keeper::{Keeper, Preparation, WarmError};
 use blastbox_images::Image;
 use blastbox_policy::{BoxRoot, Gap, Profile, SealedPolicy, ThreatLevel, TierChoice};
 use serde::Deserialize;
@@ -22,8 +23,10 @@ use crate::{Hall, Trouble, ask, e2b};
 pub struct WarmText {
     /// How many wait at least [default: `pool.min`, and 1 where that is 0].
     pub(crate) min: Option<usize>,
-    /// The template of an E2B sandbox; nothing else stands beside it.
+    /// The template of an E2B sandbox; nothing else but `kernel` stands beside it.
     template: Option<String>,
+    /// What its boxes have begun while they wait [default: `python` for the code interpreter's].
+    kernel: Option<WarmKernel>,
     profile: Option<Profile>,
     policy: Option<String>,
     threat: Option<ThreatLevel>,
@@ -33,6 +36,18 @@ pub struct WarmText {
     image: Option<String>,
     loopback: bool,
 }
+
+/// An interpreter that runs already when its box is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WarmKernel {
+    /// Python's.
+    Python,
+    /// The first piece of code starts one.
+    None,
+}
+
+type Opened = (SealedPolicy, Image, Option<Preparation>);
 
 /// Why boxes are not kept warm.
 #[derive(Debug, thiserror::Error)]
@@ -47,8 +62,19 @@ pub struct NotWarm {
 impl WarmText {
     /// Whether it is a template and something else.
     pub(crate) fn is_mixed(&self) -> bool {
-        let alone = Self { min: self.min, template: self.template.clone(), ..Self::default() };
+        let (template, kernel) = (self.template.clone(), self.kernel);
+        let alone = Self { min: self.min, template, kernel, ..Self::default() };
         self.template.is_some() && *self != alone
+    }
+
+    /// Whether it says which kernel runs in boxes of no template.
+    pub(crate) fn has_stray_kernel(&self) -> bool {
+        self.template.is_none() && self.kernel.is_some()
+    }
+
+    /// What it says of the kernel of a template.
+    pub(crate) fn kernel_of(&self) -> Option<(String, WarmKernel)> {
+        Some((self.template.clone()?, self.kernel?))
     }
 
     /// Opens the image, so not on a thread that others wait for.
@@ -57,12 +83,24 @@ impl WarmText {
         images: &Gallery,
         internet: Internet,
         root: BoxRoot,
-    ) -> Result<(SealedPolicy, Image), String> {
+        kernels: &BTreeMap<String, WarmKernel>,
+    ) -> Result<Opened, String> {
         if let Some(template) = &self.template {
-            return e2b::warm(template, images, internet, root);
+            return e2b::warm(template, images, internet, root, kernels);
         }
-        let Self { min: _, template: _, profile, policy, threat, tier, accept, limits, image, loopback } =
-            self;
+        let Self {
+            min: _,
+            template: _,
+            kernel: _,
+            profile,
+            policy,
+            threat,
+            tier,
+            accept,
+            limits,
+            image,
+            loopback,
+        } = self;
         let asked = ask::NewBox {
             profile,
             policy,
@@ -75,7 +113,7 @@ impl WarmText {
             ..ask::NewBox::default()
         };
         let wanted = asked.one_source().and_then(|()| asked.check(Reach::Host, images, &[]));
-        wanted.map(|new| (new.policy, new.image)).map_err(|trouble: Trouble| line(&trouble))
+        wanted.map(|new| (new.policy, new.image, None)).map_err(|trouble: Trouble| line(&trouble))
     }
 }
 
@@ -84,10 +122,12 @@ impl Hall {
     pub async fn keep_warm(&self, warm: Vec<(WarmText, usize)>) -> Result<(), NotWarm> {
         for (index, (text, least)) in warm.into_iter().enumerate() {
             let (images, internet, root) = (Arc::clone(&self.images), self.internet, self.root);
-            let opened = tokio::task::spawn_blocking(move || text.open(&images, internet, root)).await;
+            let kernels = Arc::clone(&self.kernels);
+            let open = move || text.open(&images, internet, root, &kernels);
+            let opened = tokio::task::spawn_blocking(open).await;
             let opened = opened.unwrap_or_else(|_| Err("it could not be opened".to_owned()));
             let kept = match opened {
-                Ok((policy, image)) => keep(&self.keeper, policy, image, least).await,
+                Ok(opened) => keep(&self.keeper, opened, least).await,
                 Err(why) => Err(why),
             };
             kept.map_err(|why| NotWarm { number: index + 1, why })?;
@@ -96,6 +136,7 @@ impl Hall {
     }
 }
 
-async fn keep(keeper: &Keeper, policy: SealedPolicy, image: Image, least: usize) -> Result<(), String> {
-    keeper.keep_warm(policy, image, least).await.map_err(|error: WarmError| line(&error))
+async fn keep(keeper: &Keeper, opened: Opened, least: usize) -> Result<(), String> {
+    let (policy, image, preparation) = opened;
+    keeper.keep_warm(policy, image, preparation, least).await.map_err(|error: WarmError| line(&error))
 }

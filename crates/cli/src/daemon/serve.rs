@@ -153,7 +153,7 @@ async fn keep(
     let images = Gallery::new(config.images, Some(images));
     let hall = Hall::new(keeper.clone(), keys, images);
     let hall = hall.with_roots(config.roots).with_origins(config.origins);
-    let hall = hall.with_e2b(config.internet, config.domain, config.root);
+    let hall = hall.with_e2b(config.internet, config.domain, config.root).with_kernels(&config.warm);
     if let Err(error) = hall.keep_warm(config.warm).await {
         // Boxes that were taken over are worth more than boxes that wait: they would end with this daemon.
         if adopted == 0 {

@@ -99,6 +99,7 @@ async fn adopt(house: &Arc<House>, row: BoxRow, channel: OwnedFd) -> Result<(), 
         asked: row.made_at,
         pooled: Duration::ZERO,
         clock,
+        prepared: None,
     });
     for found in stood {
         let title = Title::found(execs.iter().find(|exec| exec.number == found.exec));

@@ -56,8 +56,12 @@ pub(crate) struct Title {
 
 impl Title {
     pub(crate) fn of(command: &Command, purpose: Purpose) -> Self {
-        let shown = echo_command(&command.arguments);
-        Self { shown, io: command.io, started: SystemTime::now(), purpose }
+        Self::begun_at(command, purpose, SystemTime::now())
+    }
+
+    /// Of one that runs already.
+    pub(crate) fn begun_at(command: &Command, purpose: Purpose, started: SystemTime) -> Self {
+        Self { shown: echo_command(&command.arguments), io: command.io, started, purpose }
     }
 
     /// Of a command that an earlier daemon was given: what was written down of it, where anything was.

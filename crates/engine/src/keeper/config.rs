@@ -7,6 +7,7 @@ use blastbox_images::Image;
 use blastbox_policy::SealedPolicy;
 
 use super::cards::{OnTimeout, Tenant};
+use super::prepare::Preparation;
 use crate::workspace::WorkspaceDir;
 
 /// Longest life of a box whose owner says nothing.
@@ -106,6 +107,9 @@ pub struct NewBox {
     pub policy: SealedPolicy,
     /// Its root file system.
     pub image: Image,
+    /// What a member of the pool has begun before it is handed out. One that is made now has begun nothing: its owner sees that
+    /// with [`Keeper::prepared`](super::Keeper::prepared).
+    pub preparation: Option<Preparation>,
     /// A directory of the caller, where the policy has a place for one. Such a box never comes from a pool.
     pub workspace: Option<WorkspaceDir>,
     /// What its owner writes on it.
@@ -125,6 +129,7 @@ impl NewBox {
         Self {
             policy,
             image,
+            preparation: None,
             workspace: None,
             metadata: BTreeMap::new(),
             life: DEFAULT_LIFE,

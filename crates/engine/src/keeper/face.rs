@@ -117,6 +117,11 @@ impl Keeper {
         Ok((kept.card(), kept.commands.cards()))
     }
 
+    /// The command that a box had begun before it was anybody's, where it came from a pool that does that.
+    pub fn prepared(&self, tenant: &Tenant, id: &BoxId) -> Result<Option<u32>, KeepError> {
+        Ok(self.0.find(tenant, id)?.prepared)
+    }
+
     /// The receipt of a box that is gone: of the last 1,000.
     #[must_use]
     pub fn receipt(&self, tenant: &Tenant, id: &BoxId) -> Option<Arc<Receipt>> {

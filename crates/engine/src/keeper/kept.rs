@@ -83,6 +83,8 @@ pub(crate) struct Kept {
     /// How long it waited in a pool. That time was nobody's.
     pub(crate) pooled: Duration,
     pub(crate) commands: Commands,
+    /// The command that it had begun before it was anybody's.
+    pub(crate) prepared: Option<u32>,
     /// Wakes the task of the box.
     pub(crate) bell: Notify,
     /// Held while the box is paused or resumed: one after the other, whoever asks.
@@ -110,11 +112,12 @@ pub(crate) struct Made {
     pub(crate) asked: SystemTime,
     pub(crate) pooled: Duration,
     pub(crate) clock: Clock,
+    pub(crate) prepared: Option<u32>,
 }
 
 impl Kept {
     pub(crate) fn new(made: Made) -> Arc<Self> {
-        let Made { card, live, policy, register, asked, pooled, clock } = made;
+        let Made { card, live, policy, register, asked, pooled, clock, prepared } = made;
         live.live_until(clock.backstop());
         Arc::new(Self {
             card,
@@ -125,6 +128,7 @@ impl Kept {
             asked,
             pooled,
             commands: Commands::default(),
+            prepared,
             bell: Notify::new(),
             pausing: tokio::sync::Mutex::default(),
             fate: Mutex::new(Fate { clock, cause: None, ends: 0, waiting: Some(Vec::new()) }),

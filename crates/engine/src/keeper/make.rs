@@ -20,6 +20,7 @@ use super::house::House;
 use super::kept::{Kept, Made};
 use super::metrics::Stretch;
 use super::pool::{Claim, Kind, Member, Recipe};
+use super::prepare::Prepared;
 use super::register::Entry;
 use super::unborn::Unborn;
 use super::{pen, tend, watch};
@@ -37,6 +38,8 @@ use crate::workspace::WorkspaceDir;
 const PROVISION: Duration = Duration::from_secs(30);
 /// How long a member of a pool may take to answer before nobody gets it.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(3);
+/// How many members are asked for one box. Where all of a kind are of no use, they must not be all that its owner ever waits for.
+const CLAIMS: usize = 2;
 /// How often a warden is asked for a box, where the one before was lost.
 const TRIES: u32 = 3;
 
@@ -47,6 +50,7 @@ struct Fresh {
     room: Room,
     asked: SystemTime,
     pooled: Option<Duration>,
+    prepared: Option<Prepared>,
 }
 
 /// Makes a box for a tenant and counts how that went.
@@ -73,7 +77,7 @@ async fn try_make(
     if house.is_closed() {
         return Err(KeepError::Stopping);
     }
-    let NewBox { policy, image, workspace, metadata, life, idle, on_timeout } = new;
+    let NewBox { policy, image, preparation, workspace, metadata, life, idle, on_timeout } = new;
     let access = workspace.as_ref().map(WorkspaceDir::access);
     // What is refused is refused before anything is reserved for it.
     let label = image.label();
@@ -90,12 +94,13 @@ async fn try_make(
     house.pen.announce(Some(&about), &Event::BoxAsked { threat: policy.level() })?;
     let need = need_of(&policy);
     let hold = house.admission.reserve(tenant, need)?;
-    let recipe = Recipe { policy, image: Arc::new(image), tier, copied: copies.is_some() };
+    let recipe = Recipe { policy, image: Arc::new(image), tier, copied: copies.is_some(), preparation };
     let kind = match workspace {
         Some(_) => None,
         // What is to outlive its daemon is somebody's from its beginning: members of a pool are nobody's.
         None if recipe.policy.lifetime().survives_daemon == SurvivesDaemon::Yes => None,
-        None => Kind::of(&recipe.image, &recipe.policy, tier).filter(|_| !house.pool.is_off()),
+        None => Kind::of(&recipe.image, &recipe.policy, tier, recipe.preparation.as_ref())
+            .filter(|_| !house.pool.is_off()),
     };
     let claimed = match kind {
         Some(kind) => claim(house, &kind, &recipe).await,
@@ -108,6 +113,7 @@ async fn try_make(
             room: member.room,
             asked: member.asked,
             pooled: Some(member.made.elapsed()),
+            prepared: member.prepared,
         },
         None => {
             let shed = || drop(tend::end_all(house.pool.shed()));
@@ -115,7 +121,7 @@ async fn try_make(
             house.count(|metrics| metrics.took(Stretch::Queue, began.elapsed()));
             let asked = SystemTime::now();
             let (live, entry) = provision(house, &recipe, workspace.as_ref(), &about).await?;
-            Fresh { live, entry, room, asked, pooled: None }
+            Fresh { live, entry, room, asked, pooled: None, prepared: None }
         }
     };
     // A box that nobody can be told of is nobody's: it goes with `fresh`.
@@ -158,11 +164,15 @@ fn move_in(
     hold: Hold,
     began: Instant,
 ) -> Result<BoxCard, KeepError> {
-    let Fresh { live, entry, room, asked, pooled } = fresh;
+    let Fresh { live, entry, room, asked, pooled, prepared } = fresh;
     let pooled = pooled.unwrap_or_default();
     let register = Arc::clone(&house.register);
-    let kept = Kept::new(Made { card, live, policy, register, asked, pooled, clock });
+    let number = prepared.as_ref().map(Prepared::number);
+    let kept = Kept::new(Made { card, live, policy, register, asked, pooled, clock, prepared: number });
     house.move_in(&kept)?;
+    if let Some(prepared) = prepared {
+        prepared.hand_over(house, &kept);
+    }
     entry.hand_over();
     let whose = Some((&kept.card.tenant, &kept.card.id));
     house.hub.tell(whose, Happened::BoxCreated { warm: kept.card.warm, tier: kept.card.tier });
@@ -186,8 +196,9 @@ async fn claim(house: &Arc<House>, kind: &Kind, recipe: &Recipe) -> Option<Membe
     tend::bury_poisoned(house, poisoned);
     tend::end_all(old);
     let mut found = None;
-    while let Some(next) = member.take().or_else(|| house.pool.another(kind)) {
-        if matches!(timeout(SIGN_OF_LIFE, next.live.answers()).await, Ok(true)) {
+    for _ in 0..CLAIMS {
+        let Some(mut next) = member.take().or_else(|| house.pool.another(kind)) else { break };
+        if matches!(timeout(SIGN_OF_LIFE, next.answers()).await, Ok(true)) {
             found = Some(next);
             break;
         }

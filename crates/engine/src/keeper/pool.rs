@@ -1,7 +1,7 @@
 //! Boxes that are made before they are asked for.
 //!
-//! A member is a box that is ready and in which nothing has run: it holds no data, no credentials and no directory of
-//! anybody. It is handed out once, never comes back, and is replaced after its time. One that died while it waited, or
+//! A member is a box that is ready and in which nothing has run but what its kind begins by itself: it holds no data, no
+//! credentials and no directory of anybody. It is handed out once, never comes back, and is replaced after its time. One that died while it waited, or
 //! does not answer when it is claimed, is never handed out.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,6 +19,7 @@ use super::config::PoolConfig;
 use super::demand::Demand;
 use super::gate::Need;
 use super::make::need_of;
+use super::prepare::{Preparation, Prepared};
 use super::register::Entry;
 use super::warm::MOST_WARM;
 use crate::live::LiveBox;
@@ -39,17 +40,25 @@ pub(crate) struct Kind {
     config: Option<Hash>,
     policy: PolicyDigest,
     tier: Tier,
+    /// What its members have begun.
+    preparation: Option<Hash>,
 }
 
 impl Kind {
     /// `None` where a box is not pooled: where secrets are lent, which are minted for one box when somebody asks for it, and
     /// where the image is a directory, which its owner may change between the member and the box that was asked for.
-    pub(crate) fn of(image: &Image, policy: &SealedPolicy, tier: Tier) -> Option<Self> {
+    pub(crate) fn of(
+        image: &Image,
+        policy: &SealedPolicy,
+        tier: Tier,
+        preparation: Option<&Preparation>,
+    ) -> Option<Self> {
         if policy.credentials().mode == CredentialMode::Brokered || matches!(image, Image::Directory(_)) {
             return None;
         }
         let config = image.config_digest();
-        Some(Self { image: image.label(), config, policy: policy.digest(), tier })
+        let preparation = preparation.map(Preparation::digest);
+        Some(Self { image: image.label(), config, policy: policy.digest(), tier, preparation })
     }
 }
 
@@ -61,6 +70,23 @@ pub(crate) struct Member {
     pub(crate) room: Room,
     pub(crate) asked: SystemTime,
     pub(crate) made: Instant,
+    /// What it has begun, where its kind begins something.
+    pub(crate) prepared: Option<Prepared>,
+}
+
+impl Member {
+    /// Whether its agent, and what it has begun, answer as they should.
+    pub(crate) async fn answers(&mut self) -> bool {
+        let Self { live, prepared, .. } = self;
+        let begun = async {
+            match prepared {
+                Some(prepared) => prepared.answers().await,
+                None => true,
+            }
+        };
+        let (agent, begun) = tokio::join!(live.answers(), begun);
+        agent && begun
+    }
 }
 
 /// What is needed to make a member.
@@ -71,6 +97,8 @@ pub(crate) struct Recipe {
     pub(crate) tier: Tier,
     /// Whether the plan says that it may begin as a copy of a machine.
     pub(crate) copied: bool,
+    /// What a member begins.
+    pub(crate) preparation: Option<Preparation>,
 }
 
 #[derive(Debug)]
@@ -320,7 +348,7 @@ mod tests {
     #[test]
     fn boxes_that_cannot_be_alike_before_somebody_asks_are_not_pooled() {
         let tier = *Tier::ALL.first().unwrap();
-        let of = |image: &Image, draft: Draft| Kind::of(image, &draft.seal().unwrap(), tier);
+        let of = |image: &Image, draft: Draft| Kind::of(image, &draft.seal().unwrap(), tier, None);
         assert!(of(&Image::host(), draft()).is_some());
         assert_eq!(of(&Image::host(), draft()), of(&Image::host(), draft()));
         assert_ne!(of(&Image::host(), draft()), of(&Image::host(), draft().pids(99)));

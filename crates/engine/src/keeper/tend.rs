@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use blastbox_wire::event::{Event, Label};
+use blastbox_wire::event::{About, Event, Label};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -13,6 +13,8 @@ use super::house::House;
 use super::make::{launch, need_of};
 use super::pen;
 use super::pool::{Kind, Member, Pool, Recipe, Survey};
+use super::prepare::Prepared;
+use crate::live::LiveBox;
 
 /// How often the pool is looked through while there is something in it.
 const ROUND: Duration = Duration::from_secs(1);
@@ -63,20 +65,41 @@ async fn fill(house: Arc<House>, kind: Kind, recipe: Recipe, room: super::admiss
     let made = match launch(&house, &recipe, None, &nobody).await {
         Ok((live, entry)) => {
             live.live_until(Instant::now() + house.pool.longest());
-            house.register.pooled(live.id());
-            Some(Member { live, entry, room, asked, made: Instant::now() })
+            match prepare(&house, &live, &recipe, &nobody).await {
+                Ok(prepared) => {
+                    house.register.pooled(live.id());
+                    Some(Member { live, entry, room, asked, made: Instant::now(), prepared })
+                }
+                Err(NotReady) => {
+                    live.end().await;
+                    None
+                }
+            }
         }
-        // Nobody waits for it; whoever watches the numbers sees that none can be made.
-        Err(_) => {
-            house.count(|metrics| metrics.failures += 1);
-            None
-        }
+        Err(_) => None,
     };
+    if made.is_none() {
+        // Nobody waits for it; whoever watches the numbers sees that none can be made.
+        house.count(|metrics| metrics.failures += 1);
+    }
     let homeless = house.pool.put(&kind, made);
     end_all(homeless.into_iter().collect());
     if house.is_closed() {
         end_all(house.pool.shed());
     }
+}
+
+/// What a member has to begin did not get ready.
+struct NotReady;
+
+async fn prepare(
+    house: &House,
+    live: &LiveBox,
+    recipe: &Recipe,
+    nobody: &About,
+) -> Result<Option<Prepared>, NotReady> {
+    let Some(preparation) = &recipe.preparation else { return Ok(None) };
+    Prepared::begin(house, live, preparation, nobody).await.map(Some).ok_or(NotReady)
 }
 
 /// Ends members in the background; their room is free when they are gone.

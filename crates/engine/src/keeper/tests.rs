@@ -15,6 +15,7 @@ use crate::{Command, Engine, Stream};
 
 mod alerts;
 mod crowd;
+mod prepared;
 mod recorded;
 
 /// The warden, or why there is none.

@@ -8,6 +8,7 @@ use blastbox_policy::{Refusal, SealedPolicy, SurvivesDaemon};
 use super::face::Keeper;
 use super::make::need_of;
 use super::pool::{Kind, Recipe};
+use super::prepare::Preparation;
 use crate::error::CreateError;
 
 /// Kinds that can be kept warm from the start. The rest of what a pool remembers is for those that are asked for.
@@ -51,7 +52,13 @@ pub enum WarmError {
 impl Keeper {
     /// From now on so many boxes of this kind wait, as long as the host has room: whoever asks for another kind gets that room.
     /// They are made in the background. Refused where the host's limits could not hold all that waits always.
-    pub async fn keep_warm(&self, policy: SealedPolicy, image: Image, least: usize) -> Result<(), WarmError> {
+    pub async fn keep_warm(
+        &self,
+        policy: SealedPolicy,
+        image: Image,
+        preparation: Option<Preparation>,
+        least: usize,
+    ) -> Result<(), WarmError> {
         let pool = &self.0.pool;
         if least > pool.most() {
             return Err(WarmError::TooMany { least, most: pool.most() });
@@ -61,13 +68,14 @@ impl Keeper {
         }
         let choice = self.0.engine.choose(&policy, &image, None).await.map_err(WarmError::Choose)?;
         let lowered = choice.chosen.map_err(WarmError::Refused)?;
-        let kind = Kind::of(&image, &policy, lowered.tier).ok_or(WarmError::NotPooled)?;
+        let kind =
+            Kind::of(&image, &policy, lowered.tier, preparation.as_ref()).ok_or(WarmError::NotPooled)?;
         let before = pool.floors().into_iter();
         let rest = before.filter(|(other, ..)| *other != kind).map(|(_, need, floor)| (need, floor));
         let all = rest.chain([(need_of(&policy), least)]);
         self.0.admission.could_hold(all).map_err(|limit| WarmError::NoRoom { limit })?;
         let (tier, copied) = (lowered.tier, lowered.copies.is_some());
-        let recipe = Recipe { policy, image: Arc::new(image), tier, copied };
+        let recipe = Recipe { policy, image: Arc::new(image), tier, copied, preparation };
         if pool.keep(kind, recipe, least) { Ok(()) } else { Err(WarmError::TooManyKinds) }
     }
 }

@@ -154,6 +154,7 @@ impl NewBox {
         Ok(Wanted {
             policy,
             image,
+            preparation: None,
             workspace,
             metadata: self.metadata,
             life: within("life", self.life, DEFAULT_LIFE)?,

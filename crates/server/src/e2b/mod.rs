@@ -32,12 +32,14 @@ mod sandbox;
 mod template;
 mod token;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
+use blastbox_engine::keeper::Preparation;
 use blastbox_images::Image;
 use blastbox_policy::{BoxRoot, SealedPolicy};
 use blastbox_wire::BoxId;
@@ -49,6 +51,7 @@ use self::no::No;
 use crate::Hall;
 use crate::config::Internet;
 use crate::gallery::Gallery;
+use crate::warm::WarmKernel;
 
 /// Words in the paths of this face, which the log may repeat.
 pub(crate) const WORDS: &[&str] = &[
@@ -131,13 +134,15 @@ pub(crate) fn warm(
     images: &Gallery,
     internet: Internet,
     root: BoxRoot,
-) -> Result<(SealedPolicy, Image), String> {
+    kernels: &BTreeMap<String, WarmKernel>,
+) -> Result<(SealedPolicy, Image, Option<Preparation>), String> {
     let reaches = match internet {
         Internet::Closed => Reaches::Nothing,
         Internet::DangerouslyOpen => Reaches::Everything,
     };
     let opened = template::open(template, images, &reaches, root).map_err(No::message)?;
-    Ok((opened.policy, opened.image))
+    let preparation = template::preparation(&opened.name, kernels);
+    Ok((opened.policy, opened.image, preparation))
 }
 
 async fn to_a_port(desk: &Arc<Desk>, id: &str, port: u16, request: Request) -> Result<Response, No> {

@@ -1,14 +1,18 @@
 //! Templates: an image and a policy under a name that E2B's users know.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use blastbox_engine::keeper::Preparation;
 use blastbox_images::Image;
 use blastbox_policy::{BoxRoot, Bytes, Loopback, PolicyError, Profile, SealedPolicy};
 
 use super::control::network::Reaches;
+use super::interpreter::pooled;
 use super::no::{No, echo};
 use crate::gallery::Gallery;
 use crate::trouble::line;
+use crate::warm::WarmKernel;
 
 /// What the SDKs ask for where their caller names none.
 pub(super) const BASE: &str = "base";
@@ -81,6 +85,16 @@ pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches, root: BoxRo
     Ok(Template { name: name.to_owned(), policy, image })
 }
 
+/// What members of the pool begin that wait for this template: what the operator said of it; else the code interpreter's begin
+/// their kernel, and others nothing.
+pub(super) fn preparation(name: &str, kernels: &BTreeMap<String, WarmKernel>) -> Option<Preparation> {
+    let usual = if interprets(name) { WarmKernel::Python } else { WarmKernel::None };
+    match kernels.get(name).copied().unwrap_or(usual) {
+        WarmKernel::Python => Some(pooled::preparation()),
+        WarmKernel::None => None,
+    }
+}
+
 /// Whether a template is the code interpreter's, by one of its two names.
 fn interprets(name: &str) -> bool {
     name.strip_suffix("-v1").unwrap_or(name) == INTERPRETER
@@ -101,7 +115,6 @@ fn unknown(asked: &str, images: &Gallery) -> No {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::path::PathBuf;
 
     use super::*;

@@ -89,7 +89,7 @@ async fn a_kind_that_is_kept_warm_has_its_least_members_before_anybody_asks_and_
     config.pool = PoolConfig { min: 0, max: 3, ttl: Duration::from_secs(2) };
     let Some(keeper) = keeper(config) else { return };
     let NewBox { policy, image, .. } = new_box();
-    keeper.keep_warm(policy, image, 2).await.unwrap();
+    keeper.keep_warm(policy, image, None, 2).await.unwrap();
     until("the least is there", || keeper.metrics().pool_size >= 2).await;
     // Longer than a member waits: nobody has asked, and there are others.
     sleep(Duration::from_secs(3)).await;
@@ -106,9 +106,9 @@ async fn what_is_never_pooled_is_not_kept_warm_either() {
     config.pool.max = 2;
     let Some(keeper) = keeper(config) else { return };
     let NewBox { policy, image, .. } = new_box();
-    let many = keeper.keep_warm(policy.clone(), image, 3).await;
+    let many = keeper.keep_warm(policy.clone(), image, None, 3).await;
     assert!(matches!(many, Err(WarmError::TooMany { least: 3, most: 2 })), "{many:?}");
-    let directory = keeper.keep_warm(policy, Image::parse("/usr").unwrap(), 1).await;
+    let directory = keeper.keep_warm(policy, Image::parse("/usr").unwrap(), None, 1).await;
     assert!(matches!(directory, Err(WarmError::NotPooled)), "{directory:?}");
     keeper.stop().await;
 }
@@ -120,12 +120,12 @@ async fn kinds_that_together_are_more_than_the_host_has_room_for_are_not_kept_wa
     let Some(keeper) = keeper(config) else { return };
     let NewBox { policy, image, .. } = new_box();
     let other = draft().pids(77).seal().unwrap();
-    keeper.keep_warm(policy.clone(), image, 2).await.unwrap();
-    let over = keeper.keep_warm(other.clone(), Image::host(), 2).await;
+    keeper.keep_warm(policy.clone(), image, None, 2).await.unwrap();
+    let over = keeper.keep_warm(other.clone(), Image::host(), None, 2).await;
     assert!(matches!(over, Err(WarmError::NoRoom { limit: "boxes" })), "{over:?}");
     // The same kind once more is no other, and what fits is taken.
-    keeper.keep_warm(policy, Image::host(), 2).await.unwrap();
-    keeper.keep_warm(other, Image::host(), 1).await.unwrap();
+    keeper.keep_warm(policy, Image::host(), None, 2).await.unwrap();
+    keeper.keep_warm(other, Image::host(), None, 1).await.unwrap();
     keeper.stop().await;
 }
 

@@ -7,15 +7,18 @@ use super::*;
 use crate::ledger::{Entry, Grade, Ledger, Need, Options, Sink, SinkError, Trust, records, verify};
 
 /// A directory of this test's own, gone at the end.
-struct Place(PathBuf);
+pub(super) struct Place(PathBuf);
 
 impl Place {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("blastbox-recorded-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
-    fn options(&self) -> Options {
+    pub(super) fn ledger(&self) -> PathBuf {
+        self.0.join("ledger")
+    }
+    pub(super) fn options(&self) -> Options {
         Options::new(self.0.join("ledger"), self.0.join("key"))
     }
 }

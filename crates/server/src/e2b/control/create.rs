@@ -17,6 +17,7 @@ use super::once::Promise;
 use super::{Generation, body, network, show};
 use crate::config::Internet;
 use crate::e2b::desk::{Desk, PAUSED_FOR};
+use crate::e2b::interpreter::pooled;
 use crate::e2b::no::No;
 use crate::e2b::sandbox::{AtTimeout, Envs, Made, OnTraffic, Plans, Sandbox, name_of};
 use crate::e2b::template::{self, Size, Template};
@@ -110,6 +111,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     let token = Token::new().ok_or_else(No::defect)?;
     let name = asked.template_id.ok_or_else(|| No::bad("templateID is missing"))?;
     let template = open(desk, name, plans.reaches.clone()).await?;
+    let preparation = template::preparation(&template.name, &desk.hall().kernels);
     let size = Size::of(&template.policy);
     let has_root = template.policy.kernel().root == BoxRoot::Allowed;
     let on_timeout = match plans.on_timeout {
@@ -119,6 +121,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     let new = NewBox {
         policy: template.policy,
         image: template.image,
+        preparation,
         workspace: None,
         metadata,
         life,
@@ -129,7 +132,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     let made = desk.keeper().create(tenant, new).await;
     let card = made.map_err(|error| No::kept(&error, ""))?;
     // From here on nothing waits: whoever goes away meanwhile leaves a sandbox that is known.
-    let sandbox = desk.add(Sandbox::new(Made {
+    let sandbox = Sandbox::new(Made {
         box_id: card.id.clone(),
         tenant: tenant.clone(),
         template: template.name,
@@ -140,7 +143,9 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         envs: Envs(envs),
         plans,
         life,
-    }));
+    });
+    pooled::take_over(desk.keeper(), &sandbox);
+    let sandbox = desk.add(sandbox);
     sandbox.note("info", "sandbox created", json!({ "sandboxID": name_of(&card.id) }));
     Ok(show::sandbox(desk, &sandbox))
 }

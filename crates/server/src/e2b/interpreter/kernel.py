@@ -6,7 +6,7 @@ import sys
 # Files that lie where code works are for code to import, not for this.
 here = sys.path.pop(0) if sys.path[:1] == [""] else None
 
-import base64, codecs, datetime, json, math, os, shlex, signal, subprocess, threading, time
+import base64, codecs, datetime, json, math, os, random, shlex, signal, subprocess, threading, time
 
 asks = os.fdopen(os.dup(0), "r", encoding="utf-8", newline="\n")
 says = os.dup(1)
@@ -210,6 +210,15 @@ def columns(frame):
             for name in frame.columns}
 
 
+def begin(variables):
+    """Started before its box was anybody's, it hears now whose it is. What was drawn before is nobody's luck."""
+    os.environ.update(variables)
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+
+
 def main():
     try:
         from IPython.core.displayhook import DisplayHook
@@ -269,11 +278,19 @@ def main():
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "NoColor"
     shell = Shell.instance(config=config)
+    # What the first piece of code would have to fetch is fetched now: it may be a while until somebody comes.
+    shell.run_cell("0", store_history=False, silent=True)
+    shell.display_formatter.format(0)
     if here is not None:
         sys.path.insert(0, here)
     say(type="ready")
     for line in asks:
         asked = json.loads(line)
+        if "ping" in asked:
+            say(type="pong")
+            continue
+        if "begin" in asked:
+            begin(asked["begin"])
         before = dict(os.environ)
         state["interrupted"] = False
         try:

@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::contexts::{Context, Language};
+use super::pooled::Begin;
 use crate::e2b::desk::Desk;
 use crate::e2b::no::{No, echo};
 use crate::e2b::process::environment;
@@ -44,6 +45,24 @@ pub(super) struct Ask<'a> {
     pub(super) env_vars: &'a BTreeMap<String, String>,
 }
 
+/// The same to a kernel that was begun in the pool, and hears for the first time whose it is.
+#[derive(Serialize)]
+struct First<'a> {
+    begin: Begin,
+    #[serde(flatten)]
+    ask: &'a Ask<'a>,
+}
+
+/// The command that is the kernel of a language.
+pub(super) fn words(language: Language) -> Vec<Vec<u8>> {
+    let words: &[&str] = match language {
+        Language::Python => &["python3", "-u", "-c", PYTHON],
+        Language::Bash => &["python3", "-u", "-c", PYTHON, "bash"],
+        Language::JavaScript => &["node", "-e", JAVASCRIPT],
+    };
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
 /// One interpreter. Whoever lets go of it ends it.
 #[derive(Debug)]
 pub(super) struct Kernel {
@@ -58,6 +77,8 @@ pub(super) struct Kernel {
     long: Arc<Semaphore>,
     /// The place of the line that was said last, where it is a long one.
     place: Option<OwnedSemaphorePermit>,
+    /// What it is told with the first piece of code, where it was begun in the pool.
+    begin: Option<Begin>,
 }
 
 /// A line of a kernel, as it was said. Nothing of it is unpacked but what it is: it is the payload's, and what it says in a few
@@ -94,27 +115,19 @@ impl Drop for Kernel {
 impl Kernel {
     /// Starts the kernel of a context, and waits until it can be asked.
     pub(super) async fn start(desk: &Desk, sandbox: &Sandbox, context: &Context) -> Result<Self, No> {
-        let words: &[&str] = match context.language {
-            Language::Python => &["python3", "-u", "-c", PYTHON],
-            Language::Bash => &["python3", "-u", "-c", PYTHON, "bash"],
-            Language::JavaScript => &["node", "-e", JAVASCRIPT],
-        };
         let environment = environment::of_command(sandbox, User::Payload, &BTreeMap::new());
         let command = Command {
-            arguments: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
+            arguments: words(context.language),
             environment: environment.map_err(|_| No::defect())?,
             directory: context.cwd.clone().into_bytes(),
             io: Io::PipesWithStdin,
             user: User::Payload,
         };
-        let (keeper, tenant, id) = (desk.keeper().clone(), sandbox.tenant.clone(), sandbox.box_id.clone());
+        let keeper = desk.keeper();
         let trouble = |error| No::kept(&error, sandbox.id());
-        let exec = keeper.exec(&tenant, &id, command).await.map_err(trouble)?;
+        let exec = keeper.exec(&sandbox.tenant, &sandbox.box_id, command).await.map_err(trouble)?;
         context.runs_as(exec);
-        let tape = keeper.tape(&tenant, &id, exec, None).map_err(trouble)?.hold_back();
-        let (held, complaint) = Default::default();
-        let long = sandbox.contexts.long();
-        let mut kernel = Self { keeper, tenant, id, exec, tape, held, complaint, long, place: None };
+        let mut kernel = Self::of(keeper, sandbox, exec, None).map_err(trouble)?;
         let language = context.language.as_str();
         match timeout(PATIENCE, kernel.line()).await {
             Ok(Ok(line)) if line.kind == "ready" => Ok(kernel),
@@ -130,12 +143,34 @@ impl Kernel {
         }
     }
 
+    /// One that its box had begun before it was anybody's, and that has shown that it is ready. `None`: its box is gone.
+    pub(super) fn begun(keeper: &Keeper, sandbox: &Sandbox, exec: u32, begin: Begin) -> Option<Self> {
+        Self::of(keeper, sandbox, exec, Some(begin)).ok()
+    }
+
+    fn of(
+        keeper: &Keeper,
+        sandbox: &Sandbox,
+        exec: u32,
+        begin: Option<Begin>,
+    ) -> Result<Self, blastbox_engine::keeper::KeepError> {
+        let (keeper, tenant, id) = (keeper.clone(), sandbox.tenant.clone(), sandbox.box_id.clone());
+        let tape = keeper.tape(&tenant, &id, exec, None)?.hold_back();
+        let (held, complaint) = Default::default();
+        let long = sandbox.contexts.long();
+        Ok(Self { keeper, tenant, id, exec, tape, held, complaint, long, place: None, begin })
+    }
+
     /// Asks it. It reads when it can; what does not fit into its pipe waits.
     pub(super) fn ask(
-        &self,
+        &mut self,
         ask: &Ask<'_>,
     ) -> Result<impl Future<Output = Result<(), Over>> + Send + use<>, Over> {
-        let mut line = serde_json::to_vec(ask).map_err(|error| Over(error.to_string()))?;
+        let line = match self.begin.take() {
+            Some(begin) => serde_json::to_vec(&First { begin, ask }),
+            None => serde_json::to_vec(ask),
+        };
+        let mut line = line.map_err(|error| Over(error.to_string()))?;
         line.push(b'\n');
         let (keeper, tenant, id, exec) =
             (self.keeper.clone(), self.tenant.clone(), self.id.clone(), self.exec);

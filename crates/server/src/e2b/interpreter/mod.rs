@@ -1,7 +1,7 @@
 //! What E2B's code interpreter SDKs take for a server inside a sandbox (port 49999): contexts that remember, one kernel each.
 //!
 //! - [`contexts`]: those of one sandbox. [`kernel`]: a process in the box that is asked in lines of JSON (`kernel.py`,
-//!   `kernel.js`). [`turn`]: one piece of code, from the question to the last line of its answer.
+//!   `kernel.js`). [`pooled`]: one that runs before its box is anybody's. [`turn`]: one piece of code, from the question to the last line of its answer.
 //!
 //! Trust: caller; what comes from a kernel is the payload's word, and bounded. Whoever has the sandbox's token runs code.
 //! Contexts are made, listed and ended by whoever may reach its ports, as the SDKs send no token there: no code is run by
@@ -9,6 +9,7 @@
 
 mod contexts;
 mod kernel;
+pub(super) mod pooled;
 mod turn;
 
 use blastbox_wire::agent::User;

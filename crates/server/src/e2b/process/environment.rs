@@ -20,6 +20,18 @@ pub(crate) fn of_sandbox(sandbox: &Sandbox) -> BTreeMap<String, String> {
     own.into_iter().chain(sandbox.envs.0.clone()).collect()
 }
 
+/// That of a command in a box that is nobody's yet.
+pub(in crate::e2b) fn of_nobody() -> Vec<Vec<u8>> {
+    let line = |(name, value): (&str, &str)| format!("{name}={value}").into_bytes();
+    usual(User::Payload).map(line).into()
+}
+
+/// What every process has.
+fn usual(user: User) -> [(&'static str, &'static str); 4] {
+    let (name, home) = paths::at_home(user);
+    [("PATH", USUAL_PATH), ("HOME", home), ("USER", name), ("LOGNAME", name)]
+}
+
 /// The whole environment of one command, as `NAME=value`.
 pub(in crate::e2b) fn of_command(
     sandbox: &Sandbox,
@@ -31,10 +43,8 @@ pub(in crate::e2b) fn of_command(
         let what = "a variable has a name that is empty or has `=` in it, or a NUL";
         return Err(RpcError::new(Code::InvalidArgument, what));
     }
-    let (name, home) = paths::at_home(user);
-    let usual = [("PATH", USUAL_PATH), ("HOME", home), ("USER", name), ("LOGNAME", name)];
-    let mut all: BTreeMap<String, String> =
-        usual.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let usual = usual(user).map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let mut all = BTreeMap::from(usual);
     all.extend(of_sandbox(sandbox));
     all.extend(asked.clone());
     Ok(all.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect())
