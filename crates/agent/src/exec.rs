@@ -173,7 +173,8 @@ impl Exec {
     pub(crate) fn end(&mut self, dead: &Dead) {
         let Dead { pid: _, code, signal, user_micros, system_micros, peak_bytes } = *dead;
         let exit = code.map_or(Exit::Signal(signal), Exit::Code);
-        self.phase = Phase::Ended { exit, usage: Usage { user_micros, system_micros, peak_bytes } };
+        self.phase =
+            Phase::Ended { exit, usage: Usage { user_micros, system_micros, peak_bytes, fuel: None } };
         self.outputs.iter_mut().flatten().for_each(Output::last_call);
     }
 

@@ -9,7 +9,7 @@ use rustix::io::{Errno, read, retry_on_intr, write};
 
 /// The variable that names the lie.
 const NAME: &[u8] = b"ESCAPE_LIE=";
-const USAGE: Usage = Usage { user_micros: 0, system_micros: 0, peak_bytes: 0 };
+const USAGE: Usage = Usage { user_micros: 0, system_micros: 0, peak_bytes: 0, fuel: None };
 
 /// Greets as an honest agent does, waits for a command, lies, and waits for the host to hang up.
 pub(crate) fn tell(control: &OwnedFd) -> Option<u8> {

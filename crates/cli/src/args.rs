@@ -25,8 +25,9 @@ Exit codes:
   124  the time was over             137  the memory was used up
   125  refused, or blastbox failed   141  whoever read the output went away
   126  not executable                153  the output was over its limit
-  127  not found                     129, 130, 143  blastbox was told to end (HUP, INT, TERM)
-The receipt names the outcome: exited, signalled, timed_out, out_of_memory, pids_exhausted, output_limit, refused,
+  127  not found                     152  the work that --fuel gives was done
+                                     129, 130, 143  blastbox was told to end (HUP, INT, TERM)
+The receipt names the outcome: exited, signalled, timed_out, out_of_memory, pids_exhausted, output_limit, fuel_spent, refused,
 not_started, failed, lost.";
 
 const RUN_HELP: &str = "\
@@ -119,6 +120,9 @@ pub(crate) struct PolicyFlags {
     /// Processes and threads
     #[arg(long, value_name = "N")]
     pub(crate) pids: Option<u32>,
+    /// Work that each command may do, counted by the engine and not by a clock (tier wasm)
+    #[arg(long, value_name = "N")]
+    pub(crate) fuel: Option<u64>,
     /// Writable space, in memory
     #[arg(long, value_name = "SIZE")]
     pub(crate) disk: Option<Bytes>,
@@ -172,6 +176,9 @@ impl PolicyFlags {
         }
         if let Some(pids) = *pids {
             draft = draft.pids(pids);
+        }
+        if let Some(fuel) = self.fuel {
+            draft = draft.fuel(Some(fuel));
         }
         if let Some(disk) = *disk {
             draft = draft.disk(disk);

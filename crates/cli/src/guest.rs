@@ -8,7 +8,7 @@ use std::path::Path;
 use blastbox_engine::Engine;
 use blastbox_images::{Image, Language};
 use blastbox_isolation::tiers::NoInterpreter;
-use blastbox_isolation::tiers::wasm::{Compiled, compile};
+use blastbox_isolation::tiers::wasm::{Compiled, Metering, compile};
 use blastbox_isolation::{Facts, Warden};
 use blastbox_policy::{SealedPolicy, Tier, TierChoice};
 
@@ -43,7 +43,8 @@ pub(crate) fn module(policy: &SealedPolicy, program: Option<&Vec<u8>>) -> Result
     }
     let uid = rustix::process::geteuid().as_raw();
     let state = blastbox_server::places::state(uid, |name| std::env::var_os(name)).ok_or(Problem::NoStore)?;
-    Ok(Some(compile(&guests, path, &state.join(CACHE))?))
+    let metering = if policy.kernel().fuel.is_some() { Metering::Fuel } else { Metering::None };
+    Ok(Some(compile(&guests, metering, path, &state.join(CACHE))?))
 }
 
 /// An engine whose boxes have that module.

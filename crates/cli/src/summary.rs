@@ -19,7 +19,8 @@ pub(crate) fn text(receipt: &Receipt, quiet: bool) -> String {
         | Outcome::TimedOut
         | Outcome::OutOfMemory
         | Outcome::PidsExhausted
-        | Outcome::OutputLimit => false,
+        | Outcome::OutputLimit
+        | Outcome::FuelSpent => false,
     };
     let mut text = String::new();
     if ours {
@@ -83,6 +84,10 @@ fn word(receipt: &Receipt) -> String {
         Outcome::OutOfMemory => "out of memory".to_owned(),
         Outcome::PidsExhausted => format!("exited {} after its limit on processes", receipt.exit_code),
         Outcome::OutputLimit => "ended for too much output".to_owned(),
+        Outcome::FuelSpent => {
+            let fuel = receipt.limits.and_then(|limits| limits.fuel).unwrap_or(0);
+            format!("ended after all its work ({fuel} units)")
+        }
         Outcome::Refused => "refused".to_owned(),
         Outcome::NotStarted => "not started".to_owned(),
         Outcome::Failed => "failed".to_owned(),

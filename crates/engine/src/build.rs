@@ -114,6 +114,9 @@ async fn run(
                     ExecEnd::Exited { exit: Exit::Code(0), .. } => Ok(()),
                     ExecEnd::Exited { exit: Exit::Code(code), .. } => Err(StepError::Code(code)),
                     ExecEnd::Exited { exit: Exit::Signal(signal), .. } => Err(StepError::Signal(signal)),
+                    ExecEnd::Exited { exit: Exit::FuelSpent, .. } => {
+                        Err(StepError::BoxEnded("all its work was spent".to_owned()))
+                    }
                     ExecEnd::NotStarted { errno, .. } => {
                         Err(StepError::NotStarted(std::io::Error::from_raw_os_error(errno)))
                     }

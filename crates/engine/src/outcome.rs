@@ -15,6 +15,8 @@ const EXIT_NOT_FOUND: u8 = 127;
 const EXIT_SIGNAL: u8 = 128;
 const SIGKILL: u8 = 9;
 const SIGPIPE: u8 = 13;
+/// "CPU time limit exceeded": the nearest word that signals have for work that is spent.
+const SIGXCPU: u8 = 24;
 /// "File size limit exceeded": the nearest word that signals have for too much output.
 const SIGXFSZ: u8 = 25;
 const ENOENT: i32 = 2;
@@ -134,6 +136,7 @@ fn exited(exit: Exit, spent: &Spent) -> Parts {
     let (outcome, code, signal) = match exit {
         Exit::Code(code) => (Outcome::Exited, code, None),
         Exit::Signal(signal) => (Outcome::Signalled, EXIT_SIGNAL.saturating_add(signal), Some(signal)),
+        Exit::FuelSpent => return (Outcome::FuelSpent, EXIT_SIGNAL + SIGXCPU, None, None),
     };
     if spent.oom_kills > 0 && code == EXIT_SIGNAL + SIGKILL {
         return out_of_memory();
@@ -236,6 +239,7 @@ fn limits_hit(ending: &Ending, spent: &Spent) -> Vec<LimitName> {
         (spent.pids_refused > 0, LimitName::Pids),
         (*ending == Ending::OutputSpent, LimitName::Output),
         (*ending == Ending::TimedOut, LimitName::Timeout),
+        (*ending == Ending::Exited(Exit::FuelSpent), LimitName::Fuel),
     ];
     all.into_iter().filter_map(|(hit, name)| hit.then_some(name)).collect()
 }
@@ -267,6 +271,7 @@ mod tests {
             (Ending::Exited(Exit::Code(0)), spent(1, 0), "exited", 0),
             (Ending::Exited(Exit::Code(2)), spent(0, 5), "pids_exhausted", 2),
             (Ending::Exited(Exit::Code(0)), spent(0, 5), "exited", 0),
+            (Ending::Exited(Exit::FuelSpent), quiet, "fuel_spent", 152),
             (Ending::TimedOut, quiet, "timed_out", 124),
             (Ending::OutputSpent, quiet, "output_limit", 153),
             (Ending::Interrupted { signal: 2 }, quiet, "signalled", 130),

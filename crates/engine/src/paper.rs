@@ -146,8 +146,17 @@ fn durations(ended: Option<&Ended>) -> Durations {
 
 fn limits(policy: &SealedPolicy) -> Limits {
     // No `..`: a limit that is added does not compile until the receipt names it.
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall: _, root: _, gpu: _, deterministic: _ } =
-        policy.kernel();
+    let KernelRules {
+        tier: _,
+        cpus,
+        memory,
+        pids,
+        on_denied_syscall: _,
+        root: _,
+        gpu: _,
+        deterministic: _,
+        fuel,
+    } = policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = policy.files();
     let LifetimeRules { timeout, output, survives_daemon: _ } = policy.lifetime();
     Limits {
@@ -160,6 +169,7 @@ fn limits(policy: &SealedPolicy) -> Limits {
         open_files: *open_files,
         output_bytes: output.0,
         timeout_seconds: timeout.0,
+        fuel: *fuel,
     }
 }
 
@@ -172,6 +182,7 @@ fn usage(spent: &Spent, command: Option<ExecUsage>) -> Usage {
         command_user_micros: command.map(|usage| usage.user_micros),
         command_system_micros: command.map(|usage| usage.system_micros),
         command_peak_bytes: command.map(|usage| usage.peak_bytes),
+        command_fuel: command.and_then(|usage| usage.fuel),
         oom_kills: spent.oom_kills,
         pids_refused: spent.pids_refused,
     }

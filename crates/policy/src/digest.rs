@@ -34,7 +34,7 @@ impl PolicyDigest {
 /// The first line changes whenever the form does: digests of different forms must not be compared.
 fn canonical(policy: &SealedPolicy) -> String {
     // No `..` in any of these: a rule that is added does not compile until it is part of the digest.
-    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic } =
+    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic, fuel } =
         policy.kernel();
     let FileRules { workspace, disk, inodes, file_size, open_files, exec } = policy.files();
     let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
@@ -56,6 +56,7 @@ fn canonical(policy: &SealedPolicy) -> String {
          {root}\
          {gpu}\
          {counted}\
+         {metered}\
          files.workspace {workspace}\n\
          files.disk {disk}\n\
          files.inodes {inodes}\n\
@@ -89,6 +90,7 @@ fn canonical(policy: &SealedPolicy) -> String {
         },
         // A line only where it is asked for, as with entries of a list: what was sealed before keeps its digest.
         counted = if *deterministic { "kernel.deterministic true\n" } else { "" },
+        metered = fuel.map(|fuel| format!("kernel.fuel {fuel}\n")).unwrap_or_default(),
         // Only where it is so: the names of policies that were there before this rule stay.
         survives = match survives_daemon {
             SurvivesDaemon::No => "",

@@ -93,6 +93,12 @@ impl Draft {
         self
     }
 
+    /// Says how much work a command may do, counted and not timed.
+    pub fn fuel(mut self, fuel: Option<u64>) -> Self {
+        self.kernel.fuel = fuel.filter(|fuel| *fuel > 0);
+        self
+    }
+
     /// Says where the payload works.
     pub fn workspace(mut self, workspace: Workspace) -> Self {
         self.files.workspace = workspace;

@@ -22,6 +22,8 @@ pub struct KernelRules {
     pub gpu: Gpu,
     /// Whether the same program with the same input does the same to the last byte: clocks that count, chance from a fixed seed.
     pub deterministic: bool,
+    /// The work that each command may do, counted by the engine that runs it and not by a clock.
+    pub fuel: Option<u64>,
 }
 
 /// Whether commands may run as root of the box: uid 0 in its own user namespace, with power over the box's own users and
@@ -84,6 +86,7 @@ impl KernelRules {
             root: BoxRoot::None,
             gpu: Gpu::None,
             deterministic: false,
+            fuel: None,
         }
     }
 }

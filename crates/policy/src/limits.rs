@@ -9,18 +9,31 @@ const TIB: Bytes = Bytes(1 << 40);
 const MOST_PIDS: u32 = 4_194_304;
 /// The kernel's usual ceiling for descriptors of one process (`fs.nr_open`).
 const MOST_OPEN_FILES: u32 = 1_048_576;
+/// Decades of work.
+const MOST_FUEL: u64 = 1 << 62;
 const THIRTY_DAYS: Seconds = Seconds(30 * 86_400);
 
 /// Checks each limit of the kernel section.
 pub(crate) fn check_kernel(rules: &KernelRules) -> Result<(), PolicyError> {
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall: _, root: _, gpu: _, deterministic: _ } =
-        rules;
+    let KernelRules {
+        tier: _,
+        cpus,
+        memory,
+        pids,
+        on_denied_syscall: _,
+        root: _,
+        gpu: _,
+        deterministic: _,
+        fuel,
+    } = rules;
     // The kernel's smallest quota is one millisecond in each period of 100.
     within("kernel.cpus", *cpus, Cpus::from_millis(10), Cpus::from_millis(1_024_000))?;
     // Below this the agent itself does not start.
     within("kernel.memory", *memory, Bytes::mib(4), TIB)?;
     // The agent and one process of the payload.
-    within("kernel.pids", *pids, 2, MOST_PIDS)
+    within("kernel.pids", *pids, 2, MOST_PIDS)?;
+    // Engines count in 64 bits with a sign, and TOML writes no more.
+    within("kernel.fuel", fuel.unwrap_or(0), 0, MOST_FUEL)
 }
 
 /// Checks each limit of the files section.

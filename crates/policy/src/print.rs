@@ -8,7 +8,7 @@ use crate::{
 /// The whole effective policy, in a fixed order. [`parse`](crate::parse) and sealing give the same policy back.
 pub fn to_toml(policy: &SealedPolicy) -> String {
     // No `..` in any of these: a rule that is added does not compile until it is written out.
-    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic } =
+    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic, fuel } =
         policy.kernel();
     let FileRules { workspace, disk, inodes, file_size, open_files, exec } = policy.files();
     let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
@@ -38,6 +38,7 @@ on_denied_syscall = "{on_denied_syscall}"
 root = "{root}"
 gpu = "{gpu}"
 deterministic = {deterministic}
+fuel = {fuel}
 
 [files]
 workspace = "{workspace}"
@@ -72,6 +73,8 @@ output = "{output}"
 survives_daemon = "{survives_daemon}"
 "#,
         level = policy.level(),
+        // 0 is how a policy says that nobody counts.
+        fuel = fuel.unwrap_or(0),
         accepted = accepted.join(", "),
         allow = lines(allow, rule),
         bind = lines(bind, binding),

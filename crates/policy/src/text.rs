@@ -26,7 +26,7 @@ pub const MAX_POLICY_TEXT: usize = 64 * 1024;
 
 const TOP: &[&str] = &["threat", "accept", "kernel", "files", "network", "credentials", "lifetime"];
 const KERNEL: &[&str] =
-    &["tier", "cpus", "memory", "pids", "on_denied_syscall", "root", "gpu", "deterministic"];
+    &["tier", "cpus", "memory", "pids", "on_denied_syscall", "root", "gpu", "deterministic", "fuel"];
 const FILES: &[&str] = &["workspace", "disk", "inodes", "file_size", "open_files", "exec"];
 const LIFETIME: &[&str] = &["timeout", "output", "survives_daemon"];
 
@@ -84,6 +84,7 @@ impl Source<'_> {
                 "root" => rules.root = self.word("kernel.root", value)?,
                 "gpu" => rules.gpu = self.word("kernel.gpu", value)?,
                 "deterministic" => rules.deterministic = self.truth("kernel.deterministic", value)?,
+                "fuel" => rules.fuel = Some(self.count("kernel.fuel", value)?).filter(|fuel| *fuel > 0),
                 _ => return Err(self.unknown_key(key, Section::Named("kernel"), KERNEL)),
             }
         }

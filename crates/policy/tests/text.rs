@@ -239,6 +239,7 @@ on_denied_syscall = "record"
 root = "none"
 gpu = "none"
 deterministic = false
+fuel = 0
 
 [files]
 workspace = "scratch"

@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 use crate::Workspace;
+use crate::engine::Metering;
 
 /// What the worker is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +28,17 @@ pub struct Arguments {
     pub threads: u32,
     /// Whether every run is to be the same.
     pub deterministic: bool,
+    /// Work that each command may do, if it is counted.
+    pub fuel: Option<u64>,
     /// The caller's directory, if one is shown.
     pub workspace: Option<Workspace>,
+}
+
+impl Arguments {
+    /// Whether guests count their work.
+    pub(crate) fn metering(&self) -> Metering {
+        if self.fuel.is_some() { Metering::Fuel } else { Metering::None }
+    }
 }
 
 /// Reads it. `None`: not a command line of ours.
@@ -44,6 +54,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
         open_files: 1024,
         threads: 4,
         deterministic: false,
+        fuel: None,
         workspace: None,
     };
     let mut words = words;
@@ -62,6 +73,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
             "--open-files" => arguments.open_files = text.parse().ok()?,
             "--threads" => arguments.threads = text.parse().ok().filter(|count| *count > 0)?,
             "--deterministic" => arguments.deterministic = text.parse().ok()?,
+            "--fuel" => arguments.fuel = Some(text.parse().ok().filter(|fuel| *fuel > 0)?),
             "--workspace" => arguments.workspace = Some(Workspace::parse(text)?),
             _ => return None,
         }
@@ -114,6 +126,7 @@ mod tests {
             &["--threads", "0"],
             &["--workspace", "rw"],
             &["--deterministic", "maybe"],
+            &["--fuel", "0"],
             &["x", "y"],
         ] {
             assert_eq!(read(words), None, "{words:?}");

@@ -16,7 +16,7 @@ use crate::Arguments;
 use crate::budget::Budget;
 use crate::engine::GUEST_STACK;
 use crate::files::Tree;
-use crate::guests::{self, Room, Seat};
+use crate::guests::{self, Room, Seat, Used};
 use crate::shelf::{Loaded, Shelf};
 use crate::streams::{Streams, ring};
 
@@ -97,6 +97,7 @@ impl Bench {
             tree,
             open_files: arguments.open_files,
             deterministic: arguments.deterministic,
+            fuel: arguments.fuel,
             ready: Arc::default(),
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), bell, room });
@@ -208,9 +209,10 @@ fn make_ready(shared: &Shared, guest: &Loaded) -> bool {
 fn run(shared: &Shared, job: Job, seat: Option<Seat>) -> (Done, Option<Seat>) {
     let exec = job.spec.exec;
     let before = cpu_micros();
-    let (exit, peak_bytes, left) = guests::run(&shared.room, job, seat);
+    let (exit, used, left) = guests::run(&shared.room, job, seat);
     let user_micros = cpu_micros().saturating_sub(before);
-    (Done { exec, exit, usage: Usage { user_micros, system_micros: 0, peak_bytes } }, left)
+    let Used { peak_bytes, fuel } = used;
+    (Done { exec, exit, usage: Usage { user_micros, system_micros: 0, peak_bytes, fuel } }, left)
 }
 
 /// Processor time of this thread. What the kernel did for the guest is in it.

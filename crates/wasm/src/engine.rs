@@ -8,6 +8,8 @@ use wasmtime::{
 /// What artefacts are bound to. Wasmtime itself compares its major version only: machine code from before a fix would
 /// still load. Grows with every change of a setting below.
 pub const LABEL: &str = "wasmtime 48.0.8, blastbox 1, epoch";
+/// The same for code that counts its own work. Neither runs in the other's engine.
+pub const METERED_LABEL: &str = "wasmtime 48.0.8, blastbox 1, epoch, fuel";
 
 /// Guests that may live in one worker at the same time, those that are kept ready included.
 pub const SLOTS: u32 = 8;
@@ -33,14 +35,44 @@ pub enum Purpose {
     Compile,
 }
 
-/// The engine.
-pub fn engine(purpose: Purpose) -> wasmtime::Result<Engine> {
-    Engine::new(&config(purpose)?)
+/// Whether machine code counts the work that it does. It costs a third of its speed, so that it is code of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metering {
+    /// No.
+    None,
+    /// Every instruction takes from what the command was given.
+    Fuel,
 }
 
-fn config(purpose: Purpose) -> wasmtime::Result<Config> {
+impl Metering {
+    /// What artefacts are bound to.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::None => LABEL,
+            Self::Fuel => METERED_LABEL,
+        }
+    }
+
+    /// A guest's files, less their endings. No name of a guest has a dot.
+    #[must_use]
+    pub fn stem(self, name: &str) -> String {
+        match self {
+            Self::None => name.to_owned(),
+            Self::Fuel => format!("{name}.metered"),
+        }
+    }
+}
+
+/// The engine.
+pub fn engine(purpose: Purpose, metering: Metering) -> wasmtime::Result<Engine> {
+    Engine::new(&config(purpose, metering)?)
+}
+
+fn config(purpose: Purpose, metering: Metering) -> wasmtime::Result<Config> {
     let mut config = Config::new();
-    config.module_version(ModuleVersionStrategy::Custom(LABEL.to_owned()))?;
+    config.module_version(ModuleVersionStrategy::Custom(metering.label().to_owned()))?;
+    config.consume_fuel(metering == Metering::Fuel);
     // Every loop and every call of a guest looks whether it is to end.
     config.epoch_interruption(true);
     // Never `Auto`: it depends on Cargo features, which differ between worker and compiler.

@@ -6,7 +6,7 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::engine::LABEL;
+use crate::engine::Metering;
 
 /// First line of every manifest.
 const FIRST: &str = "blastbox guest 1";
@@ -104,16 +104,20 @@ pub struct Manifest {
     pub code: Hash,
     /// Bytes of the machine code.
     pub size: u64,
+    /// Whether the code counts its work.
+    pub metering: Metering,
 }
 
 /// Why a manifest is of no use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadManifest {
     /// Made for another engine.
-    #[error("it was compiled for {found:?} and this worker is {LABEL:?}")]
+    #[error("it was compiled for {found:?} and this worker is {wanted:?}")]
     OtherEngine {
         /// What it says.
         found: String,
+        /// What it should say.
+        wanted: &'static str,
     },
     /// Not a manifest.
     #[error("its manifest is malformed")]
@@ -121,8 +125,8 @@ pub enum BadManifest {
 }
 
 impl Manifest {
-    /// Reads one.
-    pub fn parse(text: &str) -> Result<Self, BadManifest> {
+    /// Reads one of code that counts its work, or does not.
+    pub fn parse(text: &str, metering: Metering) -> Result<Self, BadManifest> {
         let mut lines = text.lines();
         let mut value = |key: &str| {
             let line = lines.next().ok_or(BadManifest::Malformed)?;
@@ -130,8 +134,9 @@ impl Manifest {
         };
         value(FIRST)?;
         let engine = value("engine ")?;
-        if engine != LABEL {
-            return Err(BadManifest::OtherEngine { found: engine.chars().take(80).collect() });
+        let wanted = metering.label();
+        if engine != wanted {
+            return Err(BadManifest::OtherEngine { found: engine.chars().take(80).collect(), wanted });
         }
         let hash = |text: &str| Hash::parse(text).ok_or(BadManifest::Malformed);
         Ok(Self {
@@ -139,15 +144,16 @@ impl Manifest {
             wasm: hash(value("wasm ")?)?,
             code: hash(value("code ")?)?,
             size: value("size ")?.parse().map_err(|_| BadManifest::Malformed)?,
+            metering,
         })
     }
 }
 
 impl fmt::Display for Manifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, wasm, code, size } = self;
-        let kind = kind.as_str();
-        write!(f, "{FIRST}\nengine {LABEL}\nkind {kind}\nwasm {wasm}\ncode {code}\nsize {size}\n")
+        let Self { kind, wasm, code, size, metering } = self;
+        let (kind, engine) = (kind.as_str(), metering.label());
+        write!(f, "{FIRST}\nengine {engine}\nkind {kind}\nwasm {wasm}\ncode {code}\nsize {size}\n")
     }
 }
 
@@ -156,18 +162,26 @@ mod tests {
     use super::*;
 
     fn good() -> Manifest {
-        Manifest { kind: Kind::Js, wasm: Hash::of(b"a"), code: Hash::of(b"b"), size: 7 }
+        let metering = Metering::None;
+        Manifest { kind: Kind::Js, wasm: Hash::of(b"a"), code: Hash::of(b"b"), size: 7, metering }
+    }
+
+    fn read(text: &str) -> Result<Manifest, BadManifest> {
+        Manifest::parse(text, Metering::None)
     }
 
     #[test]
     fn what_is_written_can_be_read() {
-        assert_eq!(Manifest::parse(&good().to_string()), Ok(good()));
+        assert_eq!(read(&good().to_string()), Ok(good()));
     }
 
     #[test]
     fn one_for_another_engine_is_named_as_such() {
         let text = good().to_string().replace("48.0.8", "48.0.7");
-        assert!(matches!(Manifest::parse(&text), Err(BadManifest::OtherEngine { .. })));
+        assert!(matches!(read(&text), Err(BadManifest::OtherEngine { .. })));
+        let metered = Manifest { metering: Metering::Fuel, ..good() };
+        assert!(matches!(read(&metered.to_string()), Err(BadManifest::OtherEngine { .. })));
+        assert_eq!(Manifest::parse(&metered.to_string(), Metering::Fuel), Ok(metered));
     }
 
     #[test]
@@ -175,7 +189,7 @@ mod tests {
         let good = good().to_string();
         for text in ["", "x", &good.replace("js", "perl"), &good.replace("size 7", "size many"), &good[..40]]
         {
-            assert!(Manifest::parse(text).is_err(), "{text}");
+            assert!(read(text).is_err(), "{text}");
         }
     }
 }

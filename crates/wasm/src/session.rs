@@ -91,8 +91,8 @@ impl Session {
 
     fn prepare(arguments: &Arguments) -> Result<Prepared, String> {
         let broken = |error: wasmtime::Error| format!("no engine: {error}");
-        let engine = engine::engine(Purpose::Run).map_err(broken)?;
-        let shelf = shelf::load(&engine, &arguments.guests).map_err(broken)?;
+        let engine = engine::engine(Purpose::Run, arguments.metering()).map_err(broken)?;
+        let shelf = shelf::load(&engine, arguments.metering(), &arguments.guests).map_err(broken)?;
         let budget = Budget::new(arguments.memory.saturating_sub(OWN_MEMORY));
         let caps = Caps { bytes: arguments.disk, entries: arguments.inodes, file: arguments.file_size };
         let mut tree = Tree::new(caps, budget.clone());

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use wasmtime::{Engine, InstancePre, Linker};
 
+use crate::engine::Metering;
 use crate::guests::LIBRARY;
 use crate::machine_code;
 use crate::manifest::{BadManifest, HASHED_ALWAYS, Hash, Kind, MOST, Manifest};
@@ -38,6 +39,10 @@ pub(crate) enum ShelfError {
         #[source]
         source: io::Error,
     },
+    #[error(
+        "guest {name} does not count its work: it has no {name}.metered.guest; run `make wasm METERED=all`, or leave `fuel` away"
+    )]
+    Unmetered { name: String },
     #[error("guest {name}: {source}; run `make wasm`")]
     Manifest { name: String, source: BadManifest },
     #[error("guest {name}: its machine code is not what its manifest says; run `make wasm`")]
@@ -49,13 +54,17 @@ pub(crate) enum ShelfError {
 }
 
 /// Loads these guests.
-pub(crate) fn load(engine: &Engine, guests: &[(PathBuf, String)]) -> wasmtime::Result<Shelf> {
+pub(crate) fn load(
+    engine: &Engine,
+    metering: Metering,
+    guests: &[(PathBuf, String)],
+) -> wasmtime::Result<Shelf> {
     let mut linker = Linker::new(engine);
     wasi::link(&mut linker)?;
     crate::guests::link(&mut linker)?;
     let mut shelf = Shelf { guests: Vec::new(), unusable: Vec::new() };
     for (directory, name) in guests {
-        match load_one(engine, &linker, directory, name) {
+        match load_one((engine, metering), &linker, directory, name) {
             Ok(loaded) => shelf.guests.push(Arc::new(loaded)),
             Err(why) => shelf.unusable.push((name.clone(), why.to_string().into())),
         }
@@ -63,16 +72,27 @@ pub(crate) fn load(engine: &Engine, guests: &[(PathBuf, String)]) -> wasmtime::R
     Ok(shelf)
 }
 
-fn load_one(engine: &Engine, linker: &Linker<Guest>, shelf: &Path, name: &str) -> Result<Loaded, ShelfError> {
+fn load_one(
+    (engine, metering): (&Engine, Metering),
+    linker: &Linker<Guest>,
+    shelf: &Path,
+    name: &str,
+) -> Result<Loaded, ShelfError> {
+    let stem = metering.stem(name);
     let read = |what: &'static str| move |source| ShelfError::Read { name: name.to_owned(), what, source };
     let mut text = String::new();
-    let about = File::open(shelf.join(format!("{name}.guest"))).map_err(read("its manifest"))?;
+    let about = File::open(shelf.join(format!("{stem}.guest"))).map_err(|source| {
+        match (metering, source.kind()) {
+            (Metering::Fuel, io::ErrorKind::NotFound) => ShelfError::Unmetered { name: name.to_owned() },
+            _ => read("its manifest")(source),
+        }
+    })?;
     let most = u64::try_from(MOST).unwrap_or(u64::MAX);
     about.take(most).read_to_string(&mut text).map_err(read("its manifest"))?;
-    let manifest =
-        Manifest::parse(&text).map_err(|source| ShelfError::Manifest { name: name.to_owned(), source })?;
+    let manifest = Manifest::parse(&text, metering)
+        .map_err(|source| ShelfError::Manifest { name: name.to_owned(), source })?;
 
-    let code = File::open(shelf.join(format!("{name}.cwasm"))).map_err(read("its machine code"))?;
+    let code = File::open(shelf.join(format!("{stem}.cwasm"))).map_err(read("its machine code"))?;
     let size = code.metadata().map_err(read("its machine code"))?.len();
     let mut same = size == manifest.size;
     if same && size <= HASHED_ALWAYS {

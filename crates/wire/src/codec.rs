@@ -164,6 +164,11 @@ impl<'a> Reader<'a> {
         }
         Ok(items)
     }
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
     /// Nothing may be left.
     pub fn end(self) -> Result<(), CodecError> {
         if self.rest.is_empty() { Ok(()) } else { Err(CodecError::Trailing(self.rest.len())) }

@@ -231,6 +231,9 @@ pub enum Event {
         code: Option<u8>,
         /// The signal, where one ended it.
         signal: Option<u8>,
+        /// Its work, where the policy has it counted. Where it was all that the policy gives, `limit_met` follows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fuel: Option<u64>,
     },
     /// The box tried a system call that its profile does not hold.
     SyscallDenied {

@@ -34,6 +34,8 @@ pub enum Outcome {
     PidsExhausted,
     /// The box was ended because it printed more than it may; exit code 153 (128 + SIGXFSZ).
     OutputLimit,
+    /// The command did all the work that its policy gives it (`kernel.fuel`); exit code 152 (128 + SIGXCPU).
+    FuelSpent,
     /// blastbox worked and the answer is no; `reason` says why. Exit code 125.
     Refused,
     /// The box was there, but the command could not be started. `reason.code` is `not_found` (exit code 127),
@@ -56,6 +58,7 @@ impl Outcome {
             Self::OutOfMemory => "out_of_memory",
             Self::PidsExhausted => "pids_exhausted",
             Self::OutputLimit => "output_limit",
+            Self::FuelSpent => "fuel_spent",
             Self::Refused => "refused",
             Self::NotStarted => "not_started",
             Self::Failed => "failed",
@@ -261,6 +264,9 @@ pub struct Limits {
     pub output_bytes: u64,
     /// Wall clock.
     pub timeout_seconds: u64,
+    /// Work of one command, where it is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fuel: Option<u64>,
 }
 
 /// A limit that was met.
@@ -279,6 +285,8 @@ pub enum LimitName {
     Disk,
     /// Files and directories in it: no other could be made.
     Inodes,
+    /// Work: a command was ended.
+    Fuel,
 }
 
 impl LimitName {
@@ -292,6 +300,7 @@ impl LimitName {
             Self::Timeout => "timeout",
             Self::Disk => "disk",
             Self::Inodes => "inodes",
+            Self::Fuel => "fuel",
         }
     }
 }
@@ -310,6 +319,9 @@ pub struct Usage {
     pub command_system_micros: Option<u64>,
     /// Largest resident set of the command, in bytes.
     pub command_peak_bytes: Option<u64>,
+    /// Work of the command, where the policy has it counted (`kernel.fuel`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_fuel: Option<u64>,
     /// Processes that the kernel killed because memory ran out.
     pub oom_kills: u64,
     /// Times that a process could not be made because of the limit.
@@ -437,6 +449,7 @@ mod tests {
             Outcome::TimedOut,
             Outcome::OutOfMemory,
             Outcome::PidsExhausted,
+            Outcome::FuelSpent,
             Outcome::OutputLimit,
             Outcome::Refused,
             Outcome::NotStarted,

@@ -26,7 +26,7 @@ fn stage() -> impl Strategy<Value = Stage> {
 }
 
 fn exit() -> impl Strategy<Value = Exit> {
-    prop_oneof![any::<u8>().prop_map(Exit::Code), any::<u8>().prop_map(Exit::Signal)]
+    prop_oneof![any::<u8>().prop_map(Exit::Code), any::<u8>().prop_map(Exit::Signal), Just(Exit::FuelSpent)]
 }
 
 fn facts() -> impl Strategy<Value = BootFacts> {
@@ -46,8 +46,9 @@ fn agent_frame() -> impl Strategy<Value = AgentFrame<'static>> {
             stage,
             errno
         }),
-        (any::<u32>(), exit(), any::<[u64; 3]>()).prop_map(|(exec, exit, [user, system, peak])| {
-            let usage = Usage { user_micros: user, system_micros: system, peak_bytes: peak };
+        (any::<u32>(), exit(), any::<([u64; 3], Option<u64>)>()).prop_map(|(exec, exit, (used, fuel))| {
+            let [user_micros, system_micros, peak_bytes] = used;
+            let usage = Usage { user_micros, system_micros, peak_bytes, fuel };
             AgentFrame::Exited { exec, exit, usage }
         }),
         any::<(u32, u64, u32, [u64; 3])>().prop_map(|(number, count, pid, arguments)| {

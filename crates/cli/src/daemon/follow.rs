@@ -20,6 +20,8 @@ use crate::output::plain;
 const TRIES: u32 = 5;
 const BREATH: Duration = Duration::from_millis(200);
 const SIGNALLED: u8 = 128;
+/// The nearest word that signals have for work that is spent.
+const SIGXCPU: u8 = 24;
 
 /// Something that was heard of a command.
 #[derive(Debug)]
@@ -145,6 +147,7 @@ pub(crate) fn code(ended: &EndedView) -> u8 {
     match ended {
         EndedView::Exited { code } => *code,
         EndedView::Signalled { signal } => SIGNALLED.saturating_add(*signal),
+        EndedView::FuelSpent { .. } => SIGNALLED + SIGXCPU,
         EndedView::NotStarted { code, .. } | EndedView::BoxEnded { code, .. } => match code.as_str() {
             "not_found" => 127,
             "not_executable" => 126,
@@ -160,6 +163,9 @@ pub(crate) fn code(ended: &EndedView) -> u8 {
 pub(crate) fn complaint(ended: &EndedView) -> Option<String> {
     match ended {
         EndedView::Exited { .. } | EndedView::Signalled { .. } => None,
+        EndedView::FuelSpent { fuel } => {
+            Some(format!("error: fuel_spent: the command did all its work ({fuel} units)\n"))
+        }
         EndedView::NotStarted { code, message } | EndedView::BoxEnded { code, message } => {
             Some(format!("error: {}: {}\n", plain(code), plain(message)))
         }
@@ -205,6 +211,7 @@ mod tests {
         for (data, expected) in [
             (r#"{"how":"exited","code":3}"#, 3),
             (r#"{"how":"signalled","signal":9}"#, 137),
+            (r#"{"how":"fuel-spent","fuel":7}"#, 152),
             (r#"{"how":"not-started","code":"not_found","message":""}"#, 127),
             (r#"{"how":"not-started","code":"not_executable","message":""}"#, 126),
             (r#"{"how":"not-started","code":"bad_directory","message":""}"#, 125),

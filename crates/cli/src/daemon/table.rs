@@ -41,6 +41,7 @@ pub(crate) struct ExecView {
 pub(crate) enum EndedView {
     Exited { code: u8 },
     Signalled { signal: u8 },
+    FuelSpent { fuel: u64 },
     NotStarted { code: String, message: String },
     BoxEnded { code: String, message: String },
 }
@@ -51,6 +52,7 @@ impl EndedView {
         match self {
             Self::Exited { code } => format!("exited {code}"),
             Self::Signalled { signal } => format!("signal {signal}"),
+            Self::FuelSpent { .. } => "fuel spent".to_owned(),
             Self::NotStarted { code, .. } | Self::BoxEnded { code, .. } => plain(code),
         }
     }

@@ -140,6 +140,9 @@ pub struct ExecCard {
     pub ended: Option<ExecEnded>,
     /// Whether the keeper ended it, by signal 9, because its own time was over.
     pub timed_out: bool,
+    /// Its work, where the policy has it counted: known when it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fuel: Option<u64>,
 }
 
 /// How a command ended.
@@ -155,6 +158,11 @@ pub enum ExecEnded {
     Signalled {
         /// This one.
         signal: u8,
+    },
+    /// It did all the work that its policy gives it.
+    FuelSpent {
+        /// So much.
+        fuel: u64,
     },
     /// It could not be started.
     NotStarted {

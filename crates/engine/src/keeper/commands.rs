@@ -96,6 +96,7 @@ struct Story {
     pid: Option<u32>,
     ended: Option<ExecEnded>,
     timed_out: bool,
+    fuel: Option<u64>,
 }
 
 impl KeptExec {
@@ -114,6 +115,11 @@ impl KeptExec {
 
     pub(crate) fn timed_out(&self) {
         self.story().timed_out = true;
+    }
+
+    /// Its work was counted.
+    pub(crate) fn counted(&self, fuel: Option<u64>) {
+        self.story().fuel = fuel;
     }
 
     /// Says how it ended; tells whether it was because its own time was over.
@@ -136,6 +142,7 @@ impl KeptExec {
             terminal: matches!(self.title.io, Io::Terminal { .. }),
             ended: story.ended.clone(),
             timed_out: story.timed_out,
+            fuel: story.fuel,
         }
     }
 
@@ -209,6 +216,9 @@ pub(crate) fn ended(end: ExecEnd, cause: Option<Cause>) -> ExecEnded {
     let ending = match end {
         ExecEnd::Exited { exit: Exit::Code(code), .. } => return ExecEnded::Exited { code },
         ExecEnd::Exited { exit: Exit::Signal(signal), .. } => return ExecEnded::Signalled { signal },
+        ExecEnd::Exited { exit: Exit::FuelSpent, usage } => {
+            return ExecEnded::FuelSpent { fuel: usage.fuel.unwrap_or(0) };
+        }
         ExecEnd::NotStarted { stage, errno } => {
             let (code, message) = words(&Ending::NotStarted { stage, errno });
             return ExecEnded::NotStarted { code, message };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_wire::event::Event;
+use blastbox_wire::receipt::LimitName;
 use tokio::time::{Instant, sleep_until};
 
 use super::cards::ExecEnded;
@@ -107,6 +108,11 @@ fn over(house: &House, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
     fate.clock.touch(Instant::now());
     let cause = fate.cause;
     drop(fate);
+    let fuel = match &end {
+        ExecEnd::Exited { usage, .. } => usage.fuel,
+        ExecEnd::NotStarted { .. } | ExecEnd::BoxEnded(_) => None,
+    };
+    exec.counted(fuel);
     let ended = commands::ended(end, cause);
     let timed_out = exec.ended(ended.clone());
     kept.commands.finish(exec);
@@ -120,9 +126,17 @@ fn over(house: &House, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
     let (code, signal) = match &ended {
         ExecEnded::Exited { code } => (Some(*code), None),
         ExecEnded::Signalled { signal } => (None, Some(*signal)),
-        ExecEnded::NotStarted { .. } | ExecEnded::BoxEnded { .. } => (None, None),
+        ExecEnded::FuelSpent { .. } | ExecEnded::NotStarted { .. } | ExecEnded::BoxEnded { .. } => {
+            (None, None)
+        }
     };
-    house.pen.record(&kept.about(), &Event::CommandEnded { exec: number, code, signal });
+    house.pen.record(&kept.about(), &Event::CommandEnded { exec: number, code, signal, fuel });
+    // Once for a command, and commands are the owner's: no guest fills the ledger by it.
+    if let ExecEnded::FuelSpent { .. } = ended {
+        let limit = LimitName::Fuel;
+        house.pen.record(&kept.about(), &Event::LimitMet { limit });
+        house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), Happened::LimitMet { limit });
+    }
     if exec.purpose() == Purpose::Owner {
         let what = Happened::ExecEnded { exec: number, ended, timed_out };
         house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), what);
@@ -133,6 +147,7 @@ fn word(ended: &ExecEnded) -> &str {
     match ended {
         ExecEnded::Exited { .. } => "exited",
         ExecEnded::Signalled { .. } => "signalled",
+        ExecEnded::FuelSpent { .. } => "fuel_spent",
         ExecEnded::NotStarted { code, .. } | ExecEnded::BoxEnded { code, .. } => code,
     }
 }

@@ -189,6 +189,7 @@ pub fn alert(event: &Event) -> Option<Alert> {
                 LimitName::Timeout => "the box used up its time",
                 LimitName::Disk => "the scratch space of the box is full",
                 LimitName::Inodes => "the scratch space of the box holds no more files",
+                LimitName::Fuel => "a command in the box used up its work",
             };
             (Severity::Low, AlertCode::LimitMet, what.to_owned())
         }

@@ -21,6 +21,11 @@ pub fn lower(
         let why = "the policy asks for runs that can be repeated to the last byte (kernel.deterministic), and only the tier wasm has them";
         return Err(Refusal::TierUnavailable { tier, why: why.to_owned() });
     }
+    if policy.kernel().fuel.is_some() && tier != Tier::Wasm {
+        let why = "the policy meters the work of commands (kernel.fuel), and only the tier wasm counts it"
+            .to_owned();
+        return Err(Refusal::TierUnavailable { tier, why });
+    }
     match tier {
         Tier::Wasm => wasm::lower(policy, facts, request),
         Tier::Jail => jail::lower(policy, facts, request),

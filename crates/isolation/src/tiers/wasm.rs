@@ -9,7 +9,7 @@ mod report;
 mod tests;
 
 pub use compile::{CompileError, Compiled, compile};
-pub use found::{Guests, WORKER};
+pub use found::{Guests, Metering, WORKER};
 
 use blastbox_images::{Image, Language};
 use blastbox_policy::{
@@ -46,7 +46,7 @@ const OWN_FILES: u32 = 256;
 /// What the tier makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
     // No `..` in any of these: a rule that is added does not compile until this tier says what it does with it.
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic } =
+    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic, fuel } =
         policy.kernel();
     // Whether programs may be started from scratch space does not arise: a guest starts none.
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = policy.files();
@@ -64,6 +64,12 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
             "blastbox-wasm and its guests are not installed beside blastbox (`make wasm`)",
         ));
     };
+    let metering = if fuel.is_some() { Metering::Fuel } else { Metering::None };
+    if metering == Metering::Fuel && guests.code(metering) == 0 {
+        return Err(unavailable(
+            "the policy meters the work of commands (kernel.fuel), and no guest here counts its own (`make wasm`)",
+        ));
+    }
     if *mode != NetworkMode::Off {
         return Err(unavailable("its guests have no network, and the policy asks for one"));
     }
@@ -94,7 +100,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         millicpus: cpus.millis(),
         // Without a group that counts pages, what is limited is what the worker maps, and code counts there. Guests
         // and files are held to the policy's number by the worker itself.
-        memory: if jail::held(cgroups).0 { memory.0 } else { memory.0.saturating_add(guests.code()) },
+        memory: if jail::held(cgroups).0 { memory.0 } else { memory.0.saturating_add(guests.code(metering)) },
         pids: *pids,
         // The worker's own; those of guests are counted by the worker.
         open_files: OWN_FILES,
@@ -109,6 +115,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         open_files: *open_files,
         threads: pids.saturating_sub(OWN_THREADS).clamp(1, MOST_THREADS),
         deterministic: *deterministic,
+        fuel: *fuel,
         worksite,
     };
     let plan = Plan {
@@ -161,6 +168,7 @@ struct Worker<'a> {
     open_files: u32,
     threads: u32,
     deterministic: bool,
+    fuel: Option<u64>,
     worksite: Worksite,
 }
 
@@ -176,6 +184,9 @@ impl Worker<'_> {
         say("threads", self.threads.to_string());
         if self.deterministic {
             say("deterministic", "true".to_owned());
+        }
+        if let Some(fuel) = self.fuel {
+            say("fuel", fuel.to_string());
         }
         match self.worksite {
             Worksite::Absent | Worksite::Scratch => {}

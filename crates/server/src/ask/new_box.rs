@@ -73,6 +73,8 @@ pub struct Limits {
     pub memory: Option<Bytes>,
     /// Processes and threads.
     pub pids: Option<u32>,
+    /// Work of one command, counted and not timed: tier `wasm`.
+    pub fuel: Option<u64>,
     /// Writable space.
     #[serde(deserialize_with = "optional_amount")]
     pub disk: Option<Bytes>,
@@ -171,7 +173,7 @@ impl NewBox {
     /// The sealed policy: text, profile or level first, then each field over it.
     fn seal(&self) -> Result<SealedPolicy, PolicyError> {
         let mut draft = self.base()?;
-        let Limits { cpus, memory, pids, disk, timeout, output } = self.limits;
+        let Limits { cpus, memory, pids, fuel, disk, timeout, output } = self.limits;
         if let Some(tier) = self.tier {
             draft = draft.tier(tier);
         }
@@ -183,6 +185,9 @@ impl NewBox {
         }
         if let Some(pids) = pids {
             draft = draft.pids(pids);
+        }
+        if fuel.is_some() {
+            draft = draft.fuel(fuel);
         }
         if let Some(disk) = disk {
             draft = draft.disk(disk);

@@ -88,7 +88,7 @@ fn line(event: &KeeperEvent) -> Option<String> {
         }
         Happened::LimitMet { limit } => {
             let boundary = match limit {
-                LimitName::Memory | LimitName::Pids => "kernel",
+                LimitName::Memory | LimitName::Pids | LimitName::Fuel => "kernel",
                 LimitName::Disk | LimitName::Inodes => "files",
                 LimitName::Output | LimitName::Timeout => "lifecycle",
             };
@@ -143,6 +143,7 @@ fn end(ended: &ExecEnded) -> String {
     match ended {
         ExecEnded::Exited { code } => format!("exited_{code}"),
         ExecEnded::Signalled { signal } => format!("signal_{signal}"),
+        ExecEnded::FuelSpent { .. } => "fuel_spent".to_owned(),
         ExecEnded::NotStarted { code, .. } | ExecEnded::BoxEnded { code, .. } => code.clone(),
     }
 }

@@ -212,6 +212,9 @@ fn words(ended: Option<ExecEnded>) -> (String, Option<u8>) {
     match ended {
         Some(ExecEnded::Exited { code }) => (format!("exit code {code}"), Some(code)),
         Some(ExecEnded::Signalled { signal }) => (format!("killed by signal {signal}"), None),
+        Some(ExecEnded::FuelSpent { fuel }) => {
+            (format!("ended after all its work: {fuel} units (fuel_spent)"), None)
+        }
         Some(ExecEnded::NotStarted { code, message }) => (format!("not started: {message} ({code})"), None),
         Some(ExecEnded::BoxEnded { code, message }) => (format!("its box ended: {message} ({code})"), None),
         None => ("its box is gone".to_owned(), None),

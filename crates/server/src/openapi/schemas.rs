@@ -57,6 +57,7 @@ pub(super) fn all() -> Value {
 fn asked() -> Vec<(&'static str, Value)> {
     let limits = json!({
         "cpus": amount("0.5"), "memory": amount("512MiB"), "pids": { "type": ["integer", "null"] },
+        "fuel": { "type": ["integer", "null"], "description": "Work of one command, counted and not timed: tier wasm" },
         "disk": amount("256MiB"), "timeout": amount("5m"), "output": amount("10MiB"),
     });
     let new_box = json!({
@@ -142,9 +143,10 @@ fn execs() -> Vec<(&'static str, Value)> {
         "ended": { "anyOf": [named("ExecEnded"), { "type": "null" }] },
     });
     let ended = json!({
-        "how": words(&["exited", "signalled", "not-started", "box-ended"]),
+        "how": words(&["exited", "signalled", "fuel-spent", "not-started", "box-ended"]),
         "code": { "type": ["integer", "string"], "description": "A number where it exited, a word where it did not" },
         "signal": number(), "message": text(),
+        "fuel": { "type": "integer", "description": "Where all its work was spent: so much" },
     });
     let event = json!({
         "description": "`started` {pid}, `output` {stream, base64}, `dropped` {bytes}, `ended` (ExecEnded)",

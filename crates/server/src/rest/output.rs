@@ -82,7 +82,10 @@ async fn next(
             Some(TapeEvent::Output { .. } | TapeEvent::Started { .. } | TapeEvent::Dropped { .. }) => {}
             Some(TapeEvent::Ended(ExecEnded::BoxEnded { code, .. })) => return Err(BrokenOff { code }),
             Some(TapeEvent::Ended(
-                ExecEnded::Exited { .. } | ExecEnded::Signalled { .. } | ExecEnded::NotStarted { .. },
+                ExecEnded::Exited { .. }
+                | ExecEnded::Signalled { .. }
+                | ExecEnded::FuelSpent { .. }
+                | ExecEnded::NotStarted { .. },
             ))
             | None => return Ok(None),
         }

@@ -13,7 +13,7 @@ use blastbox_engine::keeper::{ExecEnded, Keeper, TapeEvent, TapeReader, Tenant};
 use blastbox_engine::{EXIT_REFUSED, Stream};
 use blastbox_policy::SurvivesDaemon;
 use blastbox_wire::BoxId;
-use blastbox_wire::receipt::{Outcome, Reason, Receipt, echo_command};
+use blastbox_wire::receipt::{LimitName, Outcome, Reason, Receipt, echo_command};
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -31,6 +31,8 @@ const MOST: usize = 4 * 1024 * 1024;
 
 /// Exit code of a process that a signal ended, less the signal's number.
 const SIGNALLED: u8 = 128;
+/// The nearest word that signals have for work that is spent.
+const SIGXCPU: u8 = 24;
 /// How long a box that ends by itself may take, and how often it is looked at.
 const SETTLE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(5);
@@ -124,6 +126,11 @@ fn of_command(mut receipt: Receipt, ended: &ExecEnded, command: Vec<String>) -> 
             (Outcome::NotStarted, exit, None, Some(reason))
         }
         ExecEnded::Exited { code } => (Outcome::Exited, *code, None, None),
+        ExecEnded::FuelSpent { fuel } => {
+            receipt.limits_hit.push(LimitName::Fuel);
+            receipt.usage.command_fuel = Some(*fuel);
+            (Outcome::FuelSpent, SIGNALLED + SIGXCPU, None, None)
+        }
         ExecEnded::Signalled { signal } => {
             (Outcome::Signalled, SIGNALLED.saturating_add(*signal), Some(*signal), None)
         }

@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use blastbox_wasm::engine::Metering;
 use blastbox_wasm::manifest::{Hash, Kind, Manifest};
 use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -51,17 +52,23 @@ impl Making {
     }
 
     /// Compiles a module, and writes code and manifest.
-    pub(crate) fn make(&self, kind: Kind, wasm: &[u8], name: &str) -> Result<Manifest, Trouble> {
-        let path = self.directory.join(format!("{name}.cwasm"));
+    pub(crate) fn make(
+        &self,
+        (kind, metering): (Kind, Metering),
+        wasm: &[u8],
+        name: &str,
+    ) -> Result<Manifest, Trouble> {
+        let stem = metering.stem(name);
+        let path = self.directory.join(format!("{stem}.cwasm"));
         let broken = |path: &Path| {
             let path = path.to_owned();
             move |source| Trouble::File { what: "write", path, source }
         };
         let mut file = fresh(&path).map_err(broken(&path))?;
-        let (code, size) = have_translated(kind, wasm, &mut file)?;
+        let (code, size) = have_translated((kind, metering), wasm, &mut file)?;
         file.sync_all().map_err(broken(&path))?;
-        let manifest = Manifest { kind, wasm: Hash::of(wasm), code, size };
-        let path = self.directory.join(format!("{name}.guest"));
+        let manifest = Manifest { kind, wasm: Hash::of(wasm), code, size, metering };
+        let path = self.directory.join(format!("{stem}.guest"));
         let write = || {
             let mut file = fresh(&path)?;
             file.write_all(manifest.to_string().as_bytes())?;
@@ -72,9 +79,10 @@ impl Making {
     }
 
     /// Puts the guest on the shelf that it was made in: the manifest last, a guest with a manifest is whole.
-    pub(crate) fn shelve(self, name: &str) -> Result<(), Trouble> {
+    pub(crate) fn shelve(self, metering: Metering, name: &str) -> Result<(), Trouble> {
+        let stem = metering.stem(name);
         for ending in ["cwasm", "guest"] {
-            let file = format!("{name}.{ending}");
+            let file = format!("{stem}.{ending}");
             let path = self.home.join(&file);
             let broken = |source| Trouble::File { what: "write", path: path.clone(), source };
             fs::rename(self.directory.join(&file), &path).map_err(broken)?;

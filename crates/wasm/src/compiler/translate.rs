@@ -1,4 +1,4 @@
-//! The process that looks into a stranger's module: `translate KIND`, the module on standard input, machine code on standard
+//! The process that looks into a stranger's module: `[--metered] translate KIND`, the module on standard input, machine code on standard
 //! output; and how the other one starts it and takes what it says.
 //!
 //! Trust: once it has read the module it may be anybody's. It opens no file, makes no socket, starts nothing (its filter), and what it
@@ -13,7 +13,7 @@ use blastbox_sys::identity::limit;
 use blastbox_sys::landlock::{Tcp, restrict};
 use blastbox_sys::seccomp::Filter;
 use blastbox_sys::spawn::keep_only;
-use blastbox_wasm::engine::{Purpose, engine};
+use blastbox_wasm::engine::{Metering, Purpose, engine};
 use blastbox_wasm::manifest::{Hash, Hasher, Kind};
 use blastbox_wasm::offered::{self, Unfit};
 use rustix::process::{Pid, PidfdFlags, Resource, Signal, pidfd_open, pidfd_send_signal};
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 const MOST_SAID: u64 = 4096;
 
 /// Is that process.
-pub(crate) fn translate(kind: Kind) -> Result<Vec<u8>, Trouble> {
+pub(crate) fn translate(kind: Kind, metering: Metering) -> Result<Vec<u8>, Trouble> {
     let failed = |what: &'static str| move |source| Trouble::Process { what, source };
     keep_only([]).map_err(failed("close what was inherited"))?;
     let death = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
@@ -45,7 +45,7 @@ pub(crate) fn translate(kind: Kind) -> Result<Vec<u8>, Trouble> {
         return Err(Trouble::Component);
     }
     let invalid = |error: wasmtime::Error| Trouble::Invalid(one_line(&format!("{error:?}")));
-    let engine = engine(Purpose::Compile).map_err(invalid)?;
+    let engine = engine(Purpose::Compile, metering).map_err(invalid)?;
     let module = wasmtime::Module::from_binary(&engine, &wasm).map_err(invalid)?;
     offered::check(&engine, kind, &module).map_err(|unfit| match unfit {
         Unfit::Imports(what) => Trouble::Imports(one_line(&what)),
@@ -72,9 +72,14 @@ pub(crate) fn take(from: &mut impl io::Read, most: u64) -> io::Result<Option<Vec
 
 /// Has a module compiled into a file that is open. Returns hash and size of the code.
 #[expect(clippy::disallowed_methods, reason = "the compiler starts itself once more, without any power")]
-pub(crate) fn have_translated(kind: Kind, wasm: &[u8], into: &mut File) -> Result<(Hash, u64), Trouble> {
+pub(crate) fn have_translated(
+    (kind, metering): (Kind, Metering),
+    wasm: &[u8],
+    into: &mut File,
+) -> Result<(Hash, u64), Trouble> {
     let failed = |what: &'static str| move |source| Trouble::Process { what, source };
     let mut child = Command::new("/proc/self/exe")
+        .args((metering == Metering::Fuel).then_some("--metered"))
         .args(["translate", kind.as_str()])
         .env_clear()
         .stdin(Stdio::piped())

@@ -14,7 +14,7 @@ pub(crate) const MOST_CODE: u64 = 1 << 30;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     #[error(
-        "write `blastbox-wasm-compile compile KIND MODULE SHELF NAME`, `… keep MODULE CACHE NAME` or `… verify SHELF NAME`"
+        "write `blastbox-wasm-compile [--metered] compile KIND MODULE SHELF NAME`, `… keep MODULE CACHE NAME` or `… verify SHELF NAME`"
     )]
     Usage,
     #[error("cannot {what} {}: {source}", path.display())]

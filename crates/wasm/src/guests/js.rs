@@ -172,6 +172,7 @@ pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
     if !seat.warm {
         warm_up(seat)?;
     }
+    seat.fill()?;
     let rest: Vec<Vec<u8>> = rest.collect();
     argv.extend_from_slice(&rest);
     seat.store.data_mut().host.about = about(&argv, &rest, &environment);

@@ -49,6 +49,7 @@ pub(crate) struct Room {
     pub(crate) tree: Arc<Mutex<Tree>>,
     pub(crate) open_files: u32,
     pub(crate) deterministic: bool,
+    pub(crate) fuel: Option<u64>,
     pub(crate) ready: Arc<Ready>,
 }
 
@@ -57,6 +58,17 @@ pub(crate) struct Seat {
     store: Store<Guest>,
     instance: Instance,
     warm: bool,
+    /// What its command may do, where that is counted.
+    fuel: Option<u64>,
+}
+
+/// What a command took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Used {
+    /// The most memory that it held.
+    pub(crate) peak_bytes: u64,
+    /// Its work, where it is counted.
+    pub(crate) fuel: Option<u64>,
 }
 
 /// How a guest ended when it did not end by itself.
@@ -135,6 +147,11 @@ pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -
             None => Ok(UpdateDeadline::Continue(1)),
         }
     });
+    if let Some(fuel) = room.fuel {
+        // What an interpreter does before there is a command is nobody's work. A module has a command from its first instruction on.
+        let fuel = if guest.kind == Kind::Module { fuel } else { u64::MAX };
+        store.set_fuel(fuel).map_err(|error| stuck(&error.to_string()))?;
+    }
     // Who was told before the deadline was set hears of no epoch any more; who is told from here on does.
     if let Some(signal) = streams.and_then(|streams| streams.told()) {
         return Err(told(signal));
@@ -144,7 +161,7 @@ pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -
         Err(error) => return Err(broken(&store, &error)),
     };
     store.data_mut().memory = instance.get_memory(&mut store, "memory");
-    Ok(Seat { store, instance, warm: false })
+    Ok(Seat { store, instance, warm: false, fuel: None })
 }
 
 /// Takes a guest as far as it can go without its command.
@@ -158,9 +175,9 @@ pub(crate) fn warm_up(mut seat: Seat, guest: &Loaded) -> Result<Seat, Broken> {
     Ok(seat)
 }
 
-/// Runs a command to its end. Returns how it ended, the most memory that it held, and what is left of it: to be dropped when
+/// Runs a command to its end. Returns how it ended, what it took, and what is left of it: to be dropped when
 /// its end has been told, because that takes as long as a small program. What held much is gone before.
-pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, u64, Option<Seat>) {
+pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, Used, Option<Seat>) {
     let Job { spec, guest, streams } = job;
     let seated =
         guest.map_err(|why| Broken { exit: UNUSABLE, why: Some(why.to_string()) }).and_then(|guest| {
@@ -170,32 +187,51 @@ pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, u64, Opt
             };
             Ok((seat, guest.kind))
         });
-    let (ended, peak, left) = match seated {
+    let (ended, used, left) = match seated {
         Ok((mut seat, kind)) => {
             seat.store.data_mut().host.streams = Some(Arc::clone(&streams));
+            seat.fuel = room.fuel;
             let ended = match kind {
                 Kind::Python => python::run(&mut seat, spec),
                 Kind::Js => js::run(&mut seat, spec),
                 Kind::Module => module::run(&mut seat, spec),
             };
-            let peak = seat.store.data().limiter.peak();
-            (ended, peak, Some(seat).filter(|_| peak <= SMALL))
+            let used = Used { peak_bytes: seat.store.data().limiter.peak(), fuel: seat.burnt() };
+            (ended, used, Some(seat).filter(|_| used.peak_bytes <= SMALL))
         }
-        Err(broken) => (Err(broken), 0, None),
+        // A module may have done all its work before it was there.
+        Err(broken) => {
+            let fuel = room.fuel.filter(|_| broken.exit == Exit::FuelSpent);
+            (Err(broken), Used { peak_bytes: 0, fuel }, None)
+        }
     };
     match ended {
-        Ok(code) => (Exit::Code(code), peak, left),
+        Ok(code) => (Exit::Code(code), used, left),
         Err(Broken { exit, why }) => {
             if let Some(why) = why {
                 // Nobody hears it who was told to end meanwhile.
                 streams.write(2, format!("blastbox-wasm: {why}\n").as_bytes()).ok();
             }
-            (exit, peak, left)
+            (exit, used, left)
         }
     }
 }
 
 impl Seat {
+    /// The command begins: from here on it is its work that is counted.
+    fn fill(&mut self) -> Result<(), Broken> {
+        match self.fuel {
+            Some(fuel) => self.store.set_fuel(fuel).map_err(|error| stuck(&error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// What the command has done of it.
+    fn burnt(&self) -> Option<u64> {
+        // One that never began has more in it than it was given.
+        Some(self.fuel?.saturating_sub(self.store.get_fuel().ok()?))
+    }
+
     fn memory(&self) -> Result<Memory, Broken> {
         self.store.data().memory.ok_or_else(|| stuck("it has no memory"))
     }
@@ -305,6 +341,10 @@ fn broken(store: &Store<Guest>, error: &wasmtime::Error) -> Broken {
             why: Some(format!("the guest was ended: {why}: {error}")),
         };
     };
+    if *trap == Trap::OutOfFuel {
+        let why = Some("the guest was ended: it has done all the work that it may".to_owned());
+        return Broken { exit: Exit::FuelSpent, why };
+    }
     let signal = match trap {
         Trap::StackOverflow | Trap::MemoryOutOfBounds | Trap::HeapMisaligned | Trap::TableOutOfBounds => {
             SIGSEGV

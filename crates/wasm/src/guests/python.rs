@@ -65,6 +65,7 @@ pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
             return Err(told(signal));
         }
     }
+    seat.fill()?;
     turn(seat, prologue(&given, &environment, &directory).as_bytes())?;
     if unbuffered {
         turn(seat, b"__import__('sys').stdout.reconfigure(write_through=True)\n")?;

@@ -29,6 +29,8 @@ pub enum Exit {
     Code(u8),
     /// This signal ended it.
     Signal(u8),
+    /// It did all the work that it was given.
+    FuelSpent,
 }
 
 /// Where the start of a command failed.
@@ -80,6 +82,8 @@ pub struct Usage {
     pub system_micros: u64,
     /// Largest resident set in bytes.
     pub peak_bytes: u64,
+    /// Its work, where it is counted. Told behind all else: agents that count none do not mention it.
+    pub fuel: Option<u64>,
 }
 
 /// A command as the agent has it when another host has taken over.
@@ -245,10 +249,12 @@ fn decode(kind: u8, body: &[u8]) -> Result<Option<AgentFrame<'_>>, CodecError> {
             let exit = match (from.u8()?, from.u8()?) {
                 (0, code) => Exit::Code(code),
                 (1, signal) => Exit::Signal(signal),
+                (2, 0) => Exit::FuelSpent,
                 (other, _) => return Err(CodecError::Unknown(u32::from(other), "way to end")),
             };
-            let usage =
-                Usage { user_micros: from.u64()?, system_micros: from.u64()?, peak_bytes: from.u64()? };
+            let (user_micros, system_micros, peak_bytes) = (from.u64()?, from.u64()?, from.u64()?);
+            let fuel = if from.is_at_end() { None } else { Some(from.u64()?) };
+            let usage = Usage { user_micros, system_micros, peak_bytes, fuel };
             AgentFrame::Exited { exec, exit, usage }
         }
         6 => AgentFrame::Denied {
@@ -341,12 +347,16 @@ impl AgentFrame<'_> {
                 let (how, value) = match exit {
                     Exit::Code(code) => (0, *code),
                     Exit::Signal(signal) => (1, *signal),
+                    Exit::FuelSpent => (2, 0),
                 };
                 to.u8(how);
                 to.u8(value);
                 to.u64(usage.user_micros);
                 to.u64(usage.system_micros);
                 to.u64(usage.peak_bytes);
+                if let Some(fuel) = usage.fuel {
+                    to.u64(fuel);
+                }
                 5
             }
             Self::Denied { number, count, pid, arguments } => {

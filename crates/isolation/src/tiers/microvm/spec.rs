@@ -90,7 +90,7 @@ impl VmSpec {
     pub(super) fn orders(policy: &SealedPolicy, worksite: Worksite) -> Vec<String> {
         // No `..`: a rule that is added does not compile until it is said who holds it. Processors and memory are the
         // machine's, the agent is told by a frame what a denied call leads to.
-        // Whether it is to be deterministic is judged before, for every tier.
+        // Whether it is to be deterministic or metered is judged before, for every tier.
         let KernelRules {
             tier: _,
             cpus: _,
@@ -100,6 +100,7 @@ impl VmSpec {
             root: _,
             gpu: _,
             deterministic: _,
+            fuel: _,
         } = policy.kernel();
         let FileRules { disk, inodes, file_size, open_files, exec, workspace: _ } = policy.files();
         let yes = |yes: bool| if yes { "yes" } else { "no" };

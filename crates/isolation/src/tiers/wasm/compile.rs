@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::FileType;
 
-use super::Guests;
 use super::found::is_plain;
+use super::{Guests, Metering};
 
 /// The compiler's program.
 const COMPILER: &str = "blastbox-wasm-compile";
@@ -87,7 +87,12 @@ fn is_own(found: &rustix::fs::Stat) -> io::Result<()> {
 /// # Errors
 /// What the compiler said.
 #[expect(clippy::disallowed_methods, reason = "isolation starts processes")]
-pub fn compile(guests: &Guests, module: &Path, cache: &Path) -> Result<Compiled, CompileError> {
+pub fn compile(
+    guests: &Guests,
+    metering: Metering,
+    module: &Path,
+    cache: &Path,
+) -> Result<Compiled, CompileError> {
     let stem = module.file_stem().and_then(|stem| stem.to_str()).filter(|stem| is_plain(stem));
     let name = stem.ok_or_else(|| CompileError::Name(module.to_owned()))?.to_owned();
     let usable = |source| CompileError::Cache { path: cache.to_owned(), source };
@@ -95,6 +100,7 @@ pub fn compile(guests: &Guests, module: &Path, cache: &Path) -> Result<Compiled,
     let program = guests.directory().join(COMPILER);
     let start = |source| CompileError::Start { path: program.clone(), source };
     let ended = Command::new(&program)
+        .args((metering == Metering::Fuel).then_some("--metered"))
         .arg("keep")
         .arg(module)
         .arg(cache)

@@ -12,6 +12,28 @@ const MANIFEST: &str = ".guest";
 /// Most guests of one shelf: each is loaded by every worker.
 const MOST: usize = 24;
 
+/// What ends the name of a guest's machine code.
+const CODE: &str = ".cwasm";
+
+/// Whether guests count the work that they do: machine code of its own, which lies beside the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metering {
+    /// No.
+    None,
+    /// Yes.
+    Fuel,
+}
+
+impl Metering {
+    /// A guest's files, less their endings. As the worker has it.
+    fn stem(self, name: &str) -> String {
+        match self {
+            Self::None => name.to_owned(),
+            Self::Fuel => format!("{name}.metered"),
+        }
+    }
+}
+
 /// The worker and its guests.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Guests {
@@ -20,6 +42,8 @@ pub struct Guests {
     own: Option<OwnGuest>,
     /// Bytes of machine code, all together.
     code: u64,
+    /// The same of code that counts its work; 0 where there is none.
+    metered: u64,
 }
 
 /// A module that the caller brought, compiled.
@@ -53,8 +77,9 @@ impl Guests {
         let mut names: Vec<String> = entries.filter_map(Result::ok).filter_map(name).collect();
         names.sort();
         names.truncate(MOST);
-        let code = names.iter().map(|name| code_of(directory, name)).sum();
-        Some(Self { directory: directory.to_owned(), names, own: None, code })
+        let sum = |metering| names.iter().map(|name| code_of(directory, name, metering)).sum();
+        let (code, metered) = (sum(Metering::None), sum(Metering::Fuel));
+        Some(Self { directory: directory.to_owned(), names, own: None, code, metered })
     }
 
     /// The same with a module of the caller, which lies alone in its directory.
@@ -62,7 +87,8 @@ impl Guests {
     pub fn with_own(mut self, directory: PathBuf, name: String) -> Self {
         // Its name is the caller's to choose: what it covers is not loaded.
         self.names.retain(|other| *other != name);
-        self.code = self.code.saturating_add(code_of(&directory, &name));
+        self.code = self.code.saturating_add(code_of(&directory, &name, Metering::None));
+        self.metered = self.metered.saturating_add(code_of(&directory, &name, Metering::Fuel));
         self.own = Some(OwnGuest { directory, name });
         self
     }
@@ -92,8 +118,11 @@ impl Guests {
     }
 
     /// Bytes of machine code that a worker maps, all together.
-    pub(super) fn code(&self) -> u64 {
-        self.code
+    pub(super) fn code(&self, metering: Metering) -> u64 {
+        match metering {
+            Metering::None => self.code,
+            Metering::Fuel => self.metered,
+        }
     }
 
     /// What is shown of the host.
@@ -103,15 +132,21 @@ impl Guests {
     }
 
     #[cfg(test)]
+    pub(crate) fn unmetered(names: &[&str]) -> Self {
+        Self { metered: 0, ..Self::of(names) }
+    }
+
+    #[cfg(test)]
     pub(crate) fn of(names: &[&str]) -> Self {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Self { directory: "/opt/wasm".into(), names, own: None, code: 300 << 20 }
+        Self { directory: "/opt/wasm".into(), names, own: None, code: 300 << 20, metered: 400 << 20 }
     }
 }
 
 /// Bytes of a guest's machine code; 0 where it cannot be seen, which its worker will say.
-fn code_of(directory: &Path, name: &str) -> u64 {
-    std::fs::metadata(directory.join(format!("{name}.cwasm"))).map_or(0, |about| about.len())
+fn code_of(directory: &Path, name: &str, metering: Metering) -> u64 {
+    let file = format!("{}{CODE}", metering.stem(name));
+    std::fs::metadata(directory.join(file)).map_or(0, |about| about.len())
 }
 
 /// A guest's name becomes a word of a command line and the name of a file.

@@ -116,6 +116,9 @@ fn lifecycle(policy: &SealedPolicy, gaps: &[Gap]) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if let Some(fuel) = policy.kernel().fuel {
+        how.push(format!("every command is ended after {fuel} units of work, counted and not timed"));
+    }
     if gaps.contains(&Gap::NoMemoryLimit) || gaps.contains(&Gap::NoPidsLimit) {
         how.push("limits hold for the worker alone: see the gaps".to_owned());
     }

@@ -87,6 +87,24 @@ fn a_run_that_can_be_repeated_is_the_workers_business_and_refused_elsewhere() {
 }
 
 #[test]
+fn work_that_is_counted_is_the_workers_business_and_refused_elsewhere() {
+    let lowered = lowered(&host(), default().fuel(Some(7))).unwrap();
+    let First::Monitor(monitor) = lowered.plan.first else { panic!() };
+    assert!(monitor.arguments.join(" ").contains("--fuel 7"), "{:?}", monitor.arguments);
+    assert!(lowered.report.iter().any(|line| line.how.iter().any(|how| how.contains("7 units of work"))));
+    let (image, policy) = (Image::host(), default().fuel(Some(7)).seal().unwrap());
+    let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None };
+    for tier in [Tier::Jail, Tier::Gvisor, Tier::Microvm] {
+        let refused = crate::tiers::lower(tier, &policy, &host(), &request).unwrap_err();
+        assert!(refused.to_string().contains("kernel.fuel"), "{refused}");
+    }
+    // Where no guest counts, nothing runs uncounted.
+    let none = Facts { wasm: Some(Guests::unmetered(&["js"])), ..good_host() };
+    let refused = super::lower(&policy, &none, &request).unwrap_err();
+    assert!(refused.to_string().contains("make wasm"), "{refused}");
+}
+
+#[test]
 fn a_directory_of_the_host_is_shown_to_the_worker_and_never_writable() {
     let image = Image::host();
     let medium = Profile::Medium.draft().and_then(Draft::seal).unwrap();

@@ -163,7 +163,10 @@ async fn carry(context: &Context, from: &str, to: &str) -> Result<(), RpcError> 
     match done.ended {
         ExecEnded::Exited { code: 0 } => Ok(()),
         ExecEnded::BoxEnded { .. } => Err(RpcError::gone()),
-        ExecEnded::Exited { .. } | ExecEnded::Signalled { .. } | ExecEnded::NotStarted { .. } => {
+        ExecEnded::Exited { .. }
+        | ExecEnded::Signalled { .. }
+        | ExecEnded::FuelSpent { .. }
+        | ExecEnded::NotStarted { .. } => {
             Err(RpcError::new(Code::Internal, echo(String::from_utf8_lossy(&done.stderr).trim())))
         }
     }

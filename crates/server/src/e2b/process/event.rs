@@ -43,6 +43,11 @@ pub(super) fn ended(ended: &ExecEnded) -> Option<Value> {
             let status = format!("signal: {}", signal_name(*signal));
             json!({ "exitCode": -1, "exited": false, "status": status, "error": status })
         }
+        // E2B has no word of its own for it.
+        ExecEnded::FuelSpent { .. } => {
+            let status = "fuel spent";
+            json!({ "exitCode": -1, "exited": false, "status": status, "error": status })
+        }
         ExecEnded::NotStarted { .. } | ExecEnded::BoxEnded { .. } => return None,
     };
     Some(json!({ "event": { "end": end } }))

@@ -135,6 +135,7 @@ mod tests {
             terminal: false,
             ended,
             timed_out: false,
+            fuel: None,
         }
     }
 
