@@ -16,6 +16,7 @@
 //! - `idle`: a thousand idle boxes of a daemon;
 //! - `stream`: what a command can print, through the daemon;
 //! - `network`: the way out of a box, beside a plain wire, slirp4netns and pasta;
+//! - `https`: requests that a box's gateway reads, beside the same client without a box;
 //! - `gvisor`: a box on gVisor's kernel, beside `runsc run`;
 //! - `wasm`: snippets in fresh guests of the tier `wasm`, beside the native interpreters;
 //! - `escape`: every break-out attempt in the jail.
@@ -55,7 +56,7 @@ use paper::{Finding, Paper, Wrong};
 
 type Bench = fn(&Options) -> Result<Finding, Wrong>;
 
-const ALL: [(&str, Bench); 16] = [
+const ALL: [(&str, Bench); 17] = [
     ("cycle", cycle::measure),
     ("warm", warm::measure),
     ("command", command::measure),
@@ -69,6 +70,7 @@ const ALL: [(&str, Bench); 16] = [
     ("idle", idle::measure),
     ("stream", stream::measure),
     ("network", network::measure),
+    ("https", network::secure::measure),
     ("gvisor", gvisor::measure),
     ("wasm", wasm::measure),
     ("escape", escape::measure),

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct World {
     host: Holder,
-    _world: Holder,
+    world: Holder,
 }
 
 /// A process that sleeps in a network namespace of its own.
@@ -103,12 +103,17 @@ impl World {
                 thread::spawn(move || serve(stream));
             });
         });
-        Ok(Self { host, _world: world })
+        Ok(Self { host, world })
     }
 
     /// A command line that does this on the host.
     pub(crate) fn on_host(&self, words: &[&str]) -> Vec<String> {
         self.host.inside(words)
+    }
+
+    /// A command line that does this where the server is.
+    pub(crate) fn in_world(&self, words: &[&str]) -> Vec<String> {
+        self.world.inside(words)
     }
 }
 
