@@ -1,7 +1,9 @@
-//! The command line: `blastbox-agent --control FD [--denials FD]`.
+//! The command line: `blastbox-agent --control FD [--denials FD [--writes closed|own|callers]]`.
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
+
+use crate::writes::Workplace;
 
 /// Descriptors that the program was started with.
 #[derive(Debug, PartialEq, Eq)]
@@ -10,14 +12,28 @@ pub struct Arguments {
     pub control: RawFd,
     /// The listener for denied system calls.
     pub denials: Option<RawFd>,
+    /// Whether calls that change files come in by it too, and where commands work.
+    pub writes: Option<Workplace>,
     /// Whether the box has a root: said by whoever made its users, never by a command line.
     pub root: bool,
 }
 
 /// `None`: not our command line. Each option at most once, each descriptor above the standard ones, none twice.
 pub fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Arguments> {
-    let (mut control, mut denials) = (None, None);
+    let (mut control, mut denials, mut writes) = (None, None, None);
     while let Some(option) = words.next() {
+        if option == "--writes" {
+            let workplace = match words.next()?.to_str()? {
+                "closed" => Workplace::Closed,
+                "own" => Workplace::Own,
+                "callers" => Workplace::Callers,
+                _ => return None,
+            };
+            if writes.replace(workplace).is_some() {
+                return None;
+            }
+            continue;
+        }
         let place = match option.to_str()? {
             "--control" => &mut control,
             "--denials" => &mut denials,
@@ -28,8 +44,8 @@ pub fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Arguments> {
             return None;
         }
     }
-    let control = control.filter(|_| control != denials)?;
-    Some(Arguments { control, denials, root: false })
+    let control = control.filter(|_| control != denials && (writes.is_none() || denials.is_some()))?;
+    Some(Arguments { control, denials, writes, root: false })
 }
 
 #[cfg(test)]
@@ -42,10 +58,15 @@ mod tests {
 
     #[test]
     fn both_descriptors_are_read_in_any_order() {
-        let both = Some(Arguments { control: 7, denials: Some(8), root: false });
+        let with = |writes| Some(Arguments { control: 7, denials: Some(8), writes, root: false });
+        let (both, three) = (with(None), with(Some(Workplace::Own)));
+        assert_eq!(parsed("--control 7 --writes own --denials 8"), three);
         assert_eq!(parsed("--control 7 --denials 8"), both);
         assert_eq!(parsed("--denials 8 --control 7"), both);
-        assert_eq!(parsed("--control 3"), Some(Arguments { control: 3, denials: None, root: false }));
+        assert_eq!(
+            parsed("--control 3"),
+            Some(Arguments { control: 3, denials: None, writes: None, root: false })
+        );
     }
 
     #[test]
@@ -59,6 +80,9 @@ mod tests {
             "--denials 4",
             "--control 3 --control 4",
             "--control 3 --denials 3",
+            "--control 3 --writes own",
+            "--control 3 --denials 4 --writes all",
+            "--control 3 --denials 4 --writes own --writes own",
             "--control 3 more",
             "--help",
         ] {

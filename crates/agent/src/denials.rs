@@ -1,8 +1,8 @@
 //! System calls that the box was refused.
 //!
 //! Trust: the numbers and arguments are the payload's; they are counted and passed on, never acted upon. Each caller
-//! sleeps until it is answered here, so an answer never waits for anything. The host hears of the first call of each
-//! number at once, of the rest by count.
+//! sleeps until it is answered, so an answer never waits for anything. The host hears of the first call of each
+//! number at once, of the rest by count. Where writes are watched too a thread of their own answers both (`writes`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 
 use crate::control::Control;
+use crate::writes::{Sentry, Watch};
 
 /// How long a count may wait for company.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -34,10 +35,21 @@ struct Tally {
     arguments: [u64; 3],
 }
 
-/// The listener, with what was heard and not passed on.
+/// Who answers denied calls.
+#[derive(Debug)]
+enum Answering {
+    /// Nobody is asked: the kernel answers.
+    Nobody,
+    /// This loop, by the listener.
+    Loop(OwnedFd),
+    /// A thread, which rings when there is something to pass on.
+    Thread(Sentry),
+}
+
+/// Who answers, with what was heard and not passed on.
 #[derive(Debug)]
 pub(crate) struct Denials {
-    listener: Option<OwnedFd>,
+    by: Answering,
     reaction: OnDenied,
     tallies: BTreeMap<u32, Tally>,
     /// When the oldest count was begun.
@@ -45,24 +57,48 @@ pub(crate) struct Denials {
 }
 
 impl Denials {
-    pub(crate) fn new(listener: Option<OwnedFd>) -> Self {
-        Self { listener, reaction: OnDenied::Record, tallies: BTreeMap::new(), since: None }
+    pub(crate) fn new(listener: Option<OwnedFd>, watch: Option<Watch>) -> io::Result<Self> {
+        let by = match (listener, watch) {
+            (None, _) => Answering::Nobody,
+            (Some(listener), None) => Answering::Loop(listener),
+            (Some(listener), Some(watch)) => Answering::Thread(Sentry::post(listener, watch)?),
+        };
+        Ok(Self { by, reaction: OnDenied::Record, tallies: BTreeMap::new(), since: None })
     }
 
-    /// The listener, to be polled.
+    /// What is to be polled.
     pub(crate) fn listener(&self) -> Option<BorrowedFd<'_>> {
-        self.listener.as_ref().map(AsFd::as_fd)
+        match &self.by {
+            Answering::Nobody => None,
+            Answering::Loop(listener) => Some(listener.as_fd()),
+            Answering::Thread(sentry) => Some(sentry.bell()),
+        }
+    }
+
+    /// Whether a thread answers, so that calls that change files sleep as well until it has.
+    pub(crate) fn watch_writes(&self) -> bool {
+        matches!(self.by, Answering::Thread(_))
     }
 
     /// What the host wants done, besides counting.
     pub(crate) fn react(&mut self, reaction: OnDenied) {
         self.reaction = reaction;
+        if let Answering::Thread(sentry) = &self.by {
+            sentry.react(reaction);
+        }
     }
 
-    /// Answers what waits, a bounded number of calls.
+    /// Answers what waits, a bounded number of calls; or takes what was answered.
     pub(crate) fn answer(&mut self, control: &mut Control) -> io::Result<()> {
         for _ in 0..MOST_IN_A_TURN {
-            let Some(listener) = self.listener.as_ref().map(AsFd::as_fd) else { return Ok(()) };
+            let listener = match &self.by {
+                Answering::Nobody => return Ok(()),
+                Answering::Loop(listener) => listener.as_fd(),
+                Answering::Thread(_) => {
+                    self.hear(false, control);
+                    return Ok(());
+                }
+            };
             // Without this look the kernel would let us sleep until the next denied call.
             if !is_waiting(listener)? {
                 return Ok(());
@@ -73,16 +109,28 @@ impl Denials {
                 OnDenied::Kill => end_box(denied.pid),
             }
             seccomp::refuse(listener, denied.id, seccomp::errno_for(denied.nr, &denied.args))?;
-            self.count(&denied, control);
+            self.count(denied.nr, &denied, 1, control);
         }
         Ok(())
     }
 
-    fn count(&mut self, denied: &Denied, control: &mut Control) {
+    /// Takes what the thread has heard.
+    fn hear(&mut self, everything: bool, control: &mut Control) {
+        let Answering::Thread(sentry) = &self.by else { return };
+        let (denied, left) = sentry.hear(everything, control);
+        for (number, (first, times)) in denied {
+            self.count(number, &first, times, control);
+        }
+        if left {
+            self.since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn count(&mut self, number: u32, denied: &Denied, mut times: u64, control: &mut Control) {
         let [a, b, c, ..] = denied.args;
         let (pid, arguments) = (denied.pid, [a, b, c]);
-        let known = self.tallies.contains_key(&denied.nr);
-        let number = if known || self.tallies.len() < MOST_NUMBERS { denied.nr } else { ANY_OTHER };
+        let known = self.tallies.contains_key(&number);
+        let number = if known || self.tallies.len() < MOST_NUMBERS { number } else { ANY_OTHER };
         let mut first = false;
         let tally = self.tallies.entry(number).or_insert_with(|| {
             first = true;
@@ -90,12 +138,15 @@ impl Denials {
         });
         if first && control.has_room() {
             control.send(&AgentFrame::Denied { number, count: 1, pid, arguments });
-            return;
+            times = times.saturating_sub(1);
+            if times == 0 {
+                return;
+            }
         }
         if tally.count == 0 {
             (tally.pid, tally.arguments) = (pid, arguments);
         }
-        tally.count = tally.count.saturating_add(1);
+        tally.count = tally.count.saturating_add(times);
         self.since.get_or_insert_with(Instant::now);
     }
 
@@ -113,6 +164,7 @@ impl Denials {
 
     /// Passes on all counts.
     pub(crate) fn flush(&mut self, control: &mut Control) {
+        self.hear(true, control);
         if self.since.take().is_none() {
             return;
         }
@@ -134,7 +186,7 @@ fn is_waiting(listener: BorrowedFd<'_>) -> io::Result<bool> {
 /// Kills every process of the box: whoever sent the caller would send the next one. Where the agent is not the first
 /// process, it kills the caller, which sleeps in its call; so the number is still its own. It cannot be the agent, nor a
 /// process that cannot be seen from here (0).
-fn end_box(pid: u32) {
+pub(crate) fn end_box(pid: u32) {
     if spawn::kill_everything().is_ok() {
         return;
     }
@@ -183,12 +235,15 @@ mod tests {
     #[test]
     fn the_first_call_of_a_number_is_told_at_once_and_the_rest_by_count() {
         let (mut control, host) = pair();
-        let mut denials = Denials::new(None);
-        denials.count(&denied(165, 7), &mut control);
+        let mut denials = Denials::new(None, None).unwrap();
+        let count = |denials: &mut Denials, pid, control: &mut Control| {
+            denials.count(165, &denied(165, pid), 1, control);
+        };
+        count(&mut denials, 7, &mut control);
         assert_eq!(denials.due_in(), None);
         assert_eq!(heard(&mut control, &host), [(165, 1, 7)]);
-        denials.count(&denied(165, 8), &mut control);
-        denials.count(&denied(165, 9), &mut control);
+        count(&mut denials, 8, &mut control);
+        count(&mut denials, 9, &mut control);
         assert!(denials.due_in().is_some());
         assert_eq!(heard(&mut control, &host), []);
         denials.flush(&mut control);
@@ -201,9 +256,9 @@ mod tests {
     #[test]
     fn numbers_without_end_cannot_make_the_agent_large() {
         let (mut control, host) = pair();
-        let mut denials = Denials::new(None);
+        let mut denials = Denials::new(None, None).unwrap();
         for number in 0..5000 {
-            denials.count(&denied(number, 2), &mut control);
+            denials.count(number, &denied(number, 2), 1, &mut control);
         }
         assert!(denials.tallies.len() <= MOST_NUMBERS + 1);
         denials.flush(&mut control);

@@ -21,7 +21,7 @@ use crate::output::{Output, Source};
 use crate::streams::{self, Theirs, User};
 
 /// How gladly the kernel kills commands when the box's memory runs out: all of them before the agent.
-const FIRST_TO_GO: i16 = 1000;
+pub(crate) const FIRST_TO_GO: i16 = 1000;
 
 /// Why a command was not started: what failed, and the errno.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +72,7 @@ impl Exec {
     pub(crate) fn start(
         spec: ExecSpec,
         user: Option<Identity>,
+        oom_score_adj: Option<i16>,
         epoll: &OwnedFd,
         token: impl Fn(Part) -> u64,
     ) -> Result<Self, NotStarted> {
@@ -108,7 +109,7 @@ impl Exec {
             identity: user,
             streams: streams.theirs.standard(),
             terminal,
-            oom_score_adj: FIRST_TO_GO,
+            oom_score_adj,
         });
         let Spawned { pid, outcome } = spawned.map_err(not_started)?;
         if let Err(refused) = watch(&outcome, Part::Outcome, EventFlags::IN) {

@@ -11,13 +11,31 @@ use rustix::process::Pid;
 
 use crate::control::Control;
 use crate::denials::Denials;
-use crate::exec::{Exec, NotStarted, Part};
+use crate::exec::{Exec, FIRST_TO_GO, NotStarted, Part};
+use crate::files::guise::Guise;
 use crate::scratch::Scratch;
 
 /// Tokens below this are not about commands.
 pub(crate) const FIRST_TOKEN: u64 = 8;
 /// Tokens of one command.
 const TOKENS: u64 = 4;
+
+/// Who says that a command goes before the agent when memory runs out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Volunteering {
+    /// The command, while it is still a copy of the agent.
+    ByItself,
+    /// The agent, once it is a command. Where writes are watched: nobody may look into a copy of the agent, so nobody could say
+    /// what it writes. Commands of the box's root stay as they are.
+    ByAgent,
+}
+
+impl Volunteering {
+    /// What a new process is to say.
+    pub(crate) fn own_word(self) -> Option<i16> {
+        (self == Self::ByItself).then_some(FIRST_TO_GO)
+    }
+}
 
 /// The commands, each with the serial number that its tokens are made from. Unlike a descriptor's number a serial is
 /// never used again: an event that comes late finds nobody, and not somebody else.
@@ -27,6 +45,7 @@ pub(crate) struct Execs {
     serial: u64,
     payload: Option<Identity>,
     root: Option<Identity>,
+    oom: Volunteering,
     /// Bytes that all commands have printed.
     printed: u64,
     /// The last commands that have ended, with what they have printed.
@@ -34,9 +53,9 @@ pub(crate) struct Execs {
 }
 
 impl Execs {
-    pub(crate) fn new(payload: Option<Identity>, root: Option<Identity>) -> Self {
+    pub(crate) fn new(payload: Option<Identity>, root: Option<Identity>, oom: Volunteering) -> Self {
         let serial = FIRST_TOKEN / TOKENS;
-        Self { list: Vec::new(), serial, payload, root, printed: 0, over: VecDeque::new() }
+        Self { list: Vec::new(), serial, payload, root, oom, printed: 0, over: VecDeque::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -65,7 +84,7 @@ impl Execs {
         };
         let serial = self.serial;
         let token = |part: Part| serial.saturating_mul(TOKENS).saturating_add(part.number());
-        match admitted.and_then(|user| Exec::start(spec, user, epoll, token)) {
+        match admitted.and_then(|user| Exec::start(spec, user, self.oom.own_word(), epoll, token)) {
             Ok(exec) => {
                 self.serial = serial.saturating_add(1);
                 self.list.push((serial, exec));
@@ -106,8 +125,10 @@ impl Execs {
         let Some((_, exec)) = self.list.get_mut(at) else { return false };
         match exec.settle(control) {
             Ok(()) => {
-                if let (None, Some(pid)) = (self.payload, exec.pid()) {
-                    volunteer_for_the_oom_killer(pid);
+                if let Some(pid) = exec.pid()
+                    && (self.payload.is_none() || self.oom == Volunteering::ByAgent)
+                {
+                    volunteer_for_the_oom_killer(pid, Guise::new(self.payload));
                 }
                 true
             }
@@ -199,8 +220,13 @@ impl Execs {
     }
 }
 
-/// For a command that runs as the same user as the agent: until its exec it was as hidden as the agent, and could not
-/// do this itself. Best effort, as there.
-fn volunteer_for_the_oom_killer(pid: Pid) {
-    std::fs::write(format!("/proc/{}/oom_score_adj", pid.as_raw_nonzero()), "1000").ok();
+/// For a command that could not do this itself: one that runs as the same user as the agent was as hidden as the agent until its
+/// exec. Best effort, as there.
+fn volunteer_for_the_oom_killer(pid: Pid, as_payload: Guise) {
+    let Ok(worn) = as_payload.put_on() else { return };
+    std::fs::write(format!("/proc/{}/oom_score_adj", pid.as_raw_nonzero()), FIRST_TO_GO.to_string()).ok();
+    if worn.take_off().is_err() {
+        // It would go on as somebody else.
+        std::process::abort();
+    }
 }

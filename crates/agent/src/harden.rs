@@ -12,6 +12,7 @@ use rustix::process::{DumpableBehavior, Resource};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::arguments::Arguments;
+use crate::writes::Workplace;
 
 /// The box's ordinary user and group.
 const PAYLOAD: Identity = Identity { uid: 1000, gid: 1000, keeps: 0 };
@@ -32,6 +33,8 @@ pub(crate) struct House {
     pub(crate) capabilities: CapabilitySet,
     /// Who commands of the box's root run as; `None`: the box has none.
     pub(crate) root: Option<Identity>,
+    /// Where commands work, if somebody wants to hear of writes elsewhere.
+    pub(crate) writes: Option<Workplace>,
 }
 
 /// Takes over the descriptors and gives up everything else.
@@ -60,7 +63,7 @@ pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
     let payload = rustix::process::getuid().is_root().then_some(PAYLOAD);
     let capabilities = give_up_capabilities(payload, arguments.root)?;
     let root = arguments.root.then(root_of_box).transpose()?;
-    Ok(House { control, denials, payload, capabilities, root })
+    Ok(House { control, denials, payload, capabilities, root, writes: arguments.writes })
 }
 
 /// The root of the box, with all that it may ever have.

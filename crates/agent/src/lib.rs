@@ -1,6 +1,6 @@
 //! The hand inside a box: its first process, and the only one that speaks to the host.
 //!
-//! One static program, one thread, one event loop. It starts commands, carries their output, input and signals, waits
+//! One static program, one event loop, one thread (a second one where the policy wants to hear of writes). It starts commands, carries their output, input and signals, waits
 //! for whatever ends in the box, and reports the system calls that the box was refused. The host starts it confined:
 //! it lives under the payload's own filter and may not make a call that the payload may not make.
 //!
@@ -11,7 +11,7 @@
 //!                                       ├─ files     file operations, as the payload's user
 //!                                       ├─ reap      ended processes
 //!                                       ├─ scratch   whether its scratch space is full
-//!                                       └─ denials   refused system calls
+//!                                       └─ denials   refused system calls, and with `writes` those that change files
 //! ```
 //!
 //! Trust: what the host sends is bounded and believed; what commands write is passed on unread.
@@ -36,9 +36,11 @@ mod session;
 mod streams;
 mod sudo;
 mod trust;
+mod writes;
 
 pub use arguments::{Arguments, parse};
 pub use trust::believe;
+pub use writes::{Workplace, judge};
 
 use crate::session::{End, Session};
 

@@ -16,13 +16,14 @@ use rustix::time::Timespec;
 
 use crate::control::{Control, Received};
 use crate::denials::Denials;
-use crate::execs::{Execs, FIRST_TOKEN};
+use crate::execs::{Execs, FIRST_TOKEN, Volunteering};
 use crate::files::{self, Files, Wrong};
 use crate::harden::House;
 use crate::input::OverWindow;
 use crate::reap::{self, Reaper};
 use crate::scratch::Scratch;
 use crate::sudo::{self, Sudo};
+use crate::writes::Watch;
 
 const CONTROL: u64 = 0;
 const CHILDREN: u64 = 1;
@@ -96,10 +97,12 @@ pub(crate) struct Session {
 impl Session {
     /// Sets up the loop and says hello.
     pub(crate) fn open(house: House) -> io::Result<Self> {
-        let House { control, denials, payload, capabilities, root } = house;
+        let House { control, denials, payload, capabilities, root, writes } = house;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let (mut control, denials) = (Control::new(control), Denials::new(denials));
+        // First: a thread inherits which signals are held back, and one that did not would be told of children in our stead.
         let (children, interest) = (Reaper::new()?, EventFlags::IN);
+        let watch = writes.map(|workplace| Watch { workplace, payload, root });
+        let (mut control, denials) = (Control::new(control), Denials::new(denials, watch)?);
         epoll::add(&epoll, &control, EventData::new_u64(CONTROL), interest)?;
         epoll::add(&epoll, &children, EventData::new_u64(CHILDREN), EventFlags::IN)?;
         if let Some(listener) = denials.listener() {
@@ -113,8 +116,9 @@ impl Session {
             kernel: cut(&rustix::system::uname().release().to_string_lossy()).to_owned(),
         };
         control.send(&AgentFrame::Hello { version: VERSION, facts });
-        let (execs, files) = (Execs::new(payload, root), Files::new(payload, root));
-        let (sudo, greeting) = (Sudo::open(root, &epoll)?, Greeting::Awaited);
+        let oom = if denials.watch_writes() { Volunteering::ByAgent } else { Volunteering::ByItself };
+        let (execs, files) = (Execs::new(payload, root, oom), Files::new(payload, root));
+        let (sudo, greeting) = (Sudo::open(root, oom, &epoll)?, Greeting::Awaited);
         let events = Vec::with_capacity(EVENTS);
         Ok(Self {
             epoll,

@@ -26,6 +26,7 @@ use rustix::net::{
 use rustix::process::Pid;
 
 use crate::exec::NotStarted;
+use crate::execs::Volunteering;
 use crate::find;
 
 /// Tokens from here to those of file operations are about requests; the first one is the listener's.
@@ -36,8 +37,6 @@ const MOST: usize = 32;
 const CHUNK: usize = 64 * 1024;
 /// Where programs look for `sudo`, where the root of the box can be written.
 const USUAL_PLACE: &str = "/usr/local/bin/sudo";
-/// As for every other command: before the agent.
-const FIRST_TO_GO: i16 = 1000;
 
 #[derive(Debug)]
 enum Phase {
@@ -60,6 +59,7 @@ struct Closed;
 #[derive(Debug)]
 pub(crate) struct Sudo {
     root: Option<Identity>,
+    oom: Volunteering,
     listener: Option<OwnedFd>,
     /// A descriptor that is there to be given up, where there is no other left.
     spare: Option<OwnedFd>,
@@ -69,14 +69,14 @@ pub(crate) struct Sudo {
 
 impl Sudo {
     /// Listens, where the box has a root. Before any other program of the box runs: nobody else can have the name.
-    pub(crate) fn open(root: Option<Identity>, epoll: &OwnedFd) -> std::io::Result<Self> {
+    pub(crate) fn open(root: Option<Identity>, oom: Volunteering, epoll: &OwnedFd) -> std::io::Result<Self> {
         let listener = root.map(|_| listen_for_requests(epoll)).transpose()?;
         if root.is_some() {
             // Where that place cannot be written, the search path leads to the program itself.
             rustix::fs::symlink(SUDO_PROGRAM, USUAL_PLACE).ok();
         }
         let spare = listener.as_ref().map(OwnedFd::try_clone).transpose()?;
-        Ok(Self { root, listener, spare, lines: Vec::new(), next: FIRST_TOKEN + 1 })
+        Ok(Self { root, oom, listener, spare, lines: Vec::new(), next: FIRST_TOKEN + 1 })
     }
 
     /// The commands that run.
@@ -94,8 +94,8 @@ impl Sudo {
             return;
         }
         let Some(at) = self.lines.iter().position(|line| line.token == token) else { return };
-        let root = self.root;
-        let heard = self.lines.get_mut(at).map_or(Ok(()), |line| line.hear(root));
+        let (root, oom) = (self.root, self.oom);
+        let heard = self.lines.get_mut(at).map_or(Ok(()), |line| line.hear(root, oom));
         if heard == Err(Closed) {
             let line = self.lines.swap_remove(at);
             if let Phase::Running { pid, .. } = line.phase {
@@ -153,7 +153,7 @@ impl Line {
     }
 
     /// Takes what there is, once.
-    fn hear(&mut self, root: Option<Identity>) -> Result<(), Closed> {
+    fn hear(&mut self, root: Option<Identity>, oom: Volunteering) -> Result<(), Closed> {
         let mut chunk = vec![0; CHUNK];
         let (got, mut came) = match receive(&self.socket, &mut chunk) {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
@@ -181,7 +181,7 @@ impl Line {
                     0 => Identity { gid: request.gid, ..root },
                     uid => Identity { uid, gid: request.gid, keeps: 0 },
                 };
-                match start(request, identity, streams) {
+                match start(request, identity, streams, oom.own_word()) {
                     Ok(Spawned { pid, outcome }) => {
                         signal_all(pid, bytes.get(taken..).unwrap_or_default());
                         self.phase = Phase::Running { pid, outcome };
@@ -235,6 +235,7 @@ fn start(
     request: SudoRequest,
     identity: Identity,
     streams: [std::os::fd::BorrowedFd<'_>; 3],
+    oom_score_adj: Option<i16>,
 ) -> Result<Spawned, SudoAnswer> {
     let SudoRequest { uid: _, gid: _, arguments, environment, directory } = request;
     let bad = |NotStarted(_, errno)| SudoAnswer::NotStarted(errno);
@@ -251,7 +252,7 @@ fn start(
         identity: Some(identity),
         streams,
         terminal: Terminal::None,
-        oom_score_adj: FIRST_TO_GO,
+        oom_score_adj,
     })
     .map_err(refused)
 }

@@ -147,6 +147,9 @@ pub(crate) struct PolicyFlags {
     /// Let nothing be executed that the box wrote itself
     #[arg(long)]
     pub(crate) no_exec: bool,
+    /// Report writes at unexpected paths: each call that changes a file then waits until the agent has seen the name
+    #[arg(long)]
+    pub(crate) report_writes: bool,
 }
 
 impl PolicyFlags {
@@ -203,6 +206,9 @@ impl PolicyFlags {
         }
         if self.no_exec {
             draft = draft.exec(ScratchExec::Denied);
+        }
+        if self.report_writes {
+            draft = draft.report_writes(true);
         }
         if let Some(workspace) = workspace {
             draft = draft.workspace(match workspace.access {

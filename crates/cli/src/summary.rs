@@ -61,6 +61,14 @@ fn facts(receipt: &Receipt) -> Vec<String> {
     if !receipt.denied.is_empty() {
         facts.push(format!("denied: {} (kernel)", denied(receipt)));
     }
+    if let Some(first) = receipt.unexpected_writes.first() {
+        let more = match receipt.unexpected_writes.len() - 1 {
+            0 => String::new(),
+            more => format!(", {more} more"),
+        };
+        let path = if first.path.is_empty() { &first.reason } else { &first.path };
+        facts.push(format!("unexpected writes: {path} ×{}{more} (files)", first.count));
+    }
     if !receipt.network.denied.is_empty() {
         facts.push(format!("kept from: {} (network)", kept_from(receipt)));
     }
@@ -142,7 +150,7 @@ mod tests {
     use blastbox_isolation::{CgroupKind, Facts, KernelVersion, Swap, UserNamespaces};
     use blastbox_policy::{Gap, Profile, Refusal};
     use blastbox_wire::agent::Exit;
-    use blastbox_wire::receipt::{DeniedCall, GapLine};
+    use blastbox_wire::receipt::{DeniedCall, GapLine, UnexpectedWrite};
 
     use super::*;
 
@@ -160,6 +168,7 @@ mod tests {
             pids: true,
             landlock_abi: 4,
             seccomp_user_notif: true,
+            reads_own_children: true,
             swap: Swap::Absent,
             user_namespaces: UserNamespaces::default(),
             gvisor: blastbox_isolation::Gvisor::default(),
@@ -194,6 +203,24 @@ mod tests {
             text.contains(r#""outcome":"refused""#) && text.contains(r#""code":"gap_not_accepted""#),
             "{text}"
         );
+    }
+
+    #[test]
+    fn the_write_that_others_trust_is_named_first() {
+        let mut receipt = sample(Ending::Exited(Exit::Code(0)));
+        let write = |path: &str, reason: &str| UnexpectedWrite {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+            syscall: "openat".to_owned(),
+            count: 2,
+            first_pid: 2,
+        };
+        receipt.unexpected_writes =
+            vec![write("/workspace/.bashrc", "poisons-tools"), write("", "unreadable")];
+        let line = text(&receipt, false);
+        assert!(line.contains("unexpected writes: /workspace/.bashrc ×2, 1 more (files)"), "{line}");
+        receipt.unexpected_writes.remove(0);
+        assert!(text(&receipt, false).contains("unexpected writes: unreadable ×2 (files)"));
     }
 
     fn mount(count: u64) -> DeniedCall {

@@ -4,20 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use blastbox_wire::agent::{BootFacts, ExecSpec};
-use blastbox_wire::receipt::{DeniedCall, LimitName, NetworkUse, Output};
+use blastbox_wire::agent::{BootFacts, ExecSpec, Oddity};
+use blastbox_wire::receipt::{DeniedCall, LimitName, NetworkUse, Output, UnexpectedWrite};
 use blastbox_wire::warden::Spent;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
+use crate::deeds::{self, Deeds, Kind, Wrote};
 use crate::error::PauseError;
 use crate::files::FileOrder;
 use crate::met::Met;
 use crate::outcome::Ending;
 use crate::outlet::{Outlet, Stream};
-
-/// Different system calls that a tally tells apart. No kernel has so many; a guest's numbers might.
-const MOST_DENIED: usize = 512;
 
 /// Something that the owner wants from the driver.
 #[derive(Debug)]
@@ -72,7 +70,7 @@ pub(crate) struct Bells {
     deadline: Mutex<Option<Instant>>,
     /// The box was denied something, or has met a limit. Rung by the driver.
     pub(crate) alarm: Notify,
-    denied: Mutex<BTreeMap<u32, u64>>,
+    deeds: Mutex<Deeds>,
     met: Mutex<Met>,
     /// What it had met when it was taken over from the process before, whose part it was to tell that.
     met_before: Mutex<Met>,
@@ -89,12 +87,16 @@ impl Bells {
     }
 
     pub(crate) fn deny(&self, number: u32, count: u64) {
-        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
-        // Beyond what is told apart they are told as one, and none goes uncounted.
-        let apart = denied.contains_key(&number) || denied.len() < MOST_DENIED;
-        let known = denied.entry(if apart { number } else { u32::MAX }).or_default();
-        *known = known.saturating_add(count);
-        drop(denied);
+        let mut deeds = self.deeds.lock().unwrap_or_else(PoisonError::into_inner);
+        deeds::add(&mut deeds.denied, number, count);
+        drop(deeds);
+        self.alarm.notify_one();
+    }
+
+    pub(crate) fn wrote(&self, what: Wrote, count: u64) {
+        let mut deeds = self.deeds.lock().unwrap_or_else(PoisonError::into_inner);
+        deeds::add(&mut deeds.wrote, what, count);
+        drop(deeds);
         self.alarm.notify_one();
     }
 
@@ -124,9 +126,9 @@ impl Bells {
         *self.met_before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was denied since this was asked last, by number of the system call.
-    pub(crate) fn take_denied(&self) -> BTreeMap<u32, u64> {
-        std::mem::take(&mut *self.denied.lock().unwrap_or_else(PoisonError::into_inner))
+    /// What was denied and written since this was asked last.
+    pub(crate) fn take_deeds(&self) -> Deeds {
+        std::mem::take(&mut *self.deeds.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -136,6 +138,8 @@ pub struct Tally {
     /// How much it printed.
     pub output: Output,
     denied: BTreeMap<u32, DeniedCall>,
+    /// With the process that did it first.
+    wrote: BTreeMap<Wrote, (u64, u32)>,
     /// How often its scratch space became full. The rest of it the kernel counts.
     pub(crate) met: Met,
 }
@@ -153,10 +157,15 @@ impl Tally {
     pub(crate) fn denied(&mut self, number: u32, count: u64, first_pid: u32, first_arguments: [u64; 3]) {
         if let Some(call) = self.denied.get_mut(&number) {
             call.count = call.count.saturating_add(count);
-        } else if self.denied.len() < MOST_DENIED {
+        } else if self.denied.len() < u32::MOST {
             let name = blastbox_isolation::syscall_name(number).map(ToOwned::to_owned);
             self.denied.insert(number, DeniedCall { number, name, count, first_pid, first_arguments });
         }
+    }
+
+    pub(crate) fn wrote(&mut self, what: Wrote, count: u64, first_pid: u32) {
+        let known = self.wrote.entry(deeds::place(&self.wrote, what)).or_insert((0, first_pid));
+        known.0 = known.0.saturating_add(count);
     }
 
     /// What its scratch space had no more of.
@@ -170,6 +179,25 @@ impl Tally {
         let mut calls: Vec<DeniedCall> = self.denied.values().cloned().collect();
         calls.sort_by_key(|call| std::cmp::Reverse(call.count));
         calls
+    }
+}
+
+impl Tally {
+    /// What it changed where nobody expects it, what others trust first.
+    #[must_use]
+    pub fn unexpected_writes(&self) -> Vec<UnexpectedWrite> {
+        let mut writes: Vec<_> = self.wrote.iter().collect();
+        writes.sort_by_key(|(what, (count, _))| {
+            (what.oddity != Oddity::PoisonsTools, std::cmp::Reverse(*count))
+        });
+        let told = |(what, (count, first_pid)): (&Wrote, &(u64, u32))| UnexpectedWrite {
+            path: what.path.clone(),
+            reason: what.oddity.as_str().to_owned(),
+            syscall: what.syscall(),
+            count: *count,
+            first_pid: *first_pid,
+        };
+        writes.into_iter().map(told).collect()
     }
 }
 
@@ -199,11 +227,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn denials_that_wait_are_bounded_and_none_goes_uncounted() {
+    fn deeds_that_wait_are_bounded_and_none_goes_uncounted() {
         let bells = Bells::default();
         (0..100_000).for_each(|number| bells.deny(number, 2));
-        let denied = bells.take_denied();
-        assert_eq!((denied.len(), denied.values().sum()), (MOST_DENIED + 1, 200_000_u64));
+        (0..100_000).for_each(|number| bells.wrote(Wrote::told(Oddity::Outside, number, b"/x"), 2));
+        let Deeds { denied, wrote } = bells.take_deeds();
+        assert_eq!((denied.len(), denied.values().sum()), (u32::MOST + 1, 200_000_u64));
+        assert_eq!((wrote.len(), wrote.values().sum()), (Wrote::MOST + 1, 200_000_u64));
     }
 
     #[test]
@@ -213,7 +243,11 @@ mod tests {
             tally.denied(number, u64::MAX, 2, [0; 3]);
             tally.denied(number, 7, 3, [1; 3]);
         }
-        assert_eq!(tally.denied_calls().len(), MOST_DENIED);
+        assert_eq!(tally.denied_calls().len(), u32::MOST);
         assert!(tally.denied_calls().iter().all(|call| call.count == u64::MAX && call.first_pid == 2));
+        for number in 0..100_000 {
+            tally.wrote(Wrote::told(Oddity::PoisonsTools, number, b"/workspace/.bashrc"), u64::MAX, 2);
+        }
+        assert_eq!(tally.unexpected_writes().len(), Wrote::MOST + 1);
     }
 }

@@ -5,6 +5,7 @@ use std::mem;
 use blastbox_wire::agent::{AgentFrame, FrameError, VERSION};
 use blastbox_wire::limits::MAX_OUTPUT_CHUNK;
 
+use crate::deeds::Wrote;
 use crate::driver::{Driver, Running};
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEnd, Stream};
@@ -80,6 +81,12 @@ impl Driver {
                 self.bells.deny(number, count);
                 Ok(())
             }
+            AgentFrame::Wrote { oddity, number, count, pid, path } => {
+                let what = Wrote::told(oddity, number, path);
+                self.log.tally.wrote(what.clone(), count, pid);
+                self.bells.wrote(what, count);
+                Ok(())
+            }
             AgentFrame::Full { bytes, inodes } => {
                 self.filled(bytes, inodes);
                 Ok(())
@@ -133,6 +140,12 @@ impl Driver {
             AgentFrame::Denied { number, count, pid, arguments } => {
                 self.log.tally.denied(number, count, pid, arguments);
                 self.bells.deny(number, count);
+                Ok(())
+            }
+            AgentFrame::Wrote { oddity, number, count, pid, path } => {
+                let what = Wrote::told(oddity, number, path);
+                self.log.tally.wrote(what.clone(), count, pid);
+                self.bells.wrote(what, count);
                 Ok(())
             }
             AgentFrame::Full { bytes, inodes } => {

@@ -15,6 +15,7 @@
 
 pub mod build;
 mod copies;
+mod deeds;
 mod desk;
 mod driver;
 mod engine;

@@ -15,6 +15,7 @@ use blastbox_wire::warden::{Ask, Spent};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::deeds::Deeds;
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
 use crate::driver::Stood;
 use crate::engine::House;
@@ -206,11 +207,11 @@ impl LiveBox {
         self.bells.move_deadline(deadline);
     }
 
-    /// Waits until the box was denied a system call or has met a limit, and tells which calls since the last time, by number, and
-    /// how often.
-    pub(crate) async fn denied(&self) -> std::collections::BTreeMap<u32, u64> {
+    /// Waits until the box was denied a system call, wrote where nobody expects it or has met a limit, and tells what it did since
+    /// the last time.
+    pub(crate) async fn deeds(&self) -> Deeds {
         self.bells.alarm.notified().await;
-        self.bells.take_denied()
+        self.bells.take_deeds()
     }
 
     /// Ends the box with everything in it, waits until nothing is left, and tells what it used.

@@ -71,6 +71,7 @@ pub fn receipt(account: &Account<'_>) -> Receipt {
             .collect(),
         gaps: lowered.map(|l| l.gaps.iter().copied().map(GapLine::from).collect()).unwrap_or_default(),
         denied: account.ended.map(|ended| ended.tally.denied_calls()).unwrap_or_default(),
+        unexpected_writes: account.ended.map(|ended| ended.tally.unexpected_writes()).unwrap_or_default(),
         network: account.ended.map(|ended| ended.network.clone()).unwrap_or_default(),
         limits: Some(limits(account.policy)),
         limits_hit: limits_hit(verdict.limits_hit, account.ended),
@@ -120,6 +121,7 @@ pub fn receipt_unasked(about: Unasked<'_>) -> Receipt {
         boundaries: Vec::new(),
         gaps: Vec::new(),
         denied: Vec::new(),
+        unexpected_writes: Vec::new(),
         network: NetworkUse::default(),
         limits: policy.map(limits),
         limits_hit: Vec::new(),
@@ -157,7 +159,8 @@ fn limits(policy: &SealedPolicy) -> Limits {
         deterministic: _,
         fuel,
     } = policy.kernel();
-    let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = policy.files();
+    let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _, report_writes: _ } =
+        policy.files();
     let LifetimeRules { timeout, output, survives_daemon: _ } = policy.lifetime();
     Limits {
         millicpus: cpus.millis(),

@@ -37,6 +37,8 @@ pub struct Facts {
     pub landlock_abi: u32,
     /// Denied system calls can be reported.
     pub seccomp_user_notif: bool,
+    /// A process may look into the memory of those that it has started, where they are its own user's.
+    pub reads_own_children: bool,
     /// Swap space, and whether a limit on memory covers it.
     pub swap: Swap,
     /// Who may make user namespaces.
@@ -167,6 +169,8 @@ impl Facts {
             pids: false,
             landlock_abi: blastbox_sys::landlock::abi(),
             seccomp_user_notif: reports_denials(),
+            // Absent where the kernel has no such module.
+            reads_own_children: number("/proc/sys/kernel/yama/ptrace_scope").is_none_or(|scope| scope < 2),
             swap: swap(),
             user_namespaces: UserNamespaces::probe(),
             tun: Tun::look(),
@@ -265,6 +269,7 @@ pub(crate) mod tests {
             pids: true,
             landlock_abi: 7,
             seccomp_user_notif: true,
+            reads_own_children: true,
             swap: Swap::Absent,
             user_namespaces: UserNamespaces { most: Some(60_000), ..UserNamespaces::default() },
             tun: Tun::Usable,

@@ -36,7 +36,7 @@ fn canonical(policy: &SealedPolicy) -> String {
     // No `..` in any of these: a rule that is added does not compile until it is part of the digest.
     let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic, fuel } =
         policy.kernel();
-    let FileRules { workspace, disk, inodes, file_size, open_files, exec } = policy.files();
+    let FileRules { workspace, disk, inodes, file_size, open_files, exec, report_writes } = policy.files();
     let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
         policy.network();
     let CredentialRules { mode: credential_mode, bind } = policy.credentials();
@@ -63,6 +63,7 @@ fn canonical(policy: &SealedPolicy) -> String {
          files.file_size {file_size}\n\
          files.open_files {open_files}\n\
          files.exec {exec}\n\
+         {watched}\
          network.mode {network_mode}\n\
          network.loopback {loopback}\n\
          {reach}\
@@ -91,6 +92,7 @@ fn canonical(policy: &SealedPolicy) -> String {
         // A line only where it is asked for, as with entries of a list: what was sealed before keeps its digest.
         counted = if *deterministic { "kernel.deterministic true\n" } else { "" },
         metered = fuel.map(|fuel| format!("kernel.fuel {fuel}\n")).unwrap_or_default(),
+        watched = if *report_writes { "files.report_writes true\n" } else { "" },
         // Only where it is so: the names of policies that were there before this rule stay.
         survives = match survives_daemon {
             SurvivesDaemon::No => "",
@@ -238,6 +240,15 @@ mod tests {
              credentials.mode none\nlifetime.timeout 300\nlifetime.output 16777216\n",
             "receipts that were written before would no longer match: change the first line too"
         );
+    }
+
+    #[test]
+    fn a_policy_that_has_writes_reported_has_a_name_of_its_own_and_others_keep_theirs() {
+        let canonical_of =
+            |report| canonical(&Draft::at(ThreatLevel::High).report_writes(report).seal().unwrap());
+        assert!(!canonical_of(false).contains("report_writes"));
+        let watched = canonical_of(true);
+        assert!(watched.contains("files.exec allowed\nfiles.report_writes true\nnetwork.mode"), "{watched}");
     }
 
     #[test]

@@ -135,6 +135,12 @@ impl Draft {
         self
     }
 
+    /// Says whether writes at unexpected paths are reported.
+    pub fn report_writes(mut self, report: bool) -> Self {
+        self.files.report_writes = report;
+        self
+    }
+
     /// Says whether the box has a loopback interface.
     pub fn loopback(mut self, loopback: Loopback) -> Self {
         self.network.loopback = loopback;

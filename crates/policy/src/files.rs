@@ -18,6 +18,9 @@ pub struct FileRules {
     pub open_files: u32,
     /// Whether files in the writable space may be executed.
     pub exec: ScratchExec,
+    /// Whether writes at unexpected paths are reported. Every call of the box that changes a file or a name then waits until the
+    /// agent has looked at the name, so no level has it unasked.
+    pub report_writes: bool,
 }
 
 /// Where the payload works.
@@ -89,6 +92,7 @@ impl FileRules {
             file_size: Bytes::mib(256),
             open_files: 1_024,
             exec,
+            report_writes: false,
         }
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn check_kernel(rules: &KernelRules) -> Result<(), PolicyError> {
 
 /// Checks each limit of the files section.
 pub(crate) fn check_files(rules: &FileRules) -> Result<(), PolicyError> {
-    let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = rules;
+    let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _, report_writes: _ } = rules;
     // One page each: tmpfs rounds up to it.
     within("files.disk", *disk, Bytes::kib(4), TIB)?;
     within("files.inodes", *inodes, 16, 1 << 32)?;

@@ -10,7 +10,7 @@ pub fn to_toml(policy: &SealedPolicy) -> String {
     // No `..` in any of these: a rule that is added does not compile until it is written out.
     let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic, fuel } =
         policy.kernel();
-    let FileRules { workspace, disk, inodes, file_size, open_files, exec } = policy.files();
+    let FileRules { workspace, disk, inodes, file_size, open_files, exec, report_writes } = policy.files();
     let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
         policy.network();
     let NetworkLimits {
@@ -47,6 +47,7 @@ inodes = {inodes}
 file_size = "{file_size}"
 open_files = {open_files}
 exec = "{exec}"
+report_writes = {report_writes}
 
 [network]
 mode = "{network_mode}"

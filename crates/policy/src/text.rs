@@ -27,7 +27,7 @@ pub const MAX_POLICY_TEXT: usize = 64 * 1024;
 const TOP: &[&str] = &["threat", "accept", "kernel", "files", "network", "credentials", "lifetime"];
 const KERNEL: &[&str] =
     &["tier", "cpus", "memory", "pids", "on_denied_syscall", "root", "gpu", "deterministic", "fuel"];
-const FILES: &[&str] = &["workspace", "disk", "inodes", "file_size", "open_files", "exec"];
+const FILES: &[&str] = &["workspace", "disk", "inodes", "file_size", "open_files", "exec", "report_writes"];
 const LIFETIME: &[&str] = &["timeout", "output", "survives_daemon"];
 
 type Value<'t> = Spanned<DeValue<'t>>;
@@ -100,6 +100,7 @@ impl Source<'_> {
                 "file_size" => rules.file_size = self.amount("files.file_size", value)?,
                 "open_files" => rules.open_files = self.count("files.open_files", value)?,
                 "exec" => rules.exec = self.word("files.exec", value)?,
+                "report_writes" => rules.report_writes = self.truth("files.report_writes", value)?,
                 _ => return Err(self.unknown_key(key, Section::Named("files"), FILES)),
             }
         }

@@ -236,6 +236,7 @@ fn every_builder_method_changes_the_policy() {
         high().file_size(Bytes(1 << 20)),
         high().open_files(64),
         high().exec(ScratchExec::Denied),
+        high().report_writes(true),
         high().loopback(Loopback::Own),
         high().timeout(Seconds(1)),
         high().output(Bytes(1)),

@@ -248,6 +248,7 @@ inodes = 65536
 file_size = "256MiB"
 open_files = 1024
 exec = "allowed"
+report_writes = false
 
 [network]
 mode = "off"

@@ -59,8 +59,8 @@ pub struct Spawn<'a> {
     pub streams: [BorrowedFd<'a>; 3],
     /// Whether standard input is the session's terminal.
     pub terminal: Terminal,
-    /// How gladly the kernel kills it when memory runs out, -1000 to 1000. Best effort.
-    pub oom_score_adj: i16,
+    /// How gladly the kernel kills it when memory runs out, -1000 to 1000. Best effort. `None`: as gladly as its parent.
+    pub oom_score_adj: Option<i16>,
 }
 
 /// Where a start failed.
@@ -138,7 +138,7 @@ pub fn spawn(spawn: &Spawn<'_>) -> Result<Spawned, SpawnError> {
     let programs: Vec<_> = spawn.programs.iter().map(|text| text.as_ptr()).collect();
     let arguments = null_terminated(spawn.arguments);
     let environment = null_terminated(spawn.environment);
-    let score = spawn.oom_score_adj.to_string();
+    let score = spawn.oom_score_adj.map(|score| score.to_string());
     let orders = child::Orders {
         programs: &programs,
         arguments: &arguments,
@@ -147,7 +147,7 @@ pub fn spawn(spawn: &Spawn<'_>) -> Result<Spawned, SpawnError> {
         identity: spawn.identity,
         streams,
         terminal: spawn.terminal,
-        oom_score_adj: score.as_bytes(),
+        oom_score_adj: score.as_deref().map(str::as_bytes),
         report: report.as_raw_fd(),
     };
     // A plain fork, by the old call: the box's filter knows what `clone` asks for, but cannot look into `clone3`.

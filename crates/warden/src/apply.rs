@@ -11,7 +11,7 @@ use blastbox_sys::cgroup::Group;
 use blastbox_sys::identity::{self, Groups, Keep};
 use blastbox_sys::landlock::{self, Access, Tcp};
 use blastbox_sys::{channel, namespaces, program};
-use blastbox_wire::plan::{Cgroups, First, GrantAccess, Ids, Limits, Network, Plan};
+use blastbox_wire::plan::{Cgroups, Denials, First, GrantAccess, Ids, Limits, Network, Plan};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::Resource;
 
@@ -119,6 +119,8 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
     let arguments = blastbox_agent::Arguments {
         control: CONTROL,
         denials: listener.as_ref().map(|_| DENIALS),
+        writes: (plan.denials == Denials::WithWrites && listener.is_some())
+            .then(|| blastbox_agent::Workplace::of(plan)),
         root: plan.ids == Ids::OwnBlock,
     };
     blastbox_sys::fork::leave(i32::from(blastbox_agent::run(&arguments)))

@@ -38,9 +38,10 @@ pub(crate) struct Standing {
     pub(crate) base: OwnedFd,
     /// The host's /dev/net/tun, not opened yet; `None` where there is none.
     pub(crate) tun: Option<OwnedFd>,
-    /// The filter whose denials are reported, and the one whose denials are not: compiled when first needed, because
-    /// hardly any warden needs both.
+    /// The filter whose denials are reported, the one that has writes told too, and the one whose denials are not: compiled when
+    /// first needed, because hardly any warden needs two.
     reported: OnceCell<Filter>,
+    with_writes: OnceCell<Filter>,
     silent: OnceCell<Filter>,
     /// Those of monitors, in the order of [`MonitorKind::ALL`].
     monitors: [OnceCell<Filter>; 3],
@@ -75,6 +76,7 @@ impl Standing {
             base,
             tun,
             reported: OnceCell::new(),
+            with_writes: OnceCell::new(),
             silent: OnceCell::new(),
             monitors: Default::default(),
             monitor_program: monitor_program(rustix::process::getrlimit(Resource::Nofile).current),
@@ -87,6 +89,9 @@ impl Standing {
         let (place, monitor) = match (first, denials) {
             (First::Agent, Denials::Reported) => {
                 return Ok(self.reported.get_or_init(|| Filter::compile(Visibility::Reported)));
+            }
+            (First::Agent, Denials::WithWrites) => {
+                return Ok(self.with_writes.get_or_init(|| Filter::compile(Visibility::WithWrites)));
             }
             (First::Agent, Denials::Silent) => {
                 return Ok(self.silent.get_or_init(|| Filter::compile(Visibility::Silent)));

@@ -244,6 +244,17 @@ pub enum Event {
         /// How often since the last record about it.
         count: u64,
     },
+    /// The box changed a file or a name where nobody expects it, or tried to: the kernel decided whether it could.
+    UnexpectedWrite {
+        /// The path in the box, escaped; empty for those whose path is not known or not told apart.
+        path: Label,
+        /// The stable word for why it is unexpected.
+        reason: Label,
+        /// The call that was used first.
+        syscall: Label,
+        /// How often since the last record about it.
+        count: u64,
+    },
     /// The box was kept from something by its gateway, or asked for a name that it may not have.
     NetworkDenied {
         /// The name, or the address where there was none.

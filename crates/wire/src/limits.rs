@@ -38,6 +38,10 @@ pub const MAX_LISTED: u32 = 1_000_000;
 pub const MAX_WATCHES: usize = 8192;
 /// Longest text (kernel release, fault) in a frame from the agent.
 pub const MAX_AGENT_TEXT: usize = 256;
+/// Most of the path of a write that the agent passes on.
+pub const MAX_WRITE_PATH: usize = 256;
+/// Paths of writes of one box that are told apart; the rest is counted as one.
+pub const MAX_WRITE_PATHS: usize = 64;
 
 /// Largest message to or from the warden.
 pub const MAX_WARDEN_MESSAGE: usize = 128 * 1024;

@@ -172,6 +172,9 @@ pub struct Receipt {
     pub gaps: Vec<GapLine>,
     /// System calls that the box tried and was denied.
     pub denied: Vec<DeniedCall>,
+    /// What it wrote or tried to write at unexpected paths, where its policy has that reported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unexpected_writes: Vec<UnexpectedWrite>,
     /// What it reached, and what it was kept from, where it had network.
     #[serde(default, skip_serializing_if = "NetworkUse::is_nothing")]
     pub network: NetworkUse,
@@ -241,6 +244,21 @@ pub struct DeniedCall {
     pub first_pid: u32,
     /// The first three arguments of that first time.
     pub first_arguments: [u64; 3],
+}
+
+/// A file or a name that the box changed or tried to change where nobody expects it. The kernel decided whether it could.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnexpectedWrite {
+    /// The path in the box, cut and escaped; empty for those whose path is not known or not told apart.
+    pub path: String,
+    /// The stable word for why it is unexpected.
+    pub reason: String,
+    /// The call that was used first.
+    pub syscall: String,
+    /// How often.
+    pub count: u64,
+    /// The process that tried it first, by its id inside the box.
+    pub first_pid: u32,
 }
 
 /// What a box was limited to, in base units.

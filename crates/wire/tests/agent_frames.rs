@@ -6,8 +6,8 @@ use std::path::Path;
 
 use blastbox_wire::CodecError;
 use blastbox_wire::agent::{
-    AgentFrame, BootFacts, ExecSpec, Exit, FrameError, HostFrame, Io, OnDenied, Stage, StandingExec, Usage,
-    User, parse,
+    AgentFrame, BootFacts, ExecSpec, Exit, FrameError, HostFrame, Io, Oddity, OnDenied, Stage, StandingExec,
+    Usage, User, parse,
 };
 use blastbox_wire::limits::{MAX_AGENT_FRAME, MAX_HOST_FRAME, MAX_OUTPUT_CHUNK, MAX_STDIN_CHUNK};
 use proptest::collection::vec;
@@ -54,12 +54,19 @@ fn agent_frame() -> impl Strategy<Value = AgentFrame<'static>> {
         any::<(u32, u64, u32, [u64; 3])>().prop_map(|(number, count, pid, arguments)| {
             AgentFrame::Denied { number, count, pid, arguments }
         }),
+        (odd(), any::<(u32, u64, u32)>(), prop_oneof![Just(&b""[..]), Just(&b"/etc/\xff\n"[..])]).prop_map(
+            |(oddity, (number, count, pid), path)| AgentFrame::Wrote { oddity, number, count, pid, path }
+        ),
         any::<(u32, u32)>().prop_map(|(exec, bytes)| AgentFrame::StdinTaken { exec, bytes }),
         any::<u64>().prop_map(|token| AgentFrame::Pong { token }),
         any::<(bool, bool)>().prop_map(|(bytes, inodes)| AgentFrame::Full { bytes, inodes }),
         (any::<[u64; 2]>(), vec(standing(), 0..20))
             .prop_map(|([token, printed], execs)| AgentFrame::Standing { token, printed, execs }),
     ]
+}
+
+fn odd() -> impl Strategy<Value = Oddity> {
+    prop_oneof![Just(Oddity::Outside), Just(Oddity::PoisonsTools), Just(Oddity::Unreadable)]
 }
 
 fn standing() -> impl Strategy<Value = StandingExec> {

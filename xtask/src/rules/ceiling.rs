@@ -4,9 +4,9 @@ use super::Finding;
 use crate::tcb::Share;
 
 /// Lines of code in the warden and the unsafe room together.
-const LINES: usize = 6200;
+const LINES: usize = 6250;
 /// Lines of code of what both programs read hostile bytes with; neither links all of it.
-const WIRE: usize = 4350;
+const WIRE: usize = 4450;
 /// Crates of others that the warden links.
 const CRATES: usize = 20;
 

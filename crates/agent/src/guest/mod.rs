@@ -144,6 +144,7 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     }
     let visibility = match orders.denials {
         Denials::Reported => Visibility::Reported,
+        Denials::WithWrites => Visibility::WithWrites,
         Denials::Silent => Visibility::Silent,
     };
     let listener = Filter::compile(visibility).install().tried("install the system-call filter")?;
@@ -152,7 +153,8 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     }
     program::place(port.as_fd(), CONTROL).tried("hand over the control channel")?;
     identity::limit(Resource::Nofile, orders.files).tried("limit open files")?;
-    Ok(Arguments { control: CONTROL, denials: listener.as_ref().map(|_| DENIALS), root: false })
+    let writes = (orders.denials == Denials::WithWrites).then(|| orders.workspace.workplace());
+    Ok(Arguments { control: CONTROL, denials: listener.as_ref().map(|_| DENIALS), writes, root: false })
 }
 
 /// What a payload could use against the guest's own kernel.

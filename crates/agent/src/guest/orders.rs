@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 
+use blastbox_agent::Workplace;
 use blastbox_wire::plan::{Denials, Exec};
 
 /// What the host wants.
@@ -30,7 +31,7 @@ pub(crate) struct Orders {
     pub(crate) network: bool,
     /// Whether the host says next whom programs believe besides.
     pub(crate) authority: bool,
-    /// Whether denied system calls are reported.
+    /// Whether denied system calls are reported, and those that change files.
     pub(crate) denials: Denials,
     /// Whether others begin as copies of this guest: it falls asleep when it is whole, and goes on when it is woken.
     pub(crate) asleep: bool,
@@ -59,6 +60,15 @@ impl Workspace {
             "ro" => Some(Self::ReadOnly),
             "cow" => Some(Self::CopyOnWrite),
             _ => None,
+        }
+    }
+
+    /// The same, as whoever looks at writes needs it.
+    pub(crate) fn workplace(self) -> Workplace {
+        match self {
+            Self::Absent | Self::ReadOnly => Workplace::Closed,
+            Self::Empty => Workplace::Own,
+            Self::CopyOnWrite => Workplace::Callers,
         }
     }
 
@@ -99,7 +109,12 @@ impl Orders {
             loopback: yes(&take("loopback")?)?,
             network: yes(&take("network")?)?,
             authority: yes(&take("authority")?)?,
-            denials: if yes(&take("denials")?)? { Denials::Reported } else { Denials::Silent },
+            denials: match take("denials")?.as_str() {
+                "yes" => Denials::Reported,
+                "writes" => Denials::WithWrites,
+                "no" => Denials::Silent,
+                _ => return None,
+            },
             asleep: yes(&take("asleep")?)?,
             name: take("name").filter(|name| !name.is_empty() && name.len() <= MOST_NAME)?,
         };
@@ -138,12 +153,19 @@ mod tests {
     }
 
     #[test]
+    fn writes_are_watched_where_the_host_says_so() {
+        let orders = parsed(&GOOD.replace("denials=yes", "denials=writes")).unwrap();
+        assert_eq!(orders.denials, Denials::WithWrites);
+    }
+
+    #[test]
     fn what_is_missing_unknown_doubled_or_no_value_is_not_our_command_line() {
         for bad in [
             GOOD.replace("pids=64 ", ""),
             format!("{GOOD} more=1"),
             format!("{GOOD} bytes=1"),
             GOOD.replace("exec=yes", "exec=maybe"),
+            GOOD.replace("denials=yes", "denials=maybe"),
             GOOD.replace("workspace=no", "workspace=rw"),
             GOOD.replace("name=bx-1", "name="),
             GOOD.replace("inodes=100", "inodes=-1"),

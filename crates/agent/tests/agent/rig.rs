@@ -7,8 +7,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use blastbox_wire::agent::{
-    AgentFrame, BootFacts, Change, Entry, ExecSpec, Exit, FileEnd, FileSay, HostFrame, Io, OnDenied, Stage,
-    StandingExec, Usage, User, VERSION, parse,
+    AgentFrame, BootFacts, Change, Entry, ExecSpec, Exit, FileEnd, FileSay, HostFrame, Io, Oddity, OnDenied,
+    Stage, StandingExec, Usage, User, VERSION, parse,
 };
 use blastbox_wire::limits::OUTPUT_WINDOW;
 use rustix::io::FdFlags;
@@ -25,6 +25,7 @@ pub(crate) enum Said {
     Output(u32, u8, Vec<u8>),
     Exited(u32, Exit, Usage),
     Denied(u32, u64),
+    Wrote(Oddity, u64, String),
     StdinTaken(u32, u32),
     Standing(u64, u64, Vec<StandingExec>),
     Pong(u64),
@@ -80,14 +81,19 @@ impl Agent {
     }
 
     /// An agent that has been started and not spoken to.
-    #[expect(clippy::disallowed_methods, reason = "tests start the program under test")]
     pub(crate) fn start(denials: Option<OwnedFd>) -> Self {
+        Self::start_with(denials, &[])
+    }
+
+    /// The same, with more options.
+    #[expect(clippy::disallowed_methods, reason = "tests start the program under test")]
+    pub(crate) fn start_with(denials: Option<OwnedFd>, options: &[&str]) -> Self {
         let (stream, theirs) = UnixStream::pair().unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_blastbox-agent"));
-        command.args(["--control", &theirs.as_raw_fd().to_string()]).stdin(Stdio::null());
+        command.args(["--control", &theirs.as_raw_fd().to_string()]).args(options).stdin(Stdio::null());
         if let Some(denials) = &denials {
             rustix::io::fcntl_setfd(denials, FdFlags::empty()).unwrap();
             command.args(["--denials", &denials.as_raw_fd().to_string()]);
@@ -143,7 +149,7 @@ impl Agent {
                 Said::Started(exec, pid) if exec == number && pid > 1 => return Ok(self.finish(number)),
                 Said::NotStarted(exec, stage, errno) if exec == number => return Err((stage, errno)),
                 // What the program does at once may be told before its start is.
-                Said::Denied(..) => {}
+                Said::Denied(..) | Said::Wrote(..) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -242,6 +248,9 @@ fn own(frame: AgentFrame<'_>) -> Said {
         AgentFrame::Output { exec, stream, bytes } => Said::Output(exec, stream, bytes.to_vec()),
         AgentFrame::Exited { exec, exit, usage } => Said::Exited(exec, exit, usage),
         AgentFrame::Denied { number, count, .. } => Said::Denied(number, count),
+        AgentFrame::Wrote { oddity, count, path, .. } => {
+            Said::Wrote(oddity, count, String::from_utf8_lossy(path).into_owned())
+        }
         AgentFrame::StdinTaken { exec, bytes } => Said::StdinTaken(exec, bytes),
         AgentFrame::Standing { token, printed, execs } => Said::Standing(token, printed, execs),
         AgentFrame::Pong { token } => Said::Pong(token),

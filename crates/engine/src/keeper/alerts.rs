@@ -17,6 +17,12 @@ impl Happened {
                 let name = number.is_none().then(|| Label::new(syscall));
                 alert(&Event::SyscallDenied { number: number.unwrap_or(0), name, count: *count })
             }
+            Self::UnexpectedWrite { path, reason, syscall, count } => alert(&Event::UnexpectedWrite {
+                path: Label::new(path),
+                reason: Label::new(reason),
+                syscall: Label::new(syscall),
+                count: *count,
+            }),
             Self::NetworkDenied { target, port, reason, count } => alert(&Event::NetworkDenied {
                 target: Label::new(target),
                 port: *port,
@@ -106,6 +112,15 @@ mod tests {
             (denied("mount"), AlertCode::MountAttempt),
             (denied("bpf"), AlertCode::EscapeAttempt),
             (denied("9999"), AlertCode::EscapeAttempt),
+            (
+                of(Happened::UnexpectedWrite {
+                    path: "/etc/passwd".to_owned(),
+                    reason: "outside".to_owned(),
+                    syscall: "openat".to_owned(),
+                    count: 1,
+                }),
+                AlertCode::UnexpectedWrite,
+            ),
             (kept_from("example.com", "host-not-allowed"), AlertCode::DeniedNetwork),
             (kept_from("metadata.internal", "metadata-address"), AlertCode::MetadataAttempt),
             (kept_from("169.254.169.254", "address-not-allowed"), AlertCode::MetadataAttempt),

@@ -92,6 +92,17 @@ pub enum Happened {
         /// How often.
         count: u64,
     },
+    /// It changed a file or a name where nobody expects it, or tried to.
+    UnexpectedWrite {
+        /// The path in the box, cut and escaped; empty for those whose path is not known or not told apart.
+        path: String,
+        /// The stable word for why it is unexpected: `outside`, `poisons-tools`, `unreadable`.
+        reason: String,
+        /// The call that was used first.
+        syscall: String,
+        /// How often.
+        count: u64,
+    },
     /// A lease could not be renewed or revoked.
     SecretTrouble {
         /// The secret's name, or the file that should have told it.

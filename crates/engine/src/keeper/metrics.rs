@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use blastbox_policy::Tier;
+use blastbox_wire::agent::Oddity;
 
 use self::page::Page;
 use super::cards::Phase;
@@ -62,6 +63,8 @@ pub struct Metrics {
     pub stretches: BTreeMap<Stretch, Histogram>,
     /// Denied system calls, by name.
     pub denials: BTreeMap<String, u64>,
+    /// Writes where nobody expects them, by reason.
+    pub unexpected_writes: BTreeMap<&'static str, u64>,
     /// What boxes were kept from by their gateways, by reason.
     pub network_denials: BTreeMap<String, u64>,
     /// Alerts that reached a webhook.
@@ -128,6 +131,11 @@ impl Metrics {
         }
     }
 
+    pub(crate) fn wrote(&mut self, oddity: Oddity, count: u64) {
+        let known = self.unexpected_writes.entry(oddity.as_str()).or_default();
+        *known = known.saturating_add(count);
+    }
+
     pub(crate) fn took(&mut self, stretch: Stretch, took: Duration) {
         self.stretches.entry(stretch).or_default().add(took);
     }
@@ -186,6 +194,13 @@ impl Metrics {
             "counter",
             ["syscall"],
             self.denials.iter().map(|(call, count)| ([call.clone()], *count)),
+        );
+        page.many(
+            "blastbox_unexpected_writes_total",
+            "Files and names that boxes changed or tried to change where nobody expects it.",
+            "counter",
+            ["reason"],
+            self.unexpected_writes.iter().map(|(reason, count)| ([(*reason).to_owned()], *count)),
         );
         page.many(
             "blastbox_denied_network_total",

@@ -14,6 +14,7 @@ mod cards;
 mod clock;
 mod commands;
 mod config;
+mod deeds;
 mod demand;
 mod error;
 mod events;

@@ -1,6 +1,6 @@
-//! How often it is told that a box was denied the same system call again.
+//! How often it is told that a box did the same again: tried a denied system call, wrote at an unexpected path.
 //!
-//! The counts come from a box, which may try a call a million times a second for as long as it lives. Each number is told
+//! The counts come from a box, which may try a call a million times a second for as long as it lives. Each kind is told
 //! at once the first time, and then after 1, 2, 4, … seconds with the count of what came meanwhile: the ledger and the
 //! ring of events, which all tenants share, grow with the logarithm of its life and not with its zeal.
 
@@ -9,16 +9,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Numbers that are told apart. More than any kernel has calls.
-const MOST_NUMBERS: usize = 512;
-/// The number under which the rest is told.
-const ANY_OTHER: u32 = u32::MAX;
-/// Between the first word of a number and the second.
+use crate::deeds::{Kind, place};
+
+/// Between the first word of a kind and the second.
 const FIRST_GAP: Duration = Duration::from_secs(1);
 
-/// What was denied to one box, by number of the call.
-#[derive(Debug, Default)]
-pub(crate) struct Repeats(BTreeMap<u32, Repeat>);
+/// What one box did.
+#[derive(Debug)]
+pub(crate) struct Repeats<K>(BTreeMap<K, Repeat>);
+
+impl<K> Default for Repeats<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
 
 #[derive(Debug)]
 struct Repeat {
@@ -28,16 +32,12 @@ struct Repeat {
     gap: Duration,
 }
 
-impl Repeats {
-    /// Takes in what was denied.
-    pub(crate) fn count(&mut self, denied: &BTreeMap<u32, u64>, now: Instant) {
-        for (number, count) in denied {
-            let apart = self.0.contains_key(number) || self.0.len() < MOST_NUMBERS;
-            let repeat = self.0.entry(if apart { *number } else { ANY_OTHER }).or_insert_with(|| Repeat {
-                untold: 0,
-                due: now,
-                gap: FIRST_GAP,
-            });
+impl<K: Kind> Repeats<K> {
+    /// Takes in what was done.
+    pub(crate) fn count(&mut self, done: &BTreeMap<K, u64>, now: Instant) {
+        for (kind, count) in done {
+            let kind = place(&self.0, kind.clone());
+            let repeat = self.0.entry(kind).or_insert_with(|| Repeat { untold: 0, due: now, gap: FIRST_GAP });
             repeat.untold = repeat.untold.saturating_add(*count);
         }
     }
@@ -48,7 +48,7 @@ impl Repeats {
     }
 
     /// What is to be told by now, with its counts.
-    pub(crate) fn due(&mut self, now: Instant) -> Vec<(u32, u64)> {
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<(K, u64)> {
         let due = |repeat: &mut Repeat| {
             if repeat.untold == 0 || repeat.due > now {
                 return None;
@@ -57,12 +57,12 @@ impl Repeats {
             repeat.gap = repeat.gap.saturating_mul(2);
             Some(std::mem::take(&mut repeat.untold))
         };
-        self.0.iter_mut().filter_map(|(number, repeat)| Some((*number, due(repeat)?))).collect()
+        self.0.iter_mut().filter_map(|(kind, repeat)| Some((kind.clone(), due(repeat)?))).collect()
     }
 
     /// All that was not told, at the end.
-    pub(crate) fn rest(&mut self) -> Vec<(u32, u64)> {
-        let rest = self.0.iter_mut().map(|(number, repeat)| (*number, std::mem::take(&mut repeat.untold)));
+    pub(crate) fn rest(&mut self) -> Vec<(K, u64)> {
+        let rest = self.0.iter_mut().map(|(kind, repeat)| (kind.clone(), std::mem::take(&mut repeat.untold)));
         rest.filter(|(_, count)| *count > 0).collect()
     }
 }
@@ -114,7 +114,7 @@ mod tests {
             repeats.count(&BTreeMap::from([(number, 1)]), now);
         }
         let told = repeats.due(now);
-        assert_eq!((told.len(), told.iter().map(|(_, count)| count).sum()), (MOST_NUMBERS + 1, 100_000_u64));
-        assert_eq!(told.last().map(|(number, _)| *number), Some(ANY_OTHER));
+        assert_eq!((told.len(), told.iter().map(|(_, count)| count).sum()), (u32::MOST + 1, 100_000_u64));
+        assert_eq!(told.last().map(|(number, _)| *number), Some(u32::MAX));
     }
 }

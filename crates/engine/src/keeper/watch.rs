@@ -1,24 +1,23 @@
 //! One task per box: watches its clock, tells what it was denied, and ends it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blastbox_isolation::{ends_after, syscall_name};
-use blastbox_wire::event::{Event, Label};
+use blastbox_isolation::ends_after;
+use blastbox_wire::event::Event;
 use blastbox_wire::receipt::{LimitName, Receipt};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::admission::{Hold, Room};
 use super::cards::{OnTimeout, Phase};
 use super::clock::Due;
+use super::deeds::Deeds;
 use super::events::Happened;
 use super::house::House;
 use super::kept::{Cause, Kept};
 use super::limits::Limits;
 use super::metrics::Stretch;
 use super::post::Unheard;
-use super::repeats::Repeats;
 use super::traffic::Untold;
 use super::unborn::{write_down, write_rest};
 use crate::desk::Ended;
@@ -36,19 +35,19 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// Watches a box until nothing is left of it. Its room is free only then.
 pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: Hold) {
-    let mut repeats = Repeats::default();
+    let mut news = Deeds::default();
     let mut untold = Untold::default();
     let mut leases = kept.live.take_lease_news();
     let mut limits = Limits::new(Instant::now(), random_byte());
-    live_on(&house, &kept, &mut repeats, &mut limits, &mut untold, &mut leases).await;
+    live_on(&house, &kept, &mut news, &mut limits, &mut untold, &mut leases).await;
     let over = Instant::now();
     // Whoever comes now is told that it is gone; commands are told why.
     kept.condemn(Cause::ByItself);
     house.register.moved(&kept.card.id, BoxState::Ending);
     let mut ended = kept.live.finish().await;
     ended.run = ended.run.saturating_sub(kept.pooled);
-    count_denied(&house, &mut repeats, &kept.live.bells.take_denied());
-    tell_denied(&house, &kept, repeats.rest());
+    news.count(&house, &kept.live.bells.take_deeds());
+    news.tell_rest(&house, &kept);
     untold.add(kept.live.take_network_news());
     untold.write_all(&house, &kept);
     while let Some(word) = leases.as_mut().and_then(|news| news.try_recv().ok()) {
@@ -100,7 +99,7 @@ async fn write_end(house: &House, kept: &Kept, receipt: &Receipt) -> Result<(), 
 async fn live_on(
     house: &House,
     kept: &Kept,
-    repeats: &mut Repeats,
+    news: &mut Deeds,
     limits: &mut Limits,
     untold: &mut Untold,
     leases: &mut Option<News>,
@@ -114,23 +113,23 @@ async fn live_on(
         if cause.is_some() {
             return;
         }
-        let denied = async {
+        let deeds = async {
             sleep_until(quiet).await;
-            kept.live.denied().await
+            kept.live.deeds().await
         };
-        let again = repeats.next();
+        let again = news.next();
         let look = limits.next(phase, ends, house.crowd(), Instant::now());
         tokio::select! {
             biased;
             () = kept.live.stopped() => return,
             () = kept.bell.notified() => {}
-            denied = denied => {
+            deeds = deeds => {
                 quiet = Instant::now() + QUIET;
-                count_denied(house, repeats, &denied);
+                news.count(house, &deeds);
                 limits.tell(house, kept);
             }
             () = sleep_until(again.unwrap_or(at)), if again.is_some() => {
-                tell_denied(house, kept, repeats.due(Instant::now()));
+                news.tell_due(house, kept);
             }
             () = sleep_until(look.unwrap_or(at)), if look.is_some() => {
                 limits.look(kept, Instant::now());
@@ -195,26 +194,6 @@ fn decide(house: &House, kept: &Kept, due: Due) -> Option<OnTimeout> {
     house.write_deadlines(kept);
     kept.live.live_until(backstop);
     (phase != Phase::Paused).then_some(what)
-}
-
-fn call(number: u32) -> String {
-    syscall_name(number).map_or_else(|| number.to_string(), ToOwned::to_owned)
-}
-
-fn count_denied(house: &House, repeats: &mut Repeats, denied: &BTreeMap<u32, u64>) {
-    for (number, count) in denied {
-        house.count(|metrics| metrics.denied(&call(*number), *count));
-    }
-    repeats.count(denied, Instant::now());
-}
-
-fn tell_denied(house: &House, kept: &Kept, denied: Vec<(u32, u64)>) {
-    for (number, count) in denied {
-        let name = syscall_name(number).map(Label::new);
-        house.pen.record(&kept.about(), &Event::SyscallDenied { number, name, count });
-        let what = Happened::SyscallDenied { syscall: call(number), count };
-        house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), what);
-    }
 }
 
 /// What becomes of a lease, next.

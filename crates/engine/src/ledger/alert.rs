@@ -26,6 +26,8 @@ pub enum AlertCode {
     EscapeAttempt,
     /// An attempt to change what is mounted.
     MountAttempt,
+    /// A file or a name was changed where nobody expects it, or that was tried.
+    UnexpectedWrite,
     /// A host, an address or a way of speaking that the policy does not allow.
     DeniedNetwork,
     /// An attempt to reach a cloud's metadata service.
@@ -60,10 +62,11 @@ impl Severity {
 
 impl AlertCode {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::DeniedSyscall,
         Self::EscapeAttempt,
         Self::MountAttempt,
+        Self::UnexpectedWrite,
         Self::DeniedNetwork,
         Self::MetadataAttempt,
         Self::SecretTrouble,
@@ -82,6 +85,7 @@ impl AlertCode {
             Self::DeniedSyscall => "denied_syscall",
             Self::EscapeAttempt => "escape_attempt",
             Self::MountAttempt => "mount_attempt",
+            Self::UnexpectedWrite => "unexpected_write",
             Self::DeniedNetwork => "denied_network",
             Self::MetadataAttempt => "metadata_attempt",
             Self::SecretTrouble => "secret_trouble",
@@ -166,6 +170,9 @@ pub fn alert(event: &Event) -> Option<Alert> {
     let (severity, code, text) = match event {
         Event::SyscallDenied { number, name, count } => {
             denied(*number, name.as_ref().map(|name| name.as_str()), *count)
+        }
+        Event::UnexpectedWrite { path, reason, syscall, count } => {
+            wrote(path.as_str(), reason.as_str(), syscall.as_str(), *count)
         }
         Event::NetworkDenied { target, port, reason, count } => {
             let (severity, code) = match reason.as_str() {
@@ -256,6 +263,18 @@ fn denied(number: u32, name: Option<&str>, count: u64) -> (Severity, AlertCode, 
     };
     let name = name.map_or_else(|| format!("system call {number}"), str::to_owned);
     (severity, code, format!("the box tried {name} and was denied, {count} times"))
+}
+
+fn wrote(path: &str, reason: &str, syscall: &str, count: u64) -> (Severity, AlertCode, String) {
+    let (severity, what) = match reason {
+        // What others run, load or obey: that is how a box reaches whoever takes its changes.
+        "poisons-tools" => (Severity::High, "a file that tools of its owner trust"),
+        // Programs that keep a cache beside their code try this, and are refused.
+        "outside" => (Severity::Low, "a path where it has no place to write"),
+        _ => (Severity::Low, "a path that its process hides"),
+    };
+    let named = if path.is_empty() { String::new() } else { format!(", {path}") };
+    (severity, AlertCode::UnexpectedWrite, format!("the box used {syscall} on {what}{named}, {count} times"))
 }
 
 #[cfg(test)]

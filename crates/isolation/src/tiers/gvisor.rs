@@ -65,6 +65,7 @@ fn no_gpu(facts: &Facts) -> Refusal {
 /// What gVisor makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
     jail::ends_with_daemon(policy, Tier::Gvisor)?;
+    jail::reports_no_writes(policy, Tier::Gvisor)?;
     if policy.kernel().on_denied_syscall == OnDenied::Kill {
         return unavailable(
             "the policy ends the box at a denied system call, and gVisor answers them without a word",

@@ -52,7 +52,7 @@ pub(super) fn lower_around(
     // Whether it is to be deterministic or metered is judged before, for every tier.
     let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic: _, fuel: _ } =
         policy.kernel();
-    let FileRules { workspace: _, disk, inodes, file_size, open_files, exec } = policy.files();
+    let FileRules { workspace: _, disk, inodes, file_size, open_files, exec, report_writes } = policy.files();
     // What passes the gateway is the gateway's to judge; here it is only whether there is one.
     let NetworkRules { mode, loopback, allow: _, dangerously_allow_private: _, limits: _ } = policy.network();
     // Secrets are lent by the gateway too: a policy that binds one has rules for it, so there is one.
@@ -65,7 +65,7 @@ pub(super) fn lower_around(
     if *survives_daemon == SurvivesDaemon::Yes {
         can_survive(*mode, worksite)?;
     }
-    let denials = denials(*on_denied_syscall, facts)?;
+    let denials = denials(*on_denied_syscall, *report_writes, facts)?;
     let mut shows = match root {
         BoxRoot::None => Vec::new(),
         BoxRoot::Allowed => vec![fit_root(policy, facts)?],
@@ -200,6 +200,15 @@ pub(super) fn ends_with_daemon(policy: &SealedPolicy, tier: Tier) -> Result<(), 
     }
 }
 
+/// Where writes are to be reported by a tier whose own kernel or engine hands no call to the agent.
+pub(super) fn reports_no_writes(policy: &SealedPolicy, tier: Tier) -> Result<(), Refusal> {
+    if !policy.files().report_writes {
+        return Ok(());
+    }
+    let why = "it cannot report writes (files.report_writes): nothing in it hands a system call to the agent";
+    Err(Refusal::TierUnavailable { tier, why: why.to_owned() })
+}
+
 /// What no jail can do without, whatever is accepted.
 pub(super) fn fit(facts: &Facts) -> Result<(), Refusal> {
     let unfit = |why: String, fix: &str| Err(Refusal::HostUnfit { why, fix: fix.to_owned() });
@@ -221,16 +230,23 @@ pub(super) fn fit(facts: &Facts) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn denials(on_denied: OnDenied, facts: &Facts) -> Result<Denials, Refusal> {
+fn denials(on_denied: OnDenied, report_writes: bool, facts: &Facts) -> Result<Denials, Refusal> {
+    let no = |why: &str| Err(Refusal::TierUnavailable { tier: Tier::Jail, why: why.to_owned() });
     match (on_denied, facts.seccomp_user_notif) {
+        (OnDenied::Record | OnDenied::Kill, true) if report_writes && !facts.reads_own_children => no(
+            "the policy has writes reported (files.report_writes), and this host lets nobody look at the names that its own \
+                children use (kernel.yama.ptrace_scope is 2 or more)",
+        ),
+        (OnDenied::Record | OnDenied::Kill, true) if report_writes => Ok(Denials::WithWrites),
         (OnDenied::Record | OnDenied::Kill, true) => Ok(Denials::Reported),
+        (OnDenied::Record, false) if report_writes => no(
+            "the policy has writes reported (files.report_writes), and this kernel cannot report a system call",
+        ),
         (OnDenied::Record, false) => Ok(Denials::Silent),
         // Accepting that nobody learns of a denied call is not accepting that the box goes on.
-        (OnDenied::Kill, false) => Err(Refusal::TierUnavailable {
-            tier: Tier::Jail,
-            why: "the policy ends the box at a denied system call, and this kernel cannot report one"
-                .to_owned(),
-        }),
+        (OnDenied::Kill, false) => {
+            no("the policy ends the box at a denied system call, and this kernel cannot report one")
+        }
     }
 }
 

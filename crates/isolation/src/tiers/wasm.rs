@@ -49,13 +49,15 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic, fuel } =
         policy.kernel();
     // Whether programs may be started from scratch space does not arise: a guest starts none.
-    let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _ } = policy.files();
+    let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _, report_writes: _ } =
+        policy.files();
     let NetworkRules { mode, loopback: _, allow: _, dangerously_allow_private: _, limits: _ } =
         policy.network();
     let CredentialRules { mode: CredentialMode::None | CredentialMode::Brokered, bind: _ } =
         policy.credentials();
     let LifetimeRules { timeout: _, output: _, survives_daemon: _ } = policy.lifetime();
     jail::ends_with_daemon(policy, Tier::Wasm)?;
+    jail::reports_no_writes(policy, Tier::Wasm)?;
 
     jail::fit(facts)?;
     let unavailable = |why: &str| Refusal::TierUnavailable { tier: Tier::Wasm, why: why.to_owned() };

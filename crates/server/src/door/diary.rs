@@ -66,7 +66,10 @@ fn severity(event: &KeeperEvent) -> Severity {
 fn is_of_guest(what: &Happened) -> bool {
     matches!(
         what,
-        Happened::SyscallDenied { .. } | Happened::NetworkDenied { .. } | Happened::LimitMet { .. }
+        Happened::SyscallDenied { .. }
+            | Happened::UnexpectedWrite { .. }
+            | Happened::NetworkDenied { .. }
+            | Happened::LimitMet { .. }
     )
 }
 
@@ -97,6 +100,11 @@ fn line(event: &KeeperEvent) -> Option<String> {
         Happened::SyscallDenied { syscall, count } => {
             format!("event=syscall_denied boundary=kernel verdict=deny reason={syscall} count={count}")
         }
+        // No verdict: whether it could is for the kernel, which does not say.
+        Happened::UnexpectedWrite { path, reason, syscall, count } => format!(
+            "event=unexpected_write boundary=files reason={reason} syscall={syscall} path={} count={count}",
+            quoted(path)
+        ),
         Happened::NetworkDenied { target, port, reason, count } => format!(
             "event=network_denied boundary=network verdict=deny reason={reason} target={} port={port} count={count}",
             quoted(target)

@@ -167,6 +167,7 @@ impl Desk {
             | Happened::BoxAdopted
             | Happened::DeadlineNear { .. }
             | Happened::SyscallDenied { .. }
+            | Happened::UnexpectedWrite { .. }
             | Happened::NetworkDenied { .. }
             | Happened::NameAsked { .. }
             | Happened::SecretLent { .. }

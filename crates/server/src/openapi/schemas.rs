@@ -220,7 +220,7 @@ fn daemon() -> Vec<(&'static str, Value)> {
     let alert = json!({
         "severity": words(&["low", "high", "critical"]), "text": text(),
         "code": words(&[
-            "denied_syscall", "escape_attempt", "mount_attempt", "denied_network", "metadata_attempt", "secret_trouble", "limit_met", "nearing_time_limit", "pool_poisoned",
+            "denied_syscall", "escape_attempt", "mount_attempt", "unexpected_write", "denied_network", "metadata_attempt", "secret_trouble", "limit_met", "nearing_time_limit", "pool_poisoned",
             "sink_unreachable", "ledger_recovered", "alerts_dropped",
         ]),
     });

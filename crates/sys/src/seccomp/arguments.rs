@@ -7,6 +7,8 @@ use super::check::{Check, Verdict};
 
 pub(super) const ALLOW: Check = Check::Then(Verdict::Allow);
 pub(super) const DENY: Check = Check::Then(Verdict::Notify(libc::EPERM));
+/// It changes a name or what lies behind one.
+pub(super) const WATCH: Check = Check::Then(Verdict::Watch);
 /// As if the kernel were built without it: libraries ask, and fall back.
 pub(super) const ABSENT: Check = Check::Then(Verdict::Errno(libc::ENOSYS));
 
@@ -176,12 +178,19 @@ pub(super) const SECCOMP: Check = Check::Is {
     no: &ALLOW,
 };
 
+/// Flags of an open file that can change something: to write (1), both (2), make it (0x40), empty it (0x200).
+const OPENED_TO_CHANGE: u32 = 0x243;
+pub(super) const OPEN: Check =
+    Check::Is { arg: 1, mask: OPENED_TO_CHANGE, values: &[0], yes: &ALLOW, no: &WATCH };
+pub(super) const OPENAT: Check =
+    Check::Is { arg: 2, mask: OPENED_TO_CHANGE, values: &[0], yes: &ALLOW, no: &WATCH };
+
 const FILE_TYPE: u32 = 0xF000;
 /// None given, regular, named pipe, socket. Character and block devices stay out, and with them overlay whiteouts.
 const NODES: &[u32] = &[0, 0x8000, 0x1000, 0xC000];
-pub(super) const MKNOD: Check = Check::Is { arg: 1, mask: FILE_TYPE, values: NODES, yes: &ALLOW, no: &DENY };
+pub(super) const MKNOD: Check = Check::Is { arg: 1, mask: FILE_TYPE, values: NODES, yes: &WATCH, no: &DENY };
 pub(super) const MKNODAT: Check =
-    Check::Is { arg: 2, mask: FILE_TYPE, values: NODES, yes: &ALLOW, no: &DENY };
+    Check::Is { arg: 2, mask: FILE_TYPE, values: NODES, yes: &WATCH, no: &DENY };
 
 /// A piped `core_pattern` hands the memory of a crashing process to a program of the host that runs as root, and the
 /// kernel does so even where the limit on core files is 0. Only a limit of exactly 1 stops it, which is what a box

@@ -15,6 +15,8 @@ pub enum Verdict {
     Errno(i32),
     /// Refused with this errno and reported to the holder of the listener.
     Notify(i32),
+    /// Carried out as if it were allowed. Where writes are reported the holder of the listener hears of it first, and lets it go on.
+    Watch,
     /// The process dies: a call through a foreign interface has no honest reason.
     Kill,
 }
@@ -31,6 +33,16 @@ pub(super) enum Check {
 }
 
 impl Check {
+    /// Whether the call is carried out whatever its arguments are.
+    pub(super) fn never_refuses(&self) -> bool {
+        match *self {
+            Self::Then(verdict) => matches!(verdict, Verdict::Allow | Verdict::Watch),
+            Self::Is { yes, no, .. } | Self::Null { yes, no, .. } => {
+                yes.never_refuses() && no.never_refuses()
+            }
+        }
+    }
+
     /// The verdict for these arguments.
     pub(super) fn decide(&self, args: &[u64; 6]) -> Verdict {
         match *self {

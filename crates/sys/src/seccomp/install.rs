@@ -13,6 +13,8 @@ use std::os::fd::{FromRawFd, OwnedFd};
 pub enum Visibility {
     /// A denied call waits until the holder of the listener has answered it.
     Reported,
+    /// So does a call that writes, makes, moves or removes a file, which the holder then lets go on.
+    WithWrites,
     /// A denied call fails at once, unseen.
     Silent,
 }
@@ -74,8 +76,8 @@ impl Filter {
 
     /// Puts the calling thread, and whatever it starts, under the filter for good.
     ///
-    /// The thread must have no_new_privs set (or `CAP_SYS_ADMIN`): the kernel says `EACCES` otherwise. With
-    /// [`Visibility::Reported`] the listener comes back, close-on-exec; install nothing reported twice, the kernel
+    /// The thread must have no_new_privs set (or `CAP_SYS_ADMIN`): the kernel says `EACCES` otherwise. Unless it is
+    /// [`Visibility::Silent`] the listener comes back, close-on-exec; install nothing reported twice, the kernel
     /// allows one listener per process (`EBUSY`). Allocates nothing, so a freshly cloned child may call it.
     ///
     /// # Errors
@@ -83,7 +85,7 @@ impl Filter {
     pub fn install(&self) -> io::Result<Option<OwnedFd>> {
         match self.visibility {
             Visibility::Silent => self.set(0).map(|_| None),
-            Visibility::Reported => {
+            Visibility::Reported | Visibility::WithWrites => {
                 // Since 5.19 a call that is being judged can only be interrupted by a fatal signal: Go's preemption
                 // signals would otherwise restart it for ever, and the supervisor would see it again and again.
                 let listening = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;

@@ -10,8 +10,10 @@
 //! ```
 //!
 //! - What the table does not allow is *noticed*: the caller sleeps, the supervisor that holds the listener learns number
-//!   and arguments, and answers with an errno. It never lets a call continue: what an argument points to can change
+//!   and arguments, and answers with an errno. It never lets a denied call continue: what an argument points to can change
 //!   between look and use.
+//! - Where writes are reported, calls that change a file or a name are *watched*: the supervisor looks at the name and lets
+//!   the call go on, whatever it saw. Nothing is decided by it, so a name that changes in between cheats the report only.
 //! - A denied call whose listener has been closed returns `ENOSYS`: still refused, no longer seen.
 //! - Whoever holds the listener and lives under the filter itself must never make a denied call: it would wait for its
 //!   own answer.
@@ -39,7 +41,7 @@ mod tree;
 pub use check::Verdict;
 pub use install::{Filter, Visibility};
 pub use monitors::{Monitor, monitor_program};
-pub use notify::{Denied, receive, refuse};
+pub use notify::{Denied, let_pass, receive, refuse};
 pub use table::{errno_for, verdict};
 #[cfg(test)]
 pub(crate) use tests::live;

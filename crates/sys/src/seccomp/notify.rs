@@ -1,16 +1,18 @@
-//! The supervisor's side: which call was denied, and the answer.
+//! The supervisor's side: which call was denied or is watched, and the answer.
 //!
 //! Trust: the kernel fills in every field; the values of number and arguments are chosen by an attacker, and pointers
 //! among them mean nothing here.
 //!
-//! Must not: let a call continue. There is no function for it.
+//! Must not: let a denied call continue. [`let_pass`] does so only for what the table carries out anyway.
 
+use super::check::Verdict;
+use super::table::verdict;
 use crate::arch;
 use libc::{seccomp_notif, seccomp_notif_resp};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A denied call that waits for its answer.
+/// A denied or watched call that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denied {
     /// The kernel's name for this call, good for one answer.
@@ -30,6 +32,12 @@ impl Denied {
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
         arch::syscall_name(self.nr)
+    }
+
+    /// Whether it is carried out, and only told. Decided on numbers that the kernel holds, which nobody can change meanwhile.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        verdict(self.nr, &self.args) == Verdict::Watch
     }
 }
 
@@ -74,17 +82,36 @@ pub fn refuse(listener: BorrowedFd<'_>, id: u64, errno: i32) -> io::Result<()> {
     if !(1..4096).contains(&errno) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    let known = seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 };
+    answer(listener, seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 }).map(drop)
+}
+
+/// Lets a watched call go on. What it then does is for the kernel to decide, as if nobody had looked. Whether its caller was
+/// still there.
+///
+/// # Errors
+/// What the kernel said; `EINVAL` here for a call that is not watched, so that nothing denied can be let through.
+pub fn let_pass(listener: BorrowedFd<'_>, call: &Denied) -> io::Result<bool> {
+    if !call.is_watched() {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    answer(listener, seccomp_notif_resp { id: call.id, val: 0, error: 0, flags: CONTINUE })
+}
+
+/// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`, as wide as the field that it goes into.
+const CONTINUE: u32 = 1;
+
+/// Whether the caller was still there.
+fn answer(listener: BorrowedFd<'_>, known: seccomp_notif_resp) -> io::Result<bool> {
     let mut answer = Roomy { known, spare: [0; 32] };
     let source = &raw mut answer;
     // SAFETY: `listener` is open for the duration of the borrow; the kernel reads one `seccomp_notif_resp` from
     // `answer`, which is larger than any that exists.
     let done = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, source) };
     if done == 0 {
-        return Ok(());
+        return Ok(true);
     }
     match io::Error::last_os_error() {
-        error if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        error if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
         error => Err(error),
     }
 }

@@ -4,8 +4,8 @@
 //! the table fall back. `same` refers to the line above.
 
 use super::arguments::{
-    ABSENT, ALLOW, CLONE, DENY, IOCTL, MKNOD, MKNODAT, PERSONALITY, PRCTL, PRLIMIT, SECCOMP, SETRLIMIT,
-    SETSOCKOPT, SOCKET,
+    ABSENT, ALLOW, CLONE, DENY, IOCTL, MKNOD, MKNODAT, OPEN, OPENAT, PERSONALITY, PRCTL, PRLIMIT, SECCOMP,
+    SETRLIMIT, SETSOCKOPT, SOCKET, WATCH,
 };
 use super::check::{Check, Verdict};
 use crate::arch;
@@ -45,14 +45,14 @@ pub(super) const TABLE: &[(&str, Check, &str)] = &[
     ("fadvise64", ALLOW, "coreutils, tar"),
     ("readahead", ALLOW, "browsers, databases"),
     ("fallocate", ALLOW, "databases, linkers"),
-    ("truncate", ALLOW, "Python, coreutils"),
+    ("truncate", WATCH, "Python, coreutils"),
     ("ftruncate", ALLOW, "linkers, shared memory"),
     ("close_range", ALLOW, "Python subprocess, pid 1"),
     // Files and directories.
-    ("open", ALLOW, "older C libraries, Go"),
-    ("openat", ALLOW, "every program"),
-    ("openat2", ALLOW, "coreutils, pid 1 (RESOLVE_BENEATH)"),
-    ("creat", ALLOW, "older programs"),
+    ("open", OPEN, "older C libraries, Go"),
+    ("openat", OPENAT, "every program"),
+    ("openat2", WATCH, "coreutils, pid 1 (RESOLVE_BENEATH); its flags lie behind a pointer"),
+    ("creat", WATCH, "older programs"),
     ("stat", ALLOW, "every program"),
     ("fstat", ALLOW, "every program"),
     ("lstat", ALLOW, "every program"),
@@ -68,18 +68,18 @@ pub(super) const TABLE: &[(&str, Check, &str)] = &[
     ("getcwd", ALLOW, "shells"),
     ("chdir", ALLOW, "shells"),
     ("fchdir", ALLOW, "coreutils, find, git"),
-    ("mkdir", ALLOW, "every program"),
-    ("mkdirat", ALLOW, "coreutils, tar"),
-    ("rmdir", ALLOW, "every program"),
-    ("rename", ALLOW, "every program"),
-    ("renameat", ALLOW, "coreutils"),
-    ("renameat2", ALLOW, "coreutils mv, git"),
-    ("link", ALLOW, "git, package managers"),
-    ("linkat", ALLOW, "coreutils ln"),
-    ("symlink", ALLOW, "tar, npm"),
-    ("symlinkat", ALLOW, "coreutils ln, tar"),
-    ("unlink", ALLOW, "every program"),
-    ("unlinkat", ALLOW, "coreutils rm, Python"),
+    ("mkdir", WATCH, "every program"),
+    ("mkdirat", WATCH, "coreutils, tar"),
+    ("rmdir", WATCH, "every program"),
+    ("rename", WATCH, "every program"),
+    ("renameat", WATCH, "coreutils"),
+    ("renameat2", WATCH, "coreutils mv, git"),
+    ("link", WATCH, "git, package managers"),
+    ("linkat", WATCH, "coreutils ln"),
+    ("symlink", WATCH, "tar, npm"),
+    ("symlinkat", WATCH, "coreutils ln, tar"),
+    ("unlink", WATCH, "every program"),
+    ("unlinkat", WATCH, "coreutils rm, Python"),
     ("readlink", ALLOW, "every runtime"),
     ("readlinkat", ALLOW, "coreutils, Go"),
     ("chmod", ALLOW, "tar, git"),
@@ -479,7 +479,7 @@ pub fn errno_for(nr: u32, args: &[u64; 6]) -> i32 {
     match verdict(nr, args) {
         Verdict::Errno(errno) | Verdict::Notify(errno) => errno,
         // Reported although it needed no report: another table is in the kernel than in this program.
-        Verdict::Allow | Verdict::Kill => libc::EPERM,
+        Verdict::Allow | Verdict::Watch | Verdict::Kill => libc::EPERM,
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Orders<'a> {
     pub(super) identity: Option<Identity>,
     pub(super) streams: [c_int; 3],
     pub(super) terminal: Terminal,
-    pub(super) oom_score_adj: &'a [u8],
+    pub(super) oom_score_adj: Option<&'a [u8]>,
     pub(super) report: c_int,
 }
 
@@ -60,7 +60,9 @@ fn prepare(orders: &Orders<'_>) -> Result<(), Stage> {
         }
     }
     // Before the user changes: the file belongs to whoever the parent is.
-    volunteer_for_the_oom_killer(orders.oom_score_adj);
+    if let Some(score) = orders.oom_score_adj {
+        volunteer_for_the_oom_killer(score);
+    }
     if let Some(identity) = orders.identity {
         take_on(identity)?;
     }

@@ -5,7 +5,7 @@
 use super::file_say::FileSay;
 use super::{FrameError, split, wrap};
 use crate::codec::{CodecError, Reader, Writer};
-use crate::limits::{MAX_AGENT_FRAME, MAX_AGENT_TEXT, MAX_OUTPUT_CHUNK, MAX_STANDING};
+use crate::limits::{MAX_AGENT_FRAME, MAX_AGENT_TEXT, MAX_OUTPUT_CHUNK, MAX_STANDING, MAX_WRITE_PATH};
 
 /// What the agent found when it started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +86,36 @@ pub struct Usage {
     pub fuel: Option<u64>,
 }
 
+/// What is unexpected about a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Oddity {
+    /// It lies where the box has no place to write.
+    Outside,
+    /// It lies in the caller's directory, and tools of the caller run, load or obey a file of that name.
+    PoisonsTools,
+    /// Its caller hides its memory, so nobody knows where it lies.
+    Unreadable,
+}
+
+impl Oddity {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Outside, Self::PoisonsTools, Self::Unreadable];
+
+    /// The stable word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Outside => "outside",
+            Self::PoisonsTools => "poisons-tools",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
+    fn number(self) -> u8 {
+        Self::ALL.iter().zip(0..).find(|(one, _)| **one == self).map_or(u8::MAX, |(_, number)| number)
+    }
+}
+
 /// A command as the agent has it when another host has taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StandingExec {
@@ -157,6 +187,20 @@ pub enum AgentFrame<'a> {
         pid: u32,
         /// The first three arguments of the first of them.
         arguments: [u64; 3],
+    },
+    /// The box opened, made, moved or removed something at an unexpected path, or tried to: how it ended, the kernel decided
+    /// afterwards. Since the last frame of this kind for the same path.
+    Wrote {
+        /// What is unexpected about it.
+        oddity: Oddity,
+        /// Number of the call of the first of them.
+        number: u32,
+        /// How often.
+        count: u64,
+        /// The process that made the first of them, inside the box.
+        pid: u32,
+        /// The path, or as much of it as is told; empty where it is not known, and for all that are not told apart.
+        path: &'a [u8],
     },
     /// Standard input was passed on: the host may send this much more.
     StdinTaken {
@@ -263,6 +307,18 @@ fn decode(kind: u8, body: &[u8]) -> Result<Option<AgentFrame<'_>>, CodecError> {
             pid: from.u32()?,
             arguments: [from.u64()?, from.u64()?, from.u64()?],
         },
+        19 => AgentFrame::Wrote {
+            oddity: match from.u8()? {
+                0 => Oddity::Outside,
+                1 => Oddity::PoisonsTools,
+                2 => Oddity::Unreadable,
+                other => return Err(CodecError::Unknown(other.into(), "kind of write")),
+            },
+            number: from.u32()?,
+            count: from.u64()?,
+            pid: from.u32()?,
+            path: from.bytes(MAX_WRITE_PATH)?,
+        },
         7 => AgentFrame::StdinTaken { exec: from.u32()?, bytes: from.u32()? },
         9 => AgentFrame::Pong { token: from.u64()? },
         10 => AgentFrame::Fault { text: from.text(MAX_AGENT_TEXT)? },
@@ -367,6 +423,14 @@ impl AgentFrame<'_> {
                     to.u64(*argument);
                 }
                 6
+            }
+            Self::Wrote { oddity, number, count, pid, path } => {
+                to.u8(oddity.number());
+                to.u32(*number);
+                to.u64(*count);
+                to.u32(*pid);
+                to.bytes(path.get(..MAX_WRITE_PATH).unwrap_or(path));
+                19
             }
             Self::StdinTaken { exec, bytes } => {
                 to.u32(*exec);

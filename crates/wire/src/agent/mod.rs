@@ -16,7 +16,7 @@ mod wake;
 pub use file_ask::{Depth, Extent, FileAct, FileAsk, Links, Parents, Target, Writing};
 pub use file_say::{Coverage, FileEnd, FileSay};
 pub use files::{Beyond, Change, ChangeKind, Entry, EntryKind, Fault, Link, MAX_ENTRY};
-pub use from_agent::{AgentFrame, BootFacts, Exit, Stage, StandingExec, Usage, parse};
+pub use from_agent::{AgentFrame, BootFacts, Exit, Oddity, Stage, StandingExec, Usage, parse};
 pub use from_host::{ExecSpec, HostFrame, Io, OnDenied, User};
 pub use sudo::{MAX_SUDO, SUDO_NAME, SUDO_PROGRAM, SudoAnswer, SudoRequest};
 pub use wake::{ASLEEP, WAKE, Wake, introduce};

@@ -168,7 +168,7 @@ fn check_first(plan: &Plan, descriptors: usize) -> Result<(), UnsafePlan> {
             {
                 return Err(UnsafePlan::MonitorTexts);
             }
-            if plan.denials == Denials::Reported {
+            if plan.denials != Denials::Silent {
                 return Err(UnsafePlan::MonitorReports);
             }
             if plan.ids == Ids::OwnBlock {

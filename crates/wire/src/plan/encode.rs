@@ -51,6 +51,7 @@ impl Plan {
         to.u8(match self.denials {
             Denials::Reported => 0,
             Denials::Silent => 1,
+            Denials::WithWrites => 2,
         });
         self.first.encode(to);
     }
@@ -89,7 +90,11 @@ impl Plan {
                     Ok(Grant { at: read_path(from)?, access: choice(from, &ACCESSES, "access")? })
                 })?,
             },
-            denials: choice(from, &[Denials::Reported, Denials::Silent], "kind of denial")?,
+            denials: choice(
+                from,
+                &[Denials::Reported, Denials::Silent, Denials::WithWrites],
+                "kind of denial",
+            )?,
             first: First::decode(from)?,
         })
     }

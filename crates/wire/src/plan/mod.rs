@@ -333,6 +333,8 @@ pub struct Landlock {
 pub enum Denials {
     /// Each is handed to the agent, which answers it with an error and reports it.
     Reported,
+    /// The same, and calls that change a file or a name are handed to it first, which looks at the name and lets them go on.
+    WithWrites,
     /// The kernel answers with an error and nobody learns of it.
     Silent,
 }

@@ -118,6 +118,7 @@ fn a_missing_an_old_and_an_unclear_gvisor_are_refused_by_name() {
 fn what_gvisor_cannot_keep_is_refused() {
     let kill = draft().on_denied_syscall(OnDenied::Kill);
     assert!(why(lowered(kill, &host()).unwrap_err()).contains("denied system call"));
+    assert!(why(lowered(draft().report_writes(true), &host()).unwrap_err()).contains("report_writes"));
     let bare = Facts { landlock_abi: 0, ..host() };
     assert!(why(lowered(draft(), &bare).unwrap_err()).contains("Landlock"));
     let small = draft().memory(blastbox_policy::Bytes(48 << 20));

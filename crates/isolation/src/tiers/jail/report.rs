@@ -53,8 +53,8 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
     let mut how = vec![
         "the host's kernel, reached only through a list of allowed system calls (seccomp)".to_owned(),
         match (plan.denials, rules.on_denied_syscall) {
-            (Denials::Reported, OnDenied::Record) => "a denied system call fails and is reported",
-            (Denials::Reported, OnDenied::Kill) => "the first denied system call ends the box",
+            (Denials::Reported | Denials::WithWrites, OnDenied::Record) => "a denied system call fails and is reported",
+            (Denials::Reported | Denials::WithWrites, OnDenied::Kill) => "the first denied system call ends the box",
             (Denials::Silent, _) => "a denied system call fails, and nobody learns of it",
         }
         .to_owned(),
@@ -120,6 +120,12 @@ fn files(policy: &SealedPolicy, facts: &Facts, plan: &Plan, worksite: Worksite) 
     ];
     if rules.exec == ScratchExec::Denied {
         how.push("nothing can be executed where the box can write".to_owned());
+    }
+    if rules.report_writes {
+        how.push(
+            "writes at unexpected paths are reported; the walls above decide about them, not the report"
+                .to_owned(),
+        );
     }
     how
 }

@@ -173,6 +173,30 @@ fn ending_the_box_at_a_denied_call_needs_reports() {
 }
 
 #[test]
+fn reporting_writes_needs_reports_and_eyes() {
+    let image = Image::host();
+    let writes = policy(Profile::Default.draft().unwrap().accept(Gap::SilentDenials).report_writes(true));
+    let seen = lowered(&writes, &good_host());
+    assert_eq!(seen.plan.denials, Denials::WithWrites);
+    let files = seen.report.iter().find(|line| line.boundary == Boundary::Files).unwrap();
+    assert!(files.how.iter().any(|how| how.contains("unexpected paths are reported")), "{:?}", files.how);
+    for (facts, word) in [
+        (Facts { seccomp_user_notif: false, ..good_host() }, "cannot report a system call"),
+        (Facts { reads_own_children: false, ..good_host() }, "ptrace_scope"),
+    ] {
+        let refused = lower(&writes, &facts, &request(&image)).unwrap_err();
+        assert_eq!(refused.code(), "tier_unavailable");
+        assert!(refused.to_string().contains(word), "{refused}");
+        lower(
+            &policy(Profile::Default.draft().unwrap().accept(Gap::SilentDenials)),
+            &facts,
+            &request(&image),
+        )
+        .unwrap();
+    }
+}
+
+#[test]
 fn an_unfit_host_is_refused_with_what_helps() {
     let image = Image::host();
     let off = UserNamespaces { switched_off: true, ..UserNamespaces::default() };

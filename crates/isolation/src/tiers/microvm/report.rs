@@ -133,5 +133,11 @@ fn files(policy: &SealedPolicy, worksite: Worksite) -> Vec<String> {
     if rules.exec == blastbox_policy::ScratchExec::Denied {
         how.push("nothing can be executed where the box can write".to_owned());
     }
+    if rules.report_writes {
+        how.push(
+            "writes at unexpected paths are reported; the walls above decide about them, not the report"
+                .to_owned(),
+        );
+    }
     how
 }

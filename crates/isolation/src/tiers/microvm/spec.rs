@@ -102,7 +102,8 @@ impl VmSpec {
             deterministic: _,
             fuel: _,
         } = policy.kernel();
-        let FileRules { disk, inodes, file_size, open_files, exec, workspace: _ } = policy.files();
+        let FileRules { disk, inodes, file_size, open_files, exec, workspace: _, report_writes } =
+            policy.files();
         let yes = |yes: bool| if yes { "yes" } else { "no" };
         vec![
             "guest".to_owned(),
@@ -124,7 +125,7 @@ impl VmSpec {
             format!("loopback={}", yes(policy.network().loopback == Loopback::Own)),
             format!("network={}", yes(policy.network().mode != NetworkMode::Off)),
             format!("authority={}", yes(policy.network().needs_authority())),
-            "denials=yes".to_owned(),
+            format!("denials={}", if *report_writes { "writes" } else { "yes" }),
         ]
     }
 

@@ -67,6 +67,8 @@ fn what_the_tier_cannot_do_is_refused_by_name() {
     assert!(no_worker.to_string().contains("make wasm"), "{no_worker}");
     let kills = lowered(&host(), default().on_denied_syscall(OnDenied::Kill)).unwrap_err();
     assert_eq!(kills.code(), "tier_unavailable");
+    let writes = lowered(&host(), default().report_writes(true)).unwrap_err();
+    assert!(writes.to_string().contains("report_writes"), "{writes}");
     assert_eq!(
         lowered(&host(), default().dangerously_open_network()).unwrap_err().code(),
         "tier_unavailable"

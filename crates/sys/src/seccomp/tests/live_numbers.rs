@@ -6,7 +6,7 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 
-use super::super::{Filter, Verdict, Visibility, errno_for, receive, refuse, verdict};
+use super::super::{Filter, Verdict, Visibility, errno_for, let_pass, receive, refuse, verdict};
 use super::live::{End, call, in_child, no_new_privs, pair, receive_fd, send_fd, wait};
 use crate::arch;
 
@@ -30,7 +30,11 @@ const NOT_MADE: &[(&str, &str)] = &[
 fn made(number: u32) -> bool {
     let name = arch::syscall_name(number);
     let kept = NOT_MADE.iter().any(|(kept, _)| Some(*kept) == name);
-    !kept || verdict(number, &NONSENSE) != Verdict::Allow
+    !kept || !is_carried_out(number)
+}
+
+fn is_carried_out(number: u32) -> bool {
+    matches!(verdict(number, &NONSENSE), Verdict::Allow | Verdict::Watch)
 }
 
 /// A child that a failed test does not leave behind, waiting for somebody to hear it.
@@ -65,15 +69,24 @@ fn unfiltered(numbers: &[u32]) -> Vec<i32> {
 
 #[test]
 fn every_number_is_decided_by_the_kernel_as_by_the_table() {
+    decided(Visibility::Reported);
+}
+
+/// What is let pass ends as it would without a filter.
+#[test]
+fn every_number_that_is_watched_is_reported_and_carried_out() {
+    decided(Visibility::WithWrites);
+}
+
+fn decided(visibility: Visibility) {
     let numbers: Vec<u32> = (0..=LAST).filter(|number| made(*number)).collect();
     assert_eq!(numbers.len() + NOT_MADE.len(), 512, "nothing else is left out");
     // Only what is allowed: whatever is denied must not be tried without a filter.
-    let allowed: Vec<u32> =
-        numbers.iter().copied().filter(|number| verdict(*number, &NONSENSE) == Verdict::Allow).collect();
+    let allowed: Vec<u32> = numbers.iter().copied().filter(|number| is_carried_out(*number)).collect();
     assert!(allowed.len() > 200, "the table allows {} calls", allowed.len());
     let control = unfiltered(&allowed);
 
-    let filter = Filter::compile(Visibility::Reported);
+    let filter = Filter::compile(visibility);
     let (ours, theirs) = pair();
     let pid = in_child(|| {
         ends_with_its_parent();
@@ -104,7 +117,11 @@ fn every_number_is_decided_by_the_kernel_as_by_the_table() {
             && let Some(denied) = receive(listener.as_fd()).unwrap()
         {
             seen.push(denied.nr);
-            refuse(listener.as_fd(), denied.id, errno_for(denied.nr, &denied.args)).unwrap();
+            let passed = let_pass(listener.as_fd(), &denied);
+            assert_eq!(passed.is_ok(), denied.is_watched(), "nothing that is denied can be let through");
+            if passed.is_err() {
+                refuse(listener.as_fd(), denied.id, errno_for(denied.nr, &denied.args)).unwrap();
+            }
         }
         let mut errno = [0; 4];
         if answered.contains(PollFlags::IN) && rustix::io::read(&ours, &mut errno) == Ok(4) {
@@ -122,6 +139,7 @@ fn every_number_is_decided_by_the_kernel_as_by_the_table() {
             Verdict::Notify(errno) => (1, errno),
             Verdict::Errno(errno) => (0, errno),
             Verdict::Allow => (0, control.next().unwrap().1),
+            Verdict::Watch => (usize::from(visibility == Visibility::WithWrites), control.next().unwrap().1),
             Verdict::Kill => panic!("{number}: no native number kills"),
         };
         let found = (seen.iter().filter(|other| **other == number).count(), told);

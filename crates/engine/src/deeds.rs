@@ -1,0 +1,133 @@
+//! What a box did that somebody should hear of, counted by kind and bounded whatever it does.
+//!
+//! Numbers and paths come from a guest: beyond what is told apart they are counted as one, and none goes uncounted.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use blastbox_wire::agent::Oddity;
+use blastbox_wire::limits::MAX_WRITE_PATHS;
+
+/// Different system calls that are told apart. No kernel has so many; a guest's numbers might.
+const MOST_CALLS: usize = 512;
+/// The number that stands for all that are not told apart.
+const ANY_OTHER: u32 = u32::MAX;
+
+/// Something that a box can do again and again, in more kinds than anybody wants to hear of.
+pub(crate) trait Kind: Ord + Clone {
+    /// Kinds that are told apart.
+    const MOST: usize;
+    /// What stands for it where they are not.
+    fn together(&self) -> Self;
+}
+
+/// A denied system call, by its number.
+impl Kind for u32 {
+    const MOST: usize = MOST_CALLS;
+    fn together(&self) -> Self {
+        ANY_OTHER
+    }
+}
+
+/// A write where nobody expects it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Wrote {
+    pub(crate) oddity: Oddity,
+    /// Escaped, and no longer than the agent may say it; empty where it is not known.
+    pub(crate) path: String,
+    /// The call, by its number.
+    pub(crate) number: u32,
+}
+
+impl Kind for Wrote {
+    const MOST: usize = MAX_WRITE_PATHS;
+    fn together(&self) -> Self {
+        Self { oddity: self.oddity, path: String::new(), number: ANY_OTHER }
+    }
+}
+
+impl Wrote {
+    /// As an agent told it.
+    pub(crate) fn told(oddity: Oddity, number: u32, path: &[u8]) -> Self {
+        Self { oddity, path: escaped(path), number }
+    }
+
+    /// The call's name, or its number where it has none.
+    pub(crate) fn syscall(&self) -> String {
+        name_of(self.number)
+    }
+}
+
+/// A call's name, or its number where it has none.
+pub(crate) fn name_of(number: u32) -> String {
+    blastbox_isolation::syscall_name(number).map_or_else(|| number.to_string(), ToOwned::to_owned)
+}
+
+/// Where something is counted: under its own kind, or under the one of all others.
+pub(crate) fn place<K: Kind, V>(counted: &BTreeMap<K, V>, kind: K) -> K {
+    if counted.contains_key(&kind) || counted.len() < K::MOST { kind } else { kind.together() }
+}
+
+/// Counts something that was done.
+pub(crate) fn add<K: Kind>(counted: &mut BTreeMap<K, u64>, kind: K, count: u64) {
+    let kind = place(counted, kind);
+    let known = counted.entry(kind).or_default();
+    *known = known.saturating_add(count);
+}
+
+/// What was done since somebody asked last.
+#[derive(Debug, Default)]
+pub(crate) struct Deeds {
+    pub(crate) denied: BTreeMap<u32, u64>,
+    pub(crate) wrote: BTreeMap<Wrote, u64>,
+}
+
+/// Text of a guest without anything that a terminal or a log would take for more than text.
+fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            // Also marks that turn the direction of writing, and lines that are none.
+            if letter.is_control() || ('\u{2028}'..='\u{202e}').contains(&letter) || letter == '\\' {
+                text.extend(letter.escape_default());
+            } else {
+                text.push(letter);
+            }
+        }
+        for byte in chunk.invalid() {
+            // Writing to a string cannot fail.
+            write!(text, "\\x{byte:02x}").ok();
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_without_end_are_counted_as_one_and_none_goes_uncounted() {
+        let (mut calls, mut writes) = (BTreeMap::new(), BTreeMap::new());
+        for number in 0..100_000 {
+            add(&mut calls, number, 2);
+            let oddity = Oddity::ALL[usize::try_from(number).unwrap() % 3];
+            add(&mut writes, Wrote::told(oddity, number, format!("/etc/{number}").as_bytes()), 2);
+        }
+        assert_eq!((calls.len(), calls.values().sum()), (MOST_CALLS + 1, 200_000_u64));
+        assert!(writes.len() <= MAX_WRITE_PATHS + Oddity::ALL.len(), "{}", writes.len());
+        assert_eq!(writes.values().sum::<u64>(), 200_000);
+    }
+
+    #[test]
+    fn a_path_cannot_speak_to_a_terminal() {
+        for (path, shown) in [
+            (&b"/etc/pass wd"[..], "/etc/pass wd"),
+            (b"/tmp/\x1b[2J\n", "/tmp/\\u{1b}[2J\\n"),
+            (b"/a\xff\xc3b\\", "/a\\xff\\xc3b\\\\"),
+            ("/ä/\u{202e}x".as_bytes(), "/ä/\\u{202e}x"),
+        ] {
+            assert_eq!(escaped(path), shown);
+        }
+    }
+}
