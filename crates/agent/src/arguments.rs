@@ -16,6 +16,8 @@ pub struct Arguments {
     pub writes: Option<Workplace>,
     /// Whether the box has a root: said by whoever made its users, never by a command line.
     pub root: bool,
+    /// The line to the process that keeps the powers of a guest, where there is one: never said by a command line either.
+    pub nurse: Option<RawFd>,
 }
 
 /// `None`: not our command line. Each option at most once, each descriptor above the standard ones, none twice.
@@ -45,7 +47,7 @@ pub fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Arguments> {
         }
     }
     let control = control.filter(|_| control != denials && (writes.is_none() || denials.is_some()))?;
-    Some(Arguments { control, denials, writes, root: false })
+    Some(Arguments { control, denials, writes, root: false, nurse: None })
 }
 
 #[cfg(test)]
@@ -58,14 +60,15 @@ mod tests {
 
     #[test]
     fn both_descriptors_are_read_in_any_order() {
-        let with = |writes| Some(Arguments { control: 7, denials: Some(8), writes, root: false });
+        let with =
+            |writes| Some(Arguments { control: 7, denials: Some(8), writes, root: false, nurse: None });
         let (both, three) = (with(None), with(Some(Workplace::Own)));
         assert_eq!(parsed("--control 7 --writes own --denials 8"), three);
         assert_eq!(parsed("--control 7 --denials 8"), both);
         assert_eq!(parsed("--denials 8 --control 7"), both);
         assert_eq!(
             parsed("--control 3"),
-            Some(Arguments { control: 3, denials: None, writes: None, root: false })
+            Some(Arguments { control: 3, denials: None, writes: None, root: false, nurse: None })
         );
     }
 

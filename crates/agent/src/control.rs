@@ -85,6 +85,11 @@ impl Control {
         self.waiting() == 0
     }
 
+    /// Whether something was received that is not read as a frame yet.
+    pub(crate) fn has_more(&self) -> bool {
+        self.parsed < self.input.len()
+    }
+
     fn waiting(&self) -> usize {
         self.queued.saturating_sub(self.sent)
     }

@@ -35,6 +35,8 @@ pub(crate) struct House {
     pub(crate) root: Option<Identity>,
     /// Where commands work, if somebody wants to hear of writes elsewhere.
     pub(crate) writes: Option<Workplace>,
+    /// The line to whoever keeps the powers of a guest.
+    pub(crate) nurse: Option<OwnedFd>,
 }
 
 /// Takes over the descriptors and gives up everything else.
@@ -45,14 +47,22 @@ pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
     blastbox_sys::identity::limit(Resource::Core, blastbox_sys::identity::NO_CORE)?;
     std::panic::set_hook(Box::new(|_| std::process::abort()));
     rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
-    let (control, denials) = match arguments.denials {
-        None => {
+    let (control, denials, nurse) = match (arguments.denials, arguments.nurse) {
+        (None, None) => {
             let [control] = keep_only([arguments.control])?;
-            (control, None)
+            (control, None, None)
         }
-        Some(denials) => {
+        (Some(denials), None) => {
             let [control, denials] = keep_only([arguments.control, denials])?;
-            (control, Some(denials))
+            (control, Some(denials), None)
+        }
+        (None, Some(nurse)) => {
+            let [control, nurse] = keep_only([arguments.control, nurse])?;
+            (control, None, Some(nurse))
+        }
+        (Some(denials), Some(nurse)) => {
+            let [control, denials, nurse] = keep_only([arguments.control, denials, nurse])?;
+            (control, Some(denials), Some(nurse))
         }
     };
     rustix::io::ioctl_fionbio(&control, true)?;
@@ -63,7 +73,7 @@ pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
     let payload = rustix::process::getuid().is_root().then_some(PAYLOAD);
     let capabilities = give_up_capabilities(payload, arguments.root)?;
     let root = arguments.root.then(root_of_box).transpose()?;
-    Ok(House { control, denials, payload, capabilities, root, writes: arguments.writes })
+    Ok(House { control, denials, payload, capabilities, root, writes: arguments.writes, nurse })
 }
 
 /// The root of the box, with all that it may ever have.

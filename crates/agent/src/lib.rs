@@ -11,6 +11,7 @@
 //!                                       ├─ files     file operations, as the payload's user
 //!                                       ├─ reap      ended processes
 //!                                       ├─ scratch   whether its scratch space is full
+//!                                       ├─ asleep    stopped, copied, woken
 //!                                       └─ denials   refused system calls, and with `writes` those that change files
 //! ```
 //!
@@ -19,6 +20,7 @@
 //! Ends with 0 after `Shutdown`, 2 for a command line that is not ours, 3 when the host has gone, 1 for all else.
 
 mod arguments;
+mod asleep;
 mod control;
 mod denials;
 mod exec;
@@ -29,6 +31,7 @@ mod harden;
 mod input;
 #[cfg(feature = "lies")]
 mod lies;
+mod nurse;
 mod output;
 mod reap;
 mod scratch;
@@ -39,6 +42,7 @@ mod trust;
 mod writes;
 
 pub use arguments::{Arguments, parse};
+pub use nurse::{ANSWER, ERRAND, Errand};
 pub use trust::believe;
 pub use writes::{Workplace, judge};
 

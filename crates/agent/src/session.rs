@@ -20,6 +20,7 @@ use crate::execs::{Execs, FIRST_TOKEN, Volunteering};
 use crate::files::{self, Files, Wrong};
 use crate::harden::House;
 use crate::input::OverWindow;
+use crate::nurse::Nurse;
 use crate::reap::{self, Reaper};
 use crate::scratch::Scratch;
 use crate::sudo::{self, Sudo};
@@ -82,7 +83,7 @@ enum Greeting {
 pub(crate) struct Session {
     epoll: OwnedFd,
     events: Vec<Event>,
-    control: Control,
+    pub(crate) control: Control,
     /// What the stream to the host is watched for.
     interest: EventFlags,
     children: Reaper,
@@ -91,13 +92,15 @@ pub(crate) struct Session {
     files: Files,
     sudo: Sudo,
     scratch: Scratch,
+    /// Whoever keeps the powers of a guest.
+    pub(crate) nurse: Option<Nurse>,
     greeting: Greeting,
 }
 
 impl Session {
     /// Sets up the loop and says hello.
     pub(crate) fn open(house: House) -> io::Result<Self> {
-        let House { control, denials, payload, capabilities, root, writes } = house;
+        let House { control, denials, payload, capabilities, root, writes, nurse } = house;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         // First: a thread inherits which signals are held back, and one that did not would be told of children in our stead.
         let (children, interest) = (Reaper::new()?, EventFlags::IN);
@@ -131,6 +134,7 @@ impl Session {
             files,
             sudo,
             scratch: Scratch::default(),
+            nurse: nurse.map(Nurse::new),
             greeting,
         })
     }
@@ -304,6 +308,7 @@ impl Session {
                 let (printed, execs) = self.execs.stand();
                 self.control.send(&AgentFrame::Standing { token, printed, execs });
             }
+            (_, HostFrame::Sleep) => self.sleep()?,
         }
         Ok(())
     }

@@ -60,9 +60,17 @@ pub(crate) enum Origin {
 /// What a copy is of.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
-    template: Arc<Template>,
+    pub(crate) template: Arc<Template>,
     bound: Hash,
-    store: Templates,
+    /// Where it is forgotten if it turns out to be useless; `None`: it is somebody's snapshot, and theirs to keep.
+    store: Option<Templates>,
+}
+
+impl Source {
+    /// Somebody's box as it was when it slept.
+    pub(crate) fn snapshot(template: Arc<Template>, bound: Hash) -> Self {
+        Self { template, bound, store: None }
+    }
 }
 
 /// What a box that begins as a copy holds until its agent has spoken.
@@ -70,15 +78,22 @@ pub(crate) struct Source {
 pub(crate) struct Birth {
     from: Source,
     /// QEMU's line for orders. It is closed when nobody needs it any more.
-    _orders: StdStream,
+    orders: StdStream,
 }
 
 impl Birth {
     /// The copy never spoke. Whatever is wrong with its template, nobody else begins with it, in this process or the next.
     pub(crate) fn failed(self) {
         let Source { template, bound, store } = self.from;
-        template.spoil();
-        store.forget(&bound);
+        if let Some(store) = store {
+            template.spoil();
+            store.forget(&bound);
+        }
+    }
+
+    /// The line for orders, for who may have to say more than how it begins.
+    pub(crate) fn line(&self) -> Option<StdStream> {
+        self.orders.try_clone().ok()
     }
 }
 
@@ -123,7 +138,7 @@ impl Shelf {
         };
         let store = workshop.templates();
         let copy = |template, told: String| {
-            let from = Source { template, bound, store: store.clone() };
+            let from = Source { template, bound, store: Some(store.clone()) };
             Origin::Copy { from, told }
         };
         if let Some(template) = self.find(&bound) {
@@ -256,7 +271,7 @@ pub(crate) fn bear(
         return Err(CreateError::Channel(std::io::ErrorKind::WriteZero.into()));
     }
     let memory = from.template.memory().try_clone_to_owned().map_err(CreateError::Channel)?;
-    Ok((Birth { from, _orders: orders }, [memory, theirs.into()]))
+    Ok((Birth { from, orders }, [memory, theirs.into()]))
 }
 
 #[cfg(test)]
@@ -268,7 +283,7 @@ impl Source {
         let template = Arc::new(memory.unwrap());
         let (bound, store) =
             (Hash::from_bytes([1; 32]), Templates::of_store(std::path::Path::new("/nowhere")));
-        (Self { template: Arc::clone(&template), bound, store }, template)
+        (Self { template: Arc::clone(&template), bound, store: Some(store) }, template)
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
 use crate::deeds::{self, Deeds, Kind, Wrote};
+use crate::driver::Sleeping;
 use crate::error::PauseError;
 use crate::files::FileOrder;
 use crate::met::Met;
@@ -49,6 +50,8 @@ pub(crate) enum Order {
     Farewell,
     Pause(Pausing),
     Resume(Pausing),
+    /// Everything in it stops, and its agent says nothing more until the morning.
+    Sleep(Sleeping),
     /// Whether the agent still answers, and rightly.
     Ping(oneshot::Sender<()>),
     /// Which limits the box has met. What is found rings the alarm.
@@ -68,6 +71,8 @@ pub(crate) struct Bells {
     /// The owner gave the box another deadline.
     pub(crate) moved: Notify,
     deadline: Mutex<Option<Instant>>,
+    /// A box that sleeps goes on.
+    pub(crate) morning: Notify,
     /// The box was denied something, or has met a limit. Rung by the driver.
     pub(crate) alarm: Notify,
     deeds: Mutex<Deeds>,

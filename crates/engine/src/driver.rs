@@ -83,6 +83,8 @@ pub(crate) struct Driver {
     pub(crate) heritable: bool,
     /// A descriptor that has to reach the agent before anything else does: it says that another host is here.
     pub(crate) mark: Option<OwnedFd>,
+    /// Whether it sleeps, to be copied.
+    pub(crate) rest: Rest,
     pub(crate) log: Log,
 }
 
@@ -132,6 +134,8 @@ enum Happening {
     Moved,
     Stop,
     Retry,
+    Morning,
+    NeverSlept,
 }
 
 impl Driver {
@@ -147,8 +151,10 @@ impl Driver {
             } else {
                 Interest::READABLE | Interest::WRITABLE
             };
+            let (asleep, late) = (self.rest.is_asleep(), self.rest.late_at());
             let takes_orders = live
                 && listening
+                && self.rest.is_awake()
                 && self.log.outbox.len() < FULL_OUTBOX
                 && self.log.unheard.len() < FULL_OUTBOX;
             let happening = tokio::select! {
@@ -160,6 +166,8 @@ impl Driver {
                 order = self.orders.recv(), if takes_orders => Happening::Order(order),
                 () = self.bells.credit.notified(), if live => Happening::Credit,
                 () = sleep_until(self.retry_at), if waiting => Happening::Retry,
+                () = self.bells.morning.notified(), if live && asleep => Happening::Morning,
+                () = sleep_until(late.unwrap_or(self.deadline)), if live && late.is_some() => Happening::NeverSlept,
                 ready = self.agent.ready(interest), if live && !waiting && self.log.mute.is_none() => {
                     Happening::Agent(ready.map(drop))
                 }
@@ -181,6 +189,8 @@ impl Driver {
                 }
                 Happening::Stop => self.stop(Stop::Asked, Ending::Dismissed),
                 Happening::Retry => drop(self.happen(Event::RetryDue)),
+                Happening::Morning => self.wake(),
+                Happening::NeverSlept => self.never_slept(),
             }
         }
     }
@@ -262,6 +272,7 @@ impl Driver {
                 }
                 self.log.files.end(&ending);
                 self.log.ping = None;
+                self.rest = Rest::Awake;
                 // Nobody can run a command here any more; whoever waits for room to ask learns it.
                 self.orders.close();
                 self.say_ready(Err(ending));
@@ -429,30 +440,11 @@ impl Driver {
             Order::Look => return self.look_for_limits(),
             Order::Pause(to) => return self.ask_pause(Event::PauseAsked, to),
             Order::Resume(to) => return self.ask_pause(Event::ResumeAsked, to),
+            Order::Sleep(to) => return self.put_to_sleep(to),
             // The command ended while the order was on its way.
             Order::StdinEnd { .. } | Order::Resize { .. } | Order::Signal { .. } => return,
         };
         self.send(&frame);
-    }
-
-    fn ask_pause(&mut self, event: Event, to: Pausing) {
-        if self.pausing.is_some() || !self.happen(event) {
-            to.send(Err(PauseError::NotNow(self.state))).ok();
-        } else {
-            self.pausing = Some(to);
-        }
-    }
-
-    fn paused(&mut self, event: Event, outcome: Result<(), PauseError>) {
-        self.happen(event);
-        self.answer_pause(outcome);
-    }
-
-    fn answer_pause(&mut self, outcome: Result<(), PauseError>) {
-        if let Some(waiting) = self.pausing.take() {
-            // Whoever asked went away; the box is as they wanted it all the same.
-            waiting.send(outcome).ok();
-        }
     }
 
     /// Queues a frame and sends what goes at once.
@@ -469,6 +461,10 @@ impl Driver {
     }
 
     fn send_credit(&mut self) {
+        // It is taken when the box goes on.
+        if !self.rest.is_awake() {
+            return;
+        }
         let mut due = Vec::new();
         for (exec, running) in &mut self.log.execs {
             if let Some(bytes) = running.outlet.take_credit() {
@@ -483,9 +479,12 @@ impl Driver {
 
 mod adopt;
 mod look;
+mod pause;
+mod rest;
 mod talk;
 #[cfg(test)]
 mod tests;
 
 use adopt::Adopting;
 pub(crate) use adopt::Stood;
+pub(crate) use rest::{Rest, Sleeping, Sleepless};

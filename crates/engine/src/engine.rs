@@ -1,6 +1,8 @@
 //! The engine: seals nothing and mounts nothing, but knows the host, chooses the tier and starts the boxes.
 
 mod adopt;
+mod snapshot;
+mod variables;
 mod way_out;
 
 use std::io;
@@ -11,13 +13,13 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use blastbox_images::{Image, ImageConfig};
+use blastbox_images::Image;
 use blastbox_isolation::{Choice, Facts, Lowered, Request, Warden, choose, preparation};
-use blastbox_policy::{Boundary, BoxRoot, Gpu, OnDenied, Refusal, SealedPolicy, SurvivesDaemon};
+use blastbox_policy::{Boundary, Gpu, OnDenied, Refusal, SealedPolicy, SurvivesDaemon};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
 use blastbox_wire::egress::LentSecret;
-use blastbox_wire::plan::{GPU_LIBRARIES, WorkspaceAccess};
+use blastbox_wire::plan::WorkspaceAccess;
 use blastbox_wire::warden::{Ask, Powers};
 use rustix::fs::{Mode, OFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -28,14 +30,17 @@ use tokio::time::Instant;
 
 use crate::copies::{self, Birth, Origin};
 use crate::desk::Bells;
-use crate::driver::{Driver, Launch, Log};
+use crate::driver::{Driver, Launch, Log, Rest};
 use crate::error::{CreateError, EngineError};
 use crate::leases::{Broker, Tell};
 use crate::link::{self, Link, Supply, Word};
-use crate::live::{LiveBox, USUAL_PATH};
+use crate::live::LiveBox;
+use crate::monitor::Monitor;
 use crate::state::State;
 use crate::tenancy::Tenancy;
 use crate::workspace::WorkspaceDir;
+pub use snapshot::{Snapshot, SnapshotError};
+use variables::{libraries_of_gpu, path_of_root, wishes};
 use way_out::WayOut;
 
 /// Orders that may wait for a driver.
@@ -66,6 +71,8 @@ pub struct Engine {
     house: Arc<House>,
     /// Who lends secrets, where the operator has named some.
     broker: Option<Arc<Broker>>,
+    /// Whether the lines to machines stay open, so that boxes can be put to sleep and copied.
+    snapshots: bool,
 }
 
 /// What every box of an engine shares, for as long as one of them is left.
@@ -117,13 +124,20 @@ impl Engine {
         let powers = warden.wait_ready(link::READY).map_err(EngineError::Warden)?;
         let facts = seen.with(&powers);
         let link = Link::new(warden, supply).map_err(EngineError::Watch)?;
-        Ok(Self { facts, powers, house: House::new(link), broker: None })
+        Ok(Self { facts, powers, house: House::new(link), broker: None, snapshots: false })
     }
 
     /// Reads no directory of callers itself: a daemon that did would read for a tenant what is its operator's.
     #[must_use]
     pub fn reading_no_directories(mut self) -> Self {
         self.facts.reads_directories = false;
+        self
+    }
+
+    /// Can put boxes to sleep and copy them.
+    #[must_use]
+    pub fn taking_snapshots(mut self) -> Self {
+        self.snapshots = true;
         self
     }
 
@@ -202,16 +216,17 @@ impl Engine {
     /// then is that command's last event.
     pub async fn launch(&self, spec: BoxSpec<'_>) -> Result<LiveBox, CreateError> {
         let (tell, news) = mpsc::unbounded_channel();
-        let mut live = self.launch_as(new_id()?, spec, tell).await?;
+        let mut live = self.launch_as(new_id()?, spec, None, tell).await?;
         live.lease_news = Mutex::new(Some(news));
         Ok(live)
     }
 
-    /// The same under a name that was taken for it. What happens to its leases is told, also where there will be no box.
+    /// The same under a name that was taken for it, or as a copy of a box that slept. What happens to its leases is told, also where there will be no box.
     pub(crate) async fn launch_as(
         &self,
         box_id: BoxId,
         spec: BoxSpec<'_>,
+        from: Option<&Snapshot>,
         tell: Tell,
     ) -> Result<LiveBox, CreateError> {
         let access = spec.workspace.map(WorkspaceDir::access);
@@ -223,7 +238,7 @@ impl Engine {
         }
         let begun = Tenancy::begin(self.broker.as_ref(), &box_id, spec.policy, tell).await;
         let (tenancy, secrets) = begun.map_err(CreateError::Secret)?.unzip();
-        match self.launch_chosen(choice, &spec, tenancy.as_ref(), secrets.unwrap_or_default()).await {
+        match self.launch_chosen(choice, &spec, from, tenancy.as_ref(), secrets.unwrap_or_default()).await {
             Ok(mut live) => {
                 live.tenancy = tenancy;
                 Ok(live)
@@ -242,6 +257,7 @@ impl Engine {
         &self,
         mut choice: Choice,
         spec: &BoxSpec<'_>,
+        from: Option<&Snapshot>,
         tenancy: Option<&Tenancy>,
         secrets: Vec<LentSecret>,
     ) -> Result<LiveBox, CreateError> {
@@ -254,9 +270,13 @@ impl Engine {
             }
         };
         let template = match &mut choice.chosen {
-            Ok(lowered) => self.template(lowered, spec, &shows).await?,
+            Ok(lowered) => match from {
+                Some(from) => Some(from.source(lowered)?),
+                None => self.template(lowered, spec, &shows).await?,
+            },
             Err(_) => None,
         };
+        let held = template.as_ref().map(|source| Arc::clone(&source.template));
         if let (Some(_), Ok(Lowered { copies: Some(copies), .. })) = (&template, &choice.chosen) {
             plan = copies.copy.clone();
         }
@@ -278,6 +298,7 @@ impl Engine {
         ours.set_nonblocking(true).map_err(CreateError::Channel)?;
         let born = template.map(|template| copies::bear(template, &plan.box_id, ours.as_fd())).transpose()?;
         let (birth, more) = born.unzip();
+        let monitor = birth.as_ref().filter(|_| self.snapshots).and_then(Birth::line);
         let agent = UnixStream::from_std(ours).map_err(CreateError::Channel)?;
 
         let id = plan.box_id.clone();
@@ -325,7 +346,13 @@ impl Engine {
         });
         // Waits in the socket until there is an agent to read it: one round trip less for every box.
         let heritable = lifetime.survives_daemon == SurvivesDaemon::Yes;
-        driver.send(&HostFrame::Begin { version: VERSION, on_denied: reaction(policy), heritable });
+        match from {
+            // Its agent began long ago.
+            Some(_) => live.stood = Mutex::new(Some(driver.take_copy(token()?))),
+            None => {
+                driver.send(&HostFrame::Begin { version: VERSION, on_denied: reaction(policy), heritable })
+            }
+        }
         if heritable {
             driver.bequeath();
         }
@@ -336,6 +363,8 @@ impl Engine {
             libraries_of_gpu(image, &mut live.variables);
         }
         live.image = image.hold();
+        live.begun_from = held.filter(|_| self.snapshots);
+        live.monitor = tokio::sync::Mutex::new(monitor.and_then(|line| Monitor::new(line).ok()));
         if let Some((uplink, hears, variables)) = way_out {
             live.uplink = Some(uplink);
             // In front: what makes programs believe the gateway goes before what their image says.
@@ -374,29 +403,6 @@ impl Engine {
     }
 }
 
-/// The search path of a box that has a root. The host's programs stay as they are: `sudo` lies beside them.
-fn path_of_root(policy: &SealedPolicy, image: &Image) -> Option<(String, String)> {
-    match (policy.kernel().root, image) {
-        (BoxRoot::Allowed, Image::Host(_)) => Some(("PATH".to_owned(), format!("/.blastbox:{USUAL_PATH}"))),
-        (BoxRoot::None, _) | (BoxRoot::Allowed, Image::Directory(_) | Image::Stored(_)) => None,
-    }
-}
-
-/// Where programs of an image find the libraries of the host's GPU driver: before what the image itself says, which is made for
-/// another driver. In the host's own view they lie where they always do.
-fn libraries_of_gpu(image: &Image, variables: &mut Vec<(String, String)>) {
-    const NAME: &str = "LD_LIBRARY_PATH";
-    match (image, variables.iter_mut().find(|(name, _)| name == NAME)) {
-        (Image::Host(_), _) => {}
-        (Image::Directory(_) | Image::Stored(_), Some((_, value))) => {
-            *value = format!("{GPU_LIBRARIES}:{value}")
-        }
-        (Image::Directory(_) | Image::Stored(_), None) => {
-            variables.push((NAME.to_owned(), GPU_LIBRARIES.to_owned()));
-        }
-    }
-}
-
 /// What a tier shows of the host, opened as whoever asks for the box: it shows nothing that its caller cannot reach.
 fn open_shows(paths: &[PathBuf]) -> Result<Vec<OwnedFd>, CreateError> {
     let opened = paths.iter().map(|path| {
@@ -404,12 +410,6 @@ fn open_shows(paths: &[PathBuf]) -> Result<Vec<OwnedFd>, CreateError> {
             .map_err(|source| CreateError::Show { path: path.clone(), source: source.into() })
     });
     opened.collect()
-}
-
-/// The variables that an image asks for. Who the user is and where it is at home is the box's to say.
-fn wishes(config: &ImageConfig) -> impl Iterator<Item = (String, String)> {
-    let ours = |name: &str| matches!(name, "HOME" | "USER" | "LOGNAME");
-    config.env.iter().filter(move |(name, _)| !ours(name)).map(|(name, value)| (name.clone(), value.clone()))
 }
 
 /// What a box and its driver are made from, once the warden was asked.
@@ -454,6 +454,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         retry_at: asked,
         heritable: false,
         mark: None,
+        rest: Rest::default(),
         log: Log::default(),
     };
     let live = LiveBox {
@@ -470,6 +471,9 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         tenancy: None,
         lease_news: Mutex::default(),
         image: None,
+        monitor: tokio::sync::Mutex::default(),
+        begun_from: None,
+        stood: Mutex::default(),
     };
     (live, driver)
 }
@@ -479,6 +483,13 @@ fn reaction(policy: &SealedPolicy) -> Reaction {
         OnDenied::Record => Reaction::Record,
         OnDenied::Kill => Reaction::Kill,
     }
+}
+
+/// What an agent is asked with, so that its answer is known.
+fn token() -> Result<u64, CreateError> {
+    let mut token = [0_u8; 8];
+    getrandom(&mut token, GetRandomFlags::empty()).map_err(|errno| CreateError::Randomness(errno.into()))?;
+    Ok(u64::from_ne_bytes(token))
 }
 
 fn new_id() -> Result<BoxId, CreateError> {

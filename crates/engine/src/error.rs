@@ -90,6 +90,9 @@ pub enum CreateError {
     /// A secret of the box's policy could not be had. There is no box without it.
     #[error("cannot lend the box its secrets")]
     Secret(#[source] MintError),
+    /// The snapshot that it should begin with is bound to another machine.
+    #[error("the snapshot is bound to another machine")]
+    Foreign,
     /// The box ended before it was ready.
     #[error("the box was not ready before it ended: {0:?}")]
     NotReady(Ending),
@@ -100,7 +103,7 @@ impl CreateError {
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Refused { .. } => Blame::Caller,
+            Self::Refused { .. } | Self::Foreign => Blame::Caller,
             Self::Channel(_) | Self::Show { .. } | Self::Randomness(_) | Self::Ask(_) | Self::Gateway(_) => {
                 Blame::Host
             }

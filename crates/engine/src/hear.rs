@@ -54,6 +54,9 @@ impl Driver {
         if self.log.adopting.is_some() {
             return self.hear_before_it_stands(frame);
         }
+        if self.rest.is_asleep() && !matches!(frame, AgentFrame::Fault { .. }) {
+            return Err(lie("a frame in its sleep"));
+        }
         match frame {
             AgentFrame::Hello { version, facts } => {
                 if version == 0 || version > VERSION {
@@ -110,6 +113,7 @@ impl Driver {
                 Some(_) | None => Err(lie("an answer that nobody asked for")),
             },
             AgentFrame::Standing { .. } => Err(lie("an answer that nobody asked for")),
+            AgentFrame::Asleep { errno } => self.fell_asleep(errno).map_err(lie),
         }
     }
 
@@ -157,6 +161,7 @@ impl Driver {
             }
             AgentFrame::Fault { text } => Err(Enough::GaveUp(text.to_owned())),
             AgentFrame::Hello { .. } => Err(lie("a second hello")),
+            AgentFrame::Asleep { .. } => Err(lie("a sleep that nobody asked for")),
             // Somebody else's: commands that were over, file operations, signs of life.
             AgentFrame::NotStarted { .. }
             | AgentFrame::Exited { .. }

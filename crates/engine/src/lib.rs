@@ -30,6 +30,7 @@ pub mod ledger;
 mod link;
 mod live;
 mod met;
+mod monitor;
 mod outcome;
 mod outlet;
 mod paper;
@@ -42,7 +43,7 @@ mod uplink;
 mod workspace;
 
 pub use desk::{Ended, Tally};
-pub use engine::{BoxSpec, Engine};
+pub use engine::{BoxSpec, Engine, Snapshot, SnapshotError};
 pub use error::{Blame, CreateError, EngineError, Over, PauseError, WorkspaceError, causes};
 pub use files::{Download, FileError, Files, Listing, Slice, Summary, UnpackLimits, Upload, Watching};
 pub use link::Supply;

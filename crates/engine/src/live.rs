@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use blastbox_images::Hold;
+use blastbox_images::machine::Template;
 use blastbox_isolation::{Choice, GatewayError};
 use blastbox_policy::SealedPolicy;
 use blastbox_wire::BoxId;
@@ -17,10 +18,11 @@ use tokio::time::Instant;
 
 use crate::deeds::Deeds;
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
-use crate::driver::Stood;
+use crate::driver::{Sleepless, Stood};
 use crate::engine::House;
 use crate::error::{CreateError, Over, PauseError};
 use crate::leases::News;
+use crate::monitor::Monitor;
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEvent, Outlet};
 use crate::tenancy::Tenancy;
@@ -67,6 +69,12 @@ pub struct LiveBox {
     pub(crate) lease_news: Mutex<Option<News>>,
     /// Its image, which must not be taken away beneath it.
     pub(crate) image: Option<Hold>,
+    /// The line to its machine's QEMU, where it can be put to sleep. One snapshot at a time.
+    pub(crate) monitor: tokio::sync::Mutex<Option<Monitor>>,
+    /// What it began as a copy of, and shares memory with as long as it lives.
+    pub(crate) begun_from: Option<Arc<Template>>,
+    /// The commands of such a box, when its agent has named them.
+    pub(crate) stood: Mutex<Option<oneshot::Receiver<Vec<Stood>>>>,
 }
 
 impl LiveBox {
@@ -171,6 +179,27 @@ impl LiveBox {
     /// Lets a paused box go on.
     pub async fn resume(&self) -> Result<(), PauseError> {
         self.pausing(Order::Resume).await
+    }
+
+    /// Stops everything in it, and its agent, until [`LiveBox::wake`].
+    pub(crate) async fn sleep(&self) -> Result<(), Option<Sleepless>> {
+        let (to, from) = oneshot::channel();
+        self.orders.send(Order::Sleep(to)).await.map_err(|_| None)?;
+        from.await.map_err(|_| None)?.map_err(Some)
+    }
+
+    /// Lets a box go on that sleeps. Only after that: a bell that was rung too early would end the next sleep.
+    pub(crate) fn wake(&self) {
+        self.bells.morning.notify_one();
+    }
+
+    /// The commands of a box that began as a copy of one that ran; none of any other.
+    pub(crate) async fn take_stood(&self) -> Vec<Stood> {
+        let stood = self.stood.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match stood {
+            Some(stood) => stood.await.unwrap_or_default(),
+            None => Vec::new(),
+        }
     }
 
     async fn pausing(&self, order: impl FnOnce(Pausing) -> Order) -> Result<(), PauseError> {

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use blastbox_images::machine::{Template, blank};
 use blastbox_isolation::{ask_whether_asleep, is_asleep, order_sleep};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::ASLEEP;
+use blastbox_wire::plan::Plan;
 use blastbox_wire::warden::Ask;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
@@ -23,7 +24,7 @@ use crate::copies::Need;
 use crate::link::{Link, Word};
 
 /// More than the state of the devices of a machine is, and more than QEMU answers.
-const MOST_STATE: u64 = 16 << 20;
+pub(crate) const MOST_STATE: u64 = 16 << 20;
 const MOST_ANSWERS: u64 = 1 << 20;
 /// How long the warden may take to confirm that the machine is gone.
 const RELEASE: Duration = Duration::from_secs(10);
@@ -72,37 +73,80 @@ pub(crate) async fn make(need: Need<'_>, patience: Duration) -> Result<Template,
 }
 
 async fn try_to(need: Need<'_>, patience: Duration) -> Result<Template, String> {
+    let plan = need.copies.template.clone();
+    let mut bed = lay(need, plan, patience)?;
+    fall_asleep(&mut bed.control, &mut bed.words).await?;
+    let state = take_state(bed.orders()?).await?;
+    bed.rise(state).await
+}
+
+/// A machine in the making, whose memory others will have; gone with this.
+pub(crate) struct Bed {
+    sleeper: Sleeper,
+    /// Held: a guest whose host is gone does not sleep.
+    control: UnixStream,
+    words: mpsc::UnboundedReceiver<Word>,
+    orders: Option<StdStream>,
+    memory: OwnedFd,
+    /// The other end of its card, where it has one.
+    _wire: Option<StdStream>,
+}
+
+impl Bed {
+    /// The line for QEMU's orders, once.
+    pub(crate) fn orders(&mut self) -> Result<StdStream, String> {
+        self.orders.take().ok_or_else(|| "its line for orders is in use".to_owned())
+    }
+
+    /// Ends it, and has its memory. Nobody has it any more, so that it can be sealed.
+    pub(crate) async fn rise(self, state: Vec<u8>) -> Result<Template, String> {
+        let memory = self.end().await?;
+        Template::seal(memory, state).map_err(|error| format!("could not seal its memory: {error}"))
+    }
+
+    /// The same where it has touched all of its memory.
+    pub(crate) async fn rise_sparse(self, state: Vec<u8>) -> Result<Template, String> {
+        let memory = self.end().await?;
+        let sealed = tokio::task::spawn_blocking(move || Template::seal_sparse(memory, state)).await;
+        let sealed = sealed.map_err(|_| "blastbox is stopping".to_owned())?;
+        sealed.map_err(|error| format!("could not seal its memory: {error}"))
+    }
+
+    async fn end(mut self) -> Result<OwnedFd, String> {
+        let kill = Ask::Kill(self.sleeper.id.clone());
+        self.sleeper.link.say(kill).map_err(|error| format!("could not end it: {error}"))?;
+        gone(&mut self.words).await?;
+        drop(self.sleeper);
+        Ok(self.memory)
+    }
+}
+
+/// Starts a machine whose memory others will have.
+pub(crate) fn lay(need: Need<'_>, plan: Plan, patience: Duration) -> Result<Bed, String> {
     let failed = |tried: &'static str| move |error: io::Error| format!("could not {tried}: {error}");
     let Need { link, copies, image, shows, id, timeout: _ } = need;
     let memory = blank(copies.memory).map_err(failed("make its memory"))?;
     let (control, theirs) = pair().map_err(failed("make its channel"))?;
     let (orders, their_orders) = StdStream::pair().map_err(failed("make its line for orders"))?;
-    let mut plan = Box::new(copies.template.clone());
+    let mut plan = Box::new(plan);
     plan.box_id = id.clone();
-    let mut words = link.expect(id.clone());
+    let words = link.expect(id.clone());
     let sleeper = Sleeper { link: Arc::clone(link), id: id.clone() };
-    let own = [Some(theirs.as_fd()), image.dir()].into_iter().flatten();
     // A card at whose other end nobody is; that end travels in the place of a copy's line to its gateway.
     let wire = copies.card.then(StdStream::pair).transpose().map_err(failed("make a wire for its card"))?;
     let (line, card) = wire.unzip();
-    let own = own.chain(line.as_ref().map(AsFd::as_fd));
-    let last = [memory.as_fd(), their_orders.as_fd()].into_iter().chain(card.as_ref().map(AsFd::as_fd));
-    let fds: Vec<BorrowedFd<'_>> = own.chain(shows.iter().map(AsFd::as_fd)).chain(last).collect();
+    let own = [Some(theirs.as_fd()), image.dir(), line.as_ref().map(AsFd::as_fd)];
+    let last = [Some(memory.as_fd()), Some(their_orders.as_fd()), card.as_ref().map(AsFd::as_fd)];
+    let shown = shows.iter().map(|show| Some(show.as_fd()));
+    let fds: Vec<BorrowedFd<'_>> = own.into_iter().chain(shown).chain(last).flatten().collect();
     link.ask(&Ask::Launch(plan), &fds).map_err(|error| format!("could not ask for it: {error}"))?;
     // Should this process hang, the warden ends it by its own clock.
     let millis = u64::try_from((patience + RELEASE).as_millis()).unwrap_or(u64::MAX);
-    link.say(Ask::Until { box_id: id.clone(), millis }).ok();
-    drop((theirs, their_orders, card));
-    fall_asleep(control, &mut words).await?;
-    let state = take_state(orders).await?;
-    link.say(Ask::Kill(id)).map_err(|error| format!("could not end it: {error}"))?;
-    // Its memory can be sealed when nobody has it any more.
-    gone(&mut words).await?;
-    drop(sleeper);
-    Template::seal(memory, state).map_err(failed("seal its memory"))
+    link.say(Ask::Until { box_id: id, millis }).ok();
+    Ok(Bed { sleeper, control, words, orders: Some(orders), memory, _wire: line })
 }
 
-fn pair() -> io::Result<(UnixStream, StdStream)> {
+pub(crate) fn pair() -> io::Result<(UnixStream, StdStream)> {
     let (ours, theirs) = StdStream::pair()?;
     ours.set_nonblocking(true)?;
     Ok((UnixStream::from_std(ours)?, theirs))
@@ -110,7 +154,7 @@ fn pair() -> io::Result<(UnixStream, StdStream)> {
 
 /// Waits for the one word that a guest says when it is whole. Any other ends it.
 async fn fall_asleep(
-    mut control: UnixStream,
+    control: &mut UnixStream,
     words: &mut mpsc::UnboundedReceiver<Word>,
 ) -> Result<(), String> {
     let mut said = [0_u8; ASLEEP.len()];

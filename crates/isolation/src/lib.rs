@@ -30,6 +30,9 @@ pub use gateway::{Gateway, GatewayError};
 pub use report::{BoundaryReport, Copies, Lowered};
 pub use request::Request;
 pub use tiers::jail::{WANTED_LANDLOCK_ABI, ends_after};
-pub use tiers::microvm::{ask_whether_asleep, is_asleep, order_sleep, order_wake};
+pub use tiers::microvm::{
+    MonitorAnswer, MonitorOrder, ask_whether_asleep, hear_answer, is_asleep, order_sleep, order_wake,
+    say_order,
+};
 pub use walls::Walls;
 pub use warden::{Door, Farewell, Heard, Inheritance, Mark, Warden, WardenError, WardenName};

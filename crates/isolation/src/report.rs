@@ -45,6 +45,8 @@ pub struct Copies {
     pub template: Plan,
     /// The plan of a copy.
     pub copy: Plan,
+    /// The plan of a machine that takes over from a copy which sleeps, so that others can begin as copies of that.
+    pub heir: Plan,
 }
 
 /// What holds one boundary.

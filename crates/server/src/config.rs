@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, PathBuf};
 use std::time::Duration;
 
-use blastbox_engine::keeper::{KeeperConfig, MOST_WARM, PoolConfig, Quota, Tenant};
+use blastbox_engine::keeper::{KeeperConfig, MOST_WARM, PoolConfig, Quota, SnapshotLimits, Tenant};
 use blastbox_policy::{BoxRoot, Bytes, Cpus, Seconds};
 use serde::Deserialize;
 use toml::Spanned;
@@ -136,9 +136,28 @@ struct Text {
     default_quota: Share,
     quotas: BTreeMap<String, Share>,
     pool: Pool,
+    snapshots: SnapshotText,
     images: BTreeMap<String, PathBuf>,
     workspaces: BTreeMap<String, Vec<PathBuf>>,
     e2b: E2b,
+}
+
+/// What each tenant may keep of snapshots, and all of them together.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SnapshotText {
+    count: Option<usize>,
+    tenant_bytes: Option<Bytes>,
+    bytes: Option<Bytes>,
+}
+
+impl SnapshotText {
+    fn apply(self, limits: &mut SnapshotLimits) {
+        let Self { count, tenant_bytes, bytes } = self;
+        set(&mut limits.count, count);
+        set(&mut limits.tenant_bytes, tenant_bytes.map(|bytes| bytes.0));
+        set(&mut limits.bytes, bytes.map(|bytes| bytes.0));
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -235,8 +254,20 @@ impl Config {
         if text.len() > MAX_CONFIG_TEXT {
             return Err(ConfigError::TooLong { length: text.len() });
         }
-        let Text { doors, sinks, webhook, otlp, host, default_quota, quotas, pool, images, workspaces, e2b } =
-            toml::from_str(text).map_err(|error| ConfigError::Toml(in_one_line(text, &error)))?;
+        let Text {
+            doors,
+            sinks,
+            webhook,
+            otlp,
+            host,
+            default_quota,
+            quotas,
+            pool,
+            snapshots,
+            images,
+            workspaces,
+            e2b,
+        } = toml::from_str(text).map_err(|error| ConfigError::Toml(in_one_line(text, &error)))?;
         let mut keeper = KeeperConfig::default();
         host.apply(&mut keeper);
         keeper.tenant_default = default_quota.over(keeper.tenant_default);
@@ -247,6 +278,7 @@ impl Config {
             keeper.quotas.insert(tenant, quota);
         }
         let warm = pool.apply(&mut keeper.pool)?;
+        snapshots.apply(&mut keeper.snapshots);
         if let Some((name, _)) = images.iter().find(|(name, path)| {
             *name == "host" || name.is_empty() || name.contains('/') || !path.is_absolute()
         }) {

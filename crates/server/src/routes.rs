@@ -7,7 +7,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::mcp::http as mcp;
 use crate::openapi::{Gives, Operation, Takes};
-use crate::rest::{about, attach, boxes, execs, files, network, output, run, stdin, trees};
+use crate::rest::{about, attach, boxes, execs, files, network, output, run, snapshots, stdin, trees};
 use crate::{Hall, Trouble, e2b};
 
 /// One way to call.
@@ -139,6 +139,43 @@ fn about_boxes() -> Vec<Route> {
             "/v1/boxes/{id}/resume",
             post(boxes::resume),
             op("resumeBox", "Let a paused box go on", Gives::json(200, "BoxCard")),
+        ),
+        route(
+            Method::POST,
+            "/v1/boxes/{id}/snapshot",
+            post(snapshots::take),
+            op(
+                "snapshotBox",
+                "Write a box that runs to a file, from which others can begin",
+                Gives::json(201, "SnapshotCard"),
+            ),
+        ),
+        route(
+            Method::POST,
+            "/v1/boxes/{id}/fork",
+            post(snapshots::fork),
+            op(
+                "forkBox",
+                "Make boxes that are what this one is now, with everything that runs in it",
+                Gives::json(201, "Forked"),
+            )
+            .takes(Takes::Json("Forks")),
+        ),
+        route(
+            Method::GET,
+            "/v1/snapshots",
+            get(snapshots::list),
+            op(
+                "listSnapshots",
+                "The snapshots of the caller's tenant, oldest first",
+                Gives::json(200, "Snapshots"),
+            ),
+        ),
+        route(
+            Method::DELETE,
+            "/v1/snapshots/{id}",
+            delete(snapshots::remove),
+            op("removeSnapshot", "Take a snapshot away", Gives::nothing(204)),
         ),
         route(
             Method::POST,

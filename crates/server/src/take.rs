@@ -8,6 +8,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
+use blastbox_engine::keeper::SnapshotId;
 use blastbox_wire::BoxId;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -121,6 +122,18 @@ impl FromRequestParts<Hall> for BoxPath {
 
     async fn from_request_parts(parts: &mut Parts, hall: &Hall) -> Result<Self, Trouble> {
         named(parts, hall, "id", "box").await.map(Self)
+    }
+}
+
+/// The snapshot in the path.
+#[derive(Debug)]
+pub(crate) struct SnapshotPath(pub(crate) SnapshotId);
+
+impl FromRequestParts<Hall> for SnapshotPath {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, hall: &Hall) -> Result<Self, Trouble> {
+        named(parts, hall, "id", "snapshot").await.map(Self)
     }
 }
 

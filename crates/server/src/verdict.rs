@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use blastbox_engine::keeper::KeepError;
-use blastbox_engine::{Blame, PauseError};
+use blastbox_engine::{Blame, PauseError, SnapshotError};
 
 /// When a tenant whose quota is spent may look again: nobody knows when it ends a box.
 const QUOTA_PAUSE: Duration = Duration::from_secs(5);
@@ -34,7 +34,8 @@ pub(crate) fn status(error: &KeepError) -> StatusCode {
         KeepError::Pause(PauseError::Host { .. }) | KeepError::RulesNotChanged(_) => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
-        KeepError::Failed(_) => match error.blame() {
+        KeepError::Snapshot(SnapshotError::NotNow) => StatusCode::CONFLICT,
+        KeepError::Failed(_) | KeepError::Snapshot(_) => match error.blame() {
             Blame::Caller | Blame::Guest => StatusCode::UNPROCESSABLE_ENTITY,
             Blame::Host | Blame::Blastbox => StatusCode::INTERNAL_SERVER_ERROR,
         },
@@ -46,9 +47,24 @@ pub(crate) fn fix(error: &KeepError) -> Option<String> {
     let fix = match error {
         KeepError::Refused { refusal } => return Some(refusal.fix()),
         KeepError::QuotaSpent { .. } => {
-            "end a box with `blastbox kill BOX`, or have the operator raise the quota"
+            "end a box with `blastbox kill BOX`, take a snapshot away with `blastbox snapshot rm`, or have the operator raise the quota"
         }
         KeepError::Failed(_) => "see what the host lacks with `blastbox doctor`",
+        KeepError::Snapshot(error) => match error {
+            SnapshotError::Tier(_) => {
+                "make the box with `--tier microvm`, below level critical and without a workspace"
+            }
+            SnapshotError::Credentials | SnapshotError::Network => {
+                "make a box without network for what is to be copied, and hand in by files what it needs"
+            }
+            SnapshotError::BootedAlone => "make the box anew; its receipt says why there was no template",
+            SnapshotError::NotNow => "resume the box, or wait until it is ready",
+            SnapshotError::Foreign | SnapshotError::File(_) => {
+                "take another snapshot; see those that there are with `blastbox snapshot ls`"
+            }
+            SnapshotError::NotKept => "use a daemon (`blastbox serve`)",
+            SnapshotError::Guest(_) | SnapshotError::Failed(_) => "try again; the box goes on",
+        },
         KeepError::Ledger(_) => {
             "have the operator look at the ledger (`blastbox audit verify`) and at the disk, and start the daemon again"
         }

@@ -47,7 +47,7 @@ pub enum WarmKernel {
     None,
 }
 
-type Opened = (SealedPolicy, Image, Option<Preparation>);
+type Opened = (SealedPolicy, Arc<Image>, Option<Preparation>);
 
 /// Why boxes are not kept warm.
 #[derive(Debug, thiserror::Error)]

@@ -25,6 +25,8 @@ impl Unshare {
     /// Mounts, processes, IPC and host name: what every box has.
     pub const BOX: Self =
         Self::of(libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS);
+    /// None: the same world, another process.
+    pub const NOTHING: Self = Self(0);
     /// Only users: for a namespace that serves as a table of owners.
     pub const USERS: Self = Self::of(libc::CLONE_NEWUSER);
 

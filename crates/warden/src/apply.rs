@@ -122,6 +122,7 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
         writes: (plan.denials == Denials::WithWrites && listener.is_some())
             .then(|| blastbox_agent::Workplace::of(plan)),
         root: plan.ids == Ids::OwnBlock,
+        nurse: None,
     };
     blastbox_sys::fork::leave(i32::from(blastbox_agent::run(&arguments)))
 }

@@ -206,6 +206,7 @@ impl Session {
             (Greeting::Awaited, HostFrame::Begin { heritable: true, .. }) | (_, HostFrame::Resync { .. }) => {
                 return Err(End::Breach("another host"));
             }
+            (_, HostFrame::Sleep) => return Err(End::Breach("sleep")),
             (Greeting::Awaited, HostFrame::Begin { version: _, on_denied: _, heritable: false }) => {
                 self.greeting = Greeting::Heard;
             }

@@ -369,6 +369,16 @@ pub enum Event {
     BoxResumed,
     /// A new daemon takes a box over that has outlived the one before.
     BoxAdopted,
+    /// The box is about to be put to sleep for a moment, and copied with everything that runs in it.
+    BoxCopied {
+        /// The name of the snapshot, or how many forks.
+        to: Label,
+    },
+    /// The box that was asked for begins as a copy of one that ran.
+    BoxBegunFrom {
+        /// The name of the snapshot, or of the box.
+        from: Label,
+    },
     /// The box is about to be ended.
     KillAsked {
         /// By whom.

@@ -62,6 +62,7 @@ fn agent_frame() -> impl Strategy<Value = AgentFrame<'static>> {
         any::<(bool, bool)>().prop_map(|(bytes, inodes)| AgentFrame::Full { bytes, inodes }),
         (any::<[u64; 2]>(), vec(standing(), 0..20))
             .prop_map(|([token, printed], execs)| AgentFrame::Standing { token, printed, execs }),
+        any::<i32>().prop_map(|errno| AgentFrame::Asleep { errno }),
     ]
 }
 
@@ -113,6 +114,7 @@ fn host_frame() -> impl Strategy<Value = HostFrame> {
         Just(HostFrame::Shutdown),
         Just(HostFrame::Farewell),
         any::<u64>().prop_map(|token| HostFrame::Resync { token }),
+        Just(HostFrame::Sleep),
     ]
 }
 

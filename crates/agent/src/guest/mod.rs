@@ -9,6 +9,7 @@
 
 mod drivers;
 mod network;
+mod nurse;
 mod orders;
 mod root;
 mod sleep;
@@ -32,6 +33,7 @@ pub(crate) use orders::{GUEST, Orders};
 /// Numbers of what the agent inherits.
 const CONTROL: i32 = 3;
 const DENIALS: i32 = 4;
+const NURSE: i32 = 5;
 
 /// What could not be done, in words for the host.
 struct Failed(&'static str, io::Error);
@@ -77,7 +79,7 @@ pub(crate) fn run(words: impl Iterator<Item = OsString>) -> u8 {
 fn reserve_descriptors() -> io::Result<()> {
     loop {
         let next = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        if next.as_raw_fd() > DENIALS {
+        if next.as_raw_fd() > NURSE {
             return Ok(());
         }
         // Held until the agent closes it.
@@ -133,6 +135,8 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     if orders.network {
         network::bring_up().tried("bring its network card up")?;
     }
+    // Here, because it needs the powers that are given up next.
+    let nurse = nurse::start().tried("start the process that keeps its powers")?;
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).tried("open /dev/null")?;
     rustix::process::setsid().ok();
     identity::no_new_privileges().tried("give up new privileges")?;
@@ -151,10 +155,12 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     if let Some(listener) = &listener {
         program::place(listener.as_fd(), DENIALS).tried("hand over the denials")?;
     }
+    program::place(nurse.as_fd(), NURSE).tried("hand over the line to the process that keeps its powers")?;
     program::place(port.as_fd(), CONTROL).tried("hand over the control channel")?;
     identity::limit(Resource::Nofile, orders.files).tried("limit open files")?;
     let writes = (orders.denials == Denials::WithWrites).then(|| orders.workspace.workplace());
-    Ok(Arguments { control: CONTROL, denials: listener.as_ref().map(|_| DENIALS), writes, root: false })
+    let denials = listener.as_ref().map(|_| DENIALS);
+    Ok(Arguments { control: CONTROL, denials, writes, root: false, nurse: Some(NURSE) })
 }
 
 /// What a payload could use against the guest's own kernel.

@@ -28,6 +28,7 @@ pub(crate) enum Said {
     Wrote(Oddity, u64, String),
     StdinTaken(u32, u32),
     Standing(u64, u64, Vec<StandingExec>),
+    Asleep(i32),
     Pong(u64),
     Full(bool, bool),
     Fault(String),
@@ -253,6 +254,7 @@ fn own(frame: AgentFrame<'_>) -> Said {
         }
         AgentFrame::StdinTaken { exec, bytes } => Said::StdinTaken(exec, bytes),
         AgentFrame::Standing { token, printed, execs } => Said::Standing(token, printed, execs),
+        AgentFrame::Asleep { errno } => Said::Asleep(errno),
         AgentFrame::Pong { token } => Said::Pong(token),
         AgentFrame::Full { bytes, inodes } => Said::Full(bytes, inodes),
         AgentFrame::Fault { text } => Said::Fault(text.to_owned()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use blastbox_engine::keeper::OnTimeout;
+use blastbox_engine::keeper::{OnTimeout, SnapshotId};
 use blastbox_policy::{Seconds, to_toml};
 use blastbox_server::ask::{NewBox, WorkspaceAsk, WorkspaceUse};
 use blastbox_wire::plan::WorkspaceAccess;
@@ -38,6 +38,12 @@ pub(crate) struct CreateArgs {
     /// Write something on it (repeatable)
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     label: Vec<(String, String)>,
+    /// Begin with a snapshot, whose policy and image the box then has
+    #[arg(long, value_name = "SNAPSHOT", conflicts_with_all = [
+        "threat", "profile", "policy", "tier", "accept", "cpus", "memory", "pids", "fuel", "disk", "timeout", "output_limit", "loopback",
+        "allow", "sudo", "gpu", "no_exec", "image", "workspace",
+    ])]
+    snapshot: Option<SnapshotId>,
     #[command(flatten)]
     place: Where,
     /// Print JSON
@@ -71,12 +77,17 @@ pub(crate) async fn create(args: CreateArgs) -> Result<u8, Problem> {
 }
 
 fn asked(args: &CreateArgs) -> Result<NewBox, Problem> {
-    let sealed = args.policy.seal(args.source.workspace.as_ref())?;
     let metadata: BTreeMap<String, String> = args.label.iter().cloned().collect();
+    let kind = match &args.snapshot {
+        Some(snapshot) => NewBox { snapshot: Some(snapshot.clone()), ..NewBox::default() },
+        None => NewBox {
+            policy: Some(to_toml(&args.policy.seal(args.source.workspace.as_ref())?)),
+            image: Some(image(&args.source.image)?),
+            workspace: args.source.workspace.as_ref().map(workspace).transpose()?,
+            ..NewBox::default()
+        },
+    };
     Ok(NewBox {
-        policy: Some(to_toml(&sealed)),
-        image: Some(image(&args.source.image)?),
-        workspace: args.source.workspace.as_ref().map(workspace).transpose()?,
         metadata,
         life: args.life,
         idle: args.idle,
@@ -84,7 +95,7 @@ fn asked(args: &CreateArgs) -> Result<NewBox, Problem> {
             Then::Destroy => OnTimeout::Destroy,
             Then::Pause => OnTimeout::Pause,
         },
-        ..NewBox::default()
+        ..kind
     })
 }
 

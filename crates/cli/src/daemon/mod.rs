@@ -19,6 +19,7 @@ mod pause;
 mod problem;
 mod ps;
 mod serve;
+mod snapshot;
 mod table;
 mod workplace;
 
@@ -69,6 +70,12 @@ pub(crate) enum DaemonVerb {
     Pause(pause::PauseArgs),
     /// Let a paused box go on
     Resume(pause::PauseArgs),
+    /// Write a box that runs to a file, from which others can begin; list and remove such files
+    #[command(after_help = snapshot::HELP, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Snapshot(snapshot::SnapshotArgs),
+    /// Make boxes that are what one is now, with everything that runs in it
+    #[command(after_help = snapshot::FORK_HELP)]
+    Fork(snapshot::ForkArgs),
     /// Print what happens to boxes
     #[command(after_help = events::HELP)]
     Events(events::EventsArgs),
@@ -132,6 +139,8 @@ pub(crate) fn daemon(
         DaemonVerb::Kill(args) => runtime()?.block_on(kill::kill(args)),
         DaemonVerb::Pause(args) => runtime()?.block_on(pause::pause(args, "pause")),
         DaemonVerb::Resume(args) => runtime()?.block_on(pause::pause(args, "resume")),
+        DaemonVerb::Snapshot(args) => runtime()?.block_on(snapshot::snapshot(args)),
+        DaemonVerb::Fork(args) => runtime()?.block_on(snapshot::fork(args)),
         DaemonVerb::Events(args) => runtime()?.block_on(events::events(args)),
         DaemonVerb::Net(args) => runtime()?.block_on(net::net(args)),
         DaemonVerb::Metrics(args) => runtime()?.block_on(metrics::metrics(args)),

@@ -104,7 +104,7 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
 
 async fn keep(
     args: &ServeArgs,
-    config: Config,
+    mut config: Config,
     socket: &Path,
     state: &StateDir,
     warden: Warden,
@@ -134,11 +134,12 @@ async fn keep(
     }
     let spare = Arc::clone(&store);
     let engine = Engine::with_supply(warden, Box::new(move || spare.replace_warden(&program)), seen)?;
-    let engine = engine.reading_no_directories();
+    let engine = engine.reading_no_directories().taking_snapshots();
     let engine = match broker {
         Some(broker) => engine.lending(broker),
         None => engine,
     };
+    config.keeper.snapshots.place = Some(state.path().join("snapshots"));
     let keeper = Keeper::start_kept(engine, config.keeper, ledger, Arc::clone(&store), &leftovers)?;
     config.orders.carry_out(&keeper).map_err(DaemonProblem::Order)?;
     keeper.tell_past();

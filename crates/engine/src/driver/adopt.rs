@@ -82,6 +82,14 @@ impl Driver {
         stood
     }
 
+    /// Is the first to drive a copy of a box that ran. Its commands are those that its agent names.
+    pub(crate) fn take_copy(&mut self, token: u64) -> oneshot::Receiver<Vec<Stood>> {
+        let (told, stood) = oneshot::channel();
+        self.log.adopting = Some(Adopting { token, commands: BTreeMap::new(), told: Some(told) });
+        self.send(&HostFrame::Resync { token });
+        stood
+    }
+
     pub(crate) fn saw_before(&mut self, exec: u32, bytes: u64) {
         if let Some(command) =
             self.log.adopting.as_mut().and_then(|adopting| adopting.commands.get_mut(&exec))

@@ -18,6 +18,7 @@ use crate::outlet::ExecEvent;
 
 mod adopted;
 mod met;
+mod rest;
 
 struct Rig {
     live: LiveBox,

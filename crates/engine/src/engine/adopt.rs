@@ -10,12 +10,11 @@ use blastbox_isolation::{Choice, Request, choose};
 use blastbox_policy::{Refusal, SealedPolicy, SurvivesDaemon};
 use blastbox_wire::BoxId;
 use blastbox_wire::warden::Ask;
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Engine, Seat, connect, path_of_root};
+use super::{Engine, Seat, connect, path_of_root, token};
 use crate::driver::Stood;
 use crate::error::CreateError;
 use crate::live::LiveBox;
@@ -77,10 +76,7 @@ impl Engine {
         live.variables.extend(path_of_root(policy, image));
         // It may be stopped, and would not answer.
         self.house.link.say(Ask::Resume(id)).map_err(CreateError::Ask)?;
-        let mut token = [0_u8; 8];
-        getrandom(&mut token, GetRandomFlags::empty())
-            .map_err(|errno| CreateError::Randomness(errno.into()))?;
-        let stood = driver.take_over(mark.into(), u64::from_ne_bytes(token), commands);
+        let stood = driver.take_over(mark.into(), token()?, commands);
         tokio::spawn(driver.run());
         Ok((live, stood))
     }

@@ -22,8 +22,9 @@ use super::pen::about_row;
 use super::pump::{Terms, pump};
 use super::tape::Tape;
 use super::watch;
+use crate::driver::Stood;
 use crate::failpoint;
-use crate::store::{BoxRow, BoxState};
+use crate::store::{BoxRow, BoxState, ExecRow};
 
 /// How long an agent may take to say how it stands.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -94,6 +95,7 @@ async fn adopt(house: &Arc<House>, row: BoxRow, channel: OwnedFd) -> Result<(), 
     let kept = Kept::new(Made {
         card: card(&row, &policy),
         live,
+        image: None,
         policy,
         register: Arc::clone(&house.register),
         asked: row.made_at,
@@ -101,16 +103,8 @@ async fn adopt(house: &Arc<House>, row: BoxRow, channel: OwnedFd) -> Result<(), 
         clock,
         prepared: None,
     });
-    for found in stood {
-        let title = Title::found(execs.iter().find(|exec| exec.number == found.exec));
-        let (from, pid) = (found.from, found.pid);
-        let exec = kept.commands.add(title, kept.live.found(found), Tape::begun_at(from));
-        if pid != 0 {
-            exec.started(pid);
-        }
-        kept.fate().clock.running += 1;
-        tokio::spawn(pump(Arc::clone(house), Arc::clone(&kept), exec, Terms::default()));
-    }
+    let commands = find_commands(house, &kept, stood, &execs);
+    commands.into_iter().for_each(|command| drop(tokio::spawn(command)));
     house.move_in(&kept).map_err(|_| Lost::Mute)?;
     house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), Happened::BoxAdopted);
     failpoint::reach("box-adopted");
@@ -121,6 +115,27 @@ async fn adopt(house: &Arc<House>, row: BoxRow, channel: OwnedFd) -> Result<(), 
     }
     tokio::spawn(watch::watch(Arc::clone(house), kept, room, hold));
     Ok(())
+}
+
+/// The commands that were found in a box, as its own. What is left is to spawn what listens to them.
+pub(super) fn find_commands(
+    house: &Arc<House>,
+    kept: &Arc<Kept>,
+    stood: Vec<Stood>,
+    execs: &[ExecRow],
+) -> Vec<impl Future<Output = ()> + Send + use<>> {
+    let mut listeners = Vec::new();
+    for found in stood {
+        let title = Title::found(execs.iter().find(|exec| exec.number == found.exec));
+        let (from, pid) = (found.from, found.pid);
+        let exec = kept.commands.add(title, kept.live.found(found), Tape::begun_at(from));
+        if pid != 0 {
+            exec.started(pid);
+        }
+        kept.fate().clock.running += 1;
+        listeners.push(pump(Arc::clone(house), Arc::clone(kept), exec, Terms::default()));
+    }
+    listeners
 }
 
 fn card(row: &BoxRow, policy: &blastbox_policy::SealedPolicy) -> BoxCard {

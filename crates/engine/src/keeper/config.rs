@@ -1,6 +1,7 @@
 //! How much a keeper may give away, and what a caller asks it for.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_images::Image;
@@ -8,6 +9,7 @@ use blastbox_policy::SealedPolicy;
 
 use super::cards::{OnTimeout, Tenant};
 use super::prepare::Preparation;
+use super::snapshots::{Begin, SnapshotLimits};
 use crate::workspace::WorkspaceDir;
 
 /// Longest life of a box whose owner says nothing.
@@ -32,6 +34,8 @@ pub struct KeeperConfig {
     pub quotas: BTreeMap<Tenant, Quota>,
     /// Boxes that are made before they are asked for.
     pub pool: PoolConfig,
+    /// Snapshots of boxes.
+    pub snapshots: SnapshotLimits,
 }
 
 /// What all boxes together may have: the sums of what their policies allow them.
@@ -96,6 +100,7 @@ impl Default for KeeperConfig {
             tenant_default: Quota { boxes: MOST_BOXES, memory, millicpus },
             quotas: BTreeMap::new(),
             pool: PoolConfig { min: 0, max: 8, ttl: Duration::from_secs(60) },
+            snapshots: SnapshotLimits::default(),
         }
     }
 }
@@ -106,7 +111,7 @@ pub struct NewBox {
     /// What may happen in it.
     pub policy: SealedPolicy,
     /// Its root file system.
-    pub image: Image,
+    pub image: Arc<Image>,
     /// What a member of the pool has begun before it is handed out. One that is made now has begun nothing: its owner sees that
     /// with [`Keeper::prepared`](super::Keeper::prepared).
     pub preparation: Option<Preparation>,
@@ -120,6 +125,8 @@ pub struct NewBox {
     pub idle: Duration,
     /// What happens when either is over.
     pub on_timeout: OnTimeout,
+    /// A box that ran, which it begins as a copy of. Such a box never comes from a pool.
+    pub from: Option<Begin>,
 }
 
 impl NewBox {
@@ -128,13 +135,14 @@ impl NewBox {
     pub fn new(policy: SealedPolicy, image: Image) -> Self {
         Self {
             policy,
-            image,
+            image: Arc::new(image),
             preparation: None,
             workspace: None,
             metadata: BTreeMap::new(),
             life: DEFAULT_LIFE,
             idle: DEFAULT_IDLE,
             on_timeout: OnTimeout::default(),
+            from: None,
         }
     }
 }

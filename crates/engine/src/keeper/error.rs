@@ -6,6 +6,7 @@ use blastbox_isolation::GatewayError;
 use blastbox_policy::{BadChange, Refusal};
 
 use super::cards::Phase;
+use crate::engine::SnapshotError;
 use crate::error::{Blame, CreateError, PauseError};
 use crate::ledger::LedgerError;
 use crate::store::StoreError;
@@ -67,6 +68,9 @@ pub enum KeepError {
     /// Its gateway did not take other rules.
     #[error("the box's gateway did not take the rules; those before hold, or it has no network any more")]
     RulesNotChanged(#[source] GatewayError),
+    /// The box cannot be copied, or the snapshot not be used.
+    #[error(transparent)]
+    Snapshot(SnapshotError),
     /// What was asked cannot be written into the ledger, and so is not done.
     #[error("it cannot be recorded, and so is not done")]
     Ledger(#[source] LedgerError),
@@ -94,6 +98,7 @@ impl KeepError {
             Self::NoNetwork => "no_network",
             Self::BadRules(_) => "bad_rules",
             Self::RulesNotChanged(_) => "rules_not_changed",
+            Self::Snapshot(error) => error.code(),
             Self::Ledger(_) => "ledger_failed",
             Self::Store(_) => "store_failed",
             Self::Unacknowledged => "not_acknowledged",
@@ -118,6 +123,7 @@ impl KeepError {
             | Self::Pause(_)
             | Self::RulesNotChanged(_)
             | Self::Unacknowledged => Blame::Host,
+            Self::Snapshot(error) => error.blame(),
             Self::Failed(error) => error.blame(),
             Self::Ledger(error) => error.blame(),
             Self::Store(error) => error.blame(),
@@ -142,6 +148,7 @@ impl KeepError {
             | Self::NoNetwork
             | Self::BadRules(_)
             | Self::RulesNotChanged(_)
+            | Self::Snapshot(_)
             | Self::Ledger(_)
             | Self::Store(_) => None,
         }
@@ -152,6 +159,7 @@ impl From<CreateError> for KeepError {
     fn from(error: CreateError) -> Self {
         match error {
             CreateError::Refused { refusal, .. } => Self::Refused { refusal },
+            CreateError::Foreign => Self::Snapshot(SnapshotError::Foreign),
             error @ (CreateError::Channel(_)
             | CreateError::Show { .. }
             | CreateError::Randomness(_)

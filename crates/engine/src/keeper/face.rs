@@ -22,6 +22,7 @@ use super::pen::{self, Pen};
 use super::pool::Pool;
 use super::pump::{Terms, pump};
 use super::register::Register;
+use super::snapshots::Album;
 use super::tape::TapeReader;
 use super::{make, tend};
 use crate::engine::Engine;
@@ -85,7 +86,8 @@ impl Keeper {
         let admission = Admission::new(&config);
         let pool = Pool::new(config.pool);
         let (pen, register) = (Pen::of(ledger), Register::of(store));
-        let house = Arc::new(House::new(engine, admission, Arc::clone(&pool), pen, register, past));
+        let album = Album::new(config.snapshots);
+        let house = Arc::new(House::new(engine, admission, Arc::clone(&pool), pen, register, past, album));
         tokio::spawn(tend::tend(Arc::downgrade(&house), pool));
         Self(house)
     }
@@ -360,7 +362,7 @@ impl Keeper {
         self.0.past.len()
     }
 
-    fn touch(&self, tenant: &Tenant, id: &BoxId) -> Result<Arc<Kept>, KeepError> {
+    pub(super) fn touch(&self, tenant: &Tenant, id: &BoxId) -> Result<Arc<Kept>, KeepError> {
         let kept = self.0.find(tenant, id)?;
         kept.touch()?;
         Ok(kept)

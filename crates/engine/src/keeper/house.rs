@@ -17,6 +17,7 @@ use super::past::Past;
 use super::pen::Pen;
 use super::pool::Pool;
 use super::register::Register;
+use super::snapshots::Album;
 use crate::engine::Engine;
 
 /// Receipts of boxes that are gone.
@@ -39,6 +40,8 @@ pub(crate) struct House {
     pub(crate) left: Notify,
     /// Boxes of earlier daemons whose ends are not told yet.
     pub(crate) past: Past,
+    /// Snapshots of boxes.
+    pub(crate) album: Album,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +66,7 @@ impl House {
         pen: Pen,
         register: Register,
         past: Past,
+        album: Album,
     ) -> Self {
         Self {
             engine,
@@ -76,6 +80,7 @@ impl House {
             metrics: Mutex::default(),
             left: Notify::new(),
             past,
+            album,
         }
     }
 

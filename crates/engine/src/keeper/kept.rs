@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use blastbox_images::Image;
 use blastbox_policy::SealedPolicy;
 use blastbox_wire::limits::MAX_EXECS;
 use blastbox_wire::receipt::Receipt;
@@ -73,6 +74,8 @@ pub(crate) struct Kept {
     /// Its card as it was when it was made; phase and end are filled in when somebody asks.
     pub(crate) card: BoxCard,
     pub(crate) live: Arc<LiveBox>,
+    /// Its image; `None`: of a box that an earlier daemon made.
+    pub(crate) image: Option<Arc<Image>>,
     /// Its policy as it is now: rules can change while it lives.
     policy: Mutex<Arc<SealedPolicy>>,
     /// Where that is written down.
@@ -107,6 +110,7 @@ pub(crate) struct Fate {
 pub(crate) struct Made {
     pub(crate) card: BoxCard,
     pub(crate) live: LiveBox,
+    pub(crate) image: Option<Arc<Image>>,
     pub(crate) policy: SealedPolicy,
     pub(crate) register: Arc<Register>,
     pub(crate) asked: SystemTime,
@@ -117,11 +121,12 @@ pub(crate) struct Made {
 
 impl Kept {
     pub(crate) fn new(made: Made) -> Arc<Self> {
-        let Made { card, live, policy, register, asked, pooled, clock, prepared } = made;
+        let Made { card, live, image, policy, register, asked, pooled, clock, prepared } = made;
         live.live_until(clock.backstop());
         Arc::new(Self {
             card,
             live: Arc::new(live),
+            image,
             policy: Mutex::new(Arc::new(policy)),
             register,
             changing: tokio::sync::Mutex::default(),

@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime};
 use blastbox_isolation::Lowered;
 use blastbox_policy::{NetworkMode, SealedPolicy, SurvivesDaemon};
 use blastbox_wire::BoxId;
-use blastbox_wire::event::{About, Event};
+use blastbox_wire::event::{About, Event, Label};
 use tokio::time::{Instant, timeout};
 
 use super::admission::{Hold, Room};
+use super::adopt::find_commands;
 use super::cards::{BoxCard, Phase, Tenant};
 use super::clock::{Clock, Now};
 use super::config::NewBox;
@@ -22,9 +23,10 @@ use super::metrics::Stretch;
 use super::pool::{Claim, Kind, Member, Recipe};
 use super::prepare::Prepared;
 use super::register::Entry;
+use super::snapshots::Begin;
 use super::unborn::Unborn;
 use super::{pen, tend, watch};
-use crate::engine::BoxSpec;
+use crate::engine::{BoxSpec, SnapshotError};
 use crate::error::CreateError;
 use crate::failpoint;
 use crate::leases::Tell;
@@ -77,7 +79,7 @@ async fn try_make(
     if house.is_closed() {
         return Err(KeepError::Stopping);
     }
-    let NewBox { policy, image, preparation, workspace, metadata, life, idle, on_timeout } = new;
+    let NewBox { policy, image, preparation, workspace, metadata, life, idle, on_timeout, from } = new;
     let access = workspace.as_ref().map(WorkspaceDir::access);
     // What is refused is refused before anything is reserved for it.
     let label = image.label();
@@ -92,11 +94,18 @@ async fn try_make(
     };
     let about = pen::about(None, tenant, &policy, &label, Some(tier), &gaps);
     house.pen.announce(Some(&about), &Event::BoxAsked { threat: policy.level() })?;
+    if let Some(from) = &from {
+        if copies.as_ref().is_none_or(|copies| copies.bound != from.snapshot.bound) {
+            return Err(KeepError::Snapshot(SnapshotError::Foreign));
+        }
+        house.pen.announce(Some(&about), &Event::BoxBegunFrom { from: Label::new(&from.from) })?;
+    }
     let need = need_of(&policy);
     let hold = house.admission.reserve(tenant, need)?;
-    let recipe = Recipe { policy, image: Arc::new(image), tier, copied: copies.is_some(), preparation };
+    let recipe = Recipe { policy, image, tier, copied: copies.is_some(), preparation, from };
     let kind = match workspace {
         Some(_) => None,
+        None if recipe.from.is_some() => None,
         // What is to outlive its daemon is somebody's from its beginning: members of a pool are nobody's.
         None if recipe.policy.lifetime().survives_daemon == SurvivesDaemon::Yes => None,
         None => Kind::of(&recipe.image, &recipe.policy, tier, recipe.preparation.as_ref())
@@ -152,14 +161,14 @@ async fn try_make(
     };
     house.register.give(&card, &recipe.policy, made_at, clock.deadlines())?;
     failpoint::reach("box-given");
-    move_in(house, fresh, card, recipe.policy, clock, hold, began)
+    move_in(house, fresh, card, recipe, clock, hold, began).await
 }
 
-fn move_in(
+async fn move_in(
     house: &Arc<House>,
     fresh: Fresh,
     card: BoxCard,
-    policy: SealedPolicy,
+    recipe: Recipe,
     clock: Clock,
     hold: Hold,
     began: Instant,
@@ -167,9 +176,19 @@ fn move_in(
     let Fresh { live, entry, room, asked, pooled, prepared } = fresh;
     let pooled = pooled.unwrap_or_default();
     let register = Arc::clone(&house.register);
+    let Recipe { policy, image, from, .. } = recipe;
     let number = prepared.as_ref().map(Prepared::number);
-    let kept = Kept::new(Made { card, live, policy, register, asked, pooled, clock, prepared: number });
+    // It was ready when they were named: nobody waits here.
+    let stood = live.take_stood().await;
+    live.took_numbers(stood.iter().map(|stood| stood.exec).max().unwrap_or(0));
+    let image = Some(image);
+    let kept =
+        Kept::new(Made { card, live, image, policy, register, asked, pooled, clock, prepared: number });
+    let execs = from.map(|from| from.execs).unwrap_or_default();
+    execs.iter().for_each(|exec| house.register.exec_found(&kept.card.id, exec));
+    let commands = find_commands(house, &kept, stood, &execs);
     house.move_in(&kept)?;
+    commands.into_iter().for_each(|command| drop(tokio::spawn(command)));
     if let Some(prepared) = prepared {
         prepared.hand_over(house, &kept);
     }
@@ -243,21 +262,27 @@ pub(crate) async fn launch(
     workspace: Option<&WorkspaceDir>,
     about: &About,
 ) -> Result<(LiveBox, Entry), KeepError> {
-    let Recipe { policy, image, tier, .. } = recipe;
+    let Recipe { policy, image, tier, from, .. } = recipe;
     let began = Instant::now();
     let id = house.engine.new_id()?;
     let entry = house.register.begin(&id, policy, &image.label(), *tier, &house.engine.warden_name())?;
     failpoint::reach("box-noted");
     let about = About { box_id: Some(id.clone()), ..about.clone() };
     let (tell, unborn) = Unborn::begin(house, about);
-    let live = make_ready(house, id, BoxSpec { policy, image, workspace }, tell).await?;
+    let live = make_ready(house, id, BoxSpec { policy, image, workspace }, from.as_ref(), tell).await?;
     unborn.hand_over(&live);
     house.count(|metrics| metrics.took(Stretch::Provision, began.elapsed()));
     Ok((live, entry))
 }
 
-async fn make_ready(house: &House, id: BoxId, spec: BoxSpec<'_>, tell: Tell) -> Result<LiveBox, KeepError> {
-    let mut live = house.engine.launch_as(id, spec, tell).await?;
+async fn make_ready(
+    house: &House,
+    id: BoxId,
+    spec: BoxSpec<'_>,
+    from: Option<&Begin>,
+    tell: Tell,
+) -> Result<LiveBox, KeepError> {
+    let mut live = house.engine.launch_as(id, spec, from.map(|from| &from.snapshot), tell).await?;
     failpoint::reach("box-launched");
     // Its life is the keeper's to end; the timeout of its policy is for `run`.
     live.live_until(Instant::now() + PROVISION);
@@ -285,6 +310,7 @@ fn is_passing(error: &CreateError, tried: u32, untried: bool) -> bool {
         | CreateError::Gateway(_)
         | CreateError::Secret(_)
         | CreateError::Randomness(_)
+        | CreateError::Foreign
         | CreateError::Refused { .. } => false,
     }
 }

@@ -33,6 +33,8 @@ mod prepare;
 mod pump;
 mod register;
 mod repeats;
+mod snapshot_id;
+mod snapshots;
 mod tape;
 mod tend;
 mod traffic;
@@ -48,6 +50,8 @@ pub use face::Keeper;
 pub use metrics::{BUCKETS, Histogram, Metrics, Stretch};
 pub use prepare::Preparation;
 pub use pump::Terms;
+pub use snapshot_id::{BadSnapshotId, SnapshotId};
+pub use snapshots::{Begin, MOST_FORKS, Opened, SnapshotCard, SnapshotLimits};
 pub use tape::{TapeEvent, TapeReader};
 pub use warm::{MOST_WARM, WarmError};
 

@@ -142,6 +142,11 @@ impl Register {
         self.may(|store| store.begin_exec(id, &row));
     }
 
+    /// A command runs in it that was begun elsewhere.
+    pub(crate) fn exec_found(&self, id: &BoxId, exec: &ExecRow) {
+        self.may(|store| store.begin_exec(id, exec));
+    }
+
     /// The commands of a box that were written down.
     pub(crate) fn execs(&self, id: &BoxId) -> Vec<ExecRow> {
         self.0.as_deref().and_then(|store| store.execs(id).ok()).unwrap_or_default()

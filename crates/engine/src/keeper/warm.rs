@@ -55,7 +55,7 @@ impl Keeper {
     pub async fn keep_warm(
         &self,
         policy: SealedPolicy,
-        image: Image,
+        image: Arc<Image>,
         preparation: Option<Preparation>,
         least: usize,
     ) -> Result<(), WarmError> {
@@ -75,7 +75,7 @@ impl Keeper {
         let all = rest.chain([(need_of(&policy), least)]);
         self.0.admission.could_hold(all).map_err(|limit| WarmError::NoRoom { limit })?;
         let (tier, copied) = (lowered.tier, lowered.copies.is_some());
-        let recipe = Recipe { policy, image: Arc::new(image), tier, copied, preparation };
+        let recipe = Recipe { policy, image, tier, copied, preparation, from: None };
         if pool.keep(kind, recipe, least) { Ok(()) } else { Err(WarmError::TooManyKinds) }
     }
 }

@@ -245,6 +245,8 @@ pub fn alert(event: &Event) -> Option<Alert> {
         | Event::BoxPaused
         | Event::BoxResumed
         | Event::BoxAdopted
+        | Event::BoxCopied { .. }
+        | Event::BoxBegunFrom { .. }
         | Event::KillAsked { .. }
         | Event::BoxEnded { .. }
         | Event::EscapeReported { .. }

@@ -20,14 +20,24 @@ const GRACE: Duration = Duration::from_secs(60);
 /// Each maker has a file of its own, under a name that nobody else has: one shared by two would be cut short by the
 /// second while the first is about to publish it.
 pub(super) fn file(folder: &Path, name: &str, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    // The user of a box reads it, through a view that is read-only; the store itself lets nobody in.
+    file_for(folder, name, 0o644, fill)
+}
+
+/// The same, with these permissions.
+pub(super) fn file_for(
+    folder: &Path,
+    name: &str,
+    mode: u32,
+    fill: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     let new = folder.join(format!("{NEW}{}-{name}", word()?));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(open(&new, flags, Mode::from_raw_mode(0o600))?);
     let made = flock(&file, FlockOperation::NonBlockingLockExclusive)
         .map_err(io::Error::from)
         .and_then(|()| fill(&file))
-        // The user of a box reads it, through a view that is read-only; the store itself lets nobody in.
-        .and_then(|()| file.set_permissions(fs::Permissions::from_mode(0o644)))
+        .and_then(|()| file.set_permissions(fs::Permissions::from_mode(mode)))
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&new, folder.join(name)));
     if made.is_err() {

@@ -7,6 +7,7 @@ mod fresh;
 mod kernels;
 mod looks;
 mod parts;
+mod snapshots;
 mod squashfs;
 mod template;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use error::MachineError;
 pub use kernels::{Kernel, KernelFacts, Kernels, NewKernel};
 pub(crate) use parts::forget_disk;
 pub use parts::{Parts, Workshop};
+pub use snapshots::{SnapshotFault, Snapshots};
 pub use squashfs::CopyCaps;
 pub use template::{Template, blank};
 pub use templates::{TemplateError, Templates};

@@ -6,10 +6,12 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{
-    MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create, seek,
+    FallocateFlags, MemfdFlags, SealFlags, SeekFrom, fallocate, fcntl_add_seals, fcntl_get_seals, ftruncate,
+    memfd_create, seek,
 };
 
 /// The least that memory is looked at.
@@ -49,6 +51,22 @@ impl Template {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(Self { memory, bytes, state, spoilt: AtomicBool::new(false) })
+    }
+
+    /// Seals a copy of the memory of a machine that has ended, in which what is empty takes no room: a machine that was handed its
+    /// memory by another one has touched all of it.
+    pub fn seal_sparse(memory: OwnedFd, state: Vec<u8>) -> io::Result<Self> {
+        let bytes = u64::try_from(rustix::fs::fstat(&memory)?.st_size).unwrap_or(0);
+        let full = Self { memory, bytes, state: Vec::new(), spoilt: AtomicBool::new(false) };
+        let sparse = File::from(blank(bytes)?);
+        full.each_run(&mut vec![0; 1 << 20], |place, run| sparse.write_all_at(run, place))?;
+        Self::seal(sparse.into(), state)
+    }
+
+    /// Takes room for all of its memory, also for what is empty. Whoever reads all of a copy's memory makes the kernel do that, and
+    /// the copy pay for it, which would have too little left for itself then.
+    pub fn fill(&self) -> io::Result<()> {
+        Ok(fallocate(&self.memory, FallocateFlags::empty(), 0, self.bytes)?)
     }
 
     /// Its memory, which nobody can change.

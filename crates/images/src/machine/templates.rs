@@ -27,7 +27,7 @@ pub(crate) const TEMPLATES: &str = "templates";
 const END: &str = "template";
 const MAGIC: &[u8; 20] = b"blastbox template 1\n";
 /// Longest stretch of memory.
-const RUN: usize = 1 << 20;
+pub(super) const RUN: usize = 1 << 20;
 /// Templates that are kept; each is as large as what a kernel and its first files use of memory. The one that was not used for
 /// the longest makes place.
 const MOST: usize = 8;
@@ -139,7 +139,7 @@ impl Templates {
 }
 
 /// What is wrong with a file, before it is said with which.
-enum Wrong {
+pub(super) enum Wrong {
     Truncated,
     Altered,
     Foreign,
@@ -164,8 +164,17 @@ impl From<io::Error> for Wrong {
 }
 
 fn write(file: &File, bound: &Hash, template: &Template) -> io::Result<()> {
-    let mut to = Hashed { inner: BufWriter::with_capacity(RUN, file), hasher: Sha256::new() };
+    let mut to = Hashed::new(BufWriter::with_capacity(RUN, file));
     to.write_all(MAGIC)?;
+    write_machine(to, bound, template)
+}
+
+/// Writes everything but what comes first, which is in the digest as well.
+pub(super) fn write_machine(
+    mut to: Hashed<BufWriter<&File>>,
+    bound: &Hash,
+    template: &Template,
+) -> io::Result<()> {
     to.write_all(bound.as_bytes())?;
     to.write_all(&template.bytes().to_be_bytes())?;
     to.write_all(&u32::try_from(template.state().len()).unwrap_or(u32::MAX).to_be_bytes())?;
@@ -183,8 +192,16 @@ fn write(file: &File, bound: &Hash, template: &Template) -> io::Result<()> {
 }
 
 fn read(file: impl Read, bound: &Hash, bytes: u64) -> Result<Template, Wrong> {
-    let mut from = Hashed { inner: file, hasher: Sha256::new() };
-    if from.exactly::<20>()? != *MAGIC || from.exactly::<32>()? != *bound.as_bytes() {
+    let mut from = Hashed::new(file);
+    if from.exactly::<20>()? != *MAGIC {
+        return Err(Wrong::Foreign);
+    }
+    read_machine(from, bound, bytes)
+}
+
+/// Reads everything but what comes first.
+pub(super) fn read_machine(mut from: Hashed<impl Read>, bound: &Hash, bytes: u64) -> Result<Template, Wrong> {
+    if from.exactly::<32>()? != *bound.as_bytes() {
         return Err(Wrong::Foreign);
     }
     if u64::from_be_bytes(from.exactly()?) != bytes {
@@ -218,7 +235,7 @@ fn read(file: impl Read, bound: &Hash, bytes: u64) -> Result<Template, Wrong> {
         }
         next = end;
     }
-    let digest: [u8; 32] = from.hasher.clone().finalize().into();
+    let digest = from.so_far();
     let said = from.exactly::<32>()?;
     if digest != said {
         return Err(Wrong::Altered);
@@ -230,9 +247,20 @@ fn read(file: impl Read, bound: &Hash, bytes: u64) -> Result<Template, Wrong> {
 }
 
 /// Passes bytes on and remembers their digest.
-struct Hashed<T> {
+pub(super) struct Hashed<T> {
     inner: T,
     hasher: Sha256,
+}
+
+impl<T> Hashed<T> {
+    pub(super) fn new(inner: T) -> Self {
+        Self { inner, hasher: Sha256::new() }
+    }
+
+    /// The digest of all that has passed.
+    pub(super) fn so_far(&self) -> [u8; 32] {
+        self.hasher.clone().finalize().into()
+    }
 }
 
 impl<T: Write> Write for Hashed<T> {
@@ -248,13 +276,13 @@ impl<T: Write> Write for Hashed<T> {
 }
 
 impl<T: Read> Hashed<T> {
-    fn read_exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+    pub(super) fn read_exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         self.inner.read_exact(bytes)?;
         self.hasher.update(bytes);
         Ok(())
     }
 
-    fn exactly<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+    pub(super) fn exactly<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut bytes = [0; N];
         self.read_exact(&mut bytes)?;
         Ok(bytes)

@@ -28,7 +28,10 @@ use blastbox_wire::plan::{
     MonitorKind, Network, Owner, Plan, Slot, Step, WorkspaceAccess,
 };
 
-pub use orders::{ask_whether_asleep, is_asleep, order_sleep, order_wake};
+pub use orders::{
+    MonitorAnswer, MonitorOrder, ask_whether_asleep, hear_answer, is_asleep, order_sleep, order_wake,
+    say_order,
+};
 
 use super::jail;
 use crate::facts::{Found, Kvm, Machines};
@@ -98,11 +101,12 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
             |form, network| Plan { first: first(form, slots(descriptors, 2 + own)), network, ..plan.clone() };
         // No gateway is at the other end of a template's card.
         let template = if machine.card { Network::Empty } else { plan.network };
+        let heir = of(Form::Heir, template);
         let (template, copy) = (of(Form::Template, template), of(Form::Copy, plan.network));
         let (bound, memory, card) = (bound(&machine, parts, found), machine.memory, machine.card);
-        Box::new(Copies { bound, memory, card, template, copy })
+        Box::new(Copies { bound, memory, card, template, copy, heir })
     });
-    for plan in copies.iter().flat_map(|copies| [&copies.template, &copies.copy]) {
+    for plan in copies.iter().flat_map(|copies| [&copies.template, &copies.copy, &copies.heir]) {
         if let Err(wrong) = plan.clone().check(descriptors + 2 + own) {
             return unavailable(&format!("the plan of its copies does not hold: {wrong}"));
         }

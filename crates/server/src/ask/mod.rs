@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 pub use blastbox_policy::Seconds;
 pub use command::{NewExec, StdinFrom, TerminalSize};
-pub use new_box::{Limits, NewBox, WorkspaceAsk, WorkspaceUse};
+pub use new_box::{Forks, Limits, NewBox, WorkspaceAsk, WorkspaceUse};
 
 pub(crate) use amount::optional as optional_amount;
 pub(crate) use command::Checked;
-pub(crate) use new_box::checked_life;
+pub(crate) use new_box::{checked_life, open_stored, within};
 
 /// `POST /v1/run`: a box, one command in it, and everything that it printed.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_engine::WorkspaceDir;
-use blastbox_engine::keeper::{DEFAULT_IDLE, DEFAULT_LIFE, NewBox as Wanted, OnTimeout};
+use blastbox_engine::keeper::{DEFAULT_IDLE, DEFAULT_LIFE, NewBox as Wanted, OnTimeout, SnapshotId};
 use blastbox_images::Image;
 use blastbox_policy::{
     BoxRoot, Bytes, Cpus, Draft, Gap, Gpu, Loopback, NetworkMode, PolicyError, Profile, SealedPolicy,
@@ -59,6 +60,22 @@ pub struct NewBox {
     pub idle: Option<Seconds>,
     /// What happens when either is over.
     pub on_timeout: OnTimeout,
+    /// A snapshot to begin with. Its policy and image are the snapshot's: nothing else of them can be said.
+    pub snapshot: Option<SnapshotId>,
+}
+
+/// How many boxes like one that runs.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Forks {
+    /// So many; one where it is absent.
+    pub count: Option<usize>,
+    /// How long each lives at most.
+    #[serde(deserialize_with = "optional_amount")]
+    pub life: Option<Seconds>,
+    /// How long each lives without a command and without a request.
+    #[serde(deserialize_with = "optional_amount")]
+    pub idle: Option<Seconds>,
 }
 
 /// Limits of a box.
@@ -155,14 +172,49 @@ impl NewBox {
         let workspace = self.workspace.map(|asked| open_workspace(&asked, reach, roots)).transpose()?;
         Ok(Wanted {
             policy,
-            image,
+            image: Arc::new(image),
             preparation: None,
             workspace,
             metadata: self.metadata,
             life: within("life", self.life, DEFAULT_LIFE)?,
             idle: within("idle", self.idle, DEFAULT_IDLE)?,
             on_timeout: self.on_timeout,
+            from: None,
         })
+    }
+
+    /// The same with a policy and an image that were checked when a box had them.
+    pub(crate) fn with(self, policy: SealedPolicy, image: Image) -> Result<Wanted, Trouble> {
+        check_notes(&self.metadata)?;
+        Ok(Wanted {
+            policy,
+            image: Arc::new(image),
+            preparation: None,
+            workspace: None,
+            metadata: self.metadata,
+            life: within("life", self.life, DEFAULT_LIFE)?,
+            idle: within("idle", self.idle, DEFAULT_IDLE)?,
+            on_timeout: self.on_timeout,
+            from: None,
+        })
+    }
+
+    /// Whether only what no snapshot says is said: how long it lives, and what is written on it.
+    pub(crate) fn says_nothing_of_its_kind(&self) -> Result<(), Trouble> {
+        let own = Self {
+            metadata: self.metadata.clone(),
+            life: self.life,
+            idle: self.idle,
+            on_timeout: self.on_timeout,
+            snapshot: self.snapshot.clone(),
+            ..Self::default()
+        };
+        if *self == own {
+            return Ok(());
+        }
+        Err(Trouble::BadField(
+            "a box that begins with a `snapshot` has its policy, limits and image; only `life`, `idle`, `on_timeout` and `metadata` can stand beside it".to_owned(),
+        ))
     }
 
     /// Whether it names neither an image but the host's, nor a directory to work on.
@@ -229,7 +281,7 @@ impl NewBox {
     }
 }
 
-fn within(name: &str, asked: Option<Seconds>, default: Duration) -> Result<Duration, Trouble> {
+pub(crate) fn within(name: &str, asked: Option<Seconds>, default: Duration) -> Result<Duration, Trouble> {
     let time = asked.map_or(default, |seconds| Duration::from_secs(seconds.0));
     if (Duration::from_secs(1)..=LONGEST).contains(&time) {
         return Ok(time);
@@ -284,6 +336,15 @@ fn open_image(name: &str, reach: Reach, images: &Gallery) -> Result<Image, Troub
         },
     };
     opened.map_err(|error| Trouble::BadImage(line(&error)))
+}
+
+/// An image as it was called when a box had it: by its content, whatever its name means now.
+pub(crate) fn open_stored(label: &str, images: &Gallery) -> Result<Image, Trouble> {
+    let digest = label.rsplit('@').next().unwrap_or(label);
+    match images.find(digest) {
+        Some(found) => found.map_err(|error| Trouble::BadImage(line(&error))),
+        None => Err(Trouble::BadImage("the image of the snapshot is not in the store any more".to_owned())),
+    }
 }
 
 /// Whoever sits at the socket names what it could open itself; whoever has a key, what the operator opened for its tenant.

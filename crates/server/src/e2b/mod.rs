@@ -135,14 +135,14 @@ pub(crate) fn warm(
     internet: Internet,
     root: BoxRoot,
     kernels: &BTreeMap<String, WarmKernel>,
-) -> Result<(SealedPolicy, Image, Option<Preparation>), String> {
+) -> Result<(SealedPolicy, Arc<Image>, Option<Preparation>), String> {
     let reaches = match internet {
         Internet::Closed => Reaches::Nothing,
         Internet::DangerouslyOpen => Reaches::Everything,
     };
     let opened = template::open(template, images, &reaches, root).map_err(No::message)?;
     let preparation = template::preparation(&opened.name, kernels);
-    Ok((opened.policy, opened.image, preparation))
+    Ok((opened.policy, Arc::new(opened.image), preparation))
 }
 
 async fn to_a_port(desk: &Arc<Desk>, id: &str, port: u16, request: Request) -> Result<Response, No> {

@@ -116,7 +116,7 @@ impl No {
             }
             KeepError::Pause(PauseError::NotNow(_) | PauseError::Over) => Self::new(409, line(error)),
             KeepError::Pause(PauseError::Host { .. }) => Self::new(500, line(error)),
-            KeepError::Failed(_) => match error.blame() {
+            KeepError::Failed(_) | KeepError::Snapshot(_) => match error.blame() {
                 Blame::Caller | Blame::Guest => Self::bad(line(error)).coded("sandbox_create_refused"),
                 Blame::Host | Blame::Blastbox => Self::new(500, line(error)).coded("sandbox_create_failed"),
             },

@@ -74,6 +74,7 @@ fn asked() -> Vec<(&'static str, Value)> {
         "life": amount("1h"),
         "idle": amount("15m"),
         "on_timeout": words(&["destroy", "pause"]),
+        "snapshot": { "type": ["string", "null"], "description": "A snapshot to begin with; then only life, idle, on_timeout and metadata beside it" },
     });
     let new_exec = json!({
         "command": list(text()), "env": map(), "cwd": { "type": ["string", "null"] },
@@ -95,6 +96,13 @@ fn asked() -> Vec<(&'static str, Value)> {
         ("TerminalSize", closed(&["rows", "columns"], json!({ "rows": size, "columns": size }))),
         ("Run", closed(&["command"], run)),
         ("Deadline", closed(&["life"], json!({ "life": amount("1h") }))),
+        (
+            "Forks",
+            closed(
+                &[],
+                json!({ "count": { "type": ["integer", "null"], "minimum": 1, "maximum": 16 }, "life": amount("1h"), "idle": amount("15m") }),
+            ),
+        ),
         ("RuleChanges", closed(&[], json!({ "allow": list(text()), "deny": list(text()) }))),
         (
             "Signal",
@@ -132,6 +140,19 @@ fn boxes() -> Vec<(&'static str, Value)> {
         ("Whole", whole),
         ("Page", object(&["boxes"], json!({ "boxes": list(named("BoxCard")), "next": text() }))),
         ("Receipt", receipt),
+        ("Forked", object(&["boxes"], json!({ "boxes": list(named("BoxCard")) }))),
+        ("Snapshots", object(&["snapshots"], json!({ "snapshots": list(named("SnapshotCard")) }))),
+        (
+            "SnapshotCard",
+            object(
+                &["id", "box", "created_at", "image", "policy", "level", "memory", "bytes"],
+                json!({
+                    "id": text(), "box": text(), "created_at": { "type": "string", "format": "date-time" },
+                    "image": text(), "policy": text(), "level": words(&["low", "medium", "high", "critical"]),
+                    "memory": number(), "bytes": number(),
+                }),
+            ),
+        ),
         ("BoxRules", object(&["policy", "text"], json!({ "policy": text(), "text": text() }))),
     ]
 }

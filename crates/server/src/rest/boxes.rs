@@ -9,6 +9,7 @@ use crate::answer::Answer;
 use crate::ask::{Deadline, NewBox, checked_life};
 use crate::caller::Caller;
 use crate::page::{self, Page};
+use crate::rest::snapshots;
 use crate::take::{BoxPath, Given, Query};
 use crate::{Hall, Trouble};
 
@@ -34,6 +35,9 @@ pub(crate) async fn create(
 /// named there is nothing to open but this host's own root, and another thread would cost more than the look.
 pub(crate) async fn check(hall: &Hall, caller: &Caller, new: NewBox) -> Result<Wanted, Trouble> {
     new.one_source()?;
+    if let Some(id) = new.snapshot.clone() {
+        return snapshots::begin(hall, caller, &id, new).await;
+    }
     let (images, reach) = (hall.images.clone(), caller.reach);
     let roots = hall.roots.get(&caller.tenant).cloned().unwrap_or_default();
     if new.names_nothing() {

@@ -10,5 +10,6 @@ pub(crate) mod network;
 pub(crate) mod output;
 pub(crate) mod room;
 pub(crate) mod run;
+pub(crate) mod snapshots;
 pub(crate) mod stdin;
 pub(crate) mod trees;

@@ -242,6 +242,11 @@ pub enum AgentFrame<'a> {
         /// The commands.
         execs: Vec<StandingExec>,
     },
+    /// Answer to `Sleep`: nothing runs any more, and nothing is said until the morning. Or it could not be done, and all goes on.
+    Asleep {
+        /// Why not, as an errno; 0: it sleeps.
+        errno: i32,
+    },
 }
 
 /// Reads one frame off the front. `Ok(None)`: more bytes are needed. The number is how many bytes it took.
@@ -327,6 +332,7 @@ fn decode(kind: u8, body: &[u8]) -> Result<Option<AgentFrame<'_>>, CodecError> {
             other => return Err(CodecError::Unknown(other.into(), "part of what is full")),
         },
         17 => AgentFrame::Standing { token: from.u64()?, printed: from.u64()?, execs: standing(&mut from)? },
+        20 => AgentFrame::Asleep { errno: from.i32()? },
         kind if FileSay::KINDS.contains(&kind) => {
             AgentFrame::File { op: from.u32()?, say: FileSay::decode(kind, &mut from)? }
         }
@@ -466,6 +472,10 @@ impl AgentFrame<'_> {
                     to.u32(*unread);
                 }
                 17
+            }
+            Self::Asleep { errno } => {
+                to.i32(*errno);
+                20
             }
         };
         wrap(kind, &to.finish())

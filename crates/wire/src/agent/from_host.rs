@@ -130,6 +130,11 @@ pub enum HostFrame {
         /// Comes back in the answer: a host that was killed may have asked as well, and its answer be there still.
         token: u64,
     },
+    /// Stop everything that runs and fall asleep, to be copied. `Asleep` is the answer and the last frame until a [`Morning`]
+    /// has come, before which the host says nothing more.
+    ///
+    /// [`Morning`]: super::Morning
+    Sleep,
 }
 
 impl HostFrame {
@@ -165,6 +170,7 @@ impl HostFrame {
             138 => Self::Shutdown,
             144 => Self::Farewell,
             146 => Self::Resync { token: from.u64()? },
+            147 => Self::Sleep,
             kind if FileAsk::KINDS.contains(&kind) => {
                 Self::File { op: from.u32()?, ask: FileAsk::decode(kind, &mut from)? }
             }
@@ -227,6 +233,7 @@ impl HostFrame {
                 to.u64(*token);
                 146
             }
+            Self::Sleep => 147,
             Self::File { op, ask } => {
                 to.u32(*op);
                 ask.encode(&mut to)

@@ -19,7 +19,7 @@ pub use files::{Beyond, Change, ChangeKind, Entry, EntryKind, Fault, Link, MAX_E
 pub use from_agent::{AgentFrame, BootFacts, Exit, Oddity, Stage, StandingExec, Usage, parse};
 pub use from_host::{ExecSpec, HostFrame, Io, OnDenied, User};
 pub use sudo::{MAX_SUDO, SUDO_NAME, SUDO_PROGRAM, SudoAnswer, SudoRequest};
-pub use wake::{ASLEEP, WAKE, Wake, introduce};
+pub use wake::{ASLEEP, Morning, WAKE, Wake, introduce};
 
 use crate::codec::CodecError;
 

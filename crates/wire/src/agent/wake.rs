@@ -5,6 +5,9 @@
 //! copy:     host  ── Wake ────► guest         what no two copies may have in common
 //!           guest ── Hello ───► host          and from here on as in every other box
 //! ```
+//! A box that runs falls asleep in the same way to be copied, behind the frames `Sleep` and `Asleep`, and is then told one of two
+//! things ([`Morning`]): that it is still itself, or what makes a copy another one.
+//!
 //! Where the gateway reads requests, whom programs of the box believe besides follows, in every machine ([`introduce`]).
 //! The agent takes no frame before it was woken, so nothing runs in a copy that is still like the others.
 
@@ -76,6 +79,40 @@ impl Wake {
     }
 }
 
+/// What a machine that ran and fell asleep is told: as many bytes as a [`Wake`], so that who waits reads no byte of what follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Morning {
+    /// It is the machine that fell asleep, and goes on.
+    Same,
+    /// It is a copy.
+    Copy(Wake),
+}
+
+impl Morning {
+    const SAME: [u8; 16] = *b"blastbox-go-on.\n";
+
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Same => {
+                let mut bytes = Self::SAME.to_vec();
+                bytes.resize(WAKE, 0);
+                bytes
+            }
+            Self::Copy(wake) => wake.encode(),
+        }
+    }
+
+    /// Reads it.
+    pub fn parse(bytes: &[u8; WAKE]) -> Result<Self, CodecError> {
+        match bytes.split_first_chunk::<16>() {
+            Some((&Self::SAME, rest)) if rest.iter().all(|byte| *byte == 0) => Ok(Self::Same),
+            _ => Wake::parse(bytes).map(Self::Copy),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +131,17 @@ mod tests {
             (WAKE, 64)
         );
         assert!(!format!("{:?}", wake()).contains('7'));
+    }
+
+    #[test]
+    fn a_morning_is_told_apart_from_a_wake_and_from_nonsense() {
+        for morning in [Morning::Same, Morning::Copy(wake())] {
+            let bytes = morning.encode();
+            assert_eq!(Morning::parse(bytes.as_slice().try_into().unwrap()), Ok(morning));
+        }
+        let mut more = Morning::Same.encode();
+        *more.last_mut().unwrap() = 1;
+        assert!(Morning::parse(more.as_slice().try_into().unwrap()).is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::keeper::SnapshotLimits;
 use crate::keeper::config::PoolConfig;
 
 fn tenant(number: u8) -> Tenant {
@@ -25,6 +26,7 @@ fn config(boxes: usize, memory: u64, queue: usize, quota: usize) -> KeeperConfig
         tenant_default: Quota { boxes: quota, memory: u64::MAX, millicpus: u64::MAX },
         quotas: BTreeMap::new(),
         pool: PoolConfig { min: 0, max: 0, ttl: Duration::from_secs(1) },
+        snapshots: SnapshotLimits::default(),
     }
 }
 

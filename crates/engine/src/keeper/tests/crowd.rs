@@ -108,7 +108,7 @@ async fn what_is_never_pooled_is_not_kept_warm_either() {
     let NewBox { policy, image, .. } = new_box();
     let many = keeper.keep_warm(policy.clone(), image, None, 3).await;
     assert!(matches!(many, Err(WarmError::TooMany { least: 3, most: 2 })), "{many:?}");
-    let directory = keeper.keep_warm(policy, Image::parse("/usr").unwrap(), None, 1).await;
+    let directory = keeper.keep_warm(policy, Image::parse("/usr").unwrap().into(), None, 1).await;
     assert!(matches!(directory, Err(WarmError::NotPooled)), "{directory:?}");
     keeper.stop().await;
 }
@@ -121,11 +121,11 @@ async fn kinds_that_together_are_more_than_the_host_has_room_for_are_not_kept_wa
     let NewBox { policy, image, .. } = new_box();
     let other = draft().pids(77).seal().unwrap();
     keeper.keep_warm(policy.clone(), image, None, 2).await.unwrap();
-    let over = keeper.keep_warm(other.clone(), Image::host(), None, 2).await;
+    let over = keeper.keep_warm(other.clone(), Image::host().into(), None, 2).await;
     assert!(matches!(over, Err(WarmError::NoRoom { limit: "boxes" })), "{over:?}");
     // The same kind once more is no other, and what fits is taken.
-    keeper.keep_warm(policy, Image::host(), None, 2).await.unwrap();
-    keeper.keep_warm(other, Image::host(), None, 1).await.unwrap();
+    keeper.keep_warm(policy, Image::host().into(), None, 2).await.unwrap();
+    keeper.keep_warm(other, Image::host().into(), None, 1).await.unwrap();
     keeper.stop().await;
 }
 

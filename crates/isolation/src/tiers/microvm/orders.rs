@@ -12,6 +12,9 @@ use blastbox_sys::channel;
 const SHARED: &str = r#"{"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"x-ignore-shared","state":true}]}}"#;
 /// A machine that wakes says nothing to its network: nobody there knows it from elsewhere.
 const QUIET: &str = r#"{"execute":"migrate-set-parameters","arguments":{"announce-rounds":0}}"#;
+/// More than any wire of this host carries.
+const FAST: &str =
+    r#"{"execute":"migrate-set-parameters","arguments":{"max-bandwidth":17179869184,"downtime-limit":2000}}"#;
 const BEGIN: &str = r#"{"execute":"qmp_capabilities"}"#;
 const TAKE: &str = r#"{"execute":"getfd","arguments":{"fdname":"state"}}"#;
 const WRITE: &str = r#"{"execute":"migrate","arguments":{"uri":"fd:state"}}"#;
@@ -47,6 +50,92 @@ pub fn is_asleep(answer: &str) -> Option<bool> {
     }
 }
 
+/// An order to a machine whose answers are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MonitorOrder {
+    /// Before all others, once for each line.
+    Begin,
+    /// What is written and read from now on has the machine's memory in it.
+    WithMemory,
+    /// It has not: who reads it has the memory already.
+    WithoutMemory,
+    /// As fast as it goes: nobody else needs the wire.
+    Fast,
+    /// Takes the descriptor that comes with it.
+    Take,
+    /// Writes the state there and stops.
+    Write,
+    /// Goes on from the state that comes from there.
+    Read,
+    /// How far that is.
+    Ask,
+    /// Goes on after it has stopped, or as if it had not begun to.
+    GoOn,
+    /// Lets a state be that is being written.
+    Cancel,
+}
+
+/// What QEMU answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MonitorAnswer {
+    /// It did that.
+    Done,
+    /// It could not.
+    Failed(String),
+    /// The state is written, or read.
+    Whole,
+    /// It is being written, or read.
+    NotYet,
+}
+
+const LONGEST_WORDS: usize = 200;
+
+/// Says an order under a number, by which its answer is known among all others.
+pub fn say_order(
+    line: impl AsFd,
+    number: u32,
+    order: MonitorOrder,
+    with: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let text = match order {
+        MonitorOrder::Begin => BEGIN.to_owned(),
+        MonitorOrder::WithMemory => SHARED.replace("true", "false"),
+        MonitorOrder::WithoutMemory => SHARED.to_owned(),
+        MonitorOrder::Fast => FAST.to_owned(),
+        MonitorOrder::Take => TAKE.to_owned(),
+        MonitorOrder::Write => WRITE.to_owned(),
+        MonitorOrder::Read => READ.to_owned(),
+        MonitorOrder::Ask => ASK.to_owned(),
+        MonitorOrder::GoOn => r#"{"execute":"cont"}"#.to_owned(),
+        MonitorOrder::Cancel => r#"{"execute":"migrate_cancel"}"#.to_owned(),
+    };
+    // Every order is an object with something in it.
+    let rest = text.strip_prefix('{').unwrap_or_default();
+    let with: Vec<BorrowedFd<'_>> = with.into_iter().collect();
+    channel::send(line, format!("{{\"id\":{number},{rest}\n").as_bytes(), &with)
+}
+
+/// What a line of QEMU's answers says to the order with this number; `None`: it is about something else.
+#[must_use]
+pub fn hear_answer(answer: &str, number: u32) -> Option<MonitorAnswer> {
+    let answer: serde_json::Value = serde_json::from_str(answer).ok()?;
+    if answer.get("id")?.as_u64()? != u64::from(number) {
+        return None;
+    }
+    if let Some(error) = answer.get("error") {
+        let words = error.get("desc").and_then(serde_json::Value::as_str).unwrap_or_default();
+        return Some(MonitorAnswer::Failed(words.chars().take(LONGEST_WORDS).collect()));
+    }
+    Some(match answer.get("return")?.get("status").and_then(serde_json::Value::as_str) {
+        None => MonitorAnswer::Done,
+        Some("completed") => MonitorAnswer::Whole,
+        Some("failed" | "cancelled") => {
+            MonitorAnswer::Failed("its state could not be written or read".to_owned())
+        }
+        Some(_) => MonitorAnswer::NotYet,
+    })
+}
+
 fn say(line: impl AsFd, state: BorrowedFd<'_>, last: &str) -> io::Result<()> {
     let line = line.as_fd();
     channel::send(line, format!("{BEGIN}\n{SHARED}\n{QUIET}\n").as_bytes(), &[])?;
@@ -66,6 +155,36 @@ mod tests {
         assert_eq!(is_asleep(r#"{"error": {"class": "GenericError", "desc": "no"}}"#), Some(false));
         for other in ["", "{", r#"{"return": {}}"#, r#"{"return": {"status": "active"}}"#, r#"{"QMP": {}}"#] {
             assert_eq!(is_asleep(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn an_answer_belongs_to_the_order_with_its_number() {
+        let heard = |text: &str| hear_answer(text, 7);
+        assert_eq!(heard(r#"{"return": {}, "id": 7}"#), Some(MonitorAnswer::Done));
+        assert_eq!(heard(r#"{"return": {"status": "active"}, "id": 7}"#), Some(MonitorAnswer::NotYet));
+        assert_eq!(heard(r#"{"return": {"status": "completed"}, "id": 7}"#), Some(MonitorAnswer::Whole));
+        assert!(matches!(
+            heard(r#"{"return": {"status": "failed"}, "id": 7}"#),
+            Some(MonitorAnswer::Failed(_))
+        ));
+        let no = heard(r#"{"error": {"class": "GenericError", "desc": "no"}, "id": 7}"#);
+        assert_eq!(no, Some(MonitorAnswer::Failed("no".to_owned())));
+        for other in ["", "{", r#"{"return": {}}"#, r#"{"return": {}, "id": 6}"#, r#"{"event": "STOP"}"#] {
+            assert_eq!(heard(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn every_order_is_one_line_with_its_number() {
+        use MonitorOrder::{Ask, Begin, Cancel, Fast, GoOn, Read, Take, WithMemory, WithoutMemory, Write};
+        for order in [Begin, WithMemory, WithoutMemory, Fast, Take, Write, Read, Ask, GoOn, Cancel] {
+            let (ours, theirs) = channel::pair().unwrap();
+            say_order(&ours, 9, order, None).unwrap();
+            let mut bytes = [0; 512];
+            let (count, _) = channel::receive(&theirs, &mut bytes).unwrap().unwrap();
+            let said: serde_json::Value = serde_json::from_slice(&bytes[..count]).unwrap();
+            assert_eq!(said["id"], 9, "{order:?}");
         }
     }
 

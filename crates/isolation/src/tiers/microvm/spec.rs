@@ -10,7 +10,7 @@ use crate::request::Worksite;
 pub(crate) const OLDEST_QEMU: (u32, u32) = (7, 2);
 
 /// Grows with every change in how copies are made.
-pub(super) const COPIES: &str = "copies of machines 2";
+pub(super) const COPIES: &str = "copies of machines 3";
 
 /// Where its files lie in the root around QEMU.
 pub(super) const HOME: &str = "/machine";
@@ -26,7 +26,7 @@ const ORDERS: u32 = 5;
 const fn card(form: Form) -> u32 {
     match form {
         Form::Alone => 4,
-        Form::Template | Form::Copy => 6,
+        Form::Template | Form::Copy | Form::Heir => 6,
     }
 }
 /// A card that does what a packet needs and nothing else: no firmware of its own, no queue for orders about itself.
@@ -65,6 +65,8 @@ pub(super) enum Form {
     Template,
     /// It begins as a copy, and is a box.
     Copy,
+    /// It takes over from a box that sleeps, which it is like in everything, to be copied.
+    Heir,
 }
 
 /// The least memory that a guest's kernel and the agent start with.
@@ -142,7 +144,7 @@ impl VmSpec {
         // A copy is told its name when it wakes, with everything else that no two of them may share.
         let own = match form {
             Form::Alone => format!("asleep=no name={}", box_id.as_host_name()),
-            Form::Template | Form::Copy => "asleep=yes name=template".to_owned(),
+            Form::Template | Form::Copy | Form::Heir => "asleep=yes name=template".to_owned(),
         };
         words.push(&own);
         words.join(" ")
@@ -164,7 +166,7 @@ impl VmSpec {
         // it does not matter that QEMU opens it for writing.
         let share = match form {
             Form::Alone => None,
-            Form::Template => Some("on"),
+            Form::Template | Form::Heir => Some("on"),
             Form::Copy => Some("off"),
         };
         match share {
@@ -180,7 +182,7 @@ impl VmSpec {
                 say("-device", "vmgenid,guid=auto");
             }
         }
-        if form == Form::Copy {
+        if matches!(form, Form::Copy | Form::Heir) {
             say("-incoming", "defer");
         }
         say("-accel", accelerator);

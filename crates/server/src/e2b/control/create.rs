@@ -120,7 +120,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     };
     let new = NewBox {
         policy: template.policy,
-        image: template.image,
+        image: Arc::new(template.image),
         preparation,
         workspace: None,
         metadata,
@@ -128,6 +128,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         // E2B's sandboxes are never idle: only their time ends them.
         idle: PAUSED_FOR,
         on_timeout,
+        from: None,
     };
     let made = desk.keeper().create(tenant, new).await;
     let card = made.map_err(|error| No::kept(&error, ""))?;

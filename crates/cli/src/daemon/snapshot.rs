@@ -1,0 +1,160 @@
+//! `blastbox snapshot` and `blastbox fork`: boxes that run, copied with everything that runs in them.
+
+use blastbox_engine::keeper::SnapshotId;
+use blastbox_policy::Seconds;
+use blastbox_server::ask::Forks;
+use blastbox_wire::BoxId;
+use clap::{Args, Subcommand};
+use hyper::Method;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Where;
+use super::problem::DaemonProblem;
+use super::table::{moment, table};
+use crate::output::{self, plain};
+use crate::problem::Problem;
+
+pub(crate) const HELP: &str = "Examples:\n  snap=$(blastbox snapshot BOX)\n  blastbox create --snapshot $snap\n  \
+blastbox snapshot ls\n  blastbox snapshot rm $snap\n\n\
+Only boxes of the tier microvm, without network and without credentials. The box stands still for a moment and goes on.\n\
+What is in its memory is in the file: keep it as you would keep the box.";
+
+pub(crate) const FORK_HELP: &str = "Examples:\n  blastbox fork BOX\n  blastbox fork BOX --count 4 --life 10m\n\n\
+Each fork has everything that runs in the box, and randomness, a clock and a name of its own.";
+
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotArgs {
+    #[command(subcommand)]
+    verb: Option<SnapshotVerb>,
+    /// The box
+    #[arg(value_name = "BOX", required = true)]
+    id: Option<BoxId>,
+    #[command(flatten)]
+    place: Where,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum SnapshotVerb {
+    /// List snapshots
+    Ls(ListArgs),
+    /// Take snapshots away; boxes that began with them live on
+    Rm(RemoveArgs),
+}
+
+#[derive(Debug, Args)]
+struct ListArgs {
+    #[command(flatten)]
+    place: Where,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct RemoveArgs {
+    /// Which
+    #[arg(value_name = "SNAPSHOT", required = true)]
+    ids: Vec<SnapshotId>,
+    #[command(flatten)]
+    place: Where,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForkArgs {
+    /// The box
+    #[arg(value_name = "BOX")]
+    id: BoxId,
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    count: usize,
+    /// How long each lives at most [default: 1h]
+    #[arg(long, value_name = "TIME")]
+    life: Option<Seconds>,
+    /// How long each lives without a command and without a request [default: 15m]
+    #[arg(long, value_name = "TIME")]
+    idle: Option<Seconds>,
+    #[command(flatten)]
+    place: Where,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A snapshot, as the daemon tells it.
+#[derive(Debug, Deserialize)]
+struct SnapshotView {
+    id: String,
+    #[serde(rename = "box")]
+    of: String,
+    image: String,
+    created_at: String,
+    bytes: u64,
+}
+
+pub(crate) async fn snapshot(args: SnapshotArgs) -> Result<u8, Problem> {
+    let SnapshotArgs { verb, id, place, json } = args;
+    match (verb, id) {
+        (Some(SnapshotVerb::Ls(args)), _) => list(args).await,
+        (Some(SnapshotVerb::Rm(args)), _) => remove(args).await,
+        (None, Some(id)) => take(&id, &place, json).await,
+        // The parser wants one of the two.
+        (None, None) => Ok(2),
+    }
+}
+
+async fn take(id: &BoxId, place: &Where, json: bool) -> Result<u8, Problem> {
+    let card: Value = place.client()?.post(&format!("/v1/boxes/{}/snapshot", id.as_str())).await?;
+    if json {
+        output::print_json(&card)?;
+        return Ok(0);
+    }
+    let id = card.get("id").and_then(Value::as_str).unwrap_or_default();
+    output::print(&format!("{}\n", plain(id)));
+    Ok(0)
+}
+
+async fn list(args: ListArgs) -> Result<u8, Problem> {
+    let all: Value = args.place.client()?.get("/v1/snapshots").await?;
+    let all = all.get("snapshots").cloned().unwrap_or_default();
+    if args.json {
+        output::print_json(&all)?;
+        return Ok(0);
+    }
+    let all: Vec<SnapshotView> = serde_json::from_value(all).map_err(DaemonProblem::Unreadable)?;
+    let row = |view: &SnapshotView| {
+        let SnapshotView { id, of, image, created_at, bytes } = view;
+        vec![plain(id), plain(of), plain(image), moment(created_at), format!("{} MiB", bytes >> 20)]
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    output::print(&table(&["SNAPSHOT", "BOX", "IMAGE", "CREATED", "SIZE"], &rows));
+    Ok(0)
+}
+
+async fn remove(args: RemoveArgs) -> Result<u8, Problem> {
+    let client = args.place.client()?;
+    for id in &args.ids {
+        let path = format!("/v1/snapshots/{}", id.as_str());
+        client.ask::<Value>(Method::DELETE, &path, None::<&()>).await?;
+    }
+    Ok(0)
+}
+
+pub(crate) async fn fork(args: ForkArgs) -> Result<u8, Problem> {
+    let ForkArgs { id, count, life, idle, place, json } = args;
+    let asked = Forks { count: Some(count), life, idle };
+    let path = format!("/v1/boxes/{}/fork", id.as_str());
+    let made: Value = place.client()?.ask(Method::POST, &path, Some(&asked)).await?;
+    if json {
+        output::print_json(&made)?;
+        return Ok(0);
+    }
+    for card in made.get("boxes").and_then(Value::as_array).into_iter().flatten() {
+        let id = card.get("id").and_then(Value::as_str).unwrap_or_default();
+        output::print(&format!("{}\n", plain(id)));
+    }
+    Ok(0)
+}

@@ -1,0 +1,242 @@
+//! A box that runs, put to sleep for a moment and copied: what others begin as copies of, with everything that runs in it.
+//!
+//! ```text
+//! box, asleep ── its whole state, memory and all ──► heir, a machine in a jail of its own ──► sealed memory + state of devices
+//! ```
+//! The state is written by one QEMU and read by another, over a socket between the two; nobody else parses it. The heir is what a
+//! template is: it runs nothing but an agent that waits, and what it leaves is what a box begins with.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blastbox_images::Image;
+use blastbox_images::machine::Template;
+use blastbox_isolation::{Copies, Lowered, MonitorOrder};
+use blastbox_policy::{Boundary, Tier};
+use blastbox_wire::event::Hash;
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+
+use super::{Engine, new_id, open_shows};
+use crate::copies::{self, Source};
+use crate::driver::Sleepless;
+use crate::error::{Blame, CreateError};
+use crate::live::LiveBox;
+use crate::monitor::Monitor;
+use crate::sleeper::{self, Bed, MOST_STATE};
+
+/// How long all of it may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a machine may take to hear that it goes on.
+const GOING_ON: Duration = Duration::from_secs(10);
+
+const TOLD: &str = "it began as a copy of a box that ran, with everything that ran in it; randomness, clock and name were its own \
+                    before any of that went on";
+
+/// Why a box cannot be copied. Each has a code that stays.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The tier has none, or not of such a box.
+    #[error(
+        "a box of the tier {} cannot be copied as it is: only virtual machines can (--tier microvm), below level critical and without a workspace", .0.as_str()
+    )]
+    Tier(Tier),
+    /// Credentials are never inherited.
+    #[error("the box holds credentials, and those are never inherited: it cannot be copied")]
+    Credentials,
+    /// Its gateway, authority and connections are its own.
+    #[error(
+        "the box has network, and its gateway, its authority and its connections are its own: it cannot be copied"
+    )]
+    Network,
+    /// It booted by itself.
+    #[error(
+        "the machine of the box booted by itself, because no template could be made, and has no line by which it could be copied"
+    )]
+    BootedAlone,
+    /// It is paused, being made or being ended.
+    #[error("the box cannot be put to sleep now: it is paused, being made or being ended")]
+    NotNow,
+    /// Its guest could not stop what runs in it.
+    #[error("the guest could not stop what runs in the box (errno {0})")]
+    Guest(i32),
+    /// The host could not do it.
+    #[error("the box could not be copied: {0}")]
+    Failed(String),
+    /// It was made for another machine.
+    #[error(
+        "the snapshot is bound to another machine: its image, kernel, agent, QEMU or processor is not what it was"
+    )]
+    Foreign,
+    /// Its file is not what was written.
+    #[error(transparent)]
+    File(blastbox_images::machine::SnapshotFault),
+    /// The daemon keeps none.
+    #[error("no snapshots are kept here: only a daemon (`blastbox serve`) keeps them")]
+    NotKept,
+}
+
+impl SnapshotError {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        use blastbox_images::machine::SnapshotFault;
+        match self {
+            Self::Tier(_) => "snapshot_tier",
+            Self::Credentials => "snapshot_credentials",
+            Self::Network => "snapshot_network",
+            Self::BootedAlone => "snapshot_booted_alone",
+            Self::NotNow => "snapshot_not_now",
+            Self::Guest(_) => "snapshot_guest",
+            Self::Failed(_) => "snapshot_failed",
+            Self::Foreign | Self::File(SnapshotFault::Foreign) => "snapshot_foreign",
+            Self::File(SnapshotFault::Truncated) => "snapshot_truncated",
+            Self::File(SnapshotFault::Altered) => "snapshot_altered",
+            Self::File(SnapshotFault::Place(_)) => "snapshot_io",
+            Self::NotKept => "snapshot_not_kept",
+        }
+    }
+
+    /// Whose fault it is.
+    #[must_use]
+    pub const fn blame(&self) -> Blame {
+        use blastbox_images::machine::SnapshotFault;
+        match self {
+            Self::Tier(_)
+            | Self::Credentials
+            | Self::Network
+            | Self::BootedAlone
+            | Self::NotNow
+            | Self::Foreign
+            | Self::File(SnapshotFault::Foreign)
+            | Self::NotKept => Blame::Caller,
+            Self::Guest(_) => Blame::Guest,
+            Self::Failed(_) | Self::File(_) => Blame::Host,
+        }
+    }
+}
+
+/// A box as it was when it slept.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub(crate) template: Arc<Template>,
+    /// What a copy relies on.
+    pub(crate) bound: Hash,
+}
+
+impl Snapshot {
+    /// What a box of this plan begins as a copy of. Its receipt is told.
+    pub(super) fn source(&self, lowered: &mut Lowered) -> Result<Source, CreateError> {
+        if lowered.copies.as_ref().is_none_or(|copies| copies.bound != self.bound) {
+            return Err(CreateError::Foreign);
+        }
+        if let Some(kernel) = lowered.report.iter_mut().find(|line| line.boundary == Boundary::Kernel) {
+            kernel.how.push(TOLD.to_owned());
+        }
+        Ok(Source::snapshot(Arc::clone(&self.template), self.bound))
+    }
+}
+
+impl Engine {
+    /// Copies a box that runs. It stands still for as long as its memory takes to be copied, and then goes on.
+    pub(crate) async fn snapshot(&self, live: &LiveBox, image: &Image) -> Result<Snapshot, SnapshotError> {
+        self.may_snapshot(live)?;
+        let Ok(lowered) = &live.choice.chosen else { return Err(SnapshotError::NotNow) };
+        let mut monitor = live.monitor.lock().await;
+        let (Some(copies), Some(line), Some(origin)) =
+            (&lowered.copies, monitor.as_mut(), live.begun_from.clone())
+        else {
+            return Err(SnapshotError::BootedAlone);
+        };
+        let filled = tokio::task::spawn_blocking(move || origin.fill()).await;
+        let filled = filled.map_err(|_| SnapshotError::NotNow)?;
+        filled.map_err(|error| SnapshotError::Failed(format!("no memory for it: {error}")))?;
+        let shows = open_shows(&lowered.shows).map_err(|error| SnapshotError::Failed(error.to_string()))?;
+        let id = new_id().map_err(|error| SnapshotError::Failed(error.to_string()))?;
+        let link = &self.house.link;
+        let need = copies::Need { link, copies, image, shows: &shows, id, timeout: PATIENCE };
+        let template = take(need, live, line).await?;
+        Ok(Snapshot { template: Arc::new(template), bound: copies.bound })
+    }
+
+    /// Whether a box is one that could be copied, as far as that can be said without trying.
+    pub(crate) fn may_snapshot(&self, live: &LiveBox) -> Result<(), SnapshotError> {
+        let Ok(lowered) = &live.choice.chosen else { return Err(SnapshotError::NotNow) };
+        if live.tenancy.is_some() {
+            return Err(SnapshotError::Credentials);
+        }
+        match (&lowered.copies, &live.begun_from) {
+            (None, _) => Err(SnapshotError::Tier(lowered.tier)),
+            (Some(_), _) if live.has_gateway() => Err(SnapshotError::Network),
+            (Some(_), None) => Err(SnapshotError::BootedAlone),
+            (Some(_), Some(_)) => Ok(()),
+        }
+    }
+}
+
+async fn take(need: copies::Need<'_>, live: &LiveBox, line: &mut Monitor) -> Result<Template, SnapshotError> {
+    let copies: &Copies = need.copies;
+    let late = || SnapshotError::Failed(format!("it took longer than {} s", PATIENCE.as_secs()));
+    // Before the box sleeps: what takes time and can fail without it.
+    let mut bed = sleeper::lay(need, copies.heir.clone(), PATIENCE).map_err(SnapshotError::Failed)?;
+    let mut heir =
+        timeout(PATIENCE, greet(&mut bed)).await.map_err(|_| late())?.map_err(SnapshotError::Failed)?;
+    live.sleep().await.map_err(|why| match why {
+        Some(Sleepless::Guest(errno)) => SnapshotError::Guest(errno),
+        Some(Sleepless::NotNow(_)) | None => SnapshotError::NotNow,
+    })?;
+    // Nothing between here and the morning returns early.
+    let moved = timeout(PATIENCE, move_over(line, &mut heir)).await;
+    if !matches!(moved, Ok(Ok(()))) {
+        timeout(GOING_ON, line.order(MonitorOrder::Cancel, None)).await.ok();
+    }
+    // One that does not go on has lost its QEMU, or that its guest; then the box is lost, and says so itself.
+    timeout(GOING_ON, line.order(MonitorOrder::GoOn, None)).await.ok();
+    live.wake();
+    moved.map_err(|_| late())?.map_err(SnapshotError::Failed)?;
+    let state = timeout(PATIENCE, take_state(&mut heir)).await.map_err(|_| late())?;
+    bed.rise_sparse(state.map_err(SnapshotError::Failed)?).await.map_err(SnapshotError::Failed)
+}
+
+/// Waits until the heir can take a state.
+async fn greet(bed: &mut Bed) -> Result<Monitor, String> {
+    let mut heir =
+        Monitor::new(bed.orders()?).map_err(|error| format!("QEMU cannot be spoken to: {error}"))?;
+    heir.order(MonitorOrder::Begin, None).await?;
+    heir.order(MonitorOrder::WithMemory, None).await?;
+    Ok(heir)
+}
+
+/// The whole state of a machine that sleeps, memory and all, goes to another one.
+async fn move_over(line: &mut Monitor, heir: &mut Monitor) -> Result<(), String> {
+    let (from, to) = StdStream::pair().map_err(|error| format!("no wire between two machines: {error}"))?;
+    heir.order(MonitorOrder::Take, Some(to.as_fd())).await?;
+    heir.order(MonitorOrder::Read, None).await?;
+    line.order(MonitorOrder::WithMemory, None).await?;
+    line.order(MonitorOrder::Fast, None).await?;
+    line.order(MonitorOrder::Take, Some(from.as_fd())).await?;
+    line.order(MonitorOrder::Write, None).await?;
+    // Theirs alone, so that the end of one is seen by the other.
+    drop((from, to));
+    line.whole().await?;
+    heir.whole().await
+}
+
+/// The state of the heir's devices: its memory is in our hands.
+async fn take_state(heir: &mut Monitor) -> Result<Vec<u8>, String> {
+    let failed = |error: std::io::Error| format!("could not take the state of its devices: {error}");
+    let (from, theirs) = sleeper::pair().map_err(failed)?;
+    heir.order(MonitorOrder::WithoutMemory, None).await?;
+    heir.order(MonitorOrder::Take, Some(theirs.as_fd())).await?;
+    heir.order(MonitorOrder::Write, None).await?;
+    drop(theirs);
+    let mut state = Vec::new();
+    from.take(MOST_STATE + 1).read_to_end(&mut state).await.map_err(failed)?;
+    if state.len() as u64 > MOST_STATE {
+        return Err("the state of its devices is too large".to_owned());
+    }
+    heir.whole().await?;
+    Ok(state)
+}

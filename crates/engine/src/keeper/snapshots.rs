@@ -1,0 +1,428 @@
+//! Snapshots of boxes that run: taken, listed, taken away, begun with; and forks, which are snapshots that nobody keeps.
+//!
+//! One is taken at a time, because each takes a machine's memory beside the boxes that were let in. What a tenant may keep is bounded,
+//! and so is what all of them together may.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use blastbox_images::machine::{SnapshotFault, Snapshots, Template};
+use blastbox_policy::{SealedPolicy, ThreatLevel, parse, to_toml};
+use blastbox_wire::BoxId;
+use blastbox_wire::event::{Event, Hash, Label};
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+
+use super::cards::{BoxCard, Phase, Tenant};
+use super::config::NewBox;
+use super::error::KeepError;
+use super::events::wall_clock;
+use super::face::{Keeper, to_its_end};
+use super::house::House;
+use super::kept::Kept;
+use super::snapshot_id::SnapshotId;
+use crate::engine::{Snapshot, SnapshotError};
+use crate::failpoint;
+use crate::store::ExecRow;
+
+/// Forks of one box that may be asked for at once.
+pub const MOST_FORKS: usize = 16;
+/// Commands of a box that are written down with it.
+const MOST_EXECS: usize = 256;
+/// What must be left on the disk beside a snapshot.
+const SPARE: u64 = 64 << 20;
+
+/// How many snapshots a keeper keeps, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotLimits {
+    /// A directory that lets nobody else in; `None`: none are kept.
+    pub place: Option<PathBuf>,
+    /// Of each tenant.
+    pub count: usize,
+    /// Bytes on disk, of each tenant.
+    pub tenant_bytes: u64,
+    /// Bytes on disk, of all of them.
+    pub bytes: u64,
+}
+
+impl Default for SnapshotLimits {
+    fn default() -> Self {
+        Self { place: None, count: 8, tenant_bytes: 8 << 30, bytes: 32 << 30 }
+    }
+}
+
+/// A snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SnapshotCard {
+    /// Its name.
+    pub id: SnapshotId,
+    /// The box that it was taken of.
+    #[serde(rename = "box")]
+    pub of: BoxId,
+    /// When, RFC 3339.
+    pub created_at: String,
+    /// The image of that box.
+    pub image: String,
+    /// Its policy, by digest.
+    pub policy: String,
+    /// The level of that.
+    pub level: ThreatLevel,
+    /// Bytes of the machine's memory.
+    pub memory: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+}
+
+/// What a box begins as, instead of as one of its kind that ran nothing.
+#[derive(Debug, Clone)]
+pub struct Begin {
+    pub(crate) snapshot: Snapshot,
+    /// The commands that ran in it, as they were written down.
+    pub(crate) execs: Vec<ExecRow>,
+    /// A snapshot's name, or a box's: for the ledger.
+    pub(crate) from: String,
+}
+
+/// A snapshot, opened: everything that a box needs to begin with it.
+#[derive(Debug)]
+pub struct Opened {
+    /// What may happen in it, as it was.
+    pub policy: SealedPolicy,
+    /// The image, by name and digest, as it was.
+    pub image: String,
+    name: SnapshotId,
+    note: Note,
+}
+
+/// What is written down beside a machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Note {
+    tenant: String,
+    of: BoxId,
+    created_at: String,
+    image: String,
+    policy: String,
+    policy_text: String,
+    level: ThreatLevel,
+    machine: Hash,
+    memory: u64,
+    execs: Vec<NotedExec>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct NotedExec {
+    number: u32,
+    program: String,
+    arguments: u32,
+    terminal: bool,
+    started_at: u64,
+}
+
+/// The snapshots of a keeper.
+#[derive(Debug)]
+pub(crate) struct Album {
+    files: Option<Snapshots>,
+    limits: SnapshotLimits,
+    /// One at a time.
+    taking: tokio::sync::Mutex<()>,
+    /// Those that boxes have begun with which still live: the next one shares their memory.
+    open: Mutex<Vec<(SnapshotId, Weak<Template>)>>,
+}
+
+impl Album {
+    pub(crate) fn new(limits: SnapshotLimits) -> Self {
+        let files = limits.place.as_deref().map(Snapshots::at);
+        if let Some(files) = &files {
+            // What a daemon left that was killed while it wrote.
+            files.sweep();
+        }
+        Self { files, limits, taking: tokio::sync::Mutex::default(), open: Mutex::default() }
+    }
+
+    fn files(&self) -> Result<Snapshots, KeepError> {
+        self.files.clone().ok_or(KeepError::Snapshot(SnapshotError::NotKept))
+    }
+
+    fn find_open(&self, id: &SnapshotId) -> Option<Arc<Template>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, template)| template.strong_count() > 0);
+        open.iter().find(|(known, _)| known == id).and_then(|(_, template)| template.upgrade())
+    }
+
+    fn note_open(&self, id: &SnapshotId, template: &Arc<Template>) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.push((id.clone(), Arc::downgrade(template)));
+    }
+
+    /// Whether there is room for one more, at most so large.
+    fn room(&self, files: &Snapshots, tenant: &Tenant, memory: u64) -> Result<(), KeepError> {
+        let all = list(files);
+        let mine = all.iter().filter(|(_, note, _)| note.tenant == tenant.as_str());
+        let (count, bytes) =
+            mine.fold((0, 0_u64), |(count, sum), (_, _, bytes)| (count + 1, sum.saturating_add(*bytes)));
+        let total = all.iter().fold(0_u64, |sum, (_, _, bytes)| sum.saturating_add(*bytes));
+        let SnapshotLimits { count: most, tenant_bytes, bytes: host_bytes, .. } = self.limits;
+        let what = match () {
+            () if count >= most => "snapshots",
+            () if bytes.saturating_add(memory) > tenant_bytes => "snapshot_bytes",
+            () if total.saturating_add(memory) > host_bytes => "host_snapshot_bytes",
+            () => return is_free(files, memory),
+        };
+        Err(KeepError::QuotaSpent { what })
+    }
+}
+
+fn is_free(files: &Snapshots, memory: u64) -> Result<(), KeepError> {
+    match files.room() {
+        Some(room) if room < memory.saturating_add(SPARE) => {
+            Err(fault(SnapshotFault::Place(std::io::ErrorKind::StorageFull.into())))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Takes room for all of a machine's memory before boxes begin as copies of it: what they touch and find empty would be taken twice
+/// from what each of them may have.
+fn fill(template: &Template) -> Result<(), KeepError> {
+    template.fill().map_err(|error| {
+        KeepError::Snapshot(SnapshotError::Failed(format!("no memory for what is copied: {error}")))
+    })
+}
+
+fn fault(fault: SnapshotFault) -> KeepError {
+    KeepError::Snapshot(SnapshotError::File(fault))
+}
+
+/// Every snapshot that can be read, by name. One that cannot is named when somebody asks for it.
+fn list(files: &Snapshots) -> Vec<(SnapshotId, Note, u64)> {
+    let read = |name: String| {
+        let id: SnapshotId = name.parse().ok()?;
+        let (note, bytes) = files.note(&name).ok()??;
+        Some((id, serde_json::from_slice(&note).ok()?, bytes))
+    };
+    files.names().into_iter().filter_map(read).collect()
+}
+
+fn card(id: SnapshotId, note: Note, bytes: u64) -> SnapshotCard {
+    let Note { of, created_at, image, policy, level, memory, .. } = note;
+    SnapshotCard { id, of, created_at, image, policy, level, memory, bytes }
+}
+
+/// What a file is bound to: the machine, and whose box under which policy that was.
+fn bound(id: &SnapshotId, note: &Note) -> Hash {
+    let words = ["snapshot", id.as_str(), &note.tenant, &note.policy, &note.machine.to_string()];
+    Hash::of_command(&words.map(|word| word.as_bytes().to_vec()))
+}
+
+/// Work on files is nobody else's to wait for.
+async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, KeepError> + Send + 'static,
+) -> Result<T, KeepError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(KeepError::Stopping))
+}
+
+fn new_name() -> Result<SnapshotId, KeepError> {
+    let mut random = [0_u8; 20];
+    getrandom(&mut random, GetRandomFlags::empty())
+        .map_err(|errno| KeepError::Failed(crate::error::CreateError::Randomness(errno.into())))?;
+    Ok(SnapshotId::from_random(random))
+}
+
+impl NotedExec {
+    fn of(row: &ExecRow) -> Self {
+        let since = row.started_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            number: row.number,
+            program: row.program.clone(),
+            arguments: row.arguments,
+            terminal: row.terminal,
+            started_at: since.as_secs(),
+        }
+    }
+
+    fn row(&self) -> ExecRow {
+        let Self { number, program, arguments, terminal, started_at } = self.clone();
+        let started_at = UNIX_EPOCH + Duration::from_secs(started_at.min(1 << 40));
+        ExecRow { number, program, arguments, terminal, started_at, ended: None }
+    }
+}
+
+/// Copies a box of this tenant. What it is told to the ledger before.
+async fn copy(house: &House, kept: &Kept, to: &str) -> Result<(Snapshot, Vec<ExecRow>), KeepError> {
+    match kept.phase() {
+        Phase::Ready | Phase::Executing => {}
+        Phase::Ending | Phase::Gone => return Err(KeepError::Gone),
+        phase @ (Phase::Paused | Phase::Provisioning) => return Err(KeepError::WrongPhase(phase)),
+    }
+    let Some(image) = &kept.image else {
+        return Err(KeepError::Snapshot(SnapshotError::Tier(kept.card.tier)));
+    };
+    house.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
+    house.pen.announce(Some(&kept.about()), &Event::BoxCopied { to: Label::new(to) })?;
+    failpoint::reach("box-copying");
+    let snapshot = house.engine.snapshot(&kept.live, image).await.map_err(KeepError::Snapshot)?;
+    let execs = house.register.execs(&kept.card.id);
+    Ok((snapshot, execs.into_iter().filter(|exec| exec.ended.is_none()).take(MOST_EXECS).collect()))
+}
+
+impl Keeper {
+    /// Writes a box that runs to a file, from which others can begin. It stands still for a moment, and goes on.
+    pub async fn snapshot(&self, tenant: &Tenant, id: &BoxId) -> Result<SnapshotCard, KeepError> {
+        let kept = self.touch(tenant, id)?;
+        let (house, tenant) = (Arc::clone(&self.0), tenant.clone());
+        to_its_end(async move {
+            let files = house.album.files()?;
+            house.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
+            let _turn = house.album.taking.lock().await;
+            let most = kept.policy().kernel().memory.0;
+            let (whose, check, at) = (tenant.clone(), Arc::clone(&house), files.clone());
+            on_thread(move || check.album.room(&at, &whose, most)).await?;
+            let name = new_name()?;
+            let (Snapshot { template, bound: machine }, execs) = copy(&house, &kept, name.as_str()).await?;
+            let policy = kept.policy();
+            let note = Note {
+                tenant: tenant.to_string(),
+                of: kept.card.id.clone(),
+                created_at: wall_clock(SystemTime::now()),
+                image: kept.card.image.clone(),
+                policy: policy.digest().to_string(),
+                policy_text: to_toml(&policy),
+                level: policy.level(),
+                machine,
+                memory: template.bytes(),
+                execs: execs.iter().map(NotedExec::of).collect(),
+            };
+            on_thread(move || {
+                // Plain data always becomes JSON.
+                let text = serde_json::to_vec(&note).unwrap_or_default();
+                let bytes =
+                    files.keep(name.as_str(), &text, &bound(&name, &note), &template).map_err(fault)?;
+                failpoint::reach("snapshot-kept");
+                Ok(card(name, note, bytes))
+            })
+            .await
+        })
+        .await
+    }
+
+    /// The snapshots of a tenant, oldest first.
+    pub async fn snapshots(&self, tenant: &Tenant) -> Result<Vec<SnapshotCard>, KeepError> {
+        let Ok(files) = self.0.album.files() else { return Ok(Vec::new()) };
+        let tenant = tenant.clone();
+        on_thread(move || {
+            let mine = list(&files).into_iter().filter(|(_, note, _)| note.tenant == tenant.as_str());
+            let mut cards: Vec<SnapshotCard> = mine.map(|(id, note, bytes)| card(id, note, bytes)).collect();
+            cards.sort_by(|a, b| (&a.created_at, &a.id).cmp(&(&b.created_at, &b.id)));
+            Ok(cards)
+        })
+        .await
+    }
+
+    /// Takes a snapshot away. Boxes that began with it live on.
+    pub async fn remove_snapshot(&self, tenant: &Tenant, id: &SnapshotId) -> Result<(), KeepError> {
+        let files = self.0.album.files()?;
+        let (tenant, id) = (tenant.clone(), id.clone());
+        on_thread(move || {
+            note_of(&files, &tenant, &id)?;
+            if files.remove(id.as_str()).map_err(fault)? { Ok(()) } else { Err(KeepError::NotFound) }
+        })
+        .await
+    }
+
+    /// What a box needs to begin with a snapshot: [`Keeper::begin_with`] has the rest.
+    pub async fn open_snapshot(&self, tenant: &Tenant, id: &SnapshotId) -> Result<Opened, KeepError> {
+        let files = self.0.album.files()?;
+        let (tenant, name) = (tenant.clone(), id.clone());
+        on_thread(move || {
+            let note = note_of(&files, &tenant, &name)?;
+            let policy = parse(&note.policy_text).and_then(|draft| draft.seal()).ok();
+            let policy = policy.filter(|policy| policy.digest().to_string() == note.policy);
+            let policy = policy.ok_or(fault(SnapshotFault::Foreign))?;
+            Ok(Opened { policy, image: note.image.clone(), name, note })
+        })
+        .await
+    }
+
+    /// A box of this kind, which begins with a snapshot. Its machine is read and checked here.
+    pub async fn begin_with(&self, opened: Opened, new: NewBox) -> Result<NewBox, KeepError> {
+        let Opened { name, note, .. } = opened;
+        let (house, files) = (Arc::clone(&self.0), self.0.album.files()?);
+        let from = name.to_string();
+        let (machine, execs) = (note.machine, note.execs.iter().map(NotedExec::row).collect());
+        let template = on_thread(move || {
+            if let Some(template) = house.album.find_open(&name) {
+                return Ok(template);
+            }
+            let found = files.find(name.as_str(), &bound(&name, &note), note.memory).map_err(fault)?;
+            let template = Arc::new(found.ok_or(KeepError::NotFound)?);
+            fill(&template)?;
+            house.album.note_open(&name, &template);
+            Ok(template)
+        })
+        .await?;
+        let snapshot = Snapshot { template, bound: machine };
+        Ok(NewBox { from: Some(Begin { snapshot, execs, from }), ..new })
+    }
+
+    /// Makes boxes that are what this one is now, with everything that runs in it. All of them or none.
+    pub async fn fork(
+        &self,
+        tenant: &Tenant,
+        id: &BoxId,
+        count: usize,
+        life: Duration,
+        idle: Duration,
+    ) -> Result<Vec<BoxCard>, KeepError> {
+        if count == 0 || count > MOST_FORKS {
+            return Err(KeepError::QuotaSpent { what: "forks" });
+        }
+        let kept = self.touch(tenant, id)?;
+        let (keeper, tenant) = (self.clone(), tenant.clone());
+        to_its_end(async move {
+            let turn = keeper.0.album.taking.lock().await;
+            let (snapshot, execs) = copy(&keeper.0, &kept, &format!("{count} forks")).await?;
+            drop(turn);
+            let filling = Arc::clone(&snapshot.template);
+            on_thread(move || fill(&filling)).await?;
+            let image = kept.image.as_ref().ok_or(KeepError::Gone)?;
+            let mut forks: Vec<BoxCard> = Vec::new();
+            for _ in 0..count {
+                let begin = Begin {
+                    snapshot: snapshot.clone(),
+                    execs: execs.clone(),
+                    from: kept.card.id.to_string(),
+                };
+                let new = NewBox {
+                    policy: SealedPolicy::clone(&kept.policy()),
+                    image: Arc::clone(image),
+                    preparation: None,
+                    workspace: None,
+                    metadata: kept.card.metadata.clone(),
+                    life,
+                    idle,
+                    on_timeout: kept.card.on_timeout,
+                    from: Some(begin),
+                };
+                match keeper.create(&tenant, new).await {
+                    Ok(card) => forks.push(card),
+                    Err(error) => {
+                        for fork in forks {
+                            keeper.kill(&tenant, &fork.id).await.ok();
+                        }
+                        return Err(error);
+                    }
+                }
+            }
+            Ok(forks)
+        })
+        .await
+    }
+}
+
+/// What is written down of a snapshot, where it is this tenant's.
+fn note_of(files: &Snapshots, tenant: &Tenant, id: &SnapshotId) -> Result<Note, KeepError> {
+    let (note, _) = files.note(id.as_str()).map_err(fault)?.ok_or(KeepError::NotFound)?;
+    let note: Note = serde_json::from_slice(&note).map_err(|_| fault(SnapshotFault::Foreign))?;
+    if note.tenant == tenant.as_str() { Ok(note) } else { Err(KeepError::NotFound) }
+}

@@ -1,0 +1,203 @@
+//! Boxes that run, copied with everything that runs in them, for real: forks and snapshots of virtual machines go on where they
+//! were, and are not alike in what must be their own; what was altered, cut short or is another's is refused by name.
+#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+
+use blastbox_tests::daemon::signal;
+use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
+use blastbox_tests::{Caller, Served, both_ways, text, wait_until};
+use rustix::process::Signal;
+
+both_ways!(
+    what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own,
+    a_snapshot_outlives_its_daemon_and_is_refused_by_name_where_it_is_not_whole,
+);
+
+/// Draws a word, keeps it and a number in its memory, and says both again and again.
+const COUNT: &str = "w=$(head -c 8 /dev/urandom | hexdump -e '8/1 \"%02x\"'); n=0
+    while :; do n=$((n + 1)); echo $w $n > /tmp/new; cat /tmp/new > /tmp/count; echo $w $n; sleep 1; done";
+/// What no two boxes may have in common, a word each.
+const SELF: &str = "
+    head -c 16 /dev/urandom | hexdump -e '16/1 \"%02x\" \"\n\"'
+    while read range _ _ _ _ name; do [ \"$name\" = '[stack]' ] && echo $range; done < /proc/self/maps
+    uname -n";
+
+fn create(served: &Served<'_>, more: &[&str]) -> String {
+    let words = ["create", "--tier", "microvm", "--accept", "emulated-cpu", "--image", "tools"];
+    fine(served, words.iter().chain(more).copied())
+}
+
+/// A verb that must do what it is told, in the time that machines take.
+#[track_caller]
+fn fine<'w>(served: &Served<'_>, words: impl IntoIterator<Item = &'w str>) -> String {
+    let ended = served.blastbox(words).start().end_within(PATIENCE);
+    assert_eq!(ended.code, 0, "{}{}", ended.text(), ended.err);
+    ended.text().trim_end().to_owned()
+}
+
+/// The word and the number that the command in a box keeps.
+fn count(served: &Served<'_>, id: &str) -> Option<(String, u64)> {
+    let said = served.sh(id, "cat /tmp/count");
+    let (word, number) = said.split_once(' ')?;
+    Some((word.to_owned(), number.parse().ok()?))
+}
+
+#[track_caller]
+fn counts_on(served: &Served<'_>, id: &str, word: &str, from: u64) {
+    assert!(
+        wait_until(|| count(served, id).is_some_and(|(own, number)| own == word && number > from)),
+        "{id}: {:?} after {from}",
+        count(served, id)
+    );
+}
+
+/// Its number, the word that it keeps, and how far it has counted.
+fn start_counting(served: &Served<'_>, id: &str) -> (String, String, u64) {
+    served.sh(id, "echo - 0 > /tmp/count");
+    let exec = fine(served, ["exec", "--detach", id, "--", "sh", "-c", COUNT]);
+    assert!(wait_until(|| count(served, id).is_some_and(|(_, number)| number > 1)));
+    let (word, number) = count(served, id).expect("it counts");
+    (exec, word, number)
+}
+
+fn expect_different(said: &[String]) {
+    let lines: Vec<Vec<&str>> = said.iter().map(|said| said.lines().collect()).collect();
+    for (place, what) in ["randomness", "a place in memory", "the name"].iter().enumerate() {
+        let mut values: Vec<&str> = lines.iter().filter_map(|lines| lines.get(place).copied()).collect();
+        values.sort_unstable();
+        values.dedup();
+        assert_eq!(values.len(), said.len(), "{what}: {said:?}");
+    }
+}
+
+fn what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    workshop.first_files();
+    let served = Served::start(caller, &["--store", &workshop.store]);
+    let id = create(&served, &[]);
+    served.sh(&id, "echo kept > /tmp/kept");
+    let (exec, word, before) = start_counting(&served, &id);
+    let forks = fine(&served, ["fork", &id, "--count", "2"]);
+    let [one, two] = forks.lines().collect::<Vec<_>>().try_into().expect("two forks");
+    let again = fine(&served, ["fork", one]);
+    for fork in [&id, one, two, &again] {
+        counts_on(&served, fork, &word, before);
+        assert_eq!(served.sh(fork, "cat /tmp/kept; echo $(uname -n) > /tmp/kept"), "kept");
+    }
+    // What one writes the others do not read.
+    for fork in [&id, one, two, &again] {
+        assert_eq!(served.sh(fork, "cat /tmp/kept"), fork.replace('_', "-"));
+    }
+    expect_different(&[&id, one, two, &again].map(|id| served.sh(id, SELF)));
+    // The command is one of the fork's own, with what it prints from then on, and can be ended there alone.
+    let shown = served.ask(["inspect", one, "--json"]);
+    assert!(shown.contains("\"ended\": null"), "{shown}");
+    assert!(wait_until(|| served.ask(["logs", one, &exec]).contains(&word)), "{shown}");
+    served.ask(["kill", one]);
+    let (_, now) = count(&served, two).expect("it counts");
+    counts_on(&served, two, &word, now);
+    // What is no machine cannot be copied, and says so.
+    let jail = fine(&served, ["create", "--tier", "jail"]);
+    for verb in ["snapshot", "fork"] {
+        let refused = served.blastbox([verb, &jail]).end();
+        assert!(refused.code == 125 && refused.err.contains("--tier microvm"), "{}", refused.err);
+    }
+    assert_eq!(served.stop().code, 0);
+}
+
+fn snapshots(caller: &Caller) -> Vec<PathBuf> {
+    let list = fs::read_dir(caller.place().join("state/snapshots")).expect("a place for snapshots");
+    list.map(|entry| entry.expect("an entry").path()).collect()
+}
+
+fn a_snapshot_outlives_its_daemon_and_is_refused_by_name_where_it_is_not_whole(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    workshop.first_files();
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|door| door.local_addr()).expect("a free port").to_string();
+    let config = caller.file("daemon.toml", "[snapshots]\ncount = 1\n");
+    let options = ["--store", workshop.store.as_str(), "--config", text(&config), "--listen", port.as_str()];
+    let state = caller.place().join("state");
+    let key =
+        caller.blastbox(["key", "create", "other", "--tenant", "other", "--state-dir", text(&state)]).end();
+    let said = key.text();
+    let key = said.split_whitespace().find(|word| word.starts_with("bbx_")).expect("a key");
+    let served = Served::start(caller, &options);
+    let id = create(&served, &[]);
+    let (_, word, before) = start_counting(&served, &id);
+    let snapshot = fine(&served, ["snapshot", &id]);
+    let (_, now) = count(&served, &id).expect("it counts");
+    counts_on(&served, &id, &word, now);
+    // What a tenant may keep is bounded.
+    let more = served.blastbox(["snapshot", &id]).start().end_within(PATIENCE);
+    assert!(more.code == 125 && more.err.contains("quota of snapshots"), "{}", more.err);
+    // Whoever is killed leaves the snapshot and nothing else.
+    signal(served.id(), Signal::KILL);
+    drop(served);
+    let [file] = snapshots(caller).try_into().expect("one file");
+    let whole = fs::read(&file).expect("read it");
+
+    let served = Served::start(caller, &options);
+    assert!(served.ask(["snapshot", "ls"]).contains(&snapshot));
+    let restored = fine(&served, ["create", "--snapshot", &snapshot, "--label", "from=snapshot"]);
+    counts_on(&served, &restored, &word, before.saturating_sub(1));
+    assert_eq!(served.sh(&restored, "uname -n"), restored.replace('_', "-"));
+    served.ask(["kill", &restored]);
+    // Another tenant's is not there.
+    let answer = ask(&port, key, "POST", "/v1/boxes", &format!("{{\"snapshot\":\"{snapshot}\"}}"));
+    assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("not_found"), "{answer}");
+    let answer = ask(&port, key, "DELETE", &format!("/v1/snapshots/{snapshot}"), "");
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    let answer = ask(&port, key, "GET", "/v1/snapshots", "");
+    assert!(answer.contains("{\"snapshots\":[]}"), "{answer}");
+    // What is not what was written is refused by name.
+    let middle = whole.len() / 2;
+    let altered = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = whole.clone();
+        change(&mut bytes);
+        bytes
+    };
+    for (bytes, code) in [
+        (altered(&|bytes| bytes.truncate(middle)), "cut short"),
+        (altered(&|bytes| bytes.iter_mut().skip(middle).take(1).for_each(|byte| *byte ^= 1)), "was altered"),
+        (altered(&|bytes| bytes.iter_mut().skip(30).take(1).for_each(|byte| *byte ^= 1)), "was altered"),
+    ] {
+        fs::write(&file, bytes).expect("change it");
+        let refused = served.blastbox(["create", "--snapshot", &snapshot]).start().end_within(PATIENCE);
+        assert!(refused.code == 125 && refused.err.contains(code), "{code}: {}", refused.err);
+    }
+    // Under another name it is another one's.
+    fs::write(&file, &whole).expect("put it back");
+    let other = "sn_aaaaaaaaaaaaaaaaaaaa";
+    let copy = file.with_file_name(format!("{other}.snapshot"));
+    fs::copy(&file, &copy).expect("copy it");
+    caller.own(&copy);
+    let refused = served.blastbox(["create", "--snapshot", other]).start().end_within(PATIENCE);
+    assert!(refused.code == 125 && refused.err.contains("another machine"), "{}", refused.err);
+    let refused = served.blastbox(["create", "--snapshot", &snapshot, "--memory", "1GiB"]).end();
+    assert!(refused.code != 0 && refused.err.contains("--memory"), "{}", refused.err);
+    served.ask(["snapshot", "rm", &snapshot, other]);
+    assert!(snapshots(caller).is_empty());
+    assert_eq!(served.stop().code, 0);
+}
+
+/// A request with a key, and the whole answer.
+fn ask(address: &str, key: &str, method: &str, path: &str, body: &str) -> String {
+    let mut line = TcpStream::connect(address).expect("reach the daemon");
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: blastbox\r\nauthorization: Bearer {key}\r\n");
+    write!(
+        line,
+        "{head}content-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    )
+    .expect("ask");
+    let mut answer = String::new();
+    line.read_to_string(&mut answer).expect("an answer");
+    answer
+}
