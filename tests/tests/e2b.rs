@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use blastbox_tests::{Caller, Held, both_ways, wait_until};
+use blastbox_tests::{Caller, Held, both_ways, fill_with, wait_until};
 use rustix::process::Signal;
 
 both_ways!(
@@ -25,6 +25,8 @@ both_ways!(
     the_agents_of_openai_with_an_older_sdk,
     the_client_of_mcp,
     the_sdk_as_root,
+    templates_that_the_sdks_build,
+    templates_on_an_image_of_the_store,
     the_checks_of_inspect_ai
 );
 
@@ -46,6 +48,10 @@ impl Daemon {
     }
 
     fn start_with(caller: &Caller, config: &str) -> Self {
+        Self::start_in(caller, config, &[])
+    }
+
+    fn start_in(caller: &Caller, config: &str, more: &[&str]) -> Self {
         let place = |name: &str| caller.place().join(name).display().to_string();
         let (state, socket) = (place("state"), place("api.sock"));
         let config = caller.file("daemon.toml", config).display().to_string();
@@ -54,7 +60,7 @@ impl Daemon {
         let null =
             || OwnedFd::from(File::options().read(true).write(true).open("/dev/null").expect("/dev/null"));
         let words = ["serve", "--quiet", "--state-dir", &state, "--socket", &socket, "--config", &config];
-        let words = words.into_iter().chain(["--listen", "127.0.0.1:0"]);
+        let words = words.into_iter().chain(["--listen", "127.0.0.1:0"]).chain(more.iter().copied());
         let held = caller.blastbox(words).start_with([null(), null(), says]);
         let mut lines = BufReader::new(File::from(said)).lines().map_while(Result::ok);
         let mut before = Vec::new();
@@ -280,6 +286,36 @@ fn the_client_of_mcp(caller: &Caller) {
     let (url, program) = (PathBuf::from(format!("{}/mcp", daemon.url)), caller.blastbox_path());
     let more = [("MCP_URL", url.as_path()), ("MCP_KEY", Path::new(&daemon.key)), ("MCP_PROGRAM", &program)];
     pytest(caller, &place, &[suite], &daemon, &more);
+}
+
+/// Steps that change a sandbox's home, which every daemon can have.
+fn templates_that_the_sdks_build(caller: &Caller) {
+    let Some(place) = installed(caller, "python") else { return };
+    let daemon = Daemon::start(caller);
+    let other = Daemon::key(caller, &["other", "--tenant", "other"], "bbx_");
+    pytest(caller, &place, &[suite("templates")], &daemon, &[("E2B_OTHER_KEY", Path::new(&other))]);
+    javascript(caller, "js/templates.cjs", &daemon);
+}
+
+/// An image of the store has a content that can be named, so that steps on it are used again.
+fn templates_on_an_image_of_the_store(caller: &Caller) {
+    let Some(place) = installed(caller, "python") else { return };
+    let busybox = ["/usr/bin/busybox", "/bin/busybox"].map(Path::new).into_iter().find(|path| path.exists());
+    let Some(busybox) = busybox else { return caller.skip("no busybox (apt-get install busybox-static)") };
+    let image = caller.directory("small");
+    fill_with(caller, &image, &[("usr/", ""), ("usr/bin/", ""), ("etc/", ""), ("opt/", ""), ("root/", "")]);
+    std::fs::copy(busybox, image.join("usr/bin/busybox")).expect("busybox");
+    caller.own(&image.join("usr/bin/busybox"));
+    for name in ["sh", "cat", "id", "mkdir", "cp", "dirname", "find", "chmod", "pwd", "rm", "ls", "true"] {
+        std::os::unix::fs::symlink("busybox", image.join("usr/bin").join(name)).expect("a link");
+    }
+    std::os::unix::fs::symlink("usr/bin", image.join("bin")).expect("a link");
+    let text = |path: PathBuf| path.display().to_string();
+    let (image, store) = (text(image), text(caller.place().join("store")));
+    let made = caller.blastbox(["image", "import", &image, "--name", "small", "--store", &store]).end();
+    assert_eq!(made.code, 0, "{}", made.err);
+    let daemon = Daemon::start_in(caller, CONFIG, &["--store", &store]);
+    pytest(caller, &place, &[suite("templates_stored")], &daemon, &[]);
 }
 
 /// Root of the box, where the operator allows it.

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::door::Patience;
+use crate::e2b::{Reaches, reached_by_builds};
 use crate::outbound::{Orders, OtlpText, SinkText, WebhookText};
 use crate::warm::WarmText;
 
@@ -95,6 +96,9 @@ pub enum ConfigError {
     /// A pool whose members would be made again and again.
     #[error("pool.ttl: members wait for at least {} s; write `max = 0` for no pool", SHORTEST_TTL.as_secs())]
     PoolTtl,
+    /// A host that the steps of a build cannot be given.
+    #[error("e2b.builds.allow: {0}")]
+    Builds(String),
     /// Boxes that should wait and cannot.
     #[error("pool.warm: {0}")]
     Warm(&'static str),
@@ -121,6 +125,8 @@ pub struct Config {
     pub internet: Internet,
     /// Whether commands in E2B's sandboxes may be their root.
     pub root: BoxRoot,
+    /// What builds of their templates may do.
+    pub builds: Builds,
     /// The domain in the names of their ports, such as `sbx.localhost:7080`.
     pub domain: Option<String>,
 }
@@ -166,6 +172,19 @@ struct E2b {
     internet: Internet,
     domain: Option<String>,
     root: BoxRoot,
+    builds: BuildsText,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct BuildsText {
+    allow: Vec<String>,
+}
+
+/// What builds of templates may do.
+#[derive(Debug, Clone, Default)]
+pub struct Builds {
+    pub(crate) reaches: Reaches,
 }
 
 /// What sandboxes reach whose owner wants "the internet", or says nothing about it.
@@ -294,7 +313,9 @@ impl Config {
         if let Some(origin) = doors.origins.iter().find(|origin| !is_origin(origin)) {
             return Err(ConfigError::Origin { origin: origin.clone() });
         }
-        let E2b { internet, domain, root } = e2b;
+        let E2b { internet, domain, root, builds } = e2b;
+        let reaches = reached_by_builds(&builds.allow).map_err(ConfigError::Builds)?;
+        let builds = Builds { reaches };
         if let Some(domain) = domain.iter().find(|domain| !is_domain(domain)) {
             return Err(ConfigError::Domain { domain: domain.clone() });
         }
@@ -308,6 +329,7 @@ impl Config {
             origins: doors.origins,
             orders,
             internet,
+            builds,
             domain,
             root,
         })

@@ -38,6 +38,11 @@ impl Gallery {
         let stored = self.store.as_ref().and_then(|store| store.names().ok()).unwrap_or_default();
         self.named.keys().cloned().chain(stored.keys().map(ToString::to_string)).collect()
     }
+
+    /// The store, where there is one.
+    pub(crate) fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
+    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use blastbox_policy::BoxRoot;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::extract::FromRef;
 use blastbox_engine::keeper::{Keeper, Tenant};
 
-use crate::config::Internet;
+use crate::config::{Builds, Internet};
 use crate::gallery::Gallery;
 use crate::keys::Keys;
 use crate::mcp::http::Services;
@@ -32,6 +32,9 @@ pub struct Hall {
     pub(crate) root: BoxRoot,
     /// What the operator said of kernels that run in the pool, by template.
     pub(crate) kernels: Arc<BTreeMap<String, WarmKernel>>,
+    /// Where templates that tenants build are kept, and what the steps of a build reach.
+    pub(crate) templates: Option<Arc<Path>>,
+    pub(crate) builds: Builds,
     /// The domain in the names of their ports.
     pub(crate) domain: Option<Arc<str>>,
     /// What answers hold that are kept whole.
@@ -57,6 +60,8 @@ impl Hall {
             internet: Internet::default(),
             root: BoxRoot::None,
             kernels: Arc::default(),
+            templates: None,
+            builds: Builds::default(),
             domain: None,
             mcp: Arc::default(),
             own_uid,
@@ -74,6 +79,13 @@ impl Hall {
     #[must_use]
     pub fn with_e2b(mut self, internet: Internet, domain: Option<String>, root: BoxRoot) -> Self {
         (self.internet, self.domain, self.root) = (internet, domain.map(Into::into), root);
+        self
+    }
+
+    /// With templates that tenants build, kept in this directory.
+    #[must_use]
+    pub fn with_templates(mut self, path: &Path, builds: Builds) -> Self {
+        (self.templates, self.builds) = (Some(path.into()), builds);
         self
     }
 

@@ -155,6 +155,7 @@ async fn keep(
     let hall = Hall::new(keeper.clone(), keys, images);
     let hall = hall.with_roots(config.roots).with_origins(config.origins);
     let hall = hall.with_e2b(config.internet, config.domain, config.root).with_kernels(&config.warm);
+    let hall = hall.with_templates(&state.path().join("e2b"), config.builds);
     if let Err(error) = hall.keep_warm(config.warm).await {
         // Boxes that were taken over are worth more than boxes that wait: they would end with this daemon.
         if adopted == 0 {

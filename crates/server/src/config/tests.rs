@@ -109,6 +109,8 @@ fn what_is_misspelt_is_refused_with_its_place() {
         "[pool]\nmin = 9\nmax = 1\n",
         "[pool]\nttl = \"0s\"\n",
         "[pool]\nttl = \"4s\"\n[[pool.warm]]\n",
+        "[[pool.warm]]\nkernel = \"python\"\n",
+        "[e2b.builds]\nallow = [\"10.0.0.1\"]\n",
         "[[pool.warm]]\nmin = 0\n",
         "[[pool.warm]]\nmin = 9\n",
         "[pool]\nmax = 0\n[[pool.warm]]\n",

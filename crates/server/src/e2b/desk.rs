@@ -13,6 +13,7 @@ use serde_json::json;
 use super::control::once::Promises;
 use super::no::No;
 use super::sandbox::{OnTraffic, Sandbox, name_of};
+use super::templates::Templates;
 use crate::Hall;
 
 /// How long a paused sandbox is kept.
@@ -25,15 +26,33 @@ pub(super) struct Desk {
     all: Mutex<HashMap<String, Arc<Sandbox>>>,
     following: Once,
     pub(super) promises: Promises,
+    templates: Option<Arc<Templates>>,
 }
 
 impl Desk {
     pub(super) fn new(hall: Hall) -> Self {
-        Self { hall, all: Mutex::default(), following: Once::new(), promises: Promises::default() }
+        let templates = hall.templates.as_ref().and_then(|path| Templates::open(path.to_path_buf()).ok());
+        Self {
+            hall,
+            all: Mutex::default(),
+            following: Once::new(),
+            promises: Promises::default(),
+            templates: templates.map(Arc::new),
+        }
     }
 
     pub(super) fn hall(&self) -> &Hall {
         &self.hall
+    }
+
+    /// What tenants build.
+    pub(super) fn templates(&self) -> Result<&Arc<Templates>, No> {
+        self.templates.as_ref().ok_or_else(|| {
+            No::new(
+                500,
+                "the list of templates cannot be read; the operator finds it in `e2b` of the state directory",
+            )
+        })
     }
 
     pub(super) fn keeper(&self) -> &Keeper {

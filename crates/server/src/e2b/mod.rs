@@ -6,6 +6,7 @@
 //! - [`control`]: REST about sandboxes. [`envd`]: files and facts over HTTP. [`rpc`]: Connect-RPC, with
 //!   [`process`] and [`filesystem`] as its two services. [`ports`]: servers inside a sandbox, from outside.
 //!   [`interpreter`]: what the code interpreter's SDKs take for one of those.
+//! - [`template`]: what sandboxes are made of; [`templates`]: those that tenants build.
 //!
 //! A box has one name here and another in the native API: a sandbox id is a box id without `bx_`, because E2B's becomes a
 //! part of a host name.
@@ -30,6 +31,7 @@ mod process;
 mod rpc;
 mod sandbox;
 mod template;
+mod templates;
 mod token;
 
 use std::collections::BTreeMap;
@@ -44,7 +46,7 @@ use blastbox_images::Image;
 use blastbox_policy::{BoxRoot, SealedPolicy};
 use blastbox_wire::BoxId;
 
-use self::control::network::Reaches;
+pub(crate) use self::control::network::Reaches;
 use self::desk::Desk;
 use self::edge::Place;
 use self::no::No;
@@ -59,6 +61,10 @@ pub(crate) const WORDS: &[&str] = &[
     "v3",
     "sandboxes",
     "templates",
+    "builds",
+    "aliases",
+    "tags",
+    "status",
     "snapshots",
     "volumes",
     "secrets",
@@ -125,6 +131,11 @@ pub(crate) fn mount(native: Router, hall: Hall) -> Router {
             }
         }
     }))
+}
+
+/// What steps of template builds reach. An error is what is wrong with a host.
+pub(crate) fn reached_by_builds(hosts: &[String]) -> Result<Reaches, String> {
+    control::network::named(hosts).map_err(No::message)
 }
 
 /// What a sandbox of this template is made of whose owner says nothing of its network. Opens the image, so not on a thread

@@ -45,6 +45,8 @@ pub(super) struct Sandbox {
     pub(super) has_root: bool,
     pub(super) envs: Envs,
     pub(super) plans: Plans,
+    /// Where its commands work that name no directory, where its template says so.
+    pub(super) workdir: Option<String>,
     /// How long it lives from a resume that traffic brought about, in seconds.
     life: AtomicU64,
     pub(super) processes: Processes,
@@ -108,6 +110,7 @@ pub(super) struct Made {
     pub(super) envs: Envs,
     pub(super) plans: Plans,
     pub(super) life: Duration,
+    pub(super) workdir: Option<String>,
 }
 
 /// One line of a sandbox's log.
@@ -121,7 +124,19 @@ pub(super) struct LogLine {
 
 impl Sandbox {
     pub(super) fn new(made: Made) -> Self {
-        let Made { box_id, tenant, template, token, traffic_token, size, has_root, envs, plans, life } = made;
+        let Made {
+            box_id,
+            tenant,
+            template,
+            token,
+            traffic_token,
+            size,
+            has_root,
+            envs,
+            plans,
+            life,
+            workdir,
+        } = made;
         let internet = Mutex::new(plans.internet);
         Self {
             box_id,
@@ -133,6 +148,7 @@ impl Sandbox {
             has_root,
             envs,
             plans,
+            workdir,
             life: AtomicU64::new(life.as_secs()),
             processes: Processes::default(),
             watchers: Watchers::default(),

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use blastbox_engine::keeper::Preparation;
 use blastbox_images::Image;
-use blastbox_policy::{BoxRoot, Bytes, Loopback, PolicyError, Profile, SealedPolicy};
+use blastbox_policy::{BoxRoot, Bytes, Cpus, Draft, Loopback, PolicyError, Profile, SealedPolicy};
+
+use blastbox_wire::event::Hash;
 
 use super::control::network::Reaches;
 use super::interpreter::pooled;
@@ -53,18 +55,65 @@ impl Size {
     }
 }
 
+/// Files of a sandbox, in E2B's numbers.
+pub(super) const DISK_MIB: u64 = DISK.0 / MIB;
+
 /// The policy of every template: the profile `default` with room for an interpreter or two. The network that its owner
 /// asks for; a loopback interface of its own, so that servers and their clients can talk inside.
 fn policy(reaches: &Reaches, root: BoxRoot) -> Result<SealedPolicy, PolicyError> {
+    draft(reaches, root)?.seal()
+}
+
+/// The same for a template that says how large its sandboxes are.
+pub(super) fn sized(
+    reaches: &Reaches,
+    root: BoxRoot,
+    cpus: u32,
+    memory_mib: u64,
+) -> Result<SealedPolicy, PolicyError> {
+    let (memory, cpus) =
+        (Bytes(memory_mib.saturating_mul(MIB)), Cpus::from_millis(cpus.saturating_mul(1_000)));
+    let disk = Bytes(DISK.0.min(memory.0 / 2));
+    draft(reaches, root)?.memory(memory).cpus(cpus).disk(disk).file_size(disk).seal()
+}
+
+fn draft(reaches: &Reaches, root: BoxRoot) -> Result<Draft, PolicyError> {
     let draft = Profile::Default.draft()?;
     let draft = draft.memory(MEMORY).disk(DISK).file_size(DISK).pids(PIDS).open_files(OPEN_FILES);
     let draft = draft.output(OUTPUT).loopback(Loopback::Own).root(root);
-    reaches.open(draft).map_err(PolicyError::Network)?.seal()
+    reaches.open(draft).map_err(PolicyError::Network)
 }
 
 /// Finds a template: `base`, or an image that the operator named or put into the store. Opens the image, so not on a thread that others wait
 /// for.
 pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches, root: BoxRoot) -> Result<Template, No> {
+    let (name, image) = image(asked, images)?;
+    // In a directory of the host root would read what that directory keeps from everybody but the host's root.
+    let root = if matches!(image, Image::Directory(_)) { BoxRoot::None } else { root };
+    // Each host was a rule by itself; what they are together may still be too much.
+    let policy =
+        policy(reaches, root).map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;
+    Ok(Template { name, policy, image })
+}
+
+/// Whether a name is one of the operator's, so that no tenant takes it.
+pub(super) fn is_the_operators(asked: &str, images: &Gallery) -> bool {
+    let name = asked.split(':').next().unwrap_or_default();
+    name == BASE
+        || interprets(name)
+        || images.names().iter().any(|other| other.split(':').next() == Some(name))
+}
+
+/// An image of the store that had a name when a template was built from it. Looks at the disk.
+pub(super) fn by_digest(tree: &Hash, images: &Gallery) -> Result<Image, No> {
+    let gone =
+        "the image that this template was built from is not in the store any more: build the template anew";
+    let found = images.store().and_then(|store| store.open_tree(tree).ok());
+    found.map(|image| Image::Stored(Box::new(image))).ok_or_else(|| No::new(404, gone))
+}
+
+/// The operator's image of this name. Looks at the disk.
+pub(super) fn image(asked: &str, images: &Gallery) -> Result<(String, Image), No> {
     let name = asked.strip_suffix(":default").or_else(|| asked.strip_suffix(":latest")).unwrap_or(asked);
     // What the code interpreter's SDK asks for is what `image make code-interpreter` makes.
     let other = name.strip_suffix("-v1").filter(|name| *name == INTERPRETER);
@@ -77,12 +126,7 @@ pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches, root: BoxRo
         None => return Err(unknown(asked, images)),
     };
     let image = image.map_err(|error| No::new(500, line(&error)).coded("sandbox_create_failed"))?;
-    // In a directory of the host root would read what that directory keeps from everybody but the host's root.
-    let root = if matches!(image, Image::Directory(_)) { BoxRoot::None } else { root };
-    // Each host was a rule by itself; what they are together may still be too much.
-    let policy =
-        policy(reaches, root).map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;
-    Ok(Template { name: name.to_owned(), policy, image })
+    Ok((name.to_owned(), image))
 }
 
 /// What members of the pool begin that wait for this template: what the operator said of it; else the code interpreter's begin

@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response, StatusCode};
 use blastbox_engine::keeper::{NewBox, OnTimeout, Tenant};
+use blastbox_images::Image;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -19,9 +20,12 @@ use crate::config::Internet;
 use crate::e2b::desk::{Desk, PAUSED_FOR};
 use crate::e2b::interpreter::pooled;
 use crate::e2b::no::No;
+use crate::e2b::process::environment;
 use crate::e2b::sandbox::{AtTimeout, Envs, Made, OnTraffic, Plans, Sandbox, name_of};
 use crate::e2b::template::{self, Size, Template};
+use crate::e2b::templates::{Build, Made as Built};
 use crate::e2b::token::Token;
+use crate::trouble::line;
 
 /// What each generation assumes where no time is given.
 const FIRST_TIMEOUT: i64 = 15;
@@ -110,7 +114,17 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     }
     let token = Token::new().ok_or_else(No::defect)?;
     let name = asked.template_id.ok_or_else(|| No::bad("templateID is missing"))?;
-    let template = open(desk, name, plans.reaches.clone()).await?;
+    let own = desk.templates().ok().map(|templates| templates.made(tenant, &name)).transpose()?.flatten();
+    let (template, built) = match own {
+        Some((build, made)) => (open_own(desk, &name, &build, &made, &plans.reaches).await?, Some(made)),
+        None => (open(desk, name, plans.reaches.clone()).await?, None),
+    };
+    // What the template says of variables, its owner may say otherwise.
+    let mut envs: BTreeMap<String, String> = envs;
+    if let Some(built) = &built {
+        let said = std::mem::replace(&mut envs, built.env.clone());
+        envs.extend(said);
+    }
     let preparation = template::preparation(&template.name, &desk.hall().kernels);
     let size = Size::of(&template.policy);
     let has_root = template.policy.kernel().root == BoxRoot::Allowed;
@@ -144,9 +158,13 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         envs: Envs(envs),
         plans,
         life,
+        workdir: built.as_ref().map(|built| built.workdir.clone()),
     });
     pooled::take_over(desk.keeper(), &sandbox);
     let sandbox = desk.add(sandbox);
+    if let Some(built) = &built {
+        begin(desk, &sandbox, built).await?;
+    }
     sandbox.note("info", "sandbox created", json!({ "sandboxID": name_of(&card.id) }));
     Ok(show::sandbox(desk, &sandbox))
 }
@@ -201,6 +219,36 @@ fn bounded(name: &str, map: &BTreeMap<String, String>, (entries, bytes): (usize,
         return Ok(());
     }
     Err(No::bad(format!("{name} has more than {entries} entries, or more than {bytes} bytes")))
+}
+
+/// Gives a sandbox what its tenant's own template has. One that cannot begin is ended.
+async fn begin(desk: &Arc<Desk>, sandbox: &Sandbox, made: &Built) -> Result<(), No> {
+    let templates = desk.templates()?;
+    let variables = environment::of_sandbox(sandbox);
+    let whose = (desk.keeper(), &sandbox.tenant, &sandbox.box_id);
+    if let Err(no) = templates.fill(whose, made, &variables).await {
+        // An error: it is gone already.
+        desk.keeper().kill(&sandbox.tenant, &sandbox.box_id).await.ok();
+        return Err(no);
+    }
+    templates.spawned(&sandbox.tenant, &sandbox.template);
+    Ok(())
+}
+
+/// Opens what a tenant has built.
+async fn open_own(
+    desk: &Desk,
+    name: &str,
+    build: &Build,
+    made: &Built,
+    reaches: &Reaches,
+) -> Result<Template, No> {
+    let policy = template::sized(reaches, desk.hall().root, build.cpus, build.memory_mib);
+    let policy = policy.map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;
+    let (images, tree) = (Arc::clone(&desk.hall().images), made.tree);
+    let open = move || tree.map_or_else(|| Ok(Image::host()), |tree| template::by_digest(&tree, &images));
+    let image = tokio::task::spawn_blocking(open).await.unwrap_or_else(|_| Err(No::defect()))?;
+    Ok(Template { name: name.to_owned(), policy, image })
 }
 
 /// Opens the image on a thread of its own: a directory on a dead file server must hold up nobody else.

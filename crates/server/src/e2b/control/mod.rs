@@ -20,8 +20,8 @@ use axum::response::IntoResponse;
 use serde_json::Value;
 
 use super::desk::Desk;
-use super::edge;
 use super::no::No;
+use super::{edge, templates};
 
 /// Which generation of a call was made: they differ in what is assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,9 @@ pub(super) async fn answer(desk: &Arc<Desk>, request: Request) -> Result<Respons
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     if let ["health"] = parts.as_slice() {
         return if method == Method::GET { Ok(empty()) } else { Err(wrong_method()) };
+    }
+    if templates::is_upload(method.as_str(), &parts) {
+        return templates::upload(desk, &parts, request).await;
     }
     let caller = edge::caller(&request)?;
     let tenant = &caller.tenant;
@@ -65,8 +68,8 @@ pub(super) async fn answer(desk: &Arc<Desk>, request: Request) -> Result<Respons
         (_, ["sandboxes", _, "snapshots" | "fork"] | ["snapshots"]) => {
             Err(No::not_served("snapshots and forks"))
         }
-        (_, ["templates" | "default-templates", ..] | ["v2" | "v3", "templates", ..]) => {
-            Err(No::not_served("template builds"))
+        (method, parts @ (["templates" | "default-templates", ..] | ["v2" | "v3", "templates", ..])) => {
+            templates::answer(desk, tenant, (method, parts), request).await
         }
         (_, ["volumes" | "volumecontent", ..]) => Err(No::not_served("volumes")),
         (_, ["secrets", ..]) => Err(No::not_served("secrets")),

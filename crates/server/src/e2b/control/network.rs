@@ -94,6 +94,12 @@ pub(super) fn rules_for(host: &HostPattern) -> Result<Vec<AllowRule>, BadRule> {
     }
 }
 
+/// These hosts, as an owner would name them.
+pub(crate) fn named(hosts: &[String]) -> Result<Reaches, No> {
+    let asked = Asked { allow_out: Some(hosts.to_vec()), ..Asked::default() };
+    asked.reaches(Some(false), Internet::Closed)
+}
+
 impl Asked {
     /// What the sandbox shall reach, where this daemon can have it so.
     pub(super) fn reaches(&self, internet: Option<bool>, operator: Internet) -> Result<Reaches, No> {

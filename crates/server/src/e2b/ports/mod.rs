@@ -218,6 +218,7 @@ mod tests {
                 reaches: Reaches::Nothing,
             },
             life: Duration::from_secs(1),
+            workdir: None,
         })
     }
 

@@ -136,6 +136,7 @@ fn command(context: &Context, start: Start, mouth: Mouth) -> Result<Command, Rpc
     if cmd.contains('\0') || args.iter().any(|word| word.contains('\0')) {
         return Err(invalid("the command has a NUL in it, which no argument can have"));
     }
+    let cwd = cwd.filter(|cwd| !cwd.is_empty()).or_else(|| context.sandbox.workdir.clone());
     let directory = paths::resolve(cwd.as_deref().unwrap_or_default(), context.user)
         .map_err(|_| invalid("cwd may not begin with another user's home"))?;
     if directory.contains('\0') || directory.len() >= MAX_PATH {

@@ -1,0 +1,229 @@
+//! A whole build, from the moment it is started: step by step, in the tenant's own quota, few at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use blastbox_engine::keeper::Tenant;
+use blastbox_images::Image;
+use blastbox_policy::{BoxRoot, SealedPolicy};
+use blastbox_wire::event::Hash;
+use tokio::time::timeout;
+
+use super::ask::{From, Plan};
+use super::book::{Build, Layer, Made, Reason, Status};
+use super::log::BuildLog;
+use super::{Templates, begin, step};
+use crate::e2b::control::network::Reaches;
+use crate::e2b::desk::Desk;
+use crate::e2b::envd::paths::HOME;
+use crate::e2b::no::{No, echo};
+use crate::e2b::{moment, template};
+use crate::trouble::line;
+
+/// Builds of one tenant that are at work or wait.
+const MOST_PER_TENANT: usize = 4;
+const LONGEST: Duration = Duration::from_secs(2 * 3_600);
+
+/// Everything that the steps of one build have in common.
+pub(super) struct Site {
+    pub(super) desk: Arc<Desk>,
+    pub(super) templates: Arc<Templates>,
+    pub(super) tenant: Tenant,
+    pub(super) build: String,
+    pub(super) policy: SealedPolicy,
+    pub(super) log: Arc<BuildLog>,
+}
+
+/// Starts a build that was asked for. What can be refused is refused now; the rest is told by its status.
+pub(super) async fn start(
+    desk: &Arc<Desk>,
+    templates: &Arc<Templates>,
+    tenant: &Tenant,
+    (asked, build): (&str, &str),
+    plan: Plan,
+) -> Result<(), No> {
+    let record = templates.book.own(tenant, asked)?;
+    let found = record.build(build).cloned().ok_or_else(|| no_build(build))?;
+    let made = origin(desk, templates, tenant, &plan.from).await?;
+    refuse_root(&plan, &made)?;
+    let policy = policy(&found, &desk.hall().builds.reaches)?;
+    let log = templates.begin_log(tenant, build, found.status, MOST_PER_TENANT)?;
+    let site = Arc::new(Site {
+        desk: Arc::clone(desk),
+        templates: Arc::clone(templates),
+        tenant: tenant.clone(),
+        build: build.to_owned(),
+        policy,
+        log,
+    });
+    let id = record.id;
+    tokio::spawn(async move {
+        let (at_work, template) = (Arc::clone(&site), id.clone());
+        let work = tokio::spawn(async move { whole(&at_work, &template, plan, made).await });
+        // A defect of ours ends one build, and leaves none that is at work for ever.
+        let defect = || Failed { step: "base".to_owned(), why: "blastbox failed at this build".to_owned() };
+        let outcome = work.await.unwrap_or_else(|_| Err(defect()));
+        finish(&site, &id, outcome);
+        site.sweep().await;
+    });
+    Ok(())
+}
+
+fn no_build(build: &str) -> No {
+    No::new(404, format!("there is no build '{}' of this template", echo(build)))
+}
+
+fn policy(build: &Build, reaches: &Reaches) -> Result<SealedPolicy, No> {
+    let sized = template::sized(reaches, BoxRoot::None, build.cpus, build.memory_mib.max(1_024));
+    sized.map_err(|error| No::new(500, line(&error)))
+}
+
+/// What a build begins with.
+async fn origin(desk: &Arc<Desk>, templates: &Templates, tenant: &Tenant, from: &From) -> Result<Made, No> {
+    let name = match from {
+        From::Template(name) => match templates.made(tenant, name)? {
+            Some((_, made)) => return Ok(Made { start: None, ready: None, ..made }),
+            None => name.clone(),
+        },
+        From::Image(name) => name.clone(),
+    };
+    let images = Arc::clone(&desk.hall().images);
+    let open = move || template::image(&name, &images);
+    let (_, image) = tokio::task::spawn_blocking(open).await.unwrap_or_else(|_| Err(No::defect()))?;
+    let (tree, env) = match &image {
+        Image::Host(_) => (None, BTreeMap::new()),
+        Image::Stored(stored) => (Some(stored.digest()), stored.config().env.clone()),
+        Image::Directory(_) => {
+            return Err(No::bad(
+                "this image is a directory of the host, which its owner may change: the operator has to import it into the \
+                 store (`blastbox image import`) before templates are built from it",
+            ));
+        }
+    };
+    let (workdir, user) = (HOME.to_owned(), "user".to_owned());
+    Ok(Made { tree, home: None, env, workdir, user, start: None, ready: None })
+}
+
+/// Without a root of the box there is nothing that a step could change but the home.
+fn refuse_root(plan: &Plan, made: &Made) -> Result<(), No> {
+    let (mut user, mut workdir) = (made.user.clone(), made.workdir.clone());
+    for (number, planned) in (1..).zip(&plan.steps) {
+        if step::needs_root(&planned.what, &user, &workdir) {
+            return Err(No::bad(format!(
+                "step {number} ({}) needs root of its box, which builds do not have here: steps run as `user`, and what they \
+                 leave in {HOME} goes along; what is installed for everybody belongs into an image of the operator \
+                 (`blastbox image build`)",
+                planned.text
+            )));
+        }
+        match &planned.what {
+            super::ask::What::User(other) => user = other.clone(),
+            super::ask::What::Workdir(path) => workdir = super::ask::from(&workdir, path),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Where it failed, and why.
+struct Failed {
+    step: String,
+    why: String,
+}
+
+async fn whole(site: &Site, template: &str, plan: Plan, mut made: Made) -> Result<Made, Failed> {
+    let at = |step: &str| {
+        let step = step.to_owned();
+        move |why: String| Failed { step, why }
+    };
+    let _turn = Arc::clone(&site.templates.at_once).acquire_owned().await;
+    let begun = site.templates.book.change(&site.tenant, template, |record| {
+        let build = record.build_mut(&site.build).ok_or_else(|| no_build(&site.build))?;
+        build.status = Status::Building;
+        Ok(())
+    });
+    begun.map_err(|no| at("base")(no.message()))?;
+    let work = async {
+        let count = plan.steps.len();
+        for (number, planned) in (1..).zip(&plan.steps) {
+            let step = number.to_string();
+            site.log.say("info", &step, &format!("[{number}/{count}] {}", planned.text));
+            step::carry_out(site, number, planned, &mut made).await.map_err(at(&step))?;
+        }
+        made.start = plan.start;
+        made.ready = plan.ready;
+        if made.start.is_some() || made.ready.is_some() {
+            site.log.say("info", "finalize", "starting what sandboxes begin with");
+            begin::try_out(site, &made).await.map_err(at("finalize"))?;
+        }
+        if made.user != "user" {
+            let what = "commands of a sandbox are its user's unless they name another: the last USER only counts for steps";
+            site.log.say("warn", "finalize", what);
+        }
+        Ok(made)
+    };
+    match timeout(LONGEST, work).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(at("finalize")(format!("a build takes at most {} s", LONGEST.as_secs()))),
+    }
+}
+
+/// Writes down what became of it.
+fn finish(site: &Site, template: &str, outcome: Result<Made, Failed>) {
+    let ended = match &outcome {
+        Ok(_) => ("info", "finalize", "done".to_owned()),
+        Err(failed) => ("error", failed.step.as_str(), failed.why.clone()),
+    };
+    site.log.say(ended.0, ended.1, &ended.2);
+    let written = site.templates.book.change(&site.tenant, template, |record| {
+        let build = record.build_mut(&site.build).ok_or_else(|| no_build(&site.build))?;
+        build.finished = Some(moment::text(SystemTime::now()));
+        match outcome {
+            Ok(made) => {
+                build.status = Status::Ready;
+                build.made = Some(made);
+                let tags = build.tags.clone();
+                record.tag(&site.build, &tags)?;
+            }
+            Err(Failed { step, why }) => {
+                build.status = Status::Error;
+                build.reason = Some(Reason { message: why, step });
+            }
+        }
+        Ok(())
+    });
+    // Its template was deleted meanwhile, or the list cannot be written: nothing is told of it then.
+    drop(written);
+    site.templates.end_log(&site.tenant, &site.build);
+}
+
+impl Site {
+    /// The image with this tree.
+    pub(super) async fn image(&self, tree: Option<Hash>) -> Result<Image, String> {
+        let Some(tree) = tree else { return Ok(Image::host()) };
+        let images = Arc::clone(&self.desk.hall().images);
+        let done = tokio::task::spawn_blocking(move || template::by_digest(&tree, &images));
+        done.await.unwrap_or_else(|_| Err(No::defect())).map_err(No::message)
+    }
+
+    /// Whether what was made before is still there.
+    pub(super) fn is_there(&self, layer: &Layer) -> bool {
+        layer.home.is_none_or(|home| {
+            self.templates.place.home(&self.tenant, &home).is_ok_and(|path| path.is_file())
+        })
+    }
+
+    pub(super) async fn sweep(&self) {
+        sweep(&self.templates).await;
+    }
+}
+
+/// Takes away homes that no template means any more.
+pub(super) async fn sweep(templates: &Arc<Templates>) {
+    let _held = templates.sweeping.lock().await;
+    let templates = Arc::clone(templates);
+    // What cannot be taken away now is taken away the next time.
+    let work = move || templates.place.sweep(&templates.book.needed()).is_ok();
+    tokio::task::spawn_blocking(work).await.ok();
+}

@@ -1,0 +1,318 @@
+//! Templates that tenants build through E2B's SDKs: an image of the operator, steps in boxes, and a name.
+//!
+//! - [`ask`]: what is wanted, understood and bounded. [`uploads`]: files for a COPY. [`build`]: a whole build, [`step`]: one
+//!   step of it, [`begin`]: what its sandboxes begin with. [`book`]: what was built, [`place`]: the files of that.
+//!   [`name`], [`log`], [`show`]: how it is called and told.
+//!
+//! Trust: caller. A template is its tenant's: nobody else finds it, and its boxes count among that tenant's. Must not: reach a
+//! registry, or give a step more of the network than the operator opened for builds.
+
+mod ask;
+mod begin;
+mod book;
+mod build;
+mod log;
+mod name;
+mod place;
+mod show;
+mod step;
+mod uploads;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{Response, StatusCode};
+use axum::response::IntoResponse;
+use blastbox_engine::keeper::{Keeper, Tenant};
+use blastbox_wire::BoxId;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use self::book::{Book, Status};
+pub(super) use self::book::{Build, Made};
+use self::log::BuildLog;
+use self::name::Named;
+use self::place::Place;
+use self::uploads::Passes;
+use super::control::body;
+use super::desk::Desk;
+use super::no::{No, echo};
+use super::{form, moment, template};
+use crate::answer::Answer;
+
+/// Builds at once, of everybody together.
+const AT_ONCE: usize = 2;
+/// Builds whose log is still told.
+const MOST_LOGS: usize = 200;
+
+/// All templates that were built here.
+#[derive(Debug)]
+pub(super) struct Templates {
+    book: Book,
+    place: Place,
+    passes: Passes,
+    logs: Mutex<Logs>,
+    at_once: Arc<Semaphore>,
+    /// Held while something is written down, and while what nobody needs is taken away.
+    sweeping: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Logs {
+    all: HashMap<String, Arc<BuildLog>>,
+    order: Vec<String>,
+    busy: HashMap<String, usize>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NewTags {
+    target: String,
+    tags: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct OldTags {
+    name: String,
+    tags: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Patch {
+    public: Option<bool>,
+}
+
+impl Templates {
+    /// Opens what is in this directory.
+    pub(super) fn open(path: PathBuf) -> io::Result<Self> {
+        let place = Place::open(path.clone())?;
+        Ok(Self {
+            book: Book::open(path)?,
+            place,
+            passes: Passes::default(),
+            logs: Mutex::default(),
+            at_once: Arc::new(Semaphore::new(AT_ONCE)),
+            sweeping: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// What a tenant's own template of this name is made of. `None`: it has none of that name.
+    pub(super) fn made(&self, tenant: &Tenant, asked: &str) -> Result<Option<(Build, Made)>, No> {
+        let Some(record) = self.book.find(tenant, asked) else { return Ok(None) };
+        let tag =
+            Named::parse(asked).map_or_else(|_| name::DEFAULT_TAG.to_owned(), |named| named.tag().to_owned());
+        let found = record.tagged(&tag).and_then(|build| Some((build.clone(), build.made.clone()?)));
+        match found {
+            Some(found) => Ok(Some(found)),
+            None => Err(No::new(
+                404,
+                format!("template '{}' has no finished build with the tag '{tag}'", echo(asked)),
+            )),
+        }
+    }
+
+    /// Somebody has made a sandbox of it.
+    pub(super) fn spawned(&self, tenant: &Tenant, asked: &str) {
+        // A number that is not written down is no reason to take a sandbox away.
+        self.book
+            .change(tenant, asked, |record| {
+                record.spawns += 1;
+                record.spawned = Some(moment::text(SystemTime::now()));
+                Ok(())
+            })
+            .ok();
+    }
+
+    /// Gives a new sandbox what its template has.
+    pub(super) async fn fill(
+        &self,
+        (keeper, tenant, id): (&Keeper, &Tenant, &BoxId),
+        made: &Made,
+        variables: &BTreeMap<String, String>,
+    ) -> Result<(), No> {
+        let whose = begin::Whose { keeper, tenant, id };
+        let filled = begin::fill(self, &whose, made, variables, begin::Wait::ForAnswers).await;
+        filled.map_err(|why| {
+            No::new(500, format!("the sandbox could not begin: {why}")).coded("sandbox_create_failed")
+        })
+    }
+
+    fn log(&self, build: &str) -> Option<Arc<BuildLog>> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner).all.get(build).cloned()
+    }
+
+    /// A build begins, once.
+    fn begin_log(
+        &self,
+        tenant: &Tenant,
+        build: &str,
+        status: Status,
+        most: usize,
+    ) -> Result<Arc<BuildLog>, No> {
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        if status != Status::Waiting || logs.all.contains_key(build) {
+            return Err(No::new(409, "this build was started already"));
+        }
+        let busy = logs.busy.entry(tenant.as_str().to_owned()).or_default();
+        if *busy >= most {
+            return Err(No::new(429, format!("a key has at most {most} builds at once")));
+        }
+        *busy += 1;
+        if logs.order.len() >= MOST_LOGS {
+            let oldest = logs.order.remove(0);
+            logs.all.remove(&oldest);
+        }
+        let log = Arc::<BuildLog>::default();
+        logs.all.insert(build.to_owned(), Arc::clone(&log));
+        logs.order.push(build.to_owned());
+        Ok(log)
+    }
+
+    fn end_log(&self, tenant: &Tenant, _build: &str) {
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(busy) = logs.busy.get_mut(tenant.as_str()) {
+            *busy = busy.saturating_sub(1);
+        }
+    }
+}
+
+/// Whether a request is an upload, which brings no key but the address that it was given.
+pub(super) fn is_upload(method: &str, parts: &[&str]) -> bool {
+    matches!((method, parts), ("PUT", ["templates", _, "files", _]))
+}
+
+pub(super) async fn upload(desk: &Arc<Desk>, parts: &[&str], request: Request) -> Result<Response<Body>, No> {
+    let hash =
+        parts.get(3).filter(|hash| ask::is_hash(hash)).ok_or_else(|| No::bad("this is no hash of files"))?;
+    uploads::put(desk.templates()?, hash, request).await
+}
+
+/// Answers what is asked about templates.
+pub(super) async fn answer(
+    desk: &Arc<Desk>,
+    tenant: &Tenant,
+    (method, parts): (&str, &[&str]),
+    request: Request,
+) -> Result<Response<Body>, No> {
+    let templates = desk.templates()?;
+    let disk = template::DISK_MIB;
+    match (method, parts) {
+        ("POST", ["v3", "templates"]) => {
+            let ask::Wanted { named, tags, size } =
+                body::read::<ask::NewBuild>(request).await?.check(disk)?;
+            if template::is_the_operators(&named.name, &desk.hall().images) {
+                return Err(No::new(
+                    403,
+                    format!("'{}' is a template of the operator; choose another name", named.name),
+                ));
+            }
+            let (template, build) = templates.book.begin(tenant, &named, tags.clone(), size)?;
+            let names = [named.name];
+            Ok(json(
+                StatusCode::ACCEPTED,
+                json!({
+                    "templateID": template, "buildID": build, "public": false, "names": names, "tags": tags, "aliases": names,
+                }),
+            ))
+        }
+        ("GET", ["templates", id, "files", hash]) => {
+            uploads::link(templates, tenant, (id, hash), request.headers())
+        }
+        ("POST", ["v2", "templates", id, "builds", build_id]) => {
+            let plan = body::read::<ask::StartBuild>(request).await?.check()?;
+            build::start(desk, templates, tenant, (id, build_id), plan).await?;
+            Ok(StatusCode::ACCEPTED.into_response())
+        }
+        ("GET", ["templates", id, "builds", build_id, what @ ("status" | "logs")]) => {
+            let query = form::pairs(request.uri().query());
+            let number = |name: &str| form::value(&query, name).and_then(|text| text.parse::<usize>().ok());
+            let from = number("logsOffset").unwrap_or(0);
+            let shown =
+                show::status(templates, tenant, (id, build_id), from, number("limit").unwrap_or(100))?;
+            let shown = if *what == "logs" { json!({ "logs": shown.get("logEntries") }) } else { shown };
+            Ok(json(StatusCode::OK, shown))
+        }
+        ("GET", ["templates", "aliases", alias]) => {
+            if let Some(record) = templates.book.find(tenant, alias) {
+                return Ok(json(StatusCode::OK, json!({ "templateID": record.id, "public": false })));
+            }
+            let operators = template::is_the_operators(alias, &desk.hall().images);
+            Err(No::new(
+                if operators { 403 } else { 404 },
+                format!("template '{}' is not yours", echo(alias)),
+            ))
+        }
+        ("GET", ["templates"] | ["v2", "templates"]) => {
+            let all: Vec<Value> =
+                templates.book.of(tenant).iter().map(|record| show::template(record, disk)).collect();
+            Ok(json(StatusCode::OK, json!(all)))
+        }
+        ("GET", ["default-templates"]) => Ok(json(StatusCode::OK, json!([]))),
+        ("GET", ["templates", id, "tags"]) => {
+            Ok(json(StatusCode::OK, show::tags(&templates.book.own(tenant, id)?)))
+        }
+        ("GET", ["templates", id, "tags", "count"]) => {
+            Ok(json(StatusCode::OK, json!({ "total": templates.book.own(tenant, id)?.tags.len() })))
+        }
+        ("GET", ["templates", id, "tags", "exists"]) => {
+            let record = templates.book.own(tenant, id)?;
+            let query = form::pairs(request.uri().query());
+            let tag = name::tag(form::value(&query, "tag").unwrap_or_default())?;
+            Ok(json(
+                StatusCode::OK,
+                json!({ "exists": record.tags.contains_key(&tag), "normalizedTag": tag }),
+            ))
+        }
+        ("POST", ["templates", "tags"]) => {
+            let NewTags { target, tags } = body::read(request).await?;
+            let named = Named::parse(&target)?;
+            let tags = tags.iter().map(|tag| name::tag(tag)).collect::<Result<Vec<_>, _>>()?;
+            let build = templates.book.change(tenant, &target, |record| {
+                let missing =
+                    || No::new(404, format!("template '{}' has no tag '{}'", named.name, named.tag()));
+                let build = record.tagged(named.tag()).ok_or_else(missing)?.id.clone();
+                record.tag(&build, &tags)?;
+                Ok(build)
+            })?;
+            Ok(json(StatusCode::CREATED, json!({ "tags": tags, "buildID": build })))
+        }
+        ("DELETE", ["templates", "tags"]) => {
+            let OldTags { name: asked, tags } = body::read(request).await?;
+            templates.book.change(tenant, &asked, |record| {
+                let gone = tags.iter().filter(|tag| record.tags.remove(tag.as_str()).is_some()).count();
+                if gone == 0 && !tags.is_empty() {
+                    return Err(No::new(404, "the template has none of these tags"));
+                }
+                Ok(())
+            })?;
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+        ("GET", ["templates", id]) => {
+            Ok(json(StatusCode::OK, show::with_builds(&templates.book.own(tenant, id)?, disk)))
+        }
+        ("PATCH", ["templates", id] | ["v2", "templates", id]) => {
+            let Patch { public } = body::read(request).await?;
+            let record = templates.book.own(tenant, id)?;
+            if public == Some(true) {
+                return Err(No::bad("no template is public here: each is its tenant's alone"));
+            }
+            Ok(json(StatusCode::OK, json!({ "names": [record.name] })))
+        }
+        ("DELETE", ["templates", id]) => {
+            templates.book.remove(tenant, id)?;
+            build::sweep(templates).await;
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+        _ => Err(No::not_served("this call about templates")),
+    }
+}
+
+fn json(status: StatusCode, value: Value) -> Response<Body> {
+    Answer(status, value).into_response()
+}

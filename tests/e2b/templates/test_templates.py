@@ -1,0 +1,210 @@
+"""E2B's published SDK builds templates on a daemon that is already running, and makes sandboxes of them."""
+
+import asyncio
+import os
+import urllib.error
+import urllib.request
+import uuid
+
+import pytest
+from e2b import (
+    AsyncSandbox,
+    AsyncTemplate,
+    BuildException,
+    InvalidArgumentException,
+    Sandbox,
+    SandboxException,
+    Template,
+    wait_for_file,
+)
+
+
+
+def name():
+    return "t-" + uuid.uuid4().hex[:12]
+
+
+@pytest.fixture
+def context(tmp_path):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "main.py").write_text("print('from the template')\n")
+    (tmp_path / "app" / "deep").mkdir()
+    (tmp_path / "app" / "deep" / "data.txt").write_text("deep\n")
+    (tmp_path / "note.txt").write_text("a note\n")
+    (tmp_path / "tool.sh").write_text("#!/bin/sh\necho tool\n")
+    return tmp_path
+
+
+def ask(method, path, key=None, body=None, url=None):
+    """A request of no SDK; its status and text."""
+    headers = {"X-API-KEY": key or os.environ["E2B_API_KEY"], "Content-Type": "application/json"}
+    asked = urllib.request.Request((url or os.environ["E2B_API_URL"]) + path, data=body, headers=headers, method=method)
+    try:
+        with urllib.request.urlopen(asked) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as no:
+        return no.code, no.read().decode()
+
+
+def test_a_template_is_built_and_its_sandboxes_have_what_it_has(context):
+    template = (
+        Template(file_context_path=str(context))
+        .from_base_image()
+        .set_envs({"GREETING": "good day", "OTHER": "of the template"})
+        .copy("app", "/home/user/app")
+        .copy("note.txt", "/home/user/notes/")
+        .copy("note.txt", "renamed.txt")
+        .copy("tool.sh", "/home/user/bin/tool", mode=0o755)
+        .set_workdir("/home/user/work")
+        .run_cmd("echo $GREETING from $(id -un) in $(pwd) > said; echo a line of the log")
+        .run_cmd(["cat said", "test -x /home/user/bin/tool"])
+    )
+    said, called = [], name()
+    built = Template.build(template, called, cpu_count=1, memory_mb=512, on_build_logs=lambda entry: said.append(entry.message))
+    assert built.name == called
+    assert any("a line of the log" in line for line in said) and any("RUN" in line for line in said)
+    with Sandbox.create(called, envs={"OTHER": "of the sandbox"}, timeout=60) as sandbox:
+        assert sandbox.files.read("/home/user/work/said") == "good day from user in /home/user/work\n"
+        assert sandbox.files.read("/home/user/app/deep/data.txt") == "deep\n"
+        assert sandbox.files.read("/home/user/notes/note.txt") == sandbox.files.read("/home/user/renamed.txt") == "a note\n"
+        ran = sandbox.commands.run("pwd; echo $GREETING, $OTHER; python3 ~/app/main.py; ~/bin/tool")
+        assert ran.stdout == "/home/user/work\ngood day, of the sandbox\nfrom the template\ntool\n"
+        assert sandbox.get_info().memory_mb == 512
+        sandbox.commands.run("echo mine > ~/work/said")
+    with Sandbox.create(built.template_id, timeout=60) as another:
+        assert another.files.read("/home/user/work/said").startswith("good day"), "no sandbox changes its template"
+
+
+def test_a_step_that_fails_is_told_with_its_words_and_leaves_no_template():
+    template = Template().from_base_image().run_cmd("true").run_cmd("echo it breaks here >&2; exit 7")
+    said, called = [], name()
+    with pytest.raises(BuildException, match="ended with code 7.*steps have no network here"):
+        Template.build(template, called, on_build_logs=lambda entry: said.append((entry.level, entry.message)))
+    assert ("info", "it breaks here") in said and any(level == "error" for level, _ in said)
+    with pytest.raises(SandboxException, match="404.*no finished build"):
+        Sandbox.create(called)
+
+
+def test_what_its_owner_wants_to_run_runs_in_every_sandbox():
+    start = "mkdir -p /tmp/up && echo $GREETING > /tmp/up/said && exec sleep 1000"
+    template = Template().from_base_image().set_envs({"GREETING": "hello"}).set_start_cmd(start, wait_for_file("/tmp/up/said"))
+    called = name()
+    Template.build(template, called)
+    with Sandbox.create(called, timeout=60) as sandbox:
+        assert sandbox.files.read("/tmp/up/said") == "hello\n"
+        assert "sleep 1000" in sandbox.commands.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").stdout
+
+
+def test_one_template_is_built_on_another_and_a_dockerfile_is_one_too(context):
+    first, second, third = name(), name(), name()
+    Template.build(Template(file_context_path=str(context)).from_base_image().copy("note.txt", "/home/user/"), first)
+    Template.build(Template().from_template(first).run_cmd("cat note.txt note.txt > twice.txt"), second)
+    with Sandbox.create(second, timeout=60) as sandbox:
+        assert sandbox.files.read("twice.txt") == "a note\na note\n"
+    recipe = "FROM e2bdev/base\nUSER user\nWORKDIR /home/user/app\nENV A=1\nCOPY app .\nRUN python3 main.py > out.txt\n"
+    Template.build(Template(file_context_path=str(context)).from_dockerfile(recipe), third)
+    with Sandbox.create(third, timeout=60) as sandbox:
+        assert sandbox.commands.run("cat out.txt; echo $A").stdout == "from the template\n1\n"
+
+
+def test_tags_mean_builds():
+    called = name()
+    Template.build(Template().from_base_image().run_cmd("echo 1 > version"), called + ":v1")
+    Template.build(Template().from_base_image().run_cmd("echo 2 > version"), called, tags=["v2", "latest-one"])
+    Template.assign_tags(called + ":v1", ["stable", "default"])
+    tags = {tag.tag: str(tag.build_id) for tag in Template.get_tags(called)}
+    assert set(tags) == {"v1", "v2", "latest-one", "stable", "default"} and tags["v1"] == tags["stable"] == tags["default"]
+    for asked, version in ((called, "1"), (called + ":stable", "1"), (called + ":v2", "2")):
+        with Sandbox.create(asked, timeout=60) as sandbox:
+            assert sandbox.files.read("version") == version + "\n"
+    Template.remove_tags(called, "stable")
+    with pytest.raises(SandboxException, match="404"):
+        Sandbox.create(called + ":stable")
+
+
+def test_templates_are_found_listed_and_deleted():
+    called = name()
+    assert not Template.exists(called)
+    built = Template.build(Template().from_base_image(), called)
+    assert Template.exists(called) and Template.exists("base")
+    status, text = ask("GET", "/v2/templates")
+    assert status == 200 and called in text and '"buildStatus":"ready"' in text
+    assert ask("GET", f"/templates/{built.template_id}")[0] == 200
+    assert ask("PATCH", f"/v2/templates/{called}", body=b'{"public":true}')[0] == 400
+    assert ask("DELETE", f"/templates/{called}")[0] == 204
+    assert ask("DELETE", f"/templates/{called}")[0] == 404
+    assert not Template.exists(called)
+    with pytest.raises(SandboxException, match="404"):
+        Sandbox.create(called)
+
+
+def test_nobody_sees_what_somebody_else_has_built():
+    called, other = name(), os.environ["E2B_OTHER_KEY"]
+    built = Template.build(Template().from_base_image().run_cmd("echo secret > s"), called)
+    assert not Template.exists(called, api_key=other)
+    for asked in (called, built.template_id):
+        with pytest.raises(SandboxException, match="404"):
+            Sandbox.create(asked, api_key=other)
+        with pytest.raises(BuildException, match="not found"):
+            Template.build(Template().from_template(asked), name(), api_key=other)
+        for method, path in (
+            ("GET", f"/templates/{asked}"),
+            ("DELETE", f"/templates/{asked}"),
+            ("GET", f"/templates/{asked}/tags"),
+            ("GET", f"/templates/{asked}/files/{'ab' * 32}"),
+            ("GET", f"/templates/{asked}/builds/{built.build_id}/status"),
+        ):
+            assert ask(method, path, other)[0] == 404, path
+    assert called not in ask("GET", "/templates", other)[1]
+    # The same name is free for everybody.
+    Template.build(Template().from_base_image().run_cmd("echo mine > s"), called, api_key=other)
+    with Sandbox.create(called, timeout=60) as sandbox:
+        assert sandbox.files.read("s") == "secret\n"
+    with Sandbox.create(called, api_key=other, timeout=60) as sandbox:
+        assert sandbox.files.read("s") == "mine\n"
+
+
+def test_what_cannot_be_built_is_refused_by_name():
+    cases = [
+        (Template().from_image("nobody/knows:1"), "known templates"),
+        (Template().from_image("registry.example/x", username="u", password="p"), "image pull"),
+        (Template().from_base_image().run_cmd("true", user="postgres"), "step 1: there is no user 'postgres'"),
+        (Template().from_base_image().run_cmd("true").apt_install("vim"), "step 2 .* needs root of its box"),
+        (Template().from_base_image().make_dir("/opt/x", user="root"), "needs root of its box"),
+    ]
+    for template, why in cases:
+        with pytest.raises(BuildException, match=why):
+            Template.build(template, name())
+    for bad in ("base", "code-interpreter-v1", "team/name", "a b"):
+        with pytest.raises((BuildException, InvalidArgumentException, SandboxException)):
+            Template.build(Template().from_base_image(), bad)
+
+
+def test_an_upload_is_taken_once_and_only_where_it_was_asked_for(context):
+    built = Template.build(Template(file_context_path=str(context)).from_base_image().copy("note.txt", "x"), name())
+    hashed = "cd" * 32
+    status, text = ask("GET", f"/templates/{built.template_id}/files/{hashed}")
+    assert status == 201 and '"present":false' in text
+    url = text.split('"url":"')[1].split('"')[0]
+    assert ask("PUT", "", url=url.replace("cd" * 32, "ef" * 32), body=b"x")[0] == 403
+    assert ask("PUT", "", url=url.split("?")[0], body=b"x")[0] == 403
+    assert ask("PUT", "", url=url, body=b"no archive at all")[0] == 200
+    assert ask("PUT", "", url=url, body=b"x")[0] == 403
+    assert '"present":true' in ask("GET", f"/templates/{built.template_id}/files/{hashed}")[1]
+    assert ask("GET", f"/templates/{built.template_id}/files/..%2f..%2fetc")[0] == 400
+
+
+async def built_asynchronously(context):
+    called = name()
+    template = AsyncTemplate(file_context_path=str(context)).from_base_image().copy("note.txt", "/home/user/").run_cmd("wc -c < note.txt > size")
+    await AsyncTemplate.build(template, called)
+    sandbox = await AsyncSandbox.create(called, timeout=60)
+    try:
+        assert (await sandbox.files.read("size")).strip() == "7"
+    finally:
+        await sandbox.kill()
+    assert await AsyncTemplate.exists(called)
+
+
+def test_the_same_asynchronously(context):
+    asyncio.run(built_asynchronously(context))
