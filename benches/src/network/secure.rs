@@ -31,6 +31,7 @@ allow = [{ host = "api.bench.test", protocol = "https", tls = "inspect", methods
 [network.limits]
 flows = 4096
 connections_per_second = 100000
+questions_per_second = 100000
 bandwidth = "1 TiB"
 bytes = "64 TiB"
 bytes_per_host = "64 TiB"

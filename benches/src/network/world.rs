@@ -87,6 +87,9 @@ impl World {
         host.ip(&format!("link add wire type veth peer name wire netns {}", world.pid()))?;
         for (holder, address) in [(&host, HOST), (&world, SERVER), (&world, ROUTER)] {
             holder.ip("link set lo up")?;
+            // Connections that are over are forgotten at once: tens of thousands of them would use up the ports.
+            let forget = "echo 0 > /proc/sys/net/ipv4/tcp_max_tw_buckets";
+            run(&holder.inside(&["/bin/sh", "-c", forget]))?;
             holder.ip(&format!("addr add {address}/24 dev wire"))?;
             holder.ip(&format!("link set wire mtu {MTU} up"))?;
         }
