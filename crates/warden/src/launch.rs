@@ -128,6 +128,7 @@ fn make(
         }
         Network::Empty | Network::Loopback => None,
     };
+    standing.settle();
     standing.filter(&plan.first, plan.denials)?;
     let group = standing.groups.take(plan)?;
     let places = Places {

@@ -18,6 +18,9 @@ use crate::groups::Groups;
 use crate::ids::{Block, Slot};
 use crate::trouble::{Trouble, Trying};
 
+/// Boxes that write their settings in one and the same /proc.
+const SETTLERS: u32 = 64;
+
 /// Descriptors below this number are kept free for what the agent inherits.
 pub(crate) const RESERVED: i32 = 10;
 
@@ -34,6 +37,9 @@ pub(crate) struct Standing {
     pub(crate) groups: Groups,
     /// The host's /proc, for tables of users and namespaces.
     pub(crate) proc: OwnedFd,
+    /// Where a box's own settings are written, if not there; and how many boxes wrote theirs.
+    settings: Option<OwnedFd>,
+    settled: u32,
     /// The mounts from which templates are made.
     pub(crate) base: OwnedFd,
     /// The host's /dev/net/tun, not opened yet; `None` where there is none.
@@ -73,6 +79,8 @@ impl Standing {
             ids,
             groups,
             proc,
+            settings: None,
+            settled: 0,
             base,
             tun,
             reported: OnceCell::new(),
@@ -104,6 +112,21 @@ impl Standing {
         };
         let program = self.monitor_program()?;
         Ok(place.get_or_init(|| Filter::for_monitor(monitor, program)))
+    }
+
+    /// One more box writes its settings. The kernel remembers a name for each set of users that did so in one and the same /proc, and goes
+    /// through all of them for the next: a thousand boxes would make the next one wait for a millisecond. So every now and
+    /// then there is another /proc, attached nowhere; where none can be had, the host's has to do.
+    pub(crate) fn settle(&mut self) {
+        self.settled = self.settled.wrapping_add(1);
+        if self.settled.is_multiple_of(SETTLERS) {
+            self.settings = mount::create("proc", &[], mount::Attributes::PLAIN.no_programs()).ok();
+        }
+    }
+
+    /// Where a box's own settings are written.
+    pub(crate) fn settings(&self) -> BorrowedFd<'_> {
+        self.settings.as_ref().unwrap_or(&self.proc).as_fd()
     }
 
     /// Where a monitor is executed from.
