@@ -77,11 +77,11 @@ pub(crate) async fn run(live: &LiveBox, arguments: &[&str]) -> Result<u64, Wrong
         io: Io::Pipes,
         user: User::Payload,
     };
-    let exec = live.exec_last(command).await;
+    let exec = live.exec_last(command, Vec::new()).await;
     let mut printed = 0;
     loop {
         match exec.next().await {
-            ExecEvent::Started { .. } => {}
+            ExecEvent::Started { .. } | ExecEvent::Called(_) => {}
             ExecEvent::Output { bytes, .. } => printed += u64::try_from(bytes.len())?,
             ExecEvent::Ended(ExecEnd::Exited { exit: Exit::Code(0), .. }) => return Ok(printed),
             ExecEvent::Ended(end) => return Err(format!("{arguments:?} ended badly: {end:?}").into()),

@@ -104,7 +104,7 @@ async fn snippet(live: &LiveBox, arguments: &[&str]) -> Result<(), Wrong> {
     let exec = live.exec(command(arguments, Io::Pipes)).await;
     loop {
         match exec.next().await {
-            ExecEvent::Started { .. } | ExecEvent::Output { .. } => {}
+            ExecEvent::Started { .. } | ExecEvent::Output { .. } | ExecEvent::Called(_) => {}
             ExecEvent::Ended(ExecEnd::Exited { exit: Exit::Code(0), .. }) => return Ok(()),
             ExecEvent::Ended(end) => return Err(format!("{arguments:?} ended badly: {end:?}").into()),
         }
@@ -126,7 +126,7 @@ async fn session(
         let mut heard = Vec::new();
         while !heard.ends_with(b"over\n") {
             match exec.next().await {
-                ExecEvent::Started { .. } => {}
+                ExecEvent::Started { .. } | ExecEvent::Called(_) => {}
                 ExecEvent::Output { bytes, .. } => heard.extend_from_slice(&bytes),
                 ExecEvent::Ended(end) => return Err(format!("{arguments:?} ended: {end:?}").into()),
             }

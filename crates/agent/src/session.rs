@@ -301,6 +301,8 @@ impl Session {
             (_, HostFrame::File { op, ask }) => {
                 self.files.hear(op, ask, &self.epoll, &mut self.control)?;
             }
+            // Commands here are offered no functions, so none waits for an answer.
+            (_, HostFrame::Answer { .. }) => {}
             (_, HostFrame::Resync { token }) => {
                 self.files.stop_all(&mut self.control)?;
                 // Before it says how it stands, so that it is no news.

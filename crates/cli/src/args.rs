@@ -18,6 +18,7 @@ use crate::daemon::DaemonVerb;
 use crate::image::{ImageVerb, StoreFlag};
 use crate::problem::Problem;
 use crate::reach::AllowFlag;
+use crate::tool::ToolFlag;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -320,6 +321,10 @@ pub(crate) struct RunArgs {
     /// Where the secrets are that the policy binds; none of them enters the box
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) secrets: Option<PathBuf>,
+    /// Offer a function to the program (tier wasm, repeatable): COMMAND runs here, outside of the box, by /bin/sh, reads JSON from
+    /// standard input and prints JSON
+    #[arg(long, value_name = "NAME=COMMAND")]
+    pub(crate) tool: Vec<ToolFlag>,
     /// Give the program a terminal
     #[arg(long, short)]
     pub(crate) tty: bool,

@@ -11,8 +11,10 @@ use blastbox_isolation::tiers::NoInterpreter;
 use blastbox_isolation::tiers::wasm::{Compiled, Metering, compile};
 use blastbox_isolation::{Facts, Warden};
 use blastbox_policy::{SealedPolicy, Tier, TierChoice};
+use blastbox_wire::limits::MAX_TOOLS;
 
 use crate::problem::Problem;
+use crate::tool::ToolFlag;
 
 /// Where compiled modules are kept, in the state directory.
 const CACHE: &str = "wasm";
@@ -32,6 +34,16 @@ pub(crate) fn interpreter(
         NoInterpreter::Image(error) => error.into(),
         NoInterpreter::NoShellGuest => Problem::NoShellGuest,
     })
+}
+
+/// Whether functions can be offered to the command: guests of this tier alone can call them.
+pub(crate) fn tools(policy: &SealedPolicy, tools: &[ToolFlag]) -> Result<(), Problem> {
+    match tools.len() {
+        0 => Ok(()),
+        _ if !is_wasm(policy) => Err(Problem::NoTools),
+        1..=MAX_TOOLS => Ok(()),
+        count => Err(Problem::ManyTools { count }),
+    }
 }
 
 /// Compiles the module that a command names, if it names one. Done before anything is started: never in a box's way.

@@ -30,6 +30,7 @@ mod siblings;
 mod summary;
 mod terminal;
 mod tether;
+mod tool;
 mod unrun;
 
 use std::ffi::OsString;

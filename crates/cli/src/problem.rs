@@ -14,7 +14,7 @@ use blastbox_isolation::tiers::wasm::CompileError;
 use blastbox_isolation::{GatewayError, WardenError};
 use blastbox_policy::{Bytes, PolicyError};
 use blastbox_server::registry::RegistryError;
-use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS};
+use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_TOOLS};
 
 use crate::capture::MOST_IN_JSON;
 use crate::daemon::DaemonProblem;
@@ -59,6 +59,12 @@ pub(crate) enum Problem {
     NoStore,
     #[error("no guest of the tier wasm is a shell")]
     NoShellGuest,
+    #[error(
+        "--tool offers a function to the program in the box, and only programs of the tier wasm can call one"
+    )]
+    NoTools,
+    #[error("{count} functions are offered by --tool; at most {MAX_TOOLS} can be")]
+    ManyTools { count: usize },
     #[error(transparent)]
     Module(#[from] CompileError),
     #[error(transparent)]
@@ -138,6 +144,8 @@ impl Problem {
             Self::PolicyFile { .. } | Self::Policy(_) => {
                 "see every key and its value with `blastbox policy show --profile default`"
             }
+            Self::NoTools => "add --tier wasm, or leave --tool away",
+            Self::ManyTools { .. } => "offer fewer, or one that does several things",
             Self::NoShellGuest => "use --lang python or --lang js, or the jail: --tier jail",
             Self::Module(CompileError::Cache { .. }) => {
                 "take it away from others (chmod go-w) or remove it, or set XDG_STATE_HOME to a directory that is yours"

@@ -1,10 +1,11 @@
 //! Carries bytes between the caller's streams and a command, until one of them ends.
 
 use std::io;
+use std::pin::Pin;
 use std::thread;
 use std::time::Duration;
 
-use blastbox_engine::{Ending, Exec, ExecEnd, ExecEvent, LiveBox, Stdin};
+use blastbox_engine::{Ending, Exec, ExecEnd, ExecEvent, LiveBox, Stdin, ToolAnswer};
 use blastbox_wire::agent::Usage;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -14,6 +15,7 @@ use crate::capture::Capture;
 use crate::output::Printer;
 use crate::problem::Problem;
 use crate::terminal;
+use crate::tool::{self, ToolFlag};
 
 /// How long a piece of output may take to be written once its box has ended.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -95,6 +97,8 @@ pub(crate) struct Pump {
     pub(crate) input: Input,
     /// Output is kept instead of being printed.
     pub(crate) capture: Option<Capture>,
+    /// Functions that the command may call.
+    pub(crate) tools: Vec<ToolFlag>,
 }
 
 /// How it ended.
@@ -119,6 +123,7 @@ impl Pump {
     /// Pumps until the command is over, somebody stops it, or its reader goes away.
     pub(crate) async fn run(mut self, live: &LiveBox) -> Pumped {
         let (mut printer, mut writing) = (Printer::default(), None);
+        let mut calling: Option<Calling> = None;
         let input = feed(self.input, self.exec.stdin());
         tokio::pin!(input);
         let mut feeding = true;
@@ -149,6 +154,12 @@ impl Pump {
                     Written::ReaderGone => return self.over(Ending::ReaderGone),
                     Written::Stalled => return self.give_up().await,
                 },
+                (call, answer) = answered(&mut calling), if calling.is_some() => {
+                    calling = None;
+                    // An error: the command is over, and the next event says so.
+                    self.exec.answer(call, answer).await.ok();
+                    continue;
+                },
                 event = self.exec.next(), if writing.is_none() => event,
             };
             match happened {
@@ -157,6 +168,9 @@ impl Pump {
                     Some(capture) => capture.add(stream, &bytes),
                     None => writing = Some(printer.write(stream, bytes)),
                 },
+                ExecEvent::Called(call) => {
+                    calling = Some((call.call, Box::pin(tool::run(self.tools.clone(), call))));
+                }
                 ExecEvent::Ended(end) => return self.ended(end),
             }
         }
@@ -181,6 +195,17 @@ impl Pump {
                 return Pumped { gave_up: true, ..self.ended(end) };
             }
         }
+    }
+}
+
+/// A function of the caller at work, for the call of this number.
+type Calling = (u32, Pin<Box<dyn Future<Output = ToolAnswer> + Send>>);
+
+/// Waits for what it gives. Cancel safe.
+async fn answered(calling: &mut Option<Calling>) -> (u32, ToolAnswer) {
+    match calling {
+        Some((call, work)) => (*call, work.await),
+        None => std::future::pending().await,
     }
 }
 

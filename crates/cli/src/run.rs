@@ -164,6 +164,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     }
     let environment = environment(args.tty, &args.env);
     check_length(&arguments, &environment)?;
+    guest::tools(&policy, &args.tool)?;
     let module = guest::module(&policy, arguments.first())?;
     let receipt = args.receipt.as_deref().map(ReceiptFile::prepare).transpose()?;
     let input = match (args.tty, args.lang.is_some() || args.interactive) {
@@ -222,8 +223,10 @@ async fn live(engine: &Engine, wanted: &Wanted, args: &RunArgs, signals: Signals
     };
     let choice = live.choice().clone();
     let box_id = Some(live.id().clone());
-    let exec = live.exec_last(command(wanted, &live)).await;
-    let pump = Pump { exec, signals, input: wanted.input, capture: args.json.then(Capture::default) };
+    let tools = args.tool.iter().map(|tool| tool.name.clone()).collect();
+    let exec = live.exec_last(command(wanted, &live), tools).await;
+    let capture = args.json.then(Capture::default);
+    let pump = Pump { exec, signals, input: wanted.input, capture, tools: args.tool.clone() };
     let Pumped { ending, usage, capture, gave_up } = pump.run(&live).await;
     engine.dismiss();
     let ended = live.end().await;

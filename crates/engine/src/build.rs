@@ -109,6 +109,8 @@ async fn run(
         match exec.next().await {
             ExecEvent::Started { .. } => {}
             ExecEvent::Output { stream, bytes } => hear(stream, &bytes),
+            // It is offered nothing that it could call.
+            ExecEvent::Called(_) => {}
             ExecEvent::Ended(end) => {
                 return match end {
                     ExecEnd::Exited { exit: Exit::Code(0), .. } => Ok(()),

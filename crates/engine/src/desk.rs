@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use blastbox_wire::agent::{BootFacts, ExecSpec, Oddity};
-use blastbox_wire::receipt::{DeniedCall, LimitName, NetworkUse, Output, UnexpectedWrite};
+use blastbox_wire::receipt::{DeniedCall, LimitName, NetworkUse, Output, ToolUse, UnexpectedWrite};
+use blastbox_wire::tools::ToolName;
 use blastbox_wire::warden::Spent;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
@@ -17,6 +18,10 @@ use crate::files::FileOrder;
 use crate::met::Met;
 use crate::outcome::Ending;
 use crate::outlet::{Outlet, Stream};
+use crate::tools::{Offer, ToolAnswer};
+
+/// Different functions that a tally tells apart, of all commands of a box.
+const MOST_TOOLS: usize = 256;
 
 /// Something that the owner wants from the driver.
 #[derive(Debug)]
@@ -25,6 +30,7 @@ pub(crate) enum Order {
         spec: Box<ExecSpec>,
         outlet: Arc<Outlet>,
         room: Arc<Semaphore>,
+        offer: Offer,
     },
     Stdin {
         exec: u32,
@@ -41,6 +47,11 @@ pub(crate) enum Order {
     Signal {
         exec: u32,
         signal: u8,
+    },
+    Answer {
+        exec: u32,
+        call: u32,
+        answer: ToolAnswer,
     },
     File {
         op: u32,
@@ -145,6 +156,8 @@ pub struct Tally {
     denied: BTreeMap<u32, DeniedCall>,
     /// With the process that did it first.
     wrote: BTreeMap<Wrote, (u64, u32)>,
+    /// Functions of the caller, how often they were called, and how often in vain.
+    tools: BTreeMap<ToolName, (u64, u64)>,
     /// How often its scratch space became full. The rest of it the kernel counts.
     pub(crate) met: Met,
 }
@@ -171,6 +184,32 @@ impl Tally {
     pub(crate) fn wrote(&mut self, what: Wrote, count: u64, first_pid: u32) {
         let known = self.wrote.entry(deeds::place(&self.wrote, what)).or_insert((0, first_pid));
         known.0 = known.0.saturating_add(count);
+    }
+
+    /// A function of the caller was called.
+    pub(crate) fn called(&mut self, tool: &ToolName) {
+        if self.tools.contains_key(tool) || self.tools.len() < MOST_TOOLS {
+            let (calls, _) = self.tools.entry(tool.clone()).or_default();
+            *calls = calls.saturating_add(1);
+        }
+    }
+
+    /// It gave nothing.
+    pub(crate) fn failed(&mut self, tool: &ToolName) {
+        if let Some((_, failed)) = self.tools.get_mut(tool) {
+            *failed = failed.saturating_add(1);
+        }
+    }
+
+    /// The functions of the caller that it called.
+    #[must_use]
+    pub fn tools(&self) -> Vec<ToolUse> {
+        let each = |(tool, (calls, failed)): (&ToolName, &(u64, u64))| ToolUse {
+            tool: tool.as_str().to_owned(),
+            calls: *calls,
+            failed: *failed,
+        };
+        self.tools.iter().map(each).collect()
     }
 
     /// What its scratch space had no more of.

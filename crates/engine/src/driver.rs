@@ -34,6 +34,7 @@ use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEnd, Outlet};
 use crate::patience::{backoff, random_byte};
 use crate::state::{Cure, Effect, Event, Load, State, Stop, cure, step};
+use crate::tools::{self, Offer};
 
 /// Bytes that may wait for the agent before the driver stops taking orders.
 const FULL_OUTBOX: usize = 1024 * 1024;
@@ -52,6 +53,8 @@ pub(crate) struct Running {
     pub(crate) stdin_out: u32,
     /// Output that the agent may still send.
     pub(crate) window: u32,
+    /// The functions that it may call.
+    pub(crate) offer: Offer,
 }
 
 /// Everything about one box while it lives.
@@ -407,14 +410,14 @@ impl Driver {
 
     fn obey(&mut self, order: Order) {
         let frame = match order {
-            Order::Exec { spec, outlet, room } => {
+            Order::Exec { spec, outlet, room, offer } => {
                 if self.log.execs.len() >= MAX_EXECS || !self.happen(Event::ExecAsked) {
                     let stage = blastbox_wire::agent::Stage::Admission;
                     outlet.end(ExecEnd::NotStarted { stage, errno: EAGAIN });
                     room.close();
                     return;
                 }
-                let running = Running { outlet, room, stdin_out: 0, window: OUTPUT_WINDOW };
+                let running = Running { outlet, room, stdin_out: 0, window: OUTPUT_WINDOW, offer };
                 self.log.execs.insert(spec.exec, running);
                 HostFrame::Exec(*spec)
             }
@@ -430,6 +433,14 @@ impl Driver {
             }
             Order::Signal { exec, signal } if self.log.execs.contains_key(&exec) => {
                 HostFrame::Signal { exec, signal }
+            }
+            Order::Answer { exec, call, answer } => {
+                let Some(running) = self.log.execs.get_mut(&exec) else { return };
+                let Some(tool) = running.offer.close(call) else { return };
+                if answer.is_err() {
+                    self.log.tally.failed(&tool);
+                }
+                tools::frame(exec, call, &answer)
             }
             Order::Farewell => {
                 self.log.farewell = true;

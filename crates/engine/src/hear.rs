@@ -10,6 +10,7 @@ use crate::driver::{Driver, Running};
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEnd, Stream};
 use crate::state::{Event, State, Stop};
+use crate::tools::{self, Heard};
 
 /// Why the driver stops listening.
 #[derive(Debug)]
@@ -103,6 +104,7 @@ impl Driver {
                 running.room.add_permits(usize::try_from(bytes).unwrap_or(0));
                 Ok(())
             }
+            AgentFrame::Call { exec, call, tool, input } => self.call(exec, call, tool, input),
             AgentFrame::File { op, say } => self.hear_file(op, say).map_err(lie),
             AgentFrame::Pong { token } => match self.log.ping.take() {
                 Some((asked, waiting)) if asked == token => {
@@ -166,6 +168,7 @@ impl Driver {
             AgentFrame::NotStarted { .. }
             | AgentFrame::Exited { .. }
             | AgentFrame::StdinTaken { .. }
+            | AgentFrame::Call { .. }
             | AgentFrame::File { .. }
             | AgentFrame::Pong { .. } => Ok(()),
         }
@@ -173,6 +176,20 @@ impl Driver {
 
     fn running(&mut self, exec: u32) -> Result<&mut Running, Enough> {
         self.log.execs.get_mut(&exec).ok_or_else(|| lie("a frame about a command that does not run"))
+    }
+
+    /// A command calls a function of the caller.
+    fn call(&mut self, exec: u32, call: u32, tool: &str, input: &[u8]) -> Result<(), Enough> {
+        let running = self.running(exec)?;
+        match running.offer.hear(call, tool, input).map_err(lie)? {
+            Heard::Pass(passed) => {
+                let tool = passed.tool.clone();
+                running.outlet.call(passed);
+                self.log.tally.called(&tool);
+            }
+            Heard::Refuse(why) => self.send(&tools::frame(exec, call, &Err(why))),
+        }
+        Ok(())
     }
 
     fn ended(&mut self, exec: u32, end: ExecEnd) -> Result<(), Enough> {

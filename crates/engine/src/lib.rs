@@ -39,6 +39,7 @@ mod sleeper;
 pub mod state;
 pub mod store;
 mod tenancy;
+mod tools;
 mod uplink;
 mod workspace;
 
@@ -51,4 +52,5 @@ pub use live::{Command, Exec, LiveBox, Stdin, USUAL_PATH};
 pub use outcome::{EXIT_REFUSED, Ending, Loss, Verdict, outcome, refused};
 pub use outlet::{ExecEnd, ExecEvent, Stream};
 pub use paper::{Account, Unasked, receipt, receipt_unasked};
+pub use tools::{ToolAnswer, ToolCall};
 pub use workspace::WorkspaceDir;

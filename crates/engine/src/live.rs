@@ -12,6 +12,7 @@ use blastbox_wire::agent::{ExecSpec, Io, User};
 use blastbox_wire::egress::Record;
 use blastbox_wire::limits::{MAX_STDIN_CHUNK, OUTPUT_WINDOW, STDIN_WINDOW};
 use blastbox_wire::receipt::NetworkUse;
+use blastbox_wire::tools::{TOOLS_VARIABLE, ToolName};
 use blastbox_wire::warden::{Ask, Spent};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
@@ -26,6 +27,7 @@ use crate::monitor::Monitor;
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEvent, Outlet};
 use crate::tenancy::Tenancy;
+use crate::tools::{Offer, ToolAnswer};
 use crate::uplink::Uplink;
 
 /// Where programs are looked for, unless the image or whoever asks says otherwise.
@@ -99,12 +101,13 @@ impl LiveBox {
 
     /// Runs a command. Whatever goes wrong comes as its last event.
     pub async fn exec(&self, command: Command) -> Exec {
-        self.exec_as(self.take_number(), command).await
+        self.exec_as(self.take_number(), command, Vec::new()).await
     }
 
     /// Runs the last command of the box, which ends with it: its agent goes by itself, and nobody has to be asked.
-    pub async fn exec_last(&self, command: Command) -> Exec {
-        let exec = self.exec(command).await;
+    /// It is offered these functions, and whoever takes its events answers its calls.
+    pub async fn exec_last(&self, command: Command, tools: Vec<ToolName>) -> Exec {
+        let exec = self.exec_as(self.take_number(), command, tools).await;
         // An error: the box is over already, and the command's last event says so.
         self.orders.send(Order::Farewell).await.ok();
         exec
@@ -116,14 +119,18 @@ impl LiveBox {
     }
 
     /// Runs a command under a number that was taken for it.
-    pub(crate) async fn exec_as(&self, exec: u32, command: Command) -> Exec {
+    pub(crate) async fn exec_as(&self, exec: u32, command: Command, tools: Vec<ToolName>) -> Exec {
         let Command { arguments, mut environment, directory, io, user } = command;
         self.add_variables(&mut environment);
+        if !tools.is_empty() {
+            let names = tools.iter().map(ToolName::as_str).collect::<Vec<_>>().join(",");
+            environment.push(format!("{TOOLS_VARIABLE}={names}").into_bytes());
+        }
         let spec = ExecSpec { exec, arguments, environment, directory, user, io, window: OUTPUT_WINDOW };
         let outlet = Arc::new(Outlet::default());
         let room = Arc::new(Semaphore::new(usize::try_from(STDIN_WINDOW).unwrap_or(0)));
-        let order =
-            Order::Exec { spec: Box::new(spec), outlet: Arc::clone(&outlet), room: Arc::clone(&room) };
+        let (spec, offer) = (Box::new(spec), Offer::of(tools));
+        let order = Order::Exec { spec, outlet: Arc::clone(&outlet), room: Arc::clone(&room), offer };
         if let Err(mpsc::error::SendError(Order::Exec { outlet, room, .. })) = self.orders.send(order).await {
             outlet.end(crate::outlet::ExecEnd::BoxEnded(Ending::Dismissed));
             room.close();
@@ -362,6 +369,11 @@ impl Exec {
     /// Tells it that its terminal has another size.
     pub async fn resize(&self, rows: u16, columns: u16) -> Result<(), Over> {
         self.desk.order(Order::Resize { exec: self.desk.exec, rows, columns }).await
+    }
+
+    /// Answers a call that it waits for. One that it does not wait for any more is not answered.
+    pub async fn answer(&self, call: u32, answer: ToolAnswer) -> Result<(), Over> {
+        self.desk.order(Order::Answer { exec: self.desk.exec, call, answer }).await
     }
 
     /// Signals its process group.

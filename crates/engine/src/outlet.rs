@@ -13,6 +13,7 @@ use blastbox_wire::limits::{MAX_OUTPUT_CHUNK, OUTPUT_WINDOW};
 use tokio::sync::Notify;
 
 use crate::outcome::Ending;
+use crate::tools::ToolCall;
 
 /// Pieces that may wait before the order between the streams is given up.
 const MOST_PIECES: usize = 64;
@@ -43,6 +44,8 @@ pub enum ExecEvent {
         /// What.
         bytes: Vec<u8>,
     },
+    /// It calls a function that it was offered, and waits for [`Exec::answer`](crate::Exec::answer).
+    Called(ToolCall),
     /// It is over. Last event; asked again, it comes again.
     Ended(ExecEnd),
 }
@@ -91,6 +94,8 @@ pub(crate) struct Outlet {
 struct Queue {
     started: Option<u32>,
     pieces: VecDeque<(Stream, Vec<u8>)>,
+    /// Behind all output: it prints nothing until it is answered.
+    call: Option<ToolCall>,
     end: Option<ExecEnd>,
 }
 
@@ -110,6 +115,12 @@ impl Outlet {
             self.queue().push(stream, bytes);
             self.filled.notify_one();
         }
+    }
+
+    /// Says that it calls somebody. There is no second one before the first is answered.
+    pub(crate) fn call(&self, call: ToolCall) {
+        self.queue().call = Some(call);
+        self.filled.notify_one();
     }
 
     /// Says that it is over. The first reason stays.
@@ -166,6 +177,9 @@ impl Queue {
         }
         if let Some((stream, bytes)) = self.pieces.pop_front() {
             return Some(ExecEvent::Output { stream, bytes });
+        }
+        if let (Some(call), None) = (self.call.take(), &self.end) {
+            return Some(ExecEvent::Called(call));
         }
         self.end.clone().map(ExecEvent::Ended)
     }

@@ -82,7 +82,7 @@ async fn said(live: &LiveBox, script: &str) -> String {
     let mut text = String::new();
     loop {
         match exec.next().await {
-            ExecEvent::Started { .. } => {}
+            ExecEvent::Started { .. } | ExecEvent::Called(_) => {}
             ExecEvent::Output { bytes, .. } => text.push_str(&String::from_utf8_lossy(&bytes)),
             ExecEvent::Ended(ExecEnd::Exited { exit: Exit::Code(0), .. }) => return text,
             ExecEvent::Ended(end) => panic!("{script}: {end:?}: {text}"),

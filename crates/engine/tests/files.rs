@@ -54,7 +54,7 @@ async fn shell(live: &LiveBox, script: &str) -> String {
     let mut text = Vec::new();
     loop {
         match exec.next().await {
-            ExecEvent::Started { .. } => {}
+            ExecEvent::Started { .. } | ExecEvent::Called(_) => {}
             ExecEvent::Output { bytes, .. } => text.extend(bytes),
             ExecEvent::Ended(end) => {
                 let text = String::from_utf8_lossy(&text).into_owned();

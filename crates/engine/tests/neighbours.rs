@@ -68,7 +68,7 @@ async fn until(exec: &Exec, word: &str) -> String {
     let mut text = String::new();
     loop {
         match exec.next().await {
-            ExecEvent::Started { .. } => {}
+            ExecEvent::Started { .. } | ExecEvent::Called(_) => {}
             ExecEvent::Output { bytes, .. } => text.push_str(&String::from_utf8_lossy(&bytes)),
             ExecEvent::Ended(end) => text.push_str(&format!("\n{end:?}\n")),
         }

@@ -63,6 +63,15 @@ pub struct BoundaryReport {
 }
 
 impl Lowered {
+    /// Whether commands in such a box can call functions of the caller: a worker passes calls on, and agents know none.
+    #[must_use]
+    pub fn calls_tools(&self) -> bool {
+        match self.tier {
+            Tier::Wasm => true,
+            Tier::Jail | Tier::Gvisor | Tier::Microvm => false,
+        }
+    }
+
     /// The boundaries that hold.
     #[must_use]
     pub fn effective(&self) -> Vec<Boundary> {

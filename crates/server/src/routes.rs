@@ -7,7 +7,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::mcp::http as mcp;
 use crate::openapi::{Gives, Operation, Takes};
-use crate::rest::{about, attach, boxes, execs, files, network, output, run, snapshots, stdin, trees};
+use crate::rest::{about, attach, boxes, calls, execs, files, network, output, run, snapshots, stdin, trees};
 use crate::{Hall, Trouble, e2b};
 
 /// One way to call.
@@ -254,6 +254,20 @@ fn about_execs() -> Vec<Route> {
             post(execs::signal),
             op("signalExec", "Signal the process group of a command", Gives::nothing(204))
                 .takes(Takes::Json("Signal")),
+        ),
+        route(
+            Method::GET,
+            "/v1/boxes/{id}/execs/{exec}/calls",
+            get(calls::open),
+            op("openCalls", "What a command wants of the functions that it was offered", Gives::json(200, "OpenCalls"))
+                .query("wait", "Seconds to wait for a call where there is none: 0 to 60"),
+        ),
+        route(
+            Method::POST,
+            "/v1/boxes/{id}/execs/{exec}/calls/{call}",
+            post(calls::answer),
+            op("answerCall", "What a function gave, or why it gave nothing", Gives::nothing(204))
+                .takes(Takes::Json("Answered")),
         ),
         route(
             Method::POST,

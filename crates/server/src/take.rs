@@ -117,6 +117,19 @@ pub(crate) struct BoxPath(pub(crate) BoxId);
 #[derive(Debug)]
 pub(crate) struct ExecPath(pub(crate) BoxId, pub(crate) u32);
 
+/// The box, the command and its call in the path.
+#[derive(Debug)]
+pub(crate) struct CallPath(pub(crate) BoxId, pub(crate) u32, pub(crate) u32);
+
+impl FromRequestParts<Hall> for CallPath {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, hall: &Hall) -> Result<Self, Trouble> {
+        let ExecPath(id, exec) = ExecPath::from_request_parts(parts, hall).await?;
+        Ok(Self(id, exec, named(parts, hall, "call", "call").await?))
+    }
+}
+
 impl FromRequestParts<Hall> for BoxPath {
     type Rejection = Trouble;
 

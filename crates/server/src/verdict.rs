@@ -19,9 +19,12 @@ pub(crate) fn code(error: &KeepError) -> Cow<'static, str> {
 pub(crate) fn status(error: &KeepError) -> StatusCode {
     match error {
         KeepError::NotFound => StatusCode::NOT_FOUND,
-        KeepError::Gone | KeepError::WrongPhase(_) | KeepError::CommandOver | KeepError::NoNetwork => {
-            StatusCode::CONFLICT
-        }
+        KeepError::Gone
+        | KeepError::WrongPhase(_)
+        | KeepError::CommandOver
+        | KeepError::CallOver
+        | KeepError::NoTools(_)
+        | KeepError::NoNetwork => StatusCode::CONFLICT,
         KeepError::Refused { .. } | KeepError::BadRules(_) => StatusCode::UNPROCESSABLE_ENTITY,
         KeepError::QuotaSpent { .. } => StatusCode::TOO_MANY_REQUESTS,
         KeepError::Busy { .. }
@@ -73,12 +76,14 @@ pub(crate) fn fix(error: &KeepError) -> Option<String> {
             "ask for its receipt later; have the operator look at the ledger's sinks"
         }
         KeepError::NoNetwork => "make a box with at least one rule in network.allow",
+        KeepError::NoTools(_) => "make the box with `tier` = \"wasm\", or leave `tools` away",
         KeepError::BadRules(_) => "see the rules of the box with `blastbox net rules BOX`",
         KeepError::Busy { .. } | KeepError::Stopping | KeepError::TooSlow(_) => "try again",
         KeepError::NotFound
         | KeepError::Gone
         | KeepError::WrongPhase(_)
         | KeepError::CommandOver
+        | KeepError::CallOver
         | KeepError::RulesNotChanged(_)
         | KeepError::Pause(_) => return None,
     };
@@ -111,6 +116,7 @@ mod tests {
             (KeepError::Gone, 409, None),
             (KeepError::WrongPhase(Phase::Paused), 409, None),
             (KeepError::CommandOver, 409, None),
+            (KeepError::CallOver, 409, None),
             (KeepError::Refused { refusal }, 422, None),
             (KeepError::QuotaSpent { what: "boxes" }, 429, Some("5")),
             (KeepError::Busy { retry_after: Duration::from_millis(200) }, 503, Some("1")),

@@ -29,6 +29,7 @@ mod ready;
 mod session;
 mod shelf;
 mod streams;
+mod tools;
 mod wasi;
 mod workspace;
 

@@ -21,7 +21,8 @@ use crate::engine::{self, Purpose};
 use crate::files::{Caps, Tree};
 use crate::guests;
 use crate::shelf;
-use crate::streams::{OverWindow, Streams};
+use crate::streams::{Call, OverWindow, Streams};
+use crate::tools::Answer;
 use crate::workspace;
 
 const CONTROL: u64 = 0;
@@ -176,6 +177,9 @@ impl Session {
             for (stream, bytes) in &carried.output {
                 self.control.send(&AgentFrame::Output { exec, stream: *stream, bytes });
             }
+            if let Some(Call { number, tool, input }) = &carried.call {
+                self.control.send(&AgentFrame::Call { exec, call: *number, tool, input });
+            }
             if carried.taken > 0 {
                 self.control.send(&AgentFrame::StdinTaken { exec, bytes: carried.taken });
             }
@@ -240,6 +244,11 @@ impl Session {
             (_, HostFrame::Credit { exec, bytes }) => {
                 if let Some(streams) = self.running.get(&exec) {
                     streams.credit(bytes);
+                }
+            }
+            (_, HostFrame::Answer { exec, call, good, bytes }) => {
+                if let Some(streams) = self.running.get(&exec) {
+                    streams.answer(call, Answer { good, bytes });
                 }
             }
             (_, HostFrame::File { op, ask }) => {

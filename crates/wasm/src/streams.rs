@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use blastbox_wire::limits::{MAX_OUTPUT_CHUNK, STDIN_WINDOW};
 
+use crate::tools::Answer;
+
 /// Output that waits for the host's thread. Beyond it the guest waits.
 const FULL: usize = 4 * MAX_OUTPUT_CHUNK;
 
@@ -33,6 +35,19 @@ struct State {
     waiting: usize,
     credit: u64,
     told: Option<u8>,
+    /// Calls of functions of the caller so far.
+    calls: u32,
+    /// The last of them, until the host's thread carries it.
+    call: Option<Call>,
+    answer: Option<Answer>,
+}
+
+/// A call on its way to the host.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) number: u32,
+    pub(crate) tool: String,
+    pub(crate) input: Vec<u8>,
 }
 
 /// The streams of one command.
@@ -49,6 +64,7 @@ pub(crate) struct Streams {
 pub(crate) struct Carried {
     pub(crate) output: Vec<(u8, Vec<u8>)>,
     pub(crate) taken: u32,
+    pub(crate) call: Option<Call>,
 }
 
 impl Streams {
@@ -174,6 +190,30 @@ impl Streams {
         }
     }
 
+    /// Calls a function of the caller and waits for what it gives. `None`: there were as many calls as there may be.
+    pub(crate) fn call(&self, tool: &str, input: &[u8], most: u32) -> Result<Option<Answer>, Told> {
+        let mut state = self.lock();
+        if let Some(signal) = state.told {
+            return Err(Told(signal));
+        }
+        if state.calls >= most {
+            return Ok(None);
+        }
+        state.calls = state.calls.saturating_add(1);
+        state.call = Some(Call { number: state.calls, tool: tool.to_owned(), input: input.to_vec() });
+        state.answer = None;
+        self.ring();
+        loop {
+            if let Some(signal) = state.told {
+                return Err(Told(signal));
+            }
+            if let Some(answer) = state.answer.take() {
+                return Ok(Some(answer));
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// Whether the guest was told to end.
     pub(crate) fn told(&self) -> Option<u8> {
         self.lock().told
@@ -213,6 +253,15 @@ impl Streams {
         self.changed.notify_all();
     }
 
+    /// A function of the caller gave something, or nothing. What is not waited for any more is dropped.
+    pub(crate) fn answer(&self, call: u32, answer: Answer) {
+        let mut state = self.lock();
+        if state.calls == call {
+            state.answer = Some(answer);
+            self.changed.notify_all();
+        }
+    }
+
     /// Tells the guest to end. The first signal stays.
     pub(crate) fn tell(&self, signal: u8) {
         self.lock().told.get_or_insert(signal);
@@ -227,7 +276,8 @@ impl Streams {
         state.waiting = 0;
         let output = state.output.drain(..).collect();
         self.changed.notify_all();
-        Carried { output, taken }
+        let call = state.call.take();
+        Carried { output, taken, call }
     }
 }
 
@@ -284,6 +334,36 @@ mod tests {
             streams.tell(15);
             assert_eq!(guest.join().unwrap(), Err(Told(9)));
         }
+    }
+
+    #[test]
+    fn a_call_waits_for_its_own_answer_and_hears_that_it_is_to_end() {
+        let streams = streams(0, false);
+        let call = || {
+            let streams = Arc::clone(&streams);
+            std::thread::spawn(move || streams.call("add", b"1", 2))
+        };
+        let carried = |number| {
+            let call = loop {
+                if let Some(call) = streams.carry().call {
+                    break call;
+                }
+                std::thread::yield_now();
+            };
+            assert_eq!((call.number, call.tool.as_str(), call.input.as_slice()), (number, "add", &b"1"[..]));
+        };
+        let answer = |text: &[u8]| Answer { good: true, bytes: text.to_vec() };
+        let guest = call();
+        carried(1);
+        streams.answer(7, answer(b"0"));
+        streams.answer(1, answer(b"5"));
+        assert_eq!(guest.join().unwrap(), Ok(Some(answer(b"5"))));
+        let guest = call();
+        carried(2);
+        // Of the one before.
+        streams.answer(1, answer(b"0"));
+        streams.tell(9);
+        assert_eq!(guest.join().unwrap(), Err(Told(9)));
     }
 
     #[test]

@@ -122,6 +122,18 @@ pub enum KilledBy {
     Reaper,
 }
 
+/// What came of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolEnd {
+    /// The function gave something.
+    Answered,
+    /// It said that it failed.
+    Failed,
+    /// Nobody answered in time.
+    TimedOut,
+}
+
 /// What happens. A reader that is older than the writer sees [`Event::Unrecognized`] and can still verify the chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -234,6 +246,30 @@ pub enum Event {
         /// Its work, where the policy has it counted. Where it was all that the policy gives, `limit_met` follows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fuel: Option<u64>,
+    },
+    /// The command calls a function of its owner, who is told next.
+    ToolCalled {
+        /// The command.
+        exec: u32,
+        /// The call, by its number in the command.
+        call: u32,
+        /// The function.
+        tool: Label,
+        /// Bytes of JSON that it is given.
+        bytes: u64,
+        /// SHA-256 over them.
+        digest: Hash,
+    },
+    /// The command is about to hear what came of its call.
+    ToolAnswered {
+        /// The command.
+        exec: u32,
+        /// The call.
+        call: u32,
+        /// In a word.
+        how: ToolEnd,
+        /// Bytes of JSON that it hears.
+        bytes: u64,
     },
     /// The box tried a system call that its profile does not hold.
     SyscallDenied {

@@ -22,6 +22,8 @@ pub mod plan;
 #[cfg(feature = "text")]
 pub mod receipt;
 pub mod tar;
+#[cfg(feature = "text")]
+pub mod tools;
 pub mod untar;
 pub mod warden;
 pub mod websocket;

@@ -43,6 +43,17 @@ pub const MAX_WRITE_PATH: usize = 256;
 /// Paths of writes of one box that are told apart; the rest is counted as one.
 pub const MAX_WRITE_PATHS: usize = 64;
 
+/// Longest name of a function that a caller offers.
+pub const MAX_TOOL_NAME: usize = 64;
+/// Functions that a caller may offer to one command.
+pub const MAX_TOOLS: usize = 64;
+/// Longest JSON that a command may say to one of them: with its name it fits in a frame.
+pub const MAX_TOOL_INPUT: usize = 60 * 1024;
+/// Longest JSON that may come back.
+pub const MAX_TOOL_ANSWER: usize = 1024 * 1024;
+/// Calls that one command may make. Each is a record of the ledger. One waits for its answer before it makes the next.
+pub const MAX_TOOL_CALLS: u32 = 4096;
+
 /// Largest message to or from the warden.
 pub const MAX_WARDEN_MESSAGE: usize = 128 * 1024;
 /// Descriptors that may travel with one message to the warden.

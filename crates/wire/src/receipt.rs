@@ -178,6 +178,9 @@ pub struct Receipt {
     /// What it reached, and what it was kept from, where it had network.
     #[serde(default, skip_serializing_if = "NetworkUse::is_nothing")]
     pub network: NetworkUse,
+    /// Functions of the caller that it called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolUse>,
     /// What the box was limited to; absent where no policy could be sealed.
     pub limits: Option<Limits>,
     /// Which of the limits it met, whatever the outcome.
@@ -259,6 +262,17 @@ pub struct UnexpectedWrite {
     pub count: u64,
     /// The process that tried it first, by its id inside the box.
     pub first_pid: u32,
+}
+
+/// A function of the caller that was called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolUse {
+    /// Its name.
+    pub tool: String,
+    /// How often.
+    pub calls: u64,
+    /// How often it gave nothing: it failed, or not in time.
+    pub failed: u64,
 }
 
 /// What a box was limited to, in base units.

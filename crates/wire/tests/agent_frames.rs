@@ -115,6 +115,12 @@ fn host_frame() -> impl Strategy<Value = HostFrame> {
         Just(HostFrame::Farewell),
         any::<u64>().prop_map(|token| HostFrame::Resync { token }),
         Just(HostFrame::Sleep),
+        any::<(u32, u32, bool, Vec<u8>)>().prop_map(|(exec, call, good, bytes)| HostFrame::Answer {
+            exec,
+            call,
+            good,
+            bytes
+        }),
     ]
 }
 
@@ -136,6 +142,13 @@ proptest! {
         // A head with the output right behind it is the same frame.
         let head = AgentFrame::output_head(exec, stream, bytes.len());
         prop_assert_eq!([&head[..], &bytes].concat(), encoded);
+    }
+
+    #[test]
+    fn a_call_is_heard_as_it_was_said(exec: u32, call: u32, tool in "\\PC{0,16}", input: Vec<u8>) {
+        let frame = AgentFrame::Call { exec, call, tool: &tool, input: &input };
+        let encoded = frame.encode();
+        prop_assert_eq!(parse(&encoded), Ok(Some((frame, encoded.len()))));
     }
 
     #[test]

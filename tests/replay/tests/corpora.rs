@@ -51,6 +51,8 @@ mod scrub;
 mod socks;
 #[path = "../../../fuzz/fuzz_targets/sudo.rs"]
 mod sudo;
+#[path = "../../../fuzz/fuzz_targets/tools.rs"]
+mod tools;
 #[path = "../../../fuzz/fuzz_targets/untar.rs"]
 mod untar;
 #[path = "../../../fuzz/fuzz_targets/websocket.rs"]
@@ -82,6 +84,7 @@ const TARGETS: &[Target] = &[
     ("scrub", scrub::run),
     ("socks", socks::run),
     ("sudo", sudo::run),
+    ("tools", tools::run),
     ("untar", untar::run),
     ("websocket", websocket::run),
 ];

@@ -258,6 +258,7 @@ fn own(frame: AgentFrame<'_>) -> Said {
         AgentFrame::Pong { token } => Said::Pong(token),
         AgentFrame::Full { bytes, inodes } => Said::Full(bytes, inodes),
         AgentFrame::Fault { text } => Said::Fault(text.to_owned()),
+        AgentFrame::Call { .. } => panic!("an agent of processes calls nobody"),
         AgentFrame::File { op, say } => Said::File(
             op,
             match say {

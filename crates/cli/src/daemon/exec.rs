@@ -127,6 +127,7 @@ fn asked(args: &ExecArgs) -> Result<NewExec, DaemonProblem> {
         terminal,
         timeout: args.timeout,
         hold: Some(if args.detach { Seconds(0) } else { ATTACHED }),
+        tools: Vec::new(),
     })
 }
 

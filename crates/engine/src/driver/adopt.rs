@@ -13,6 +13,7 @@ use super::{Driver, Running};
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEnd, Outlet};
 use crate::state::Event;
+use crate::tools::Offer;
 
 /// Bytes that no box prints, and numbers that no command has: a guest that names more would turn places and numbers over.
 const MOST_PRINTED: u64 = u64::MAX / 4;
@@ -49,7 +50,8 @@ struct Command {
 }
 
 fn running(outlet: &Arc<Outlet>, room: &Arc<Semaphore>) -> Running {
-    Running { outlet: Arc::clone(outlet), room: Arc::clone(room), stdin_out: 0, window: OUTPUT_WINDOW }
+    let (outlet, room, offer) = (Arc::clone(outlet), Arc::clone(room), Offer::default());
+    Running { outlet, room, stdin_out: 0, window: OUTPUT_WINDOW, offer }
 }
 
 impl Driver {

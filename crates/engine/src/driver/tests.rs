@@ -107,7 +107,7 @@ async fn last(exec: &Exec) -> (Vec<u8>, ExecEnd) {
     let mut printed = Vec::new();
     loop {
         match exec.next().await {
-            ExecEvent::Started { .. } => {}
+            ExecEvent::Started { .. } | ExecEvent::Called(_) => {}
             ExecEvent::Output { bytes, .. } => printed.extend(bytes),
             ExecEvent::Ended(end) => return (printed, end),
         }
@@ -176,7 +176,7 @@ async fn an_agent_that_goes_after_its_last_command_was_not_lost() {
             io: Io::Pipes,
             user: User::Payload,
         };
-        let exec = rig.live.exec_last(command).await;
+        let exec = rig.live.exec_last(command, Vec::new()).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert_eq!((rig.hear(), rig.hear()), (130, 144));
         rig.hello();
@@ -204,7 +204,7 @@ async fn an_agent_that_goes_before_its_last_command_is_over_was_lost() {
         io: Io::Pipes,
         user: User::Payload,
     };
-    let exec = rig.live.exec_last(command).await;
+    let exec = rig.live.exec_last(command, Vec::new()).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     rig.hello();
     rig.say(&AgentFrame::Started { exec: 1, pid: 2 });

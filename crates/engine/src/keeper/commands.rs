@@ -8,6 +8,7 @@ use blastbox_wire::agent::{Exit, Io};
 use blastbox_wire::receipt::echo_command;
 use blastbox_wire::warden::Spent;
 
+use super::calls::Calls;
 use super::cards::{ExecCard, ExecEnded};
 use super::error::KeepError;
 use super::events::wall_clock;
@@ -89,6 +90,7 @@ pub(crate) struct KeptExec {
     stdin: tokio::sync::Mutex<Option<Stdin>>,
     pub(crate) tape: Arc<Tape>,
     story: Mutex<Story>,
+    pub(crate) calls: Calls,
 }
 
 #[derive(Debug, Default)]
@@ -129,6 +131,7 @@ impl KeptExec {
         let timed_out = story.timed_out;
         drop(story);
         self.tape.end(ended);
+        self.calls.end();
         timed_out
     }
 
@@ -178,6 +181,7 @@ impl Commands {
             stdin: tokio::sync::Mutex::new(stdin),
             tape: Arc::new(tape),
             story: Mutex::default(),
+            calls: Calls::default(),
         });
         self.shelf().all.insert(number, Arc::clone(&kept));
         kept

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use blastbox_isolation::GatewayError;
-use blastbox_policy::{BadChange, Refusal};
+use blastbox_policy::{BadChange, Refusal, Tier};
 
 use super::cards::Phase;
 use crate::engine::SnapshotError;
@@ -26,6 +26,12 @@ pub enum KeepError {
     /// The command has ended, or takes no input any more.
     #[error("the command is over, or its input is")]
     CommandOver,
+    /// The command does not wait for an answer to this call, any more or at all.
+    #[error("the command does not wait for an answer to this call")]
+    CallOver,
+    /// Functions are offered to a box that cannot call any.
+    #[error("commands in a box of the tier {0} cannot call tools; those of the tier wasm can")]
+    NoTools(Tier),
     /// blastbox worked, and the answer is no.
     #[error("refused: {refusal}")]
     Refused {
@@ -88,6 +94,8 @@ impl KeepError {
             Self::Gone => "gone",
             Self::WrongPhase(_) => "wrong_phase",
             Self::CommandOver => "command_over",
+            Self::CallOver => "call_over",
+            Self::NoTools(_) => "tools_unavailable",
             Self::Refused { refusal } => refusal.code(),
             Self::QuotaSpent { .. } => "quota_spent",
             Self::Busy { .. } => "busy",
@@ -113,6 +121,8 @@ impl KeepError {
             | Self::Gone
             | Self::WrongPhase(_)
             | Self::CommandOver
+            | Self::CallOver
+            | Self::NoTools(_)
             | Self::Refused { .. }
             | Self::NoNetwork
             | Self::BadRules(_)
@@ -140,6 +150,8 @@ impl KeepError {
             | Self::Gone
             | Self::WrongPhase(_)
             | Self::CommandOver
+            | Self::CallOver
+            | Self::NoTools(_)
             | Self::Refused { .. }
             | Self::QuotaSpent { .. }
             | Self::Failed(_)

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use blastbox_isolation::Lowered;
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{Event, KilledBy, Label};
 use blastbox_wire::receipt::Receipt;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::admission::Admission;
+use super::calls::{CallCard, NoMore};
 use super::cards::{BoxCard, ExecCard, Phase, Tenant};
 use super::commands::{KeptExec, Purpose, Title};
 use super::config::{KeeperConfig, NewBox};
@@ -20,7 +22,7 @@ use super::metrics::Metrics;
 use super::past::Past;
 use super::pen::{self, Pen};
 use super::pool::Pool;
-use super::pump::{Terms, pump};
+use super::pump::{Terms, answer_call, pump};
 use super::register::Register;
 use super::snapshots::Album;
 use super::tape::TapeReader;
@@ -30,6 +32,7 @@ use crate::failpoint;
 use crate::ledger::{Ledger, LedgerError};
 use crate::live::{Command, LiveBox};
 use crate::store::{BoxState, Leftovers, Store};
+use crate::tools::ToolAnswer;
 
 /// How long a keeper that stops waits for its boxes.
 const STOP: Duration = Duration::from_secs(15);
@@ -239,6 +242,10 @@ impl Keeper {
         purpose: Purpose,
     ) -> Result<Arc<KeptExec>, KeepError> {
         let kept = self.touch(tenant, id)?;
+        let calls_tools = || kept.live.choice().chosen.as_ref().is_ok_and(Lowered::calls_tools);
+        if !terms.tools.is_empty() && !calls_tools() {
+            return Err(KeepError::NoTools(kept.card.tier));
+        }
         let starting = Starting::begin(&kept)?;
         let title = Title::of(&command, purpose);
         let number = kept.live.take_number();
@@ -247,7 +254,7 @@ impl Keeper {
             self.0.register.exec_begun(id, number, &command);
         }
         failpoint::reach("exec-noted");
-        let exec = kept.live.exec_as(number, command).await;
+        let exec = kept.live.exec_as(number, command, terms.tools.clone()).await;
         failpoint::reach("exec-sent");
         // From here to the pump nothing waits, so that no caller who goes away leaves a command without one.
         let exec = kept.commands.add(title, exec, terms.tape());
@@ -306,6 +313,45 @@ impl Keeper {
     ) -> Result<(), KeepError> {
         let command = self.command(tenant, id, exec)?;
         command.running()?.resize(rows, columns).await.map_err(|_| KeepError::CommandOver)
+    }
+
+    /// The call that a command waits with, or will within this time. It stays until it is answered.
+    pub async fn wait_for_call(
+        &self,
+        tenant: &Tenant,
+        id: &BoxId,
+        exec: u32,
+        patience: Duration,
+    ) -> Result<Option<CallCard>, KeepError> {
+        let command = self.command(tenant, id, exec)?;
+        match timeout(patience, command.calls.wait()).await {
+            Ok(Ok(card)) => Ok(Some(card)),
+            Ok(Err(NoMore)) => Err(KeepError::CommandOver),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Answers a call: what the function gave, or why it gave nothing.
+    pub async fn answer_call(
+        &self,
+        tenant: &Tenant,
+        id: &BoxId,
+        exec: u32,
+        call: u32,
+        answer: ToolAnswer,
+    ) -> Result<(), KeepError> {
+        let kept = self.touch(tenant, id)?;
+        let command = kept.commands.find(exec)?;
+        if !command.calls.take(call) {
+            return Err(KeepError::CallOver);
+        }
+        let house = Arc::clone(&self.0);
+        // Taken is answered: a caller that goes away meanwhile must not leave the command waiting.
+        to_its_end(async move {
+            answer_call(&house, &kept, &command, call, answer, None).await;
+            Ok(())
+        })
+        .await
     }
 
     /// What happens from now on, to the boxes of one tenant or of all.

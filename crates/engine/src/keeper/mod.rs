@@ -10,6 +10,7 @@
 mod admission;
 mod adopt;
 mod alerts;
+mod calls;
 mod cards;
 mod clock;
 mod commands;
@@ -42,6 +43,7 @@ mod unborn;
 mod warm;
 mod watch;
 
+pub use calls::CallCard;
 pub use cards::{BadTenant, BoxCard, ExecCard, ExecEnded, OnTimeout, Phase, Tenant};
 pub use config::{DEFAULT_IDLE, DEFAULT_LIFE, HostLimits, KeeperConfig, NewBox, PoolConfig, Quota};
 pub use error::KeepError;

@@ -76,7 +76,7 @@ impl Prepared {
         let number = live.take_number();
         let about = About { box_id: Some(live.id().clone()), ..nobody.clone() };
         house.pen.announce(Some(&about), &pen::asked(number, &preparation.0.command)).ok()?;
-        let exec = live.exec_as(number, preparation.0.command.clone()).await;
+        let exec = live.exec_as(number, preparation.0.command.clone(), Vec::new()).await;
         let (preparation, began) = (preparation.clone(), SystemTime::now());
         let mut prepared = Self { preparation, exec, began, pid: None };
         let ready = timeout(PATIENCE, prepared.says(|words| &words.ready)).await;
@@ -104,7 +104,8 @@ impl Prepared {
                 }
                 // What it complains about is nobody's to hear, and no answer.
                 ExecEvent::Output { stream: Stream::Stderr, .. } => {}
-                ExecEvent::Ended(_) => return false,
+                // It is offered nothing that it could call.
+                ExecEvent::Called(_) | ExecEvent::Ended(_) => return false,
             }
         }
         true

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use blastbox_wire::event::Event;
+use blastbox_wire::event::{Event, Hash, Label, ToolEnd};
 use blastbox_wire::receipt::LimitName;
+use blastbox_wire::tools::ToolName;
 use tokio::time::{Instant, sleep_until};
 
+use super::calls::CallCard;
 use super::cards::ExecEnded;
 use super::commands::{self, KeptExec, Purpose};
 use super::events::Happened;
@@ -16,20 +18,26 @@ use super::metrics::Stretch;
 use super::tape::Tape;
 use crate::failpoint;
 use crate::outlet::{ExecEnd, ExecEvent};
+use crate::tools::{ToolAnswer, ToolCall};
 
 const SIGKILL: u8 = 9;
 
 /// How long a command waits for its first reader, where nobody says.
 const FIRST_READER: Duration = Duration::from_secs(10);
 
-/// How long a command runs, and how long it waits to be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How long a command waits for the answer to one call.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// How long a command runs, how long it waits to be read, and what it may call.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
     /// After so long it is killed.
     pub timeout: Option<Duration>,
     /// For so long its tape is held for the first reader. A command that prints more than the tape holds waits; zero is for
     /// one that is meant to go on by itself.
     pub first_reader: Duration,
+    /// Functions of its owner that it may call: tier `wasm`.
+    pub tools: Vec<ToolName>,
 }
 
 impl Default for Terms {
@@ -40,7 +48,7 @@ impl Default for Terms {
 
 impl From<Option<Duration>> for Terms {
     fn from(timeout: Option<Duration>) -> Self {
-        Self { timeout, first_reader: FIRST_READER }
+        Self { timeout, first_reader: FIRST_READER, tools: Vec::new() }
     }
 }
 
@@ -56,11 +64,21 @@ pub(crate) async fn pump(house: Arc<House>, kept: Arc<Kept>, exec: Arc<KeptExec>
     let began = Instant::now();
     let mut alarm = Alarm::after(terms.timeout);
     let mut first_reader = Alarm::after(Some(terms.first_reader));
+    let (mut answer, mut waiting) = (Alarm(None), 0);
     let end = loop {
         let event = tokio::select! {
             biased;
             () = alarm.rings() => {
                 alarm.silence(&kept, &exec).await;
+                continue;
+            }
+            () = answer.rings() => {
+                answer.0 = None;
+                // One that was answered meanwhile is not waited for.
+                if exec.calls.take(waiting) {
+                    let why = format!("nobody answered within {} s", ANSWER.as_secs());
+                    answer_call(&house, &kept, &exec, waiting, Err(why), Some(ToolEnd::TimedOut)).await;
+                }
                 continue;
             }
             event = exec.exec.next() => event,
@@ -70,6 +88,11 @@ pub(crate) async fn pump(house: Arc<House>, kept: Arc<Kept>, exec: Arc<KeptExec>
             ExecEvent::Output { stream, bytes } => {
                 wait_for_readers(&kept, &exec, bytes.len(), &mut alarm, &mut first_reader).await;
                 exec.tape.write(stream, bytes);
+            }
+            ExecEvent::Called(call) => {
+                waiting = call.call;
+                answer = Alarm::after(Some(ANSWER));
+                called(&house, &kept, &exec, call).await;
             }
             ExecEvent::Ended(end) => break end,
         }
@@ -97,6 +120,53 @@ async fn wait_for_readers(
                 exec.tape.let_go();
             }
         }
+    }
+}
+
+/// A command calls a function of its owner: into the ledger first, and then to the owner.
+async fn called(house: &House, kept: &Kept, exec: &KeptExec, call: ToolCall) {
+    let ToolCall { call, tool, input } = call;
+    let text = input.to_string();
+    let event = Event::ToolCalled {
+        exec: exec.exec.number(),
+        call,
+        tool: Label::new(tool.as_str()),
+        bytes: u64::try_from(text.len()).unwrap_or(u64::MAX),
+        digest: Hash::of([text.as_bytes()]),
+    };
+    match house.pen.announce(Some(&kept.about()), &event) {
+        Ok(()) => exec.calls.put(CallCard { call, tool: tool.as_str().to_owned(), input }),
+        Err(_) => {
+            let why = "it cannot be recorded, and so is not done".to_owned();
+            answer_call(house, kept, exec, call, Err(why), None).await;
+        }
+    }
+}
+
+/// Answers a call that was taken.
+pub(crate) async fn answer_call(
+    house: &House,
+    kept: &Kept,
+    exec: &KeptExec,
+    call: u32,
+    answer: ToolAnswer,
+    how: Option<ToolEnd>,
+) {
+    let (usual, bytes) = match &answer {
+        Ok(value) => (ToolEnd::Answered, value.to_string().len()),
+        Err(why) => (ToolEnd::Failed, why.len()),
+    };
+    let event = Event::ToolAnswered {
+        exec: exec.exec.number(),
+        call,
+        how: how.unwrap_or(usual),
+        bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
+    };
+    house.pen.record(&kept.about(), &event);
+    tokio::select! {
+        // An error: it ended in this moment.
+        sent = exec.exec.answer(call, answer) => { sent.ok(); }
+        () = kept.live.stopped() => {}
     }
 }
 

@@ -234,6 +234,8 @@ pub fn alert(event: &Event) -> Option<Alert> {
         | Event::CommandAsked { .. }
         | Event::CommandStarted { .. }
         | Event::CommandEnded { .. }
+        | Event::ToolCalled { .. }
+        | Event::ToolAnswered { .. }
         | Event::NetworkOpened { .. }
         | Event::NetworkClosed { .. }
         | Event::NameAsked { .. }

@@ -7,7 +7,8 @@ use blastbox_engine::keeper::Terms;
 use blastbox_engine::{Command, USUAL_PATH};
 use blastbox_policy::Seconds;
 use blastbox_wire::agent::{Io, User};
-use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_PATH};
+use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_PATH, MAX_TOOLS};
+use blastbox_wire::tools::{BadToolName, ToolName};
 use serde::{Deserialize, Serialize};
 
 use super::optional_amount;
@@ -44,6 +45,9 @@ pub struct NewExec {
     /// For so long what it prints is held for its first reader, and it waits where that is much. Zero: it is not waited for.
     #[serde(default, deserialize_with = "optional_amount")]
     pub hold: Option<Seconds>,
+    /// Functions of the caller that it may call, by name: tier `wasm`. The caller answers at `calls`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
 }
 
 /// Where standard input comes from.
@@ -95,7 +99,7 @@ impl Checked {
 impl NewExec {
     /// Holds it against what any box can start.
     pub(crate) fn check(self) -> Result<Checked, Trouble> {
-        let Self { command, env, cwd, stdin, terminal, timeout, hold } = self;
+        let Self { command, env, cwd, stdin, terminal, timeout, hold, tools } = self;
         let io = match (terminal, stdin) {
             (Some(TerminalSize { rows, columns }), _) => Io::Terminal { rows, columns },
             (None, StdinFrom::Stream) => Io::PipesWithStdin,
@@ -116,6 +120,7 @@ impl NewExec {
             }
             None => {}
         }
+        terms.tools = named(&tools)?;
         let arguments = arguments(command)?;
         let environment = environment(terminal.is_some(), env)?;
         check_length(&arguments, &environment)?;
@@ -129,6 +134,15 @@ impl NewExec {
             place,
         })
     }
+}
+
+/// The functions that a command is offered.
+fn named(tools: &[String]) -> Result<Vec<ToolName>, Trouble> {
+    if tools.len() > MAX_TOOLS {
+        return Err(Trouble::BadField(format!("`tools` has more than {MAX_TOOLS} names")));
+    }
+    let name = |tool: &String| tool.parse().map_err(|bad: BadToolName| Trouble::BadField(bad.to_string()));
+    tools.iter().map(name).collect()
 }
 
 fn bad<T>(what: impl Into<String>) -> Result<T, Trouble> {

@@ -95,7 +95,9 @@ impl No {
             KeepError::WrongPhase(phase) => {
                 Self::new(409, format!("sandbox \"{}\" is {}", echo(id), phase.as_str()))
             }
-            KeepError::CommandOver | KeepError::NoNetwork => Self::new(409, error.to_string()),
+            KeepError::CommandOver | KeepError::CallOver | KeepError::NoTools(_) | KeepError::NoNetwork => {
+                Self::new(409, error.to_string())
+            }
             KeepError::BadRules(_) => Self::bad(line(error)),
             KeepError::RulesNotChanged(_) => Self::new(500, line(error)),
             KeepError::Refused { refusal } => {

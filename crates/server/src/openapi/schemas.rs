@@ -184,7 +184,14 @@ fn execs() -> Vec<(&'static str, Value)> {
     let ran = json!({
         "receipt": named("Receipt"), "ended": named("ExecEnded"), "stdout": named("Kept"), "stderr": named("Kept"),
     });
+    let call = json!({ "call": number(), "tool": text(), "input": { "description": "Any JSON" } });
+    let answered = json!({
+        "type": "object", "additionalProperties": false, "minProperties": 1, "maxProperties": 1,
+        "properties": { "result": { "description": "Any JSON" }, "error": text() },
+    });
     vec![
+        ("OpenCalls", object(&["calls"], json!({ "calls": list(object(&keys(&call), call.clone())) }))),
+        ("Answered", answered),
         ("ExecCard", object(&keys(&card), card.clone())),
         ("ExecEnded", object(&["how"], ended)),
         ("ExecEvent", event),

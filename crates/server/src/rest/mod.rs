@@ -4,6 +4,7 @@
 pub(crate) mod about;
 pub(crate) mod attach;
 pub(crate) mod boxes;
+pub(crate) mod calls;
 pub(crate) mod execs;
 pub(crate) mod files;
 pub(crate) mod network;

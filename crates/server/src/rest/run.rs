@@ -65,7 +65,16 @@ pub(crate) async fn run(
     let stdin = stdin_base64.map(|text| STANDARD.decode(text)).transpose();
     let stdin = stdin.map_err(|_| Trouble::BadField("`stdin_base64` is not base64".to_owned()))?;
     let from = if stdin.is_some() { StdinFrom::Stream } else { StdinFrom::None };
-    let exec = NewExec { command, env, cwd, stdin: from, terminal: None, timeout: None, hold: None };
+    let exec = NewExec {
+        command,
+        env,
+        cwd,
+        stdin: from,
+        terminal: None,
+        timeout: None,
+        hold: None,
+        tools: Vec::new(),
+    };
     let words: Vec<Vec<u8>> = exec.command.iter().map(|word| word.as_bytes().to_vec()).collect();
     let echo = echo_command(&words);
     // A command that no box could start is told before there is a box.

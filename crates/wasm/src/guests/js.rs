@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use blastbox_wire::agent::{ExecSpec, Exit};
 use wasmtime::{Caller, Extern, Linker, TypedFunc};
 
-use super::{Broken, Seat, stuck, told};
+use super::{Broken, Seat, piece, stuck, told};
 use crate::streams::Told;
+use crate::tools;
 use crate::wasi::Guest;
 
 /// Console, timers and randomness, written in JavaScript.
@@ -16,6 +17,7 @@ const WRITE: &[u8] = b"__blastbox_write";
 const RANDOM: &[u8] = b"__blastbox_random";
 const ABOUT: &[u8] = b"__blastbox_about";
 const TURNS: &[u8] = b"__blastbox_turns";
+const CALL: &[u8] = b"__blastbox_call";
 /// Where the prelude finds what was thrown, or what a piece of code came to.
 const THROWN: &[u8] = b"__blastbox_thrown";
 /// Top-level `await` is allowed; the result is a promise.
@@ -76,12 +78,32 @@ fn host_call(
             let text = caller.data().host.about.clone();
             say(&mut caller, &text)
         }
+        Some(name) if name == CALL && count == 2 => call_tool(&mut caller, list),
         Some(name) if name == TURNS => {
             caller.data_mut().host.turns = true;
             Ok(function::<(), u32>(&mut caller, "qjs_get_undefined")?.call(&mut caller, ())?)
         }
         _ => Ok(0),
     }
+}
+
+/// Calls a function of the caller: its name and JSON, as strings. What comes back is a string that begins with a sign.
+fn call_tool(caller: &mut Caller<'_, Guest>, list: u32) -> wasmtime::Result<u32> {
+    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Ok(0) };
+    let value = |data: &[u8], at: u32| {
+        piece(data, list.checked_add(at)?, 4)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+    };
+    let data = memory.data(&*caller);
+    let (Some(tool), Some(input)) = (value(data, 0), value(data, 4)) else { return Ok(0) };
+    let (tool, input) = (text_in(caller, tool)?, text_in(caller, input)?);
+    let host = &caller.data().host;
+    let answer = match (host.tools, host.streams.clone()) {
+        (true, Some(streams)) => tools::call(&streams, &tool.unwrap_or_default(), &input.unwrap_or_default())
+            .map_err(wasmtime::Error::new)?,
+        _ => tools::none(),
+    };
+    // What the host wrote is JSON, and so is text.
+    say(caller, &String::from_utf8_lossy(&answer.signed()))
 }
 
 /// A string of the guest's.
@@ -100,6 +122,25 @@ fn say(caller: &mut Caller<'_, Guest>, text: &str) -> wasmtime::Result<u32> {
 /// Writes the text of a value.
 fn write(caller: &mut Caller<'_, Guest>, stream: u8, value: u32) -> wasmtime::Result<()> {
     let Some(streams) = caller.data().host.streams.clone() else { return Ok(()) };
+    with_text(caller, value, |text| streams.write(stream, text).map_err(wasmtime::Error::new))
+}
+
+/// The text of a value.
+fn text_in(caller: &mut Caller<'_, Guest>, value: u32) -> wasmtime::Result<Option<Vec<u8>>> {
+    let mut found = None;
+    with_text(caller, value, |text| {
+        found = Some(text.to_vec());
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Does something with the text of a value, where it has one.
+fn with_text(
+    caller: &mut Caller<'_, Guest>,
+    value: u32,
+    work: impl FnOnce(&[u8]) -> wasmtime::Result<()>,
+) -> wasmtime::Result<()> {
     let out = function::<u32, u32>(caller, "wasm_malloc")?.call(&mut *caller, 4)?;
     let at = function::<(u32, u32), u32>(caller, "qjs_get_string_len")?.call(&mut *caller, (value, out))?;
     let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Ok(()) };
@@ -108,7 +149,7 @@ fn write(caller: &mut Caller<'_, Guest>, stream: u8, value: u32) -> wasmtime::Re
         piece(data, out, 4).and_then(|bytes| bytes.first_chunk()).map(|bytes| u32::from_le_bytes(*bytes));
     let length = length.filter(|length| at != 0 && *length <= MOST_TEXT);
     if let Some(text) = length.and_then(|length| piece(data, at, length)) {
-        streams.write(stream, text).map_err(wasmtime::Error::new)?;
+        work(text)?;
     }
     if at != 0 {
         function::<u32, ()>(caller, "qjs_free_cstring")?.call(&mut *caller, at)?;
@@ -124,12 +165,6 @@ fn function<P: wasmtime::WasmParams, R: wasmtime::WasmResults>(
     found.ok_or_else(|| wasmtime::Error::msg("a function of QuickJS is missing"))?.typed(&*caller)
 }
 
-/// Bytes of the guest's memory, if they are its own.
-fn piece(data: &[u8], at: u32, length: u32) -> Option<&[u8]> {
-    let (start, length) = (usize::try_from(at).ok()?, usize::try_from(length).ok()?);
-    data.get(start..)?.get(..length)
-}
-
 pub(super) fn warm_up(seat: &mut Seat) -> Result<(), Broken> {
     seat.call::<(), ()>("_initialize", ())?;
     if seat.call::<(), u32>("qjs_init", ())? != 0 {
@@ -137,7 +172,7 @@ pub(super) fn warm_up(seat: &mut Seat) -> Result<(), Broken> {
     }
     seat.call::<u32, ()>("qjs_set_max_stack_size", STACK)?;
     let global: u32 = seat.call("qjs_get_global", ())?;
-    for name in [WRITE, RANDOM, ABOUT, TURNS] {
+    for name in [WRITE, RANDOM, ABOUT, TURNS, CALL] {
         let (at, length) = seat.put("wasm_malloc", name)?;
         let made: u32 = seat.call("qjs_new_host_function", (at, length, 0_u32))?;
         seat.call::<(u32, u32, u32), u32>("qjs_set_prop_string", (global, at, made))?;

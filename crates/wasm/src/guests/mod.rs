@@ -20,6 +20,7 @@ use crate::manifest::Kind;
 use crate::ready::Ready;
 use crate::shelf::Loaded;
 use crate::streams::{Streams, Told};
+use crate::tools;
 use crate::wasi::{Descriptor, Descriptors, Exited, Guest, Host, Limiter};
 
 /// Python's library, as it is called on the shelf and in the box.
@@ -130,6 +131,7 @@ pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -
         environment: Vec::new(),
         about: String::new(),
         turns: false,
+        tools: false,
         descriptors,
         tree: Arc::clone(&room.tree),
         streams: streams.clone(),
@@ -191,6 +193,7 @@ pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, Used, Op
         Ok((mut seat, kind)) => {
             seat.store.data_mut().host.streams = Some(Arc::clone(&streams));
             seat.fuel = room.fuel;
+            seat.store.data_mut().host.tools = tools::offered(&spec.environment);
             let ended = match kind {
                 Kind::Python => python::run(&mut seat, spec),
                 Kind::Js => js::run(&mut seat, spec),
@@ -314,6 +317,12 @@ impl Seat {
             why: Some(format!("cannot open {:?}: {trouble:?}", String::from_utf8_lossy(path))),
         })
     }
+}
+
+/// Bytes of the guest's memory, if they are its own.
+fn piece(data: &[u8], at: u32, length: u32) -> Option<&[u8]> {
+    let (start, length) = (usize::try_from(at).ok()?, usize::try_from(length).ok()?);
+    data.get(start..)?.get(..length)
 }
 
 fn told(signal: u8) -> Broken {

@@ -3,9 +3,10 @@
 //! Its first turn sets up what must differ between guests: the seed of `random`, the environment, the library.
 
 use blastbox_wire::agent::{ExecSpec, Exit};
-use wasmtime::{Caller, Linker};
+use wasmtime::{Caller, Extern, Linker};
 
-use super::{Broken, Seat, told};
+use super::{Broken, Seat, piece, told};
+use crate::tools;
 use crate::wasi::Guest;
 
 /// Behind the program: its last expression is not echoed as in a dialogue, and what it has buffered goes out without a turn of its own.
@@ -18,15 +19,58 @@ const REHEARSED: &[u8] = b"BLASTBOX_REHEARSAL=1";
 const REHEARSAL: &[u8] = b"print(__import__('os').environ.pop('BLASTBOX_REHEARSAL'))";
 /// Buffered output of a script that did not come to its end goes out too.
 const FLUSH: &[u8] = b"__import__('sys').stdout.flush()\n";
-/// The answer to a guest that calls for tools: there are none.
-const NO_HOST: i32 = -1;
+/// The module by which a program calls functions of the caller. It is there where some are offered.
+const TOOLS: &[u8] = include_bytes!("python/tools.py");
+/// The answers to a guest that calls: it has one; what it says cannot be read.
+const ANSWERED: i32 = 0;
+const FAULT: i32 = -2;
+/// Longest call: a name, a line break, JSON, and something more that is told to be too long.
+const MOST_ASKED: u32 = 16 << 20;
 /// `quit()` is told by this bit.
 const QUIT: i32 = 0xff;
 
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    let none = |_: Caller<'_, Guest>, _: u32, _: u32, _: u32, _: u32| -> i32 { NO_HOST };
-    linker.func_wrap("host", "call", none)?;
+    linker.func_wrap("host", "call", host_call)?;
     Ok(())
+}
+
+/// A call from Python: a name, a line break and JSON lie at an address; where the answer lies is written to two others.
+fn host_call(
+    mut caller: Caller<'_, Guest>,
+    at: u32,
+    length: u32,
+    answer_at: u32,
+    answer_length: u32,
+) -> wasmtime::Result<i32> {
+    let Some(memory) = caller.data().memory else { return Ok(FAULT) };
+    if length > MOST_ASKED {
+        return Ok(FAULT);
+    }
+    let data = memory.data(&caller);
+    let Some(asked) = piece(data, at, length).map(<[u8]>::to_vec) else { return Ok(FAULT) };
+    let host = &caller.data().host;
+    let answer = match (host.tools, host.streams.clone()) {
+        (true, Some(streams)) => {
+            let mut parts = asked.splitn(2, |byte| *byte == b'\n');
+            let (tool, input) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            tools::call(&streams, tool, input).map_err(wasmtime::Error::new)?
+        }
+        _ => tools::none(),
+    };
+    let bytes = answer.signed();
+    let length = u32::try_from(bytes.len())?;
+    let alloc = caller.get_export("host_alloc").and_then(Extern::into_func);
+    let alloc = alloc.ok_or_else(|| wasmtime::Error::msg("a function of Python is missing"))?;
+    let place = alloc.typed::<u32, u32>(&caller)?.call(&mut caller, length)?;
+    let written = place != 0
+        && [
+            (place, bytes.as_slice()),
+            (answer_at, &place.to_le_bytes()),
+            (answer_length, &length.to_le_bytes()),
+        ]
+        .into_iter()
+        .all(|(at, bytes)| usize::try_from(at).is_ok_and(|at| memory.write(&mut caller, at, bytes).is_ok()));
+    Ok(if written { ANSWERED } else { FAULT })
 }
 
 /// Does all that a command does, and leaves nothing of it: the pages that it writes to are the guest's own from then on.
@@ -67,6 +111,9 @@ pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
     }
     seat.fill()?;
     turn(seat, prologue(&given, &environment, &directory).as_bytes())?;
+    if seat.store.data().host.tools {
+        turn(seat, &module(TOOLS))?;
+    }
     if unbuffered {
         turn(seat, b"__import__('sys').stdout.reconfigure(write_through=True)\n")?;
     }
@@ -77,6 +124,16 @@ pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
         turn(seat, FLUSH)?;
     }
     Ok(code_of(code))
+}
+
+/// Makes a module of this source, and leaves no name behind.
+fn module(source: &[u8]) -> Vec<u8> {
+    let source = quoted(source);
+    format!(
+        "__import__('sys').modules.__setitem__('blastbox', __import__('types').ModuleType('blastbox'))\n\
+         exec({source}, __import__('sys').modules['blastbox'].__dict__)\n"
+    )
+    .into_bytes()
 }
 
 /// One turn: source in, code out.

@@ -46,6 +46,8 @@ pub(crate) struct Host {
     pub(crate) about: String,
     /// Whether the guest waits for further pieces of code when its program is over.
     pub(crate) turns: bool,
+    /// Whether it is offered functions of the caller.
+    pub(crate) tools: bool,
     pub(crate) descriptors: Descriptors,
     pub(crate) tree: Arc<Mutex<Tree>>,
     /// `None` until the guest is handed out: then it has nothing to read and nobody hears it.

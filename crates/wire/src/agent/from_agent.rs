@@ -3,9 +3,13 @@
 //! Trust: guest. Every byte is chosen by an attacker: a payload that has taken over its agent speaks here.
 
 use super::file_say::FileSay;
+use super::standing::{StandingExec, standing};
 use super::{FrameError, split, wrap};
 use crate::codec::{CodecError, Reader, Writer};
-use crate::limits::{MAX_AGENT_FRAME, MAX_AGENT_TEXT, MAX_OUTPUT_CHUNK, MAX_STANDING, MAX_WRITE_PATH};
+use crate::limits::{
+    MAX_AGENT_FRAME, MAX_AGENT_TEXT, MAX_OUTPUT_CHUNK, MAX_STANDING, MAX_TOOL_INPUT, MAX_TOOL_NAME,
+    MAX_WRITE_PATH,
+};
 
 /// What the agent found when it started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,23 +120,6 @@ impl Oddity {
     }
 }
 
-/// A command as the agent has it when another host has taken over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StandingExec {
-    /// The command's number.
-    pub exec: u32,
-    /// Its process inside the box; 0 where it has ended, or has not begun.
-    pub pid: u32,
-    /// Whether it has ended. Its last frame is before this one, or was read by the host that is gone.
-    pub ended: bool,
-    /// Bytes that it has printed since its start: those of all frames before this one.
-    pub printed: u64,
-    /// Standard input that it has not read.
-    pub unread: u32,
-    /// Whether it can be given more.
-    pub takes_input: bool,
-}
-
 /// A frame from the agent to the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentFrame<'a> {
@@ -232,6 +219,17 @@ pub enum AgentFrame<'a> {
         op: u32,
         /// What about it.
         say: FileSay<'a>,
+    },
+    /// A command calls a function of the caller, and waits for `Answer`.
+    Call {
+        /// The command's number.
+        exec: u32,
+        /// The call's number in the command, from 1.
+        call: u32,
+        /// The function that it wants.
+        tool: &'a str,
+        /// What it says to it: JSON, where it keeps to what was agreed.
+        input: &'a [u8],
     },
     /// Answer to `Resync`: everything that runs, and the last of what has ended. Each command has a whole window again.
     Standing {
@@ -333,6 +331,12 @@ fn decode(kind: u8, body: &[u8]) -> Result<Option<AgentFrame<'_>>, CodecError> {
         },
         17 => AgentFrame::Standing { token: from.u64()?, printed: from.u64()?, execs: standing(&mut from)? },
         20 => AgentFrame::Asleep { errno: from.i32()? },
+        21 => AgentFrame::Call {
+            exec: from.u32()?,
+            call: from.u32()?,
+            tool: from.text(MAX_TOOL_NAME)?,
+            input: from.bytes(MAX_TOOL_INPUT)?,
+        },
         kind if FileSay::KINDS.contains(&kind) => {
             AgentFrame::File { op: from.u32()?, say: FileSay::decode(kind, &mut from)? }
         }
@@ -340,27 +344,6 @@ fn decode(kind: u8, body: &[u8]) -> Result<Option<AgentFrame<'_>>, CodecError> {
     };
     from.end()?;
     Ok(Some(frame))
-}
-
-fn standing(from: &mut Reader<'_>) -> Result<Vec<StandingExec>, CodecError> {
-    let count = usize::from(from.u16()?);
-    if count > MAX_STANDING {
-        return Err(CodecError::TooLong(count));
-    }
-    let mut execs = Vec::new();
-    for _ in 0..count {
-        let (exec, pid, bits) = (from.u32()?, from.u32()?, from.u8()?);
-        let (printed, unread) = (from.u64()?, from.u32()?);
-        execs.push(StandingExec {
-            exec,
-            pid,
-            ended: bits & 1 != 0,
-            printed,
-            unread,
-            takes_input: bits & 2 != 0,
-        });
-    }
-    Ok(execs)
 }
 
 impl AgentFrame<'_> {
@@ -458,6 +441,13 @@ impl AgentFrame<'_> {
             Self::File { op, say } => {
                 to.u32(*op);
                 say.encode(&mut to)
+            }
+            Self::Call { exec, call, tool, input } => {
+                to.u32(*exec);
+                to.u32(*call);
+                to.bytes(tool.as_bytes());
+                to.bytes(input);
+                21
             }
             Self::Standing { token, printed, execs } => {
                 to.u64(*token);

@@ -3,7 +3,9 @@
 use super::file_ask::FileAsk;
 use super::{FrameError, split, wrap};
 use crate::codec::{CodecError, Reader, Writer};
-use crate::limits::{MAX_ARGUMENT, MAX_ARGUMENTS, MAX_HOST_FRAME, MAX_PATH, MAX_STDIN_CHUNK};
+use crate::limits::{
+    MAX_ARGUMENT, MAX_ARGUMENTS, MAX_HOST_FRAME, MAX_PATH, MAX_STDIN_CHUNK, MAX_TOOL_ANSWER,
+};
 
 /// What the agent does about a denied system call, besides answering it with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +127,17 @@ pub enum HostFrame {
         /// What about it.
         ask: FileAsk,
     },
+    /// What a function of the caller gave, or why it gave nothing.
+    Answer {
+        /// The command's number.
+        exec: u32,
+        /// The call's number.
+        call: u32,
+        /// Whether it gave something.
+        good: bool,
+        /// JSON: what it gave, or a text that says why not.
+        bytes: Vec<u8>,
+    },
     /// Another host is here: file operations end, every command has a whole window again, and `Standing` is the answer.
     Resync {
         /// Comes back in the answer: a host that was killed may have asked as well, and its answer be there still.
@@ -171,6 +184,12 @@ impl HostFrame {
             144 => Self::Farewell,
             146 => Self::Resync { token: from.u64()? },
             147 => Self::Sleep,
+            148 => Self::Answer {
+                exec: from.u32()?,
+                call: from.u32()?,
+                good: from.u8()? != 0,
+                bytes: from.bytes(MAX_TOOL_ANSWER)?.to_vec(),
+            },
             kind if FileAsk::KINDS.contains(&kind) => {
                 Self::File { op: from.u32()?, ask: FileAsk::decode(kind, &mut from)? }
             }
@@ -234,6 +253,13 @@ impl HostFrame {
                 146
             }
             Self::Sleep => 147,
+            Self::Answer { exec, call, good, bytes } => {
+                to.u32(*exec);
+                to.u32(*call);
+                to.u8(u8::from(*good));
+                to.bytes(bytes);
+                148
+            }
             Self::File { op, ask } => {
                 to.u32(*op);
                 ask.encode(&mut to)

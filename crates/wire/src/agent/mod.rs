@@ -10,14 +10,16 @@ mod file_say;
 mod files;
 mod from_agent;
 mod from_host;
+mod standing;
 mod sudo;
 mod wake;
 
 pub use file_ask::{Depth, Extent, FileAct, FileAsk, Links, Parents, Target, Writing};
 pub use file_say::{Coverage, FileEnd, FileSay};
 pub use files::{Beyond, Change, ChangeKind, Entry, EntryKind, Fault, Link, MAX_ENTRY};
-pub use from_agent::{AgentFrame, BootFacts, Exit, Oddity, Stage, StandingExec, Usage, parse};
+pub use from_agent::{AgentFrame, BootFacts, Exit, Oddity, Stage, Usage, parse};
 pub use from_host::{ExecSpec, HostFrame, Io, OnDenied, User};
+pub use standing::StandingExec;
 pub use sudo::{MAX_SUDO, SUDO_NAME, SUDO_PROGRAM, SudoAnswer, SudoRequest};
 pub use wake::{ASLEEP, Morning, WAKE, Wake, introduce};
 

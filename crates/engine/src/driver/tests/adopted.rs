@@ -52,7 +52,7 @@ async fn what_is_found_before_the_agent_stands_is_where_output_goes_on() {
         let exec = rig.live.found(one);
         loop {
             match exec.next().await {
-                ExecEvent::Started { .. } => {}
+                ExecEvent::Started { .. } | ExecEvent::Called(_) => {}
                 ExecEvent::Output { bytes, .. } => {
                     ends.push((exec.number(), String::from_utf8(bytes).unwrap()));
                     if exec.number() == 1 {

@@ -43,7 +43,7 @@ pub(super) async fn fill(
     }
     if let Some(start) = &made.start {
         let command = command(start, made, variables);
-        let terms = Terms { timeout: None, first_reader: Duration::ZERO };
+        let terms = Terms { timeout: None, first_reader: Duration::ZERO, tools: Vec::new() };
         let begun = keeper.exec_within(tenant, id, command, terms).await;
         begun.map_err(|error| format!("its start command cannot be started: {}", line(&error)))?;
     }

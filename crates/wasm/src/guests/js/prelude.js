@@ -5,10 +5,12 @@
   const random = global.__blastbox_random;
   const about = global.__blastbox_about;
   const wait = global.__blastbox_turns;
+  const ask = global.__blastbox_call;
   delete global.__blastbox_write;
   delete global.__blastbox_random;
   delete global.__blastbox_about;
   delete global.__blastbox_turns;
+  delete global.__blastbox_call;
   const hidden = (name, value) =>
     Object.defineProperty(global, name, { value, writable: true, configurable: true, enumerable: false });
 
@@ -87,6 +89,17 @@
     const thrown = global.__blastbox_thrown;
     err("Uncaught " + (thrown instanceof Error ? told(thrown) : show(thrown, 1, [])));
   });
+
+  // Functions that whoever started the program offers to it: JSON in, JSON out. The program waits meanwhile.
+  hidden("blastbox", Object.freeze({
+    tools: () => (command().env.BLASTBOX_TOOLS ?? "").split(",").filter(Boolean),
+    call: (name, input) => {
+      const answer = ask(String(name), JSON.stringify(input) ?? "null");
+      const value = JSON.parse(answer.slice(1));
+      if (answer[0] !== "+") throw Object.assign(new Error(String(value)), { name: "ToolError" });
+      return value;
+    },
+  }));
 
   // Turns: when the program has run, each line of its input becomes a piece of code by `read`; `over` is told whether that failed.
   let reading, telling;

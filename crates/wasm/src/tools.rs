@@ -1,0 +1,79 @@
+//! Functions of the caller, as guests call them: a name and JSON out, JSON back. The guest waits meanwhile.
+//!
+//! Nothing of it is believed here, and nothing is read but its length: whoever started the worker looks at the name and the
+//! JSON. What was not offered is not even asked for.
+
+use blastbox_wire::limits::{MAX_TOOL_CALLS, MAX_TOOL_INPUT, MAX_TOOL_NAME};
+
+use crate::streams::{Streams, Told};
+
+/// The variable that says what a command is offered.
+const VARIABLE: &[u8] = b"BLASTBOX_TOOLS=";
+/// How an answer begins that is what the function gave, and one that says why it gave nothing.
+const GOOD: u8 = b'+';
+const BAD: u8 = b'-';
+
+/// What came back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) good: bool,
+    /// JSON.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Answer {
+    fn refusal(why: &str) -> Self {
+        // Words of ours: nothing in them needs an escape.
+        Self { good: false, bytes: format!("\"{why}\"").into_bytes() }
+    }
+
+    /// As a guest reads it: a sign, then JSON.
+    pub(crate) fn signed(&self) -> Vec<u8> {
+        let sign = if self.good { GOOD } else { BAD };
+        [&[sign], self.bytes.as_slice()].concat()
+    }
+}
+
+/// Whether a command is offered any.
+pub(crate) fn offered(environment: &[Vec<u8>]) -> bool {
+    environment.iter().any(|pair| pair.strip_prefix(VARIABLE).is_some_and(|names| !names.is_empty()))
+}
+
+/// Calls one, and waits.
+pub(crate) fn call(streams: &Streams, tool: &[u8], input: &[u8]) -> Result<Answer, Told> {
+    if tool.len() > MAX_TOOL_NAME {
+        return Ok(Answer::refusal("there is no such tool"));
+    }
+    let Ok(tool) = std::str::from_utf8(tool) else {
+        return Ok(Answer::refusal("there is no such tool"));
+    };
+    if input.len() > MAX_TOOL_INPUT {
+        return Ok(Answer::refusal("what it is given is too long: 60 KiB is the most"));
+    }
+    match streams.call(tool, input, MAX_TOOL_CALLS)? {
+        Some(answer) => Ok(answer),
+        None => Ok(Answer::refusal("this command has made as many calls as it may")),
+    }
+}
+
+/// What is said where nothing is offered.
+pub(crate) fn none() -> Answer {
+    Answer::refusal("no tools are offered to this command")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_offered_stands_in_the_environment_and_nowhere_else() {
+        assert!(offered(&[b"A=b".to_vec(), b"BLASTBOX_TOOLS=add".to_vec()]));
+        assert!(!offered(&[b"BLASTBOX_TOOLS=".to_vec(), b"BLASTBOX_TOOL=add".to_vec()]));
+    }
+
+    #[test]
+    fn an_answer_says_by_its_first_byte_what_it_is() {
+        assert_eq!(none().signed(), b"-\"no tools are offered to this command\"");
+        assert_eq!(Answer { good: true, bytes: b"7".to_vec() }.signed(), b"+7");
+    }
+}
