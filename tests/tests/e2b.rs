@@ -27,6 +27,7 @@ both_ways!(
     the_sdk_as_root,
     templates_that_the_sdks_build,
     templates_on_an_image_of_the_store,
+    templates_where_nobody_asked_for_them,
     the_checks_of_inspect_ai
 );
 
@@ -288,10 +289,22 @@ fn the_client_of_mcp(caller: &Caller) {
     pytest(caller, &place, &[suite], &daemon, &more);
 }
 
+/// Templates are built only where the operator asks for it.
+fn with_builds() -> String {
+    format!("{CONFIG}[e2b.builds]\n")
+}
+
+/// A daemon whose operator has said nothing of builds.
+fn templates_where_nobody_asked_for_them(caller: &Caller) {
+    let Some(place) = installed(caller, "python") else { return };
+    let daemon = Daemon::start(caller);
+    pytest(caller, &place, &[suite("templates_off")], &daemon, &[]);
+}
+
 /// Steps that change a sandbox's home, which every daemon can have.
 fn templates_that_the_sdks_build(caller: &Caller) {
     let Some(place) = installed(caller, "python") else { return };
-    let daemon = Daemon::start(caller);
+    let daemon = Daemon::start_with(caller, &with_builds());
     let other = Daemon::key(caller, &["other", "--tenant", "other"], "bbx_");
     pytest(caller, &place, &[suite("templates")], &daemon, &[("E2B_OTHER_KEY", Path::new(&other))]);
     javascript(caller, "js/templates.cjs", &daemon);
@@ -314,7 +327,7 @@ fn templates_on_an_image_of_the_store(caller: &Caller) {
     let (image, store) = (text(image), text(caller.place().join("store")));
     let made = caller.blastbox(["image", "import", &image, "--name", "small", "--store", &store]).end();
     assert_eq!(made.code, 0, "{}", made.err);
-    let daemon = Daemon::start_in(caller, CONFIG, &["--store", &store]);
+    let daemon = Daemon::start_in(caller, &with_builds(), &["--store", &store]);
     pytest(caller, &place, &[suite("templates_stored")], &daemon, &[]);
 }
 

@@ -125,8 +125,8 @@ pub struct Config {
     pub internet: Internet,
     /// Whether commands in E2B's sandboxes may be their root.
     pub root: BoxRoot,
-    /// What builds of their templates may do.
-    pub builds: Builds,
+    /// What builds of their templates may do. `None`: there are none, unless the operator asks for them.
+    pub builds: Option<Builds>,
     /// The domain in the names of their ports, such as `sbx.localhost:7080`.
     pub domain: Option<String>,
 }
@@ -172,13 +172,20 @@ struct E2b {
     internet: Internet,
     domain: Option<String>,
     root: BoxRoot,
-    builds: BuildsText,
+    builds: Option<BuildsText>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct BuildsText {
     allow: Vec<String>,
+}
+
+impl BuildsText {
+    fn check(self) -> Result<Builds, ConfigError> {
+        let reaches = reached_by_builds(&self.allow).map_err(ConfigError::Builds)?;
+        Ok(Builds { reaches })
+    }
 }
 
 /// What builds of templates may do.
@@ -314,8 +321,7 @@ impl Config {
             return Err(ConfigError::Origin { origin: origin.clone() });
         }
         let E2b { internet, domain, root, builds } = e2b;
-        let reaches = reached_by_builds(&builds.allow).map_err(ConfigError::Builds)?;
-        let builds = Builds { reaches };
+        let builds = builds.map(BuildsText::check).transpose()?;
         if let Some(domain) = domain.iter().find(|domain| !is_domain(domain)) {
             return Err(ConfigError::Domain { domain: domain.clone() });
         }

@@ -32,9 +32,9 @@ pub struct Hall {
     pub(crate) root: BoxRoot,
     /// What the operator said of kernels that run in the pool, by template.
     pub(crate) kernels: Arc<BTreeMap<String, WarmKernel>>,
-    /// Where templates that tenants build are kept, and what the steps of a build reach.
+    /// Where templates that tenants build are kept, and what a build may do, where the operator wants builds.
     pub(crate) templates: Option<Arc<Path>>,
-    pub(crate) builds: Builds,
+    pub(crate) builds: Option<Builds>,
     /// The domain in the names of their ports.
     pub(crate) domain: Option<Arc<str>>,
     /// What answers hold that are kept whole.
@@ -61,7 +61,7 @@ impl Hall {
             root: BoxRoot::None,
             kernels: Arc::default(),
             templates: None,
-            builds: Builds::default(),
+            builds: None,
             domain: None,
             mcp: Arc::default(),
             own_uid,
@@ -82,9 +82,10 @@ impl Hall {
         self
     }
 
-    /// With templates that tenants build, kept in this directory.
+    /// With templates that tenants build, kept in this directory. Without a word of builds, what is there is used and nothing
+    /// new is built.
     #[must_use]
-    pub fn with_templates(mut self, path: &Path, builds: Builds) -> Self {
+    pub fn with_templates(mut self, path: &Path, builds: Option<Builds>) -> Self {
         (self.templates, self.builds) = (Some(path.into()), builds);
         self
     }

@@ -99,6 +99,14 @@ fn sandboxes_reach_nothing_by_themselves_unless_the_operator_says_so() {
 }
 
 #[test]
+fn nothing_is_built_unless_the_operator_says_so() {
+    assert!(Config::parse("").unwrap().builds.is_none());
+    assert!(Config::parse("[e2b]\nroot = \"allowed\"\n").unwrap().builds.is_none());
+    assert!(Config::parse("[e2b.builds]\n").unwrap().builds.is_some());
+    assert!(Config::parse("[e2b.builds]\nallow = [\"pypi.org\"]\n").unwrap().builds.is_some());
+}
+
+#[test]
 fn what_is_misspelt_is_refused_with_its_place() {
     let shown = Config::parse("[host]\nboxs = 5\n").unwrap_err().to_string();
     assert!(shown.starts_with("line 2, column 1: ") && shown.contains("boxs"), "{shown}");

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::ask::{From, Plan};
 use super::book::{Build, Layer, Made, Reason, Status};
 use super::log::BuildLog;
-use super::{Templates, begin, step};
+use super::{Templates, begin, may_do, step};
 use crate::e2b::control::network::Reaches;
 use crate::e2b::desk::Desk;
 use crate::e2b::envd::paths::HOME;
@@ -47,7 +47,7 @@ pub(super) async fn start(
     let found = record.build(build).cloned().ok_or_else(|| no_build(build))?;
     let made = origin(desk, templates, tenant, &plan.from).await?;
     refuse_root(&plan, &made)?;
-    let policy = policy(&found, &desk.hall().builds.reaches)?;
+    let policy = policy(&found, &may_do(desk.hall())?.reaches)?;
     let log = templates.begin_log(tenant, build, found.status, MOST_PER_TENANT)?;
     let site = Arc::new(Site {
         desk: Arc::clone(desk),

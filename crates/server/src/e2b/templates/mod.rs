@@ -44,7 +44,9 @@ use super::control::body;
 use super::desk::Desk;
 use super::no::{No, echo};
 use super::{form, moment, template};
+use crate::Hall;
 use crate::answer::Answer;
+use crate::config::Builds;
 
 /// Builds at once, of everybody together.
 const AT_ONCE: usize = 2;
@@ -193,6 +195,27 @@ pub(super) async fn upload(desk: &Arc<Desk>, parts: &[&str], request: Request) -
     uploads::put(desk.templates()?, hash, request).await
 }
 
+/// Whether a request is a part of building; everything else is about what was built.
+fn builds(method: &str, parts: &[&str]) -> bool {
+    matches!(
+        (method, parts),
+        ("POST", ["v3", "templates"] | ["v2", "templates", _, "builds", _])
+            | ("GET", ["templates", _, "files", _])
+    )
+}
+
+/// What builds may do, where the operator has asked for builds.
+fn may_do(hall: &Hall) -> Result<&Builds, No> {
+    hall.builds.as_ref().ok_or_else(|| {
+        No::new(
+            403,
+            "templates are not built here: the operator has not asked for it with the section [e2b.builds] of the daemon's \
+             configuration; see docs/e2b.md",
+        )
+        .coded("template_builds_off")
+    })
+}
+
 /// Answers what is asked about templates.
 pub(super) async fn answer(
     desk: &Arc<Desk>,
@@ -202,6 +225,9 @@ pub(super) async fn answer(
 ) -> Result<Response<Body>, No> {
     let templates = desk.templates()?;
     let disk = template::DISK_MIB;
+    if builds(method, parts) {
+        may_do(desk.hall())?;
+    }
     match (method, parts) {
         ("POST", ["v3", "templates"]) => {
             let ask::Wanted { named, tags, size } =
