@@ -6,6 +6,10 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|frame: &[u8]| {
     let Ok(packet) = link::read(frame) else { return };
+    // What nobody answers.
+    if matches!(packet, Packet::Chatter) {
+        return;
+    }
     for answer in [link::reset(frame), link::unreachable(frame), link::pong(frame)].into_iter().flatten() {
         assert!(link::read(&answer).is_err(), "an answer comes from somebody else than the box: {packet:?}");
         assert!(answer.len() <= frame.len() + 128);

@@ -18,6 +18,7 @@ both_ways!(
     what_a_machine_cannot_have_is_refused_with_what_helps,
     a_guest_that_gives_up_floods_or_keeps_silent_loses_its_box_alone,
     a_directory_of_the_host_goes_into_a_machine_and_is_never_changed,
+    a_machine_can_use_most_of_its_memory,
 );
 
 #[test]
@@ -74,6 +75,15 @@ fn a_guest_has_a_kernel_of_its_own_and_the_rules_of_its_box(caller: &Caller) {
     let copied = how.iter().any(|how| how.contains("it began as a copy"));
     assert!(copied, "{how:?}");
     census.expect_nothing("a run");
+}
+
+/// A copy pays for its own pages, and not for those of its template that were empty when it was copied.
+fn a_machine_can_use_most_of_its_memory(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    let options = ["--timeout", "200s", "--memory", "512MiB", "--disk", "400MiB"];
+    let boxed = workshop.sh(&options, "head -c 240000000 /dev/zero > /tmp/much && wc -c < /tmp/much");
+    assert_eq!(boxed.stdout.trim(), "240000000", "{:?} {}", boxed.receipt.reason, boxed.stderr);
 }
 
 /// Seconds since 1970.

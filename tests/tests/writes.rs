@@ -64,7 +64,7 @@ fn files_that_tools_of_the_caller_trust_are_named(caller: &Caller) {
     let script = "cd /workspace && mkdir -p .git/hooks src && echo x > .git/hooks/pre-commit && echo x > CLAUDE.md && echo x > src/.mcp.json
         echo x > main.c; echo x > src/new.c; echo x > .gitignore; echo x > /tmp/.bashrc; echo x > ~/.bashrc";
     let boxed = caller.sh(&["--report-writes", "--workspace", &workspace], script).fine();
-    let wanted = [".git/hooks", ".git/hooks/pre-commit", "CLAUDE.md", "src/.mcp.json"]
+    let wanted = [".git", ".git/hooks", ".git/hooks/pre-commit", "CLAUDE.md", "src/.mcp.json"]
         .map(|name| (format!("/workspace/{name}"), "poisons-tools"));
     let wanted: BTreeMap<&str, &str> = wanted.iter().map(|(path, why)| (path.as_str(), *why)).collect();
     assert_eq!(named(&boxed), wanted);

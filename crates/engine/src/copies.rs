@@ -23,7 +23,7 @@ use crate::error::CreateError;
 use crate::link::Link;
 use crate::sleeper::{self, Unmade};
 
-/// Templates that this process keeps: each takes what a booted machine uses of memory.
+/// Templates that this process keeps: each takes all of its machine's memory.
 const KEPT: usize = 4;
 /// Kinds of machines of which no template could be made, and for how long that is not tried again.
 const FAILED: usize = 64;
@@ -159,7 +159,11 @@ impl Shelf {
             };
         }
         let refused = match on_thread(&store, move |store| store.find(&bound, memory)).await {
-            Some(Ok(Some(template))) => return copy(self.put(bound, template), COPIED.to_owned()),
+            Some(Ok(Some(template))) => {
+                let template = self.put(bound, template);
+                fill_meanwhile(&template);
+                return copy(template, COPIED.to_owned());
+            }
             Some(Err(refused)) => Some(with_cause(&refused)),
             Some(Ok(None)) | None => None,
         };
@@ -185,6 +189,7 @@ impl Shelf {
         if let Some(Err(error)) = on_thread(&store, move |store| store.keep(&bound, &keeping)).await {
             told = format!("{told}; it is not there for the next daemon: {}", with_cause(&error));
         }
+        fill_meanwhile(&template);
         copy(template, told)
     }
 
@@ -232,6 +237,13 @@ fn says_something(why: &Unmade) -> bool {
         Unmade::Late(after) => *after >= PATIENCE,
         Unmade::Failed(_) => true,
     }
+}
+
+/// Where a template is empty, the first copy that writes there would pay for the template's page and for its own, and with half of its memory
+/// in use be over its limit. Nobody waits for it: a machine that has just begun has memory left. Where the host has none, it is as it was.
+fn fill_meanwhile(template: &Arc<Template>) {
+    let template = Arc::clone(template);
+    drop(tokio::task::spawn_blocking(move || template.fill()));
 }
 
 /// Reads and writes of hundreds of megabytes are nobody else's to wait for. `None`: the thread is gone.

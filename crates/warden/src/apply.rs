@@ -12,7 +12,7 @@ use blastbox_sys::identity::{self, Groups, Keep};
 use blastbox_sys::landlock::{self, Access, Tcp};
 use blastbox_sys::{channel, namespaces, program};
 use blastbox_wire::plan::{Cgroups, Denials, First, GrantAccess, Ids, Limits, Network, Plan};
-use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::process::Resource;
 
 use crate::lifted;
@@ -74,13 +74,12 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
     // Should `unshare` or `clone` ever get past the filter, the kernel still makes no user namespace in this one, and without
     // one there is no root to be. Where the host keeps /proc/sys read-only the filter stands alone.
     // And what a box watches counts as its maker's, who has 128 of them on most hosts: one box must not take them all.
-    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    if let Ok(settings) = openat(standing.settings(), "sys/user", directory, Mode::empty()) {
-        for (name, most) in
-            [("max_user_namespaces", "0"), ("max_inotify_instances", "32"), ("max_inotify_watches", "16384")]
-        {
-            namespaces::write_at(&settings, name, most.as_bytes()).ok();
-        }
+    for (name, most) in
+        [("max_user_namespaces", "0"), ("max_inotify_instances", "32"), ("max_inotify_watches", "16384")]
+    {
+        let write = |place| namespaces::write_at(place, &format!("sys/user/{name}"), most.as_bytes());
+        // Where a host lets nobody write to what is attached nowhere, its own has to do.
+        write(standing.settings()).or_else(|_| write(standing.proc.as_fd())).ok();
     }
     rustix::process::setsid().tried("leave the caller's session")?;
     identity::no_new_privileges().tried("give up new privileges")?;

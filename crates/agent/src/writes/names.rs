@@ -39,7 +39,7 @@ const fn name(directory: Directory, text: usize, last: Last) -> Name {
 use Directory::{Argument, Working};
 use Last::{Followed, Itself};
 
-/// Call, and what it changes. A call that moves a name changes two.
+/// Call, and what it changes. A call that moves or links a name changes two.
 const NAMES: &[(&str, &[Name])] = &[
     ("open", &[name(Working, 0, Followed)]),
     ("creat", &[name(Working, 0, Followed)]),
@@ -55,8 +55,9 @@ const NAMES: &[(&str, &[Name])] = &[
     ("unlinkat", &[name(Argument(0), 1, Itself)]),
     ("symlink", &[name(Working, 1, Itself)]),
     ("symlinkat", &[name(Argument(1), 2, Itself)]),
-    ("link", &[name(Working, 1, Itself)]),
-    ("linkat", &[name(Argument(2), 3, Itself)]),
+    // The old name as well: what is written under the new one changes it.
+    ("link", &[name(Working, 1, Itself), name(Working, 0, Itself)]),
+    ("linkat", &[name(Argument(2), 3, Itself), name(Argument(0), 1, Itself)]),
     ("rename", &[name(Working, 1, Itself), name(Working, 0, Itself)]),
     ("renameat", &[name(Argument(2), 3, Itself), name(Argument(0), 1, Itself)]),
     ("renameat2", &[name(Argument(2), 3, Itself), name(Argument(0), 1, Itself)]),

@@ -123,7 +123,9 @@ fn is_about_a_process(path: &[u8]) -> bool {
 
 fn is_trusted(path: &[u8]) -> bool {
     let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
-    let file = parts.last().is_some_and(|name| TRUSTED_FILES.contains(name));
+    // The holder itself too: another directory, made elsewhere, may be put in its place, or a file that names one.
+    let holder = |name: &&[u8]| TRUSTED_PAIRS.iter().any(|(holder, _)| holder == name);
+    let file = parts.last().is_some_and(|name| TRUSTED_FILES.contains(name) || holder(name));
     let folder = parts.iter().any(|part| TRUSTED_FOLDERS.contains(part));
     let pair =
         parts.windows(2).any(|two| matches!(two, [one, other] if TRUSTED_PAIRS.contains(&(one, other))));
@@ -210,6 +212,8 @@ mod tests {
     fn the_workspace_counts_for_what_it_is() {
         assert_eq!(judged("/workspace/x", Workplace::Closed), Some(Oddity::Outside));
         for path in [
+            "/workspace/sub/.git",
+            "/workspace/.github",
             "/workspace/.bashrc",
             "/workspace/sub/.git/hooks/pre-commit",
             "/workspace/.git/config",

@@ -45,13 +45,14 @@ pub fn canonical(path: &str) -> Result<String, AmbiguousPath> {
     if bytes.first() != Some(&b'/') {
         return Err(AmbiguousPath::NotAbsolute);
     }
-    if bytes.len() > LONGEST_PATH {
-        return Err(AmbiguousPath::TooLong);
-    }
-    let mut form = String::with_capacity(bytes.len());
+    let mut form = String::with_capacity(bytes.len().min(LONGEST_PATH));
     let mut rest = bytes;
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
+        // The form, which may be longer than what was said.
+        if form.len() > LONGEST_PATH {
+            return Err(AmbiguousPath::TooLong);
+        }
         match byte {
             b'%' => {
                 let (decoded, after) = triplet(rest).ok_or(AmbiguousPath::BadPercent)?;
@@ -68,6 +69,9 @@ pub fn canonical(path: &str) -> Result<String, AmbiguousPath> {
             b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}' => push_encoded(&mut form, byte),
             plain => form.push(char::from(plain)),
         }
+    }
+    if form.len() > LONGEST_PATH {
+        return Err(AmbiguousPath::TooLong);
     }
     segments(&form)?;
     // In the form, not on the way: `%25%32e` becomes `%252e` only when its second triplet is read.
@@ -170,5 +174,7 @@ mod tests {
             assert_eq!(canonical(path), Err(why), "{path}");
         }
         assert_eq!(canonical(&format!("/{}", "a".repeat(LONGEST_PATH))), Err(TooLong));
+        // The form counts: this one would be three times as long.
+        assert_eq!(canonical(&format!("/{}", "\"".repeat(LONGEST_PATH / 2))), Err(TooLong));
     }
 }

@@ -237,6 +237,12 @@ fn denials(on_denied: OnDenied, report_writes: bool, facts: &Facts) -> Result<De
             "the policy has writes reported (files.report_writes), and this host lets nobody look at the names that its own \
                 children use (kernel.yama.ptrace_scope is 2 or more)",
         ),
+        // Before it, a signal breaks off whatever waits to be looked at, and calls would fail that never do.
+        (OnDenied::Record | OnDenied::Kill, true)
+            if report_writes && facts.version < KernelVersion::new(5, 19) =>
+        {
+            no("the policy has writes reported (files.report_writes), which needs Linux 5.19")
+        }
         (OnDenied::Record | OnDenied::Kill, true) if report_writes => Ok(Denials::WithWrites),
         (OnDenied::Record | OnDenied::Kill, true) => Ok(Denials::Reported),
         (OnDenied::Record, false) if report_writes => no(
