@@ -1,7 +1,9 @@
 """E2B's published SDK builds templates on a daemon that is already running, and makes sandboxes of them."""
 
 import asyncio
+import json
 import os
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -192,6 +194,63 @@ def test_an_upload_is_taken_once_and_only_where_it_was_asked_for(context):
     assert ask("PUT", "", url=url, body=b"x")[0] == 403
     assert '"present":true' in ask("GET", f"/templates/{built.template_id}/files/{hashed}")[1]
     assert ask("GET", f"/templates/{built.template_id}/files/..%2f..%2fetc")[0] == 400
+
+
+def boxes():
+    """The boxes of this key, as the native API lists them."""
+    status, text = ask("GET", "/v1/boxes")
+    assert status == 200, text
+    return [box for box in json.loads(text)["boxes"] if box["phase"] != "gone"]
+
+
+def until(what, patience=60):
+    end = time.monotonic() + patience
+    while not (found := what()):
+        assert time.monotonic() < end, "it does not come"
+        time.sleep(0.2)
+    return found
+
+
+def begun(steps):
+    """A build that was started, not awaited: the template, and the build."""
+    status, text = ask("POST", "/v3/templates", body=json.dumps({"name": name(), "cpuCount": 1, "memoryMB": 512}).encode())
+    assert status == 202, text
+    made = json.loads(text)
+    plan = json.dumps({"fromImage": "base", "steps": steps}).encode()
+    status, text = ask("POST", f"/v2/templates/{made['templateID']}/builds/{made['buildID']}", body=plan)
+    return made["templateID"], made["buildID"], status, text
+
+
+def test_a_template_that_is_deleted_takes_its_build_and_the_box_of_that_along():
+    template, build, status, _ = begun([{"type": "RUN", "args": ["sleep 1000"]}])
+    assert status == 202
+    mine = lambda: [box for box in boxes() if box["metadata"].get("e2b.template-build") == build]
+    until(mine)
+    assert ask("DELETE", f"/templates/{template}")[0] == 204
+    until(lambda: not mine())
+
+
+def test_a_caller_that_hangs_up_leaves_no_sandbox_that_is_half_begun():
+    called = name()
+    Template.build(Template().from_base_image().set_start_cmd("sleep 1000", 'test -z "$HOLD"'), called)
+    body = {"templateID": called, "timeout": 300, "envVars": {"HOLD": "1"}, "metadata": {"who": called}}
+    asked = urllib.request.Request(
+        os.environ["E2B_API_URL"] + "/v2/sandboxes",
+        data=json.dumps(body).encode(),
+        headers={"X-API-KEY": os.environ["E2B_API_KEY"], "Content-Type": "application/json"},
+        method="POST",
+    )
+    with pytest.raises((TimeoutError, urllib.error.URLError)):
+        urllib.request.urlopen(asked, timeout=5)
+    until(lambda: not [box for box in boxes() if box["metadata"].get("who") == called])
+
+
+def test_what_steps_say_together_has_an_end():
+    env = lambda variable: {"type": "ENV", "args": [variable, "x" * 60_000]}
+    _, _, status, text = begun([env(variable) for variable in "ABCDE"])
+    assert status == 400 and "step 5: the variables so far" in text, text
+    _, _, status, text = begun([{"type": "WORKDIR", "args": ["x/" * 400]}] * 2)
+    assert status == 400 and "step 2: a path has at most" in text, text
 
 
 async def built_asynchronously(context):

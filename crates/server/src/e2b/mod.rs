@@ -6,7 +6,8 @@
 //! - [`control`]: REST about sandboxes. [`envd`]: files and facts over HTTP. [`rpc`]: Connect-RPC, with
 //!   [`process`] and [`filesystem`] as its two services. [`ports`]: servers inside a sandbox, from outside.
 //!   [`interpreter`]: what the code interpreter's SDKs take for one of those.
-//! - [`template`]: what sandboxes are made of; [`templates`]: those that tenants build.
+//! - [`template`]: what sandboxes are made of; [`templates`]: those that tenants build. [`ending`]: boxes that end with whoever
+//!   made them.
 //!
 //! A box has one name here and another in the native API: a sandbox id is a box id without `bx_`, because E2B's becomes a
 //! part of a host name.
@@ -17,6 +18,7 @@
 mod control;
 mod desk;
 mod edge;
+mod ending;
 mod envd;
 mod errand;
 mod feed;

@@ -18,6 +18,7 @@ use super::once::Promise;
 use super::{Generation, body, network, show};
 use crate::config::Internet;
 use crate::e2b::desk::{Desk, PAUSED_FOR};
+use crate::e2b::ending::Ending;
 use crate::e2b::interpreter::pooled;
 use crate::e2b::no::No;
 use crate::e2b::process::environment;
@@ -32,7 +33,7 @@ const FIRST_TIMEOUT: i64 = 15;
 const SECOND_TIMEOUT: i64 = 300;
 /// What an owner may write on a sandbox, and the variables it may have: entries, and bytes of all together.
 const MOST_NOTES: (usize, usize) = (64, 16 * 1024);
-const MOST_ENVS: (usize, usize) = (1_024, 256 * 1024);
+pub(in crate::e2b) const MOST_ENVS: (usize, usize) = (1_024, 256 * 1024);
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -124,6 +125,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     if let Some(built) = &built {
         let said = std::mem::replace(&mut envs, built.env.clone());
         envs.extend(said);
+        bounded("envVars, with those of the template,", &envs, MOST_ENVS)?;
     }
     let preparation = template::preparation(&template.name, &desk.hall().kernels);
     let size = Size::of(&template.policy);
@@ -146,7 +148,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     };
     let made = desk.keeper().create(tenant, new).await;
     let card = made.map_err(|error| No::kept(&error, ""))?;
-    // From here on nothing waits: whoever goes away meanwhile leaves a sandbox that is known.
+    // Up to where a template's own is begun nothing waits: whoever goes away meanwhile leaves a sandbox that is known.
     let sandbox = Sandbox::new(Made {
         box_id: card.id.clone(),
         tenant: tenant.clone(),
@@ -163,7 +165,10 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     pooled::take_over(desk.keeper(), &sandbox);
     let sandbox = desk.add(sandbox);
     if let Some(built) = &built {
+        // Whoever does not wait for it leaves no sandbox that is half begun.
+        let ending = Ending::of(desk.keeper(), tenant, &card.id);
         begin(desk, &sandbox, built).await?;
+        ending.keep();
     }
     sandbox.note("info", "sandbox created", json!({ "sandboxID": name_of(&card.id) }));
     Ok(show::sandbox(desk, &sandbox))
@@ -213,7 +218,11 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn bounded(name: &str, map: &BTreeMap<String, String>, (entries, bytes): (usize, usize)) -> Result<(), No> {
+pub(in crate::e2b) fn bounded(
+    name: &str,
+    map: &BTreeMap<String, String>,
+    (entries, bytes): (usize, usize),
+) -> Result<(), No> {
     let size: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
     if map.len() <= entries && size <= bytes {
         return Ok(());

@@ -1,7 +1,7 @@
 //! The control plane: REST about sandboxes, in both generations that SDKs speak.
 
 pub(super) mod body;
-mod create;
+pub(super) mod create;
 mod life;
 mod list;
 mod logs;

@@ -12,7 +12,7 @@ use crate::e2b::no::{No, echo};
 const MOST_STEPS: usize = 200;
 const MOST_COMMAND: usize = 64 * 1024;
 const MOST_ENV: usize = 64 * 1024;
-const MOST_PATH: usize = 1_000;
+pub(super) const MOST_PATH: usize = 1_000;
 /// Processors and MiB of memory that a template may ask for.
 const CPUS: (u32, u32) = (1, 8);
 const MEMORY: (u64, u64) = (128, 8_192);
@@ -160,6 +160,7 @@ impl StartBuild {
             Some(text) if text.len() > MOST_COMMAND => {
                 Err(No::bad(format!("{name} has more than {MOST_COMMAND} bytes")))
             }
+            Some(text) if text.contains('\0') => Err(No::bad(format!("{name} has a NUL"))),
             text => Ok(text),
         };
         let (start, ready) = (command("startCmd", self.start_cmd)?, command("readyCmd", self.ready_cmd)?);
@@ -328,6 +329,8 @@ mod tests {
             json!({}),
             json!({ "fromImage": "a", "fromTemplate": "b" }),
             json!({ "fromImage": "a", "fromImageRegistry": { "type": "registry", "username": "u", "password": "p" } }),
+            json!({ "fromImage": "a", "startCmd": "a\u{0}b" }),
+            json!({ "fromImage": "a", "readyCmd": "a\u{0}b" }),
             json!({ "fromImage": "a", "steps": vec![json!({ "type": "USER", "args": ["user"] }); MOST_STEPS + 1] }),
         ] {
             assert_eq!(plan(bad.clone()).unwrap_err().status(), 400, "{bad}");

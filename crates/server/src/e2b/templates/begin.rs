@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::book::Made;
 use super::build::Site;
 use super::{Templates, step};
+use crate::e2b::ending::Ending;
 use crate::e2b::process::environment;
 use crate::trouble::line;
 
@@ -132,10 +133,10 @@ pub(super) async fn try_out(site: &Site, made: &Made) -> Result<(), String> {
     let note = BTreeMap::from([("e2b.template-build".to_owned(), site.build.clone())]);
     let new = NewBox { metadata: note, ..NewBox::new(site.policy.clone(), image) };
     let card = keeper.create(tenant, new).await.map_err(|error| line(&error))?;
+    let ending = Ending::of(keeper, tenant, &card.id);
     let whose = Whose { keeper, tenant, id: &card.id };
     let outcome = fill(&Arc::clone(&site.templates), &whose, made, &made.env, Wait::Always).await;
-    // An error: it is gone already.
-    keeper.kill(tenant, &card.id).await.ok();
+    ending.now().await;
     outcome
 }
 

@@ -12,6 +12,7 @@ use std::time::SystemTime;
 use blastbox_engine::keeper::Tenant;
 use blastbox_wire::event::Hash;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::name::{self, Named};
 use crate::e2b::moment;
@@ -22,6 +23,8 @@ const FILE: &str = "templates.json";
 const MOST_TEMPLATES: usize = 100;
 const MOST_BUILDS: usize = 20;
 const MOST_TAGS: usize = 50;
+/// What is written down of one tenant's templates, before a build of it is refused.
+const MOST_BYTES: usize = 8 << 20;
 /// Steps of one tenant whose results are used again.
 const MOST_LAYERS: usize = 32;
 
@@ -98,7 +101,7 @@ pub(super) struct Layer {
     pub(super) home: Option<Hash>,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Pages {
     pub(super) templates: Vec<Record>,
     pub(super) layers: Vec<Layer>,
@@ -109,6 +112,8 @@ pub(super) struct Pages {
 pub(super) struct Book {
     directory: PathBuf,
     pages: Mutex<Pages>,
+    /// Held by whoever changes something, so that nobody who only reads waits for a disk.
+    writing: Mutex<()>,
 }
 
 impl Book {
@@ -126,7 +131,7 @@ impl Book {
                 build.reason = Some(Reason { message, step: "base".to_owned() });
             }
         }
-        Ok(Self { directory, pages: Mutex::new(pages) })
+        Ok(Self { directory, pages: Mutex::new(pages), writing: Mutex::default() })
     }
 
     pub(super) fn pages(&self) -> MutexGuard<'_, Pages> {
@@ -146,6 +151,32 @@ impl Book {
         work().map_err(|error| No::new(500, format!("the list of templates cannot be written: {error}")))
     }
 
+    /// Changes something and writes it down: what cannot be written has not happened.
+    fn revise<T>(&self, change: impl FnOnce(&mut Pages) -> Result<T, No>) -> Result<T, No> {
+        on_the_disk(|| {
+            let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pages = self.pages().clone();
+            let changed = change(&mut pages)?;
+            self.write(&pages)?;
+            *self.pages() = pages;
+            Ok(changed)
+        })
+    }
+
+    /// Whether more of a tenant can be written down.
+    pub(super) fn has_room(&self, tenant: &Tenant) -> Result<(), No> {
+        let bytes: usize = self.of(tenant).iter().map(Record::bytes).sum();
+        if bytes < MOST_BYTES {
+            return Ok(());
+        }
+        Err(No::new(
+            429,
+            format!(
+                "the templates of a key have at most {MOST_BYTES} bytes of variables and commands; delete one first"
+            ),
+        ))
+    }
+
     /// A new build of a template, which is made where there is none of that name: the ids of both.
     pub(super) fn begin(
         &self,
@@ -161,13 +192,10 @@ impl Book {
         }
         tags.sort();
         tags.dedup();
-        let mut pages = self.pages();
-        let mine = |record: &&mut Record| record.tenant == tenant.as_str();
-        let count = pages.templates.iter_mut().filter(mine).count();
-        let build = Build {
+        let new = |tags| Build {
             id: build_id.clone(),
             status: Status::Waiting,
-            created: now.clone(),
+            created: now,
             finished: None,
             cpus,
             memory_mib,
@@ -175,6 +203,14 @@ impl Book {
             made: None,
             reason: None,
         };
+        self.has_room(tenant)?;
+        self.revise(|pages| Self::add_build(pages, tenant, named, new(tags))).map(|id| (id, build_id))
+    }
+
+    fn add_build(pages: &mut Pages, tenant: &Tenant, named: &Named, build: Build) -> Result<String, No> {
+        let now = build.created.clone();
+        let mine = |record: &&mut Record| record.tenant == tenant.as_str();
+        let count = pages.templates.iter_mut().filter(mine).count();
         let found = pages.templates.iter_mut().filter(mine).find(|record| record.name == named.name);
         let id = match found {
             Some(record) => {
@@ -185,6 +221,7 @@ impl Book {
                         format!("a template has at most {MOST_BUILDS} builds with tags or at work"),
                     ));
                 }
+                record.has_tags_for(&build)?;
                 record.updated = now;
                 record.builds.push(build);
                 record.id.clone()
@@ -211,8 +248,7 @@ impl Book {
                 id
             }
         };
-        self.write(&pages)?;
-        Ok((id, build_id))
+        Ok(id)
     }
 
     /// A tenant's template by id, name or `name:tag`.
@@ -243,20 +279,31 @@ impl Book {
         change: impl FnOnce(&mut Record) -> Result<T, No>,
     ) -> Result<T, No> {
         let id = self.own(tenant, asked)?.id;
-        let mut pages = self.pages();
-        let record = pages.templates.iter_mut().find(|record| record.id == id);
-        let record = record.ok_or_else(|| No::new(404, format!("template '{}' not found", echo(asked))))?;
-        let changed = change(record)?;
-        self.write(&pages)?;
-        Ok(changed)
+        self.revise(|pages| {
+            let record = pages.templates.iter_mut().find(|record| record.id == id);
+            change(record.ok_or_else(|| No::new(404, format!("template '{}' not found", echo(asked))))?)
+        })
+    }
+
+    /// Somebody has made a sandbox of it. That is written down with the next change: no sandbox waits for a disk.
+    pub(super) fn spawned(&self, tenant: &Tenant, asked: &str) {
+        let Some(found) = self.find(tenant, asked) else { return };
+        on_the_disk(|| {
+            let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(record) = self.pages().templates.iter_mut().find(|record| record.id == found.id) {
+                record.spawns += 1;
+                record.spawned = Some(moment::text(SystemTime::now()));
+            }
+        });
     }
 
     /// Takes a template away, and tells what it was.
     pub(super) fn remove(&self, tenant: &Tenant, asked: &str) -> Result<Record, No> {
         let record = self.own(tenant, asked)?;
-        let mut pages = self.pages();
-        pages.templates.retain(|other| other.id != record.id);
-        self.write(&pages)?;
+        self.revise(|pages| {
+            pages.templates.retain(|other| other.id != record.id);
+            Ok(())
+        })?;
         Ok(record)
     }
 
@@ -267,7 +314,13 @@ impl Book {
 
     /// Remembers what a step made. A tenant's oldest make place.
     pub(super) fn remember(&self, layer: Layer) -> Result<(), No> {
-        let mut pages = self.pages();
+        self.revise(|pages| {
+            Self::add_layer(pages, layer);
+            Ok(())
+        })
+    }
+
+    fn add_layer(pages: &mut Pages, layer: Layer) {
         let tenant = layer.tenant.clone();
         pages.layers.retain(|other| other.key != layer.key || other.tenant != tenant);
         pages.layers.push(layer);
@@ -278,7 +331,6 @@ impl Book {
             over -= usize::from(goes);
             !goes
         });
-        self.write(&pages)
     }
 
     /// The homes, by tenant, that something still means.
@@ -293,7 +345,31 @@ impl Book {
     }
 }
 
+/// A disk may take its time: others that wait for this thread go on elsewhere.
+fn on_the_disk<T>(work: impl FnOnce() -> T) -> T {
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match flavor.is_ok_and(|flavor| flavor == RuntimeFlavor::MultiThread) {
+        true => tokio::task::block_in_place(work),
+        false => work(),
+    }
+}
+
 impl Record {
+    fn bytes(&self) -> usize {
+        serde_json::to_vec(self).map_or(usize::MAX, |text| text.len())
+    }
+
+    /// Whether a build that is asked for now can have its tags when it is done, beside those of builds before it.
+    fn has_tags_for(&self, build: &Build) -> Result<(), No> {
+        let waits = |other: &&Build| matches!(other.status, Status::Waiting | Status::Building);
+        let waiting = self.builds.iter().filter(waits).chain([build]).flat_map(|build| &build.tags);
+        let all: BTreeSet<&String> = self.tags.keys().chain(waiting).collect();
+        match all.len() > MOST_TAGS {
+            true => Err(No::bad(format!("a template has at most {MOST_TAGS} tags"))),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn build(&self, id: &str) -> Option<&Build> {
         self.builds.iter().find(|build| build.id == id)
     }
@@ -378,6 +454,34 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_written_has_not_happened_and_a_tenants_bytes_have_an_end() {
+        let scratch = Scratch::new("book-unwritten");
+        let book = Book::open(scratch.path().to_owned()).unwrap();
+        let ann: Tenant = "ann".parse().unwrap();
+        let begin = |name: &str| book.begin(&ann, &Named::parse(name).unwrap(), Vec::new(), (1, 512));
+        let (id, build) = begin("mine").unwrap();
+        let refused = book.change(&ann, &id, |record| {
+            record.name = "changed".to_owned();
+            Err::<(), _>(No::bad("no"))
+        });
+        assert!(refused.is_err() && book.find(&ann, "changed").is_none());
+        std::fs::create_dir(scratch.path().join("templates.draft")).unwrap();
+        assert_eq!(begin("other").unwrap_err().status(), 500);
+        assert!(book.find(&ann, "other").is_none());
+        std::fs::remove_dir(scratch.path().join("templates.draft")).unwrap();
+        book.spawned(&ann, "mine");
+        let long = "x".repeat(MOST_BYTES);
+        let done = book.change(&ann, &id, |record| {
+            let made = Made { start: Some(long), ..made(1) };
+            record.build_mut(&build).unwrap().made = Some(made);
+            Ok(())
+        });
+        done.unwrap();
+        assert_eq!(begin("more").unwrap_err().status(), 429);
+        assert_eq!(Book::open(scratch.path().to_owned()).unwrap().own(&ann, "mine").unwrap().spawns, 1);
+    }
+
+    #[test]
     fn there_is_an_end_to_templates_builds_tags_and_layers() {
         let scratch = Scratch::new("book-end");
         let book = Book::open(scratch.path().to_owned()).unwrap();
@@ -394,6 +498,11 @@ mod tests {
             book.remember(Layer { tenant: "ann".to_owned(), key, home: None }).unwrap();
         }
         assert_eq!(book.pages().layers.len(), MOST_LAYERS);
+        let many = |from: usize| (from..from + 20).map(|number| format!("v{number}")).collect::<Vec<_>>();
+        let tagged = |tags| book.begin(&ann, &Named::parse("t1").unwrap(), tags, (1, 512));
+        tagged(many(0)).unwrap();
+        tagged(many(20)).unwrap();
+        assert_eq!(tagged(many(40)).unwrap_err().status(), 400, "it is told before anything is built");
         let tags: Vec<String> = (0..=MOST_TAGS).map(|number| number.to_string()).collect();
         assert_eq!(book.change(&ann, "one", |record| record.tag("x", &tags)).unwrap_err().status(), 400);
     }

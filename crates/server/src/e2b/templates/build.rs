@@ -10,10 +10,11 @@ use blastbox_policy::{BoxRoot, SealedPolicy};
 use blastbox_wire::event::Hash;
 use tokio::time::timeout;
 
-use super::ask::{From, Plan};
-use super::book::{Build, Layer, Made, Reason, Status};
+use super::ask::{self, From, Plan, What};
+use super::book::{Build, Made, Reason, Status};
 use super::log::BuildLog;
 use super::{Templates, begin, may_do, step};
+use crate::e2b::control::create::{MOST_ENVS, bounded};
 use crate::e2b::control::network::Reaches;
 use crate::e2b::desk::Desk;
 use crate::e2b::envd::paths::HOME;
@@ -21,9 +22,10 @@ use crate::e2b::no::{No, echo};
 use crate::e2b::{moment, template};
 use crate::trouble::line;
 
-/// Builds of one tenant that are at work or wait.
-const MOST_PER_TENANT: usize = 4;
+/// How long a build may work, from its turn on.
 const LONGEST: Duration = Duration::from_secs(2 * 3_600);
+/// Letters of why a build failed that are written down.
+const MOST_REASON: usize = 2_000;
 
 /// Everything that the steps of one build have in common.
 pub(super) struct Site {
@@ -46,9 +48,14 @@ pub(super) async fn start(
     let record = templates.book.own(tenant, asked)?;
     let found = record.build(build).cloned().ok_or_else(|| no_build(build))?;
     let made = origin(desk, templates, tenant, &plan.from).await?;
-    refuse_root(&plan, &made)?;
+    foresee(&plan, &made)?;
+    templates.book.has_room(tenant)?;
     let policy = policy(&found, &may_do(desk.hall())?.reaches)?;
-    let log = templates.begin_log(tenant, build, found.status, MOST_PER_TENANT)?;
+    // Nobody sweeps before it is known that this build needs the home that it begins with. From here on nothing waits: whoever
+    // goes away meanwhile leaves no build that nobody is at.
+    let _held = templates.sweeping.lock().await;
+    let log = templates.logs.begin(tenant, build, found.status)?;
+    templates.in_hand.uses(tenant, build, made.home);
     let site = Arc::new(Site {
         desk: Arc::clone(desk),
         templates: Arc::clone(templates),
@@ -58,13 +65,19 @@ pub(super) async fn start(
         log,
     });
     let id = record.id;
+    let (at_work, template) = (Arc::clone(&site), id.clone());
+    let work = tokio::spawn(async move { whole(&at_work, &template, plan, made).await });
+    templates.in_hand.runs(build, work.abort_handle());
+    if templates.book.find(tenant, &id).is_none() {
+        // It was deleted before anybody could know that this is to be ended with it.
+        work.abort();
+    }
     tokio::spawn(async move {
-        let (at_work, template) = (Arc::clone(&site), id.clone());
-        let work = tokio::spawn(async move { whole(&at_work, &template, plan, made).await });
         // A defect of ours ends one build, and leaves none that is at work for ever.
         let defect = || Failed { step: "base".to_owned(), why: "blastbox failed at this build".to_owned() };
         let outcome = work.await.unwrap_or_else(|_| Err(defect()));
         finish(&site, &id, outcome);
+        site.templates.in_hand.end(&site.build);
         site.sweep().await;
     });
     Ok(())
@@ -105,9 +118,10 @@ async fn origin(desk: &Arc<Desk>, templates: &Templates, tenant: &Tenant, from: 
     Ok(Made { tree, home: None, env, workdir, user, start: None, ready: None })
 }
 
-/// Without a root of the box there is nothing that a step could change but the home.
-fn refuse_root(plan: &Plan, made: &Made) -> Result<(), No> {
-    let (mut user, mut workdir) = (made.user.clone(), made.workdir.clone());
+/// Goes through a plan without doing anything, and refuses what cannot be. Without a root of the box there is nothing that a
+/// step could change but the home; and what steps say together has an end, as what each says has.
+fn foresee(plan: &Plan, made: &Made) -> Result<(), No> {
+    let (mut user, mut workdir, mut env) = (made.user.clone(), made.workdir.clone(), made.env.clone());
     for (number, planned) in (1..).zip(&plan.steps) {
         if step::needs_root(&planned.what, &user, &workdir) {
             return Err(No::bad(format!(
@@ -118,10 +132,15 @@ fn refuse_root(plan: &Plan, made: &Made) -> Result<(), No> {
             )));
         }
         match &planned.what {
-            super::ask::What::User(other) => user = other.clone(),
-            super::ask::What::Workdir(path) => workdir = super::ask::from(&workdir, path),
-            _ => {}
+            What::User(other) => user = other.clone(),
+            What::Workdir(path) => workdir = ask::from(&workdir, path),
+            What::Env(variables) => env.extend(variables.clone()),
+            What::Run { .. } | What::Copy { .. } => {}
         }
+        if workdir.len() > ask::MOST_PATH {
+            return Err(No::bad(format!("step {number}: a path has at most {} bytes", ask::MOST_PATH)));
+        }
+        bounded(&format!("step {number}: the variables so far"), &env, MOST_ENVS)?;
     }
     Ok(())
 }
@@ -137,7 +156,7 @@ async fn whole(site: &Site, template: &str, plan: Plan, mut made: Made) -> Resul
         let step = step.to_owned();
         move |why: String| Failed { step, why }
     };
-    let _turn = Arc::clone(&site.templates.at_once).acquire_owned().await;
+    let _turn = site.templates.in_hand.turn(&site.tenant).await;
     let begun = site.templates.book.change(&site.tenant, template, |record| {
         let build = record.build_mut(&site.build).ok_or_else(|| no_build(&site.build))?;
         build.status = Status::Building;
@@ -179,23 +198,24 @@ fn finish(site: &Site, template: &str, outcome: Result<Made, Failed>) {
     let written = site.templates.book.change(&site.tenant, template, |record| {
         let build = record.build_mut(&site.build).ok_or_else(|| no_build(&site.build))?;
         build.finished = Some(moment::text(SystemTime::now()));
+        let tags = build.tags.clone();
+        let outcome = outcome.and_then(|made| match record.tag(&site.build, &tags) {
+            Ok(()) => Ok(made),
+            Err(no) => Err(Failed { step: "finalize".to_owned(), why: no.message() }),
+        });
+        let build = record.build_mut(&site.build).ok_or_else(|| no_build(&site.build))?;
         match outcome {
-            Ok(made) => {
-                build.status = Status::Ready;
-                build.made = Some(made);
-                let tags = build.tags.clone();
-                record.tag(&site.build, &tags)?;
-            }
+            Ok(made) => (build.status, build.made) = (Status::Ready, Some(made)),
             Err(Failed { step, why }) => {
-                build.status = Status::Error;
-                build.reason = Some(Reason { message: why, step });
+                let message = why.chars().take(MOST_REASON).collect();
+                (build.status, build.reason) = (Status::Error, Some(Reason { message, step }));
             }
         }
         Ok(())
     });
     // Its template was deleted meanwhile, or the list cannot be written: nothing is told of it then.
     drop(written);
-    site.templates.end_log(&site.tenant, &site.build);
+    site.templates.logs.end(&site.build);
 }
 
 impl Site {
@@ -208,8 +228,8 @@ impl Site {
     }
 
     /// Whether what was made before is still there.
-    pub(super) fn is_there(&self, layer: &Layer) -> bool {
-        layer.home.is_none_or(|home| {
+    pub(super) fn is_there(&self, home: Option<Hash>) -> bool {
+        home.is_none_or(|home| {
             self.templates.place.home(&self.tenant, &home).is_ok_and(|path| path.is_file())
         })
     }
@@ -224,6 +244,45 @@ pub(super) async fn sweep(templates: &Arc<Templates>) {
     let _held = templates.sweeping.lock().await;
     let templates = Arc::clone(templates);
     // What cannot be taken away now is taken away the next time.
-    let work = move || templates.place.sweep(&templates.book.needed()).is_ok();
+    let work = move || {
+        let mut needed = templates.book.needed();
+        needed.extend(templates.in_hand.homes());
+        templates.place.sweep(&needed).is_ok()
+    };
     tokio::task::spawn_blocking(work).await.ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn plan(steps: &Value) -> Plan {
+        let body = json!({ "fromImage": "base", "steps": steps });
+        serde_json::from_value::<ask::StartBuild>(body).unwrap().check().unwrap()
+    }
+
+    fn made() -> Made {
+        let (workdir, user) = (HOME.to_owned(), "user".to_owned());
+        Made { tree: None, home: None, env: BTreeMap::new(), workdir, user, start: None, ready: None }
+    }
+
+    #[test]
+    fn what_steps_say_together_has_an_end_and_is_refused_before_anything_is_done() {
+        let env = |name: &str, bytes: usize| json!({ "type": "ENV", "args": [name, "x".repeat(bytes)] });
+        let four = json!([env("A", 60_000), env("B", 60_000), env("C", 60_000), env("D", 60_000)]);
+        assert!(foresee(&plan(&four), &made()).is_ok());
+        let before = Made { env: BTreeMap::from([("E".to_owned(), "x".repeat(60_000))]), ..made() };
+        assert_eq!(foresee(&plan(&four), &before).unwrap_err().status(), 400);
+        let again =
+            json!([env("A", 60_000), env("A", 60_000), env("A", 60_000), env("A", 60_000), env("A", 60_000)]);
+        assert!(
+            foresee(&plan(&again), &made()).is_ok(),
+            "what is said anew takes the place of what was said"
+        );
+        let deep = json!([{ "type": "WORKDIR", "args": ["x/".repeat(300)] }, { "type": "WORKDIR", "args": ["y/".repeat(300)] }]);
+        let no = foresee(&plan(&deep), &made()).unwrap_err();
+        assert!(no.status() == 400 && no.message().starts_with("step 2: "));
+    }
 }

@@ -1,11 +1,14 @@
 //! What a build says while it goes on. Bounded: what is printed in a box is as long as it likes.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use blastbox_engine::keeper::Tenant;
 use serde_json::{Value, json};
 
+use super::book::Status;
 use crate::e2b::moment;
+use crate::e2b::no::No;
 
 const MOST_LINES: usize = 5_000;
 const MOST_BYTES: usize = 1024 * 1024;
@@ -63,6 +66,61 @@ impl BuildLog {
     }
 }
 
+/// Builds of one tenant that are at work or wait, and those whose log is still told.
+const MOST_AT_ONCE: usize = 4;
+const MOST_LOGS: usize = 20;
+
+/// The logs of all builds, oldest first. One that is at work stays; of the others a tenant's oldest make place for its own.
+#[derive(Debug, Default)]
+pub(super) struct Logs(Mutex<Vec<Told>>);
+
+#[derive(Debug)]
+struct Told {
+    build: String,
+    tenant: Tenant,
+    log: Arc<BuildLog>,
+    at_work: bool,
+}
+
+impl Logs {
+    fn all(&self) -> MutexGuard<'_, Vec<Told>> {
+        // Nobody panics while holding it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn of(&self, build: &str) -> Option<Arc<BuildLog>> {
+        self.all().iter().find(|told| told.build == build).map(|told| Arc::clone(&told.log))
+    }
+
+    /// A build begins, once.
+    pub(super) fn begin(&self, tenant: &Tenant, build: &str, status: Status) -> Result<Arc<BuildLog>, No> {
+        let mut all = self.all();
+        if status != Status::Waiting || all.iter().any(|told| told.build == build) {
+            return Err(No::new(409, "this build was started already"));
+        }
+        let theirs = |told: &&Told| told.tenant == *tenant;
+        if all.iter().filter(theirs).filter(|told| told.at_work).count() >= MOST_AT_ONCE {
+            return Err(No::new(429, format!("a key has at most {MOST_AT_ONCE} builds at once")));
+        }
+        let mut over = (all.iter().filter(theirs).count() + 1).saturating_sub(MOST_LOGS);
+        all.retain(|told| {
+            let goes = over > 0 && theirs(&told) && !told.at_work;
+            over -= usize::from(goes);
+            !goes
+        });
+        let log = Arc::<BuildLog>::default();
+        let (build, tenant) = (build.to_owned(), tenant.clone());
+        all.push(Told { build, tenant, log: Arc::clone(&log), at_work: true });
+        Ok(log)
+    }
+
+    pub(super) fn end(&self, build: &str) {
+        if let Some(told) = self.all().iter_mut().find(|told| told.build == build) {
+            told.at_work = false;
+        }
+    }
+}
+
 /// Cuts what a command prints into lines.
 #[derive(Debug, Default)]
 pub(super) struct Cutter(Vec<u8>);
@@ -89,6 +147,28 @@ impl Cutter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tenants_logs_make_place_for_its_own_and_those_of_builds_at_work_stay() {
+        let logs = Logs::default();
+        let (ann, bob): (Tenant, Tenant) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+        let begin = |tenant: &Tenant, build: &str| logs.begin(tenant, build, Status::Waiting);
+        begin(&bob, "his").unwrap();
+        logs.end("his");
+        begin(&ann, "at work").unwrap();
+        assert_eq!(begin(&ann, "at work").unwrap_err().status(), 409);
+        assert_eq!(logs.begin(&ann, "done", Status::Ready).unwrap_err().status(), 409);
+        for number in 0..2 * MOST_LOGS {
+            begin(&ann, &number.to_string()).unwrap();
+            logs.end(&number.to_string());
+        }
+        assert!(logs.of("his").is_some() && logs.of("at work").is_some() && logs.of("0").is_none());
+        assert_eq!(logs.all().len(), MOST_LOGS + 1);
+        (1..MOST_AT_ONCE).for_each(|number| drop(begin(&ann, &format!("more {number}")).unwrap()));
+        assert_eq!(begin(&ann, "one more").unwrap_err().status(), 429);
+        logs.end("at work");
+        begin(&ann, "one more").unwrap();
+    }
 
     #[test]
     fn a_box_that_prints_without_end_fills_no_memory_and_its_error_is_still_told() {

@@ -2,7 +2,7 @@
 //!
 //! - [`ask`]: what is wanted, understood and bounded. [`uploads`]: files for a COPY. [`build`]: a whole build, [`step`]: one
 //!   step of it, [`begin`]: what its sandboxes begin with. [`book`]: what was built, [`place`]: the files of that.
-//!   [`name`], [`log`], [`show`]: how it is called and told.
+//!   [`hand`]: builds that are at work. [`name`], [`log`], [`show`]: how it is called and told.
 //!
 //! Trust: caller. A template is its tenant's: nobody else finds it, and its boxes count among that tenant's. Must not: reach a
 //! registry, or give a step more of the network than the operator opened for builds.
@@ -11,6 +11,7 @@ mod ask;
 mod begin;
 mod book;
 mod build;
+mod hand;
 mod log;
 mod name;
 mod place;
@@ -18,11 +19,10 @@ mod show;
 mod step;
 mod uploads;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -32,26 +32,21 @@ use blastbox_engine::keeper::{Keeper, Tenant};
 use blastbox_wire::BoxId;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
-use self::book::{Book, Status};
+use self::book::Book;
 pub(super) use self::book::{Build, Made};
-use self::log::BuildLog;
+use self::hand::InHand;
+use self::log::Logs;
 use self::name::Named;
 use self::place::Place;
-use self::uploads::Passes;
+use self::uploads::{Lanes, Passes};
 use super::control::body;
 use super::desk::Desk;
 use super::no::{No, echo};
-use super::{form, moment, template};
+use super::{form, template};
 use crate::Hall;
 use crate::answer::Answer;
 use crate::config::Builds;
-
-/// Builds at once, of everybody together.
-const AT_ONCE: usize = 2;
-/// Builds whose log is still told.
-const MOST_LOGS: usize = 200;
 
 /// All templates that were built here.
 #[derive(Debug)]
@@ -59,17 +54,11 @@ pub(super) struct Templates {
     book: Book,
     place: Place,
     passes: Passes,
-    logs: Mutex<Logs>,
-    at_once: Arc<Semaphore>,
+    lanes: Lanes,
+    logs: Logs,
+    in_hand: InHand,
     /// Held while something is written down, and while what nobody needs is taken away.
     sweeping: tokio::sync::Mutex<()>,
-}
-
-#[derive(Debug, Default)]
-struct Logs {
-    all: HashMap<String, Arc<BuildLog>>,
-    order: Vec<String>,
-    busy: HashMap<String, usize>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -98,8 +87,9 @@ impl Templates {
             book: Book::open(path)?,
             place,
             passes: Passes::default(),
-            logs: Mutex::default(),
-            at_once: Arc::new(Semaphore::new(AT_ONCE)),
+            lanes: Lanes::default(),
+            logs: Logs::default(),
+            in_hand: InHand::default(),
             sweeping: tokio::sync::Mutex::default(),
         })
     }
@@ -121,14 +111,7 @@ impl Templates {
 
     /// Somebody has made a sandbox of it.
     pub(super) fn spawned(&self, tenant: &Tenant, asked: &str) {
-        // A number that is not written down is no reason to take a sandbox away.
-        self.book
-            .change(tenant, asked, |record| {
-                record.spawns += 1;
-                record.spawned = Some(moment::text(SystemTime::now()));
-                Ok(())
-            })
-            .ok();
+        self.book.spawned(tenant, asked);
     }
 
     /// Gives a new sandbox what its template has.
@@ -144,44 +127,6 @@ impl Templates {
             No::new(500, format!("the sandbox could not begin: {why}")).coded("sandbox_create_failed")
         })
     }
-
-    fn log(&self, build: &str) -> Option<Arc<BuildLog>> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner).all.get(build).cloned()
-    }
-
-    /// A build begins, once.
-    fn begin_log(
-        &self,
-        tenant: &Tenant,
-        build: &str,
-        status: Status,
-        most: usize,
-    ) -> Result<Arc<BuildLog>, No> {
-        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        if status != Status::Waiting || logs.all.contains_key(build) {
-            return Err(No::new(409, "this build was started already"));
-        }
-        let busy = logs.busy.entry(tenant.as_str().to_owned()).or_default();
-        if *busy >= most {
-            return Err(No::new(429, format!("a key has at most {most} builds at once")));
-        }
-        *busy += 1;
-        if logs.order.len() >= MOST_LOGS {
-            let oldest = logs.order.remove(0);
-            logs.all.remove(&oldest);
-        }
-        let log = Arc::<BuildLog>::default();
-        logs.all.insert(build.to_owned(), Arc::clone(&log));
-        logs.order.push(build.to_owned());
-        Ok(log)
-    }
-
-    fn end_log(&self, tenant: &Tenant, _build: &str) {
-        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(busy) = logs.busy.get_mut(tenant.as_str()) {
-            *busy = busy.saturating_sub(1);
-        }
-    }
 }
 
 /// Whether a request is an upload, which brings no key but the address that it was given.
@@ -192,7 +137,7 @@ pub(super) fn is_upload(method: &str, parts: &[&str]) -> bool {
 pub(super) async fn upload(desk: &Arc<Desk>, parts: &[&str], request: Request) -> Result<Response<Body>, No> {
     let hash =
         parts.get(3).filter(|hash| ask::is_hash(hash)).ok_or_else(|| No::bad("this is no hash of files"))?;
-    uploads::put(desk.templates()?, hash, request).await
+    uploads::put(desk.templates()?, &desk.hall().keys, hash, request).await
 }
 
 /// Whether a request is a part of building; everything else is about what was built.
@@ -331,7 +276,8 @@ pub(super) async fn answer(
             Ok(json(StatusCode::OK, json!({ "names": [record.name] })))
         }
         ("DELETE", ["templates", id]) => {
-            templates.book.remove(tenant, id)?;
+            let gone = templates.book.remove(tenant, id)?;
+            gone.builds.iter().for_each(|build| templates.in_hand.stop(&build.id));
             build::sweep(templates).await;
             Ok(StatusCode::NO_CONTENT.into_response())
         }

@@ -4,32 +4,65 @@
 //! PLACE/uploads/TENANT/HASH   an archive, as a client sent it
 //! PLACE/homes/TENANT/HASH     an archive, as an agent packed it
 //! ```
-//! Nothing of an archive is ever unpacked on the host: agents do that, in boxes.
+//! Nothing of an archive is ever unpacked on the host: agents do that, in boxes. What a tenant writes is counted before it is
+//! written, what is still being written among it.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use blastbox_engine::keeper::Tenant;
 use blastbox_wire::event::Hash;
 
 use super::name;
 
-/// Bytes that one tenant's archives may have together.
+/// Bytes that one tenant's archives may have together, in whole blocks of a disk, and how many there may be.
 const MOST_HELD: u64 = 4 << 30;
+const MOST_FILES: usize = 1_000;
+const BLOCK: u64 = 4_096;
+pub(super) const MOST_UPLOAD: u64 = 1 << 30;
+/// What stays free on the disk, for everything else that lies there.
+const STAYS_FREE: u64 = 512 << 20;
+/// Uploads are only there to be used again. Those that no build can still be waiting for go where there is no room, and all go
+/// after a day.
+const USED_WITHIN: Duration = Duration::from_secs(2 * 3_600);
+const KEPT_FOR: Duration = Duration::from_secs(24 * 3_600);
+/// So much is written at once.
+const GULP: usize = 256 * 1024;
 const DRAFT: &str = ".draft-";
 
 #[derive(Debug)]
-pub(super) struct Place(PathBuf);
+pub(super) struct Place(Arc<Counted>);
+
+/// The directory, and what each tenant has in it.
+#[derive(Debug)]
+struct Counted {
+    path: PathBuf,
+    held: Mutex<HashMap<String, Held>>,
+}
+
+/// Bytes and files of one tenant.
+#[derive(Debug, Default)]
+struct Held {
+    /// Those that have their names; none: they changed, and are to be counted.
+    kept: Option<(u64, usize)>,
+    drafts: (u64, usize),
+}
 
 /// A file in the making; gone with this, unless it is kept.
 #[derive(Debug)]
 pub(super) struct Draft {
-    pub(super) file: File,
+    file: File,
     path: PathBuf,
     kept: bool,
+    counted: Arc<Counted>,
+    tenant: String,
+    length: u64,
+    waiting: Vec<u8>,
 }
 
 impl Drop for Draft {
@@ -37,17 +70,127 @@ impl Drop for Draft {
         if !self.kept {
             fs::remove_file(&self.path).ok();
         }
+        self.counted.release(&self.tenant, blocks(self.length));
     }
 }
 
 impl Draft {
+    /// Takes more, where there is room for it.
+    pub(super) async fn take(mut self, bytes: &[u8]) -> io::Result<Self> {
+        self.waiting.extend_from_slice(bytes);
+        if self.waiting.len() < GULP {
+            return Ok(self);
+        }
+        on_its_own_thread(move || self.write().map(|()| self)).await
+    }
+
     /// Gives it its name.
-    pub(super) fn keep(mut self, at: &Path) -> io::Result<()> {
+    pub(super) async fn keep(self, at: PathBuf) -> io::Result<()> {
+        on_its_own_thread(move || self.name(&at)).await
+    }
+
+    fn name(mut self, at: &Path) -> io::Result<()> {
+        self.write()?;
         self.file.sync_all()?;
         fs::rename(&self.path, at)?;
         self.kept = true;
         Ok(())
     }
+
+    fn write(&mut self) -> io::Result<()> {
+        let bytes = std::mem::take(&mut self.waiting);
+        let longer = self.length.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        let more = blocks(longer).saturating_sub(blocks(self.length));
+        self.counted.reserve(&self.tenant, more, 0)?;
+        self.length = longer;
+        self.file.write_all(&bytes)
+    }
+}
+
+/// A disk may take its time, and others wait for this thread.
+async fn on_its_own_thread<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+}
+
+fn blocks(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK).saturating_mul(BLOCK)
+}
+
+impl Counted {
+    fn held(&self) -> MutexGuard<'_, HashMap<String, Held>> {
+        // Nobody panics while holding it.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn room(&self, room: &str, tenant: &str) -> io::Result<PathBuf> {
+        let path = self.path.join(room).join(tenant);
+        DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        Ok(path)
+    }
+
+    /// Counts what will be written, or refuses it.
+    fn reserve(&self, tenant: &str, bytes: u64, files: usize) -> io::Result<()> {
+        let mut all = self.held();
+        let held = all.entry(tenant.to_owned()).or_default();
+        let kept = self.kept(held, tenant)?;
+        let (bytes_held, files_held) = (kept.0.saturating_add(held.drafts.0), kept.1 + held.drafts.1);
+        if bytes_held.saturating_add(bytes) > MOST_HELD || files_held + files > MOST_FILES {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        let disk = rustix::fs::statvfs(&self.path)?;
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < STAYS_FREE.saturating_add(bytes) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        held.drafts = (held.drafts.0.saturating_add(bytes), held.drafts.1 + files);
+        Ok(())
+    }
+
+    /// Whether the largest upload has no room.
+    fn is_tight(&self, tenant: &str) -> io::Result<bool> {
+        let mut all = self.held();
+        let held = all.entry(tenant.to_owned()).or_default();
+        let kept = self.kept(held, tenant)?;
+        let bytes = kept.0.saturating_add(held.drafts.0).saturating_add(MOST_UPLOAD);
+        Ok(bytes > MOST_HELD || kept.1 + held.drafts.1 >= MOST_FILES)
+    }
+
+    /// A draft is gone, or has its name: then it is counted where it lies.
+    fn release(&self, tenant: &str, bytes: u64) {
+        if let Some(held) = self.held().get_mut(tenant) {
+            held.kept = None;
+            held.drafts = (held.drafts.0.saturating_sub(bytes), held.drafts.1.saturating_sub(1));
+        }
+    }
+
+    fn kept(&self, held: &mut Held, tenant: &str) -> io::Result<(u64, usize)> {
+        if let Some(kept) = held.kept {
+            return Ok(kept);
+        }
+        let mut kept = (0_u64, 0);
+        for room in ["uploads", "homes"] {
+            for file in fs::read_dir(self.room(room, tenant)?)? {
+                let file = file?;
+                if !is_draft(&file) {
+                    // One that went away meanwhile holds nothing.
+                    let length = file.metadata().map_or(0, |found| found.len());
+                    kept = (kept.0.saturating_add(blocks(length)), kept.1 + 1);
+                }
+            }
+        }
+        held.kept = Some(kept);
+        Ok(kept)
+    }
+
+    /// What lies there has changed.
+    fn count_anew(&self) {
+        self.held().values_mut().for_each(|held| held.kept = None);
+    }
+}
+
+fn is_draft(file: &fs::DirEntry) -> bool {
+    file.file_name().to_string_lossy().starts_with(DRAFT)
 }
 
 impl Place {
@@ -56,86 +199,149 @@ impl Place {
         for room in ["uploads", "homes"] {
             DirBuilder::new().recursive(true).mode(0o700).create(path.join(room))?;
             for tenant in fs::read_dir(path.join(room))?.flatten() {
-                for file in fs::read_dir(tenant.path())?.flatten() {
-                    if file.file_name().to_string_lossy().starts_with(DRAFT) {
-                        fs::remove_file(file.path())?;
-                    }
-                }
-            }
-        }
-        Ok(Self(path))
-    }
-
-    fn room(&self, room: &str, tenant: &str) -> io::Result<PathBuf> {
-        let path = self.0.join(room).join(tenant);
-        DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-        Ok(path)
-    }
-
-    /// Where what has this hash lies, once it was uploaded.
-    pub(super) fn upload(&self, tenant: &Tenant, hash: &str) -> io::Result<PathBuf> {
-        Ok(self.room("uploads", tenant.as_str())?.join(hash))
-    }
-
-    pub(super) fn home(&self, tenant: &Tenant, digest: &Hash) -> io::Result<PathBuf> {
-        Ok(self.room("homes", tenant.as_str())?.join(file_name(digest)))
-    }
-
-    /// A file in the making, for a room that has it later. Refused where the tenant has too much already.
-    pub(super) fn draft(&self, room: &str, tenant: &Tenant) -> io::Result<Draft> {
-        if self.left(tenant)? == 0 {
-            self.forget_uploads(tenant)?;
-        }
-        if self.left(tenant)? == 0 {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        let word = name::new_template().ok_or(io::ErrorKind::Other)?;
-        let path = self.room(room, tenant.as_str())?.join(format!("{DRAFT}{word}"));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        Ok(Draft { file, path, kept: false })
-    }
-
-    /// Uploads are only there to be used again: those that no build can still be waiting for go where there is no room.
-    fn forget_uploads(&self, tenant: &Tenant) -> io::Result<()> {
-        for file in fs::read_dir(self.room("uploads", tenant.as_str())?)?.flatten() {
-            let age =
-                file.metadata().and_then(|found| found.modified()).ok().and_then(|at| at.elapsed().ok());
-            if age.is_some_and(|age| age > Duration::from_secs(2 * 3_600)) {
-                fs::remove_file(file.path())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Bytes that a tenant may still have.
-    pub(super) fn left(&self, tenant: &Tenant) -> io::Result<u64> {
-        let mut held = 0_u64;
-        for room in ["uploads", "homes"] {
-            for file in fs::read_dir(self.room(room, tenant.as_str())?)? {
-                // One that went away meanwhile holds nothing.
-                held = held.saturating_add(file?.metadata().map_or(0, |found| found.len()));
-            }
-        }
-        Ok(MOST_HELD.saturating_sub(held))
-    }
-
-    /// Takes away homes that nothing means.
-    pub(super) fn sweep(&self, needed: &std::collections::BTreeSet<(String, Hash)>) -> io::Result<()> {
-        for tenant in fs::read_dir(self.0.join("homes"))?.flatten() {
-            let whose = tenant.file_name().to_string_lossy().into_owned();
-            for file in fs::read_dir(tenant.path())?.flatten() {
-                let name = file.file_name().to_string_lossy().into_owned();
-                let is_needed = needed.iter().any(|(owner, home)| *owner == whose && file_name(home) == name);
-                if !is_needed && !name.starts_with(DRAFT) {
+                for file in fs::read_dir(tenant.path())?.flatten().filter(is_draft) {
                     fs::remove_file(file.path())?;
                 }
             }
         }
+        Ok(Self(Arc::new(Counted { path, held: Mutex::default() })))
+    }
+
+    /// Where what has this hash lies, once it was uploaded.
+    pub(super) fn upload(&self, tenant: &Tenant, hash: &str) -> io::Result<PathBuf> {
+        Ok(self.0.room("uploads", tenant.as_str())?.join(hash))
+    }
+
+    /// Whether that is there. A client that hears so does not send it again: it is as good as new.
+    pub(super) fn has_upload(&self, tenant: &Tenant, hash: &str) -> io::Result<bool> {
+        match OpenOptions::new().append(true).open(self.upload(tenant, hash)?) {
+            Ok(file) => file.set_modified(SystemTime::now()).map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn home(&self, tenant: &Tenant, digest: &Hash) -> io::Result<PathBuf> {
+        Ok(self.0.room("homes", tenant.as_str())?.join(file_name(digest)))
+    }
+
+    /// A file in the making, for a room that has it later. Refused where the tenant has too much already.
+    pub(super) async fn draft(&self, room: &'static str, tenant: &Tenant) -> io::Result<Draft> {
+        let (counted, tenant) = (Arc::clone(&self.0), tenant.as_str().to_owned());
+        on_its_own_thread(move || {
+            if counted.is_tight(&tenant)? {
+                forget(&counted.room("uploads", &tenant)?, USED_WITHIN)?;
+                counted.count_anew();
+            }
+            let word = name::new_template().ok_or(io::ErrorKind::Other)?;
+            let path = counted.room(room, &tenant)?.join(format!("{DRAFT}{word}"));
+            counted.reserve(&tenant, 0, 1)?;
+            let opened = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+            let file = opened.inspect_err(|_| counted.release(&tenant, 0))?;
+            Ok(Draft { file, path, kept: false, counted, tenant, length: 0, waiting: Vec::new() })
+        })
+        .await
+    }
+
+    /// Takes away homes that nothing means, and uploads that nobody has asked for since yesterday.
+    pub(super) fn sweep(&self, needed: &BTreeSet<(String, Hash)>) -> io::Result<()> {
+        for tenant in fs::read_dir(self.0.path.join("homes"))?.flatten() {
+            let whose = tenant.file_name().to_string_lossy().into_owned();
+            for file in fs::read_dir(tenant.path())?.flatten().filter(|file| !is_draft(file)) {
+                let name = file.file_name().to_string_lossy().into_owned();
+                if !needed.iter().any(|(owner, home)| *owner == whose && file_name(home) == name) {
+                    fs::remove_file(file.path())?;
+                }
+            }
+        }
+        for tenant in fs::read_dir(self.0.path.join("uploads"))?.flatten() {
+            forget(&tenant.path(), KEPT_FOR)?;
+        }
+        self.0.count_anew();
         Ok(())
     }
+}
+
+/// Takes away what is older than this.
+fn forget(uploads: &Path, than: Duration) -> io::Result<()> {
+    for file in fs::read_dir(uploads)?.flatten().filter(|file| !is_draft(file)) {
+        let age = file.metadata().and_then(|found| found.modified()).ok().and_then(|at| at.elapsed().ok());
+        if age.is_some_and(|age| age > than) {
+            fs::remove_file(file.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn file_name(digest: &Hash) -> String {
     let text = digest.to_string();
     text.strip_prefix("sha256:").unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    const PIECE: u64 = 256 * 1024;
+
+    /// A file of that many bytes which takes no room on the disk.
+    fn large(path: &Path, bytes: u64) {
+        File::create(path).unwrap().set_len(bytes).unwrap();
+    }
+
+    #[tokio::test]
+    async fn drafts_count_before_they_are_written_and_no_longer_when_they_are_gone() {
+        let scratch = Scratch::new("place");
+        let place = Place::open(scratch.path().to_owned()).unwrap();
+        let (ann, bob): (Tenant, Tenant) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+        large(&place.upload(&ann, "large").unwrap(), MOST_HELD - 3 * PIECE);
+        let [one, two] =
+            [place.draft("uploads", &ann).await.unwrap(), place.draft("homes", &ann).await.unwrap()];
+        let one = one.take(&[1; GULP]).await.unwrap().take(&[1; GULP]).await.unwrap();
+        let two = two.take(&[2; GULP]).await.unwrap();
+        let full = two.take(&[2; GULP]).await.unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::QuotaExceeded);
+        // What was refused is gone with what it had; others never noticed.
+        let two = place.draft("homes", &ann).await.unwrap().take(&[2; GULP]).await.unwrap();
+        drop(place.draft("homes", &bob).await.unwrap().take(&[2; GULP]).await.unwrap());
+        one.keep(place.upload(&ann, "kept").unwrap()).await.unwrap();
+        assert!(two.take(&[2; GULP]).await.is_err());
+        assert_eq!(fs::metadata(place.upload(&ann, "kept").unwrap()).unwrap().len(), 2 * PIECE);
+        assert_eq!(fs::read_dir(scratch.path().join("homes/ann")).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn there_is_an_end_to_files_and_each_has_a_block_at_least() {
+        let scratch = Scratch::new("place-files");
+        let place = Place::open(scratch.path().to_owned()).unwrap();
+        let ann: Tenant = "ann".parse().unwrap();
+        (1..MOST_FILES).for_each(|number| large(&place.upload(&ann, &number.to_string()).unwrap(), 1));
+        let last = place.draft("uploads", &ann).await.unwrap();
+        assert_eq!(place.draft("uploads", &ann).await.unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
+        assert_eq!(place.0.held()["ann"].kept, Some((999 * BLOCK, 999)));
+        drop(last);
+        drop(place.draft("uploads", &ann).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn old_uploads_make_place_and_go_after_a_day_unless_somebody_asked_for_them() {
+        let scratch = Scratch::new("place-old");
+        let place = Place::open(scratch.path().to_owned()).unwrap();
+        let ann: Tenant = "ann".parse().unwrap();
+        let age = |name: &str, age: Duration| {
+            let at = place.upload(&ann, name).unwrap();
+            large(&at, MOST_HELD / 2);
+            File::options().write(true).open(at).unwrap().set_modified(SystemTime::now() - age).unwrap();
+        };
+        age("old", USED_WITHIN * 2);
+        age("new", Duration::ZERO);
+        place.draft("uploads", &ann).await.unwrap().take(&[1; GULP]).await.unwrap();
+        assert!(!place.has_upload(&ann, "old").unwrap() && place.has_upload(&ann, "new").unwrap());
+        age("asked for", KEPT_FOR * 2);
+        age("older", KEPT_FOR * 2);
+        assert!(place.has_upload(&ann, "asked for").unwrap());
+        place.sweep(&BTreeSet::new()).unwrap();
+        assert!(place.has_upload(&ann, "asked for").unwrap() && !place.has_upload(&ann, "older").unwrap());
+    }
 }

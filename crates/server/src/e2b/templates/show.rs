@@ -70,7 +70,8 @@ pub(super) fn status(
     let found = record.build(build);
     let found =
         found.ok_or_else(|| No::new(404, format!("there is no build '{}' of this template", echo(build))))?;
-    let said = templates.log(build).map(|log| log.show(from, most.clamp(1, MOST_LINES))).unwrap_or_default();
+    let said =
+        templates.logs.of(build).map(|log| log.show(from, most.clamp(1, MOST_LINES))).unwrap_or_default();
     let mut shown = json!({
         "templateID": record.id, "buildID": found.id, "status": found.status, "logs": [], "logEntries": said,
     });

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,16 +17,20 @@ use blastbox_wire::agent::{Io, Parents, User};
 use blastbox_wire::event::Hash;
 use flate2::read::MultiGzDecoder;
 use sha2::{Digest, Sha256};
+use tokio::time::timeout;
 
 use super::ask::{self, Planned, What};
 use super::book::{Layer, Made};
 use super::build::Site;
 use super::log::Cutter;
+use crate::e2b::ending::Ending;
 use crate::e2b::envd::paths::{self, HOME};
 use crate::trouble::line;
 
 /// How long one command may take.
 const STEP_TIME: Duration = Duration::from_secs(1_800);
+/// How long an archive may take into a box.
+const UNPACK_TIME: Duration = Duration::from_secs(600);
 /// What a home may have.
 const HOME_LIMITS: UnpackLimits = UnpackLimits { bytes: 512 << 20, entries: 200_000 };
 const MOST_HOME: u64 = 700 << 20;
@@ -89,13 +93,17 @@ struct Work {
 async fn in_a_box(site: &Site, work: Work, force: bool, made: &mut Made) -> Result<(), String> {
     let step = work.number.to_string();
     let key = key(site, &work, made);
-    if let Some(key) = key.filter(|_| !force)
-        && let Some(layer) = site.templates.book.layer(&site.tenant, &key)
-        && site.is_there(&layer)
-    {
-        site.log.say("info", &step, "as before");
-        made.home = layer.home;
-        return Ok(());
+    if let Some(key) = key.filter(|_| !force) {
+        // Nobody sweeps between the moment when it is found and the one when it is known to be needed.
+        let _held = site.templates.sweeping.lock().await;
+        if let Some(layer) = site.templates.book.layer(&site.tenant, &key)
+            && site.is_there(layer.home)
+        {
+            site.log.say("info", &step, "as before");
+            made.home = layer.home;
+            site.templates.in_hand.uses(&site.tenant, &site.build, made.home);
+            return Ok(());
+        }
     }
     let image = site.image(made.tree).await?;
     let (keeper, tenant) = (site.desk.keeper(), &site.tenant);
@@ -110,21 +118,23 @@ async fn in_a_box(site: &Site, work: Work, force: bool, made: &mut Made) -> Resu
         .create(tenant, new)
         .await
         .map_err(|error| format!("there is no box for it: {}", line(&error)))?;
+    // Whatever becomes of it, and of whoever waits for it, its box goes.
+    let ending = Ending::of(keeper, tenant, &card.id);
     let outcome = inside(site, &card.id, &work, &step, made).await;
-    // Whatever became of it, its box goes. An error: it is gone already.
-    keeper.kill(tenant, &card.id).await.ok();
+    ending.now().await;
     let home = outcome?;
     // Nobody sweeps between the moment when these are there and the one when they are written down.
     let _held = site.templates.sweeping.lock().await;
     let home = match home {
         Some((draft, digest)) => {
             let at = site.templates.place.home(tenant, &digest).map_err(|error| unkept(&error))?;
-            draft.keep(&at).map_err(|error| unkept(&error))?;
+            draft.keep(at).await.map_err(|error| unkept(&error))?;
             Some(digest)
         }
         None => None,
     };
     made.home = home;
+    site.templates.in_hand.uses(tenant, &site.build, home);
     if let Some(key) = key {
         let layer = Layer { tenant: tenant.as_str().to_owned(), key, home };
         site.templates.book.remember(layer).map_err(crate::e2b::no::No::message)?;
@@ -156,7 +166,9 @@ async fn inside(site: &Site, id: &BoxId, work: &Work, step: &str, made: &Made) -
     if let Some(hash) = &work.upload {
         let at = site.templates.place.upload(tenant, hash).map_err(|error| unkept(&error))?;
         let file = File::open(&at).map_err(|_| "its files were not uploaded".to_owned())?;
-        unpack(&live, UPLOADED, file).await.map_err(|why| format!("its files cannot be unpacked: {why}"))?;
+        unpack(&live, UPLOADED, file, Packed::Perhaps)
+            .await
+            .map_err(|why| format!("its files cannot be unpacked: {why}"))?;
     }
     // A directory that is there already is as good.
     live.files().make_directory(made.workdir.as_bytes(), 0o755, Parents::Make).await.ok();
@@ -221,21 +233,34 @@ fn command(work: &Work, made: &Made) -> Command {
 /// Gives a box the home that a build has made.
 pub(super) async fn unpack_home(live: &LiveBox, archive: &Path) -> Result<(), String> {
     let file = File::open(archive).map_err(|error| unkept(&error))?;
-    unpack(live, HOME, file)
+    unpack(live, HOME, file, Packed::No)
         .await
         .map_err(|why| format!("the home of the template cannot be unpacked: {why}"))
 }
 
-/// Unpacks an archive in a box, by its agent. What is packed with gzip is passed on plain; how long it gets is the agent's to
-/// count.
-async fn unpack(live: &LiveBox, to: &str, mut file: File) -> Result<(), String> {
+/// Whether an archive may be packed with gzip: what the SDKs upload is, and homes are as agents pack them. A box could
+/// otherwise leave a home that is small here and endless to whoever unpacks it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Packed {
+    Perhaps,
+    No,
+}
+
+/// Unpacks an archive in a box, by its agent, within a time. What is packed with gzip is passed on plain.
+async fn unpack(live: &LiveBox, to: &str, file: File, packed: Packed) -> Result<(), String> {
+    let done = timeout(UNPACK_TIME, unpack_all(live, to, file, packed)).await;
+    done.unwrap_or_else(|_| Err(format!("it took longer than {} s", UNPACK_TIME.as_secs())))
+}
+
+async fn unpack_all(live: &LiveBox, to: &str, mut file: File, packed: Packed) -> Result<(), String> {
     let mut magic = [0_u8; 2];
-    let packed = file.read_exact(&mut magic).is_ok() && magic == [0x1f, 0x8b];
+    let packed = packed == Packed::Perhaps && file.read_exact(&mut magic).is_ok() && magic == [0x1f, 0x8b];
     std::io::Seek::rewind(&mut file).map_err(|error| unkept(&error))?;
     let mut from: Box<dyn Read + Send> =
         if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
     let upload = live.files().tar_in(to.as_bytes(), Parents::Make, HOME_LIMITS).await;
     let mut upload = upload.map_err(|error| blastbox_engine::causes(&error))?;
+    let mut length = 0_u64;
     loop {
         let read = tokio::task::spawn_blocking(move || {
             let mut piece = vec![0; GULP];
@@ -250,13 +275,19 @@ async fn unpack(live: &LiveBox, to: &str, mut file: File) -> Result<(), String> 
         if piece.0.is_empty() {
             break;
         }
+        // A few bytes of gzip can be as many as somebody likes.
+        length = length.saturating_add(u64::try_from(piece.0.len()).unwrap_or(u64::MAX));
+        if length > MOST_HOME {
+            return Err(format!("it has more than {MOST_HOME} bytes"));
+        }
         upload.write(&piece.0).await.map_err(|error| blastbox_engine::causes(&error))?;
     }
     upload.finish().await.map(drop).map_err(|error| blastbox_engine::causes(&error))
 }
 
 async fn pack_home(site: &Site, live: &LiveBox) -> Result<Home, String> {
-    let mut draft = site.templates.place.draft("homes", &site.tenant).map_err(|error| unkept(&error))?;
+    let mut draft =
+        site.templates.place.draft("homes", &site.tenant).await.map_err(|error| unkept(&error))?;
     let unread = |error| format!("its home cannot be read: {}", blastbox_engine::causes(&error));
     let mut download = live.files().tar_out(HOME.as_bytes()).await.map_err(unread)?;
     let (mut hasher, mut length) = (Sha256::new(), 0_u64);
@@ -266,7 +297,7 @@ async fn pack_home(site: &Site, live: &LiveBox) -> Result<Home, String> {
             return Err(format!("its home has more than {MOST_HOME} bytes"));
         }
         hasher.update(&bytes);
-        draft.file.write_all(&bytes).map_err(|error| unkept(&error))?;
+        draft = draft.take(&bytes).await.map_err(|error| unkept(&error))?;
     }
     download.summary().await.map_err(unread)?;
     let hex: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,9 +1,10 @@
 //! Files that a COPY takes: a client asks where to put them, and puts them there.
 //!
-//! Trust: caller. Whoever has the address that was handed out may write this one file once; nothing else is opened by it.
+//! Trust: caller. Whoever has the address that was handed out may write this one file once; nothing else is opened by it, and
+//! what comes counts for the tenant that asked for the address: its connections, its uploads at once, its bytes.
 
-use std::collections::HashMap;
-use std::io::{self, Write};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,17 +18,53 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
+use super::place::{Draft, MOST_UPLOAD};
 use super::{Templates, ask};
 use crate::e2b::no::{No, echo};
 use crate::e2b::token::Token;
 use crate::e2b::{edge, form};
+use crate::keys::Keys;
 
-const MOST_UPLOAD: u64 = 1 << 30;
-/// How long an address is good for, and how long its caller may be silent.
+/// How long an address is good for, how long its caller may be silent, and how long a whole upload may take.
 const GOOD_FOR: Duration = Duration::from_secs(3_600);
 const SILENCE: Duration = Duration::from_secs(60);
-/// Addresses that are good at once, of everybody together.
-const MOST_PASSES: usize = 1_024;
+const WHOLE: Duration = Duration::from_secs(1_800);
+/// Addresses of one tenant that are good at once, and its uploads under way.
+const MOST_PASSES: usize = 64;
+const MOST_AT_ONCE: usize = 8;
+
+/// Uploads that are under way, by tenant.
+#[derive(Debug, Default)]
+pub(super) struct Lanes(Mutex<BTreeMap<Tenant, usize>>);
+
+/// One upload; over with this.
+struct Lane<'a> {
+    lanes: &'a Lanes,
+    tenant: Tenant,
+}
+
+impl Lanes {
+    fn enter(&self, tenant: &Tenant) -> Result<Lane<'_>, No> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = all.entry(tenant.clone()).or_default();
+        if *count >= MOST_AT_ONCE {
+            return Err(No::new(429, format!("a key has at most {MOST_AT_ONCE} uploads at once")));
+        }
+        *count += 1;
+        Ok(Lane { lanes: self, tenant: tenant.clone() })
+    }
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        let mut all = self.lanes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = all.get(&self.tenant).map_or(0, |count| count.saturating_sub(1));
+        match left {
+            0 => all.remove(&self.tenant),
+            _ => all.insert(self.tenant.clone(), left),
+        };
+    }
+}
 
 /// Addresses that were handed out.
 #[derive(Debug, Default)]
@@ -41,14 +78,23 @@ struct Pass {
 }
 
 impl Passes {
+    /// An address for this file: the one that there is, or a new one, for which a tenant's oldest makes place.
     fn give(&self, tenant: &Tenant, hash: &str) -> Result<String, No> {
-        let token = Token::new().ok_or_else(No::defect)?.show_to_owner().to_owned();
         let now = Instant::now();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, pass| pass.until > now);
-        if all.len() >= MOST_PASSES {
-            return Err(No::new(429, "too many uploads are under way"));
+        let same = |(_, pass): &(&String, &mut Pass)| pass.tenant == *tenant && pass.hash == hash;
+        if let Some((token, pass)) = all.iter_mut().find(same) {
+            pass.until = now + GOOD_FOR;
+            return Ok(token.clone());
         }
+        let theirs = all.iter().filter(|(_, pass)| pass.tenant == *tenant);
+        if theirs.clone().count() >= MOST_PASSES
+            && let Some(oldest) = theirs.min_by_key(|(_, pass)| pass.until).map(|(token, _)| token.clone())
+        {
+            all.remove(&oldest);
+        }
+        let token = Token::new().ok_or_else(No::defect)?.show_to_owner().to_owned();
         let pass = Pass { tenant: tenant.clone(), hash: hash.to_owned(), until: now + GOOD_FOR };
         all.insert(token.clone(), pass);
         Ok(token)
@@ -75,41 +121,60 @@ pub(super) fn link(
     if !ask::is_hash(hash) {
         return Err(No::bad("the hash of files is 64 hexadecimal digits in lower case"));
     }
-    let at = templates.place.upload(tenant, hash).map_err(|error| unkept(&error))?;
+    let present = templates.place.has_upload(tenant, hash).map_err(|error| unkept(&error))?;
     let token = templates.passes.give(tenant, hash)?;
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
     // Whoever ends TLS in front says so; it is the caller's own address that this makes.
     let secure = headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
     let scheme = if secure { "https" } else { "http" };
     let url = format!("{scheme}://{host}/templates/{}/files/{hash}?pass={token}", echo(template));
-    let answer = json!({ "present": at.is_file(), "url": url });
+    let answer = json!({ "present": present, "url": url });
     Ok(crate::answer::Answer(StatusCode::CREATED, answer).into_response())
 }
 
 /// `PUT` to that address: no key comes along.
-pub(super) async fn put(templates: &Templates, hash: &str, request: Request) -> Result<Response<Body>, No> {
+pub(super) async fn put(
+    templates: &Templates,
+    keys: &Keys,
+    hash: &str,
+    request: Request,
+) -> Result<Response<Body>, No> {
     edge::let_through(&request)?;
     let query = form::pairs(request.uri().query());
     let tenant = form::value(&query, "pass").and_then(|token| templates.passes.take(token, hash));
+    let tenant = tenant.filter(|tenant| is_let_in(keys, tenant));
     let tenant =
         tenant.ok_or_else(|| No::new(403, "this address for an upload is not good, or not any more"))?;
-    let most = templates.place.left(&tenant).map_err(|error| unkept(&error))?.min(MOST_UPLOAD);
-    let mut draft = templates.place.draft("uploads", &tenant).map_err(|error| unkept(&error))?;
-    let (mut body, mut taken) = (request.into_body(), 0_u64);
+    edge::sit_down(&request, &tenant)?;
+    let _lane = templates.lanes.enter(&tenant)?;
+    let draft = templates.place.draft("uploads", &tenant).await.map_err(|error| unkept(&error))?;
+    let received = timeout(WHOLE, receive(draft, request.into_body())).await;
+    let draft = received
+        .map_err(|_| No::new(408, format!("an upload takes at most {} s", WHOLE.as_secs())))
+        .flatten()?;
+    let at = templates.place.upload(&tenant, hash).map_err(|error| unkept(&error))?;
+    draft.keep(at).await.map_err(|error| unkept(&error))?;
+    Ok(StatusCode::OK.into_response())
+}
+
+/// Whether anybody may still come as this tenant: an address must not outlive the keys that it was asked for with.
+fn is_let_in(keys: &Keys, tenant: &Tenant) -> bool {
+    *tenant == Tenant::local() || keys.list().is_ok_and(|all| all.iter().any(|card| card.tenant == *tenant))
+}
+
+async fn receive(mut draft: Draft, mut body: Body) -> Result<Draft, No> {
+    let mut taken = 0_u64;
     loop {
         let frame =
             timeout(SILENCE, body.frame()).await.map_err(|_| No::new(408, "the upload did not go on"))?;
-        let Some(frame) = frame else { break };
+        let Some(frame) = frame else { return Ok(draft) };
         let Ok(data) = frame.map_err(|_| No::bad("the upload broke off"))?.into_data() else { continue };
         taken = taken.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
-        if taken > most {
-            return Err(No::new(413, format!("an upload has at most {most} bytes here now")));
+        if taken > MOST_UPLOAD {
+            return Err(No::new(413, format!("an upload has at most {MOST_UPLOAD} bytes")));
         }
-        draft.file.write_all(&data).map_err(|error| unkept(&error))?;
+        draft = draft.take(&data).await.map_err(|error| unkept(&error))?;
     }
-    let at = templates.place.upload(&tenant, hash).map_err(|error| unkept(&error))?;
-    draft.keep(&at).map_err(|error| unkept(&error))?;
-    Ok(StatusCode::OK.into_response())
 }
 
 fn unkept(error: &io::Error) -> No {
@@ -133,5 +198,31 @@ mod tests {
         assert!(passes.take(&token, "b").is_none() && passes.take("other", "a").is_none());
         assert_eq!(passes.take(&token, "a"), Some(tenant));
         assert!(passes.take(&token, "a").is_none());
+    }
+
+    #[test]
+    fn one_tenants_addresses_make_place_for_its_own_and_leave_others_theirs() {
+        let passes = Passes::default();
+        let (ann, bob): (Tenant, Tenant) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+        let his = passes.give(&bob, "a").unwrap();
+        let first = passes.give(&ann, "0").unwrap();
+        assert_eq!(passes.give(&ann, "0").unwrap(), first, "one file has one address");
+        (1..=MOST_PASSES).for_each(|number| drop(passes.give(&ann, &number.to_string()).unwrap()));
+        assert_eq!(passes.0.lock().unwrap().len(), MOST_PASSES + 1);
+        assert!(passes.take(&first, "0").is_none());
+        assert_eq!(passes.take(&his, "a"), Some(bob));
+    }
+
+    #[test]
+    fn one_tenant_has_few_uploads_at_once() {
+        let lanes = Lanes::default();
+        let (ann, bob): (Tenant, Tenant) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+        let mut all: Vec<Lane<'_>> = (0..MOST_AT_ONCE).map(|_| lanes.enter(&ann).unwrap()).collect();
+        assert_eq!(lanes.enter(&ann).err().unwrap().status(), 429);
+        drop(lanes.enter(&bob).unwrap());
+        all.pop();
+        drop(lanes.enter(&ann).unwrap());
+        all.clear();
+        assert!(lanes.0.lock().unwrap().is_empty());
     }
 }
