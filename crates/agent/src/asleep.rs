@@ -37,6 +37,8 @@ impl Session {
             self.control.send(&AgentFrame::Asleep { errno: error.raw_os_error().unwrap_or(NOBODY) });
             return Ok(());
         }
+        // Now, while nothing runs that could add to them: what waits here would be told again by every copy.
+        self.denials.flush(&mut self.control);
         self.control.send(&AgentFrame::Asleep { errno: 0 });
         say_all(&mut self.control)?;
         let errand = match hear_morning(&mut self.control)? {

@@ -87,7 +87,7 @@ pub(crate) struct Session {
     /// What the stream to the host is watched for.
     interest: EventFlags,
     children: Reaper,
-    denials: Denials,
+    pub(crate) denials: Denials,
     execs: Execs,
     files: Files,
     sudo: Sudo,

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use blastbox_images::Hold;
 use blastbox_images::machine::Template;
@@ -15,7 +16,7 @@ use blastbox_wire::receipt::NetworkUse;
 use blastbox_wire::tools::{TOOLS_VARIABLE, ToolName};
 use blastbox_wire::warden::{Ask, Spent};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::deeds::Deeds;
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
@@ -188,11 +189,19 @@ impl LiveBox {
         self.pausing(Order::Resume).await
     }
 
-    /// Stops everything in it, and its agent, until [`LiveBox::wake`].
-    pub(crate) async fn sleep(&self) -> Result<(), Option<Sleepless>> {
-        let (to, from) = oneshot::channel();
-        self.orders.send(Order::Sleep(to)).await.map_err(|_| None)?;
-        from.await.map_err(|_| None)?.map_err(Some)
+    /// Stops everything in it, and its agent, until [`LiveBox::wake`]. Nobody waits longer for that: a box whose guest does not
+    /// read what it is told takes no order either.
+    pub(crate) async fn sleep(&self, longest: Duration) -> Result<(), Option<Sleepless>> {
+        let late = Instant::now() + longest;
+        let (to, mut from) = oneshot::channel();
+        let sent = timeout_at(late, self.orders.send(Order::Sleep(to))).await;
+        sent.map_err(|_| Some(Sleepless::Late))?.map_err(|_| None)?;
+        if let Ok(answer) = timeout_at(late, &mut from).await {
+            return answer.map_err(|_| None)?.map_err(Some);
+        }
+        // From here on it hears that nobody waits; what it said until now still counts, or it would never be woken.
+        from.close();
+        from.try_recv().map_err(|_| Some(Sleepless::Late))?.map_err(Some)
     }
 
     /// Lets a box go on that sleeps. Only after that: a bell that was rung too early would end the next sleep.

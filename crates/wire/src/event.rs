@@ -415,6 +415,14 @@ pub enum Event {
         /// The name of the snapshot, or of the box.
         from: Label,
     },
+    /// A snapshot is about to be taken away.
+    SnapshotRemoved {
+        /// Its name.
+        snapshot: Label,
+        /// The box that it was taken of; absent where its file cannot be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<BoxId>,
+    },
     /// The box is about to be ended.
     KillAsked {
         /// By whom.

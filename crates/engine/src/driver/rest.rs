@@ -27,6 +27,8 @@ pub(crate) enum Sleepless {
     NotNow(State),
     /// Its guest could not stop what runs in it.
     Guest(i32),
+    /// It did not come to it in time.
+    Late,
 }
 
 /// Where the outcome is waited for.
@@ -61,6 +63,10 @@ impl Rest {
 
 impl Driver {
     pub(super) fn put_to_sleep(&mut self, to: Sleeping) {
+        // Whoever wanted it has gone away.
+        if to.is_closed() {
+            return;
+        }
         let up = matches!(self.state, State::Ready | State::Executing | State::Completed);
         if !up || self.pausing.is_some() || self.log.adopting.is_some() {
             to.send(Err(Sleepless::NotNow(self.state))).ok();

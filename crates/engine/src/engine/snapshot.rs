@@ -183,8 +183,9 @@ async fn take(need: copies::Need<'_>, live: &LiveBox, line: &mut Monitor) -> Res
     let mut bed = sleeper::lay(need, copies.heir.clone(), PATIENCE).map_err(SnapshotError::Failed)?;
     let mut heir =
         timeout(PATIENCE, greet(&mut bed)).await.map_err(|_| late())?.map_err(SnapshotError::Failed)?;
-    live.sleep().await.map_err(|why| match why {
+    live.sleep(PATIENCE).await.map_err(|why| match why {
         Some(Sleepless::Guest(errno)) => SnapshotError::Guest(errno),
+        Some(Sleepless::Late) => late(),
         Some(Sleepless::NotNow(_)) | None => SnapshotError::NotNow,
     })?;
     // Nothing between here and the morning returns early.

@@ -104,7 +104,7 @@ impl Keeper {
     /// Makes a box, or takes one from a pool, and waits until it is ready. A caller that goes away meanwhile gets none
     /// and leaves nothing.
     pub async fn create(&self, tenant: &Tenant, new: NewBox) -> Result<BoxCard, KeepError> {
-        make::make(&self.0, tenant, new).await
+        make::make(&self.0, tenant, new, None).await
     }
 
     /// The boxes of a tenant, oldest first.

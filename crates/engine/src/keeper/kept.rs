@@ -90,6 +90,8 @@ pub(crate) struct Kept {
     pub(crate) prepared: Option<u32>,
     /// Wakes the task of the box.
     pub(crate) bell: Notify,
+    /// Held while the box is copied, and before it is paused because its time is over: asleep it takes no such order, and would end.
+    pub(crate) copying: tokio::sync::Mutex<()>,
     /// Held while the box is paused or resumed: one after the other, whoever asks.
     pausing: tokio::sync::Mutex<()>,
     fate: Mutex<Fate>,
@@ -135,6 +137,7 @@ impl Kept {
             commands: Commands::default(),
             prepared,
             bell: Notify::new(),
+            copying: tokio::sync::Mutex::default(),
             pausing: tokio::sync::Mutex::default(),
             fate: Mutex::new(Fate { clock, cause: None, ends: 0, waiting: Some(Vec::new()) }),
         })

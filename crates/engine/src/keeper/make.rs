@@ -23,7 +23,7 @@ use super::metrics::Stretch;
 use super::pool::{Claim, Kind, Member, Recipe};
 use super::prepare::Prepared;
 use super::register::Entry;
-use super::snapshots::Begin;
+use super::snapshots::Begun;
 use super::unborn::Unborn;
 use super::{pen, tend, watch};
 use crate::engine::{BoxSpec, SnapshotError};
@@ -53,12 +53,18 @@ struct Fresh {
     asked: SystemTime,
     pooled: Option<Duration>,
     prepared: Option<Prepared>,
+    begun: Option<Begun>,
 }
 
-/// Makes a box for a tenant and counts how that went.
-pub(crate) async fn make(house: &Arc<House>, tenant: &Tenant, new: NewBox) -> Result<BoxCard, KeepError> {
+/// Makes a box for a tenant and counts how that went. Its part of the quota may be held already.
+pub(crate) async fn make(
+    house: &Arc<House>,
+    tenant: &Tenant,
+    new: NewBox,
+    hold: Option<Hold>,
+) -> Result<BoxCard, KeepError> {
     let began = Instant::now();
-    let outcome = try_make(house, tenant, new, began).await;
+    let outcome = try_make(house, tenant, new, hold, began).await;
     house.count(|metrics| match &outcome {
         Ok(_) => {
             metrics.creates += 1;
@@ -74,6 +80,7 @@ async fn try_make(
     house: &Arc<House>,
     tenant: &Tenant,
     new: NewBox,
+    hold: Option<Hold>,
     began: Instant,
 ) -> Result<BoxCard, KeepError> {
     if house.is_closed() {
@@ -94,18 +101,23 @@ async fn try_make(
     };
     let about = pen::about(None, tenant, &policy, &label, Some(tier), &gaps);
     house.pen.announce(Some(&about), &Event::BoxAsked { threat: policy.level() })?;
-    if let Some(from) = &from {
-        if copies.as_ref().is_none_or(|copies| copies.bound != from.snapshot.bound) {
-            return Err(KeepError::Snapshot(SnapshotError::Foreign));
-        }
-        house.pen.announce(Some(&about), &Event::BoxBegunFrom { from: Label::new(&from.from) })?;
+    let refuse = |error: KeepError| {
+        house.pen.record(&about, &Event::BoxRefused { reason: error.code().into() });
+        error
+    };
+    let bound = copies.as_ref().map(|copies| copies.bound);
+    if from.as_ref().is_some_and(|from| bound != Some(from.machine)) {
+        return Err(refuse(KeepError::Snapshot(SnapshotError::Foreign)));
     }
     let need = need_of(&policy);
-    let hold = house.admission.reserve(tenant, need)?;
-    let recipe = Recipe { policy, image, tier, copied: copies.is_some(), preparation, from };
+    let hold = match hold {
+        Some(hold) => hold,
+        None => house.admission.reserve(tenant, need)?,
+    };
+    let recipe = Recipe { policy, image, tier, copied: copies.is_some(), preparation };
     let kind = match workspace {
         Some(_) => None,
-        None if recipe.from.is_some() => None,
+        None if from.is_some() => None,
         // What is to outlive its daemon is somebody's from its beginning: members of a pool are nobody's.
         None if recipe.policy.lifetime().survives_daemon == SurvivesDaemon::Yes => None,
         None => Kind::of(&recipe.image, &recipe.policy, tier, recipe.preparation.as_ref())
@@ -123,14 +135,19 @@ async fn try_make(
             asked: member.asked,
             pooled: Some(member.made.elapsed()),
             prepared: member.prepared,
+            begun: None,
         },
         None => {
             let shed = || drop(tend::end_all(house.pool.shed()));
             let room = house.admission.room(tenant, need, shed).await?;
             house.count(|metrics| metrics.took(Stretch::Queue, began.elapsed()));
+            let begun = match from {
+                Some(from) => Some(from.open(house).await.map_err(refuse)?),
+                None => None,
+            };
             let asked = SystemTime::now();
-            let (live, entry) = provision(house, &recipe, workspace.as_ref(), &about).await?;
-            Fresh { live, entry, room, asked, pooled: None, prepared: None }
+            let (live, entry) = provision(house, &recipe, begun.as_ref(), workspace.as_ref(), &about).await?;
+            Fresh { live, entry, room, asked, pooled: None, prepared: None, begun }
         }
     };
     // A box that nobody can be told of is nobody's: it goes with `fresh`.
@@ -173,10 +190,10 @@ async fn move_in(
     hold: Hold,
     began: Instant,
 ) -> Result<BoxCard, KeepError> {
-    let Fresh { live, entry, room, asked, pooled, prepared } = fresh;
+    let Fresh { live, entry, room, asked, pooled, prepared, begun } = fresh;
     let pooled = pooled.unwrap_or_default();
     let register = Arc::clone(&house.register);
-    let Recipe { policy, image, from, .. } = recipe;
+    let Recipe { policy, image, .. } = recipe;
     let number = prepared.as_ref().map(Prepared::number);
     // It was ready when they were named: nobody waits here.
     let stood = live.take_stood().await;
@@ -184,7 +201,7 @@ async fn move_in(
     let image = Some(image);
     let kept =
         Kept::new(Made { card, live, image, policy, register, asked, pooled, clock, prepared: number });
-    let execs = from.map(|from| from.execs).unwrap_or_default();
+    let execs = begun.map(|begun| begun.execs).unwrap_or_default();
     execs.iter().for_each(|exec| house.register.exec_found(&kept.card.id, exec));
     let commands = find_commands(house, &kept, stood, &execs);
     house.move_in(&kept)?;
@@ -234,6 +251,7 @@ async fn claim(house: &Arc<House>, kind: &Kind, recipe: &Recipe) -> Option<Membe
 async fn provision(
     house: &Arc<House>,
     recipe: &Recipe,
+    begun: Option<&Begun>,
     workspace: Option<&WorkspaceDir>,
     about: &About,
 ) -> Result<(LiveBox, Entry), KeepError> {
@@ -243,7 +261,7 @@ async fn provision(
     let mut tried = 0;
     loop {
         tried += 1;
-        match launch(house, recipe, workspace, about).await {
+        match launch(house, recipe, begun, workspace, about).await {
             Err(KeepError::Failed(error)) if tried < TRIES && is_passing(&error, tried, untried) => {
                 tokio::time::sleep(backoff(tried, random_byte())).await;
             }
@@ -259,17 +277,21 @@ async fn provision(
 pub(crate) async fn launch(
     house: &Arc<House>,
     recipe: &Recipe,
+    begun: Option<&Begun>,
     workspace: Option<&WorkspaceDir>,
     about: &About,
 ) -> Result<(LiveBox, Entry), KeepError> {
-    let Recipe { policy, image, tier, from, .. } = recipe;
+    let Recipe { policy, image, tier, .. } = recipe;
     let began = Instant::now();
     let id = house.engine.new_id()?;
     let entry = house.register.begin(&id, policy, &image.label(), *tier, &house.engine.warden_name())?;
     failpoint::reach("box-noted");
     let about = About { box_id: Some(id.clone()), ..about.clone() };
+    if let Some(begun) = begun {
+        house.pen.announce(Some(&about), &Event::BoxBegunFrom { from: Label::new(&begun.from) })?;
+    }
     let (tell, unborn) = Unborn::begin(house, about);
-    let live = make_ready(house, id, BoxSpec { policy, image, workspace }, from.as_ref(), tell).await?;
+    let live = make_ready(house, id, BoxSpec { policy, image, workspace }, begun, tell).await?;
     unborn.hand_over(&live);
     house.count(|metrics| metrics.took(Stretch::Provision, began.elapsed()));
     Ok((live, entry))
@@ -279,10 +301,10 @@ async fn make_ready(
     house: &House,
     id: BoxId,
     spec: BoxSpec<'_>,
-    from: Option<&Begin>,
+    begun: Option<&Begun>,
     tell: Tell,
 ) -> Result<LiveBox, KeepError> {
-    let mut live = house.engine.launch_as(id, spec, from.map(|from| &from.snapshot), tell).await?;
+    let mut live = house.engine.launch_as(id, spec, begun.map(|begun| &begun.snapshot), tell).await?;
     failpoint::reach("box-launched");
     // Its life is the keeper's to end; the timeout of its policy is for `run`.
     live.live_until(Instant::now() + PROVISION);

@@ -15,6 +15,7 @@ mod cards;
 mod clock;
 mod commands;
 mod config;
+mod copy_queue;
 mod deeds;
 mod demand;
 mod error;

@@ -21,7 +21,6 @@ use super::gate::Need;
 use super::make::need_of;
 use super::prepare::{Preparation, Prepared};
 use super::register::Entry;
-use super::snapshots::Begin;
 use super::warm::MOST_WARM;
 use crate::live::LiveBox;
 
@@ -100,8 +99,6 @@ pub(crate) struct Recipe {
     pub(crate) copied: bool,
     /// What a member begins.
     pub(crate) preparation: Option<Preparation>,
-    /// What it begins as a copy of, where that is a box that ran.
-    pub(crate) from: Option<Begin>,
 }
 
 #[derive(Debug)]

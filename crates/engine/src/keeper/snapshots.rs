@@ -1,7 +1,7 @@
 //! Snapshots of boxes that run: taken, listed, taken away, begun with; and forks, which are snapshots that nobody keeps.
 //!
-//! One is taken at a time, because each takes a machine's memory beside the boxes that were let in. What a tenant may keep is bounded,
-//! and so is what all of them together may.
+//! Whose turn it is says [`CopyQueue`]. What a tenant may keep is bounded, and so is what all of them together may. The machine of a
+//! snapshot is read one at a time, and only for a box that was let in.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,14 +13,17 @@ use blastbox_wire::BoxId;
 use blastbox_wire::event::{Event, Hash, Label};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use super::cards::{BoxCard, Phase, Tenant};
 use super::config::NewBox;
+use super::copy_queue::{CopyQueue, busy};
 use super::error::KeepError;
 use super::events::wall_clock;
 use super::face::{Keeper, to_its_end};
 use super::house::House;
 use super::kept::Kept;
+use super::make::{make, need_of};
 use super::snapshot_id::SnapshotId;
 use crate::engine::{Snapshot, SnapshotError};
 use crate::failpoint;
@@ -30,6 +33,8 @@ use crate::store::ExecRow;
 pub const MOST_FORKS: usize = 16;
 /// Commands of a box that are written down with it.
 const MOST_EXECS: usize = 256;
+/// How long somebody waits until the machines of others are read.
+const OPENING: Duration = Duration::from_secs(60);
 /// What must be left on the disk beside a snapshot.
 const SPARE: u64 = 64 << 20;
 
@@ -77,11 +82,58 @@ pub struct SnapshotCard {
 /// What a box begins as, instead of as one of its kind that ran nothing.
 #[derive(Debug, Clone)]
 pub struct Begin {
-    pub(crate) snapshot: Snapshot,
+    /// What a copy relies on.
+    pub(crate) machine: Hash,
     /// The commands that ran in it, as they were written down.
-    pub(crate) execs: Vec<ExecRow>,
+    execs: Vec<ExecRow>,
     /// A snapshot's name, or a box's: for the ledger.
+    from: String,
+    origin: Origin,
+}
+
+#[derive(Debug, Clone)]
+enum Origin {
+    /// A box that sleeps no more.
+    Taken(Snapshot),
+    /// A file, of which only the note was read.
+    Kept(SnapshotId, Box<Note>),
+}
+
+/// The same, with a machine that is there.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) execs: Vec<ExecRow>,
     pub(crate) from: String,
+}
+
+impl Begin {
+    /// Reads and checks the machine. It takes as much memory as the box may have: only for one that was let in.
+    pub(crate) async fn open(self, house: &Arc<House>) -> Result<Begun, KeepError> {
+        let Self { machine, execs, from, origin } = self;
+        let snapshot = match origin {
+            Origin::Taken(snapshot) => snapshot,
+            Origin::Kept(name, note) => {
+                Snapshot { template: open(house, name, *note).await?, bound: machine }
+            }
+        };
+        Ok(Begun { snapshot, execs, from })
+    }
+}
+
+impl Opened {
+    /// A box of this kind, which begins with the snapshot.
+    #[must_use]
+    pub fn begin(self, new: NewBox) -> NewBox {
+        let Self { name, note, .. } = self;
+        let begin = Begin {
+            machine: note.machine,
+            execs: note.execs.iter().map(NotedExec::row).collect(),
+            from: name.to_string(),
+            origin: Origin::Kept(name, Box::new(note)),
+        };
+        NewBox { from: Some(begin), ..new }
+    }
 }
 
 /// A snapshot, opened: everything that a box needs to begin with it.
@@ -124,8 +176,9 @@ struct NotedExec {
 pub(crate) struct Album {
     files: Option<Snapshots>,
     limits: SnapshotLimits,
-    /// One at a time.
-    taking: tokio::sync::Mutex<()>,
+    copying: CopyQueue,
+    /// Held while the machine of one is read, by whoever reads it: one whose caller went away goes on reading.
+    opening: Arc<tokio::sync::Mutex<()>>,
     /// Those that boxes have begun with which still live: the next one shares their memory.
     open: Mutex<Vec<(SnapshotId, Weak<Template>)>>,
 }
@@ -137,7 +190,7 @@ impl Album {
             // What a daemon left that was killed while it wrote.
             files.sweep();
         }
-        Self { files, limits, taking: tokio::sync::Mutex::default(), open: Mutex::default() }
+        Self { files, limits, copying: CopyQueue::default(), opening: Arc::default(), open: Mutex::default() }
     }
 
     fn files(&self) -> Result<Snapshots, KeepError> {
@@ -161,7 +214,7 @@ impl Album {
         let mine = all.iter().filter(|(_, note, _)| note.tenant == tenant.as_str());
         let (count, bytes) =
             mine.fold((0, 0_u64), |(count, sum), (_, _, bytes)| (count + 1, sum.saturating_add(*bytes)));
-        let total = all.iter().fold(0_u64, |sum, (_, _, bytes)| sum.saturating_add(*bytes));
+        let total = files.bytes();
         let SnapshotLimits { count: most, tenant_bytes, bytes: host_bytes, .. } = self.limits;
         let what = match () {
             () if count >= most => "snapshots",
@@ -250,6 +303,7 @@ impl NotedExec {
 
 /// Copies a box of this tenant. What it is told to the ledger before.
 async fn copy(house: &House, kept: &Kept, to: &str) -> Result<(Snapshot, Vec<ExecRow>), KeepError> {
+    let _whole = kept.copying.lock().await;
     match kept.phase() {
         Phase::Ready | Phase::Executing => {}
         Phase::Ending | Phase::Gone => return Err(KeepError::Gone),
@@ -271,13 +325,14 @@ impl Keeper {
     pub async fn snapshot(&self, tenant: &Tenant, id: &BoxId) -> Result<SnapshotCard, KeepError> {
         let kept = self.touch(tenant, id)?;
         let (house, tenant) = (Arc::clone(&self.0), tenant.clone());
+        let files = house.album.files()?;
+        house.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
+        has_room(&house, &files, &tenant, &kept).await?;
+        let turn = house.album.copying.turn(&tenant, id).await?;
         to_its_end(async move {
-            let files = house.album.files()?;
-            house.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
-            let _turn = house.album.taking.lock().await;
-            let most = kept.policy().kernel().memory.0;
-            let (whose, check, at) = (tenant.clone(), Arc::clone(&house), files.clone());
-            on_thread(move || check.album.room(&at, &whose, most)).await?;
+            let _turn = turn;
+            // What others have kept while this one waited.
+            has_room(&house, &files, &tenant, &kept).await?;
             let name = new_name()?;
             let (Snapshot { template, bound: machine }, execs) = copy(&house, &kept, name.as_str()).await?;
             let policy = kept.policy();
@@ -321,16 +376,34 @@ impl Keeper {
 
     /// Takes a snapshot away. Boxes that began with it live on.
     pub async fn remove_snapshot(&self, tenant: &Tenant, id: &SnapshotId) -> Result<(), KeepError> {
-        let files = self.0.album.files()?;
+        let (house, files) = (Arc::clone(&self.0), self.0.album.files()?);
         let (tenant, id) = (tenant.clone(), id.clone());
         on_thread(move || {
-            note_of(&files, &tenant, &id)?;
+            let note = note_of(&files, &tenant, &id)?;
+            let (snapshot, of) = (Label::new(id.as_str()), Some(note.of));
+            house.pen.announce(None, &Event::SnapshotRemoved { snapshot, of })?;
             if files.remove(id.as_str()).map_err(fault)? { Ok(()) } else { Err(KeepError::NotFound) }
         })
         .await
     }
 
-    /// What a box needs to begin with a snapshot: [`Keeper::begin_with`] has the rest.
+    /// Takes a snapshot away of which nobody can say whose it is: only for the operator.
+    pub async fn remove_unreadable_snapshot(&self, id: &SnapshotId) -> Result<(), KeepError> {
+        let (house, files, id) = (Arc::clone(&self.0), self.0.album.files()?, id.clone());
+        on_thread(move || {
+            match any_note(&files, &id) {
+                Err(KeepError::Snapshot(_)) => {}
+                Ok(_) | Err(_) => return Err(KeepError::NotFound),
+            }
+            house
+                .pen
+                .announce(None, &Event::SnapshotRemoved { snapshot: Label::new(id.as_str()), of: None })?;
+            if files.remove(id.as_str()).map_err(fault)? { Ok(()) } else { Err(KeepError::NotFound) }
+        })
+        .await
+    }
+
+    /// What a box needs to begin with a snapshot. Its machine is read when that box is made.
     pub async fn open_snapshot(&self, tenant: &Tenant, id: &SnapshotId) -> Result<Opened, KeepError> {
         let files = self.0.album.files()?;
         let (tenant, name) = (tenant.clone(), id.clone());
@@ -342,27 +415,6 @@ impl Keeper {
             Ok(Opened { policy, image: note.image.clone(), name, note })
         })
         .await
-    }
-
-    /// A box of this kind, which begins with a snapshot. Its machine is read and checked here.
-    pub async fn begin_with(&self, opened: Opened, new: NewBox) -> Result<NewBox, KeepError> {
-        let Opened { name, note, .. } = opened;
-        let (house, files) = (Arc::clone(&self.0), self.0.album.files()?);
-        let from = name.to_string();
-        let (machine, execs) = (note.machine, note.execs.iter().map(NotedExec::row).collect());
-        let template = on_thread(move || {
-            if let Some(template) = house.album.find_open(&name) {
-                return Ok(template);
-            }
-            let found = files.find(name.as_str(), &bound(&name, &note), note.memory).map_err(fault)?;
-            let template = Arc::new(found.ok_or(KeepError::NotFound)?);
-            fill(&template)?;
-            house.album.note_open(&name, &template);
-            Ok(template)
-        })
-        .await?;
-        let snapshot = Snapshot { template, bound: machine };
-        Ok(NewBox { from: Some(Begin { snapshot, execs, from }), ..new })
     }
 
     /// Makes boxes that are what this one is now, with everything that runs in it. All of them or none.
@@ -379,19 +431,25 @@ impl Keeper {
         }
         let kept = self.touch(tenant, id)?;
         let (keeper, tenant) = (self.clone(), tenant.clone());
+        self.0.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
+        // A quota that is spent is told before the box stands still.
+        let need = need_of(&kept.policy());
+        let holds = (0..count).map(|_| self.0.admission.reserve(&tenant, need));
+        let holds = holds.collect::<Result<Vec<_>, _>>()?;
+        let turn = self.0.album.copying.turn(&tenant, id).await?;
         to_its_end(async move {
-            let turn = keeper.0.album.taking.lock().await;
             let (snapshot, execs) = copy(&keeper.0, &kept, &format!("{count} forks")).await?;
-            drop(turn);
             let filling = Arc::clone(&snapshot.template);
             on_thread(move || fill(&filling)).await?;
+            drop(turn);
             let image = kept.image.as_ref().ok_or(KeepError::Gone)?;
             let mut forks: Vec<BoxCard> = Vec::new();
-            for _ in 0..count {
+            for hold in holds {
                 let begin = Begin {
-                    snapshot: snapshot.clone(),
+                    machine: snapshot.bound,
                     execs: execs.clone(),
                     from: kept.card.id.to_string(),
+                    origin: Origin::Taken(snapshot.clone()),
                 };
                 let new = NewBox {
                     policy: SealedPolicy::clone(&kept.policy()),
@@ -404,7 +462,7 @@ impl Keeper {
                     on_timeout: kept.card.on_timeout,
                     from: Some(begin),
                 };
-                match keeper.create(&tenant, new).await {
+                match make(&keeper.0, &tenant, new, Some(hold)).await {
                     Ok(card) => forks.push(card),
                     Err(error) => {
                         for fork in forks {
@@ -420,9 +478,50 @@ impl Keeper {
     }
 }
 
+/// Whether this box may be kept, as far as quotas and the disk say.
+async fn has_room(
+    house: &Arc<House>,
+    files: &Snapshots,
+    tenant: &Tenant,
+    kept: &Kept,
+) -> Result<(), KeepError> {
+    let (house, files, tenant) = (Arc::clone(house), files.clone(), tenant.clone());
+    let most = kept.policy().kernel().memory.0;
+    on_thread(move || house.album.room(&files, &tenant, most)).await
+}
+
+/// The machine of a snapshot: that of boxes which began with it and still live, or what its file holds.
+async fn open(house: &Arc<House>, name: SnapshotId, note: Note) -> Result<Arc<Template>, KeepError> {
+    if let Some(template) = house.album.find_open(&name) {
+        return Ok(template);
+    }
+    let files = house.album.files()?;
+    let opening = Arc::clone(&house.album.opening).lock_owned();
+    let opening = timeout(OPENING, opening).await.map_err(|_| busy())?;
+    let house = Arc::clone(house);
+    on_thread(move || {
+        // Until it is read, whoever waits for it.
+        let _opening = opening;
+        if let Some(template) = house.album.find_open(&name) {
+            return Ok(template);
+        }
+        let found = files.find(name.as_str(), &bound(&name, &note), note.memory).map_err(fault)?;
+        let template = Arc::new(found.ok_or(KeepError::NotFound)?);
+        fill(&template)?;
+        house.album.note_open(&name, &template);
+        Ok(template)
+    })
+    .await
+}
+
 /// What is written down of a snapshot, where it is this tenant's.
 fn note_of(files: &Snapshots, tenant: &Tenant, id: &SnapshotId) -> Result<Note, KeepError> {
-    let (note, _) = files.note(id.as_str()).map_err(fault)?.ok_or(KeepError::NotFound)?;
-    let note: Note = serde_json::from_slice(&note).map_err(|_| fault(SnapshotFault::Foreign))?;
+    let note = any_note(files, id)?;
     if note.tenant == tenant.as_str() { Ok(note) } else { Err(KeepError::NotFound) }
+}
+
+/// The same, whosever it is.
+fn any_note(files: &Snapshots, id: &SnapshotId) -> Result<Note, KeepError> {
+    let (note, _) = files.note(id.as_str()).map_err(fault)?.ok_or(KeepError::NotFound)?;
+    serde_json::from_slice(&note).map_err(|_| fault(SnapshotFault::Foreign))
 }

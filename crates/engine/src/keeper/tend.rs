@@ -62,7 +62,7 @@ async fn fill(house: Arc<House>, kind: Kind, recipe: Recipe, room: super::admiss
     let asked = SystemTime::now();
     let nobody =
         pen::about(None, &Tenant::local(), &recipe.policy, &recipe.image.label(), Some(recipe.tier), &[]);
-    let made = match launch(&house, &recipe, None, &nobody).await {
+    let made = match launch(&house, &recipe, None, None, &nobody).await {
         Ok((live, entry)) => {
             live.live_until(Instant::now() + house.pool.longest());
             match prepare(&house, &live, &recipe, &nobody).await {

@@ -75,7 +75,7 @@ impl Keeper {
         let all = rest.chain([(need_of(&policy), least)]);
         self.0.admission.could_hold(all).map_err(|limit| WarmError::NoRoom { limit })?;
         let (tier, copied) = (lowered.tier, lowered.copies.is_some());
-        let recipe = Recipe { policy, image, tier, copied, preparation, from: None };
+        let recipe = Recipe { policy, image, tier, copied, preparation };
         if pool.keep(kind, recipe, least) { Ok(()) } else { Err(WarmError::TooManyKinds) }
     }
 }

@@ -27,6 +27,8 @@ use crate::paper::{Account, receipt};
 use crate::patience::random_byte;
 use crate::store::BoxState;
 
+/// How long a box may be copied that is to be paused. Longer than all that may take.
+const COPYING: Duration = Duration::from_secs(600);
 /// How long a pause may take before the box is ended instead.
 const PAUSING: Duration = Duration::from_secs(10);
 
@@ -152,8 +154,12 @@ async fn expire(house: &House, kept: &Kept, due: Due) {
     }
 }
 
-/// Pauses a box that may not go on. One that cannot be paused ends.
+/// Pauses a box that may not go on, after it was copied where that has begun. One that cannot be paused ends.
 pub(crate) async fn pause_or_end(house: &House, kept: &Kept) {
+    let _copied = tokio::select! {
+        copied = timeout(COPYING, kept.copying.lock()) => copied,
+        () = ending(kept) => return,
+    };
     match timeout(PAUSING, kept.pause()).await {
         Ok(Ok(())) => {
             house.register.moved(&kept.card.id, BoxState::Paused);
@@ -164,6 +170,20 @@ pub(crate) async fn pause_or_end(house: &House, kept: &Kept) {
         Ok(Err(_)) | Err(_) => {
             kept.condemn(Cause::NotPaused);
         }
+    }
+}
+
+/// Comes back when the box ends for another reason.
+async fn ending(kept: &Kept) {
+    let condemned = async {
+        // Whatever else the bell rang for is looked at afterwards.
+        while kept.fate().cause.is_none() {
+            kept.bell.notified().await;
+        }
+    };
+    tokio::select! {
+        () = condemned => {}
+        () = kept.live.stopped() => {}
     }
 }
 

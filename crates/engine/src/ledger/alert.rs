@@ -249,6 +249,7 @@ pub fn alert(event: &Event) -> Option<Alert> {
         | Event::BoxAdopted
         | Event::BoxCopied { .. }
         | Event::BoxBegunFrom { .. }
+        | Event::SnapshotRemoved { .. }
         | Event::KillAsked { .. }
         | Event::BoxEnded { .. }
         | Event::EscapeReported { .. }

@@ -49,19 +49,28 @@ pub(super) fn file_for(
 /// Takes away what makers left behind that were killed: files that are not whole, not new, and that nobody holds.
 /// Best effort: they only take room.
 pub(super) fn sweep(folder: &Path) {
+    sweep_after(folder, GRACE);
+}
+
+/// The same, however new they are: where nobody else makes any, and this process has not begun to.
+pub(super) fn sweep_all(folder: &Path) {
+    sweep_after(folder, Duration::ZERO);
+}
+
+fn sweep_after(folder: &Path, grace: Duration) {
     let Ok(list) = fs::read_dir(folder) else { return };
     for entry in list.flatten() {
         let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(NEW));
-        if ours && is_left(&entry.path()) {
+        if ours && is_left(&entry.path(), grace) {
             fs::remove_file(entry.path()).ok();
         }
     }
 }
 
-fn is_left(path: &Path) -> bool {
+fn is_left(path: &Path, grace: Duration) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(file) = open(path, flags, Mode::empty()).map(File::from) else { return false };
     let old =
-        |found: fs::Metadata| found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > GRACE));
+        |found: fs::Metadata| found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= grace));
     file.metadata().is_ok_and(old) && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }

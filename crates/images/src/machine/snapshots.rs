@@ -126,6 +126,13 @@ impl Snapshots {
         .collect()
     }
 
+    /// Bytes of all of them, also of those that cannot be read.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let length = |name: &String| fs::symlink_metadata(self.file(name)).map_or(0, |found| found.len());
+        self.names().iter().map(length).fold(0, u64::saturating_add)
+    }
+
     /// Takes one away. `false`: there was none.
     pub fn remove(&self, name: &str) -> Result<bool, SnapshotFault> {
         match fs::remove_file(self.file(name)) {
@@ -135,9 +142,10 @@ impl Snapshots {
         }
     }
 
-    /// Takes away what a process left that was killed while it wrote.
+    /// Takes away what a process left that was killed while it wrote, however short ago. Only for one that keeps none yet, and that
+    /// nobody shares the directory with.
     pub fn sweep(&self) {
-        fresh::sweep(&self.path);
+        fresh::sweep_all(&self.path);
     }
 
     /// Bytes that are free where they lie; `None`: nobody can say.
@@ -196,6 +204,11 @@ mod tests {
         let bytes = kept.keep("one", b"note", &bound, &template()).unwrap();
         assert_eq!(kept.names(), ["one"]);
         assert_eq!(kept.note("one").unwrap(), Some((b"note".to_vec(), bytes)));
+        // What cannot be read takes room as well.
+        fs::write(kept.file("two"), b"nonsense").unwrap();
+        assert!(kept.note("two").is_err());
+        assert_eq!(kept.bytes(), bytes + 8);
+        assert!(kept.remove("two").unwrap());
         let found = kept.find("one", &bound, 1 << 20).unwrap().unwrap();
         let mut read = [0; 10];
         rustix::io::pread(found.memory(), &mut read, 8192).unwrap();
@@ -221,5 +234,22 @@ mod tests {
         assert!(matches!(kept.find("one", &bound, 2 << 20), Err(SnapshotFault::Foreign)));
         assert!(kept.remove("one").unwrap() && !kept.remove("one").unwrap());
         assert!(kept.room().unwrap() > 0);
+    }
+
+    #[test]
+    fn what_was_half_written_a_moment_ago_is_swept_at_the_start_and_what_is_whole_stays() {
+        let scratch = Scratch::new("swept");
+        let kept = Snapshots::at(scratch.path());
+        kept.keep("one", b"note", &Hash::from_bytes([1; 32]), &template()).unwrap();
+        let half = scratch.path().join(".new-word-two.snapshot");
+        fs::write(&half, b"half").unwrap();
+        let held = File::open(&half).unwrap();
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        kept.sweep();
+        assert!(half.exists(), "somebody writes it");
+        drop(held);
+        kept.sweep();
+        assert!(!half.exists());
+        assert_eq!(kept.names(), ["one"]);
     }
 }

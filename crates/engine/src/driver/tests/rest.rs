@@ -73,3 +73,23 @@ async fn whoever_wanted_it_to_sleep_and_went_away_does_not_leave_it_asleep() {
     rig.agent.read_exact(&mut morning).unwrap();
     assert_eq!(Morning::parse(&morning), Ok(Morning::Same));
 }
+
+#[tokio::test]
+async fn nobody_waits_for_ever_for_a_box_to_sleep_and_one_that_does_so_late_goes_on() {
+    let mut rig = calm();
+    rig.hello();
+    rig.live.ready().await.unwrap();
+    let slept = rig.live.sleep(Duration::from_millis(20)).await;
+    assert_eq!(slept, Err(Some(Sleepless::Late)));
+    assert_eq!(rig.hear(), 147);
+    rig.say(&AgentFrame::Asleep { errno: 0 });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let mut morning = [0; WAKE];
+    rig.agent.read_exact(&mut morning).unwrap();
+    assert_eq!(Morning::parse(&morning), Ok(Morning::Same));
+    // Whoever has gone away before it comes to it is not obeyed at all.
+    let (to, _) = oneshot::channel();
+    rig.live.orders.send(Order::Sleep(to)).await.unwrap();
+    let _exec = rig.exec().await;
+    assert_eq!(rig.hear(), 130);
+}
