@@ -9,7 +9,8 @@ use blastbox_policy::SealedPolicy;
 
 use super::cards::{OnTimeout, Tenant};
 use super::prepare::Preparation;
-use super::snapshots::{Begin, SnapshotLimits};
+use super::snapshot_card::SnapshotLimits;
+use super::snapshots::Begin;
 use crate::workspace::WorkspaceDir;
 
 /// Longest life of a box whose owner says nothing.

@@ -35,6 +35,7 @@ mod prepare;
 mod pump;
 mod register;
 mod repeats;
+mod snapshot_card;
 mod snapshot_id;
 mod snapshots;
 mod tape;
@@ -53,8 +54,9 @@ pub use face::Keeper;
 pub use metrics::{BUCKETS, Histogram, Metrics, Stretch};
 pub use prepare::Preparation;
 pub use pump::Terms;
+pub use snapshot_card::{SnapshotCard, SnapshotLimits};
 pub use snapshot_id::{BadSnapshotId, SnapshotId};
-pub use snapshots::{Begin, MOST_FORKS, Opened, SnapshotCard, SnapshotLimits};
+pub use snapshots::{Begin, MOST_FORKS, Opened};
 pub use tape::{TapeEvent, TapeReader};
 pub use warm::{MOST_WARM, WarmError};
 

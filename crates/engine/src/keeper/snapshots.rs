@@ -3,7 +3,6 @@
 //! Whose turn it is says [`CopyQueue`]. What a tenant may keep is bounded, and so is what all of them together may. The machine of a
 //! snapshot is read one at a time, and only for a box that was let in.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,6 +23,7 @@ use super::face::{Keeper, to_its_end};
 use super::house::House;
 use super::kept::Kept;
 use super::make::{make, need_of};
+use super::snapshot_card::{SnapshotCard, SnapshotLimits};
 use super::snapshot_id::SnapshotId;
 use crate::engine::{Snapshot, SnapshotError};
 use crate::failpoint;
@@ -37,47 +37,6 @@ const MOST_EXECS: usize = 256;
 const OPENING: Duration = Duration::from_secs(60);
 /// What must be left on the disk beside a snapshot.
 const SPARE: u64 = 64 << 20;
-
-/// How many snapshots a keeper keeps, and where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SnapshotLimits {
-    /// A directory that lets nobody else in; `None`: none are kept.
-    pub place: Option<PathBuf>,
-    /// Of each tenant.
-    pub count: usize,
-    /// Bytes on disk, of each tenant.
-    pub tenant_bytes: u64,
-    /// Bytes on disk, of all of them.
-    pub bytes: u64,
-}
-
-impl Default for SnapshotLimits {
-    fn default() -> Self {
-        Self { place: None, count: 8, tenant_bytes: 8 << 30, bytes: 32 << 30 }
-    }
-}
-
-/// A snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SnapshotCard {
-    /// Its name.
-    pub id: SnapshotId,
-    /// The box that it was taken of.
-    #[serde(rename = "box")]
-    pub of: BoxId,
-    /// When, RFC 3339.
-    pub created_at: String,
-    /// The image of that box.
-    pub image: String,
-    /// Its policy, by digest.
-    pub policy: String,
-    /// The level of that.
-    pub level: ThreatLevel,
-    /// Bytes of the machine's memory.
-    pub memory: u64,
-    /// Bytes on disk.
-    pub bytes: u64,
-}
 
 /// What a box begins as, instead of as one of its kind that ran nothing.
 #[derive(Debug, Clone)]
