@@ -46,6 +46,17 @@ fn count(served: &Served<'_>, id: &str) -> Option<(String, u64)> {
     Some((word.to_owned(), number.parse().ok()?))
 }
 
+/// The same, waited for: the command empties its file before it writes the next number.
+#[track_caller]
+fn counted(served: &Served<'_>, id: &str) -> (String, u64) {
+    let mut found = None;
+    wait_until(|| {
+        found = count(served, id);
+        found.is_some()
+    });
+    found.expect("it counts")
+}
+
 #[track_caller]
 fn counts_on(served: &Served<'_>, id: &str, word: &str, from: u64) {
     assert!(
@@ -60,7 +71,7 @@ fn start_counting(served: &Served<'_>, id: &str) -> (String, String, u64) {
     served.sh(id, "echo - 0 > /tmp/count");
     let exec = fine(served, ["exec", "--detach", id, "--", "sh", "-c", COUNT]);
     assert!(wait_until(|| count(served, id).is_some_and(|(_, number)| number > 1)));
-    let (word, number) = count(served, id).expect("it counts");
+    let (word, number) = counted(served, id);
     (exec, word, number)
 }
 
@@ -99,7 +110,7 @@ fn what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own(caller: &Caller) 
     assert!(shown.contains("\"ended\": null"), "{shown}");
     assert!(wait_until(|| served.ask(["logs", one, &exec]).contains(&word)), "{shown}");
     served.ask(["kill", one]);
-    let (_, now) = count(&served, two).expect("it counts");
+    let (_, now) = counted(&served, two);
     counts_on(&served, two, &word, now);
     // What is no machine cannot be copied, and says so.
     let jail = fine(&served, ["create", "--tier", "jail"]);
@@ -132,7 +143,7 @@ fn a_snapshot_outlives_its_daemon_and_is_refused_by_name_where_it_is_not_whole(c
     let id = create(&served, &[]);
     let (_, word, before) = start_counting(&served, &id);
     let snapshot = fine(&served, ["snapshot", &id]);
-    let (_, now) = count(&served, &id).expect("it counts");
+    let (_, now) = counted(&served, &id);
     counts_on(&served, &id, &word, now);
     // What a tenant may keep is bounded.
     let more = served.blastbox(["snapshot", &id]).start().end_within(PATIENCE);

@@ -122,7 +122,7 @@ mod tests {
         let good = format!("/v1/boxes/{}/execs/12/events", id.as_str());
         assert_eq!(known(&good), good);
         for route in routes::all() {
-            let path = route.path.replace("{id}", id.as_str()).replace("{exec}", "12");
+            let path = route.path.replace("{id}", id.as_str()).replace("{exec}", "12").replace("{call}", "3");
             assert_eq!(known(&path), path);
         }
         assert_eq!(known("/v1/boxes/{id}"), "/v1/boxes/?");

@@ -80,7 +80,7 @@ fn asked() -> Vec<(&'static str, Value)> {
         "command": list(text()), "env": map(), "cwd": { "type": ["string", "null"] },
         "stdin": words(&["none", "stream"]),
         "terminal": { "anyOf": [named("TerminalSize"), { "type": "null" }] },
-        "timeout": amount("30s"), "hold": amount("10s"),
+        "timeout": amount("30s"), "hold": amount("10s"), "tools": list(text()),
     });
     let run = json!({
         "box": named("NewBox"), "command": list(text()), "env": map(), "cwd": { "type": ["string", "null"] },

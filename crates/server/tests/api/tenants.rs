@@ -65,13 +65,19 @@ fn routes_of_a_box(document: &Value) -> Vec<(String, String, String)> {
             let body = match schema.as_str().map(|name| name.rsplit('/').next().unwrap()) {
                 None => String::new(),
                 Some("NewExec") => json!({ "command": ["true"] }).to_string(),
+                Some("Answered") => json!({ "result": 1 }).to_string(),
+                Some("Forks") => json!({ "count": 1 }).to_string(),
                 Some("Deadline") => json!({ "life": 60 }).to_string(),
                 Some("RuleChanges") => json!({ "allow": ["a.test"] }).to_string(),
                 Some("Signal") => json!({ "signal": 9 }).to_string(),
                 Some("TerminalSize") => json!({ "rows": 1, "columns": 1 }).to_string(),
                 Some(other) => panic!("a route takes {other}: say here what that looks like"),
             };
-            routes.push((method.to_uppercase(), format!("{}{query}", path.replace("{exec}", "1")), body));
+            routes.push((
+                method.to_uppercase(),
+                format!("{}{query}", path.replace("{exec}", "1").replace("{call}", "1")),
+                body,
+            ));
         }
     }
     routes

@@ -107,7 +107,6 @@ async fn what_cannot_be_had_is_refused_by_name() {
     for (method, path, status) in [
         ("GET", "/snapshots", 501),
         ("POST", "/sandboxes/abc/fork", 501),
-        ("POST", "/v3/templates", 501),
         ("GET", "/volumes", 501),
         ("GET", "/secrets", 501),
         ("GET", "/sandboxes/abc/nothing", 404),
