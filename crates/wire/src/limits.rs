@@ -40,7 +40,7 @@ pub const MAX_WATCHES: usize = 8192;
 pub const MAX_AGENT_TEXT: usize = 256;
 /// Most of the path of a write that the agent passes on.
 pub const MAX_WRITE_PATH: usize = 256;
-/// Paths of writes of one box that are told apart; the rest is counted as one.
+/// Paths of writes of one box that are told apart for each oddity; the rest of it is counted as one.
 pub const MAX_WRITE_PATHS: usize = 64;
 
 /// Longest name of a function that a caller offers.

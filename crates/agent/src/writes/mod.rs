@@ -66,8 +66,9 @@ impl Writes {
     fn count(&mut self, oddity: Oddity, mut path: Vec<u8>, call: &Denied) {
         path.truncate(MAX_WRITE_PATH);
         let mut key = (oddity, path);
-        // Beyond what is told apart they are told as one of their kind.
-        if !self.0.contains_key(&key) && self.0.len() >= MAX_WRITE_PATHS {
+        // Beyond what is told apart they are told as one of their kind, each kind by itself: noise of one must not hide another.
+        let alike = || self.0.keys().filter(|(other, _)| *other == oddity).count();
+        if !self.0.contains_key(&key) && alike() >= MAX_WRITE_PATHS {
             key.1.clear();
         }
         let tally = self.0.entry(key).or_default();
@@ -81,7 +82,8 @@ impl Writes {
     fn pass_on(&mut self, everything: bool, control: &mut Control) -> bool {
         let mut left = false;
         for ((oddity, path), tally) in self.0.iter_mut().filter(|(_, tally)| tally.count > 0) {
-            if (tally.known && !everything) || !control.has_room() {
+            // All of it, room or not: with the end of a command the host has heard everything about it, and so much has its bound.
+            if !everything && (tally.known || !control.has_room()) {
                 left = true;
                 continue;
             }
@@ -231,15 +233,53 @@ fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
 mod tests {
     use super::*;
 
+    const CALL: Denied = Denied { id: 0, pid: 7, nr: 257, arch: 0, args: [0; 6] };
+
+    /// As many paths of one kind as are told apart and more, and one of a kind that matters.
+    fn noise(paths: usize) -> Writes {
+        let mut writes = Writes::default();
+        for number in 0..paths {
+            writes.count(Oddity::Outside, format!("/etc/{number}/{}", "x".repeat(9_000)).into_bytes(), &CALL);
+        }
+        writes.count(Oddity::PoisonsTools, b"/workspace/.git/config".to_vec(), &CALL);
+        writes
+    }
+
     #[test]
     fn paths_without_end_cannot_make_the_agent_large_and_none_goes_uncounted() {
-        let call = Denied { id: 0, pid: 7, nr: 257, arch: 0, args: [0; 6] };
-        let mut writes = Writes::default();
-        for number in 0..10_000 {
-            writes.count(Oddity::Outside, format!("/etc/{number}/{}", "x".repeat(9_000)).into_bytes(), &call);
-        }
-        assert!(writes.0.len() <= MAX_WRITE_PATHS + Oddity::ALL.len());
+        let mut writes = noise(10_000);
+        assert_eq!(writes.0.len(), MAX_WRITE_PATHS + 2);
         assert!(writes.0.keys().all(|(_, path)| path.len() <= MAX_WRITE_PATH));
-        assert_eq!(writes.0.values().map(|tally| tally.count).sum::<u64>(), 10_000);
+        assert_eq!(writes.0.values().map(|tally| tally.count).sum::<u64>(), 10_001);
+        for number in 0..1_000 {
+            let oddity = Oddity::ALL[number % Oddity::ALL.len()];
+            writes.count(oddity, number.to_string().into_bytes(), &CALL);
+        }
+        assert_eq!(writes.0.len(), (MAX_WRITE_PATHS + 1) * Oddity::ALL.len());
+        assert_eq!(writes.0.values().map(|tally| tally.count).sum::<u64>(), 11_001);
+    }
+
+    #[test]
+    fn noise_of_one_kind_hides_no_path_of_another() {
+        let writes = noise(MAX_WRITE_PATHS + 1);
+        let count = |oddity, path: &[u8]| writes.0.get(&(oddity, path.to_vec())).map(|tally| tally.count);
+        assert_eq!(count(Oddity::Outside, b""), Some(1), "the first that is not told apart");
+        assert_eq!(count(Oddity::PoisonsTools, b"/workspace/.git/config"), Some(1));
+        assert_eq!(count(Oddity::PoisonsTools, b""), None);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_waits_until_everything_is_wanted() {
+        let (agent, _host) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut control = Control::new(agent.into());
+        while control.has_room() {
+            control.send(&AgentFrame::Pong { token: 0 });
+        }
+        let mut writes = noise(MAX_WRITE_PATHS + 1);
+        let waiting = |writes: &Writes| writes.0.values().map(|tally| tally.count).sum::<u64>();
+        assert!(writes.pass_on(false, &mut control));
+        assert_eq!(waiting(&writes), u64::try_from(MAX_WRITE_PATHS).unwrap() + 2);
+        assert!(!writes.pass_on(true, &mut control));
+        assert_eq!(waiting(&writes), 0);
     }
 }
