@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub use lending::{LentSecret, MAX_SECRET, MAX_STAND_INS, Trust, Veiled};
 pub use record::{Door, Reason, Record};
-pub use trust::{BUNDLE, BUNDLE_FILES, BUNDLE_VARIABLES, MAX_AUTHORITY};
+pub use trust::{BUNDLE, BUNDLE_FILES, BUNDLE_VARIABLES, JAVA_STORES, MAX_AUTHORITY};
 
 use crate::BoxId;
 use crate::codec::{CodecError, Reader, Writer};

@@ -10,6 +10,9 @@ pub const BUNDLE_FILES: &[&str] = &[
     "/etc/ssl/ca-bundle.pem",
 ];
 
+/// Where Java's own store of authorities lies, by distribution; each that exists has the box's authority too.
+pub const JAVA_STORES: &[&str] = &["/etc/ssl/certs/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts"];
+
 /// The one that the variables name; it is there in every box whose requests are read, whatever its image has.
 pub const BUNDLE: &str = "/run/authorities.crt";
 /// Longest authority of a box, as text.

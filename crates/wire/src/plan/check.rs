@@ -9,7 +9,7 @@ use crate::limits::{
 
 /// All that a box may ever see of the host's own files, read-only. A privileged warden binds nothing else by name:
 /// other directories come as descriptors, which their caller had to be allowed to open.
-pub const HOST_VIEW: [&str; 14] = [
+pub const HOST_VIEW: [&str; 19] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -24,6 +24,12 @@ pub const HOST_VIEW: [&str; 14] = [
     "/etc/pki/ca-trust/extracted",
     "/etc/ca-certificates",
     "/etc/ld.so.cache",
+    // Debian's Javas do not start most programs without. Not what lies beside it: that may name an operator's passwords.
+    "/etc/java-8-openjdk/security",
+    "/etc/java-11-openjdk/security",
+    "/etc/java-17-openjdk/security",
+    "/etc/java-21-openjdk/security",
+    "/etc/java-25-openjdk/security",
 ];
 
 /// Why a plan is not carried out.

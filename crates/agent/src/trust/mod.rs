@@ -3,11 +3,14 @@
 //! What lies in the root may be an image's: it is opened without following a link, must be an ordinary file, and is read
 //! to a bound. The root itself is not changed; a file of ours lies over the bundle, read-only, in this box alone.
 
+mod java;
+mod sha1;
+
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use blastbox_sys::mount::{self, Attributes, Beneath};
-use blastbox_wire::egress::{BUNDLE, BUNDLE_FILES};
+use blastbox_wire::egress::{BUNDLE, BUNDLE_FILES, JAVA_STORES};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, unlinkat};
 
 /// Longest bundle that is read; Debian's has 220 kB.
@@ -18,7 +21,7 @@ const SHELF: &str = "run";
 
 /// Puts the authority behind each bundle of the root, and the whole of it at [`BUNDLE`].
 pub fn believe(root: &OwnedFd, authority: &str) -> io::Result<()> {
-    let options = [("mode", Some("0755")), ("size", Some("16m")), ("nr_inodes", Some("32"))];
+    let options = [("mode", Some("0755")), ("size", Some("20m")), ("nr_inodes", Some("32"))];
     let attributes = Attributes::PLAIN.no_programs();
     let shelf = mount::create("tmpfs", &options, attributes)?;
     // First: kernels before 6.15 copy nothing of a mount that is attached nowhere.
@@ -26,14 +29,17 @@ pub fn believe(root: &OwnedFd, authority: &str) -> io::Result<()> {
     let mut largest = Vec::new();
     for at in BUNDLE_FILES.iter().map(|at| at.trim_start_matches('/')) {
         let Some(theirs) = read(root, at) else { continue };
-        lay(root, &shelf, at, [&theirs, authority.as_bytes()])
-            .map_err(|error| io::Error::new(error.kind(), format!("lay authorities over /{at}: {error}")))?;
+        lay(root, &shelf, at, &both(&theirs, authority))?;
         if theirs.len() > largest.len() {
             largest = theirs;
         }
     }
+    for at in JAVA_STORES.iter().map(|at| at.trim_start_matches('/')) {
+        let store = read(root, at).and_then(|theirs| java::with(&theirs, &largest, authority));
+        store.map_or(Ok(()), |store| lay(root, &shelf, at, &store))?;
+    }
     let name = BUNDLE.rsplit('/').next().unwrap_or_default();
-    write(&shelf, name, [&largest, authority.as_bytes()])?;
+    write(&shelf, name, &both(&largest, authority))?;
     mount::restrict(shelf.as_fd(), attributes.read_only(), Beneath::LeftOut)
 }
 
@@ -52,19 +58,27 @@ fn read(root: &OwnedFd, at: &str) -> Option<Vec<u8>> {
     Some(text)
 }
 
-fn write(shelf: &OwnedFd, name: &str, texts: [&[u8]; 2]) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = openat(shelf, name, flags, Mode::from_raw_mode(0o444))?;
-    std::fs::File::from(file).write_all(&texts.join(&b'\n'))
+/// A bundle with the authority behind it.
+fn both(bundle: &[u8], authority: &str) -> Vec<u8> {
+    [bundle, authority.as_bytes()].join(&b'\n')
 }
 
-/// Lays a file with both over the one that is there.
-fn lay(root: &OwnedFd, shelf: &OwnedFd, at: &str, texts: [&[u8]; 2]) -> io::Result<()> {
-    let name = "bundle";
-    write(shelf, name, texts)?;
-    let file = mount::copy(shelf, name, Beneath::LeftOut)?;
-    mount::restrict(file.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)?;
-    mount::attach(file.as_fd(), root.as_fd(), at)?;
-    // Afterwards: kernels as old as 6.1 attach nothing whose name is gone.
-    Ok(unlinkat(shelf, name, AtFlags::empty())?)
+fn write(shelf: &OwnedFd, name: &str, text: &[u8]) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = openat(shelf, name, flags, Mode::from_raw_mode(0o444))?;
+    std::fs::File::from(file).write_all(text)
+}
+
+/// Lays a file with this text over the one that is there.
+fn lay(root: &OwnedFd, shelf: &OwnedFd, at: &str, text: &[u8]) -> io::Result<()> {
+    let over = || {
+        let name = "bundle";
+        write(shelf, name, text)?;
+        let file = mount::copy(shelf, name, Beneath::LeftOut)?;
+        mount::restrict(file.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)?;
+        mount::attach(file.as_fd(), root.as_fd(), at)?;
+        // Afterwards: kernels as old as 6.1 attach nothing whose name is gone.
+        io::Result::Ok(unlinkat(shelf, name, AtFlags::empty())?)
+    };
+    over().map_err(|error| io::Error::new(error.kind(), format!("lay authorities over /{at}: {error}")))
 }
