@@ -25,7 +25,7 @@ Examples:
   blastbox run --tier microvm --image tools -- uname -a
 
 Guests start with the kernel that was added last. Of its modules only those are kept that a guest needs: virtio for PCI,
-serial ports, disks and randomness, and squashfs.";
+serial ports, disks, randomness and network, squashfs and overlay.";
 
 const DPKG: &str = "/usr/bin/dpkg-deb";
 

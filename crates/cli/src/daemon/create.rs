@@ -41,7 +41,7 @@ pub(crate) struct CreateArgs {
     /// Begin with a snapshot, whose policy and image the box then has
     #[arg(long, value_name = "SNAPSHOT", conflicts_with_all = [
         "threat", "profile", "policy", "tier", "accept", "cpus", "memory", "pids", "fuel", "disk", "timeout", "output_limit", "loopback",
-        "allow", "sudo", "gpu", "no_exec", "image", "workspace",
+        "allow", "sudo", "gpu", "no_exec", "report_writes", "image", "workspace",
     ])]
     snapshot: Option<SnapshotId>,
     #[command(flatten)]
@@ -117,4 +117,21 @@ fn workspace(flag: &WorkspaceFlag) -> Result<WorkspaceAsk, Problem> {
 
 fn absolute(path: &Path) -> Result<PathBuf, Problem> {
     std::path::absolute(path).map_err(Problem::Runtime)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_policy_can_be_said_beside_a_snapshot() {
+        let all = CreateArgs::augment_args(Command::new("create"));
+        let snapshot = all.get_arguments().find(|flag| flag.get_id() == "snapshot").expect("the flag");
+        let against = all.get_arg_conflicts_with(snapshot);
+        for flag in PolicyFlags::augment_args(Command::new("policy")).get_arguments() {
+            assert!(against.iter().any(|other| other.get_id() == flag.get_id()), "--{}", flag.get_id());
+        }
+    }
 }

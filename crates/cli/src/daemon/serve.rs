@@ -34,7 +34,7 @@ pub(crate) const HELP: &str = "Examples:\n  blastbox serve                      
 blastbox key create ci && blastbox serve --listen 127.0.0.1:7080\n  \
 blastbox serve --config daemon.toml --state-dir /srv/blastbox\n\n\
 Over TCP a request needs a key, or the token of the E2B sandbox that it is for; without either there are only /healthz,\n\
-/openapi.json, /health, signed addresses of files and open ports of E2B sandboxes. An address that other hosts reach is refused while there is no key.\n\
+/openapi.json, /health, signed addresses of files, addresses handed out for uploads of template builds, and open ports of E2B sandboxes. An address that other hosts reach is refused while there is no key.\n\
 TERM or INT ends it: nobody new is let in, every box is ended, the socket is removed.";
 
 /// Lines that may wait to be written. A reader of standard error that stalls loses lines, and holds up nobody.
