@@ -30,7 +30,7 @@ const LIES: [(&str, &str); 14] = [
     ("foreign-exit", "the end of a command that does not run"),
     ("foreign-output", "a frame about a command that does not run"),
     ("third-stream", "is malformed"),
-    ("start-twice", "timed_out"),
+    ("start-twice", "a second start of one command"),
     ("hello-twice", "a second hello"),
     ("beyond-window", "more output than its window"),
     ("denied-flood", "timed_out"),

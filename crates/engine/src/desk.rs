@@ -88,8 +88,6 @@ pub(crate) struct Bells {
     pub(crate) alarm: Notify,
     deeds: Mutex<Deeds>,
     met: Mutex<Met>,
-    /// What it had met when it was taken over from the process before, whose part it was to tell that.
-    met_before: Mutex<Met>,
 }
 
 impl Bells {
@@ -131,15 +129,6 @@ impl Bells {
     /// How often it has met each so far.
     pub(crate) fn met(&self) -> Met {
         *self.met.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// It has met so much before it was this process's.
-    pub(crate) fn met_earlier(&self, met: Met) {
-        self.met_before.lock().unwrap_or_else(PoisonError::into_inner).join(met);
-    }
-
-    pub(crate) fn met_before(&self) -> Met {
-        *self.met_before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was denied and written since this was asked last.

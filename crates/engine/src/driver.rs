@@ -6,16 +6,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream as StdStream;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{BootFacts, HostFrame};
-use blastbox_wire::limits::{MAX_EXECS, OUTPUT_WINDOW};
 use blastbox_wire::plan::Plan;
-use blastbox_wire::receipt::NetworkUse;
 use blastbox_wire::warden::{Ask, Spent};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -25,7 +22,6 @@ use tokio::time::{Instant, sleep_until};
 use crate::copies::Birth;
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
 use crate::engine::House;
-use crate::error::PauseError;
 use crate::failpoint;
 use crate::files::FileTable;
 use crate::inbox::Inbox;
@@ -33,16 +29,13 @@ use crate::link::Word;
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEnd, Outlet};
 use crate::patience::{backoff, random_byte};
-use crate::state::{Cure, Effect, Event, Load, State, Stop, cure, step};
-use crate::tools::{self, Offer};
+use crate::state::{Effect, Event, State, Stop, step};
+use crate::tools::Offer;
 
 /// Bytes that may wait for the agent before the driver stops taking orders.
 const FULL_OUTBOX: usize = 1024 * 1024;
 /// How long the warden may take to confirm that a box is gone.
 const RELEASE: Duration = Duration::from_secs(5);
-/// How much later than the driver the warden ends a box.
-const GRACE: Duration = Duration::from_secs(5);
-const EAGAIN: i32 = 11;
 
 /// A command that was sent to the agent and is not over.
 #[derive(Debug)]
@@ -55,6 +48,8 @@ pub(crate) struct Running {
     pub(crate) window: u32,
     /// The functions that it may call.
     pub(crate) offer: Offer,
+    /// The agent has said that it runs, which it says once.
+    pub(crate) has_begun: bool,
 }
 
 /// Everything about one box while it lives.
@@ -124,8 +119,6 @@ pub(crate) struct Log {
     pub(crate) ping: Option<(u64, oneshot::Sender<()>)>,
     /// A box of an earlier process, whose agent has not said yet how it stands.
     pub(crate) adopting: Option<Adopting>,
-    /// Such a box, and nobody has said yet what it had met by then.
-    pub(crate) inherited: bool,
 }
 
 enum Happening {
@@ -196,14 +189,6 @@ impl Driver {
                 Happening::NeverSlept => self.never_slept(),
             }
         }
-    }
-
-    /// Tells the warden when it is to end the box by its own clock, should this process hang or be stopped.
-    fn say_until(&mut self) {
-        let left = self.deadline.saturating_duration_since(Instant::now()).saturating_add(GRACE);
-        let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        // An error means that the warden is gone, and the box with it.
-        self.house.link.say(Ask::Until { box_id: self.id.clone(), millis }).ok();
     }
 
     /// Carries out one event. One that the state does not know changes nothing and is for the caller to judge.
@@ -296,168 +281,6 @@ impl Driver {
         }
     }
 
-    fn say_ready(&mut self, ready: Result<(), Ending>) {
-        if let Some(waiting) = self.ready.take() {
-            // Nobody waits: they went straight on to a command.
-            waiting.send(ready).ok();
-        }
-    }
-
-    fn send_report(&mut self) {
-        self.house.link.forget(&self.id);
-        let log = mem::take(&mut self.log);
-        let now = Instant::now();
-        let stopped = log.stopped.unwrap_or(now);
-        let greeted = log.greeted.unwrap_or(stopped);
-        let ended = Ended {
-            spent: log.spent,
-            tally: log.tally,
-            ending: log.ending.filter(|ending| *ending != Ending::Dismissed),
-            // Whoever holds the box knows its gateway.
-            network: NetworkUse::default(),
-            facts: log.facts,
-            setup: greeted.duration_since(self.asked),
-            run: stopped.duration_since(greeted),
-            teardown: now.duration_since(stopped),
-        };
-        if let Some(waiting) = self.report.take() {
-            // The owner went away without waiting.
-            waiting.send(ended).ok();
-        }
-    }
-
-    fn hear_warden(&mut self, word: Word) {
-        self.making = None;
-        match word {
-            Word::Launched => {}
-            Word::Counted(spent) => self.counted(&spent),
-            Word::Failed { tried, errno } => {
-                self.launch_failed(tried, errno);
-            }
-            Word::Ended(spent) => {
-                // It died by itself: its last words may still lie in the socket.
-                if self.state != State::Teardown {
-                    self.drain();
-                }
-                self.log.spent = spent;
-                self.log.stopped.get_or_insert_with(Instant::now);
-                if self.state != State::Teardown {
-                    let ending = match self.is_done() {
-                        true => Ending::Dismissed,
-                        // The warden's clock was faster than a process that hung, or was stopped.
-                        false if Instant::now() >= self.deadline => Ending::TimedOut,
-                        false => Ending::Lost(Loss::AgentGone),
-                    };
-                    self.log.ending.get_or_insert(ending);
-                }
-                self.happen(Event::Released);
-            }
-            Word::Paused => self.paused(Event::Paused, Ok(())),
-            Word::Resumed => {
-                let load = if self.log.execs.is_empty() { Load::Idle } else { Load::Busy };
-                self.paused(Event::Resumed(load), Ok(()));
-            }
-            Word::NotPaused { tried, errno } => {
-                self.answer_pause(Err(PauseError::Host { tried, errno }));
-            }
-            Word::WardenGone => self.stop(Stop::WardenLost, Ending::Lost(Loss::WardenGone)),
-            Word::Swept => {
-                self.happen(Event::Released);
-            }
-        }
-    }
-
-    /// The warden could not make the box, and has left nothing of it.
-    fn launch_failed(&mut self, tried: String, errno: i32) {
-        self.log.failures += 1;
-        let cure = if self.again.is_some() { cure(self.log.failures, errno) } else { Cure::Nothing };
-        if cure == Cure::Retry && self.happen(Event::LaunchFailed(cure)) {
-            // Its channel is closed, and so is what was waited for because of that.
-            self.deadline = self.log.mute.take().unwrap_or(self.deadline);
-            return;
-        }
-        self.log.ending.get_or_insert(Ending::LaunchFailed { tried, errno });
-        self.happen(Event::LaunchFailed(Cure::Nothing));
-        self.happen(Event::Released);
-    }
-
-    /// Asks the warden once more, over a fresh channel, on which everything is said again that nobody has heard.
-    fn launch_again(&mut self) {
-        let asked = self.again.as_ref().map(|Launch { plan, directories }| -> io::Result<UnixStream> {
-            let (ours, theirs) = StdStream::pair()?;
-            ours.set_nonblocking(true)?;
-            let ours = UnixStream::from_std(ours)?;
-            let fds: Vec<BorrowedFd<'_>> =
-                std::iter::once(theirs.as_fd()).chain(directories.iter().map(AsFd::as_fd)).collect();
-            self.house.link.ask(&Ask::Launch(plan.clone()), &fds).map_err(io::Error::other)?;
-            Ok(ours)
-        });
-        match asked {
-            Some(Ok(ours)) => {
-                self.agent = ours;
-                if self.heritable {
-                    self.house.link.ask(&Ask::Keep(self.id.clone()), &[self.agent.as_fd()]).ok();
-                }
-                self.log.inbox = Inbox::default();
-                self.log.outbox = mem::take(&mut self.log.unheard);
-                self.log.unheard = self.log.outbox.clone();
-                self.flush();
-                self.say_until();
-            }
-            Some(Err(_)) | None => self.stop(Stop::WardenLost, Ending::Lost(Loss::WardenGone)),
-        }
-    }
-
-    fn obey(&mut self, order: Order) {
-        let frame = match order {
-            Order::Exec { spec, outlet, room, offer } => {
-                if self.log.execs.len() >= MAX_EXECS || !self.happen(Event::ExecAsked) {
-                    let stage = blastbox_wire::agent::Stage::Admission;
-                    outlet.end(ExecEnd::NotStarted { stage, errno: EAGAIN });
-                    room.close();
-                    return;
-                }
-                let running = Running { outlet, room, stdin_out: 0, window: OUTPUT_WINDOW, offer };
-                self.log.execs.insert(spec.exec, running);
-                HostFrame::Exec(*spec)
-            }
-            Order::Stdin { exec, bytes } => {
-                let Some(running) = self.log.execs.get_mut(&exec) else { return };
-                running.stdin_out =
-                    running.stdin_out.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-                HostFrame::Stdin { exec, bytes }
-            }
-            Order::StdinEnd { exec } if self.log.execs.contains_key(&exec) => HostFrame::StdinEnd { exec },
-            Order::Resize { exec, rows, columns } if self.log.execs.contains_key(&exec) => {
-                HostFrame::Resize { exec, rows, columns }
-            }
-            Order::Signal { exec, signal } if self.log.execs.contains_key(&exec) => {
-                HostFrame::Signal { exec, signal }
-            }
-            Order::Answer { exec, call, answer } => {
-                let Some(running) = self.log.execs.get_mut(&exec) else { return };
-                let Some(tool) = running.offer.close(call) else { return };
-                if answer.is_err() {
-                    self.log.tally.failed(&tool);
-                }
-                tools::frame(exec, call, &answer)
-            }
-            Order::Farewell => {
-                self.log.farewell = true;
-                HostFrame::Farewell
-            }
-            Order::File { op, order } => return self.obey_file(op, order),
-            Order::Ping(to) => return self.ping(to),
-            Order::Look => return self.look_for_limits(),
-            Order::Pause(to) => return self.ask_pause(Event::PauseAsked, to),
-            Order::Resume(to) => return self.ask_pause(Event::ResumeAsked, to),
-            Order::Sleep(to) => return self.put_to_sleep(to),
-            // The command ended while the order was on its way.
-            Order::StdinEnd { .. } | Order::Resize { .. } | Order::Signal { .. } => return,
-        };
-        self.send(&frame);
-    }
-
     /// Queues a frame and sends what goes at once.
     pub(crate) fn send(&mut self, frame: &HostFrame) {
         let bytes = frame.encode();
@@ -490,11 +313,14 @@ impl Driver {
 
 mod adopt;
 mod look;
+mod obey;
 mod pause;
+mod report;
 mod rest;
 mod talk;
 #[cfg(test)]
 mod tests;
+mod warden;
 
 use adopt::Adopting;
 pub(crate) use adopt::Stood;

@@ -69,7 +69,11 @@ impl Driver {
             AgentFrame::Fault { text } => Err(Enough::GaveUp(text.to_owned())),
             _ if self.state == State::Provisioning => Err(lie("a frame before the hello")),
             AgentFrame::Started { exec, pid } => {
-                self.running(exec)?.outlet.started(pid);
+                let running = self.running(exec)?;
+                if mem::replace(&mut running.has_begun, true) {
+                    return Err(lie("a second start of one command"));
+                }
+                running.outlet.started(pid);
                 self.happen(Event::CommandStarted);
                 Ok(())
             }

@@ -9,7 +9,7 @@ mod recover;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,7 +70,7 @@ pub(crate) struct Link {
     dismissed: AtomicBool,
     /// What was asked where there is no warden and a test speaks for it, with the descriptors that came along.
     #[cfg(test)]
-    pub(crate) asked: Mutex<Vec<(Ask, Vec<std::os::fd::OwnedFd>)>>,
+    pub(crate) asked: Mutex<Vec<(Ask, Vec<OwnedFd>)>>,
 }
 
 impl fmt::Debug for Link {
@@ -92,6 +92,16 @@ impl Line {
     fn to(warden: Warden) -> io::Result<Arc<Self>> {
         let socket = StdStream::from(warden.as_fd().try_clone_to_owned()?);
         Ok(Arc::new(Self { watch: UnixStream::from_std(socket)?, warden: Mutex::new(warden) }))
+    }
+}
+
+/// A box of which words are expected, and that the warden was not asked for yet: nobody waits for them any more where whoever
+/// asked goes away meanwhile.
+pub(crate) struct Expected<'a>(pub(crate) &'a Link, pub(crate) &'a BoxId);
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.0.forget(self.1);
     }
 }
 
@@ -176,8 +186,8 @@ impl Link {
         lock(&self.counts).over(id);
     }
 
-    /// Asks the warden for something, with descriptors. While it is busy others may still say something to it; this thread waits.
-    pub(crate) fn ask(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), WardenError> {
+    /// Asks the warden for something, with descriptors. While it is busy others may still say something to it, and no thread waits.
+    pub(crate) async fn ask(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), WardenError> {
         #[cfg(test)]
         if self.line().is_none() {
             let fds = fds.iter().map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>();
@@ -187,32 +197,40 @@ impl Link {
         let line = self.line().ok_or(WardenError::Ended { status: None })?;
         let deadline = Instant::now() + Warden::BUSY;
         loop {
-            let mut warden = lock(&line.warden);
-            // Its answers are read first: a warden that waits for us to read would not read what we ask.
-            self.hear(&mut warden);
-            if warden.try_ask(ask, fds)? {
+            if self.try_ask(&line, ask, fds)? {
                 return Ok(());
             }
-            drop(warden);
             if Instant::now() >= deadline {
                 return Err(WardenError::Busy);
             }
-            std::thread::sleep(AGAIN);
+            sleep(AGAIN).await;
         }
+    }
+
+    fn try_ask(&self, line: &Line, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<bool, WardenError> {
+        let mut warden = lock(&line.warden);
+        // Its answers are read first: a warden that waits for us to read would not read what we ask.
+        self.hear(&mut warden);
+        warden.try_ask(ask, fds)
     }
 
     /// Says something that must not be lost, such as that a box ends. Never waits: what a busy warden has no room for is sent
     /// when it has, as long as it lives. An error means that it is gone, and every box with it.
     pub(crate) fn say(&self, ask: Ask) -> Result<(), WardenError> {
+        self.say_with(ask, Vec::new())
+    }
+
+    /// The same, with descriptors.
+    pub(crate) fn say_with(&self, ask: Ask, fds: Vec<OwnedFd>) -> Result<(), WardenError> {
         #[cfg(test)]
         if self.line().is_none() {
-            lock(&self.asked).push((ask, Vec::new()));
+            lock(&self.asked).push((ask, fds));
             return Ok(());
         }
         let line = self.line().ok_or(WardenError::Ended { status: None })?;
         let mut warden = lock(&line.warden);
         self.hear(&mut warden);
-        let said = warden.say(ask);
+        let said = warden.say_with(ask, fds);
         if warden.has_unsent() {
             self.late.notify_one();
         }

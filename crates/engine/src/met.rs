@@ -28,14 +28,6 @@ impl Met {
         self.inodes = self.inodes.saturating_add(u64::from(inodes));
     }
 
-    /// Takes in what somebody else knew.
-    pub(crate) fn join(&mut self, other: Self) {
-        self.memory = self.memory.max(other.memory);
-        self.pids = self.pids.max(other.pids);
-        self.disk = self.disk.max(other.disk);
-        self.inodes = self.inodes.max(other.inodes);
-    }
-
     /// Those that it has met.
     pub(crate) fn names(self) -> impl Iterator<Item = LimitName> {
         self.each().into_iter().filter(|(_, count)| *count > 0).map(|(limit, _)| limit)

@@ -74,7 +74,7 @@ pub(crate) async fn make(need: Need<'_>, patience: Duration) -> Result<Template,
 
 async fn try_to(need: Need<'_>, patience: Duration) -> Result<Template, String> {
     let plan = need.copies.template.clone();
-    let mut bed = lay(need, plan, patience)?;
+    let mut bed = lay(need, plan, patience).await?;
     fall_asleep(&mut bed.control, &mut bed.words).await?;
     let state = take_state(bed.orders()?).await?;
     bed.rise(state).await
@@ -122,7 +122,7 @@ impl Bed {
 }
 
 /// Starts a machine whose memory others will have.
-pub(crate) fn lay(need: Need<'_>, plan: Plan, patience: Duration) -> Result<Bed, String> {
+pub(crate) async fn lay(need: Need<'_>, plan: Plan, patience: Duration) -> Result<Bed, String> {
     let failed = |tried: &'static str| move |error: io::Error| format!("could not {tried}: {error}");
     let Need { link, copies, image, shows, id, timeout: _ } = need;
     let memory = blank(copies.memory).map_err(failed("make its memory"))?;
@@ -139,7 +139,7 @@ pub(crate) fn lay(need: Need<'_>, plan: Plan, patience: Duration) -> Result<Bed,
     let last = [Some(memory.as_fd()), Some(their_orders.as_fd()), card.as_ref().map(AsFd::as_fd)];
     let shown = shows.iter().map(|show| Some(show.as_fd()));
     let fds: Vec<BorrowedFd<'_>> = own.into_iter().chain(shown).chain(last).flatten().collect();
-    link.ask(&Ask::Launch(plan), &fds).map_err(|error| format!("could not ask for it: {error}"))?;
+    link.ask(&Ask::Launch(plan), &fds).await.map_err(|error| format!("could not ask for it: {error}"))?;
     // Should this process hang, the warden ends it by its own clock.
     let millis = u64::try_from((patience + RELEASE).as_millis()).unwrap_or(u64::MAX);
     link.say(Ask::Until { box_id: id, millis }).ok();

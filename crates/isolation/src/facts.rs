@@ -182,6 +182,13 @@ impl Facts {
         }
     }
 
+    /// The same, with the GPU that is there now.
+    #[must_use]
+    pub fn looked_for_gpu(mut self) -> Self {
+        self.gpu = Gpu::look();
+        self
+    }
+
     /// The same, with what the warden says.
     #[must_use]
     pub fn with(mut self, powers: &Powers) -> Self {

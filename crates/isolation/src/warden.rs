@@ -157,11 +157,11 @@ impl Warden {
         rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write).ok();
     }
 
-    /// Asks for something, with the descriptors that belong to it, and waits for room. The answer comes later.
-    pub fn ask(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), WardenError> {
-        let bytes = ask.encode();
+    /// Asks for something, with the descriptors that belong to it, and waits for room: after all that waits already. The answer
+    /// comes later.
+    pub fn ask(&mut self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), WardenError> {
         let deadline = Instant::now() + BUSY;
-        while !self.post(&bytes, fds)? {
+        while !self.try_ask(ask, fds)? {
             let left = deadline.saturating_duration_since(Instant::now());
             if !ready(self.as_fd(), PollFlags::OUT, left).map_err(WardenError::Send)? {
                 return Err(WardenError::Busy);
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_warden_that_does_not_read_is_not_waited_for_for_ever() {
-        let (warden, theirs) = stand_in();
+        let (mut warden, theirs) = stand_in();
         let start = Instant::now();
         let error = (0..100_000).find_map(|_| warden.ask(&Ask::Sweep, &[]).err());
         assert!(matches!(error, Some(WardenError::Busy)), "{error:?}");

@@ -147,18 +147,18 @@ fn it_ends_by_the_wardens_clock_whatever_its_caller_does() {
         running.stream.read_exact(&mut [0; 2]).unwrap();
         running
     };
-    let until = |running: &Running, millis| {
+    let until = |running: &mut Running, millis| {
         running.warden.ask(&Ask::Until { box_id: running.id.clone(), millis }, &[]).unwrap();
     };
     let mut running = there();
     // The last word counts, and a time that no clock knows is none.
     for millis in [3_600_000, u64::MAX, 300] {
-        until(&running, millis);
+        until(&mut running, millis);
     }
     assert!(matches!(running.last_word(), Some(Answer::Ended { .. })));
     // A caller that reads nothing has the warden wait to answer it; the box does not live longer for that.
     let mut running = there();
-    until(&running, 500);
+    until(&mut running, 500);
     for _ in 0..250 {
         running.warden.ask(&Ask::Pause(BoxId::from_random([9; 20])), &[]).unwrap();
     }

@@ -51,15 +51,18 @@ struct Command {
 
 fn running(outlet: &Arc<Outlet>, room: &Arc<Semaphore>) -> Running {
     let (outlet, room, offer) = (Arc::clone(outlet), Arc::clone(room), Offer::default());
-    Running { outlet, room, stdin_out: 0, window: OUTPUT_WINDOW, offer }
+    Running { outlet, room, stdin_out: 0, window: OUTPUT_WINDOW, offer, has_begun: false }
 }
 
 impl Driver {
     /// Leaves the box to whoever comes after this process, should it be killed.
     pub(crate) fn bequeath(&mut self) {
         self.heritable = true;
-        // An error means that the warden is gone, and the box with it.
-        self.house.link.ask(&Ask::Keep(self.id.clone()), &[self.agent.as_fd()]).ok();
+        // An error means that the warden is gone, and the box with it; or that there is no descriptor left, and then it will not be
+        // there for the next daemon.
+        if let Ok(agent) = self.agent.as_fd().try_clone_to_owned() {
+            self.house.link.say_with(Ask::Keep(self.id.clone()), vec![agent]).ok();
+        }
     }
 
     /// Takes a box over from the process before. These commands may still run in it.
@@ -79,7 +82,6 @@ impl Driver {
             adopting.commands.insert(*exec, Command { outlet, room, seen: 0 });
         }
         self.log.adopting = Some(adopting);
-        self.log.inherited = true;
         self.send(&HostFrame::Resync { token });
         stood
     }
@@ -143,6 +145,7 @@ impl Driver {
                 Some(running) if !ended => {
                     running.window = OUTPUT_WINDOW;
                     running.stdin_out = unread;
+                    running.has_begun = pid != 0;
                     let free = STDIN_WINDOW.checked_sub(unread).ok_or("more input than its window")?;
                     room.add_permits(usize::try_from(free).unwrap_or(0));
                 }

@@ -6,7 +6,6 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::oneshot;
 
 use super::Driver;
-use crate::met::Met;
 use crate::state::State;
 
 impl Driver {
@@ -35,22 +34,13 @@ impl Driver {
     }
 
     pub(super) fn counted(&mut self, spent: &Spent) {
-        // The first count of a box that was taken over is where this process begins to tell.
-        if std::mem::take(&mut self.log.inherited) {
-            let mut before = Met::default();
-            before.counted(spent);
-            self.bells.met_earlier(before);
-        }
+        // Of a box that was taken over also what it met before: the process that it was taken from may not have looked any more.
         self.bells.meet(|met| met.counted(spent));
     }
 
     /// The scratch space has become full, says the guest.
     pub(crate) fn filled(&mut self, bytes: bool, inodes: bool) {
         self.log.tally.met.filled(bytes, inodes);
-        if self.log.adopting.is_some() {
-            // It says again what the process before was told.
-            self.bells.met_earlier(self.log.tally.met);
-        }
         self.bells.meet(|met| met.filled(bytes, inodes));
     }
 }

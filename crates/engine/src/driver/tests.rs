@@ -1,13 +1,14 @@
 //! A driver against an agent that is played by the test, honestly and otherwise. No warden, no box.
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::time::Duration;
 
 use blastbox_isolation::Choice;
 use blastbox_policy::Refusal;
-use blastbox_wire::agent::{AgentFrame, Exit, Io, Stage, StandingExec, Usage, User, VERSION};
-use blastbox_wire::limits::{MAX_OUTPUT_CHUNK, STDIN_WINDOW};
+use blastbox_wire::agent::{AgentFrame, Exit, Io, Oddity, Stage, StandingExec, Usage, User, VERSION};
+use blastbox_wire::limits::{MAX_OUTPUT_CHUNK, OUTPUT_WINDOW, STDIN_WINDOW};
 use blastbox_wire::warden::Answer;
 
 use super::*;
@@ -222,6 +223,8 @@ async fn an_honest_command_is_heard_to_its_end() {
     rig.say(&AgentFrame::Started { exec: 1, pid: 2 });
     rig.say(&output(b"hi"));
     rig.say(&AgentFrame::Denied { number: 165, count: 2, pid: 2, arguments: [1, 2, 3] });
+    let (oddity, path) = (Oddity::Outside, &b"/etc/\x1b"[..]);
+    rig.say(&AgentFrame::Wrote { oddity, number: 257, count: 3, pid: 2, path });
     rig.say(&AgentFrame::Exited { exec: 1, exit: Exit::Code(3), usage: Usage::default() });
     let (printed, end) = last(&exec).await;
     assert_eq!(printed, b"hi");
@@ -230,6 +233,8 @@ async fn an_honest_command_is_heard_to_its_end() {
     let ended = rig.gone(Spent { cpu_micros: 7, ..Spent::default() }).await;
     assert_eq!((ended.spent.cpu_micros, ended.tally.output.stdout_bytes), (7, 2));
     assert_eq!(ended.tally.denied_calls()[0].count, 2);
+    let wrote = &ended.tally.unexpected_writes()[0];
+    assert_eq!((wrote.path.as_str(), wrote.reason.as_str(), wrote.count), ("/etc/\\u{1b}", "outside", 3));
 }
 
 #[tokio::test]
@@ -253,6 +258,14 @@ async fn each_lie_of_the_agent_ends_its_box_with_blame_on_the_guest() {
             vec![hello_of(1).encode(), AgentFrame::StdinTaken { exec: 1, bytes: 1 }.encode()],
         ),
         ("an answer to nothing", vec![hello_of(1).encode(), AgentFrame::Pong { token: 1 }.encode()]),
+        (
+            "two starts",
+            vec![
+                hello_of(1).encode(),
+                AgentFrame::Started { exec: 1, pid: 2 }.encode(),
+                AgentFrame::Started { exec: 1, pid: 2 }.encode(),
+            ],
+        ),
         (
             "two ends",
             vec![

@@ -19,7 +19,8 @@ use blastbox_wire::event::Hash;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-use super::{Engine, new_id, open_shows};
+use super::launch::open_shows;
+use super::{Engine, new_id};
 use crate::copies::{self, Source};
 use crate::driver::Sleepless;
 use crate::error::{Blame, CreateError};
@@ -180,7 +181,7 @@ async fn take(need: copies::Need<'_>, live: &LiveBox, line: &mut Monitor) -> Res
     let copies: &Copies = need.copies;
     let late = || SnapshotError::Failed(format!("it took longer than {} s", PATIENCE.as_secs()));
     // Before the box sleeps: what takes time and can fail without it.
-    let mut bed = sleeper::lay(need, copies.heir.clone(), PATIENCE).map_err(SnapshotError::Failed)?;
+    let mut bed = sleeper::lay(need, copies.heir.clone(), PATIENCE).await.map_err(SnapshotError::Failed)?;
     let mut heir =
         timeout(PATIENCE, greet(&mut bed)).await.map_err(|_| late())?.map_err(SnapshotError::Failed)?;
     live.sleep(PATIENCE).await.map_err(|why| match why {

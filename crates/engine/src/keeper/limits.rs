@@ -105,16 +105,8 @@ impl Limits {
         met.each().into_iter().zip(&mut self.told).filter_map(due).collect()
     }
 
-    /// What the daemon before has told, or could have.
-    fn take_over(&mut self, before: Met) {
-        for ((_, count), told) in before.each().into_iter().zip(&mut self.told) {
-            told.count = told.count.max(count);
-        }
-    }
-
     /// Tells it.
     pub(crate) fn tell(&mut self, house: &House, kept: &Kept) {
-        self.take_over(kept.live.bells.met_before());
         for limit in self.due(kept.live.bells.met(), Instant::now()) {
             house.pen.record(&kept.about(), &Event::LimitMet { limit });
             house.hub.tell(whose(kept), Happened::LimitMet { limit });
@@ -154,17 +146,6 @@ mod tests {
             told += limits.due(met(second, second), after(second)).len();
         }
         assert!(told <= 16, "{told} times in hours");
-    }
-
-    #[test]
-    fn what_a_box_had_met_when_it_was_taken_over_is_not_told_again_and_what_it_meets_then_is() {
-        let start = Instant::now();
-        let mut limits = Limits::new(start, 0);
-        let met = |memory, pids| Met { memory, pids, ..Met::default() };
-        limits.take_over(met(3, 0));
-        assert_eq!(limits.due(met(3, 0), start), []);
-        limits.take_over(met(3, 0));
-        assert_eq!(limits.due(met(4, 1), start), [LimitName::Memory, LimitName::Pids]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Link {
         .await;
         if let Some(line) = started.ok().and_then(Result::ok).and_then(|fresh| Line::to(fresh).ok()) {
             *lock(&self.warden) = Some(line);
-            if self.ask(&Ask::Sweep, &[]).is_ok() {
+            if self.ask(&Ask::Sweep, &[]).await.is_ok() {
                 self.wait_swept().await;
             }
         }

@@ -48,3 +48,26 @@ async fn a_kill_that_a_stopped_warden_has_no_room_for_is_sent_when_it_goes_on() 
         .expect("it is sent once the warden reads again");
     listener.abort();
 }
+
+/// The runtime of this test has one thread: where asking held it, nobody could let the warden go on.
+#[tokio::test]
+async fn whoever_asks_a_stopped_warden_holds_up_no_thread() {
+    let warden = Warden::start_program(Path::new("/bin/cat")).unwrap();
+    let pid = Pid::from_raw(i32::try_from(warden.pid()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let supply: Supply = Box::new(|| Err(WardenError::Ended { status: None }));
+    let link = Link::new(warden, supply).unwrap();
+    let mut boxes = 0..u16::MAX;
+    while !unsent(&link) {
+        link.say(Ask::Until { box_id: id(boxes.next().unwrap()), millis: 1 }).unwrap();
+    }
+    let asker = Arc::clone(&link);
+    let asking = tokio::spawn(async move { asker.ask(&Ask::Sweep, &[]).await });
+    for _ in 0..3 {
+        sleep(AGAIN).await;
+    }
+    assert!(!asking.is_finished());
+    kill_process(pid, Signal::CONT).unwrap();
+    asking.await.unwrap().unwrap();
+    assert!(!unsent(&link), "and what was said before went first");
+}

@@ -18,7 +18,7 @@ const LINES: &[Line] = &[
     ("foreign-exit", "Tell the end of a command that was never started", "state by the attacker's number", FoundOut),
     ("foreign-output", "Send output of a command that was never started", "state by the attacker's number", FoundOut),
     ("third-stream", "Send output on a stream that there is not", "indices by the attacker's number", FoundOut),
-    ("start-twice", "Start a command twice", "states that cannot be", Outlasted),
+    ("start-twice", "Start a command twice", "states that cannot be", FoundOut),
     ("hello-twice", "Greet twice", "states that cannot be", FoundOut),
     ("beyond-window", "Send more output than the host has asked for", "memory of whoever reads", Bounded),
     ("denied-flood", "Tell of a hundred thousand denied calls", "reports without end", Outlasted),

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::PoisonError;
 
 use blastbox_sys::channel;
@@ -13,18 +13,24 @@ use blastbox_wire::warden::Ask;
 
 use super::{Warden, WardenError};
 
-/// What waits for room. No more than a few for each box: a later one takes the place of one that means the same.
+/// What waits for room, with its descriptors. No more than a few for each box: a later one takes the place of one that means the
+/// same, and the end of a box that of all that was to become of it before.
 #[derive(Debug, Default)]
-pub(super) struct Unsent(VecDeque<Ask>);
+pub(super) struct Unsent(VecDeque<(Ask, Vec<OwnedFd>)>);
 
 impl Unsent {
-    fn push(&mut self, ask: Ask) {
-        self.0.retain(|old| match (old, &ask) {
-            (Ask::Kill(old), Ask::Kill(new)) => old != new,
-            (Ask::Until { box_id: old, .. }, Ask::Until { box_id: new, .. }) => old != new,
+    fn push(&mut self, ask: Ask, fds: Vec<OwnedFd>) {
+        self.0.retain(|(old, _)| match (old, &ask) {
+            (
+                Ask::Kill(old) | Ask::Until { box_id: old, .. } | Ask::Pause(old) | Ask::Resume(old),
+                Ask::Kill(new),
+            )
+            | (Ask::Until { box_id: old, .. }, Ask::Until { box_id: new, .. })
+            | (Ask::Pause(old), Ask::Pause(new))
+            | (Ask::Resume(old), Ask::Resume(new)) => old != new,
             _ => true,
         });
-        self.0.push_back(ask);
+        self.0.push_back((ask, fds));
     }
 }
 
@@ -36,14 +42,20 @@ impl Warden {
 
     /// Says something that must not be lost. What there is no room for now goes with a later [`Warden::flush`].
     pub fn say(&mut self, ask: Ask) -> Result<(), WardenError> {
-        self.unsent.push(ask);
+        self.say_with(ask, Vec::new())
+    }
+
+    /// The same, with descriptors, which are the message's until it has gone.
+    pub fn say_with(&mut self, ask: Ask, fds: Vec<OwnedFd>) -> Result<(), WardenError> {
+        self.unsent.push(ask, fds);
         self.flush().map(drop)
     }
 
     /// Sends what waits, as far as there is room. `true`: nothing waits any more.
     pub fn flush(&mut self) -> Result<bool, WardenError> {
-        while let Some(next) = self.unsent.0.front() {
-            if !self.post(&next.encode(), &[])? {
+        while let Some((next, fds)) = self.unsent.0.front() {
+            let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+            if !self.post(&next.encode(), &fds)? {
                 return Ok(false);
             }
             self.unsent.0.pop_front();
@@ -116,6 +128,53 @@ mod tests {
         }
         assert_eq!(kills, (0..100).map(id).collect::<Vec<_>>());
         assert!(!warden.has_unsent());
+    }
+
+    #[test]
+    fn a_box_that_is_stopped_and_let_go_all_day_costs_two_messages_and_its_end_one() {
+        let (mut warden, theirs) = stand_in();
+        while warden.try_ask(&Ask::Sweep, &[]).unwrap() {}
+        for _ in 0..1000 {
+            warden.say(Ask::Pause(id(1))).unwrap();
+            warden.say(Ask::Resume(id(1))).unwrap();
+        }
+        warden.say(Ask::Pause(id(2))).unwrap();
+        let waiting =
+            |warden: &Warden| warden.unsent.0.iter().map(|(ask, _)| ask.clone()).collect::<Vec<_>>();
+        assert_eq!(waiting(&warden), [Ask::Pause(id(1)), Ask::Resume(id(1)), Ask::Pause(id(2))]);
+        warden.say(Ask::Until { box_id: id(1), millis: 1 }).unwrap();
+        warden.say(Ask::Kill(id(1))).unwrap();
+        assert_eq!(waiting(&warden), [Ask::Pause(id(2)), Ask::Kill(id(1))]);
+        drop(theirs);
+    }
+
+    #[test]
+    fn nothing_overtakes_what_waits_not_even_who_waits_for_room() {
+        let (mut warden, theirs) = stand_in();
+        let mut sent = 0;
+        while warden.try_ask(&Ask::Sweep, &[]).unwrap() {
+            sent += 1;
+        }
+        let (keep, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        warden.say_with(Ask::Keep(id(1)), vec![keep.into()]).unwrap();
+        warden.say(Ask::Kill(id(2))).unwrap();
+        let reader = std::thread::spawn(move || {
+            let (mut bytes, mut heard) = ([0; 256], Vec::new());
+            while heard.len() < sent + 3 {
+                // What is not read yet: whoever waits for room waits for this.
+                match channel::receive(&theirs, &mut bytes) {
+                    Ok(Some((length, fds))) => {
+                        heard.push((Ask::decode(&bytes[..length]).unwrap(), fds.len()))
+                    }
+                    Ok(None) => panic!("it hung up"),
+                    Err(_) => std::thread::yield_now(),
+                }
+            }
+            heard.split_off(sent)
+        });
+        warden.ask(&Ask::Count(id(3)), &[other.as_fd()]).unwrap();
+        let heard = reader.join().unwrap();
+        assert_eq!(heard, [(Ask::Keep(id(1)), 1), (Ask::Kill(id(2)), 0), (Ask::Count(id(3)), 1)]);
     }
 
     #[test]

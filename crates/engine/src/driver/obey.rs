@@ -1,0 +1,65 @@
+//! What the owner of a box orders, as frames for its agent.
+
+use blastbox_wire::agent::{HostFrame, Stage};
+use blastbox_wire::limits::{MAX_EXECS, OUTPUT_WINDOW};
+
+use super::{Driver, Running};
+use crate::desk::Order;
+use crate::outlet::ExecEnd;
+use crate::state::Event;
+use crate::tools;
+
+const EAGAIN: i32 = 11;
+
+impl Driver {
+    pub(super) fn obey(&mut self, order: Order) {
+        let frame = match order {
+            Order::Exec { spec, outlet, room, offer } => {
+                if self.log.execs.len() >= MAX_EXECS || !self.happen(Event::ExecAsked) {
+                    let stage = Stage::Admission;
+                    outlet.end(ExecEnd::NotStarted { stage, errno: EAGAIN });
+                    room.close();
+                    return;
+                }
+                let (stdin_out, window, has_begun) = (0, OUTPUT_WINDOW, false);
+                let running = Running { outlet, room, stdin_out, window, offer, has_begun };
+                self.log.execs.insert(spec.exec, running);
+                HostFrame::Exec(*spec)
+            }
+            Order::Stdin { exec, bytes } => {
+                let Some(running) = self.log.execs.get_mut(&exec) else { return };
+                running.stdin_out =
+                    running.stdin_out.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                HostFrame::Stdin { exec, bytes }
+            }
+            Order::StdinEnd { exec } if self.log.execs.contains_key(&exec) => HostFrame::StdinEnd { exec },
+            Order::Resize { exec, rows, columns } if self.log.execs.contains_key(&exec) => {
+                HostFrame::Resize { exec, rows, columns }
+            }
+            Order::Signal { exec, signal } if self.log.execs.contains_key(&exec) => {
+                HostFrame::Signal { exec, signal }
+            }
+            Order::Answer { exec, call, answer } => {
+                let Some(running) = self.log.execs.get_mut(&exec) else { return };
+                let Some(tool) = running.offer.close(call) else { return };
+                if answer.is_err() {
+                    self.log.tally.failed(&tool);
+                }
+                tools::frame(exec, call, &answer)
+            }
+            Order::Farewell => {
+                self.log.farewell = true;
+                HostFrame::Farewell
+            }
+            Order::File { op, order } => return self.obey_file(op, order),
+            Order::Ping(to) => return self.ping(to),
+            Order::Look => return self.look_for_limits(),
+            Order::Pause(to) => return self.ask_pause(Event::PauseAsked, to),
+            Order::Resume(to) => return self.ask_pause(Event::ResumeAsked, to),
+            Order::Sleep(to) => return self.put_to_sleep(to),
+            // The command ended while the order was on its way.
+            Order::StdinEnd { .. } | Order::Resize { .. } | Order::Signal { .. } => return,
+        };
+        self.send(&frame);
+    }
+}
