@@ -19,6 +19,7 @@ const FIRED: [usize; 2] = [70, 85];
 both_ways!(
     nothing_comes_out_and_what_proves_nothing_is_named,
     the_same_attempt_comes_out_where_its_control_is_off,
+    what_is_not_on_this_host_is_not_said_to_be_held,
     a_tier_with_a_kernel_of_its_own_is_judged_by_the_host,
     every_tier_of_this_host_has_a_column_and_the_jail_the_first,
     what_an_allowlist_does_not_name_stays_in_the_box,
@@ -46,7 +47,7 @@ fn nothing_comes_out_and_what_proves_nothing_is_named(caller: &Caller) {
         for cell in row["cells"].as_array().unwrap() {
             let told = format!("{}: {} {}", row["id"], cell["verdict"], cell["evidence"]);
             match cell["verdict"].as_str().unwrap() {
-                "held" | "not_applicable" => {}
+                "held" | "not_applicable" | "absent" => {}
                 "escaped" => out.push(told),
                 _ => doubtful.push(told),
             }
@@ -105,6 +106,22 @@ fn the_same_attempt_comes_out_where_its_control_is_off(caller: &Caller) {
         report["rows"][0]["control"]["state"], "fired",
         "the same attempt succeeds in a box with more time"
     );
+}
+
+/// A kernel without modules or another file of `/proc` refuses everybody: what a box is answered there shows nothing about the box.
+fn what_is_not_on_this_host_is_not_said_to_be_held(caller: &Caller) {
+    let (code, report) =
+        campaign(caller, &["--only", "information.modules", "--only", "information.partitions"]);
+    assert_eq!(code, 0);
+    let loads = std::path::Path::new("/proc/modules").exists();
+    let (state, verdict) = if loads { ("fired", "held") } else { ("absent", "absent") };
+    let row = |id: &str| report["rows"].as_array().unwrap().iter().find(|row| row["id"] == id).unwrap();
+    let modules = row("information.modules");
+    assert_eq!(
+        (&modules["control"]["state"], &modules["cells"][0]["verdict"]),
+        (&state.into(), &verdict.into())
+    );
+    assert_eq!(row("information.partitions")["cells"][0]["verdict"], "held", "every host has those");
 }
 
 /// Whether the tier wasm and its Python lie beside blastbox.

@@ -33,8 +33,8 @@ Examples:
 
 Outside a box run only controls that are chosen to harm nobody, and every attempt is bounded. Under a policy without network no packet leaves this host;
 under one that opens it, attempts ask its gateway for addresses, and what the policy allows goes out. Held means stopped: a
-cell is broken where the same attempt fails without what should stop it, and counted as unproven where that cannot be had
-here.
+cell is broken where the same attempt fails without what should stop it, counted as unproven where this caller cannot have that
+control, and as nothing there where this host does not have what the attempt goes for.
 
 Exit codes: 0 nothing came out; 1 something did, or a second layer fell; 2 more cells of a column than --tolerate says (0) prove
 nothing because their control failed or they could not run, nothing was held, or a build that --lifted needs shows nothing; 125 it could not begin; 129, 130, 143 it was told to end (HUP, INT, TERM), and left nothing.";

@@ -41,7 +41,7 @@ use blastbox_engine::EXIT_REFUSED;
 use blastbox_isolation::{Warden, WardenError};
 use clap::error::ErrorKind;
 use clap::{Args as _, FromArgMatches as _, Parser as _};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{Cli, RunArgs, Verb};
@@ -123,11 +123,16 @@ fn ended(how: Result<u8, Problem>) -> ExitCode {
     ExitCode::from(how.unwrap_or_else(|problem| complain(&problem)))
 }
 
+/// Verbs that start a control that is to make a core, which nobody without CAP_SYS_RESOURCE could once the hard limit is given up.
+const KEEP_HARD: [&str; 2] = ["escape", "tether"];
+
 /// What passes through this process is nobody else's business: a crash leaves no image of it on a disk.
 fn harden() {
+    let keeps = std::env::args_os().nth(1).is_some_and(|verb| KEEP_HARD.iter().any(|one| verb == *one));
+    let maximum = if keeps { getrlimit(Resource::Core).maximum } else { Some(1) };
     // 1 and not 0: a piped core_pattern takes a core even where the limit is 0, and boxes inherit this limit. Fails only
     // where the limit is 0 already.
-    setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) }).ok();
+    setrlimit(Resource::Core, Rlimit { current: Some(1), maximum }).ok();
 }
 
 fn act(cli: Cli) -> Result<u8, Problem> {

@@ -57,6 +57,9 @@ def end(word, evidence):
 def escaped(evidence): end("ESCAPED", evidence)
 def held(evidence): end("HELD", evidence)
 def na(reason): end("NA", reason)
+def nothing_there(reason):
+    """In a control: nobody can do it, because this host has nothing of the kind. What refuses a box then shows nothing."""
+    end("ABSENT", reason)
 
 def on_error(kind, error, trace):
     """A refusal that an attempt does not expect is still a refusal; anything else is no answer."""
@@ -89,7 +92,9 @@ def call(number, *arguments, absent=()):
     the filter answers as a kernel would that does not know the option; the arguments are then such that one that does takes them."""
     result, error = syscall(number, *arguments)
     if CONTROL and error in ABSENT + absent:
-        na("this kernel has no such call (%s)" % error)
+        if filtered(): na("a filter of system calls around this caller may be what answers: %s" % error)
+        what = "such family of sockets" if number == 41 else "such option of system call %d" % number if absent else "system call %d" % number
+        nothing_there("this kernel has no %s: %s outside the box too" % (what, error))
     if CONTROL and error in ("EPERM", "EACCES") and forbidden(number):
         na("this host forbids it outside of boxes too (%s): %s" % (error, forbidden(number)))
     if error in REFUSALS + absent or (error == "ENOSPC" and number in NAMESPACE_CALLS):
@@ -110,14 +115,26 @@ SETTINGS = {175: ("kernel/modules_disabled", "1"), 313: ("kernel/modules_disable
     427: ("kernel/io_uring_disabled", "2"), 298: ("kernel/perf_event_paranoid", "4"), 101: ("kernel/yama/ptrace_scope", "3"),
     310: ("kernel/yama/ptrace_scope", "3"), 311: ("kernel/yama/ptrace_scope", "3"), 438: ("kernel/yama/ptrace_scope", "3")}
 
+def status():
+    return dict(line.split(":\t", 1) for line in lines("/proc/self/status") if ":\t" in line)
+
+def filtered():
+    """Whether somebody has put a filter of system calls around this caller already."""
+    return status().get("Seccomp", "0") != "0"
+
+def loads_modules():
+    """Whether asking for what is not there could load a module into the host's kernel, which a control does not do."""
+    return os.path.exists("/proc/modules")
+
+def able(capability): return bool(int(status().get("CapEff", "0"), 16) >> capability & 1)
+
 def forbidden(number):
     """Why a control cannot be had: the host, or what it runs in, forbids the call to whoever is not in a box as well."""
     name, value = SETTINGS.get(number, ("", None))
     if value is not None and setting(name) == value: return "%s is %s" % (name.replace("/", "."), value)
-    status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
-    if status.get("Seccomp", "0") != "0": return "a filter of system calls is around this caller already"
+    if filtered(): return "a filter of system calls is around this caller already"
     need = NEEDS.get(number)
-    if SURROUND == "plain" and os.getuid() == 0 and need is not None and not int(status.get("CapEff", "0"), 16) >> need & 1:
+    if SURROUND == "plain" and os.getuid() == 0 and need is not None and not able(need):
         return "root of this host lacks the capability number %d" % need
     try:
         with open("/sys/kernel/security/lockdown") as file: lockdown = file.read()
@@ -137,6 +154,7 @@ def driven(path):
     """In a control: whether the kernel has a driver for a device node. Opening one that has none would load a module into the
     host's kernel, and that is nothing that a control may do."""
     about = os.stat(path)
+    if about.st_rdev == 0: return True
     major, minor = os.major(about.st_rdev), os.minor(about.st_rdev)
     if major == 10: return any(line.split()[:1] == [str(minor)] for line in lines("/proc/misc"))
     return any(line.split()[:1] == [str(major)] for line in lines("/proc/devices"))
@@ -147,18 +165,24 @@ def mounted(path, kind):
     if not any(" %s%s " % (HOST_ROOT, path) in line and " - %s " % kind in line for line in lines("/proc/self/mountinfo")):
         na("this host has no %s mounted" % kind)
 
+def exists(path):
+    """In a control: goes on where the host has a file. What this caller may not look for is not what is not there."""
+    try: os.lstat(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR): nothing_there("this host has no %s, and so no box can have it of the host" % path)
+
 def may_open(path, flags=os.O_RDONLY, read=True):
     """Opens and, for reading, reads one piece. Nothing is ever written."""
     path = shown(path)
-    if CONTROL and not os.path.lexists(path):
-        na("this host has no %s" % path)
-    if CONTROL and path.startswith("/dev/") and not driven(path):
+    if CONTROL: exists(path)
+    if CONTROL and path.startswith("/dev/") and not driven(path) and loads_modules():
         na("the driver of %s is not loaded, and a control loads none" % path)
     try:
         fd = os.open(path, flags | os.O_NONBLOCK, 0o600)
     except OSError as error:
+        if CONTROL and error.errno in (errno.ENXIO, errno.ENODEV): nothing_there("this kernel has no driver of %s" % path)
         if CONTROL and path.startswith("/dev/") and error.errno != errno.ENOENT:
-            na("root of this host may not open %s either (%s)" % (path, refused(error)))
+            na("this caller may not open %s outside a box either (%s)" % (path, refused(error)))
         held("%s: %s" % (path, refused(error)))
     if flags & os.O_ACCMODE != os.O_RDONLY or not read:
         escaped("%s can be opened" % path)
@@ -166,14 +190,13 @@ def may_open(path, flags=os.O_RDONLY, read=True):
         piece = os.read(fd, 256)
     except OSError as error:
         held("%s: opened, reading: %s" % (path, refused(error)))
-    if piece: escaped("%s can be read: %d bytes" % (path, len(piece)))
+    if piece: escaped("%s can be read: %d bytes%s" % (path, len(piece), STOOD_IN))
     held("%s is empty" % path)
 
 def reveal(path):
     """Reads a file and prints it: the host compares it with its own."""
     path = shown(path)
-    if CONTROL and not os.path.lexists(path):
-        na("this host has no %s" % path)
+    if CONTROL: exists(path)
     try:
         with open(path, "rb") as file: content = file.read(16384)
     except OSError as error: held("%s: %s" % (path, refused(error)))
@@ -192,10 +215,10 @@ def read_log():
 def read_kmsg():
     """Reads a kernel's log as a device and prints it."""
     path, records = shown("/dev/kmsg"), []
-    if CONTROL and not os.path.lexists(path): na("this host has no %s" % path)
+    if CONTROL: exists(path)
     try: fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        if CONTROL: na("root of this host may not open %s either (%s)" % (path, refused(error)))
+        if CONTROL: na("this caller may not open %s outside a box either (%s)" % (path, refused(error)))
         held("%s: %s" % (path, refused(error)))
     try:
         while len(records) < 5000: records.append(os.read(fd, 8192).decode("latin-1"))
@@ -240,9 +263,14 @@ def weaken():
         libc.prctl(1, 9, 0, 0, 0)
     if SURROUND == "net": own_net()
 
+# What to add to evidence where a control has put something there itself.
+STOOD_IN = ""
+
 def stand_in(path, text=None):
     """In a control: something at a fixed path of the host, on an empty file system in namespaces of its own."""
     if not CONTROL: return
+    global STOOD_IN
+    STOOD_IN = " (a stand-in)"
     if SURROUND == "plain": na("nothing of the host is covered outside of namespaces")
     top = "/" + path.strip("/").split("/")[0]
     top = os.path.realpath(top) if not os.path.isdir(top) or os.path.islink(top) else top
@@ -267,7 +295,7 @@ def connect_unix(path):
     client = socket.socket(socket.AF_UNIX)
     try: client.connect(path)
     except OSError as error: held("%s: %s" % (path, refused(error)))
-    escaped("connected to %s" % path)
+    escaped("connected to %s%s" % (path, STOOD_IN))
 
 def own_net():
     """A network of the control's own in which every address is its own, and somebody listens."""
@@ -320,7 +348,8 @@ def knock(name, call):
     answer, status = os.read(reader, 4), os.waitpid(child, 0)[1]
     number = struct.unpack("i", answer)[0] if len(answer) == 4 else None
     if number == child: escaped("%s answered %d" % (name, number))
-    if CONTROL: na("this kernel has no such door")
+    if CONTROL and filtered(): na("a filter of system calls is around this caller already")
+    if CONTROL: nothing_there("this kernel has no such door: %s outside the box too" % ("it answers %d" % number if number is not None else "the process is ended"))
     if number is not None: held("%s answered %d" % (name, number))
     held("%s: the process was ended (%s)" % (name, "signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else "by its kernel"))
 
@@ -337,7 +366,7 @@ def registered(family, protocol):
 
 def socket_of(family, kind, protocol=0):
     """A socket of a family that the box has no use for."""
-    if CONTROL and not registered(family, protocol):
+    if CONTROL and not registered(family, protocol) and loads_modules():
         na("this kernel has no such family loaded, and a control loads none")
     call(41, family, kind, protocol)
 
@@ -388,7 +417,7 @@ if CONTROL:
     for what, most in ((resource.RLIMIT_AS, 1 << 30), (resource.RLIMIT_CPU, 10), (resource.RLIMIT_FSIZE, size), (resource.RLIMIT_NOFILE, 1024)):
         hard = resource.getrlimit(what)[1]
         resource.setrlimit(what, (min(most, hard) if hard >= 0 else most,) * 2)
-    # 1 and not 0: at 0 the kernel still starts the host's own handler of crashes. Only root gets back what blastbox gave up.
+    # 1 and not 0: at 0 the kernel still starts the host's own handler of crashes. The one control that makes a core raises it again.
     try: resource.setrlimit(resource.RLIMIT_CORE, (1, 4 << 20))
     except (ValueError, OSError):
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]

@@ -9,8 +9,9 @@ use blastbox_policy::{Gap, Profile, Tier};
 use blastbox_wire::receipt::rfc3339;
 
 use crate::attempt::{Attempt, Control, Script, Second};
-use crate::carry_out::{Ask, control, in_box};
+use crate::carry_out::{Ask, in_box};
 use crate::columns::{columns, left_out};
+use crate::controls::control;
 use crate::frames::Liar;
 use crate::lifted::{Lifted, lifted, only_with_control, without};
 use crate::report::{Cell, ControlState, Report, Row, VERSION, Verdict};
@@ -256,6 +257,11 @@ fn proven(cell: &mut Cell, control: Option<&ControlState>) {
             cell.verdict = Verdict::Broken;
             cell.evidence = format!("its control did not succeed: {why} (here: {})", cell.evidence);
         }
+        // Nothing was there to be held: whatever refused it here shows nothing.
+        Some(ControlState::Absent(why)) => {
+            cell.verdict = Verdict::Absent;
+            cell.evidence = format!("{why} (here: {})", cell.evidence);
+        }
         Some(ControlState::Unavailable(_)) | None => {}
     }
 }
@@ -275,9 +281,12 @@ mod tests {
         assert_eq!(after(Verdict::Held, Some(fired.clone())), (Verdict::Held, true));
         assert_eq!(after(Verdict::Held, Some(failed.clone())), (Verdict::Broken, false));
         assert_eq!(after(Verdict::Held, None), (Verdict::Held, false));
+        let absent = ControlState::Absent(String::new());
+        assert_eq!(after(Verdict::Held, Some(absent.clone())), (Verdict::Absent, false));
         for verdict in Verdict::ALL.into_iter().filter(|verdict| *verdict != Verdict::Held) {
             assert_eq!(after(verdict, Some(fired.clone())), (verdict, false));
             assert_eq!(after(verdict, Some(failed.clone())), (verdict, false));
+            assert_eq!(after(verdict, Some(absent.clone())), (verdict, false), "nothing hides what came out");
         }
     }
 }

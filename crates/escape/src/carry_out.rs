@@ -1,4 +1,4 @@
-//! Carries out one attempt: in a box, in a box without a layer, or as its positive control.
+//! Carries out one attempt: in a box, in a box without a layer, or outside of boxes.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use blastbox_policy::{Gap, Tier};
-use blastbox_wire::receipt::{Outcome, Receipt};
+use blastbox_wire::receipt::Receipt;
 
-use crate::attempt::{Attempt, Control, Layer, Prop, Script};
+use crate::attempt::{Attempt, Layer, Prop, Script};
 use crate::frames::{Agent, Liar, ask_liar};
 use crate::judge::{Said, Seen, ended_well, judge, judge_copy, said, unfit};
 use crate::process::{Ended, Input, Kind, Running, Start, start};
 use crate::props::Props;
 use crate::reply::Copying;
-use crate::report::{Cell, ControlState, Verdict};
+use crate::report::{Cell, Verdict};
 use crate::stop::Stop;
 
 /// No box takes longer, whatever is tried in it; the limit of the box itself is shorter.
@@ -139,9 +139,9 @@ pub(crate) fn probe(ask: &Ask) -> io::Result<Boxed> {
 }
 
 /// One attempt with everything around it.
-struct Performance<'a> {
-    attempt: &'a Attempt,
-    props: &'a Props,
+pub(crate) struct Performance<'a> {
+    pub(crate) attempt: &'a Attempt,
+    pub(crate) props: &'a Props,
 }
 
 impl Performance<'_> {
@@ -152,7 +152,13 @@ impl Performance<'_> {
         variables
     }
 
-    fn in_box(&self, ask: &Ask, options: &[&str], phase: &str, whole: bool) -> io::Result<Running> {
+    pub(crate) fn in_box(
+        &self,
+        ask: &Ask,
+        options: &[&str],
+        phase: &str,
+        whole: bool,
+    ) -> io::Result<Running> {
         let (language, mut input) = source(self.attempt.script);
         let mut arguments: Vec<OsString> = words(["run", "--quiet"]).collect();
         if whole {
@@ -184,7 +190,13 @@ impl Performance<'_> {
         ask.start((Kind::Blastbox, &ask.program), arguments, self.props.scene.decoys(), Input::Text(&input))
     }
 
-    fn outside(&self, ask: &Ask, python: &Path, surround: &str, phase: &str) -> io::Result<Running> {
+    pub(crate) fn outside(
+        &self,
+        ask: &Ask,
+        python: &Path,
+        surround: &str,
+        phase: &str,
+    ) -> io::Result<Running> {
         let (language, input) = source(self.attempt.script);
         let shell = Path::new("/bin/sh");
         let (program, arguments) = match language {
@@ -211,7 +223,7 @@ fn wait_ready(running: &mut Running, stop: &Stop) -> bool {
 }
 
 /// What the first of two came to.
-enum First {
+pub(crate) enum First {
     /// It has left what it was to leave.
     Left,
     /// There is nothing to leave here, for this reason.
@@ -222,7 +234,7 @@ enum First {
 
 /// Performs an attempt with `run`, which starts one phase: whole output wanted or not. `first`: what became of the first of
 /// two. The reason instead, where there is nothing to perform.
-fn perform(
+pub(crate) fn perform(
     attempt: &Attempt,
     stop: &Stop,
     run: impl Fn(&'static str, bool) -> io::Result<Running>,
@@ -232,7 +244,7 @@ fn perform(
         let mut first = run("leave", false)?;
         if !wait_ready(&mut first, stop) {
             return match said(&first.printed()) {
-                Said::NotApplicable(reason) => Ok(Err(reason)),
+                Said::NotApplicable(reason) | Said::Absent(reason) => Ok(Err(reason)),
                 _ => Err(io::Error::other("the neighbour did not come up")),
             };
         }
@@ -282,7 +294,7 @@ pub(crate) fn in_box(attempt: &Attempt, ask: &Ask) -> Cell {
 }
 
 /// `kernel`: who answers there, if what is only answered is not to count.
-fn in_box_with(
+pub(crate) fn in_box_with(
     attempt: &Attempt,
     ask: &Ask,
     options: &[&str],
@@ -323,98 +335,4 @@ fn copy(copying: &Copying, ask: &Ask) -> io::Result<(Ended, bool)> {
     let question = copying.question();
     let running = ask.start((Kind::Blastbox, &ask.program), question, Vec::new(), Input::Text(""))?;
     Ok((running.end()?, liar.was_asked()))
-}
-
-/// The positive control of an attempt.
-pub(crate) fn control(attempt: &Attempt, ask: &Ask, python: Option<&Path>) -> ControlState {
-    let root = rustix::process::geteuid().is_root();
-    let surround = match attempt.control {
-        Control::Box(options) => {
-            // A control is to succeed, whoever answers.
-            return match in_box_with(attempt, ask, options, None) {
-                Ok((Verdict::Escaped, evidence, _)) => ControlState::Fired(evidence),
-                Ok((Verdict::NotApplicable, evidence, _)) => ControlState::Unavailable(evidence),
-                Ok((_, evidence, _)) => ControlState::Failed(evidence),
-                Err(error) => ControlState::Failed(error.to_string()),
-            };
-        }
-        Control::Believed(outcome, code) => {
-            return believed(attempt, ask, outcome, code)
-                .unwrap_or_else(|error| ControlState::Failed(error.to_string()));
-        }
-        Control::Honest => {
-            let Script::Frames(lie, ending) = attempt.script else {
-                return ControlState::Failed("only an agent can be honest".to_owned());
-            };
-            return match ask_liar(attempt, (lie, ending), ask, Agent::Honest) {
-                Ok((Verdict::Escaped, evidence)) => ControlState::Fired(evidence),
-                Ok((Verdict::NotApplicable, evidence)) => ControlState::Unavailable(evidence),
-                Ok((_, evidence)) => ControlState::Failed(evidence),
-                Err(error) => ControlState::Failed(error.to_string()),
-            };
-        }
-        Control::PlainRoot if !root => {
-            return ControlState::Unavailable("only root could do it outside a box".to_owned());
-        }
-        Control::Plain | Control::PlainRoot => "plain",
-        Control::Namespaces => "namespaces",
-        Control::OwnNet => "net",
-    };
-    let Some(python) = python else {
-        return ControlState::Unavailable(
-            "this host has no python3 in /usr/bin or /usr/local/bin".to_owned(),
-        );
-    };
-    match outside(attempt, ask, python, surround) {
-        Ok(state) => state,
-        Err(error) => ControlState::Failed(format!("it could not be set up: {error}")),
-    }
-}
-
-/// The receipt of the box as somebody would write it who believed the lie: it must not pass, and the true one must.
-fn believed(attempt: &Attempt, ask: &Ask, outcome: Outcome, code: u8) -> io::Result<ControlState> {
-    let props = Props::for_attempt(attempt, ask)?;
-    let performance = Performance { attempt, props: &props };
-    let boxed = read(performance.in_box(ask, attempt.options, "look", true)?.end()?);
-    let Some(receipt) = boxed.receipt else {
-        return Ok(ControlState::Failed("there is no receipt".to_owned()));
-    };
-    if let Said::NotApplicable(reason) = said(&boxed.stdout) {
-        return Ok(ControlState::Unavailable(reason));
-    }
-    let forged = Receipt { outcome, exit_code: code, ..receipt.clone() };
-    Ok(match ((attempt.lie)(&receipt), (attempt.lie)(&forged)) {
-        (None, Some(found)) => {
-            ControlState::Fired(format!("a receipt that believed it is found out: {found}"))
-        }
-        (Some(lie), _) => ControlState::Failed(lie),
-        (None, None) => {
-            ControlState::Failed(format!("a receipt that says {outcome} ({code}) passes as well"))
-        }
-    })
-}
-
-fn outside(attempt: &Attempt, ask: &Ask, python: &Path, surround: &str) -> io::Result<ControlState> {
-    let mut props = Props::for_attempt(attempt, ask)?;
-    let ended = {
-        let performance = Performance { attempt, props: &props };
-        let run = |phase, _| performance.outside(ask, python, surround, phase);
-        let first = |ended: Ended| if ended.code == Some(0) { First::Left } else { First::Failed };
-        match perform(attempt, &ask.stop, run, first)? {
-            Ok(ended) => ended,
-            Err(reason) => return Ok(ControlState::Unavailable(reason)),
-        }
-    };
-    let signs = props.signs(&ended.stdout);
-    Ok(match (signs.first(), said(&ended.stdout)) {
-        (Some(_), _) => ControlState::Fired(signs.join("; ")),
-        (None, Said::Escaped(evidence)) => ControlState::Fired(evidence),
-        (None, Said::NotApplicable(reason)) => ControlState::Unavailable(reason),
-        (None, Said::Held(evidence)) => ControlState::Failed(evidence),
-        (None, Said::Nothing) => {
-            let last: String = ended.stderr.lines().last().unwrap_or_default().chars().take(200).collect();
-            let how = if ended.overdue { "it took too long".to_owned() } else { format!("{:?}", ended.code) };
-            ControlState::Failed(format!("it said nothing ({how}, signal {:?}): {last}", ended.signal))
-        }
-    })
 }

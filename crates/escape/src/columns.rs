@@ -76,7 +76,7 @@ pub(crate) fn left_out(attempt: &Attempt, ask: &Ask) -> Option<String> {
         || FEW.contains(&id.as_str())
         || matches!(attempt.script, crate::Script::Reply(_) | crate::Script::Frames(..));
     (!tried).then(|| {
-        format!("left out on an emulated processor, which is no boundary and boots in seconds: --tier microvm --only {id} tries it")
+        "left out on an emulated processor, which is no boundary and boots in seconds: `--tier microvm --only` and its name tries it".to_owned()
     })
 }
 

@@ -13,23 +13,40 @@ pub struct Count {
     pub held_unproven: usize,
     pub escaped: usize,
     pub not_applicable: usize,
+    /// Nothing of the kind is on this host.
+    pub absent: usize,
     pub could_not_run: usize,
     pub broken: usize,
     /// Attempts whose control cannot be had by this caller on this host.
     pub control_unavailable: usize,
+    /// Attempts that go for something that this host does not have.
+    pub control_absent: usize,
     /// Attempts that the next layer stopped alone.
     pub second_held: usize,
     /// Attempts that nothing stopped once the first layer was lifted.
     pub second_fell: usize,
+    /// Attempts behind a layer that can be lifted, whose next layer has nothing to hold on this host.
+    pub second_absent: usize,
 }
 
 impl Count {
+    /// In a line.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let Self { held, held_unproven, escaped, broken, could_not_run, not_applicable, absent, .. } = self;
+        format!(
+            "{held} held ({held_unproven} unproven), {escaped} escaped, {broken} broken, {could_not_run} could not run, \
+             {not_applicable} not applicable, {absent} nothing there"
+        )
+    }
+
     fn add(&mut self, cell: &Cell) {
         self.held_unproven += usize::from(cell.is_unproven());
         *match cell.verdict {
             Verdict::Held => &mut self.held,
             Verdict::Escaped => &mut self.escaped,
             Verdict::NotApplicable => &mut self.not_applicable,
+            Verdict::Absent => &mut self.absent,
             Verdict::CouldNotRun => &mut self.could_not_run,
             Verdict::Broken => &mut self.broken,
         } += 1;
@@ -44,11 +61,13 @@ impl Report {
         for row in &self.rows {
             match row.control {
                 ControlState::Unavailable(_) => count.control_unavailable += 1,
+                ControlState::Absent(_) => count.control_absent += 1,
                 ControlState::Fired(_) | ControlState::Failed(_) => {}
             }
             match row.second_state {
                 SecondState::Held(_) => count.second_held += 1,
                 SecondState::Fell(_) => count.second_fell += 1,
+                SecondState::Absent(_) => count.second_absent += 1,
                 SecondState::NotTried(_) | SecondState::Named | SecondState::Surface => {}
             }
             row.cells.iter().for_each(|cell| count.add(cell));

@@ -19,6 +19,8 @@ pub(crate) enum Said {
     Escaped(String),
     Held(String),
     NotApplicable(String),
+    /// The host has nothing of the kind. Only a control can know.
+    Absent(String),
     Nothing,
 }
 
@@ -32,6 +34,7 @@ pub(crate) fn said(output: &str) -> Said {
             "ESCAPED" => return Said::Escaped(rest),
             "HELD" => last = Said::Held(rest),
             "NA" => last = Said::NotApplicable(rest),
+            "ABSENT" => last = Said::Absent(rest),
             _ => {}
         }
     }
@@ -107,7 +110,7 @@ pub(crate) fn judge(attempt: &Attempt, seen: Seen<'_>) -> (Verdict, String) {
     }
     match said(output) {
         Said::Held(evidence) => (Verdict::Held, evidence),
-        Said::NotApplicable(reason) => (Verdict::NotApplicable, reason),
+        Said::NotApplicable(reason) | Said::Absent(reason) => (Verdict::NotApplicable, reason),
         Said::Escaped(_) | Said::Nothing if receipt.signal == Some(SIGSYS) => {
             (Verdict::Held, "ended by the filter of system calls (SIGSYS)".to_owned())
         }

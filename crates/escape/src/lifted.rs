@@ -59,6 +59,9 @@ pub(crate) fn only_with_control(state: SecondState, control: &ControlState) -> S
         (SecondState::Held(evidence), ControlState::Failed(why)) => {
             SecondState::NotTried(format!("its control did not succeed: {why} (here: {evidence})"))
         }
+        (SecondState::Held(_) | SecondState::NotTried(_), ControlState::Absent(why)) => {
+            SecondState::Absent(why.clone())
+        }
         (state, _) => state,
     }
 }
@@ -78,7 +81,7 @@ pub(crate) fn without(attempt: &Attempt, layer: Layer, lifted: Option<&[Lifted]>
         }
         Verdict::Held => SecondState::Held(cell.evidence),
         Verdict::Escaped => SecondState::Fell(cell.evidence),
-        Verdict::NotApplicable | Verdict::CouldNotRun | Verdict::Broken => {
+        Verdict::NotApplicable | Verdict::Absent | Verdict::CouldNotRun | Verdict::Broken => {
             SecondState::NotTried(cell.evidence)
         }
     }
@@ -115,7 +118,10 @@ mod tests {
         let failed = ControlState::Failed("EPERM".to_owned());
         assert!(matches!(only_with_control(held(), &failed), SecondState::NotTried(_)));
         assert_eq!(only_with_control(held(), &ControlState::Fired(String::new())), held());
+        let absent = ControlState::Absent("no such call".to_owned());
+        assert_eq!(only_with_control(held(), &absent), SecondState::Absent("no such call".to_owned()));
         let fell = SecondState::Fell(String::new());
+        assert_eq!(only_with_control(fell.clone(), &absent), fell);
         assert_eq!(only_with_control(fell.clone(), &failed), fell, "what came out came out");
     }
 }

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use crate::attempt::Class;
 use crate::count::Count;
-use crate::embedded::{embed, safe};
+use crate::embedded::safe;
+use crate::foot::foot;
 use crate::report::{Cell, ControlState, Report, Row, SecondState, Verdict};
-use crate::subject::Named;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -15,7 +15,7 @@ fn kind(cell: &Cell) -> &'static str {
         Verdict::Held if cell.is_unproven() => "na",
         Verdict::Held => "held",
         Verdict::Escaped => "escaped",
-        Verdict::NotApplicable => "na",
+        Verdict::NotApplicable | Verdict::Absent => "na",
         Verdict::CouldNotRun => "unrun",
         Verdict::Broken => "broken",
     }
@@ -98,8 +98,10 @@ fn cards(report: &Report, count: &Count, out: &mut String) {
         ("broken", count.broken, "broken: control failed"),
         ("unrun", count.could_not_run, "could not run"),
         ("na", count.not_applicable, "not applicable"),
+        ("na", count.absent, "nothing there: not on this host"),
         ("held", fired, "controls that succeeded where they should"),
-        ("na", count.control_unavailable, "controls not to be had here"),
+        ("na", count.control_unavailable, "controls not to be had by this caller"),
+        ("na", count.control_absent, "go for what this host does not have"),
         ("held", count.second_held, "stopped by the second layer alone"),
     ];
     out.push_str("<section class=\"cards\">\n");
@@ -169,12 +171,14 @@ fn line(report: &Report, row: &Row, out: &mut String) {
     let (control, control_text) = match &row.control {
         ControlState::Fired(text) => ("held", format!("succeeded where it should: {text}")),
         ControlState::Unavailable(text) => ("na", format!("not to be had here: {text}")),
+        ControlState::Absent(text) => ("na", format!("nothing there: {text}")),
         ControlState::Failed(text) => ("broken", format!("failed: {text}")),
     };
     let (second, second_text) = match &row.second_state {
         SecondState::Held(text) => ("held", format!("first layer lifted, held: {text}")),
         SecondState::Fell(text) => ("escaped", format!("first layer lifted, fell: {text}")),
         SecondState::NotTried(text) => ("na", format!("not tried: {text}")),
+        SecondState::Absent(text) => ("na", format!("nothing there to hold: {text}")),
         SecondState::Named => ("na", "named, not lifted".to_owned()),
         SecondState::Surface => ("na", "surface only".to_owned()),
     };
@@ -203,72 +207,6 @@ fn line(report: &Report, row: &Row, out: &mut String) {
         write!(out, "<td class=\"cell {class}\" title=\"{}\">{sign}</td>", safe(&text)).ok();
     }
     out.push_str("</tr>\n");
-}
-
-fn foot(report: &Report, out: &mut String) {
-    out.push_str("<section>\n<h2>Where</h2>\n<table class=\"plain\">\n");
-    for (column, count) in report.columns.iter().zip(report.count_columns()) {
-        let mut gaps = if column.gaps.is_empty() { "none".to_owned() } else { column.gaps.join(", ") };
-        if !column.accepted.is_empty() {
-            // Writing to a string does not fail.
-            write!(gaps, "; accepted for this campaign alone: {}", column.accepted.join(", ")).ok();
-        }
-        let Count { held, held_unproven, escaped, broken, could_not_run, not_applicable, .. } = count;
-        writeln!(
-            out,
-            "<tr><td>{}/{}</td><td>{held} held ({held_unproven} unproven), {escaped} escaped, {broken} broken, {could_not_run} could not run, {not_applicable} not applicable</td>\
-             <td><code>{}</code></td><td>gaps: {}</td></tr>",
-            column.tier,
-            safe(&column.policy),
-            safe(&column.digest),
-            safe(&gaps)
-        )
-        .ok();
-    }
-    for line in &report.missing {
-        writeln!(
-            out,
-            "<tr><td>{}</td><td colspan=\"3\">not here: {}</td></tr>",
-            safe(&line.what),
-            safe(&line.why)
-        )
-        .ok();
-    }
-    for why in report.test_builds.iter().flat_map(|builds| &builds.unusable) {
-        writeln!(out, "<tr><td>test builds</td><td colspan=\"3\">not shown: {}</td></tr>", safe(why)).ok();
-    }
-    if let Some(Named { path, says }) = &report.program {
-        let (path, says) = (safe(path), safe(says));
-        writeln!(out, "<tr><td>program</td><td colspan=\"3\"><code>{path}</code> says {says}</td></tr>").ok();
-    }
-    out.push_str("</table>\n<h2>Trusted core</h2>\n");
-    if report.program.is_some() {
-        out.push_str("<p>Not known of a program that was named.</p>\n");
-    } else if report.trusted_core.is_empty() {
-        out.push_str("<p>This build did not measure it: <code>cargo xtask tcb</code> does.</p>\n");
-    } else {
-        out.push_str("<table class=\"plain\">\n");
-        for share in &report.trusted_core {
-            let (part, lines, crates) = (safe(&share.part), share.lines, share.crates);
-            writeln!(
-                out,
-                "<tr><td>{part}</td><td>{lines} lines of code</td><td>{crates} crates of others</td></tr>"
-            )
-            .ok();
-        }
-        out.push_str("</table>\n");
-    }
-    let fuzzed = report.fuzzed.map_or_else(
-        || "This build did not count its fuzz targets.".to_owned(),
-        |fuzzed| format!("{}. This report did not run them.", fuzzed.told()),
-    );
-    writeln!(out, "<h2>Fuzzing</h2>\n<p>{}</p>", safe(&fuzzed)).ok();
-    writeln!(out, "<h2>Signature</h2>\n<p><code>{}</code></p>", safe(&report.signed())).ok();
-    if let Some(seal) = &report.seal {
-        writeln!(out, "<p><code>{}</code></p>", safe(&seal.signature)).ok();
-    }
-    out.push_str(&embed(report));
-    out.push_str("</section>\n");
 }
 
 #[cfg(test)]

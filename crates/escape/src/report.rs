@@ -20,6 +20,8 @@ pub enum Verdict {
     Escaped,
     /// It means nothing here, for the reason given.
     NotApplicable,
+    /// It was refused, but what it goes for is not there on this host, in a box or out of one: nothing was held.
+    Absent,
     /// It did not come to an end that says anything.
     CouldNotRun,
     /// It was stopped, but so was its control: the cell proves nothing.
@@ -28,8 +30,8 @@ pub enum Verdict {
 
 impl Verdict {
     /// Every verdict, worst first.
-    pub const ALL: [Self; 5] =
-        [Self::Escaped, Self::Broken, Self::CouldNotRun, Self::NotApplicable, Self::Held];
+    pub const ALL: [Self; 6] =
+        [Self::Escaped, Self::Broken, Self::CouldNotRun, Self::NotApplicable, Self::Absent, Self::Held];
 
     /// The word for it.
     #[must_use]
@@ -38,6 +40,7 @@ impl Verdict {
             Self::Held => "held",
             Self::Escaped => "ESCAPED",
             Self::NotApplicable => "not applicable",
+            Self::Absent => "nothing there",
             Self::CouldNotRun => "could not run",
             Self::Broken => "BROKEN",
         }
@@ -50,6 +53,7 @@ impl Verdict {
             Self::Held => "✓",
             Self::Escaped => "✗",
             Self::NotApplicable => "–",
+            Self::Absent => "○",
             Self::CouldNotRun => "?",
             Self::Broken => "!",
         }
@@ -62,8 +66,10 @@ impl Verdict {
 pub enum ControlState {
     /// The attempt succeeded there.
     Fired(String),
-    /// This host or caller cannot do it, for this reason.
+    /// This caller cannot do it here, for this reason.
     Unavailable(String),
+    /// Nobody can: this host has no such thing.
+    Absent(String),
     /// It did not succeed there either.
     Failed(String),
 }
@@ -78,6 +84,8 @@ pub enum SecondState {
     Fell(String),
     /// There was no test build without the first layer, or it could not say.
     NotTried(String),
+    /// This host has no such thing for it to hold.
+    Absent(String),
     /// No build lifts the first control alone.
     Named,
     /// Nothing is behind it but the kernel: what is gained is surface, not authority.

@@ -3,15 +3,15 @@
 use std::fmt::Write as _;
 
 use crate::attempt::Class;
-use crate::count::Count;
-use crate::report::{Column, ControlState, Report, Row, SecondState, Verdict};
+use crate::findings::findings;
+use crate::report::{Column, ControlState, Report, Row, SecondState};
 
 /// Text from elsewhere, safe to show.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
-fn head(column: &Column) -> String {
+pub(crate) fn head(column: &Column) -> String {
     format!("{}/{}", column.tier, column.policy)
 }
 
@@ -21,6 +21,7 @@ pub fn control_sign(control: &ControlState) -> &'static str {
     match control {
         ControlState::Fired(_) => "✓",
         ControlState::Unavailable(_) => "–",
+        ControlState::Absent(_) => "○",
         ControlState::Failed(_) => "!",
     }
 }
@@ -32,6 +33,7 @@ pub fn second_sign(second: &SecondState) -> &'static str {
         SecondState::Held(_) => "✓",
         SecondState::Fell(_) => "✗",
         SecondState::NotTried(_) => "–",
+        SecondState::Absent(_) => "○",
         SecondState::Named => "·",
         SecondState::Surface => "∅",
     }
@@ -64,24 +66,23 @@ pub fn matrix(report: &Report) -> String {
         }
         out.push('\n');
     }
-    findings(report, &mut out);
+    out.push_str(&findings(report));
     summary(report, &mut out);
     out
 }
 
-/// Every cell that is not held, with its evidence.
-fn findings(report: &Report, out: &mut String) {
+/// Why controls cannot be had, one line for each reason.
+fn unproven(report: &Report, out: &mut String) {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in &report.rows {
-        for (cell, column) in row.cells.iter().zip(&report.columns) {
-            if cell.verdict == Verdict::Held {
-                continue;
-            }
-            let (word, place) = (cell.verdict.as_str(), head(column));
-            writeln!(out, "{word:<14} {}  {place}: {}", row.id, plain(&cell.evidence)).ok();
+        let ControlState::Unavailable(why) = &row.control else { continue };
+        match reasons.iter_mut().find(|(one, _)| one == why) {
+            Some((_, names)) => names.push(&row.id),
+            None => reasons.push((why, vec![&row.id])),
         }
-        if let SecondState::Fell(evidence) = &row.second_state {
-            writeln!(out, "{:<14} {}  {}", "2nd fell", row.id, plain(evidence)).ok();
-        }
+    }
+    for (why, names) in reasons {
+        writeln!(out, "unproven       {}: {}", names.join(", "), plain(why)).ok();
     }
 }
 
@@ -101,43 +102,38 @@ fn summary(report: &Report, out: &mut String) {
     }
     out.push('\n');
     for (column, count) in report.columns.iter().zip(report.count_columns()) {
-        let Count { held, held_unproven, escaped, broken, could_not_run, not_applicable, .. } = count;
-        writeln!(
-            out,
-            "{:<18} {held} held ({held_unproven} unproven), {escaped} escaped, {broken} broken, {could_not_run} could not run, {not_applicable} not applicable",
-            head(column)
-        )
-        .ok();
+        writeln!(out, "{:<18} {}", head(column), count.told()).ok();
     }
     writeln!(
         out,
-        "\n{} attempts in {:.1} s as {} on Linux {}: {} held ({} of them unproven: no control was seen to succeed), {} escaped, {} broken, {} could not run, {} not applicable",
+        "\n{} attempts in {:.1} s as {} on Linux {}: {}",
         report.rows.len(),
         report.seconds,
         report.host.caller,
         plain(&report.host.kernel),
-        count.held,
-        count.held_unproven,
-        count.escaped,
-        count.broken,
-        count.could_not_run,
-        count.not_applicable
+        count.told()
     )
     .ok();
     let fired = report.rows.iter().filter(|row| matches!(row.control, ControlState::Fired(_))).count();
     writeln!(
         out,
-        "controls: {fired} succeeded where they should, {} cannot be had by this caller here",
-        count.control_unavailable
+        "controls: {fired} succeeded where they should, {} cannot be had by this caller here, {} go for what this host does not have",
+        count.control_unavailable, count.control_absent
     )
     .ok();
-    let proven = report.rows.iter().filter(|row| row.lifted.is_some()).count();
+    unproven(report, out);
+    let lifted = report.rows.iter().filter(|row| row.lifted.is_some()).count();
     writeln!(
         out,
-        "second layer: {} of {proven} stopped by the next layer alone, {} fell (a build without the first layer: make escape)",
-        count.second_held, count.second_fell
+        "second layer: {} of {lifted} stopped by the next layer alone, {} fell, {} have nothing to hold on this host (a build without the first layer: make escape)",
+        count.second_held, count.second_fell, count.second_absent
     )
     .ok();
+    for row in report.rows.iter().filter(|row| report.test_builds.is_some() && row.lifted.is_some()) {
+        if let SecondState::NotTried(why) = &row.second_state {
+            writeln!(out, "2nd not tried  {}: {}", row.id, plain(why)).ok();
+        }
+    }
     for why in report.test_builds.iter().flat_map(|builds| &builds.unusable) {
         writeln!(out, "not shown: {}", plain(why)).ok();
     }
@@ -154,6 +150,6 @@ fn summary(report: &Report, out: &mut String) {
     }
     out.push_str(
         "✓ held   ~ held, unproven: no control was seen to succeed   ✗ escaped   ! broken: its control failed   ? could not run   \
-         – not applicable or not to be had\n2nd: · named, not lifted   ∅ none of its own: what is gained is surface\n",
+         – not applicable or not to be had   ○ nothing there: this host does not have what it goes for\n2nd: · named, not lifted   ∅ none of its own: what is gained is surface\n",
     );
 }

@@ -76,7 +76,7 @@ const LINES: &[Line] = &[
     ("real-time", "Take the processor for oneself", "SCHED_FIFO", Issue::HostDoS, "the limit on real-time priorities is 0", NO_POWER, include_str!("../../attempts/lifecycle/real_time.py"), PlainRoot, &[], &[], &[], &[]),
     ("nice", "Go before everybody else", "negative nice values", Issue::HostDoS, "the limit on priorities", NO_POWER, "r, e = syscall(141, 0, 0, -20); held('setpriority: ' + e) if e else escaped('the highest priority')", PlainRoot, &[], &[], &[], &[]),
     ("io-priority", "Go before everybody else at the disk", "real-time I/O class", Issue::HostDoS, "no capability", NO_POWER, "r, e = syscall(251, 1, 0, 1 << 13); held('ioprio_set: ' + e) if e else escaped('real-time I/O')", PlainRoot, &[], &[], &[], &[]),
-    ("raise-limits", "Raise one's own limits again", "prlimit", Issue::HostDoS, "hard limits, and the filter", NO_POWER, include_str!("../../attempts/lifecycle/raise_limits.py"), PlainRoot, &[], &[], &[], &[]),
+    ("raise-limits", "Raise one's own limits again", "prlimit", Issue::HostDoS, "hard limits, and the filter", NO_POWER, include_str!("../../attempts/lifecycle/raise_limits.py"), Plain, &[], &[], &[], &[]),
     ("oom-score", "Be the last whom the kernel ends", "oom_score_adj", Issue::PeerDoS, "lowering it wants a capability", NO_POWER, include_str!("../../attempts/lifecycle/oom_score.py"), PlainRoot, &[], &[], &[], &[]),
     ("wake-alarm", "Wake the machine", "CLOCK_REALTIME_ALARM", Issue::HostDoS, "no capability over the host (CAP_WAKE_ALARM)", Named("deadlines are kept outside the box"), "call(283, 8, 0)", PlainRoot, &[], &[], &[], &[]),
 ];

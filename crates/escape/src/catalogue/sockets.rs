@@ -37,7 +37,7 @@ const SOCKETS: &[Line] = &[
     ("udplite", "Use another datagram protocol", "UDP-Lite past filters", "socket_of(2, 2, 136)", Plain, EMPTY_NET),
     ("smc", "Use shared-memory TCP", "SMC past Landlock", "socket_of(43, 1, 0)", Plain, EMPTY_NET),
     ("socket-filter", "Attach a program to a socket", "classic BPF as a tool for JIT spraying", "s = socket.socket(socket.AF_UNIX); p = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0)); f = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 1, ctypes.addressof(p))); call(54, s.fileno(), 1, 26, ctypes.c_char_p(ctypes.addressof(f)), 16)", Plain, Surface("it filters the box's own socket")),
-    ("tcp-ulp", "Stack kernel TLS on a connection", "CVE-2023-0461 (ULP use after free)", "CONTROL and 'tls' not in setting('net/ipv4/tcp_available_ulp') and na('kernel TLS is not loaded, and a control loads nothing'); s = socket.socket(); call(54, s.fileno(), 6, 31, b'tls', 3)", Plain, EMPTY_NET),
+    ("tcp-ulp", "Stack kernel TLS on a connection", "CVE-2023-0461 (ULP use after free)", "CONTROL and 'tls' not in setting('net/ipv4/tcp_available_ulp') and (na('kernel TLS is not loaded, and a control loads nothing') if loads_modules() else nothing_there('this kernel has no kernel TLS: tcp_available_ulp does not name it')); s = socket.socket(); call(54, s.fileno(), 6, 31, b'tls', 3)", Plain, EMPTY_NET),
     ("unix-raw", "Open a raw Unix socket", "odd types of a common family", "socket_of(1, 3, 0)", Namespaces, Surface("a Unix socket like any other")),
 ];
 
