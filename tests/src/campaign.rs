@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::Caller;
 
 /// The layers that test builds lack, one each (`make lifted`).
-pub const LAYERS: [&str; 5] = ["seccomp", "landlock", "mounts", "network", "pids"];
+pub const LAYERS: [&str; 6] = ["seccomp", "landlock", "mounts", "network", "pids", "scratch"];
 
 /// Its exit code and its report.
 pub fn campaign(caller: &Caller, options: &[&str]) -> (i32, Value) {

@@ -166,17 +166,29 @@ pub enum Layer {
     Network,
     /// The limit of processes of its cgroup.
     Pids,
+    /// The limits on bytes and files of its scratch space.
+    Scratch,
 }
 
 impl Layer {
     /// Every layer.
-    pub const ALL: [Self; 5] = [Self::Seccomp, Self::Landlock, Self::Mounts, Self::Network, Self::Pids];
+    pub const ALL: [Self; 6] =
+        [Self::Seccomp, Self::Landlock, Self::Mounts, Self::Network, Self::Pids, Self::Scratch];
 
-    /// Whether Landlock is what has to hold when this one is lifted.
-    pub(crate) fn leaves_landlock(self) -> bool {
+    /// What has to be there for the next one to hold, and is not where a policy accepts this gap.
+    pub(crate) fn falls_with(self) -> Option<Gap> {
         match self {
-            Self::Mounts | Self::Network => true,
-            Self::Seccomp | Self::Landlock | Self::Pids => false,
+            Self::Mounts | Self::Network => Some(Gap::WeakLandlock),
+            Self::Scratch => Some(Gap::NoMemoryLimit),
+            Self::Seccomp | Self::Landlock | Self::Pids => None,
+        }
+    }
+
+    /// Further options of the boxes in which the next one is to hold: a limit that is met later is met within the attempt's bounds.
+    pub(crate) fn narrows(self) -> &'static [&'static str] {
+        match self {
+            Self::Scratch => &["--memory", "48MiB"],
+            Self::Seccomp | Self::Landlock | Self::Mounts | Self::Network | Self::Pids => &[],
         }
     }
 
@@ -189,6 +201,7 @@ impl Layer {
             Self::Mounts => "mounts",
             Self::Network => "network",
             Self::Pids => "pids",
+            Self::Scratch => "scratch",
         }
     }
 }

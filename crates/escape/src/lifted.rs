@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use blastbox_policy::Gap;
-
 use crate::attempt::{Attempt, Layer};
-use crate::carry_out::{Ask, in_box, probe};
+use crate::carry_out::{Ask, in_box, probe, words};
 use crate::report::{ControlState, SecondState, Verdict};
 
 /// A build that lacks a layer, or why there is none.
@@ -43,7 +41,9 @@ pub(crate) fn lifted(place: &Path, ask: Option<&Ask>) -> Vec<Lifted> {
         if !program.is_file() {
             return Err(format!("there is no test build without {name}"));
         }
-        let ask = Ask { program, lifted: Some(layer), ..ask.clone() };
+        let mut options = ask.options.clone();
+        options.extend(words(layer.narrows().iter().copied()));
+        let ask = Ask { program, lifted: Some(layer), options, ..ask.clone() };
         match probe(&ask) {
             Ok(boxed) if lacks(layer, &boxed.stderr) => Ok(ask),
             Ok(_) => Err(format!("the build in {name} does not say that it lacks {name}, and nothing else")),
@@ -75,12 +75,12 @@ pub(crate) fn without(attempt: &Attempt, layer: Layer, lifted: Option<&[Lifted]>
     };
     let cell = in_box(attempt, ask);
     match cell.verdict {
-        // An old Landlock is what the policy accepts by name: it cannot hold alone what it does not know.
-        Verdict::Escaped if layer.leaves_landlock() && ask.gaps.contains(&Gap::WeakLandlock) => {
-            SecondState::NotTried(format!("gap {} is accepted: {}", Gap::WeakLandlock, cell.evidence))
-        }
         Verdict::Held => SecondState::Held(cell.evidence),
-        Verdict::Escaped => SecondState::Fell(cell.evidence),
+        // An old Landlock, or no group that counts memory, is what the policy accepts by name: it cannot hold alone what it does not know.
+        Verdict::Escaped => match layer.falls_with().filter(|gap| ask.gaps.contains(gap)) {
+            Some(gap) => SecondState::NotTried(format!("gap {gap} is accepted: {}", cell.evidence)),
+            None => SecondState::Fell(cell.evidence),
+        },
         Verdict::NotApplicable | Verdict::Absent | Verdict::CouldNotRun | Verdict::Broken => {
             SecondState::NotTried(cell.evidence)
         }
@@ -91,7 +91,7 @@ pub(crate) fn without(attempt: &Attempt, layer: Layer, lifted: Option<&[Lifted]>
 mod tests {
     use super::*;
 
-    const SAYS: &str = "BLASTBOX_LIFTED_LAYER: a test build; seccomp true, landlock false, mounts false, network false, pids false are lifted; its agent lies: false\n";
+    const SAYS: &str = "BLASTBOX_LIFTED_LAYER: a test build; seccomp true, landlock false, mounts false, network false, pids false, scratch false are lifted; its agent lies: false\n";
 
     #[test]
     fn only_a_warden_that_says_so_lacks_a_layer() {

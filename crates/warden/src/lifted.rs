@@ -13,7 +13,9 @@ pub(crate) const MOUNTS: bool = cfg!(feature = "lift-mounts");
 pub(crate) const NETWORK: bool = cfg!(feature = "lift-network");
 /// No limit of processes in a box's cgroup.
 pub(crate) const PIDS: bool = cfg!(feature = "lift-pids");
-/// Such a limit that nothing meets.
+/// No limit on bytes and files of a box's scratch space.
+pub(crate) const SCRATCH: bool = cfg!(feature = "lift-scratch");
+/// A limit of processes that nothing meets.
 pub(crate) const MANY: u32 = 1 << 20;
 
 /// Says which layer is missing, where one is.
@@ -24,11 +26,12 @@ pub(crate) fn confess() {
         feature = "lift-mounts",
         feature = "lift-network",
         feature = "lift-pids",
+        feature = "lift-scratch",
         feature = "lying-agent"
     ))]
     {
         let text = format!(
-            "BLASTBOX_LIFTED_LAYER: a test build; seccomp {SECCOMP}, landlock {LANDLOCK}, mounts {MOUNTS}, network {NETWORK}, pids {PIDS} are lifted; its agent lies: {}\n",
+            "BLASTBOX_LIFTED_LAYER: a test build; seccomp {SECCOMP}, landlock {LANDLOCK}, mounts {MOUNTS}, network {NETWORK}, pids {PIDS}, scratch {SCRATCH} are lifted; its agent lies: {}\n",
             cfg!(feature = "lying-agent")
         );
         rustix::io::write(rustix::stdio::stderr(), text.as_bytes()).ok();

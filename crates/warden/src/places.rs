@@ -10,6 +10,7 @@ use blastbox_wire::plan::{Exec, GuestPath, Owner, Step, WorkspaceAccess};
 use rustix::fs::{AtFlags, Mode, OFlags, chownat, mkdirat, open};
 use rustix::process::{Gid, Uid};
 
+use crate::lifted;
 use crate::trouble::{Trouble, Trying};
 
 /// Where the scratch space as a whole is attached while the box is made. Nobody sees it there later.
@@ -259,6 +260,8 @@ fn make_owned(scratch: &OwnedFd, name: &str, owner: u32) -> rustix::io::Result<(
 }
 
 fn make_scratch(root: &OwnedFd, attic: Attic<'_>, bytes: u64, inodes: u64) -> Result<OwnedFd, Trouble> {
+    // A tmpfs takes 0 as no limit.
+    let (bytes, inodes) = if lifted::SCRATCH { (0, 0) } else { (bytes, inodes) };
     let (size, inodes) = (bytes.to_string(), inodes.to_string());
     let options =
         [("mode", Some("0755")), ("size", Some(size.as_str())), ("nr_inodes", Some(inodes.as_str()))];

@@ -3,7 +3,7 @@
 use blastbox_policy::Boundary;
 
 use crate::attempt::Control::{self, Namespaces, Plain, PlainRoot};
-use crate::attempt::Layer::{Landlock, Mounts, Network, Pids, Seccomp};
+use crate::attempt::Layer::{Landlock, Mounts, Network, Pids, Scratch, Seccomp};
 use crate::attempt::Prop::{Decoy, LeakedDescriptor, Workspace};
 use crate::attempt::Second::{self, Behind, Named, Surface};
 use crate::attempt::{Attempt, Class, Issue, Prop, Script, nothing_false};
@@ -130,7 +130,7 @@ pub(super) fn attempts() -> Vec<Attempt> {
         first: match second {
             Behind(Landlock, _) => NOT_GRANTED,
             Behind(Seccomp, _) => "the filter of system calls",
-            Behind(Mounts | Network | Pids, _) | Named(_) | Surface(_) => OWN_ROOT,
+            Behind(Mounts | Network | Pids | Scratch, _) | Named(_) | Surface(_) => OWN_ROOT,
         },
         second,
         props,

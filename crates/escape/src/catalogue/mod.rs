@@ -97,6 +97,7 @@ mod tests {
                 Layer::Mounts => &["root of", "is in a box"],
                 Layer::Network => &["network namespace"],
                 Layer::Pids => &["limit of processes"],
+                Layer::Scratch => &["scratch space"],
             };
             let (id, first) = (attempt.id(), attempt.first);
             assert!(

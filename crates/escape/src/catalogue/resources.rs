@@ -3,15 +3,15 @@
 use blastbox_policy::{Boundary, Gap};
 
 use crate::attempt::Control::{self, Box, Namespaces, Plain};
-use crate::attempt::Layer::Pids;
-use crate::attempt::Second::{self, Behind, Named};
+use crate::attempt::Layer::{Pids, Scratch};
+use crate::attempt::Second::{self, Behind, Named, Surface};
 use crate::attempt::{Attempt, Class, Issue, Script, nothing_false};
 
 const PER_USER: Second = Behind(Pids, "RLIMIT_NPROC counts processes and threads of the box's user");
 /// A limit of single processes stands there only where no group counts memory.
 const VOLUNTEERS: Second =
     Named("commands volunteer for the kernel's OOM killer; RLIMIT_DATA where no group counts memory");
-const TMPFS: Second = Named("the memory limit counts it too");
+const TMPFS: Second = Behind(Scratch, "the memory limit of the box's cgroup counts it too");
 
 /// Name, what it tries, what it stands for, first control, second, the script, its options, where it must succeed, outcomes that stop it, gaps.
 type Line = (
@@ -46,8 +46,8 @@ const LINES: &[Line] = &[
     ("memory-pipes", "Have more memory than allowed, in pipes", "kernel memory", "limits on pipes of one user, and of open files", Named("kernel memory counts against the cgroup"), include_str!("../../attempts/resources/pipes.py"), &["--memory", "48MiB"], LARGE, OOM, &[Gap::NoMemoryLimit]),
     ("memory-lock", "Lock memory into place", "memory that cannot be swapped", "RLIMIT_MEMLOCK", Named("it counts against the memory limit"), include_str!("../../attempts/resources/lock.py"), &[], Control::PlainRoot, &[], &[]),
     ("disk", "Write more than allowed", "full disks", "the size of the scratch space", TMPFS, include_str!("../../attempts/resources/disk.py"), &["--disk", "32MiB"], Box(&["--disk", "128MiB"]), OOM, &[]),
-    ("disk-holes", "Have a file larger than allowed", "sparse files that others copy", "RLIMIT_FSIZE", Named("the size of the scratch space"), include_str!("../../attempts/resources/holes.py"), &[], Namespaces, &[], &[]),
-    ("inodes", "Have more files than allowed", "full inode tables", "the number of files of the scratch space", Named("the memory limit counts them too"), include_str!("../../attempts/resources/inodes.py"), &[], Namespaces, OOM, &[]),
+    ("disk-holes", "Have a file larger than allowed", "sparse files that others copy", "RLIMIT_FSIZE", Surface("a hole holds nothing: what is written counts against the scratch space"), include_str!("../../attempts/resources/holes.py"), &[], Namespaces, &[], &[]),
+    ("inodes", "Have more files than allowed", "full inode tables", "the number of files of the scratch space", TMPFS, include_str!("../../attempts/resources/inodes.py"), &[], Namespaces, OOM, &[]),
     ("descriptors", "Have more open files than allowed", "full file tables", "RLIMIT_NOFILE", Named("kernel memory counts against the cgroup"), include_str!("../../attempts/resources/descriptors.py"), &[], Plain, &[], &[]),
     ("processor", "Use more processors than allowed", "miners", "the processor quota of the box's cgroup", Named("the wall clock ends it"), include_str!("../../attempts/resources/processor.py"), &["--cpus", "0.1"], Plain, &[], &[Gap::NoCpuLimit]),
     ("output", "Print more than allowed", "logs without end", "the limit on output", Named("the box waits while nobody reads"), include_str!("../../attempts/resources/output.py"), &["--output-limit", "1MiB"], Box(&["--output-limit", "8MiB"]), &["output_limit"], &[]),
