@@ -110,6 +110,9 @@ fn cards(report: &Report, count: &Count, out: &mut String) {
         writeln!(out, "<div class=\"card {class}\"><b>{number}</b><span>{what}</span></div>").ok();
     }
     out.push_str("</section>\n");
+    for line in crate::text::LEGEND {
+        writeln!(out, "<p class=\"page\">{line}</p>").ok();
+    }
 }
 
 fn section(report: &Report, class: Class, rows: &[&Row], out: &mut String) {

@@ -6,6 +6,13 @@ use crate::attempt::Class;
 use crate::findings::findings;
 use crate::report::{Column, ControlState, Report, Row, SecondState};
 
+/// What the signs mean: of a cell and its control, then of a second layer.
+pub(crate) const LEGEND: [&str; 2] = [
+    "✓ held, or its control succeeded   ~ held, unproven: no control was seen to succeed   ✗ escaped   ! broken: its control failed   ? could not run   \
+     – not applicable or not to be had   ○ nothing there: this host does not have what it goes for",
+    "2nd: ✓ the next layer held alone   ✗ it fell   – not tried   · named, not lifted   ∅ none of its own: what is gained is surface",
+];
+
 /// Text from elsewhere, safe to show.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
@@ -148,8 +155,7 @@ fn summary(report: &Report, out: &mut String) {
     if let Some(fuzzed) = report.fuzzed {
         writeln!(out, "fuzzed: {}", fuzzed.told()).ok();
     }
-    out.push_str(
-        "✓ held   ~ held, unproven: no control was seen to succeed   ✗ escaped   ! broken: its control failed   ? could not run   \
-         – not applicable or not to be had   ○ nothing there: this host does not have what it goes for\n2nd: · named, not lifted   ∅ none of its own: what is gained is surface\n",
-    );
+    for line in LEGEND {
+        writeln!(out, "{line}").ok();
+    }
 }
