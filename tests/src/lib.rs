@@ -29,6 +29,7 @@ mod place;
 mod programs;
 mod report;
 mod served;
+pub mod suites;
 mod terminal;
 pub mod tiers;
 mod tried;

@@ -2,25 +2,29 @@
 //!
 //! Trust: operator. A key that nobody knows is an error with its place, so that a misspelt quota is never silently off.
 
+mod e2b;
+mod pool;
+mod shares;
+
 use std::collections::BTreeMap;
 use std::path::{Component, PathBuf};
-use std::time::Duration;
 
-use blastbox_engine::keeper::{KeeperConfig, MOST_WARM, PoolConfig, Quota, SnapshotLimits, Tenant};
-use blastbox_policy::{BoxRoot, Bytes, Cpus, Seconds};
+use blastbox_engine::keeper::{KeeperConfig, Tenant};
+use blastbox_policy::BoxRoot;
 use serde::Deserialize;
 use toml::Spanned;
 
+pub(crate) use self::e2b::Builds;
+use self::e2b::{BuildsText, E2b, check_templates, is_domain};
+pub use self::e2b::{Internet, Shape};
+use self::pool::{Pool, SHORTEST_TTL};
+use self::shares::{Host, Share, SnapshotText};
 use crate::door::Patience;
-use crate::e2b::{Reaches, reached_by_builds};
 use crate::outbound::{Orders, OtlpText, SinkText, WebhookText};
 use crate::warm::WarmText;
 
 /// The longest configuration that is read.
 pub const MAX_CONFIG_TEXT: usize = 1024 * 1024;
-
-/// The shortest time for which a member of a pool waits: one whose time is over when it is made would be made for ever.
-const SHORTEST_TTL: Duration = Duration::from_secs(5);
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +103,14 @@ pub enum ConfigError {
     /// A host that the steps of a build cannot be given.
     #[error("e2b.builds.allow: {0}")]
     Builds(String),
+    /// A template that cannot be had.
+    #[error("e2b.templates.{name}: {why}")]
+    Template {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Boxes that should wait and cannot.
     #[error("pool.warm: {0}")]
     Warm(&'static str),
@@ -129,6 +141,8 @@ pub struct Config {
     pub builds: Option<Builds>,
     /// The domain in the names of their ports, such as `sbx.localhost:7080`.
     pub domain: Option<String>,
+    /// Templates that are more than an image of their name.
+    pub templates: BTreeMap<String, Shape>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -148,130 +162,12 @@ struct Text {
     e2b: E2b,
 }
 
-/// What each tenant may keep of snapshots, and all of them together.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct SnapshotText {
-    count: Option<usize>,
-    tenant_bytes: Option<Bytes>,
-    bytes: Option<Bytes>,
-}
-
-impl SnapshotText {
-    fn apply(self, limits: &mut SnapshotLimits) {
-        let Self { count, tenant_bytes, bytes } = self;
-        set(&mut limits.count, count);
-        set(&mut limits.tenant_bytes, tenant_bytes.map(|bytes| bytes.0));
-        set(&mut limits.bytes, bytes.map(|bytes| bytes.0));
-    }
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct E2b {
-    internet: Internet,
-    domain: Option<String>,
-    root: BoxRoot,
-    builds: Option<BuildsText>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct BuildsText {
-    allow: Vec<String>,
-}
-
-impl BuildsText {
-    fn check(self) -> Result<Builds, ConfigError> {
-        let reaches = reached_by_builds(&self.allow).map_err(ConfigError::Builds)?;
-        Ok(Builds { reaches })
-    }
-}
-
-/// What builds of templates may do.
-#[derive(Debug, Clone, Default)]
-pub struct Builds {
-    pub(crate) reaches: Reaches,
-}
-
-/// What sandboxes reach whose owner wants "the internet", or says nothing about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Internet {
-    /// What its owner names, and nothing where nothing is named. `allow_internet_access: true` is refused.
-    #[default]
-    Closed,
-    /// As with E2B: everything public, unless its owner says otherwise.
-    DangerouslyOpen,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Host {
-    boxes: Option<usize>,
-    memory: Option<Bytes>,
-    cpus: Option<Cpus>,
-    queue: Option<usize>,
-    patience: Option<Seconds>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Share {
-    boxes: Option<usize>,
-    memory: Option<Bytes>,
-    cpus: Option<Cpus>,
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Doors {
     connections: Option<usize>,
     tenant_connections: Option<usize>,
     origins: Vec<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Pool {
-    min: Option<usize>,
-    max: Option<usize>,
-    ttl: Option<Seconds>,
-    warm: Vec<WarmText>,
-}
-
-impl Pool {
-    fn apply(self, config: &mut PoolConfig) -> Result<Vec<(WarmText, usize)>, ConfigError> {
-        let Self { min, max, ttl, warm } = self;
-        set(&mut config.min, min);
-        set(&mut config.max, max);
-        set(&mut config.ttl, ttl.map(|ttl| Duration::from_secs(ttl.0)));
-        if config.min > config.max {
-            return Err(ConfigError::Pool);
-        }
-        if config.ttl < SHORTEST_TTL {
-            return Err(ConfigError::PoolTtl);
-        }
-        if warm.len() > MOST_WARM {
-            return Err(ConfigError::Warm("it has more than 32 entries"));
-        }
-        let least = |warm: WarmText| {
-            let least = warm.min.unwrap_or(config.min.max(1));
-            match () {
-                () if warm.is_mixed() => Err(ConfigError::Warm(
-                    "a `template` says all; only `min` and `kernel` can stand beside it",
-                )),
-                () if warm.has_stray_kernel() => {
-                    Err(ConfigError::Warm("a `kernel` is a template's: name the `template`"))
-                }
-                () if !(1..=config.max).contains(&least) => {
-                    Err(ConfigError::Warm("`min` of an entry is at least 1 and at most `pool.max`"))
-                }
-                () => Ok((warm, least)),
-            }
-        };
-        warm.into_iter().map(least).collect()
-    }
 }
 
 impl Config {
@@ -320,7 +216,8 @@ impl Config {
         if let Some(origin) = doors.origins.iter().find(|origin| !is_origin(origin)) {
             return Err(ConfigError::Origin { origin: origin.clone() });
         }
-        let E2b { internet, domain, root, builds } = e2b;
+        let E2b { internet, domain, root, builds, templates } = e2b;
+        check_templates(&templates)?;
         let builds = builds.map(BuildsText::check).transpose()?;
         if let Some(domain) = domain.iter().find(|domain| !is_domain(domain)) {
             return Err(ConfigError::Domain { domain: domain.clone() });
@@ -338,6 +235,7 @@ impl Config {
             builds,
             domain,
             root,
+            templates,
         })
     }
 }
@@ -379,16 +277,6 @@ fn roots_of((name, paths): (String, Vec<PathBuf>)) -> Result<(Tenant, Vec<PathBu
     Ok((tenant, paths))
 }
 
-/// A host of at least one label, and perhaps a port.
-fn is_domain(text: &str) -> bool {
-    let (host, port) = text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
-    let label = |label: &str| {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        (1..=63).contains(&label.len()) && label.bytes().all(plain)
-    };
-    host.len() <= 200 && host.split('.').all(label) && port.is_none_or(|port| port.parse::<u16>().is_ok())
-}
-
 /// Scheme, host and perhaps a port; neither a path nor a star.
 fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
@@ -396,31 +284,6 @@ fn is_origin(text: &str) -> bool {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:[]".contains(&byte);
         !host.is_empty() && host.bytes().all(plain)
     })
-}
-
-impl Host {
-    fn apply(self, keeper: &mut KeeperConfig) {
-        let Self { boxes, memory, cpus, queue, patience } = self;
-        // A tenant without a quota of its own may have what the host may give.
-        set(&mut keeper.host.boxes, boxes);
-        keeper.host.memory_is_said |= memory.is_some();
-        set(&mut keeper.host.memory, memory.map(|memory| memory.0));
-        set(&mut keeper.host.millicpus, cpus.map(|cpus| cpus.millis().into()));
-        set(&mut keeper.host.queue, queue);
-        set(&mut keeper.host.patience, patience.map(|time| Duration::from_secs(time.0)));
-        keeper.tenant_default =
-            Quota { boxes: keeper.host.boxes, memory: keeper.host.memory, millicpus: keeper.host.millicpus };
-    }
-}
-
-impl Share {
-    fn over(self, mut quota: Quota) -> Quota {
-        let Self { boxes, memory, cpus } = self;
-        set(&mut quota.boxes, boxes);
-        set(&mut quota.memory, memory.map(|memory| memory.0));
-        set(&mut quota.millicpus, cpus.map(|cpus| cpus.millis().into()));
-        quota
-    }
 }
 
 fn line_of(text: &str, place: usize) -> usize {

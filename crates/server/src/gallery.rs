@@ -5,18 +5,39 @@ use std::path::PathBuf;
 
 use blastbox_images::{Image, ImageError, Store, StoreError};
 
+use crate::config::Shape;
+
 /// The images that everybody may name. What is in the store was put there by whoever runs the daemon.
 #[derive(Debug, Default)]
 pub struct Gallery {
     named: BTreeMap<String, PathBuf>,
     store: Option<Store>,
+    /// Templates of E2B's SDKs that are made of them and of more.
+    shapes: BTreeMap<String, Shape>,
 }
 
 impl Gallery {
     /// Directories by name, and a store.
     #[must_use]
     pub fn new(named: BTreeMap<String, PathBuf>, store: Option<Store>) -> Self {
-        Self { named, store }
+        Self { named, store, shapes: BTreeMap::new() }
+    }
+
+    /// With templates of E2B's SDKs that the operator described.
+    #[must_use]
+    pub fn with_templates(mut self, shapes: BTreeMap<String, Shape>) -> Self {
+        self.shapes = shapes;
+        self
+    }
+
+    /// What the operator said of a template.
+    pub(crate) fn shape(&self, template: &str) -> Option<&Shape> {
+        self.shapes.get(template)
+    }
+
+    /// Every template that the operator said something of.
+    pub(crate) fn shapes(&self) -> &BTreeMap<String, Shape> {
+        &self.shapes
     }
 
     /// Opens the image of this name. `None`: nothing has this name. Looks at the disk.

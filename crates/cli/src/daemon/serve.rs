@@ -151,7 +151,7 @@ async fn keep(
         said.insert_str(0, &format!("blastbox: took over {adopted} of {all} boxes of the last daemon\n"));
     }
     tell_trouble(&keeper, &words);
-    let images = Gallery::new(config.images, Some(images));
+    let images = Gallery::new(config.images, Some(images)).with_templates(config.templates);
     let hall = Hall::new(keeper.clone(), keys, images);
     let hall = hall.with_roots(config.roots).with_origins(config.origins);
     let hall = hall.with_e2b(config.internet, config.domain, config.root).with_kernels(&config.warm);

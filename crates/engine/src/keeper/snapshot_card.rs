@@ -1,10 +1,12 @@
 //! What is told of a snapshot, and how many are kept.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use blastbox_policy::ThreatLevel;
 use blastbox_wire::BoxId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::snapshot_id::SnapshotId;
 
@@ -47,4 +49,18 @@ pub struct SnapshotCard {
     pub memory: u64,
     /// Bytes on disk.
     pub bytes: u64,
+    /// What whoever took it wrote on it; for that one alone.
+    #[serde(skip)]
+    pub caption: Option<Caption>,
+}
+
+/// What whoever takes a snapshot wants to know of it again. It may hold variables, and those may be secrets: it is never printed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Caption(pub Value);
+
+impl fmt::Debug for Caption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Caption(…)")
+    }
 }

@@ -1,20 +1,19 @@
-//! Snapshots of boxes that run: taken, listed, taken away, begun with; and forks, which are snapshots that nobody keeps.
+//! Snapshots of boxes that run: taken, listed, taken away, begun with.
 //!
 //! Whose turn it is says [`CopyQueue`]. What a tenant may keep is bounded, and so is what all of them together may. The machine of a
 //! snapshot is read one at a time, and only for a box that was let in.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use blastbox_images::machine::{SnapshotFault, Snapshots, Template};
-use blastbox_policy::{SealedPolicy, ThreatLevel, parse, to_toml};
+use blastbox_policy::{SealedPolicy, parse, to_toml};
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{Event, Hash, Label};
 use rustix::rand::{GetRandomFlags, getrandom};
-use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use super::cards::{BoxCard, Phase, Tenant};
+use super::cards::{Phase, Tenant};
 use super::config::NewBox;
 use super::copy_queue::{CopyQueue, busy};
 use super::error::KeepError;
@@ -22,15 +21,13 @@ use super::events::wall_clock;
 use super::face::{Keeper, to_its_end};
 use super::house::House;
 use super::kept::Kept;
-use super::make::{make, need_of};
-use super::snapshot_card::{SnapshotCard, SnapshotLimits};
+use super::snapshot_card::{Caption, SnapshotCard, SnapshotLimits};
 use super::snapshot_id::SnapshotId;
+use super::snapshot_note::{Note, NotedExec, any_note, bound, card, list, note_of};
 use crate::engine::{Snapshot, SnapshotError};
 use crate::failpoint;
 use crate::store::ExecRow;
 
-/// Forks of one box that may be asked for at once.
-pub const MOST_FORKS: usize = 16;
 /// Commands of a box that are written down with it.
 const MOST_EXECS: usize = 256;
 /// How long somebody waits until the machines of others are read.
@@ -67,6 +64,12 @@ pub(crate) struct Begun {
 }
 
 impl Begin {
+    /// What another box was a moment ago.
+    pub(super) fn taken(snapshot: &Snapshot, execs: &[ExecRow], from: &BoxId) -> Self {
+        let (machine, origin) = (snapshot.bound, Origin::Taken(snapshot.clone()));
+        Self { machine, execs: execs.to_vec(), from: from.to_string(), origin }
+    }
+
     /// Reads and checks the machine. It takes as much memory as the box may have: only for one that was let in.
     pub(crate) async fn open(self, house: &Arc<House>) -> Result<Begun, KeepError> {
         let Self { machine, execs, from, origin } = self;
@@ -102,32 +105,10 @@ pub struct Opened {
     pub policy: SealedPolicy,
     /// The image, by name and digest, as it was.
     pub image: String,
+    /// What was written on it.
+    pub caption: Option<Caption>,
     name: SnapshotId,
     note: Note,
-}
-
-/// What is written down beside a machine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Note {
-    tenant: String,
-    of: BoxId,
-    created_at: String,
-    image: String,
-    policy: String,
-    policy_text: String,
-    level: ThreatLevel,
-    machine: Hash,
-    memory: u64,
-    execs: Vec<NotedExec>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct NotedExec {
-    number: u32,
-    program: String,
-    arguments: u32,
-    terminal: bool,
-    started_at: u64,
 }
 
 /// The snapshots of a keeper.
@@ -135,7 +116,7 @@ struct NotedExec {
 pub(crate) struct Album {
     files: Option<Snapshots>,
     limits: SnapshotLimits,
-    copying: CopyQueue,
+    pub(super) copying: CopyQueue,
     /// Held while the machine of one is read, by whoever reads it: one whose caller went away goes on reading.
     opening: Arc<tokio::sync::Mutex<()>>,
     /// Those that boxes have begun with which still live: the next one shares their memory.
@@ -196,39 +177,18 @@ fn is_free(files: &Snapshots, memory: u64) -> Result<(), KeepError> {
 
 /// Takes room for all of a machine's memory before boxes begin as copies of it: what they touch and find empty would be taken twice
 /// from what each of them may have.
-fn fill(template: &Template) -> Result<(), KeepError> {
+pub(super) fn fill(template: &Template) -> Result<(), KeepError> {
     template.fill().map_err(|error| {
         KeepError::Snapshot(SnapshotError::Failed(format!("no memory for what is copied: {error}")))
     })
 }
 
-fn fault(fault: SnapshotFault) -> KeepError {
+pub(super) fn fault(fault: SnapshotFault) -> KeepError {
     KeepError::Snapshot(SnapshotError::File(fault))
 }
 
-/// Every snapshot that can be read, by name. One that cannot is named when somebody asks for it.
-fn list(files: &Snapshots) -> Vec<(SnapshotId, Note, u64)> {
-    let read = |name: String| {
-        let id: SnapshotId = name.parse().ok()?;
-        let (note, bytes) = files.note(&name).ok()??;
-        Some((id, serde_json::from_slice(&note).ok()?, bytes))
-    };
-    files.names().into_iter().filter_map(read).collect()
-}
-
-fn card(id: SnapshotId, note: Note, bytes: u64) -> SnapshotCard {
-    let Note { of, created_at, image, policy, level, memory, .. } = note;
-    SnapshotCard { id, of, created_at, image, policy, level, memory, bytes }
-}
-
-/// What a file is bound to: the machine, and whose box under which policy that was.
-fn bound(id: &SnapshotId, note: &Note) -> Hash {
-    let words = ["snapshot", id.as_str(), &note.tenant, &note.policy, &note.machine.to_string()];
-    Hash::of_command(&words.map(|word| word.as_bytes().to_vec()))
-}
-
 /// Work on files is nobody else's to wait for.
-async fn on_thread<T: Send + 'static>(
+pub(super) async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, KeepError> + Send + 'static,
 ) -> Result<T, KeepError> {
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(KeepError::Stopping))
@@ -241,27 +201,12 @@ fn new_name() -> Result<SnapshotId, KeepError> {
     Ok(SnapshotId::from_random(random))
 }
 
-impl NotedExec {
-    fn of(row: &ExecRow) -> Self {
-        let since = row.started_at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self {
-            number: row.number,
-            program: row.program.clone(),
-            arguments: row.arguments,
-            terminal: row.terminal,
-            started_at: since.as_secs(),
-        }
-    }
-
-    fn row(&self) -> ExecRow {
-        let Self { number, program, arguments, terminal, started_at } = self.clone();
-        let started_at = UNIX_EPOCH + Duration::from_secs(started_at.min(1 << 40));
-        ExecRow { number, program, arguments, terminal, started_at, ended: None }
-    }
-}
-
 /// Copies a box of this tenant. What it is told to the ledger before.
-async fn copy(house: &House, kept: &Kept, to: &str) -> Result<(Snapshot, Vec<ExecRow>), KeepError> {
+pub(super) async fn copy(
+    house: &House,
+    kept: &Kept,
+    to: &str,
+) -> Result<(Snapshot, Vec<ExecRow>), KeepError> {
     let _whole = kept.copying.lock().await;
     match kept.phase() {
         Phase::Ready | Phase::Executing => {}
@@ -280,12 +225,18 @@ async fn copy(house: &House, kept: &Kept, to: &str) -> Result<(Snapshot, Vec<Exe
 }
 
 impl Keeper {
-    /// Writes a box that runs to a file, from which others can begin. It stands still for a moment, and goes on.
-    pub async fn snapshot(&self, tenant: &Tenant, id: &BoxId) -> Result<SnapshotCard, KeepError> {
+    /// Writes a box that runs to a file, from which others can begin, with what is to be known of it. It stands still for a
+    /// moment, and goes on.
+    pub async fn snapshot(
+        &self,
+        tenant: &Tenant,
+        id: &BoxId,
+        caption: Option<Caption>,
+    ) -> Result<SnapshotCard, KeepError> {
         let kept = self.touch(tenant, id)?;
         let (house, tenant) = (Arc::clone(&self.0), tenant.clone());
-        let files = house.album.files()?;
         house.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
+        let files = house.album.files()?;
         has_room(&house, &files, &tenant, &kept).await?;
         let turn = house.album.copying.turn(&tenant, id).await?;
         to_its_end(async move {
@@ -306,6 +257,7 @@ impl Keeper {
                 machine,
                 memory: template.bytes(),
                 execs: execs.iter().map(NotedExec::of).collect(),
+                caption,
             };
             on_thread(move || {
                 // Plain data always becomes JSON.
@@ -371,67 +323,7 @@ impl Keeper {
             let policy = parse(&note.policy_text).and_then(|draft| draft.seal()).ok();
             let policy = policy.filter(|policy| policy.digest().to_string() == note.policy);
             let policy = policy.ok_or(fault(SnapshotFault::Foreign))?;
-            Ok(Opened { policy, image: note.image.clone(), name, note })
-        })
-        .await
-    }
-
-    /// Makes boxes that are what this one is now, with everything that runs in it. All of them or none.
-    pub async fn fork(
-        &self,
-        tenant: &Tenant,
-        id: &BoxId,
-        count: usize,
-        life: Duration,
-        idle: Duration,
-    ) -> Result<Vec<BoxCard>, KeepError> {
-        if count == 0 || count > MOST_FORKS {
-            return Err(KeepError::QuotaSpent { what: "forks" });
-        }
-        let kept = self.touch(tenant, id)?;
-        let (keeper, tenant) = (self.clone(), tenant.clone());
-        self.0.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
-        // A quota that is spent is told before the box stands still.
-        let need = need_of(&kept.policy());
-        let holds = (0..count).map(|_| self.0.admission.reserve(&tenant, need));
-        let holds = holds.collect::<Result<Vec<_>, _>>()?;
-        let turn = self.0.album.copying.turn(&tenant, id).await?;
-        to_its_end(async move {
-            let (snapshot, execs) = copy(&keeper.0, &kept, &format!("{count} forks")).await?;
-            let filling = Arc::clone(&snapshot.template);
-            on_thread(move || fill(&filling)).await?;
-            drop(turn);
-            let image = kept.image.as_ref().ok_or(KeepError::Gone)?;
-            let mut forks: Vec<BoxCard> = Vec::new();
-            for hold in holds {
-                let begin = Begin {
-                    machine: snapshot.bound,
-                    execs: execs.clone(),
-                    from: kept.card.id.to_string(),
-                    origin: Origin::Taken(snapshot.clone()),
-                };
-                let new = NewBox {
-                    policy: SealedPolicy::clone(&kept.policy()),
-                    image: Arc::clone(image),
-                    preparation: None,
-                    workspace: None,
-                    metadata: kept.card.metadata.clone(),
-                    life,
-                    idle,
-                    on_timeout: kept.card.on_timeout,
-                    from: Some(begin),
-                };
-                match make(&keeper.0, &tenant, new, Some(hold)).await {
-                    Ok(card) => forks.push(card),
-                    Err(error) => {
-                        for fork in forks {
-                            keeper.kill(&tenant, &fork.id).await.ok();
-                        }
-                        return Err(error);
-                    }
-                }
-            }
-            Ok(forks)
+            Ok(Opened { policy, image: note.image.clone(), caption: note.caption.clone(), name, note })
         })
         .await
     }
@@ -471,16 +363,4 @@ async fn open(house: &Arc<House>, name: SnapshotId, note: Note) -> Result<Arc<Te
         Ok(template)
     })
     .await
-}
-
-/// What is written down of a snapshot, where it is this tenant's.
-fn note_of(files: &Snapshots, tenant: &Tenant, id: &SnapshotId) -> Result<Note, KeepError> {
-    let note = any_note(files, id)?;
-    if note.tenant == tenant.as_str() { Ok(note) } else { Err(KeepError::NotFound) }
-}
-
-/// The same, whosever it is.
-fn any_note(files: &Snapshots, id: &SnapshotId) -> Result<Note, KeepError> {
-    let (note, _) = files.note(id.as_str()).map_err(fault)?.ok_or(KeepError::NotFound)?;
-    serde_json::from_slice(&note).map_err(|_| fault(SnapshotFault::Foreign))
 }

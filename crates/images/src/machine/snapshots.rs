@@ -86,6 +86,10 @@ impl Snapshots {
         bound: &Hash,
         template: &Template,
     ) -> Result<u64, SnapshotFault> {
+        if note.len() > MOST_NOTE {
+            // Nobody could read it again.
+            return Err(SnapshotFault::Place(io::ErrorKind::InvalidInput.into()));
+        }
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path).map_err(SnapshotFault::Place)?;
         fresh::sweep(&self.path);
         let write = |file: &File| {

@@ -1,5 +1,7 @@
 //! What the configuration says and what it refuses.
 
+use blastbox_engine::keeper::Quota;
+
 use super::*;
 
 #[test]
@@ -145,5 +147,23 @@ fn what_is_misspelt_is_refused_with_its_place() {
         "boxes",
     ] {
         assert!(Config::parse(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_template_is_described_by_what_it_is_made_of_and_one_that_cannot_be_had_is_refused() {
+    let text = "[e2b.templates.machine]\nimage = \"tools\"\ntier = \"microvm\"\naccept = [\"emulated-cpu\"]\nmemory = \"512MiB\"\n";
+    let templates = Config::parse(text).unwrap().templates;
+    let machine = &templates["machine"];
+    assert_eq!((machine.image.as_deref(), machine.accept.len()), (Some("tools"), 1));
+    for (text, words) in [
+        ("[e2b.templates.host]\n", "templates.host"),
+        ("[e2b.templates.\"a/b\"]\n", "a-z, 0-9"),
+        ("[e2b.templates.a]\ntier = \"none\"\n", "line 2"),
+        ("[e2b.templates.a]\nmemory = \"1KiB\"\n", "templates.a"),
+        ("[e2b.templates.a]\nimages = \"b\"\n", "unknown field"),
+    ] {
+        let error = Config::parse(text).unwrap_err().to_string();
+        assert!(error.contains(words), "{text}: {error}");
     }
 }

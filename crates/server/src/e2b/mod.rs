@@ -6,7 +6,7 @@
 //! - [`control`]: REST about sandboxes. [`envd`]: files and facts over HTTP. [`rpc`]: Connect-RPC, with
 //!   [`process`] and [`filesystem`] as its two services. [`ports`]: servers inside a sandbox, from outside.
 //!   [`interpreter`]: what the code interpreter's SDKs take for one of those.
-//! - [`template`]: what sandboxes are made of; [`templates`]: those that tenants build. [`ending`]: boxes that end with whoever
+//! - [`copies`]: snapshots and forks. [`template`]: what sandboxes are made of; [`templates`]: those that tenants build. [`ending`]: boxes that end with whoever
 //!   made them.
 //!
 //! A box has one name here and another in the native API: a sandbox id is a box id without `bx_`, because E2B's becomes a
@@ -16,6 +16,7 @@
 //! open more of the network than a sealed policy names, or do anything as another user than the box's own.
 
 mod control;
+mod copies;
 mod desk;
 mod edge;
 mod ending;
@@ -53,8 +54,9 @@ use self::desk::Desk;
 use self::edge::Place;
 use self::no::No;
 use crate::Hall;
-use crate::config::Internet;
+use crate::config::{Internet, Shape};
 use crate::gallery::Gallery;
+use crate::trouble::line;
 use crate::warm::WarmKernel;
 
 /// Words in the paths of this face, which the log may repeat.
@@ -138,6 +140,11 @@ pub(crate) fn mount(native: Router, hall: Hall) -> Router {
 /// What steps of template builds reach. An error is what is wrong with a host.
 pub(crate) fn reached_by_builds(hosts: &[String]) -> Result<Reaches, String> {
     control::network::named(hosts).map_err(No::message)
+}
+
+/// Whether a template that the operator describes can be had. An error is why not.
+pub(crate) fn seals(shape: &Shape) -> Result<(), String> {
+    template::seals(shape).map_err(|error| line(&error))
 }
 
 /// What a sandbox of this template is made of whose owner says nothing of its network. Opens the image, so not on a thread

@@ -5,7 +5,7 @@ use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
 use blastbox_engine::keeper::KeepError;
-use blastbox_engine::{Blame, PauseError};
+use blastbox_engine::{Blame, PauseError, SnapshotError};
 use serde_json::{Value, json};
 
 use crate::trouble::{Code, line};
@@ -78,7 +78,6 @@ impl No {
         self
     }
 
-    #[cfg(test)]
     pub(super) fn status(&self) -> u16 {
         self.status
     }
@@ -86,6 +85,16 @@ impl No {
     /// The sentence.
     pub(super) fn message(self) -> String {
         self.message
+    }
+
+    /// As a caller sees it.
+    pub(super) fn shown(&self) -> Value {
+        let mut body = json!({ "code": self.status, "message": self.message });
+        if let Some(fields) = body.as_object_mut() {
+            fields.extend(self.error_code.map(|code| ("error_code".to_owned(), json!(code))));
+            fields.extend(self.more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        }
+        body
     }
 
     /// What the keeper said to a question about this sandbox.
@@ -118,7 +127,16 @@ impl No {
             }
             KeepError::Pause(PauseError::NotNow(_) | PauseError::Over) => Self::new(409, line(error)),
             KeepError::Pause(PauseError::Host { .. }) => Self::new(500, line(error)),
-            KeepError::Failed(_) | KeepError::Snapshot(_) => match error.blame() {
+            KeepError::Snapshot(why) => {
+                let status = match (why, why.blame()) {
+                    (SnapshotError::NotNow, _) => 409,
+                    (SnapshotError::Guest(_), _) => 503,
+                    (_, Blame::Caller | Blame::Guest) => 400,
+                    (_, Blame::Host | Blame::Blastbox) => 500,
+                };
+                Self::new(status, line(error)).coded(why.code())
+            }
+            KeepError::Failed(_) => match error.blame() {
                 Blame::Caller | Blame::Guest => Self::bad(line(error)).coded("sandbox_create_refused"),
                 Blame::Host | Blame::Blastbox => Self::new(500, line(error)).coded("sandbox_create_failed"),
             },
@@ -133,12 +151,7 @@ pub(super) fn echo(text: &str) -> String {
 
 impl IntoResponse for No {
     fn into_response(self) -> Response<Body> {
-        let mut body = json!({ "code": self.status, "message": self.message });
-        if let Some(fields) = body.as_object_mut() {
-            fields.extend(self.error_code.map(|code| ("error_code".to_owned(), json!(code))));
-            fields.extend(self.more.into_iter().map(|(name, value)| (name.to_owned(), value)));
-        }
-        let mut response = Response::new(Body::from(body.to_string()));
+        let mut response = Response::new(Body::from(self.shown().to_string()));
         *response.status_mut() =
             StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();

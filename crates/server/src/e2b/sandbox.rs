@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use blastbox_engine::keeper::Tenant;
+use blastbox_engine::keeper::{OnTimeout, Tenant};
 use blastbox_wire::BoxId;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
@@ -78,6 +78,15 @@ pub(super) struct Plans {
 pub(super) enum AtTimeout {
     Kill,
     Pause,
+}
+
+impl From<AtTimeout> for OnTimeout {
+    fn from(at: AtTimeout) -> Self {
+        match at {
+            AtTimeout::Kill => Self::Destroy,
+            AtTimeout::Pause => Self::Pause,
+        }
+    }
 }
 
 /// What happens to a paused sandbox that somebody asks for something.

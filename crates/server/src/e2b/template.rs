@@ -5,13 +5,14 @@ use std::path::Path;
 
 use blastbox_engine::keeper::Preparation;
 use blastbox_images::Image;
-use blastbox_policy::{BoxRoot, Bytes, Cpus, Draft, Loopback, PolicyError, Profile, SealedPolicy};
+use blastbox_policy::{BoxRoot, Bytes, Cpus, Draft, Loopback, PolicyError, SealedPolicy, Tier, TierChoice};
 
 use blastbox_wire::event::Hash;
 
 use super::control::network::Reaches;
 use super::interpreter::pooled;
 use super::no::{No, echo};
+use crate::config::Shape;
 use crate::gallery::Gallery;
 use crate::trouble::line;
 use crate::warm::WarmKernel;
@@ -60,8 +61,24 @@ pub(super) const DISK_MIB: u64 = DISK.0 / MIB;
 
 /// The policy of every template: the profile `default` with room for an interpreter or two. The network that its owner
 /// asks for; a loopback interface of its own, so that servers and their clients can talk inside.
-fn policy(reaches: &Reaches, root: BoxRoot) -> Result<SealedPolicy, PolicyError> {
-    draft(reaches, root)?.seal()
+fn policy(reaches: &Reaches, root: BoxRoot, shape: &Shape) -> Result<SealedPolicy, PolicyError> {
+    draft(reaches, root, shape)?.seal()
+}
+
+/// Whether a template that the operator describes has a policy.
+pub(super) fn seals(shape: &Shape) -> Result<(), PolicyError> {
+    policy(&Reaches::Nothing, BoxRoot::None, shape).map(|_| ())
+}
+
+/// Whether sandboxes of a template are virtual machines, which can be copied as they are.
+fn is_machine(shape: &Shape) -> bool {
+    shape.tier == Some(TierChoice::Exactly(Tier::Microvm))
+}
+
+/// Templates whose sandboxes can be copied as they are.
+pub(super) fn machines(images: &Gallery) -> Vec<&str> {
+    let shapes = images.shapes().iter().filter(|(_, shape)| is_machine(shape));
+    shapes.map(|(name, _)| name.as_str()).collect()
 }
 
 /// The same for a template that says how large its sandboxes are.
@@ -73,13 +90,22 @@ pub(super) fn sized(
 ) -> Result<SealedPolicy, PolicyError> {
     let (memory, cpus) =
         (Bytes(memory_mib.saturating_mul(MIB)), Cpus::from_millis(cpus.saturating_mul(1_000)));
-    let disk = Bytes(DISK.0.min(memory.0 / 2));
-    draft(reaches, root)?.memory(memory).cpus(cpus).disk(disk).file_size(disk).seal()
+    let disk = room_for_files(memory);
+    draft(reaches, root, &Shape::default())?.memory(memory).cpus(cpus).disk(disk).file_size(disk).seal()
 }
 
-fn draft(reaches: &Reaches, root: BoxRoot) -> Result<Draft, PolicyError> {
-    let draft = Profile::Default.draft()?;
-    let draft = draft.memory(MEMORY).disk(DISK).file_size(DISK).pids(PIDS).open_files(OPEN_FILES);
+/// Files lie in memory: no more than half of it.
+fn room_for_files(memory: Bytes) -> Bytes {
+    Bytes(DISK.0.min(memory.0 / 2))
+}
+
+fn draft(reaches: &Reaches, root: BoxRoot, shape: &Shape) -> Result<Draft, PolicyError> {
+    let draft = shape.accept.iter().fold(shape.profile.draft()?, |draft, gap| draft.accept(*gap));
+    let draft = shape.tier.map_or(draft.clone(), |tier| draft.tier(tier));
+    let memory = shape.memory.unwrap_or(MEMORY);
+    let disk = room_for_files(memory);
+    let draft = draft.memory(memory).disk(disk).file_size(disk).pids(PIDS).open_files(OPEN_FILES);
+    let draft = shape.cpus.map_or(draft.clone(), |cpus| draft.cpus(cpus));
     let draft = draft.output(OUTPUT).loopback(Loopback::Own).root(root);
     reaches.open(draft).map_err(PolicyError::Network)
 }
@@ -89,10 +115,14 @@ fn draft(reaches: &Reaches, root: BoxRoot) -> Result<Draft, PolicyError> {
 pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches, root: BoxRoot) -> Result<Template, No> {
     let (name, image) = image(asked, images)?;
     // In a directory of the host root would read what that directory keeps from everybody but the host's root.
-    let root = if matches!(image, Image::Directory(_)) { BoxRoot::None } else { root };
+    let shape = images.shape(&name).cloned().unwrap_or_default();
+    let other_tier =
+        !matches!(shape.tier, None | Some(TierChoice::ByThreat | TierChoice::Exactly(Tier::Jail)));
+    // Only a jail has a root.
+    let root = if other_tier || matches!(image, Image::Directory(_)) { BoxRoot::None } else { root };
     // Each host was a rule by itself; what they are together may still be too much.
-    let policy =
-        policy(reaches, root).map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;
+    let policy = policy(reaches, root, &shape)
+        .map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;
     Ok(Template { name, policy, image })
 }
 
@@ -101,6 +131,7 @@ pub(super) fn is_the_operators(asked: &str, images: &Gallery) -> bool {
     let name = asked.split(':').next().unwrap_or_default();
     name == BASE
         || interprets(name)
+        || images.shape(name).is_some()
         || images.names().iter().any(|other| other.split(':').next() == Some(name))
 }
 
@@ -115,6 +146,19 @@ pub(super) fn by_digest(tree: &Hash, images: &Gallery) -> Result<Image, No> {
 /// The operator's image of this name. Looks at the disk.
 pub(super) fn image(asked: &str, images: &Gallery) -> Result<(String, Image), No> {
     let name = asked.strip_suffix(":default").or_else(|| asked.strip_suffix(":latest")).unwrap_or(asked);
+    if let Some(made_of) = images.shape(name).and_then(|shape| shape.image.as_deref()) {
+        let gone = || {
+            No::new(
+                500,
+                format!(
+                    "the image '{made_of}' of this template is not there: the operator's [e2b.templates] names it"
+                ),
+            )
+        };
+        let found = images.find(made_of).ok_or_else(|| gone().coded("sandbox_create_failed"))?;
+        let image = found.map_err(|error| No::new(500, line(&error)).coded("sandbox_create_failed"))?;
+        return Ok((name.to_owned(), image));
+    }
     // What the code interpreter's SDK asks for is what `image make code-interpreter` makes.
     let other = name.strip_suffix("-v1").filter(|name| *name == INTERPRETER);
     let found = images.find(asked).or_else(|| images.find(name)).or_else(|| images.find(other?));
@@ -152,6 +196,7 @@ fn host_interprets() -> bool {
 fn unknown(asked: &str, images: &Gallery) -> No {
     let mut known = images.names();
     known.insert(BASE.to_owned());
+    known.extend(images.shapes().keys().cloned());
     known.extend(host_interprets().then(|| format!("{INTERPRETER}-v1")));
     let known: Vec<String> = known.into_iter().take(50).collect();
     No::new(404, format!("template '{}' not found; known templates: {}", echo(asked), known.join(", ")))

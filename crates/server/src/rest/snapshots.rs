@@ -32,7 +32,7 @@ pub(crate) async fn take(
     caller: Caller,
     BoxPath(id): BoxPath,
 ) -> Result<Answer<SnapshotCard>, Trouble> {
-    Ok(Answer::created(keeper.snapshot(&caller.tenant, &id).await?))
+    Ok(Answer::created(keeper.snapshot(&caller.tenant, &id, None).await?))
 }
 
 pub(crate) async fn list(State(keeper): State<Keeper>, caller: Caller) -> Result<Answer<All>, Trouble> {

@@ -40,7 +40,7 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, No> {
 }
 
 /// A time in whole seconds, within what any sandbox may have.
-pub(super) fn seconds(name: &str, asked: i64) -> Result<Duration, No> {
+pub(in crate::e2b) fn seconds(name: &str, asked: i64) -> Result<Duration, No> {
     match u64::try_from(asked) {
         Ok(seconds) if asked <= LONGEST => Ok(Duration::from_secs(seconds)),
         _ => Err(No::bad(format!("{name} = {asked} is out of range; permitted is 0 to {LONGEST} seconds"))),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response, StatusCode};
-use blastbox_engine::keeper::{NewBox, OnTimeout, Tenant};
+use blastbox_engine::keeper::{NewBox, Tenant};
 use blastbox_images::Image;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use super::network::Reaches;
 use super::once::Promise;
 use super::{Generation, body, network, show};
 use crate::config::Internet;
+use crate::e2b::copies::{self, Wanted};
 use crate::e2b::desk::{Desk, PAUSED_FOR};
 use crate::e2b::ending::Ending;
 use crate::e2b::interpreter::pooled;
@@ -100,6 +101,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     let asked: Asked = body::parse(bytes)?;
     let life = life(asked.timeout, generation)?;
     let plans = plans(&asked, desk.hall().internet)?;
+    let plans_of_a_copy = plans_of_a_copy(&asked);
     refuse_what_is_not_served(&asked)?;
     let traffic_token = match asked.network.as_ref().and_then(|network| network.allow_public_traffic) {
         Some(false) => Some(Token::new().ok_or_else(No::defect)?),
@@ -116,9 +118,20 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     let token = Token::new().ok_or_else(No::defect)?;
     let name = asked.template_id.ok_or_else(|| No::bad("templateID is missing"))?;
     let own = desk.templates().ok().map(|templates| templates.made(tenant, &name)).transpose()?.flatten();
-    let (template, built) = match own {
-        Some((build, made)) => (open_own(desk, &name, &build, &made, &plans.reaches).await?, Some(made)),
-        None => (open(desk, name, plans.reaches.clone()).await?, None),
+    let opened = match own {
+        Some((build, made)) => Ok((open_own(desk, &name, &build, &made, &plans.reaches).await?, Some(made))),
+        // Only what nobody else could have meant is looked for among snapshots: that takes the disk.
+        None => open(desk, name.clone(), plans.reaches.clone()).await.map(|template| (template, None)),
+    };
+    let (template, built) = match opened {
+        Ok(opened) => opened,
+        Err(no) if no.status() == 404 => {
+            let Some(card) = copies::find(desk, tenant, &name).await? else { return Err(no) };
+            let (plans, envs) = (plans_of_a_copy?, Envs(envs));
+            let wanted = Wanted { asked: name, plans, metadata, envs, life, token, traffic_token };
+            return copies::begin(desk, tenant, &card, wanted).await;
+        }
+        Err(no) => return Err(no),
     };
     // What the template says of variables, its owner may say otherwise.
     let mut envs: BTreeMap<String, String> = envs;
@@ -130,10 +143,6 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     let preparation = template::preparation(&template.name, &desk.hall().kernels);
     let size = Size::of(&template.policy);
     let has_root = template.policy.kernel().root == BoxRoot::Allowed;
-    let on_timeout = match plans.on_timeout {
-        AtTimeout::Kill => OnTimeout::Destroy,
-        AtTimeout::Pause => OnTimeout::Pause,
-    };
     let new = NewBox {
         policy: template.policy,
         image: Arc::new(template.image),
@@ -143,7 +152,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         life,
         // E2B's sandboxes are never idle: only their time ends them.
         idle: PAUSED_FOR,
-        on_timeout,
+        on_timeout: plans.on_timeout.into(),
         from: None,
     };
     let made = desk.keeper().create(tenant, new).await;
@@ -193,6 +202,18 @@ fn plans(asked: &Asked, operator: Internet) -> Result<Plans, No> {
     let said = network::Asked::default();
     let reaches = asked.network.as_ref().unwrap_or(&said).reaches(internet, operator)?;
     Ok(Plans { on_timeout, on_traffic, internet, reaches })
+}
+
+/// The same for a sandbox that begins with a snapshot: no box with network is copied, and no copy gets what it had not.
+fn plans_of_a_copy(asked: &Asked) -> Result<Plans, No> {
+    let plans = plans(asked, Internet::Closed)?;
+    match plans.reaches {
+        Reaches::Nothing => Ok(plans),
+        Reaches::Named(_) | Reaches::Everything => Err(No::bad(
+            "a sandbox that begins with a snapshot reaches nothing, as the one that it was taken of: leave `network` out",
+        )
+        .coded("sandbox_create_refused")),
+    }
 }
 
 /// What is not served is refused by name rather than left out.

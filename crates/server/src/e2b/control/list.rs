@@ -4,25 +4,22 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use blastbox_engine::keeper::{BoxCard, Tenant};
 use serde_json::Value;
 
+use super::page::{self, MOST, Order};
 use super::{Generation, show};
 use crate::e2b::desk::Desk;
 use crate::e2b::no::No;
 use crate::e2b::sandbox::Sandbox;
 use crate::e2b::{form, moment};
 
-const MOST: usize = 100;
-
 /// What is asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     notes: Vec<(String, String)>,
     states: Vec<String>,
-    oldest_first: bool,
+    order: Order,
     started_after: Option<i64>,
     template: Option<String>,
     limit: usize,
@@ -44,9 +41,9 @@ impl Wanted {
                     }
                 }
                 "order" => {
-                    wanted.oldest_first = match value.as_str() {
-                        "asc" => true,
-                        "desc" => false,
+                    wanted.order = match value.as_str() {
+                        "asc" => Order::OldestFirst,
+                        "desc" => Order::NewestFirst,
                         _ => return Err(No::bad("order is asc or desc")),
                     }
                 }
@@ -55,15 +52,8 @@ impl Wanted {
                     wanted.started_after = Some(at);
                 }
                 "template" => wanted.template = Some(value),
-                "limit" => {
-                    let limit = value.parse().ok().filter(|limit| (1..=MOST).contains(limit));
-                    wanted.limit = limit.ok_or_else(|| No::bad(format!("limit is 1 to {MOST}")))?;
-                }
-                "nextToken" => {
-                    let place = URL_SAFE_NO_PAD.decode(&value).ok();
-                    let place = place.and_then(|place| String::from_utf8(place).ok());
-                    wanted.after = Some(place.ok_or_else(|| No::bad("nextToken is not one of ours"))?);
-                }
+                "limit" => wanted.limit = page::limit(Some(&value))?,
+                "nextToken" => wanted.after = Some(page::place(&value)?),
                 // What else an SDK may send one day filters nothing.
                 _ => {}
             }
@@ -109,32 +99,19 @@ pub(super) fn list(
             ..Wanted::default()
         };
     }
-    let mut all: Vec<(String, Arc<Sandbox>, BoxCard)> = desk
+    let all: Vec<(String, (Arc<Sandbox>, BoxCard))> = desk
         .of(tenant)
         .into_iter()
         .filter(|(sandbox, card)| wanted.fits(sandbox, card))
-        .map(|(sandbox, card)| (place(&card), sandbox, card))
+        .map(|(sandbox, card)| (place(&card), (sandbox, card)))
         .collect();
-    let running = all.iter().filter(|(_, _, card)| show::state(card) == "running").count();
-    all.sort_by(|left, right| left.0.cmp(&right.0));
-    if !wanted.oldest_first {
-        all.reverse();
-    }
-    all.retain(|(place, ..)| match &wanted.after {
-        None => true,
-        Some(after) if wanted.oldest_first => place > after,
-        Some(after) => place < after,
-    });
-    let more = all.len() > wanted.limit;
-    all.truncate(wanted.limit);
-    let next = all.last().filter(|_| more).map(|(place, ..)| URL_SAFE_NO_PAD.encode(place));
-    let shown: Vec<Value> = all.iter().map(|(_, sandbox, card)| show::listed(sandbox, card)).collect();
+    let running = all.iter().filter(|(_, (_, card))| show::state(card) == "running").count();
+    let (all, next) = page::cut(all, wanted.order, wanted.limit, wanted.after.as_deref());
+    let shown: Vec<Value> = all.iter().map(|(_, (sandbox, card))| show::listed(sandbox, card)).collect();
     let mut response = super::json(StatusCode::OK, shown.into());
     let headers = response.headers_mut();
     headers.insert("x-total-running", HeaderValue::from(running));
-    if let Some(next) = next.and_then(|next| HeaderValue::try_from(next).ok()) {
-        headers.insert("x-next-token", next);
-    }
+    headers.extend(next);
     Ok(response)
 }
 

@@ -8,8 +8,9 @@ mod logs;
 pub(super) mod metrics;
 pub(super) mod network;
 pub(super) mod once;
+pub(super) mod page;
 mod rules;
-mod show;
+pub(super) mod show;
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use serde_json::Value;
 
 use super::desk::Desk;
 use super::no::No;
-use super::{edge, templates};
+use super::{copies, edge, templates};
 
 /// Which generation of a call was made: they differ in what is assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,9 +66,9 @@ pub(super) async fn answer(desk: &Arc<Desk>, request: Request) -> Result<Respons
         ("GET", ["v2", "sandboxes", id, "logs"]) => {
             logs::show(desk, tenant, id, request.uri().query(), Second)
         }
-        (_, ["sandboxes", _, "snapshots" | "fork"] | ["snapshots"]) => {
-            Err(No::not_served("snapshots and forks"))
-        }
+        ("POST", ["sandboxes", id, "snapshots"]) => copies::take(desk, tenant, id, request).await,
+        ("POST", ["sandboxes", id, "fork"]) => copies::fork(desk, tenant, id, request).await,
+        ("GET", ["snapshots"]) => copies::list(desk, tenant, request.uri().query()).await,
         (method, parts @ (["templates" | "default-templates", ..] | ["v2" | "v3", "templates", ..])) => {
             templates::answer(desk, tenant, (method, parts), request).await
         }
@@ -80,8 +81,10 @@ pub(super) async fn answer(desk: &Arc<Desk>, request: Request) -> Result<Respons
             | [
                 "sandboxes",
                 _,
-                "timeout" | "refreshes" | "pause" | "resume" | "connect" | "network" | "metrics" | "logs",
+                "timeout" | "refreshes" | "pause" | "resume" | "connect" | "network" | "metrics" | "logs"
+                | "snapshots" | "fork",
             ]
+            | ["snapshots"]
             | ["v2", "sandboxes"]
             | ["v2", "sandboxes", _, "connect" | "logs"],
         ) => Err(wrong_method()),

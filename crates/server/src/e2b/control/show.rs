@@ -16,8 +16,8 @@ const ENVD_VERSION: &str = "0.6.13";
 /// Nobody uses it any more; it must be there.
 const CLIENT: &str = "blastbox";
 
-/// The answer of create, connect and resume.
-pub(super) fn sandbox(desk: &Desk, sandbox: &Sandbox) -> Value {
+/// The answer of create, connect, resume and fork.
+pub(in crate::e2b) fn sandbox(desk: &Desk, sandbox: &Sandbox) -> Value {
     json!({
         "templateID": sandbox.template,
         "sandboxID": sandbox.id(),

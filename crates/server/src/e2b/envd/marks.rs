@@ -49,6 +49,15 @@ pub(super) fn from_headers(headers: &HeaderMap) -> Result<Mark, No> {
 }
 
 impl Marks {
+    /// All of them, for a copy of the sandbox.
+    pub(crate) fn copied(&self) -> BTreeMap<String, Mark> {
+        self.all().clone()
+    }
+
+    pub(crate) fn set(&self, marks: BTreeMap<String, Mark>) {
+        *self.all() = marks;
+    }
+
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Mark>> {
         // Nobody panics while holding it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::copied::Standing;
 use super::kernel::Kernel;
 use crate::e2b::desk::Desk;
 use crate::e2b::envd::paths::HOME;
@@ -74,6 +75,11 @@ impl Context {
     /// Remembers by which command its kernel can be ended.
     pub(super) fn runs_as(&self, exec: u32) {
         *self.exec.lock().unwrap_or_else(PoisonError::into_inner) = Some(exec);
+    }
+
+    /// The command that was last its kernel.
+    pub(super) fn exec(&self) -> Option<u32> {
+        *self.exec.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends its kernel, whatever it does. The next piece of code gets a fresh one.
@@ -154,6 +160,33 @@ impl Contexts {
         let context = Arc::new(Context::new(language, HOME.to_owned())?);
         usual.push(Arc::clone(&context));
         Ok(context)
+    }
+
+    /// Whether code runs in it that names none.
+    pub(super) fn is_usual(&self, context: &Arc<Context>) -> bool {
+        self.usual_ones().iter().any(|other| Arc::ptr_eq(other, context))
+    }
+
+    /// Has one that the sandbox had from which this one was copied. `None`: there is no room for it, or no such language.
+    pub(super) fn restore(&self, standing: &Standing) -> Option<Arc<Context>> {
+        let language = standing.language()?;
+        let (id, cwd) = (standing.id.clone(), standing.cwd.clone());
+        let context = Arc::new(Context { id, language, cwd, kernel: Arc::default(), exec: Mutex::default() });
+        if standing.usual {
+            let mut usual = self.usual_ones();
+            let place = usual.iter_mut().find(|other| other.language == language);
+            match place {
+                Some(place) => *place = Arc::clone(&context),
+                None => usual.push(Arc::clone(&context)),
+            }
+        } else {
+            let mut more = self.more();
+            if more.len() >= MOST {
+                return None;
+            }
+            more.push(Arc::clone(&context));
+        }
+        Some(context)
     }
 
     /// Takes one away; a usual one only begins anew.

@@ -148,6 +148,25 @@ impl Kernel {
         Self::of(keeper, sandbox, exec, Some(begin)).ok()
     }
 
+    /// One that runs in a copy of the box that it was started in. `None`: it does not, or its box is gone.
+    pub(super) fn copied(
+        keeper: &Keeper,
+        sandbox: &Sandbox,
+        exec: u32,
+        begin: Option<Begin>,
+    ) -> Option<Self> {
+        Self::of(keeper, sandbox, exec, begin).ok()
+    }
+
+    pub(super) fn exec(&self) -> u32 {
+        self.exec
+    }
+
+    /// Whether it has heard whose it is.
+    pub(super) fn is_claimed(&self) -> bool {
+        self.begin.is_none()
+    }
+
     fn of(
         keeper: &Keeper,
         sandbox: &Sandbox,

@@ -1,6 +1,6 @@
 //! What E2B's code interpreter SDKs take for a server inside a sandbox (port 49999): contexts that remember, one kernel each.
 //!
-//! - [`contexts`]: those of one sandbox. [`kernel`]: a process in the box that is asked in lines of JSON (`kernel.py`,
+//! - [`contexts`]: those of one sandbox. [`copied`]: those of one that was copied. [`kernel`]: a process in the box that is asked in lines of JSON (`kernel.py`,
 //!   `kernel.js`). [`pooled`]: one that runs before its box is anybody's. [`turn`]: one piece of code, from the question to the last line of its answer.
 //!
 //! Trust: caller; what comes from a kernel is the payload's word, and bounded. Whoever has the sandbox's token runs code.
@@ -8,6 +8,7 @@
 //! that, but what runs may be ended.
 
 mod contexts;
+pub(super) mod copied;
 mod kernel;
 pub(super) mod pooled;
 mod turn;

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use blastbox_engine::keeper::{ExecCard, ExecEnded};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -12,7 +13,8 @@ use tokio::time::Instant;
 const REMEMBERED: Duration = Duration::from_secs(30);
 
 /// What a process reads from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Mouth {
     /// Nothing.
     Nothing,
@@ -23,7 +25,7 @@ pub(crate) enum Mouth {
 }
 
 /// What is known of a process when it is started.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) tag: Option<String>,
     pub(crate) mouth: Mouth,
@@ -61,6 +63,13 @@ impl Processes {
         let mut all = self.all();
         all.retain(|_, process| process.ended.is_none_or(|ended| ended.elapsed() <= REMEMBERED));
         all.insert(exec, Process { told, ended: None });
+    }
+
+    /// Those that run, for a copy of the sandbox.
+    pub(crate) fn told(&self) -> Vec<(u32, Told)> {
+        let all = self.all();
+        let running = all.iter().filter(|(_, process)| process.ended.is_none());
+        running.map(|(exec, process)| (*exec, process.told.clone())).collect()
     }
 
     /// One could not be started.

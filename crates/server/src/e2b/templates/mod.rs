@@ -37,13 +37,13 @@ use self::book::Book;
 pub(super) use self::book::{Build, Made};
 use self::hand::InHand;
 use self::log::Logs;
-use self::name::Named;
+pub(super) use self::name::Named;
 use self::place::Place;
 use self::uploads::{Lanes, Passes};
 use super::control::body;
 use super::desk::Desk;
 use super::no::{No, echo};
-use super::{form, template};
+use super::{copies, form, template};
 use crate::Hall;
 use crate::answer::Answer;
 use crate::config::Builds;
@@ -107,6 +107,11 @@ impl Templates {
                 format!("template '{}' has no finished build with the tag '{tag}'", echo(asked)),
             )),
         }
+    }
+
+    /// Whether a tenant has one of this name.
+    pub(super) fn has(&self, tenant: &Tenant, name: &str) -> bool {
+        self.book.find(tenant, name).is_some()
     }
 
     /// Somebody has made a sandbox of it.
@@ -181,6 +186,12 @@ pub(super) async fn answer(
                 return Err(No::new(
                     403,
                     format!("'{}' is a template of the operator; choose another name", named.name),
+                ));
+            }
+            if copies::find(desk, tenant, &named.name).await?.is_some() {
+                return Err(No::new(
+                    409,
+                    format!("'{}' is a snapshot of yours; choose another name, or delete it", named.name),
                 ));
             }
             let (template, build) = templates.book.begin(tenant, &named, tags.clone(), size)?;
@@ -276,6 +287,9 @@ pub(super) async fn answer(
             Ok(json(StatusCode::OK, json!({ "names": [record.name] })))
         }
         ("DELETE", ["templates", id]) => {
+            if let Some(card) = copies::find(desk, tenant, id).await? {
+                return copies::remove(desk, tenant, &card, id).await;
+            }
             let gone = templates.book.remove(tenant, id)?;
             gone.builds.iter().for_each(|build| templates.in_hand.stop(&build.id));
             build::sweep(templates).await;

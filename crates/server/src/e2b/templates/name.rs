@@ -10,14 +10,14 @@ const MOST: usize = 128;
 
 /// A template by its name, or a tag of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
-    pub(super) name: String,
+pub(in crate::e2b) struct Named {
+    pub(in crate::e2b) name: String,
     pub(super) tag: Option<String>,
 }
 
 impl Named {
     /// `name` or `name:tag`.
-    pub(super) fn parse(text: &str) -> Result<Self, No> {
+    pub(in crate::e2b) fn parse(text: &str) -> Result<Self, No> {
         let text = text.trim().to_ascii_lowercase();
         if text.contains('/') {
             return Err(No::bad(format!(
@@ -36,7 +36,7 @@ impl Named {
     }
 
     /// The tag that is meant.
-    pub(super) fn tag(&self) -> &str {
+    pub(in crate::e2b) fn tag(&self) -> &str {
         self.tag.as_deref().unwrap_or(DEFAULT_TAG)
     }
 }

@@ -105,8 +105,10 @@ async fn what_cannot_be_had_is_refused_by_name() {
     let heard = client.ask("POST", "/v2/sandboxes", json!({})).await;
     assert_eq!((heard.status, heard.message()), (400, "templateID is missing"));
     for (method, path, status) in [
-        ("GET", "/snapshots", 501),
-        ("POST", "/sandboxes/abc/fork", 501),
+        ("PUT", "/snapshots", 405),
+        ("GET", "/sandboxes/abc/fork", 405),
+        ("POST", "/sandboxes/abc/fork", 404),
+        ("POST", "/sandboxes/abc/snapshots", 404),
         ("GET", "/volumes", 501),
         ("GET", "/secrets", 501),
         ("GET", "/sandboxes/abc/nothing", 404),
@@ -294,4 +296,41 @@ async fn nobody_wakes_a_sandbox_without_its_token() {
     assert_eq!(state().await, "paused");
     assert_eq!(sandbox.inside("GET", "/envs", &[], b"").await.status, 200);
     assert_eq!(state().await, "running");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_copied_is_refused_by_name() {
+    let Some(daemon) = Daemon::start("e2b::what_cannot_be_copied").await else { return };
+    let (ann, bob) = (Client::of(&daemon, "ann"), Client::of(&daemon, "bob"));
+    let made = ann.make(json!({})).await;
+    let at = |what: &str| format!("/sandboxes/{}/{what}", made.id);
+    for what in ["snapshots", "fork"] {
+        let heard = ann.ask("POST", &at(what), json!({})).await;
+        assert_eq!((heard.status, &heard.body["error_code"]), (400, &json!("snapshot_tier")), "{heard:?}");
+        let said = heard.body["message"].as_str().unwrap();
+        assert!(said.contains("[e2b.templates.NAME]") && said.contains("microvm"), "{said}");
+        assert_eq!(bob.ask("POST", &at(what), json!({})).await.status, 404);
+    }
+    for (what, body, words) in [
+        ("snapshots", json!({ "memory": false }), "with its memory"),
+        ("snapshots", json!({ "name": "a b" }), "no name of a template"),
+        ("fork", json!({ "count": 0 }), "1 to 100"),
+        ("fork", json!({ "count": 101 }), "1 to 100"),
+        ("fork", json!({ "timeout": -1 }), "out of range"),
+    ] {
+        let heard = ann.ask("POST", &at(what), body).await;
+        assert_eq!(heard.status, 400, "{heard:?}");
+        assert!(heard.body["message"].as_str().unwrap().contains(words), "{heard:?}");
+    }
+    let taken = ann.ask("POST", &at("snapshots"), json!({ "name": "base" })).await;
+    assert_eq!(taken.status, 403, "{taken:?}");
+    let listed = ann.ask("GET", "/snapshots?limit=1&name=mine", Value::Null).await;
+    assert_eq!((listed.status, listed.body), (200, json!([])));
+    assert_eq!(ann.ask("GET", "/snapshots?limit=0", Value::Null).await.status, 400);
+    for name in ["sn_aaaaaaaaaaaaaaaaaaaa:default", "ann/mine:default", "other/mine"] {
+        let heard = ann.ask("POST", "/v2/sandboxes", json!({ "templateID": name })).await;
+        assert_eq!(heard.status, 404, "{name}: {heard:?}");
+        let path = format!("/templates/{}", name.replace('/', "%2F"));
+        assert_eq!(ann.ask("DELETE", &path, Value::Null).await.status, 404, "{name}");
+    }
 }

@@ -1,0 +1,94 @@
+//! What is written down beside the machine of a snapshot: whose it is, of which box, and what ran in that.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use blastbox_images::machine::{SnapshotFault, Snapshots};
+use blastbox_policy::ThreatLevel;
+use blastbox_wire::BoxId;
+use blastbox_wire::event::Hash;
+use serde::{Deserialize, Serialize};
+
+use super::cards::Tenant;
+use super::error::KeepError;
+use super::snapshot_card::{Caption, SnapshotCard};
+use super::snapshot_id::SnapshotId;
+use super::snapshots::fault;
+use crate::store::ExecRow;
+
+/// What is written down beside a machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Note {
+    pub(super) tenant: String,
+    pub(super) of: BoxId,
+    pub(super) created_at: String,
+    pub(super) image: String,
+    pub(super) policy: String,
+    pub(super) policy_text: String,
+    pub(super) level: ThreatLevel,
+    pub(super) machine: Hash,
+    pub(super) memory: u64,
+    pub(super) execs: Vec<NotedExec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) caption: Option<Caption>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct NotedExec {
+    number: u32,
+    program: String,
+    arguments: u32,
+    terminal: bool,
+    started_at: u64,
+}
+
+/// Every snapshot that can be read, by name. One that cannot is named when somebody asks for it.
+pub(super) fn list(files: &Snapshots) -> Vec<(SnapshotId, Note, u64)> {
+    let read = |name: String| {
+        let id: SnapshotId = name.parse().ok()?;
+        let (note, bytes) = files.note(&name).ok()??;
+        Some((id, serde_json::from_slice(&note).ok()?, bytes))
+    };
+    files.names().into_iter().filter_map(read).collect()
+}
+
+pub(super) fn card(id: SnapshotId, note: Note, bytes: u64) -> SnapshotCard {
+    let Note { of, created_at, image, policy, level, memory, caption, .. } = note;
+    SnapshotCard { id, of, created_at, image, policy, level, memory, bytes, caption }
+}
+
+/// What a file is bound to: the machine, and whose box under which policy that was.
+pub(super) fn bound(id: &SnapshotId, note: &Note) -> Hash {
+    let words = ["snapshot", id.as_str(), &note.tenant, &note.policy, &note.machine.to_string()];
+    Hash::of_command(&words.map(|word| word.as_bytes().to_vec()))
+}
+
+impl NotedExec {
+    pub(super) fn of(row: &ExecRow) -> Self {
+        let since = row.started_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            number: row.number,
+            program: row.program.clone(),
+            arguments: row.arguments,
+            terminal: row.terminal,
+            started_at: since.as_secs(),
+        }
+    }
+
+    pub(super) fn row(&self) -> ExecRow {
+        let Self { number, program, arguments, terminal, started_at } = self.clone();
+        let started_at = UNIX_EPOCH + Duration::from_secs(started_at.min(1 << 40));
+        ExecRow { number, program, arguments, terminal, started_at, ended: None }
+    }
+}
+
+/// What is written down of a snapshot, where it is this tenant's.
+pub(super) fn note_of(files: &Snapshots, tenant: &Tenant, id: &SnapshotId) -> Result<Note, KeepError> {
+    let note = any_note(files, id)?;
+    if note.tenant == tenant.as_str() { Ok(note) } else { Err(KeepError::NotFound) }
+}
+
+/// The same, whosever it is.
+pub(super) fn any_note(files: &Snapshots, id: &SnapshotId) -> Result<Note, KeepError> {
+    let (note, _) = files.note(id.as_str()).map_err(fault)?.ok_or(KeepError::NotFound)?;
+    serde_json::from_slice(&note).map_err(|_| fault(SnapshotFault::Foreign))
+}

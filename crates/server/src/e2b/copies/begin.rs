@@ -1,0 +1,87 @@
+//! `Sandbox.create(snapshot)`: a sandbox that begins with a snapshot. Policy, image and size are the snapshot's, so that nothing
+//! in it gains by being copied.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blastbox_engine::keeper::{KeepError, NewBox, SnapshotCard, Tenant};
+use blastbox_policy::BoxRoot;
+use serde_json::{Value, json};
+
+use super::portrait::Portrait;
+use crate::ask::open_stored;
+use crate::e2b::control::create::{MOST_ENVS, bounded};
+use crate::e2b::control::show;
+use crate::e2b::desk::{Desk, PAUSED_FOR};
+use crate::e2b::no::{No, echo};
+use crate::e2b::sandbox::{Envs, Made, Plans, Sandbox, name_of};
+use crate::e2b::template::Size;
+use crate::e2b::token::Token;
+
+/// What is asked of a new sandbox beside what it is made of.
+#[derive(Debug)]
+pub(in crate::e2b) struct Wanted {
+    /// As the caller named what it is made of.
+    pub(in crate::e2b) asked: String,
+    pub(in crate::e2b) plans: Plans,
+    pub(in crate::e2b) metadata: BTreeMap<String, String>,
+    pub(in crate::e2b) envs: Envs,
+    pub(in crate::e2b) life: Duration,
+    pub(in crate::e2b) token: Token,
+    pub(in crate::e2b) traffic_token: Option<Token>,
+}
+
+pub(in crate::e2b) async fn begin(
+    desk: &Arc<Desk>,
+    tenant: &Tenant,
+    card: &SnapshotCard,
+    wanted: Wanted,
+) -> Result<Value, No> {
+    let Wanted { asked, plans, metadata, envs, life, token, traffic_token } = wanted;
+    let gone = |error: &KeepError| match error {
+        KeepError::NotFound => No::new(404, format!("snapshot '{}' not found", echo(&asked))),
+        error => No::kept(error, &asked),
+    };
+    let opened = desk.keeper().open_snapshot(tenant, &card.id).await.map_err(|error| gone(&error))?;
+    let portrait = Portrait::read(opened.caption.clone());
+    // What was said of variables before, its owner may say otherwise.
+    let mut variables = portrait.envs.clone();
+    variables.extend(envs.0);
+    bounded("envVars, with those of the snapshot,", &variables, MOST_ENVS)?;
+    let (images, label) = (Arc::clone(&desk.hall().images), opened.image.clone());
+    let image = tokio::task::spawn_blocking(move || open_stored(&label, &images)).await;
+    let lost = "the image of the sandbox that this snapshot was taken of is not in the store any more";
+    let image = image.map_err(|_| No::defect())?.map_err(|_| No::new(404, lost))?;
+    let (size, has_root) = (Size::of(&opened.policy), opened.policy.kernel().root == BoxRoot::Allowed);
+    let new = NewBox {
+        policy: opened.policy.clone(),
+        image: Arc::new(image),
+        preparation: None,
+        workspace: None,
+        metadata,
+        life,
+        idle: PAUSED_FOR,
+        on_timeout: plans.on_timeout.into(),
+        from: None,
+    };
+    let made = desk.keeper().create(tenant, opened.begin(new)).await.map_err(|error| gone(&error))?;
+    // Nothing waits from here on: whoever goes away leaves a sandbox that is known.
+    let sandbox = Sandbox::new(Made {
+        box_id: made.id.clone(),
+        tenant: tenant.clone(),
+        template: asked.strip_suffix(":default").unwrap_or(&asked).to_owned(),
+        token,
+        traffic_token,
+        size,
+        has_root,
+        envs: Envs(variables),
+        plans,
+        life,
+        workdir: portrait.workdir.clone(),
+    });
+    portrait.hang(desk.keeper(), &sandbox);
+    let sandbox = desk.add(sandbox);
+    sandbox.note("info", "sandbox created from a snapshot", json!({ "sandboxID": name_of(&made.id) }));
+    Ok(show::sandbox(desk, &sandbox))
+}

@@ -1,0 +1,139 @@
+"""Snapshots and forks through E2B's published SDK, of a template whose sandboxes are virtual machines (`machine`)."""
+
+import asyncio
+import os
+import time
+
+import pytest
+from e2b import AsyncSandbox, NotFoundException, Sandbox, SandboxException
+
+OTHER = os.environ["E2B_OTHER_KEY"]
+#: Nothing is asserted with it: what needs it has hung. Machines may be emulated.
+PATIENCE = 240
+COUNT = "n=0; while :; do n=$((n + 1)); echo $n > /tmp/new; cat /tmp/new > /tmp/count; sleep 1; done"
+
+
+def until(found):
+    """Asks again and again until there is an answer."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < PATIENCE:
+        answer = found()
+        if answer:
+            return answer
+        time.sleep(0.2)
+    raise AssertionError("it never came")
+
+
+def counted(box, more_than=0):
+    """The number that the command in a sandbox has come to."""
+
+    def number():
+        text = box.files.read("/tmp/count").strip()
+        return int(text) if text and int(text) > more_than else None
+
+    return until(number)
+
+
+@pytest.fixture(scope="module")
+def source():
+    box = Sandbox.create("machine", timeout=900, envs={"FROM": "source"}, metadata={"kind": "test"}, request_timeout=PATIENCE)
+    box.files.write("/home/user/kept", "kept\n")
+    box.files.write("/tmp/count", "0")
+    box.commands.run(COUNT, background=True, timeout=0)
+    counted(box)
+    yield box
+    box.kill()
+
+
+def all_of(pages):
+    found = []
+    while pages.has_next:
+        found += pages.next_items()
+    return found
+
+
+def test_forks_go_on_where_their_source_is_and_each_is_its_own(source):
+    before = counted(source)
+    [runs] = source.commands.list()
+    one, two = source.fork(count=2, timeout=600, request_timeout=PATIENCE)
+    assert len({source.sandbox_id, one.sandbox_id, two.sandbox_id}) == 3
+    for fork in (one, two):
+        assert fork.files.read("/home/user/kept") == "kept\n"
+        assert fork.commands.run("echo $FROM").stdout == "source\n"
+        assert counted(fork, before - 1) >= before
+        # What ran is known there, by the number that it had.
+        assert [process.pid for process in fork.commands.list()] == [runs.pid]
+        assert fork.get_info().metadata == {"kind": "test"}
+    one.files.write("/home/user/kept", "one\n")
+    assert one.commands.kill(runs.pid)
+    until(lambda: one.commands.list() == [])
+    assert two.files.read("/home/user/kept") == source.files.read("/home/user/kept") == "kept\n"
+    assert [process.pid for process in two.commands.list()] == [runs.pid]
+    # Its token opens no other sandbox.
+    assert one.connection_config.sandbox_headers != two.connection_config.sandbox_headers
+    assert one.kill() and two.kill()
+    counted(source, counted(source))
+
+
+def test_a_snapshot_is_kept_found_begun_with_replaced_and_deleted(source):
+    first = source.create_snapshot(name="mine", request_timeout=PATIENCE)
+    assert first.snapshot_id.endswith("/mine:default") and first.names == [first.snapshot_id]
+    source.files.write("/home/user/later", "later\n")
+    again = source.create_snapshot(name="mine", request_timeout=PATIENCE)
+    assert again.snapshot_id == first.snapshot_id
+    plain = source.create_snapshot(request_timeout=PATIENCE)
+    assert plain.snapshot_id.endswith(":default") and plain.names == []
+    listed = [snapshot.snapshot_id for snapshot in all_of(Sandbox.list_snapshots(limit=1))]
+    assert listed == [plain.snapshot_id, again.snapshot_id]
+    assert len(all_of(Sandbox.list_snapshots(name="mine"))) == 1
+    assert len(all_of(source.list_snapshots())) == 2
+    assert all_of(Sandbox.list_snapshots(sandbox_id="aaaaaaaaaaaaaaaaaaaa")) == []
+    # Nobody else has it.
+    assert all_of(Sandbox.list_snapshots(api_key=OTHER)) == []
+    for name in (again.snapshot_id, plain.snapshot_id, "mine"):
+        with pytest.raises(SandboxException, match="404: template .* not found"):
+            Sandbox.create(name, api_key=OTHER)
+        assert not Sandbox.delete_snapshot(name, api_key=OTHER)
+    begun = Sandbox.create(again.snapshot_id, envs={"MORE": "more"}, timeout=600, request_timeout=PATIENCE)
+    assert begun.commands.run("echo $FROM $MORE; cat later").stdout == "source more\nlater\n"
+    assert len(begun.commands.list()) == 1
+    counted(begun, counted(begun))
+    with pytest.raises(SandboxException, match="reaches nothing"):
+        Sandbox.create("mine", network={"allow_out": ["example.com"]})
+    begun.kill()
+    for snapshot in (again, plain):
+        assert Sandbox.delete_snapshot(snapshot.snapshot_id)
+        assert not Sandbox.delete_snapshot(snapshot.snapshot_id)
+        with pytest.raises(SandboxException, match="404: template .* not found"):
+            Sandbox.create(snapshot.snapshot_id)
+
+
+def test_what_cannot_be_copied_says_which_template_can():
+    box = Sandbox.create(timeout=60)
+    for ask in (box.create_snapshot, box.fork):
+        with pytest.raises(SandboxException, match=r"tier jail cannot be copied.*templates are: machine"):
+            ask()
+    box.kill()
+    for ask in (box.create_snapshot, box.fork):
+        with pytest.raises(NotFoundException):
+            ask()
+
+
+def test_names_of_others_and_snapshots_without_memory_are_refused(source):
+    with pytest.raises(SandboxException, match="template of the operator"):
+        source.create_snapshot(name="base")
+    with pytest.raises(SandboxException, match="no name of a template"):
+        source.create_snapshot(name="no name")
+    with pytest.raises(SandboxException, match="with its memory"):
+        source.create_snapshot(mode="filesystem")
+
+
+def test_the_asynchronous_sdk_forks_too(source):
+    async def forked():
+        box = await AsyncSandbox.connect(source.sandbox_id)
+        [fork] = await box.fork(timeout=600, request_timeout=PATIENCE)
+        said = (await fork.commands.run("cat kept")).stdout
+        await fork.kill()
+        return said
+
+    assert asyncio.run(forked()) == "kept\n"
