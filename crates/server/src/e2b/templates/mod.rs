@@ -287,9 +287,6 @@ pub(super) async fn answer(
             Ok(json(StatusCode::OK, json!({ "names": [record.name] })))
         }
         ("DELETE", ["templates", id]) => {
-            if let Some(card) = copies::find(desk, tenant, id).await? {
-                return copies::remove(desk, tenant, &card, id).await;
-            }
             let gone = templates.book.remove(tenant, id)?;
             gone.builds.iter().for_each(|build| templates.in_hand.stop(&build.id));
             build::sweep(templates).await;
