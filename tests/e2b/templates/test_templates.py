@@ -267,3 +267,14 @@ async def built_asynchronously(context):
 
 def test_the_same_asynchronously(context):
     asyncio.run(built_asynchronously(context))
+
+
+def test_a_directory_that_no_step_follows_is_there():
+    called = name()
+    Template.build(Template().from_base_image().set_workdir("/home/user/app"), called)
+    with Sandbox.create(called, timeout=60) as box:
+        assert box.commands.run("pwd").stdout == "/home/user/app\n"
+    # Tags are found as they are written.
+    Template.assign_tags(f"{called}:default", "V1")
+    Template.remove_tags(called, "V1")
+    assert [tag.tag for tag in Template.get_tags(called)] == ["default"]

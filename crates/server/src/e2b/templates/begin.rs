@@ -7,13 +7,14 @@ use std::time::Duration;
 use blastbox_engine::Command;
 use blastbox_engine::keeper::{ExecEnded, Keeper, NewBox, TapeEvent, Tenant, Terms};
 use blastbox_wire::BoxId;
-use blastbox_wire::agent::{Io, User};
+use blastbox_wire::agent::{Io, Parents, User};
 use tokio::time::{Instant, sleep};
 
-use super::book::Made;
 use super::build::Site;
+use super::record::Made;
 use super::{Templates, step};
 use crate::e2b::ending::Ending;
+use crate::e2b::envd::paths::HOME;
 use crate::e2b::process::environment;
 use crate::trouble::line;
 
@@ -37,10 +38,14 @@ pub(super) async fn fill(
     wait: Wait,
 ) -> Result<(), String> {
     let Whose { keeper, tenant, id } = whose;
+    let live = keeper.live(tenant, id).map_err(|error| line(&error))?;
     if let Some(home) = &made.home {
-        let live = keeper.live(tenant, id).map_err(|error| line(&error))?;
         let at = templates.place.home(tenant, home).map_err(|error| error.to_string())?;
         step::unpack_home(&live, &at).await?;
+    }
+    if made.workdir != HOME {
+        // A WORKDIR that no step followed was made by nobody. One that is there already is as good.
+        live.files().make_directory(made.workdir.as_bytes(), 0o755, Parents::Make).await.ok();
     }
     if let Some(start) = &made.start {
         let command = command(start, made, variables);

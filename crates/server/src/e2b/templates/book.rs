@@ -15,83 +15,17 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::name::{self, Named};
+use super::record::{Build, MOST_BUILDS, Reason, Record, Status};
 use crate::e2b::moment;
 use crate::e2b::no::{No, echo};
 
 const FILE: &str = "templates.json";
-/// Templates of one tenant, and builds of one template that are remembered.
+/// Templates of one tenant.
 const MOST_TEMPLATES: usize = 100;
-const MOST_BUILDS: usize = 20;
-const MOST_TAGS: usize = 50;
 /// What is written down of one tenant's templates, before a build of it is refused.
 const MOST_BYTES: usize = 8 << 20;
 /// Steps of one tenant whose results are used again.
 const MOST_LAYERS: usize = 32;
-
-/// What has become of a build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Status {
-    Waiting,
-    Building,
-    Ready,
-    Error,
-}
-
-/// What a sandbox of a template is made of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::e2b) struct Made {
-    /// Its tree in the store; none: the view of the host.
-    pub(in crate::e2b) tree: Option<Hash>,
-    /// Its home, as an archive.
-    pub(in crate::e2b) home: Option<Hash>,
-    pub(in crate::e2b) env: BTreeMap<String, String>,
-    pub(in crate::e2b) workdir: String,
-    /// Who its next step runs as.
-    pub(in crate::e2b) user: String,
-    pub(in crate::e2b) start: Option<String>,
-    pub(in crate::e2b) ready: Option<String>,
-}
-
-/// Why a build made nothing, and at which step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Reason {
-    pub(super) message: String,
-    pub(super) step: String,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::e2b) struct Build {
-    pub(super) id: String,
-    pub(super) status: Status,
-    pub(super) created: String,
-    pub(super) finished: Option<String>,
-    pub(in crate::e2b) cpus: u32,
-    pub(in crate::e2b) memory_mib: u64,
-    /// Tags that it gets when it is done.
-    pub(super) tags: Vec<String>,
-    pub(super) made: Option<Made>,
-    pub(super) reason: Option<Reason>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Tagged {
-    pub(super) build: String,
-    pub(super) at: String,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Record {
-    pub(super) id: String,
-    pub(super) tenant: String,
-    pub(super) name: String,
-    pub(super) created: String,
-    pub(super) updated: String,
-    pub(super) spawned: Option<String>,
-    pub(super) spawns: u64,
-    pub(super) builds: Vec<Build>,
-    pub(super) tags: BTreeMap<String, Tagged>,
-}
 
 /// What a step made, found again by what it was made from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -184,6 +118,7 @@ impl Book {
         named: &Named,
         mut tags: Vec<String>,
         (cpus, memory_mib): (u32, u64),
+        is_in_hand: &dyn Fn(&str) -> bool,
     ) -> Result<(String, String), No> {
         let now = moment::text(SystemTime::now());
         let build_id = name::new_build().ok_or_else(No::defect)?;
@@ -204,21 +139,30 @@ impl Book {
             reason: None,
         };
         self.has_room(tenant)?;
-        self.revise(|pages| Self::add_build(pages, tenant, named, new(tags))).map(|id| (id, build_id))
+        let add = |pages: &mut Pages| Self::add_build(pages, tenant, named, new(tags), is_in_hand);
+        self.revise(add).map(|id| (id, build_id))
     }
 
-    fn add_build(pages: &mut Pages, tenant: &Tenant, named: &Named, build: Build) -> Result<String, No> {
+    fn add_build(
+        pages: &mut Pages,
+        tenant: &Tenant,
+        named: &Named,
+        build: Build,
+        is_in_hand: &dyn Fn(&str) -> bool,
+    ) -> Result<String, No> {
         let now = build.created.clone();
         let mine = |record: &&mut Record| record.tenant == tenant.as_str();
         let count = pages.templates.iter_mut().filter(mine).count();
         let found = pages.templates.iter_mut().filter(mine).find(|record| record.name == named.name);
         let id = match found {
             Some(record) => {
-                record.forget_builds();
+                record.forget_builds(is_in_hand);
                 if record.builds.len() >= MOST_BUILDS {
                     return Err(No::new(
                         429,
-                        format!("a template has at most {MOST_BUILDS} builds with tags or at work"),
+                        format!(
+                            "a template has at most {MOST_BUILDS} builds with tags, at work or waiting to be started; wait an hour, or delete it"
+                        ),
                     ));
                 }
                 record.has_tags_for(&build)?;
@@ -287,12 +231,28 @@ impl Book {
 
     /// Somebody has made a sandbox of it. That is written down with the next change: no sandbox waits for a disk.
     pub(super) fn spawned(&self, tenant: &Tenant, asked: &str) {
+        self.note(tenant, asked, |record| {
+            record.spawns += 1;
+            record.spawned = Some(moment::text(SystemTime::now()));
+        });
+    }
+
+    /// A build has ended, and that cannot be written down: whoever asks hears of it, and the next daemon finds it unfinished.
+    pub(super) fn lost(&self, tenant: &Tenant, asked: &str, build: &str, why: &str) {
+        self.note(tenant, asked, |record| {
+            let Some(build) = record.build_mut(build) else { return };
+            let reason = Reason { message: why.to_owned(), step: "finalize".to_owned() };
+            (build.status, build.made, build.reason) = (Status::Error, None, Some(reason));
+        });
+    }
+
+    /// Changes a tenant's template where it is told from, and writes nothing.
+    fn note(&self, tenant: &Tenant, asked: &str, change: impl FnOnce(&mut Record)) {
         let Some(found) = self.find(tenant, asked) else { return };
         on_the_disk(|| {
             let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(record) = self.pages().templates.iter_mut().find(|record| record.id == found.id) {
-                record.spawns += 1;
-                record.spawned = Some(moment::text(SystemTime::now()));
+                change(record);
             }
         });
     }
@@ -316,6 +276,14 @@ impl Book {
     pub(super) fn remember(&self, layer: Layer) -> Result<(), No> {
         self.revise(|pages| {
             Self::add_layer(pages, layer);
+            Ok(())
+        })
+    }
+
+    /// Forgets what the steps of a tenant made, as far as nothing else means it: all of it can be made again.
+    pub(super) fn forget_layers(&self, tenant: &Tenant) -> Result<(), No> {
+        self.revise(|pages| {
+            pages.layers.retain(|layer| layer.tenant != tenant.as_str());
             Ok(())
         })
     }
@@ -354,156 +322,5 @@ fn on_the_disk<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-impl Record {
-    fn bytes(&self) -> usize {
-        serde_json::to_vec(self).map_or(usize::MAX, |text| text.len())
-    }
-
-    /// Whether a build that is asked for now can have its tags when it is done, beside those of builds before it.
-    fn has_tags_for(&self, build: &Build) -> Result<(), No> {
-        let waits = |other: &&Build| matches!(other.status, Status::Waiting | Status::Building);
-        let waiting = self.builds.iter().filter(waits).chain([build]).flat_map(|build| &build.tags);
-        let all: BTreeSet<&String> = self.tags.keys().chain(waiting).collect();
-        match all.len() > MOST_TAGS {
-            true => Err(No::bad(format!("a template has at most {MOST_TAGS} tags"))),
-            false => Ok(()),
-        }
-    }
-
-    pub(super) fn build(&self, id: &str) -> Option<&Build> {
-        self.builds.iter().find(|build| build.id == id)
-    }
-
-    pub(super) fn build_mut(&mut self, id: &str) -> Option<&mut Build> {
-        self.builds.iter_mut().find(|build| build.id == id)
-    }
-
-    /// The build that a tag means.
-    pub(super) fn tagged(&self, tag: &str) -> Option<&Build> {
-        self.build(&self.tags.get(tag)?.build)
-    }
-
-    /// Forgets the oldest builds that nothing means any more.
-    fn forget_builds(&mut self) {
-        let tags = &self.tags;
-        let is_needed = |build: &Build| {
-            matches!(build.status, Status::Waiting | Status::Building)
-                || tags.values().any(|tagged| tagged.build == build.id)
-        };
-        let mut over = (self.builds.len() + 1).saturating_sub(MOST_BUILDS);
-        self.builds.retain(|build| {
-            let goes = over > 0 && !is_needed(build);
-            over -= usize::from(goes);
-            !goes
-        });
-    }
-
-    /// Gives a build tags.
-    pub(super) fn tag(&mut self, build: &str, tags: &[String]) -> Result<(), No> {
-        let new = tags.iter().filter(|tag| !self.tags.contains_key(*tag)).count();
-        if self.tags.len() + new > MOST_TAGS {
-            return Err(No::bad(format!("a template has at most {MOST_TAGS} tags")));
-        }
-        let at = moment::text(SystemTime::now());
-        for tag in tags {
-            self.tags.insert(tag.clone(), Tagged { build: build.to_owned(), at: at.clone() });
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::Scratch;
-
-    fn made(home: u8) -> Made {
-        let home = Some(Hash::of([[home].as_slice()]));
-        let (env, workdir, user) = (BTreeMap::new(), "/home/user".to_owned(), "user".to_owned());
-        Made { tree: None, home, env, workdir, user, start: None, ready: None }
-    }
-
-    #[test]
-    fn templates_outlive_the_daemon_and_builds_that_it_was_at_have_failed() {
-        let scratch = Scratch::new("book");
-        let open = || Book::open(scratch.path().to_owned()).unwrap();
-        let (ann, bob): (Tenant, Tenant) = ("ann".parse().unwrap(), "bob".parse().unwrap());
-        let named = Named::parse("mine").unwrap();
-        let book = open();
-        let (id, first) = book.begin(&ann, &named, Vec::new(), (1, 512)).unwrap();
-        let done = book.change(&ann, &id, |record| {
-            let build = record.build_mut(&first).unwrap();
-            (build.status, build.made) = (Status::Ready, Some(made(1)));
-            record.tag(&first, &["default".to_owned()])
-        });
-        done.unwrap();
-        let (same, second) = book.begin(&ann, &named, vec!["next".to_owned()], (1, 512)).unwrap();
-        assert_eq!(same, id);
-        let (others, _) = book.begin(&bob, &named, Vec::new(), (1, 512)).unwrap();
-        assert!(
-            others != id && book.find(&bob, &id).is_none() && book.own(&bob, "mine").unwrap().id == others
-        );
-        let again = open();
-        let found = again.own(&ann, "mine:next").unwrap();
-        assert_eq!(found.build(&second).unwrap().status, Status::Error);
-        assert_eq!(found.tagged("default").unwrap().made, Some(made(1)));
-        assert_eq!(again.needed().len(), 1);
-        assert_eq!(again.remove(&bob, &id).unwrap_err().status(), 404);
-        again.remove(&ann, &id).unwrap();
-        assert!(open().find(&ann, "mine").is_none() && open().needed().is_empty());
-    }
-
-    #[test]
-    fn what_cannot_be_written_has_not_happened_and_a_tenants_bytes_have_an_end() {
-        let scratch = Scratch::new("book-unwritten");
-        let book = Book::open(scratch.path().to_owned()).unwrap();
-        let ann: Tenant = "ann".parse().unwrap();
-        let begin = |name: &str| book.begin(&ann, &Named::parse(name).unwrap(), Vec::new(), (1, 512));
-        let (id, build) = begin("mine").unwrap();
-        let refused = book.change(&ann, &id, |record| {
-            record.name = "changed".to_owned();
-            Err::<(), _>(No::bad("no"))
-        });
-        assert!(refused.is_err() && book.find(&ann, "changed").is_none());
-        std::fs::create_dir(scratch.path().join("templates.draft")).unwrap();
-        assert_eq!(begin("other").unwrap_err().status(), 500);
-        assert!(book.find(&ann, "other").is_none());
-        std::fs::remove_dir(scratch.path().join("templates.draft")).unwrap();
-        book.spawned(&ann, "mine");
-        let long = "x".repeat(MOST_BYTES);
-        let done = book.change(&ann, &id, |record| {
-            let made = Made { start: Some(long), ..made(1) };
-            record.build_mut(&build).unwrap().made = Some(made);
-            Ok(())
-        });
-        done.unwrap();
-        assert_eq!(begin("more").unwrap_err().status(), 429);
-        assert_eq!(Book::open(scratch.path().to_owned()).unwrap().own(&ann, "mine").unwrap().spawns, 1);
-    }
-
-    #[test]
-    fn there_is_an_end_to_templates_builds_tags_and_layers() {
-        let scratch = Scratch::new("book-end");
-        let book = Book::open(scratch.path().to_owned()).unwrap();
-        let ann: Tenant = "ann".parse().unwrap();
-        let begin = |name: &str| book.begin(&ann, &Named::parse(name).unwrap(), Vec::new(), (1, 512));
-        for _ in 0..MOST_BUILDS {
-            begin("one").unwrap();
-        }
-        assert_eq!(begin("one").unwrap_err().status(), 429, "all of them wait");
-        (1..MOST_TEMPLATES).for_each(|number| drop(begin(&format!("t{number}")).unwrap()));
-        assert_eq!(begin("more").unwrap_err().status(), 429);
-        for number in 0..2 * MOST_LAYERS {
-            let key = Hash::of([number.to_string().as_bytes()]);
-            book.remember(Layer { tenant: "ann".to_owned(), key, home: None }).unwrap();
-        }
-        assert_eq!(book.pages().layers.len(), MOST_LAYERS);
-        let many = |from: usize| (from..from + 20).map(|number| format!("v{number}")).collect::<Vec<_>>();
-        let tagged = |tags| book.begin(&ann, &Named::parse("t1").unwrap(), tags, (1, 512));
-        tagged(many(0)).unwrap();
-        tagged(many(20)).unwrap();
-        assert_eq!(tagged(many(40)).unwrap_err().status(), 400, "it is told before anything is built");
-        let tags: Vec<String> = (0..=MOST_TAGS).map(|number| number.to_string()).collect();
-        assert_eq!(book.change(&ann, "one", |record| record.tag("x", &tags)).unwrap_err().status(), 400);
-    }
-}
+mod tests;

@@ -11,8 +11,8 @@ use blastbox_wire::event::Hash;
 use tokio::time::timeout;
 
 use super::ask::{self, From, Plan, What};
-use super::book::{Build, Made, Reason, Status};
 use super::log::BuildLog;
+use super::record::{Build, Made, Reason, Status};
 use super::{Templates, begin, may_do, step};
 use crate::e2b::control::create::{MOST_ENVS, bounded};
 use crate::e2b::control::network::Reaches;
@@ -213,8 +213,10 @@ fn finish(site: &Site, template: &str, outcome: Result<Made, Failed>) {
         }
         Ok(())
     });
-    // Its template was deleted meanwhile, or the list cannot be written: nothing is told of it then.
-    drop(written);
+    if let Err(no) = written {
+        // Its template was deleted meanwhile, or the disk is full: then at least nobody waits for it.
+        site.templates.book.lost(&site.tenant, template, &site.build, &no.message());
+    }
     site.templates.logs.end(&site.build);
 }
 
@@ -236,6 +238,17 @@ impl Site {
 
     pub(super) async fn sweep(&self) {
         sweep(&self.templates).await;
+    }
+}
+
+/// Where a tenant's files leave no room for more, what is only remembered so that steps need not be run again goes.
+pub(super) async fn make_room(templates: &Arc<Templates>, tenant: &Tenant) {
+    if !templates.place.is_tight(tenant).await {
+        return;
+    }
+    // What cannot be written down now is tried with the next step.
+    if templates.book.forget_layers(tenant).is_ok() {
+        sweep(templates).await;
     }
 }
 

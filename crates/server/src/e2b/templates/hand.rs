@@ -54,6 +54,11 @@ impl InHand {
         all.entry(build.to_owned()).or_insert(held).home = home;
     }
 
+    /// Whether a build was started, and is not written down yet.
+    pub(super) fn has(&self, build: &str) -> bool {
+        self.all().contains_key(build)
+    }
+
     /// What carries a build out.
     pub(super) fn runs(&self, build: &str, task: AbortHandle) {
         if let Some(held) = self.all().get_mut(build) {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use blastbox_engine::keeper::Tenant;
 use serde_json::{Value, json};
 
-use super::book::Status;
+use super::record::Status;
 use crate::e2b::moment;
 use crate::e2b::no::No;
 

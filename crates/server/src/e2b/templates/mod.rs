@@ -1,7 +1,7 @@
 //! Templates that tenants build through E2B's SDKs: an image of the operator, steps in boxes, and a name.
 //!
 //! - [`ask`]: what is wanted, understood and bounded. [`uploads`]: files for a COPY. [`build`]: a whole build, [`step`]: one
-//!   step of it, [`begin`]: what its sandboxes begin with. [`book`]: what was built, [`place`]: the files of that.
+//!   step of it, [`begin`]: what its sandboxes begin with. [`book`]: what was built, [`record`]: one template of it, [`place`]: the files of that.
 //!   [`hand`]: builds that are at work. [`name`], [`log`], [`show`]: how it is called and told.
 //!
 //! Trust: caller. A template is its tenant's: nobody else finds it, and its boxes count among that tenant's. Must not: reach a
@@ -15,6 +15,7 @@ mod hand;
 mod log;
 mod name;
 mod place;
+mod record;
 mod show;
 mod step;
 mod uploads;
@@ -34,11 +35,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::book::Book;
-pub(super) use self::book::{Build, Made};
 use self::hand::InHand;
 use self::log::Logs;
 pub(super) use self::name::Named;
 use self::place::Place;
+pub(super) use self::record::{Build, Made};
 use self::uploads::{Lanes, Passes};
 use super::control::body;
 use super::desk::Desk;
@@ -194,7 +195,8 @@ pub(super) async fn answer(
                     format!("'{}' is a snapshot of yours; choose another name, or delete it", named.name),
                 ));
             }
-            let (template, build) = templates.book.begin(tenant, &named, tags.clone(), size)?;
+            let (template, build) =
+                templates.book.begin(tenant, &named, tags.clone(), size, &|id| templates.in_hand.has(id))?;
             let names = [named.name];
             Ok(json(
                 StatusCode::ACCEPTED,
@@ -266,11 +268,13 @@ pub(super) async fn answer(
         }
         ("DELETE", ["templates", "tags"]) => {
             let OldTags { name: asked, tags } = body::read(request).await?;
+            let tags = tags.iter().map(|tag| name::tag(tag)).collect::<Result<Vec<_>, _>>()?;
             templates.book.change(tenant, &asked, |record| {
                 let gone = tags.iter().filter(|tag| record.tags.remove(tag.as_str()).is_some()).count();
                 if gone == 0 && !tags.is_empty() {
                     return Err(No::new(404, "the template has none of these tags"));
                 }
+                record.let_go();
                 Ok(())
             })?;
             Ok(StatusCode::NO_CONTENT.into_response())

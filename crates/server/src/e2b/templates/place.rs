@@ -193,12 +193,17 @@ fn is_draft(file: &fs::DirEntry) -> bool {
     file.file_name().to_string_lossy().starts_with(DRAFT)
 }
 
+/// What somebody else put there is nobody's, and in nobody's way.
+fn is_directory(file: &fs::DirEntry) -> bool {
+    file.file_type().is_ok_and(|kind| kind.is_dir())
+}
+
 impl Place {
     /// Opens it, and takes away what an earlier daemon left half.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
         for room in ["uploads", "homes"] {
             DirBuilder::new().recursive(true).mode(0o700).create(path.join(room))?;
-            for tenant in fs::read_dir(path.join(room))?.flatten() {
+            for tenant in fs::read_dir(path.join(room))?.flatten().filter(is_directory) {
                 for file in fs::read_dir(tenant.path())?.flatten().filter(is_draft) {
                     fs::remove_file(file.path())?;
                 }
@@ -243,9 +248,15 @@ impl Place {
         .await
     }
 
+    /// Whether a tenant has no room for the largest upload. What cannot be counted is told when something is written.
+    pub(super) async fn is_tight(&self, tenant: &Tenant) -> bool {
+        let (counted, tenant) = (Arc::clone(&self.0), tenant.as_str().to_owned());
+        on_its_own_thread(move || counted.is_tight(&tenant)).await.unwrap_or(false)
+    }
+
     /// Takes away homes that nothing means, and uploads that nobody has asked for since yesterday.
     pub(super) fn sweep(&self, needed: &BTreeSet<(String, Hash)>) -> io::Result<()> {
-        for tenant in fs::read_dir(self.0.path.join("homes"))?.flatten() {
+        for tenant in fs::read_dir(self.0.path.join("homes"))?.flatten().filter(is_directory) {
             let whose = tenant.file_name().to_string_lossy().into_owned();
             for file in fs::read_dir(tenant.path())?.flatten().filter(|file| !is_draft(file)) {
                 let name = file.file_name().to_string_lossy().into_owned();
@@ -254,7 +265,7 @@ impl Place {
                 }
             }
         }
-        for tenant in fs::read_dir(self.0.path.join("uploads"))?.flatten() {
+        for tenant in fs::read_dir(self.0.path.join("uploads"))?.flatten().filter(is_directory) {
             forget(&tenant.path(), KEPT_FOR)?;
         }
         self.0.count_anew();

@@ -4,7 +4,7 @@ use blastbox_engine::keeper::Tenant;
 use serde_json::{Value, json};
 
 use super::Templates;
-use super::book::{Build, Record, Status};
+use super::record::{Build, Record, Status};
 use crate::e2b::no::{No, echo};
 
 /// Lines of a log that one answer has.
@@ -86,6 +86,6 @@ pub(super) fn status(
 
 /// The tags of a template.
 pub(super) fn tags(record: &Record) -> Value {
-    let one = |(tag, tagged): (&String, &super::book::Tagged)| json!({ "tag": tag, "buildID": tagged.build, "createdAt": tagged.at });
+    let one = |(tag, tagged): (&String, &super::record::Tagged)| json!({ "tag": tag, "buildID": tagged.build, "createdAt": tagged.at });
     record.tags.iter().map(one).collect()
 }

@@ -20,9 +20,10 @@ use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use super::ask::{self, Planned, What};
-use super::book::{Layer, Made};
+use super::book::Layer;
 use super::build::Site;
 use super::log::Cutter;
+use super::record::Made;
 use crate::e2b::ending::Ending;
 use crate::e2b::envd::paths::{self, HOME};
 use crate::trouble::line;
@@ -105,6 +106,8 @@ async fn in_a_box(site: &Site, work: Work, force: bool, made: &mut Made) -> Resu
             return Ok(());
         }
     }
+    // What its home will need is there before anything is done for it.
+    super::build::make_room(&site.templates, &site.tenant).await;
     let image = site.image(made.tree).await?;
     let (keeper, tenant) = (site.desk.keeper(), &site.tenant);
     let note = BTreeMap::from([("e2b.template-build".to_owned(), site.build.clone())]);

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -16,8 +16,9 @@ use axum::response::IntoResponse;
 use blastbox_engine::keeper::Tenant;
 use http_body_util::BodyExt;
 use serde_json::json;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
+use super::build::make_room;
 use super::place::{Draft, MOST_UPLOAD};
 use super::{Templates, ask};
 use crate::e2b::no::{No, echo};
@@ -32,6 +33,9 @@ const WHOLE: Duration = Duration::from_secs(1_800);
 /// Addresses of one tenant that are good at once, and its uploads under way.
 const MOST_PASSES: usize = 64;
 const MOST_AT_ONCE: usize = 8;
+/// How long an upload waits until others of its tenant are over, and how often it looks.
+const FOR_A_LANE: Duration = Duration::from_secs(60);
+const LOOKS_AGAIN: Duration = Duration::from_millis(50);
 
 /// Uploads that are under way, by tenant.
 #[derive(Debug, Default)]
@@ -44,6 +48,17 @@ struct Lane<'a> {
 }
 
 impl Lanes {
+    /// Waits for a place: a client that sends all its files at once does not come back with the ninth.
+    async fn wait(&self, tenant: &Tenant) -> Result<Lane<'_>, No> {
+        let deadline = Instant::now() + FOR_A_LANE;
+        loop {
+            match self.enter(tenant) {
+                Err(_) if Instant::now() < deadline => sleep(LOOKS_AGAIN).await,
+                entered => return entered,
+            }
+        }
+    }
+
     fn enter(&self, tenant: &Tenant) -> Result<Lane<'_>, No> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = all.entry(tenant.clone()).or_default();
@@ -100,13 +115,18 @@ impl Passes {
         Ok(token)
     }
 
+    /// Whose it is, where it is good for this file.
+    fn whose(&self, token: &str, hash: &str) -> Option<Tenant> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pass = all.get(token).filter(|pass| pass.hash == hash && pass.until > Instant::now())?;
+        Some(pass.tenant.clone())
+    }
+
     /// It is good once.
     fn take(&self, token: &str, hash: &str) -> Option<Tenant> {
+        let tenant = self.whose(token, hash)?;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let pass = all.get(token).filter(|pass| pass.hash == hash && pass.until > Instant::now())?;
-        let tenant = pass.tenant.clone();
-        all.remove(token);
-        Some(tenant)
+        all.remove(token).map(|_| tenant)
     }
 }
 
@@ -134,20 +154,23 @@ pub(super) fn link(
 
 /// `PUT` to that address: no key comes along.
 pub(super) async fn put(
-    templates: &Templates,
+    templates: &Arc<Templates>,
     keys: &Keys,
     hash: &str,
     request: Request,
 ) -> Result<Response<Body>, No> {
     edge::let_through(&request)?;
     let query = form::pairs(request.uri().query());
-    let tenant = form::value(&query, "pass").and_then(|token| templates.passes.take(token, hash));
-    let tenant = tenant.filter(|tenant| is_let_in(keys, tenant));
-    let tenant =
-        tenant.ok_or_else(|| No::new(403, "this address for an upload is not good, or not any more"))?;
+    let token = form::value(&query, "pass").unwrap_or_default();
+    let not_good = || No::new(403, "this address for an upload is not good, or not any more");
+    let tenant = templates.passes.whose(token, hash).filter(|tenant| is_let_in(keys, tenant));
+    let tenant = tenant.ok_or_else(not_good)?;
     edge::sit_down(&request, &tenant)?;
-    let _lane = templates.lanes.enter(&tenant)?;
+    let _lane = templates.lanes.wait(&tenant).await?;
+    make_room(templates, &tenant).await;
     let draft = templates.place.draft("uploads", &tenant).await.map_err(|error| unkept(&error))?;
+    // Whoever was refused until here can come again with it.
+    templates.passes.take(token, hash).ok_or_else(not_good)?;
     let received = timeout(WHOLE, receive(draft, request.into_body())).await;
     let draft = received
         .map_err(|_| No::new(408, format!("an upload takes at most {} s", WHOLE.as_secs())))
@@ -189,6 +212,20 @@ fn unkept(error: &io::Error) -> No {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_upload_too_many_waits_for_another_and_not_for_ever() {
+        let (lanes, ann): (Lanes, Tenant) = (Lanes::default(), "ann".parse().unwrap());
+        let mut all: Vec<_> =
+            (0..MOST_AT_ONCE).map(|_| lanes.enter(&ann).unwrap_or_else(|_| unreachable!())).collect();
+        assert_eq!(lanes.wait(&ann).await.err().map(|no| no.status()), Some(429));
+        let leave = async {
+            sleep(LOOKS_AGAIN).await;
+            all.pop();
+        };
+        let (waited, ()) = tokio::join!(lanes.wait(&ann), leave);
+        assert!(waited.is_ok());
+    }
 
     #[test]
     fn an_address_is_good_once_and_for_one_file() {
