@@ -7,7 +7,7 @@ mod machine;
 pub use gpu::Gpu;
 pub use gvisor::{Gvisor, Version};
 pub use machine::Machines;
-pub(crate) use machine::{Found, Kvm};
+pub(crate) use machine::{Found, Kvm, open_to_boxes};
 
 use std::fs;
 use std::path::Path;

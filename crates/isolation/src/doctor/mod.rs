@@ -87,7 +87,7 @@ pub fn examine(powers: Result<&Powers, &str>) -> Vec<Finding> {
     findings.extend([
         host::overlay(&read("/proc/filesystems")),
         tools::wasm(facts.wasm.as_ref()),
-        tools::kvm(blastbox_sys::kvm::probe()),
+        tools::kvm(blastbox_sys::kvm::probe(), crate::facts::open_to_boxes()),
         tools::runsc(&facts.gvisor),
         tools::qemu(&facts.machines),
         tools::gpu(facts.gpu.as_ref()),

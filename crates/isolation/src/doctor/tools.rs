@@ -8,7 +8,8 @@ use crate::tiers::gvisor::OLDEST_RUNSC;
 use crate::tiers::microvm::OLDEST_QEMU;
 use crate::tiers::wasm::Guests;
 
-pub(super) fn kvm(probe: KvmProbe) -> Finding {
+/// `open`: whether users of boxes may open the device as well.
+pub(super) fn kvm(probe: KvmProbe, open: bool) -> Finding {
     let found = |detail: String| Finding::good("kvm", "virtual machines", detail);
     match probe {
         KvmProbe::Absent => found("there is no /dev/kvm".to_owned()).bad(
@@ -29,7 +30,10 @@ pub(super) fn kvm(probe: KvmProbe) -> Finding {
         KvmProbe::Measured { per_200k } => {
             let millions = f64::from(INSTRUCTIONS) / per_200k.as_secs_f64().max(1e-9) / 1e6;
             let rate = format!("{millions:.0} million guest instructions a second");
-            if probe.is_usable() {
+            if probe.is_usable() && !open {
+                found(format!("/dev/kvm is fast, {rate}, and closed to the users of boxes"))
+                    .bad(State::Weaker, "sudo chmod 0666 /dev/kvm, or run blastbox as a user of the group kvm")
+            } else if probe.is_usable() {
                 found(format!("/dev/kvm works, {rate}"))
             } else {
                 found(format!("/dev/kvm works but is too slow to boot anything: {rate}"))
@@ -147,11 +151,14 @@ mod tests {
 
     #[test]
     fn kvm_that_crawls_is_weaker_and_kvm_that_runs_is_good() {
-        let at = |millis| kvm(KvmProbe::Measured { per_200k: Duration::from_millis(millis) });
+        let at = |millis| kvm(KvmProbe::Measured { per_200k: Duration::from_millis(millis) }, true);
         assert_eq!(at(200).state, State::Weaker);
         assert!(at(200).detail.contains("1 million guest instructions"), "{:?}", at(200));
         assert_eq!(at(1).state, State::Good);
-        assert_eq!(kvm(KvmProbe::Absent).state, State::Missing);
-        assert_eq!(kvm(KvmProbe::NoAccess(13)).state, State::Missing);
+        let closed = kvm(KvmProbe::Measured { per_200k: Duration::from_millis(1) }, false);
+        assert_eq!(closed.state, State::Weaker);
+        assert!(closed.fix.as_deref().unwrap().contains("chmod 0666"), "{closed:?}");
+        assert_eq!(kvm(KvmProbe::Absent, true).state, State::Missing);
+        assert_eq!(kvm(KvmProbe::NoAccess(13), true).state, State::Missing);
     }
 }

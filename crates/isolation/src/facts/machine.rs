@@ -144,8 +144,7 @@ impl Kvm {
                     "{KVM} is too slow to boot anything: {millions:.1} million guest instructions a second"
                 ))
             }
-            // The user of a box is nobody's friend: a device that only root and a group may open is closed to it.
-            KvmProbe::Measured { .. } if rustix::process::geteuid().is_root() && !open_to_all() => {
+            KvmProbe::Measured { .. } if !open_to_boxes() => {
                 Self::Unusable(format!("{KVM} is fast, and closed to the users of boxes (chmod 0666 {KVM})"))
             }
             KvmProbe::Measured { .. } => Self::Fast,
@@ -153,8 +152,10 @@ impl Kvm {
     }
 }
 
-fn open_to_all() -> bool {
-    stat(KVM).is_ok_and(|found| found.st_mode & 0o006 == 0o006)
+/// Whether the users of boxes may open the device. Those of root's boxes are nobody's friends: what only root and a group may open is
+/// closed to them.
+pub(crate) fn open_to_boxes() -> bool {
+    !rustix::process::geteuid().is_root() || stat(KVM).is_ok_and(|found| found.st_mode & 0o006 == 0o006)
 }
 
 /// What was found out goes with the files.
