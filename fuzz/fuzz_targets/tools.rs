@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(!name.contains([',', '/', '=', ' ', '\0']) && !name.starts_with('-'));
     }
     if let Ok(value) = read_input(input) {
-        // What is passed on can be read by whoever reads it next.
-        assert!(read_answer(value.to_string().as_bytes()).is_ok());
+        // What is passed on is the same for whoever reads it next.
+        assert_eq!(read_answer(value.to_string().as_bytes()), Ok(value));
     }
 });

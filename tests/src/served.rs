@@ -1,9 +1,12 @@
 //! A daemon of one test, and the verbs that speak with it.
 
 use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::{Caller, Ended, Held, Start, wait_until};
 
@@ -27,7 +30,7 @@ impl<'a> Served<'a> {
         let (at, kept) = (socket.display().to_string(), state.display().to_string());
         let words = ["serve", "--quiet", "--socket", at.as_str(), "--state-dir", kept.as_str()];
         let mut held = caller.program(program, words.iter().chain(options)).start();
-        assert!(wait_until(|| held.is_over() || std::os::unix::net::UnixStream::connect(&socket).is_ok()));
+        assert!(wait_until(|| held.is_over() || UnixStream::connect(&socket).is_ok()));
         if held.is_over() {
             let ended = held.end();
             panic!("the daemon ended: {}", ended.err);
@@ -50,6 +53,22 @@ impl<'a> Served<'a> {
     /// A shell script in a box that stays, to its good end.
     pub fn sh(&self, id: &str, script: &str) -> String {
         self.ask(["exec", id, "--", "/bin/sh", "-c", script])
+    }
+
+    /// One request at its socket: the status of the answer, and its JSON.
+    pub fn request(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let mut line = UnixStream::connect(&self.socket).expect("the daemon listens");
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: blastbox\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        line.write_all(&[head.as_bytes(), body.as_bytes()].concat()).expect("it reads");
+        let mut answer = String::new();
+        line.read_to_string(&mut answer).expect("it answers");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, serde_json::from_str(body).unwrap_or(Value::Null))
     }
 
     /// Where its socket is.

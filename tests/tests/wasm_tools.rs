@@ -7,10 +7,7 @@
     reason = "a test that cannot go on must fail at once"
 )]
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-
-use blastbox_tests::{Boxed, Caller, Served, both_ways, wait_until};
+use blastbox_tests::{Boxed, Caller, Served, both_ways, processes_naming, wait_until};
 use serde_json::{Value, json};
 
 both_ways!(
@@ -62,6 +59,17 @@ fn a_program_calls_a_function_and_goes_on_with_what_it_gives(caller: &Caller) {
     let code = "import blastbox\nprint(blastbox.tools(), blastbox.call('same', {'a': [1, 'é', None]}))\nprint(blastbox.call('same'))";
     let boxed = run(caller, &[SAME], &["python", "-c", code]);
     assert_eq!(boxed.fine().stdout, "['same'] {'a': [1, 'é', None]}\nNone\n");
+    // Numbers arrive as they were said, or not at all.
+    let code = "import blastbox
+print(blastbox.call('same', [31.245270191439438, 2**64 - 1, -2**63]))
+for bad in (10**20, [[-2**63 - 1]], {'a': [2**64]}):
+    try: print(blastbox.call('same', bad))
+    except blastbox.ToolError as error: print('64 bits' in str(error))";
+    let boxed = run(caller, &[SAME], &["python", "-c", code]).fine();
+    assert_eq!(
+        boxed.stdout,
+        "[31.245270191439438, 18446744073709551615, -9223372036854775808]\nTrue\nTrue\nTrue\n"
+    );
     // The command line is the caller's: nothing that the program says becomes a part of it.
     let code = "console.log(blastbox.call('same', '$(id); `id`; \\'; id'))";
     assert_eq!(js(caller, &[SAME], code).fine().stdout, "$(id); `id`; '; id\n");
@@ -83,6 +91,16 @@ fn what_was_not_offered_or_cannot_be_said_is_refused_to_the_program(caller: &Cal
     assert!(lines[..3].iter().all(|line| *line == "ToolError there is no such tool"), "{lines:?}");
     assert!(lines[3].contains("too long"), "{lines:?}");
     assert!(boxed.receipt.tools.is_empty(), "nothing of it reached the caller");
+    // However long it is: it is looked at and not copied.
+    let code = "const long = 'x'.repeat(40e6); for (const [name, input] of [[long, 1], ['same', long]])
+        try { console.log(blastbox.call(name, input)) } catch (error) { console.log(error.message) }";
+    let options = ["--tier", "wasm", "--memory", "512MiB", "--tool", SAME];
+    let boxed = caller.run(&options, &["js", "-e", code]).fine();
+    let lines: Vec<&str> = boxed.stdout.lines().collect();
+    assert!(
+        lines.len() == 2 && lines[0].contains("no such tool") && lines[1].contains("too long"),
+        "{lines:?}"
+    );
     // Where nothing is offered, nobody is asked.
     let code = "try { blastbox.call('same', 1) } catch (error) { console.log(error.message) }";
     assert_eq!(js(caller, &[], code).fine().stdout, "no tools are offered to this command\n");
@@ -133,28 +151,17 @@ fn a_program_that_is_ended_while_it_waits_leaves_nothing(caller: &Caller) {
     if !has(caller, "js") {
         return;
     }
+    // A shell that waits for others: all of them go, and not the shell alone.
+    let (marker, began) =
+        (format!("50.{}{}", std::process::id(), u8::from(caller.is_root())), caller.place().join("began"));
+    let slow = format!("slow=sleep {marker} | cat & touch {}; sleep {marker}; true", began.display());
     let boxed = caller.run(
-        &["--tier", "wasm", "--timeout", "1s", "--tool", "slow=exec sleep 50"],
+        &["--tier", "wasm", "--timeout", "2s", "--tool", &slow],
         &["js", "-e", "console.log('asks'); blastbox.call('slow')"],
     );
     assert_eq!((boxed.outcome(), boxed.stdout.as_str()), ("timed_out", "asks\n"), "{}", boxed.stderr);
-}
-
-/// One request to a daemon: its status, and JSON.
-fn ask(daemon: &Served<'_>, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let mut line = UnixStream::connect(daemon.socket()).unwrap();
-    write!(
-        line,
-        "{method} {path} HTTP/1.1\r\nhost: blastbox\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .unwrap();
-    let mut answer = String::new();
-    line.read_to_string(&mut answer).unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    let body = answer.split_once("\r\n\r\n").unwrap().1;
-    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    assert!(began.exists(), "the function was at work by then");
+    assert!(wait_until(|| processes_naming(&marker).is_empty()), "{:?}", processes_naming(&marker));
 }
 
 fn the_owner_of_a_box_answers_over_the_api_and_the_ledger_has_every_call(caller: &Caller) {
@@ -166,27 +173,34 @@ fn the_owner_of_a_box_answers_over_the_api_and_the_ledger_has_every_call(caller:
     let code = "const sum = blastbox.call('add', [1, 2]); console.log(sum);
         try { blastbox.call('add', 'x') } catch (error) { console.log(error.message) }";
     let new = json!({ "command": ["js", "-e", code], "tools": ["add", "other"] });
-    let (status, begun) = ask(&daemon, "POST", &format!("/v1/boxes/{id}/execs"), &new);
+    let (status, begun) = daemon.request("POST", &format!("/v1/boxes/{id}/execs"), &new);
     assert_eq!(status, 201, "{begun}");
     let calls = format!("/v1/boxes/{id}/execs/{}/calls", begun["exec"]);
-    let (status, open) = ask(&daemon, "GET", &format!("{calls}?wait=60"), &Value::Null);
+    let (status, open) = daemon.request("GET", &format!("{calls}?wait=60"), &Value::Null);
     assert_eq!((status, &open), (200, &json!({ "calls": [{ "call": 1, "tool": "add", "input": [1, 2] }] })));
     // It stays until it is answered, and is answered once.
-    assert_eq!(ask(&daemon, "GET", &calls, &Value::Null).1, open);
+    assert_eq!(daemon.request("GET", &calls, &Value::Null).1, open);
     let answer = format!("{calls}/1");
-    let (status, no) = ask(&daemon, "POST", &answer, &json!({ "result": 3, "error": "both" }));
-    assert_eq!(status, 400, "{no}");
-    assert_eq!(ask(&daemon, "POST", &answer, &json!({ "result": { "sum": 3 } })).0, 204);
-    let (status, no) = ask(&daemon, "POST", &answer, &json!({ "result": 4 }));
+    for (bad, word) in [
+        (json!({ "result": 3, "error": "both" }), "not both"),
+        (json!({}), "not both"),
+        (json!({ "results": 3 }), "results"),
+    ] {
+        let (status, no) = daemon.request("POST", &answer, &bad);
+        assert_eq!((status, &no["error"]["code"]), (422, &json!("bad_field")), "{no}");
+        assert!(no.to_string().contains(word), "{no}");
+    }
+    assert_eq!(daemon.request("POST", &answer, &json!({ "result": { "sum": 3 } })).0, 204);
+    let (status, no) = daemon.request("POST", &answer, &json!({ "result": 4 }));
     assert_eq!((status, &no["error"]["code"]), (409, &json!("call_over")), "{no}");
-    let (_, open) = ask(&daemon, "GET", &format!("{calls}?wait=60"), &Value::Null);
+    let (_, open) = daemon.request("GET", &format!("{calls}?wait=60"), &Value::Null);
     assert_eq!(open["calls"][0]["call"], 2, "{open}");
-    assert_eq!(ask(&daemon, "POST", &format!("{calls}/2"), &json!({ "error": "numbers only" })).0, 204);
-    let (status, no) = ask(&daemon, "GET", &format!("{calls}?wait=60"), &Value::Null);
+    assert_eq!(daemon.request("POST", &format!("{calls}/2"), &json!({ "error": "numbers only" })).0, 204);
+    let (status, no) = daemon.request("GET", &format!("{calls}?wait=60"), &Value::Null);
     assert_eq!((status, &no["error"]["code"]), (409, &json!("command_over")), "{no}");
     let printed = daemon.ask(["logs", &id, "1"]);
     assert!(printed.contains("{ sum: 3 }\nnumbers only"), "{printed}");
-    let (_, receipt) = ask(&daemon, "DELETE", &format!("/v1/boxes/{id}"), &Value::Null);
+    let (_, receipt) = daemon.request("DELETE", &format!("/v1/boxes/{id}"), &Value::Null);
     assert_eq!(receipt["tools"], json!([{ "tool": "add", "calls": 2, "failed": 1 }]));
     daemon.stop();
     let ledger = caller.place().join("state/ledger").display().to_string();
@@ -221,20 +235,20 @@ fn an_answer_that_nobody_waits_for_is_refused(caller: &Caller) {
     let id = daemon.ask(["create", "--tier", "wasm"]);
     let execs = format!("/v1/boxes/{id}/execs");
     let new = json!({ "command": ["js", "-e", "blastbox.call('add')"], "tools": ["add"] });
-    let (_, begun) = ask(&daemon, "POST", &execs, &new);
+    let (_, begun) = daemon.request("POST", &execs, &new);
     let calls = format!("{execs}/{}/calls", begun["exec"]);
-    assert_eq!(ask(&daemon, "GET", &format!("{calls}?wait=60"), &Value::Null).0, 200);
+    assert_eq!(daemon.request("GET", &format!("{calls}?wait=60"), &Value::Null).0, 200);
     // A command that is ended while it waits is over.
     let signal = format!("{execs}/{}/signal", begun["exec"]);
-    assert_eq!(ask(&daemon, "POST", &signal, &json!({ "signal": 9 })).0, 204);
-    assert!(wait_until(|| ask(&daemon, "GET", &calls, &Value::Null).0 == 409));
-    let (status, no) = ask(&daemon, "POST", &format!("{calls}/1"), &json!({ "result": 1 }));
+    assert_eq!(daemon.request("POST", &signal, &json!({ "signal": 9 })).0, 204);
+    assert!(wait_until(|| daemon.request("GET", &calls, &Value::Null).0 == 409));
+    let (status, no) = daemon.request("POST", &format!("{calls}/1"), &json!({ "result": 1 }));
     assert_eq!((status, &no["error"]["code"]), (409, &json!("call_over")), "{no}");
     for (tools, word) in [(json!(["a b"]), "letter"), (json!(vec!["a"; 65]), "more than 64")] {
-        let (status, no) = ask(&daemon, "POST", &execs, &json!({ "command": ["js"], "tools": tools }));
+        let (status, no) = daemon.request("POST", &execs, &json!({ "command": ["js"], "tools": tools }));
         assert!(status == 422 && no.to_string().contains(word), "{no}");
     }
-    let (status, no) = ask(&daemon, "GET", &format!("{calls}?wait=61"), &Value::Null);
+    let (status, no) = daemon.request("GET", &format!("{calls}?wait=61"), &Value::Null);
     assert_eq!(status, 400, "{no}");
 }
 
@@ -244,6 +258,6 @@ fn other_tiers_refuse_it_by_name(caller: &Caller) {
     let daemon = Served::start(caller, &[]);
     let id = daemon.ask(["create", "--tier", "jail"]);
     let new = json!({ "command": ["true"], "tools": ["add"] });
-    let (status, no) = ask(&daemon, "POST", &format!("/v1/boxes/{id}/execs"), &new);
+    let (status, no) = daemon.request("POST", &format!("/v1/boxes/{id}/execs"), &new);
     assert_eq!((status, &no["error"]["code"]), (409, &json!("tools_unavailable")), "{no}");
 }

@@ -122,7 +122,7 @@ pub(crate) struct PolicyFlags {
     #[arg(long, value_name = "N")]
     pub(crate) pids: Option<u32>,
     /// Work that each command may do, counted by the engine and not by a clock (tier wasm)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) fuel: Option<u64>,
     /// Writable space, in memory
     #[arg(long, value_name = "SIZE")]

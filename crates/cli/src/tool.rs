@@ -4,12 +4,14 @@
 //! The guest chooses when one is run and what it reads from standard input, and nothing else: neither the command line nor its
 //! variables. What it is given was read as JSON and written anew.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use blastbox_engine::{ToolAnswer, ToolCall};
 use blastbox_wire::limits::MAX_TOOL_ANSWER;
 use blastbox_wire::tools::{ToolName, read_answer};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -36,7 +38,7 @@ impl std::str::FromStr for ToolFlag {
     }
 }
 
-/// Runs the function that is called. Dropping it ends its shell.
+/// Runs the function that is called. Dropping it ends its shell and what that started.
 pub(crate) async fn run(tools: Vec<ToolFlag>, call: ToolCall) -> ToolAnswer {
     // The last one of a name: as with variables.
     let Some(tool) = tools.into_iter().rev().find(|tool| tool.name == call.tool) else {
@@ -49,10 +51,12 @@ pub(crate) async fn run(tools: Vec<ToolFlag>, call: ToolCall) -> ToolAnswer {
 async fn answer(line: &str, input: String) -> ToolAnswer {
     #[expect(clippy::disallowed_methods, reason = "the caller's own command line, for the caller's own box")]
     let mut command = Command::new(SHELL);
-    command.args(["-c", line]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.args(["-c", line]).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
     let mut command = tokio::process::Command::from(command);
     let failed = |error: std::io::Error| format!("it cannot be run: {error}");
     let mut child = command.kill_on_drop(true).spawn().map_err(failed)?;
+    // Behind the child, and so dropped before it: as long as the shell is not reaped, its number is nobody else's.
+    let mut group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
@@ -74,10 +78,24 @@ async fn answer(line: &str, input: String) -> ToolAnswer {
         return Err(format!("its answer has more than {MAX_TOOL_ANSWER} bytes"));
     }
     let status = child.wait().await.map_err(failed)?;
+    group.0 = None;
     if !status.success() {
         return Err(format!("it failed: {status}"));
     }
     read_answer(&said).map_err(|bad| format!("its answer is of no use: {bad}"))
+}
+
+/// A shell and its children: `a | b` is three processes, and a guest that could leave them behind by making each call slow would
+/// fill the host with them.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0 {
+            // An error: all of them have gone.
+            kill_process_group(leader, Signal::KILL).ok();
+        }
+    }
 }
 
 #[cfg(test)]

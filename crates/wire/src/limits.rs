@@ -51,6 +51,8 @@ pub const MAX_TOOLS: usize = 64;
 pub const MAX_TOOL_INPUT: usize = 60 * 1024;
 /// Longest JSON that may come back.
 pub const MAX_TOOL_ANSWER: usize = 1024 * 1024;
+/// Lists and objects in each other, in both. A reader that stops at 128, as many do, can still read it wrapped in an answer of the API.
+pub const MAX_TOOL_DEPTH: usize = 100;
 /// Calls that one command may make. Each is a record of the ledger. One waits for its answer before it makes the next.
 pub const MAX_TOOL_CALLS: u32 = 4096;
 

@@ -104,6 +104,8 @@ pub(crate) struct Fate {
     pub(crate) cause: Option<Cause>,
     /// Commands that have ended.
     pub(crate) ends: u64,
+    /// One of them did all the work that it may.
+    pub(crate) fuel_spent: bool,
     /// Those that ended it, or came while it was ended; `None` once they were told.
     waiting: Option<Vec<oneshot::Sender<Receipt>>>,
 }
@@ -139,7 +141,13 @@ impl Kept {
             bell: Notify::new(),
             copying: tokio::sync::Mutex::default(),
             pausing: tokio::sync::Mutex::default(),
-            fate: Mutex::new(Fate { clock, cause: None, ends: 0, waiting: Some(Vec::new()) }),
+            fate: Mutex::new(Fate {
+                clock,
+                cause: None,
+                ends: 0,
+                fuel_spent: false,
+                waiting: Some(Vec::new()),
+            }),
         })
     }
 

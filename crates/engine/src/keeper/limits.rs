@@ -118,8 +118,9 @@ impl Limits {
         let mut met = ended.tally.met;
         met.counted(&ended.spent);
         let all = met.each().into_iter().zip(&self.told);
-        let known: Vec<LimitName> =
-            all.filter(|((_, count), told)| *count <= told.count).map(|((limit, _), _)| limit).collect();
+        let known = all.filter(|((_, count), told)| *count <= told.count).map(|((limit, _), _)| limit);
+        // Fuel is told when its command ends, each time.
+        let known: Vec<LimitName> = known.chain([LimitName::Fuel]).collect();
         receipt.limits_hit.iter().copied().filter(|limit| !known.contains(limit)).collect()
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use blastbox_wire::agent::Exit;
 use blastbox_wire::event::{Event, Hash, Label, ToolEnd};
 use blastbox_wire::receipt::LimitName;
 use blastbox_wire::tools::ToolName;
@@ -174,6 +175,7 @@ fn over(house: &House, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
     let mut fate = kept.fate();
     fate.clock.running = fate.clock.running.saturating_sub(1);
     fate.ends = fate.ends.wrapping_add(1);
+    fate.fuel_spent |= matches!(end, ExecEnd::Exited { exit: Exit::FuelSpent, .. });
     // The end of a command is something that happened: idleness begins here.
     fate.clock.touch(Instant::now());
     let cause = fate.cause;

@@ -242,7 +242,8 @@ fn write_receipt(house: &House, kept: &Kept, ended: &Ended) -> Receipt {
         ended: Some(ended),
     });
     // Whatever became of its warden, what was told of it is not taken back.
-    for limit in kept.live.bells.met().names() {
+    let fuel = kept.fate().fuel_spent.then_some(LimitName::Fuel);
+    for limit in kept.live.bells.met().names().chain(fuel) {
         if !receipt.limits_hit.contains(&limit) {
             receipt.limits_hit.push(limit);
         }

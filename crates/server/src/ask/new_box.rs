@@ -1,6 +1,7 @@
 //! A box as a caller asks for it, and what the keeper is asked for then.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,8 +91,8 @@ pub struct Limits {
     pub memory: Option<Bytes>,
     /// Processes and threads.
     pub pids: Option<u32>,
-    /// Work of one command, counted and not timed: tier `wasm`.
-    pub fuel: Option<u64>,
+    /// Work of one command, counted and not timed: tier `wasm`. None left is no limit of 0: whoever has spent it all runs nothing.
+    pub fuel: Option<NonZeroU64>,
     /// Writable space.
     #[serde(deserialize_with = "optional_amount")]
     pub disk: Option<Bytes>,
@@ -238,8 +239,8 @@ impl NewBox {
         if let Some(pids) = pids {
             draft = draft.pids(pids);
         }
-        if fuel.is_some() {
-            draft = draft.fuel(fuel);
+        if let Some(fuel) = fuel {
+            draft = draft.fuel(Some(fuel.get()));
         }
         if let Some(disk) = disk {
             draft = draft.disk(disk);

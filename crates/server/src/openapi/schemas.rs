@@ -57,7 +57,7 @@ pub(super) fn all() -> Value {
 fn asked() -> Vec<(&'static str, Value)> {
     let limits = json!({
         "cpus": amount("0.5"), "memory": amount("512MiB"), "pids": { "type": ["integer", "null"] },
-        "fuel": { "type": ["integer", "null"], "description": "Work of one command, counted and not timed: tier wasm" },
+        "fuel": { "type": ["integer", "null"], "minimum": 1, "description": "Work of one command, counted and not timed: tier wasm" },
         "disk": amount("256MiB"), "timeout": amount("5m"), "output": amount("10MiB"),
     });
     let new_box = json!({
@@ -162,7 +162,11 @@ fn execs() -> Vec<(&'static str, Value)> {
         "exec": number(), "command": list(text()), "started_at": { "type": "string", "format": "date-time" },
         "pid": { "type": ["integer", "null"] }, "terminal": { "type": "boolean" },
         "ended": { "anyOf": [named("ExecEnded"), { "type": "null" }] },
+        "timed_out": { "type": "boolean", "description": "It was ended because its own time was over" },
+        "fuel": { "type": "integer", "description": "Its work, where the policy has it counted and it has ended" },
     });
+    // Only where work is counted.
+    let always: Vec<&str> = keys(&card).into_iter().filter(|key| *key != "fuel").collect();
     let ended = json!({
         "how": words(&["exited", "signalled", "fuel-spent", "not-started", "box-ended"]),
         "code": { "type": ["integer", "string"], "description": "A number where it exited, a word where it did not" },
@@ -192,7 +196,7 @@ fn execs() -> Vec<(&'static str, Value)> {
     vec![
         ("OpenCalls", object(&["calls"], json!({ "calls": list(object(&keys(&call), call.clone())) }))),
         ("Answered", answered),
-        ("ExecCard", object(&keys(&card), card.clone())),
+        ("ExecCard", object(&always, card.clone())),
         ("ExecEnded", object(&["how"], ended)),
         ("ExecEvent", event),
         ("Begun", object(&["exec"], json!({ "exec": number() }))),

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use blastbox_engine::ToolAnswer;
 use blastbox_engine::keeper::{CallCard, Keeper};
 use blastbox_wire::limits::MAX_TOOL_ANSWER;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use blastbox_wire::tools::{BadJson, read_answer};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 use crate::Trouble;
 use crate::answer::Answer;
@@ -26,14 +28,41 @@ pub(crate) struct Open {
     calls: Vec<CallCard>,
 }
 
-/// What came of a call.
+/// What came of a call: one of both.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Answered {
-    /// What the function gave.
-    Result(Value),
+#[serde(deny_unknown_fields)]
+pub(crate) struct Answered {
+    /// What the function gave; nothing is something to give.
+    #[serde(default, deserialize_with = "whatever_is_there")]
+    result: Option<Box<RawValue>>,
     /// Why it gave nothing.
-    Error(String),
+    #[serde(default)]
+    error: Option<String>,
+}
+
+fn whatever_is_there<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(from).map(Some)
+}
+
+impl Answered {
+    /// Held against the same rules as what a command says.
+    fn check(self) -> Result<ToolAnswer, Trouble> {
+        let too_large = || Trouble::TooLarge { most: MAX_TOOL_ANSWER };
+        match (self.result, self.error) {
+            (Some(result), None) => match read_answer(result.get().as_bytes()) {
+                // Written anew it may be longer: 1E9 becomes 1000000000.0.
+                Ok(value) if value.to_string().len() > MAX_TOOL_ANSWER => Err(too_large()),
+                Ok(value) => Ok(Ok(value)),
+                Err(BadJson::TooLong { .. }) => Err(too_large()),
+                Err(bad) => Err(Trouble::BadField(format!("`result` cannot be passed on: {bad}"))),
+            },
+            (None, Some(why)) if why.len() > MAX_TOOL_ANSWER => Err(too_large()),
+            (None, Some(why)) => Ok(Err(why)),
+            (Some(_), Some(_)) | (None, None) => {
+                Err(Trouble::BadField("say `result` or `error`, and not both".to_owned()))
+            }
+        }
+    }
 }
 
 pub(crate) async fn open(
@@ -58,17 +87,6 @@ pub(crate) async fn answer(
     CallPath(id, exec, call): CallPath,
     Given(answered): Given<Answered>,
 ) -> Result<StatusCode, Trouble> {
-    let answer = match answered {
-        Answered::Result(value) => Ok(value),
-        Answered::Error(why) => Err(why),
-    };
-    let length = match &answer {
-        Ok(value) => value.to_string().len(),
-        Err(why) => why.len(),
-    };
-    if length > MAX_TOOL_ANSWER {
-        return Err(Trouble::TooLarge { most: MAX_TOOL_ANSWER });
-    }
-    keeper.answer_call(&caller.tenant, &id, exec, call, answer).await?;
+    keeper.answer_call(&caller.tenant, &id, exec, call, answered.check()?).await?;
     Ok(StatusCode::NO_CONTENT)
 }

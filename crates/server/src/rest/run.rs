@@ -13,7 +13,7 @@ use blastbox_engine::keeper::{ExecEnded, Keeper, TapeEvent, TapeReader, Tenant};
 use blastbox_engine::{EXIT_REFUSED, Stream};
 use blastbox_policy::SurvivesDaemon;
 use blastbox_wire::BoxId;
-use blastbox_wire::receipt::{LimitName, Outcome, Reason, Receipt, echo_command};
+use blastbox_wire::receipt::{Outcome, Reason, Receipt, echo_command};
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -100,8 +100,8 @@ pub(crate) async fn run(
         // It ended by itself: at its deadline, or by what it did. Or somebody else was faster.
         Err(error) => settled(&keeper, &guard.tenant, &card.id).await.ok_or(error)?,
     };
-    let Done { ended, stdout, stderr } = done?;
-    let receipt = of_command(receipt, &ended, echo);
+    let Done { ended, fuel, stdout, stderr } = done?;
+    let receipt = of_command(receipt, &ended, fuel, echo);
     let ran = Answer::ok(Ran { receipt, ended, stdout: stdout.into(), stderr: stderr.into() });
     Ok(room.until_sent(ran.into_response()))
 }
@@ -119,8 +119,9 @@ async fn settled(keeper: &Keeper, tenant: &Tenant, id: &BoxId) -> Option<Receipt
 }
 
 /// The keeper's receipt is about the box, which we ended. Whoever runs one command wants to know how that one ended.
-fn of_command(mut receipt: Receipt, ended: &ExecEnded, command: Vec<String>) -> Receipt {
+fn of_command(mut receipt: Receipt, ended: &ExecEnded, fuel: Option<u64>, command: Vec<String>) -> Receipt {
     receipt.command = command;
+    receipt.usage.command_fuel = fuel;
     let usage = receipt.usage;
     let (outcome, code, signal, reason) = match ended {
         // What ended the box is on it already.
@@ -135,11 +136,7 @@ fn of_command(mut receipt: Receipt, ended: &ExecEnded, command: Vec<String>) -> 
             (Outcome::NotStarted, exit, None, Some(reason))
         }
         ExecEnded::Exited { code } => (Outcome::Exited, *code, None, None),
-        ExecEnded::FuelSpent { fuel } => {
-            receipt.limits_hit.push(LimitName::Fuel);
-            receipt.usage.command_fuel = Some(*fuel);
-            (Outcome::FuelSpent, SIGNALLED + SIGXCPU, None, None)
-        }
+        ExecEnded::FuelSpent { .. } => (Outcome::FuelSpent, SIGNALLED + SIGXCPU, None, None),
         ExecEnded::Signalled { signal } => {
             (Outcome::Signalled, SIGNALLED.saturating_add(*signal), Some(*signal), None)
         }
@@ -175,6 +172,8 @@ impl Drop for Guard {
 
 struct Done {
     ended: ExecEnded,
+    /// Its work, where that is counted.
+    fuel: Option<u64>,
     stdout: Bounded,
     stderr: Bounded,
 }
@@ -197,10 +196,14 @@ async fn carry_out(
         }
         std::future::pending().await
     };
-    tokio::select! {
-        done = listen(reader, room) => done,
+    let mut done = tokio::select! {
+        done = listen(reader, room) => done?,
         never = feed => never,
-    }
+    };
+    // On its card before its end was on the tape.
+    let cards = keeper.get(tenant, id).map(|(_, cards)| cards).unwrap_or_default();
+    done.fuel = cards.into_iter().find(|card| card.exec == exec).and_then(|card| card.fuel);
+    Ok(done)
 }
 
 async fn listen(mut reader: TapeReader, room: &mut Room) -> Result<Done, Trouble> {
@@ -209,7 +212,7 @@ async fn listen(mut reader: TapeReader, room: &mut Room) -> Result<Done, Trouble
         match event {
             TapeEvent::Output { stream: Stream::Stdout, bytes } => stdout.add(&bytes, room),
             TapeEvent::Output { stream: Stream::Stderr, bytes } => stderr.add(&bytes, room),
-            TapeEvent::Ended(ended) => return Ok(Done { ended, stdout, stderr }),
+            TapeEvent::Ended(ended) => return Ok(Done { ended, fuel: None, stdout, stderr }),
             TapeEvent::Dropped { .. } => stdout.truncated = true,
             TapeEvent::Started { .. } => {}
         }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use blastbox_wire::agent::{ExecSpec, Exit};
+use blastbox_wire::limits::{MAX_TOOL_INPUT, MAX_TOOL_NAME};
 use wasmtime::{Caller, Extern, Linker, TypedFunc};
 
 use super::{Broken, Seat, piece, stuck, told};
@@ -95,11 +96,14 @@ fn call_tool(caller: &mut Caller<'_, Guest>, list: u32) -> wasmtime::Result<u32>
     };
     let data = memory.data(&*caller);
     let (Some(tool), Some(input)) = (value(data, 0), value(data, 4)) else { return Ok(0) };
-    let (tool, input) = (text_in(caller, tool)?, text_in(caller, input)?);
     let host = &caller.data().host;
     let answer = match (host.tools, host.streams.clone()) {
-        (true, Some(streams)) => tools::call(&streams, &tool.unwrap_or_default(), &input.unwrap_or_default())
-            .map_err(wasmtime::Error::new)?,
+        (true, Some(streams)) => {
+            let (tool, input) =
+                (text_in(caller, tool, MAX_TOOL_NAME)?, text_in(caller, input, MAX_TOOL_INPUT)?);
+            let (tool, input) = (tool.unwrap_or_default(), input.unwrap_or_default());
+            tools::call(&streams, &tool, &input).map_err(wasmtime::Error::new)?
+        }
         _ => tools::none(),
     };
     // What the host wrote is JSON, and so is text.
@@ -125,11 +129,11 @@ fn write(caller: &mut Caller<'_, Guest>, stream: u8, value: u32) -> wasmtime::Re
     with_text(caller, value, |text| streams.write(stream, text).map_err(wasmtime::Error::new))
 }
 
-/// The text of a value.
-fn text_in(caller: &mut Caller<'_, Guest>, value: u32) -> wasmtime::Result<Option<Vec<u8>>> {
+/// The text of a value, and of one that is too long one byte too many: what is copied is no memory of the guest's, and in no budget.
+fn text_in(caller: &mut Caller<'_, Guest>, value: u32, most: usize) -> wasmtime::Result<Option<Vec<u8>>> {
     let mut found = None;
     with_text(caller, value, |text| {
-        found = Some(text.to_vec());
+        found = Some(text.get(..=most).unwrap_or(text).to_vec());
         Ok(())
     })?;
     Ok(found)

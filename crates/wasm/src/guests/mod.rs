@@ -131,6 +131,7 @@ pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -
         environment: Vec::new(),
         about: String::new(),
         turns: false,
+        metered: room.fuel.is_some(),
         tools: false,
         descriptors,
         tree: Arc::clone(&room.tree),

@@ -3,6 +3,7 @@
 //! Its first turn sets up what must differ between guests: the seed of `random`, the environment, the library.
 
 use blastbox_wire::agent::{ExecSpec, Exit};
+use blastbox_wire::limits::{MAX_TOOL_INPUT, MAX_TOOL_NAME};
 use wasmtime::{Caller, Extern, Linker};
 
 use super::{Broken, Seat, piece, told};
@@ -24,8 +25,9 @@ const TOOLS: &[u8] = include_bytes!("python/tools.py");
 /// The answers to a guest that calls: it has one; what it says cannot be read.
 const ANSWERED: i32 = 0;
 const FAULT: i32 = -2;
-/// Longest call: a name, a line break, JSON, and something more that is told to be too long.
-const MOST_ASKED: u32 = 16 << 20;
+/// What is taken of a call: a name, a line break, JSON, and one byte of more, which is told to be too long. What is copied is no memory
+/// of the guest's, and in no budget.
+const MOST_TAKEN: usize = MAX_TOOL_NAME + 1 + MAX_TOOL_INPUT + 1;
 /// `quit()` is told by this bit.
 const QUIT: i32 = 0xff;
 
@@ -43,11 +45,8 @@ fn host_call(
     answer_length: u32,
 ) -> wasmtime::Result<i32> {
     let Some(memory) = caller.data().memory else { return Ok(FAULT) };
-    if length > MOST_ASKED {
-        return Ok(FAULT);
-    }
-    let data = memory.data(&caller);
-    let Some(asked) = piece(data, at, length).map(<[u8]>::to_vec) else { return Ok(FAULT) };
+    let Some(asked) = piece(memory.data(&caller), at, length) else { return Ok(FAULT) };
+    let asked = asked.get(..MOST_TAKEN).unwrap_or(asked).to_vec();
     let host = &caller.data().host;
     let answer = match (host.tools, host.streams.clone()) {
         (true, Some(streams)) => {

@@ -73,6 +73,7 @@ pub(super) fn time(host: &mut Host, clock: u32) -> Result<u64, Errno> {
 }
 
 fn random(memory: &mut GuestMemory<'_>, host: &mut Host, at: u32, length: u32) -> Result<(), Stop> {
+    memory.move_bytes(u64::from(length));
     for piece in memory.get_mut(at, length)?.chunks_mut(GULP) {
         if let Some(streams) = &host.streams
             && let Some(signal) = streams.told()

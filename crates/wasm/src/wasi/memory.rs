@@ -9,11 +9,22 @@ const MOST_PIECES: u32 = 1024;
 /// The bytes of one guest.
 pub(crate) struct Memory<'a> {
     bytes: &'a mut [u8],
+    /// Bytes that were moved for the guest: its work, done by others.
+    moved: u64,
 }
 
 impl<'a> Memory<'a> {
     pub(crate) fn new(bytes: &'a mut [u8]) -> Self {
-        Self { bytes }
+        Self { bytes, moved: 0 }
+    }
+
+    /// So many bytes are moved for the guest, to or from here. Where its work is counted, each is a unit of it.
+    pub(crate) fn move_bytes(&mut self, count: u64) {
+        self.moved = self.moved.saturating_add(count);
+    }
+
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved
     }
 
     /// These bytes.

@@ -14,7 +14,7 @@ mod poll;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter};
+use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter, Trap};
 
 pub(crate) use self::descriptors::{Descriptor, Descriptors};
 pub(crate) use self::errno::Errno;
@@ -46,6 +46,8 @@ pub(crate) struct Host {
     pub(crate) about: String,
     /// Whether the guest waits for further pieces of code when its program is over.
     pub(crate) turns: bool,
+    /// Whether its work is counted.
+    pub(crate) metered: bool,
     /// Whether it is offered functions of the caller.
     pub(crate) tools: bool,
     pub(crate) descriptors: Descriptors,
@@ -107,12 +109,26 @@ pub(crate) fn enter(
             _ => return Ok(Errno::Fault.number()),
         },
     };
-    let (bytes, guest) = memory.data_and_store_mut(caller);
-    match call(&mut GuestMemory::new(bytes), &mut guest.host) {
+    let (bytes, guest) = memory.data_and_store_mut(&mut *caller);
+    let metered = guest.host.metered;
+    let mut memory = GuestMemory::new(bytes);
+    let ended = call(&mut memory, &mut guest.host);
+    let moved = memory.moved();
+    if metered && moved > 0 {
+        pay(caller, moved)?;
+    }
+    match ended {
         Ok(()) => Ok(0),
         Err(Stop::Errno(errno)) => Ok(errno.number()),
         Err(Stop::Told(told)) => Err(wasmtime::Error::new(told)),
     }
+}
+
+/// Takes work that was done for the guest off its fuel, or else a guest would have the host do what it may not do itself.
+fn pay(caller: &mut Caller<'_, Guest>, units: u64) -> wasmtime::Result<()> {
+    let left = caller.get_fuel()?;
+    caller.set_fuel(left.saturating_sub(units))?;
+    if units > left { Err(Trap::OutOfFuel.into()) } else { Ok(()) }
 }
 
 /// Defines calls: name, arguments, and what they do with the guest's memory and what is the guest's.

@@ -32,15 +32,14 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
         "fd_advise" => |_memory, host, fd: u32, _at: u64, _length: u64, _advice: u32| known(host, fd);
         "fd_datasync" => |_memory, host, fd: u32| known(host, fd);
         "fd_sync" => |_memory, host, fd: u32| known(host, fd);
-        "fd_allocate" => |_memory, host, fd: u32, at: u64, length: u64| {
+        "fd_allocate" => |memory, host, fd: u32, at: u64, length: u64| {
             let ino = writable(host, fd)?;
-            let mut tree = host.tree();
             let size = at.checked_add(length).ok_or(Errno::TooLarge)?;
-            if size > tree.facts(ino)?.size { Ok(tree.resize(ino, size)?) } else { Ok(()) }
+            if size > host.tree().facts(ino)?.size { resize(memory, host, ino, size) } else { Ok(()) }
         };
-        "fd_filestat_set_size" => |_memory, host, fd: u32, size: u64| {
+        "fd_filestat_set_size" => |memory, host, fd: u32, size: u64| {
             let ino = writable(host, fd)?;
-            Ok(host.tree().resize(ino, size)?)
+            resize(memory, host, ino, size)
         };
         "fd_filestat_set_times" => |_memory, host, fd: u32, _read: u64, modified: u64, flags: u32| {
             let ino = host.descriptors.ino(fd)?;
@@ -62,6 +61,15 @@ fn writable(host: &Host, fd: u32) -> Result<usize, Errno> {
         Descriptor::Directory { .. } => Err(Errno::IsDirectory),
         Descriptor::Input | Descriptor::Output(_) => Err(Errno::Invalid),
     }
+}
+
+/// Gives a file another size; what it grows by is filled with zeros.
+fn resize(memory: &mut GuestMemory<'_>, host: &Host, ino: usize, size: u64) -> Result<(), Stop> {
+    let mut tree = host.tree();
+    let before = tree.facts(ino)?.size;
+    tree.resize(ino, size)?;
+    memory.move_bytes(size.saturating_sub(before));
+    Ok(())
 }
 
 /// Sets the time of the last change, if the flags say so: 4 to a value, 8 to now.
@@ -96,9 +104,10 @@ fn write(
         }
         Descriptor::File { ino, at, append, writes: true, .. } => {
             let mut tree = host.tree();
+            let before = tree.facts(ino)?.size;
             let mut to = match place {
                 Some(place) => place,
-                None if append => tree.facts(ino)?.size,
+                None if append => before,
                 None => at,
             };
             for (at, length) in pieces {
@@ -111,6 +120,8 @@ fn write(
                 done = done.saturating_add(length);
                 to = to.saturating_add(u64::from(length));
             }
+            // A hole is filled with zeros.
+            memory.move_bytes(tree.facts(ino)?.size.saturating_sub(before).saturating_sub(u64::from(done)));
             drop(tree);
             if place.is_none()
                 && let Descriptor::File { at, .. } = host.descriptors.get_mut(fd)?
@@ -122,6 +133,7 @@ fn write(
         Descriptor::Directory { .. } => return Err(Errno::IsDirectory.into()),
         Descriptor::Input | Descriptor::File { .. } => return Err(Errno::BadFd.into()),
     }
+    memory.move_bytes(u64::from(done));
     Ok(memory.put_u32(out, done)?)
 }
 
@@ -166,7 +178,9 @@ fn read(
         Descriptor::Directory { .. } => return Err(Errno::IsDirectory.into()),
         Descriptor::Output(_) | Descriptor::File { .. } => return Err(Errno::BadFd.into()),
     }
-    Ok(memory.put_u32(out, u32::try_from(done).unwrap_or(u32::MAX))?)
+    let done = u32::try_from(done).unwrap_or(u32::MAX);
+    memory.move_bytes(u64::from(done));
+    Ok(memory.put_u32(out, done)?)
 }
 
 /// Moves the place of the next read or write. Whence: 0 from the start, 1 from here, 2 from the end.
