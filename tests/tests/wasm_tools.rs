@@ -91,6 +91,8 @@ fn what_was_not_offered_or_cannot_be_said_is_refused_to_the_program(caller: &Cal
     assert!(lines[..3].iter().all(|line| *line == "ToolError there is no such tool"), "{lines:?}");
     assert!(lines[3].contains("too long"), "{lines:?}");
     assert!(boxed.receipt.tools.is_empty(), "nothing of it reached the caller");
+    // What was too long never left the worker.
+    assert_eq!(boxed.receipt.tools_refused, 2);
     // However long it is: it is looked at and not copied.
     let code = "const long = 'x'.repeat(40e6); for (const [name, input] of [[long, 1], ['same', long]])
         try { console.log(blastbox.call(name, input)) } catch (error) { console.log(error.message) }";
@@ -253,6 +255,8 @@ fn an_answer_that_nobody_waits_for_is_refused(caller: &Caller) {
 }
 
 fn other_tiers_refuse_it_by_name(caller: &Caller) {
+    let ended = caller.blastbox(["run", "--tier", "wasm", "--tool", SAME, "--", "./x.wasm"]).end();
+    assert!(ended.code == 125 && ended.err.contains("a module cannot call"), "{}", ended.err);
     let ended = caller.blastbox(["run", "--tier", "jail", "--tool", SAME, "--", "true"]).end();
     assert!(ended.code == 125 && ended.err.contains("tier wasm"), "{}", ended.err);
     let daemon = Served::start(caller, &[]);

@@ -23,6 +23,11 @@ fn is_wasm(policy: &SealedPolicy) -> bool {
     policy.kernel().tier == TierChoice::Exactly(Tier::Wasm)
 }
 
+/// Whether a program is a module of the caller's.
+fn is_module(program: &[u8]) -> bool {
+    Path::new(OsStr::from_bytes(program)).extension() == Some(OsStr::new("wasm"))
+}
+
 /// The command that reads a program in this language from standard input.
 pub(crate) fn interpreter(
     policy: &SealedPolicy,
@@ -36,11 +41,16 @@ pub(crate) fn interpreter(
     })
 }
 
-/// Whether functions can be offered to the command: guests of this tier alone can call them.
-pub(crate) fn tools(policy: &SealedPolicy, tools: &[ToolFlag]) -> Result<(), Problem> {
+/// Whether functions can be offered to the command: interpreters of this tier alone can call them.
+pub(crate) fn tools(
+    policy: &SealedPolicy,
+    tools: &[ToolFlag],
+    program: Option<&Vec<u8>>,
+) -> Result<(), Problem> {
     match tools.len() {
         0 => Ok(()),
         _ if !is_wasm(policy) => Err(Problem::NoTools),
+        _ if program.is_some_and(|name| is_module(name)) => Err(Problem::NoToolsInModules),
         1..=MAX_TOOLS => Ok(()),
         count => Err(Problem::ManyTools { count }),
     }
@@ -50,7 +60,7 @@ pub(crate) fn tools(policy: &SealedPolicy, tools: &[ToolFlag]) -> Result<(), Pro
 pub(crate) fn module(policy: &SealedPolicy, program: Option<&Vec<u8>>) -> Result<Option<Compiled>, Problem> {
     let Some(path) = program.map(|name| Path::new(OsStr::from_bytes(name))) else { return Ok(None) };
     let Some(guests) = Facts::look().wasm.filter(|_| is_wasm(policy)) else { return Ok(None) };
-    if path.extension() != Some(OsStr::new("wasm")) {
+    if !is_module(path.as_os_str().as_bytes()) {
         return Ok(None);
     }
     let uid = rustix::process::geteuid().as_raw();

@@ -63,6 +63,8 @@ pub(crate) enum Problem {
         "--tool offers a function to the program in the box, and only programs of the tier wasm can call one"
     )]
     NoTools,
+    #[error("--tool offers a function to the program in the box, and a module cannot call one")]
+    NoToolsInModules,
     #[error("{count} functions are offered by --tool; at most {MAX_TOOLS} can be")]
     ManyTools { count: usize },
     #[error(transparent)]
@@ -145,6 +147,7 @@ impl Problem {
                 "see every key and its value with `blastbox policy show --profile default`"
             }
             Self::NoTools => "add --tier wasm, or leave --tool away",
+            Self::NoToolsInModules => "leave --tool away, or bring Python or JavaScript",
             Self::ManyTools { .. } => "offer fewer, or one that does several things",
             Self::NoShellGuest => "use --lang python or --lang js, or the jail: --tier jail",
             Self::Module(CompileError::Cache { .. }) => {

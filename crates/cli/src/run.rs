@@ -164,7 +164,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     }
     let environment = environment(args.tty, &args.env);
     check_length(&arguments, &environment)?;
-    guest::tools(&policy, &args.tool)?;
+    guest::tools(&policy, &args.tool, arguments.first())?;
     let module = guest::module(&policy, arguments.first())?;
     let receipt = args.receipt.as_deref().map(ReceiptFile::prepare).transpose()?;
     let input = match (args.tty, args.lang.is_some() || args.interactive) {

@@ -147,6 +147,8 @@ pub struct Tally {
     wrote: BTreeMap<Wrote, (u64, u32)>,
     /// Functions of the caller, how often they were called, and how often in vain.
     tools: BTreeMap<ToolName, (u64, u64)>,
+    /// Calls that were not passed on.
+    refused: u64,
     /// How often its scratch space became full. The rest of it the kernel counts.
     pub(crate) met: Met,
 }
@@ -181,6 +183,17 @@ impl Tally {
             let (calls, _) = self.tools.entry(tool.clone()).or_default();
             *calls = calls.saturating_add(1);
         }
+    }
+
+    /// A call was not passed on: of what was not offered, or with what is no JSON.
+    pub(crate) fn refused(&mut self) {
+        self.refused = self.refused.saturating_add(1);
+    }
+
+    /// Calls that were not passed on.
+    #[must_use]
+    pub fn refused_calls(&self) -> u64 {
+        self.refused
     }
 
     /// It gave nothing.

@@ -33,7 +33,7 @@ use crate::state::{Effect, Event, State, Stop, step};
 use crate::tools::Offer;
 
 /// Bytes that may wait for the agent before the driver stops taking orders.
-const FULL_OUTBOX: usize = 1024 * 1024;
+pub(crate) const FULL_OUTBOX: usize = 1024 * 1024;
 /// How long the warden may take to confirm that a box is gone.
 const RELEASE: Duration = Duration::from_secs(5);
 

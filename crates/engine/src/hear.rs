@@ -6,11 +6,14 @@ use blastbox_wire::agent::{AgentFrame, FrameError, VERSION};
 use blastbox_wire::limits::MAX_OUTPUT_CHUNK;
 
 use crate::deeds::Wrote;
-use crate::driver::{Driver, Running};
+use crate::driver::{Driver, FULL_OUTBOX, Running};
 use crate::outcome::{Ending, Loss};
 use crate::outlet::{ExecEnd, Stream};
 use crate::state::{Event, State, Stop};
 use crate::tools::{self, Heard};
+
+/// Bytes that may wait for an agent that calls and does not read. An order may put 4 MiB on top of a full outbox.
+const MOST_UNREAD: usize = 8 * FULL_OUTBOX;
 
 /// Why the driver stops listening.
 #[derive(Debug)]
@@ -191,15 +194,23 @@ impl Driver {
                 running.outlet.call(passed);
                 self.log.tally.called(&tool);
             }
-            Heard::Refuse(why) => self.send(&tools::frame(exec, call, &Err(why))),
+            Heard::Refuse(why) => {
+                // A worker reads what one call came to before it says the next: what grows here is read by nobody.
+                if self.log.outbox.len() > MOST_UNREAD {
+                    return Err(lie("calls whose answers it does not read"));
+                }
+                self.log.tally.refused();
+                self.send(&tools::frame(exec, call, &Err(why)));
+            }
         }
         Ok(())
     }
 
     fn ended(&mut self, exec: u32, end: ExecEnd) -> Result<(), Enough> {
-        let Some(running) = self.log.execs.remove(&exec) else {
-            return Err(lie("the end of a command that does not run"));
-        };
+        let nobody = || lie("the end of a command that does not run");
+        // One that lies about its end has not ended: its owner is told why the box did.
+        self.log.execs.get(&exec).ok_or_else(nobody)?.offer.over(&end).map_err(lie)?;
+        let running = self.log.execs.remove(&exec).ok_or_else(nobody)?;
         running.room.close();
         running.outlet.end(end);
         if self.log.execs.is_empty() {

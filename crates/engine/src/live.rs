@@ -1,5 +1,6 @@
 //! A box that was asked for, and the commands in it, as its owner holds them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -120,9 +121,12 @@ impl LiveBox {
     }
 
     /// Runs a command under a number that was taken for it.
-    pub(crate) async fn exec_as(&self, exec: u32, command: Command, tools: Vec<ToolName>) -> Exec {
+    pub(crate) async fn exec_as(&self, exec: u32, command: Command, mut tools: Vec<ToolName>) -> Exec {
         let Command { arguments, mut environment, directory, io, user } = command;
         self.add_variables(&mut environment);
+        // A name that is offered twice is one.
+        let mut known = BTreeSet::new();
+        tools.retain(|tool| known.insert(tool.clone()));
         if !tools.is_empty() {
             let names = tools.iter().map(ToolName::as_str).collect::<Vec<_>>().join(",");
             environment.push(format!("{TOOLS_VARIABLE}={names}").into_bytes());
@@ -130,7 +134,11 @@ impl LiveBox {
         let spec = ExecSpec { exec, arguments, environment, directory, user, io, window: OUTPUT_WINDOW };
         let outlet = Arc::new(Outlet::default());
         let room = Arc::new(Semaphore::new(usize::try_from(STDIN_WINDOW).unwrap_or(0)));
-        let (spec, offer) = (Box::new(spec), Offer::of(tools));
+        let offer = match &self.choice.chosen {
+            Ok(lowered) if lowered.calls_tools() => Offer::of(tools, lowered.fuel),
+            Ok(_) | Err(_) => Offer::default(),
+        };
+        let spec = Box::new(spec);
         let order = Order::Exec { spec, outlet: Arc::clone(&outlet), room: Arc::clone(&room), offer };
         if let Err(mpsc::error::SendError(Order::Exec { outlet, room, .. })) = self.orders.send(order).await {
             outlet.end(crate::outlet::ExecEnd::BoxEnded(Ending::Dismissed));

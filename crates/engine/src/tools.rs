@@ -3,10 +3,12 @@
 //! The guest says a name and bytes. Only a name that was offered and a value that was read reach the caller; everything else
 //! is answered here. A command waits for each answer, so it has one call open at most: whatever says otherwise lies.
 
-use blastbox_wire::agent::HostFrame;
+use blastbox_wire::agent::{Exit, HostFrame};
 use blastbox_wire::limits::{MAX_TOOL_ANSWER, MAX_TOOL_CALLS};
 use blastbox_wire::tools::{ToolName, read_input};
 use serde_json::Value;
+
+use crate::outlet::ExecEnd;
 
 /// A call of a function that was offered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,21 +47,38 @@ pub(crate) enum Heard {
     Refuse(String),
 }
 
-/// What one command is offered, and how far it is with it.
+/// What one command is offered, and how far it is with it. By default it is one of an agent: those know no calls and count no
+/// work, so whatever says otherwise lies.
 #[derive(Debug, Default)]
 pub(crate) struct Offer {
-    tools: Vec<ToolName>,
+    /// `None` where commands cannot call.
+    tools: Option<Vec<ToolName>>,
+    /// Work that it may do, where that is counted.
+    fuel: Option<u64>,
     made: u32,
     open: Option<(u32, ToolName)>,
 }
 
 impl Offer {
-    pub(crate) fn of(tools: Vec<ToolName>) -> Self {
-        Self { tools, made: 0, open: None }
+    /// Of a command that can call: these functions. And what it may do of the work that is counted.
+    pub(crate) fn of(tools: Vec<ToolName>, fuel: Option<u64>) -> Self {
+        Self { tools: Some(tools), fuel, made: 0, open: None }
+    }
+
+    /// Hears how it ended. An error: the agent lies.
+    pub(crate) fn over(&self, end: &ExecEnd) -> Result<(), &'static str> {
+        let ExecEnd::Exited { exit, usage } = end else { return Ok(()) };
+        match (self.fuel, usage.fuel) {
+            (None, None) if *exit != Exit::FuelSpent => Ok(()),
+            (None, _) => Err("work that nobody counts"),
+            (Some(most), Some(used)) if used > most => Err("more work than a command may do"),
+            (Some(_), _) => Ok(()),
+        }
     }
 
     /// Hears a call. An error: the agent lies.
     pub(crate) fn hear(&mut self, call: u32, tool: &str, input: &[u8]) -> Result<Heard, &'static str> {
+        let Some(tools) = &self.tools else { return Err("a call where commands cannot call") };
         if self.open.is_some() {
             return Err("a call while another one waits");
         }
@@ -70,7 +89,7 @@ impl Offer {
             return Err("more calls than a command may make");
         }
         self.made = call;
-        let Some(tool) = self.tools.iter().find(|offered| offered.as_str() == tool) else {
+        let Some(tool) = tools.iter().find(|offered| offered.as_str() == tool) else {
             return Ok(Heard::Refuse("there is no such tool".to_owned()));
         };
         match read_input(input) {
@@ -90,10 +109,12 @@ impl Offer {
 
 #[cfg(test)]
 mod tests {
+    use blastbox_wire::agent::Usage;
+
     use super::*;
 
     fn offer() -> Offer {
-        Offer::of(vec!["add".parse().unwrap()])
+        Offer::of(vec!["add".parse().unwrap()], None)
     }
 
     #[test]
@@ -127,6 +148,21 @@ mod tests {
             assert!(offer.hear(call, "rm", b"").is_ok());
         }
         assert!(offer.hear(MAX_TOOL_CALLS + 1, "rm", b"").is_err());
+    }
+
+    #[test]
+    fn work_is_told_where_it_is_counted_and_never_more_than_there_was() {
+        let end = |exit, fuel| ExecEnd::Exited { exit, usage: Usage { fuel, ..Usage::default() } };
+        let (code, spent) = (Exit::Code(0), Exit::FuelSpent);
+        let metered = Offer::of(Vec::new(), Some(7));
+        for good in [end(code, Some(7)), end(code, None), end(spent, Some(7))] {
+            assert_eq!(metered.over(&good), Ok(()));
+        }
+        assert!(metered.over(&end(spent, Some(8))).is_err());
+        for other in [Offer::default(), offer()] {
+            assert_eq!(other.over(&end(code, None)), Ok(()));
+            assert!(other.over(&end(code, Some(0))).is_err() && other.over(&end(spent, None)).is_err());
+        }
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub struct Lowered {
     /// The caller's directory is copied and travels as a disk, behind all others, where this tier cannot show it.
     #[serde(skip)]
     pub workspace_disk: Option<CopyCaps>,
+    /// Work that each command may do, where this tier counts it.
+    #[serde(skip)]
+    pub fuel: Option<u64>,
 }
 
 /// How boxes of a plan begin as copies of one machine that booted before them and ran nothing.

@@ -181,6 +181,9 @@ pub struct Receipt {
     /// Functions of the caller that it called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolUse>,
+    /// Calls that were not passed on: of what was not offered, or with what cannot be.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tools_refused: u64,
     /// What the box was limited to; absent where no policy could be sealed.
     pub limits: Option<Limits>,
     /// Which of the limits it met, whatever the outcome.
@@ -262,6 +265,10 @@ pub struct UnexpectedWrite {
     pub count: u64,
     /// The process that tried it first, by its id inside the box.
     pub first_pid: u32,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A function of the caller that was called.

@@ -18,6 +18,7 @@ use crate::live::{Command, Exec, LiveBox};
 use crate::outlet::ExecEvent;
 
 mod adopted;
+mod calls;
 mod met;
 mod rest;
 

@@ -83,7 +83,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         );
     }
     let shows = programs(policy, facts)?;
-    let Lowered { tier: _, mut plan, shows: none, report, gaps, copies: _, workspace_disk: _ } =
+    let Lowered { tier: _, mut plan, shows: none, report, gaps, copies: _, workspace_disk: _, fuel: _ } =
         jail::lower(policy, facts, request)?;
     debug_assert!(none.is_empty(), "a jail shows nothing");
     if policy.kernel().memory.0 < LEAST_MEMORY {
@@ -120,7 +120,16 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     let gaps = gaps_of(&gaps);
     let report = report::write(policy, facts, &plan, report, &gaps);
-    Ok(Lowered { tier: Tier::Gvisor, plan, shows, report, gaps, copies: None, workspace_disk: None })
+    Ok(Lowered {
+        tier: Tier::Gvisor,
+        plan,
+        shows,
+        report,
+        gaps,
+        copies: None,
+        workspace_disk: None,
+        fuel: None,
+    })
 }
 
 /// A /proc of our making. Its processes may find themselves by name; to open what is in there, their memory above all, is

@@ -117,7 +117,16 @@ pub(super) fn lower_around(
     }
     let gaps = gaps::find(&plan, facts, request.image, worksite);
     let report = report::write(policy, facts, &plan, worksite, &gaps);
-    Ok(Lowered { tier: Tier::Jail, plan, shows, report, gaps, copies: None, workspace_disk: None })
+    Ok(Lowered {
+        tier: Tier::Jail,
+        plan,
+        shows,
+        report,
+        gaps,
+        copies: None,
+        workspace_disk: None,
+        fuel: None,
+    })
 }
 
 /// What a box with a root cannot do without. The program that is `sudo` there.

@@ -147,7 +147,16 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     let gaps = gaps(facts, &plan, worksite);
     let report = report::write(policy, facts, &plan, (guests, worksite), &gaps);
-    Ok(Lowered { tier: Tier::Wasm, plan, shows, report, gaps, copies: None, workspace_disk: None })
+    Ok(Lowered {
+        tier: Tier::Wasm,
+        plan,
+        shows,
+        report,
+        gaps,
+        copies: None,
+        workspace_disk: None,
+        fuel: *fuel,
+    })
 }
 
 /// The guest that reads a program in this language.

@@ -93,6 +93,7 @@ fn work_that_is_counted_is_the_workers_business_and_refused_elsewhere() {
     let lowered = lowered(&host(), default().fuel(Some(7))).unwrap();
     let First::Monitor(monitor) = lowered.plan.first else { panic!() };
     assert!(monitor.arguments.join(" ").contains("--fuel 7"), "{:?}", monitor.arguments);
+    assert_eq!(lowered.fuel, Some(7), "and no more is believed");
     assert!(lowered.report.iter().any(|line| line.how.iter().any(|how| how.contains("7 units of work"))));
     let (image, policy) = (Image::host(), default().fuel(Some(7)).seal().unwrap());
     let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None };
