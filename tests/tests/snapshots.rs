@@ -14,6 +14,7 @@ use rustix::process::Signal;
 
 both_ways!(
     what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own,
+    what_a_copy_owes_its_commands_and_its_caller,
     a_snapshot_outlives_its_daemon_and_is_refused_by_name_where_it_is_not_whole,
 );
 
@@ -118,6 +119,53 @@ fn what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own(caller: &Caller) 
         let refused = served.blastbox([verb, &jail]).end();
         assert!(refused.code == 125 && refused.err.contains("--tier microvm"), "{}", refused.err);
     }
+    assert_eq!(served.stop().code, 0);
+}
+
+/// How often boxes were copied, says the ledger.
+fn copied(caller: &Caller) -> usize {
+    let files = fs::read_dir(caller.place().join("state/ledger")).expect("a ledger");
+    let text = files.filter_map(|file| fs::read_to_string(file.expect("an entry").path()).ok());
+    text.map(|text| text.matches("box_copied").count()).sum()
+}
+
+fn what_a_copy_owes_its_commands_and_its_caller(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    workshop.first_files();
+    let served = Served::start(caller, &["--store", &workshop.store]);
+    let id = create(&served, &[]);
+    // Killed by its own time, in the box and in what is a copy of it.
+    let exec = fine(&served, ["exec", "--detach", "--timeout", "30s", &id, "--", "sleep", "86400"]);
+    let fork = fine(&served, ["fork", &id]);
+    for id in [&id, &fork] {
+        let over = || served.ask(["inspect", id, "--json"]).contains("\"timed_out\": true");
+        assert!(wait_until(over), "{exec}: {}", served.ask(["inspect", id, "--json"]));
+    }
+    // Whoever asked goes away in the middle of it: by the time that the next one is through, nothing is there of what it wanted.
+    let before = copied(caller);
+    let asking = served.blastbox(["fork", &id, "--count", "2"]).start();
+    assert!(wait_until(|| copied(caller) > before));
+    signal(asking.id(), Signal::KILL);
+    drop(asking);
+    let next = loop {
+        let ended = served.blastbox(["fork", &id]).start().end_within(PATIENCE);
+        if ended.code == 0 {
+            break ended.text().trim_end().to_owned();
+        }
+        assert!(ended.err.contains("put to sleep now"), "{}", ended.err);
+    };
+    let mut known = [id, fork, next];
+    known.sort();
+    let there = || {
+        let listed = served.ask(["ps", "--json"]);
+        let mut ids: Vec<String> =
+            listed.split('"').filter(|word| word.starts_with("bx_")).map(ToOwned::to_owned).collect();
+        ids.sort();
+        ids.dedup();
+        ids
+    };
+    assert!(wait_until(|| there() == known), "{:?} {known:?}", there());
     assert_eq!(served.stop().code, 0);
 }
 

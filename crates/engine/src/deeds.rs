@@ -90,13 +90,18 @@ pub(crate) struct Deeds {
     pub(crate) wrote: BTreeMap<Wrote, u64>,
 }
 
+/// Marks that turn the direction of writing or are not seen, and lines that are none.
+fn is_mark(letter: char) -> bool {
+    matches!(letter, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
 /// Text of a guest without anything that a terminal or a log would take for more than text.
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
-            // Also marks that turn the direction of writing, and lines that are none.
-            if letter.is_control() || ('\u{2028}'..='\u{202e}').contains(&letter) || letter == '\\' {
+            if letter.is_control() || is_mark(letter) || letter == '\\' {
                 text.extend(letter.escape_default());
             } else {
                 text.push(letter);
@@ -147,6 +152,7 @@ mod tests {
             (b"/tmp/\x1b[2J\n", "/tmp/\\u{1b}[2J\\n"),
             (b"/a\xff\xc3b\\", "/a\\xff\\xc3b\\\\"),
             ("/ä/\u{202e}x".as_bytes(), "/ä/\\u{202e}x"),
+            ("/\u{2066}a\u{200f}\u{61c}\u{feff}".as_bytes(), "/\\u{2066}a\\u{200f}\\u{61c}\\u{feff}"),
         ] {
             assert_eq!(escaped(path), shown);
         }

@@ -19,11 +19,11 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
-use crate::copies::{self};
 use crate::error::{CreateError, EngineError};
 use crate::leases::{Broker, Tell};
 use crate::link::{self, Link, Supply};
 use crate::live::LiveBox;
+use crate::shelf::Shelf;
 use crate::tenancy::Tenancy;
 use crate::workspace::WorkspaceDir;
 pub(crate) use seat::{Seat, connect};
@@ -64,7 +64,7 @@ pub(crate) struct House {
     pub(crate) link: Arc<Link>,
     pub(crate) making: Arc<Semaphore>,
     disks: Semaphore,
-    copies: copies::Shelf,
+    copies: Shelf,
     listener: AbortHandle,
 }
 
@@ -75,7 +75,7 @@ impl House {
             link,
             making: Arc::new(Semaphore::new(MAKING)),
             disks: Semaphore::new(DISKS),
-            copies: copies::Shelf::default(),
+            copies: Shelf::default(),
             listener,
         })
     }

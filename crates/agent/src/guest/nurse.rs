@@ -98,17 +98,17 @@ fn thaw(root: &OwnedFd) -> io::Result<()> {
 fn freeze(root: &OwnedFd) -> io::Result<()> {
     // First, so that whoever is put there stops, and makes no others.
     namespaces::write_at(root, &format!("{GROUP}/cgroup.freeze"), b"1")?;
-    let begun = Instant::now();
-    for _ in 0..ROUNDS {
+    let (begun, mut rounds) = (Instant::now(), 0);
+    // A process that sleeps in the kernel stops when that comes back: it costs time, and no round.
+    while rounds < ROUNDS && begun.elapsed() <= PATIENCE {
         let moved = gather(root)?;
         if moved == 0 && is_frozen(root)? {
             return Ok(());
         }
-        if begun.elapsed() > PATIENCE {
-            break;
-        }
         if moved == 0 {
             std::thread::sleep(PAUSE);
+        } else {
+            rounds += 1;
         }
     }
     Err(Errno::TIMEDOUT.into())

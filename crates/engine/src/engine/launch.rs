@@ -19,12 +19,13 @@ use tokio::time::Instant;
 use super::variables::{libraries_of_gpu, path_of_root, wishes};
 use super::way_out::WayOut;
 use super::{BoxSpec, Engine, Seat, Snapshot, connect, new_id, token};
-use crate::copies::{self, Birth, Origin};
+use crate::copies::{self, Birth};
 use crate::driver::Launch;
 use crate::error::CreateError;
 use crate::link::Expected;
 use crate::live::LiveBox;
 use crate::monitor::Monitor;
+use crate::shelf::Origin;
 use crate::tenancy::Tenancy;
 
 impl Engine {
@@ -138,7 +139,8 @@ impl Engine {
             libraries_of_gpu(image, &mut live.variables);
         }
         live.image = image.hold();
-        live.begun_from = held.filter(|_| self.snapshots);
+        // Also where it is never copied: its memory is there for as long as the box is.
+        live.begun_from = held;
         live.monitor = tokio::sync::Mutex::new(monitor.and_then(|line| Monitor::new(line).ok()));
         if let Some((uplink, hears, variables)) = way_out {
             live.uplink = Some(uplink);

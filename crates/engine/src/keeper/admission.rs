@@ -55,6 +55,19 @@ pub(crate) struct Room {
     need: Need,
 }
 
+/// Where a box is: room of its own, and a share in that of the machine it began as a copy of. Its last copy gives that back.
+#[derive(Debug)]
+pub(crate) struct Lodging {
+    _own: Room,
+    _shared: Option<Arc<Room>>,
+}
+
+impl Lodging {
+    pub(crate) fn new(own: Room, shared: Option<Arc<Room>>) -> Self {
+        Self { _own: own, _shared: shared }
+    }
+}
+
 impl Drop for Room {
     fn drop(&mut self) {
         let admitted = self.admission.door().gate.release(self.need);
@@ -206,7 +219,7 @@ mod tests {
         Admission::new(&config)
     }
 
-    const NEED: Need = Need { memory: 1, millicpus: 1 };
+    const NEED: Need = Need { boxes: 1, memory: 1, millicpus: 1 };
 
     #[tokio::test(start_paused = true)]
     async fn whoever_waits_gets_the_room_that_is_freed() {

@@ -10,16 +10,18 @@ use blastbox_wire::event::{Event, KilledBy};
 use blastbox_wire::receipt::{Outcome, Usage};
 use tokio::time::timeout;
 
+use super::admission::Lodging;
+use super::begin::Inherited;
 use super::cards::{BoxCard, Phase};
 use super::clock::{Clock, Now};
-use super::commands::Title;
+use super::commands::{Purpose, Title};
 use super::events::{Happened, wall_clock};
 use super::face::Keeper;
 use super::house::House;
 use super::kept::{Kept, Made};
 use super::make::need_of;
 use super::pen::about_row;
-use super::pump::{Terms, pump};
+use super::pump::pump;
 use super::tape::Tape;
 use super::watch;
 use crate::driver::Stood;
@@ -103,7 +105,7 @@ async fn adopt(house: &Arc<House>, row: BoxRow, channel: OwnedFd) -> Result<(), 
         clock,
         prepared: None,
     });
-    let commands = find_commands(house, &kept, stood, &execs);
+    let commands = find_commands(house, &kept, stood, &execs, &[]);
     commands.into_iter().for_each(|command| drop(tokio::spawn(command)));
     house.move_in(&kept).map_err(|_| Lost::Mute)?;
     house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), Happened::BoxAdopted);
@@ -113,6 +115,7 @@ async fn adopt(house: &Arc<House>, row: BoxRow, channel: OwnedFd) -> Result<(), 
     if row.state == BoxState::Paused || row.deadlines.overtime {
         watch::pause_or_end(house, &kept).await;
     }
+    let room = Lodging::new(room, None);
     tokio::spawn(watch::watch(Arc::clone(house), kept, room, hold));
     Ok(())
 }
@@ -123,17 +126,23 @@ pub(super) fn find_commands(
     kept: &Arc<Kept>,
     stood: Vec<Stood>,
     execs: &[ExecRow],
+    inherited: &[Inherited],
 ) -> Vec<impl Future<Output = ()> + Send + use<>> {
     let mut listeners = Vec::new();
     for found in stood {
-        let title = Title::found(execs.iter().find(|exec| exec.number == found.exec));
+        let known = inherited.iter().find(|known| known.number == found.exec);
+        // Nobody is at the other end of what carried bytes between the box that was copied and a stranger.
+        let carries = known.is_some_and(|known| known.carrier);
+        let purpose = if carries { Purpose::Carrier } else { Purpose::Owner };
+        let timeout = if carries { Some(Duration::ZERO) } else { known.and_then(Inherited::left) };
+        let title = Title::found(execs.iter().find(|exec| exec.number == found.exec), purpose);
         let (from, pid) = (found.from, found.pid);
         let exec = kept.commands.add(title, kept.live.found(found), Tape::begun_at(from));
         if pid != 0 {
             exec.started(pid);
         }
         kept.fate().clock.running += 1;
-        listeners.push(pump(Arc::clone(house), Arc::clone(kept), exec, Terms::default()));
+        listeners.push(pump(Arc::clone(house), Arc::clone(kept), exec, timeout.into()));
     }
     listeners
 }

@@ -7,7 +7,9 @@ use std::time::SystemTime;
 use blastbox_wire::agent::{Exit, Io};
 use blastbox_wire::receipt::echo_command;
 use blastbox_wire::warden::Spent;
+use tokio::time::Instant;
 
+use super::begin::Inherited;
 use super::calls::Calls;
 use super::cards::{ExecCard, ExecEnded};
 use super::error::KeepError;
@@ -66,7 +68,7 @@ impl Title {
     }
 
     /// Of a command that an earlier daemon was given: what was written down of it, where anything was.
-    pub(crate) fn found(row: Option<&ExecRow>) -> Self {
+    pub(crate) fn found(row: Option<&ExecRow>, purpose: Purpose) -> Self {
         let (program, arguments) = row.map_or(("?", 0), |row| (row.program.as_str(), row.arguments));
         let more = (arguments > 0).then(|| format!("… ({arguments} arguments)"));
         Self {
@@ -76,7 +78,7 @@ impl Title {
                 Some(_) | None => Io::PipesWithStdin,
             },
             started: row.map_or_else(SystemTime::now, |row| row.started_at),
-            purpose: Purpose::Owner,
+            purpose,
         }
     }
 }
@@ -99,6 +101,8 @@ struct Story {
     ended: Option<ExecEnded>,
     timed_out: bool,
     fuel: Option<u64>,
+    /// When its own time is over.
+    deadline: Option<Instant>,
 }
 
 impl KeptExec {
@@ -113,6 +117,11 @@ impl KeptExec {
     pub(crate) fn started(&self, pid: u32) {
         self.story().pid = Some(pid);
         self.tape.started(pid);
+    }
+
+    /// It is killed then.
+    pub(crate) fn ends_at(&self, deadline: Option<Instant>) {
+        self.story().deadline = deadline;
     }
 
     pub(crate) fn timed_out(&self) {
@@ -195,6 +204,18 @@ impl Commands {
     pub(crate) fn cards(&self) -> Vec<ExecCard> {
         let owners = |exec: &&Arc<KeptExec>| exec.purpose() == Purpose::Owner;
         self.shelf().all.values().filter(owners).map(|exec| exec.card()).collect()
+    }
+
+    /// What a copy of the box has to know of those that run.
+    pub(crate) fn inherited(&self) -> Vec<Inherited> {
+        let now = Instant::now();
+        let shelf = self.shelf();
+        let running = shelf.all.values().filter(|exec| exec.running().is_ok());
+        let known = running.map(|exec| {
+            let left = exec.story().deadline.map(|at| at.saturating_duration_since(now));
+            Inherited::new(exec.exec.number(), left, exec.purpose() == Purpose::Carrier)
+        });
+        known.collect()
     }
 
     /// One has ended: of those, only the last are remembered.

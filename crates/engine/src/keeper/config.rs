@@ -7,10 +7,11 @@ use std::time::Duration;
 use blastbox_images::Image;
 use blastbox_policy::SealedPolicy;
 
+use super::begin::Begin;
 use super::cards::{OnTimeout, Tenant};
 use super::prepare::Preparation;
 use super::snapshot_card::SnapshotLimits;
-use super::snapshots::Begin;
+use crate::host_memory;
 use crate::workspace::WorkspaceDir;
 
 /// Longest life of a box whose owner says nothing.
@@ -18,8 +19,6 @@ pub const DEFAULT_LIFE: Duration = Duration::from_secs(3_600);
 /// Longest idleness of a box whose owner says nothing.
 pub const DEFAULT_IDLE: Duration = Duration::from_secs(900);
 
-/// Assumed where the host does not say how much memory it has.
-const SMALL_HOST: u64 = 1 << 30;
 const MOST_BOXES: usize = 10_000;
 /// Thousandths of a processor that are promised for each that there is.
 const PROMISES: u64 = 64_000;
@@ -86,7 +85,7 @@ impl Default for KeeperConfig {
     /// there is, because the kernel holds each to its own limit and divides the rest. So memory bounds how many boxes
     /// there are, and processors only keep the absurd out.
     fn default() -> Self {
-        let memory = free_memory().unwrap_or(SMALL_HOST) / 4 * 3;
+        let memory = host_memory::free() / 4 * 3;
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let millicpus = u64::try_from(cores).unwrap_or(1).saturating_mul(PROMISES);
         Self {
@@ -148,29 +147,9 @@ impl NewBox {
     }
 }
 
-fn free_memory() -> Option<u64> {
-    available(&std::fs::read_to_string("/proc/meminfo").ok()?)
-}
-
-/// The bytes that a `/proc/meminfo` calls available.
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_free_memory_is_read_and_nonsense_is_not() {
-        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:   12345 kB\n"), Some(12_345 * 1024));
-        for bad in ["", "MemAvailable: kB", "MemAvailable: 99999999999999999999 kB", "MemAvailable: 1 MB"] {
-            assert_eq!(available(bad), None, "{bad}");
-        }
-        assert!(KeeperConfig::default().host.memory > 0);
-    }
 
     #[test]
     fn whoever_says_nothing_gets_an_hour_and_a_quarter_of_one_idle_and_then_an_end() {

@@ -10,6 +10,7 @@ use blastbox_wire::receipt::Receipt;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::admission::Admission;
+use super::album::Album;
 use super::calls::{CallCard, NoMore};
 use super::cards::{BoxCard, ExecCard, Phase, Tenant};
 use super::commands::{KeptExec, Purpose, Title};
@@ -24,7 +25,6 @@ use super::pen::{self, Pen};
 use super::pool::Pool;
 use super::pump::{Terms, answer_call, pump};
 use super::register::Register;
-use super::snapshots::Album;
 use super::tape::TapeReader;
 use super::{make, tend};
 use crate::engine::Engine;

@@ -5,13 +5,19 @@ use std::time::Duration;
 
 use blastbox_policy::SealedPolicy;
 use blastbox_wire::BoxId;
+use tokio::sync::oneshot;
 
+use super::admission::Hold;
+use super::album::{fill, on_thread};
+use super::begin::{Begin, Origin};
 use super::cards::{BoxCard, Tenant};
 use super::config::NewBox;
+use super::copy::{Copied, copy};
+use super::copy_queue::Turn;
 use super::error::KeepError;
-use super::face::{Keeper, to_its_end};
+use super::face::Keeper;
+use super::kept::Kept;
 use super::make::{make, need_of};
-use super::snapshots::{Begin, copy, fill, on_thread};
 
 /// Forks of one box that may be asked for at once.
 pub const MOST_FORKS: usize = 16;
@@ -26,7 +32,8 @@ enum Together {
 }
 
 impl Keeper {
-    /// Makes boxes that are what this one is now, with everything that runs in it. All of them or none.
+    /// Makes boxes that are what this one is now, with everything that runs in it. All of them or none; none for a caller that goes
+    /// away meanwhile.
     pub async fn fork(
         &self,
         tenant: &Tenant,
@@ -58,7 +65,7 @@ impl Keeper {
         count: usize,
         (life, idle): (Duration, Duration),
         together: Together,
-    ) -> Result<Vec<Result<BoxCard, KeepError>>, KeepError> {
+    ) -> Result<Forks, KeepError> {
         if count == 0 || count > MOST_FORKS {
             return Err(KeepError::QuotaSpent { what: "forks" });
         }
@@ -74,43 +81,87 @@ impl Keeper {
             return holds.swap_remove(first).map(|_| Vec::new());
         }
         let turn = self.0.album.copying.turn(&tenant, id).await?;
-        to_its_end(async move {
-            let (snapshot, execs) = copy(&keeper.0, &kept, &format!("{count} forks")).await?;
-            let filling = Arc::clone(&snapshot.template);
-            on_thread(move || fill(&filling)).await?;
-            drop(turn);
-            let image = kept.image.as_ref().ok_or(KeepError::Gone)?;
-            let mut forks: Vec<Result<BoxCard, KeepError>> = Vec::new();
-            for hold in holds {
-                let hold = match hold {
-                    Ok(hold) => hold,
-                    Err(error) => {
-                        forks.push(Err(error));
-                        continue;
-                    }
-                };
-                let new = NewBox {
-                    policy: SealedPolicy::clone(&kept.policy()),
-                    image: Arc::clone(image),
-                    preparation: None,
-                    workspace: None,
-                    metadata: kept.card.metadata.clone(),
-                    life,
-                    idle,
-                    on_timeout: kept.card.on_timeout,
-                    from: Some(Begin::taken(&snapshot, &execs, &kept.card.id)),
-                };
-                let made = make(&keeper.0, &tenant, new, Some(hold)).await;
-                if made.is_err() && together == Together::AllOrNone {
-                    for fork in forks.into_iter().flatten() {
-                        keeper.kill(&tenant, &fork.id).await.ok();
-                    }
-                    return made.map(|_| Vec::new());
-                }
-                forks.push(made);
+        let asked = Asked { tenant, life, idle, holds, together };
+        // Boxes that nobody is told of are nobody's.
+        let (caller, forks) = oneshot::channel();
+        tokio::spawn(async move {
+            let forked = copy_for(&keeper, &kept, asked, turn, &caller).await;
+            if let Err(Ok(forks)) = caller.send(forked) {
+                end_all(&keeper, &kept.card.tenant, forks).await;
             }
-            Ok(forks)
-        })
-        .await
+        });
+        forks.await.unwrap_or(Err(KeepError::Stopping))
+    }
+}
+
+/// What was asked for, with the part of the quota that each of them takes.
+struct Asked {
+    tenant: Tenant,
+    life: Duration,
+    idle: Duration,
+    holds: Vec<Result<Hold, KeepError>>,
+    together: Together,
+}
+
+type Forks = Vec<Result<BoxCard, KeepError>>;
+
+async fn copy_for(
+    keeper: &Keeper,
+    kept: &Arc<Kept>,
+    asked: Asked,
+    turn: Turn,
+    caller: &oneshot::Sender<Result<Forks, KeepError>>,
+) -> Result<Forks, KeepError> {
+    let Asked { tenant, life, idle, holds, together } = asked;
+    let room = keeper.0.room_for_machine(need_of(&kept.policy()).memory).await?;
+    let to = format!("{} forks", holds.len());
+    let Copied { snapshot, execs, inherited } = copy(&keeper.0, kept, &to).await?;
+    let filling = Arc::clone(&snapshot.template);
+    on_thread(move || fill(&filling)).await?;
+    drop(turn);
+    let image = kept.image.as_ref().ok_or(KeepError::Gone)?;
+    let mut forks = Forks::new();
+    for hold in holds {
+        let hold = match hold {
+            Ok(hold) => hold,
+            Err(error) => {
+                forks.push(Err(error));
+                continue;
+            }
+        };
+        if caller.is_closed() {
+            break;
+        }
+        let begin = Begin {
+            machine: snapshot.bound,
+            execs: execs.clone(),
+            inherited: inherited.clone(),
+            from: kept.card.id.to_string(),
+            origin: Origin::Taken(snapshot.clone(), Arc::clone(&room)),
+        };
+        let new = NewBox {
+            policy: SealedPolicy::clone(&kept.policy()),
+            image: Arc::clone(image),
+            preparation: None,
+            workspace: None,
+            metadata: kept.card.metadata.clone(),
+            life,
+            idle,
+            on_timeout: kept.card.on_timeout,
+            from: Some(begin),
+        };
+        let made = make(&keeper.0, &tenant, new, Some(hold)).await;
+        if made.is_err() && together == Together::AllOrNone {
+            end_all(keeper, &tenant, forks).await;
+            return made.map(|_| Vec::new());
+        }
+        forks.push(made);
+    }
+    Ok(forks)
+}
+
+async fn end_all(keeper: &Keeper, tenant: &Tenant, forks: Forks) {
+    for fork in forks.into_iter().flatten() {
+        keeper.kill(tenant, &fork.id).await.ok();
     }
 }

@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, VecDeque};
 use super::cards::Tenant;
 use super::config::{HostLimits, KeeperConfig, Quota};
 
-/// What one box may use.
+/// What one box may use, or what is no box and takes room all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Need {
+    pub(crate) boxes: usize,
     pub(crate) memory: u64,
     pub(crate) millicpus: u64,
 }
@@ -28,7 +29,7 @@ struct Sum {
 impl Sum {
     fn with(self, need: Need) -> Self {
         Self {
-            boxes: self.boxes.saturating_add(1),
+            boxes: self.boxes.saturating_add(need.boxes),
             memory: self.memory.saturating_add(need.memory),
             millicpus: self.millicpus.saturating_add(need.millicpus),
         }
@@ -36,7 +37,7 @@ impl Sum {
 
     fn without(self, need: Need) -> Self {
         Self {
-            boxes: self.boxes.saturating_sub(1),
+            boxes: self.boxes.saturating_sub(need.boxes),
             memory: self.memory.saturating_sub(need.memory),
             millicpus: self.millicpus.saturating_sub(need.millicpus),
         }

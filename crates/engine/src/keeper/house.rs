@@ -8,6 +8,7 @@ use blastbox_wire::receipt::Receipt;
 use tokio::sync::Notify;
 
 use super::admission::Admission;
+use super::album::Album;
 use super::cards::Tenant;
 use super::error::KeepError;
 use super::events::Hub;
@@ -17,7 +18,6 @@ use super::past::Past;
 use super::pen::Pen;
 use super::pool::Pool;
 use super::register::Register;
-use super::snapshots::Album;
 use crate::engine::Engine;
 
 /// Receipts of boxes that are gone.

@@ -9,8 +9,9 @@ use blastbox_wire::BoxId;
 use blastbox_wire::event::{About, Event, Label};
 use tokio::time::{Instant, timeout};
 
-use super::admission::{Hold, Room};
+use super::admission::{Hold, Lodging, Room};
 use super::adopt::find_commands;
+use super::begin::Begun;
 use super::cards::{BoxCard, Phase, Tenant};
 use super::clock::{Clock, Now};
 use super::config::NewBox;
@@ -19,11 +20,11 @@ use super::events::{Happened, wall_clock};
 use super::gate::Need;
 use super::house::House;
 use super::kept::{Kept, Made};
+use super::member::{Kind, Member, Recipe};
 use super::metrics::Stretch;
-use super::pool::{Claim, Kind, Member, Recipe};
+use super::pool::Claim;
 use super::prepare::Prepared;
 use super::register::Entry;
-use super::snapshots::Begun;
 use super::unborn::Unborn;
 use super::{pen, tend, watch};
 use crate::engine::{BoxSpec, SnapshotError};
@@ -201,9 +202,12 @@ async fn move_in(
     let image = Some(image);
     let kept =
         Kept::new(Made { card, live, image, policy, register, asked, pooled, clock, prepared: number });
-    let execs = begun.map(|begun| begun.execs).unwrap_or_default();
+    let (execs, inherited, shared) = match begun {
+        Some(Begun { execs, inherited, room, .. }) => (execs, inherited, Some(room)),
+        None => (Vec::new(), Vec::new(), None),
+    };
     execs.iter().for_each(|exec| house.register.exec_found(&kept.card.id, exec));
-    let commands = find_commands(house, &kept, stood, &execs);
+    let commands = find_commands(house, &kept, stood, &execs, &inherited);
     house.move_in(&kept)?;
     commands.into_iter().for_each(|command| drop(tokio::spawn(command)));
     if let Some(prepared) = prepared {
@@ -216,14 +220,14 @@ async fn move_in(
     house.hub.tell(whose, Happened::BoxReady { took_ms });
     let card = kept.card();
     failpoint::reach("box-moved-in");
-    tokio::spawn(watch::watch(Arc::clone(house), kept, room, hold));
+    tokio::spawn(watch::watch(Arc::clone(house), kept, Lodging::new(room, shared), hold));
     Ok(card)
 }
 
 /// What a box with this policy may use.
 pub(crate) fn need_of(policy: &SealedPolicy) -> Need {
     let kernel = policy.kernel();
-    Need { memory: kernel.memory.0, millicpus: u64::from(kernel.cpus.millis()) }
+    Need { boxes: 1, memory: kernel.memory.0, millicpus: u64::from(kernel.cpus.millis()) }
 }
 
 /// A member of the pool that has just given a sign of life. One that died, hangs or answers wrongly is nobody's.

@@ -9,12 +9,15 @@
 
 mod admission;
 mod adopt;
+mod album;
 mod alerts;
+mod begin;
 mod calls;
 mod cards;
 mod clock;
 mod commands;
 mod config;
+mod copy;
 mod copy_queue;
 mod deeds;
 mod demand;
@@ -27,6 +30,7 @@ mod house;
 mod kept;
 mod limits;
 mod make;
+mod member;
 mod metrics;
 mod past;
 mod pen;
@@ -47,6 +51,7 @@ mod unborn;
 mod warm;
 mod watch;
 
+pub use begin::{Begin, Opened};
 pub use calls::CallCard;
 pub use cards::{BadTenant, BoxCard, ExecCard, ExecEnded, OnTimeout, Phase, Tenant};
 pub use config::{DEFAULT_IDLE, DEFAULT_LIFE, HostLimits, KeeperConfig, NewBox, PoolConfig, Quota};
@@ -59,7 +64,6 @@ pub use prepare::Preparation;
 pub use pump::Terms;
 pub use snapshot_card::{Caption, SnapshotCard, SnapshotLimits};
 pub use snapshot_id::{BadSnapshotId, SnapshotId};
-pub use snapshots::{Begin, Opened};
 pub use tape::{TapeEvent, TapeReader};
 pub use warm::{MOST_WARM, WarmError};
 

@@ -6,100 +6,26 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use blastbox_images::Image;
-use blastbox_policy::{CredentialMode, PolicyDigest, SealedPolicy, Tier};
-use blastbox_wire::event::Hash;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::admission::Room;
 use super::config::PoolConfig;
 use super::demand::Demand;
 use super::gate::Need;
 use super::make::need_of;
-use super::prepare::{Preparation, Prepared};
-use super::register::Entry;
+use super::member::{Kind, Member, Recipe};
 use super::warm::MOST_WARM;
-use crate::live::LiveBox;
 
 /// Kinds that are remembered. The one that was not asked for the longest makes place.
 const KINDS: usize = 64;
 /// Members that are in the making at the same time.
 const MAKING: usize = 4;
+/// How many of them may be such as begin something: those take long until they are ready, and must not keep others from being made.
+const PREPARING: usize = MAKING - 1;
 /// A kind that nobody asked for in so many spans is forgotten.
 const FORGET: u32 = 10;
-
-/// What makes two boxes alike.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Kind {
-    /// The host's view, or an image of the store with its digest.
-    image: String,
-    /// What the image says beside its files: a name may get another meaning and keep its tree.
-    config: Option<Hash>,
-    policy: PolicyDigest,
-    tier: Tier,
-    /// What its members have begun.
-    preparation: Option<Hash>,
-}
-
-impl Kind {
-    /// `None` where a box is not pooled: where secrets are lent, which are minted for one box when somebody asks for it, and
-    /// where the image is a directory, which its owner may change between the member and the box that was asked for.
-    pub(crate) fn of(
-        image: &Image,
-        policy: &SealedPolicy,
-        tier: Tier,
-        preparation: Option<&Preparation>,
-    ) -> Option<Self> {
-        if policy.credentials().mode == CredentialMode::Brokered || matches!(image, Image::Directory(_)) {
-            return None;
-        }
-        let config = image.config_digest();
-        let preparation = preparation.map(Preparation::digest);
-        Some(Self { image: image.label(), config, policy: policy.digest(), tier, preparation })
-    }
-}
-
-/// A box that waits.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) live: LiveBox,
-    pub(crate) entry: Entry,
-    pub(crate) room: Room,
-    pub(crate) asked: SystemTime,
-    pub(crate) made: Instant,
-    /// What it has begun, where its kind begins something.
-    pub(crate) prepared: Option<Prepared>,
-}
-
-impl Member {
-    /// Whether its agent, and what it has begun, answer as they should.
-    pub(crate) async fn answers(&mut self) -> bool {
-        let Self { live, prepared, .. } = self;
-        let begun = async {
-            match prepared {
-                Some(prepared) => prepared.answers().await,
-                None => true,
-            }
-        };
-        let (agent, begun) = tokio::join!(live.answers(), begun);
-        agent && begun
-    }
-}
-
-/// What is needed to make a member.
-#[derive(Debug, Clone)]
-pub(crate) struct Recipe {
-    pub(crate) policy: SealedPolicy,
-    pub(crate) image: Arc<Image>,
-    pub(crate) tier: Tier,
-    /// Whether the plan says that it may begin as a copy of a machine.
-    pub(crate) copied: bool,
-    /// What a member begins.
-    pub(crate) preparation: Option<Preparation>,
-}
 
 #[derive(Debug)]
 struct Shelf {
@@ -114,6 +40,18 @@ struct Shelf {
 impl Shelf {
     fn new(recipe: Recipe) -> Self {
         Self { recipe, members: VecDeque::new(), making: 0, demand: Demand::default(), floor: 0 }
+    }
+
+    /// Whether its members begin something.
+    fn prepares(&self) -> bool {
+        self.recipe.preparation.is_some()
+    }
+
+    /// How many there are, or will be. Where some must always wait, their successors are there before their time is over.
+    fn there(&self, ttl: Duration, now: Instant) -> usize {
+        let aging = |member: &&Member| now.duration_since(member.made) >= ttl / 4 * 3;
+        let aging = self.members.iter().filter(aging).count().min(self.floor);
+        self.members.len() - aging + self.making
     }
 }
 
@@ -252,8 +190,7 @@ impl Pool {
         let idle = |shelf: &Shelf| {
             shelf.floor == 0 && shelf.demand.last().is_none_or(|at| now.duration_since(at) > forgotten)
         };
-        let mut making: usize = shelves.values().map(|shelf| shelf.making).sum();
-        for (kind, shelf) in shelves.iter_mut() {
+        for shelf in shelves.values_mut() {
             let wanted = if idle(shelf) { 0 } else { shelf.demand.wanted(&self.config, shelf.floor, now) };
             let age = |member: &Member| now.duration_since(member.made);
             for member in std::mem::take(&mut shelf.members) {
@@ -268,14 +205,26 @@ impl Pool {
             // The oldest go: what was made to take their place stays.
             let spare = shelf.members.len().saturating_sub(wanted);
             found.old.extend(shelf.members.drain(..spare));
-            // Where some must always wait, their successors are there before their time is over.
-            let aging = shelf.members.iter().filter(|member| age(member) >= self.config.ttl / 4 * 3).count();
-            let aging = aging.min(shelf.floor);
-            let there = shelf.members.len() - aging + shelf.making;
-            let missing = shelf.demand.missing(wanted, there, now).min(MAKING.saturating_sub(making));
-            making += missing;
-            shelf.making += missing;
-            found.missing.extend(std::iter::repeat_n((kind.clone(), shelf.recipe.clone()), missing));
+        }
+        let in_making = |shelves: &BTreeMap<Kind, Shelf>, which: &dyn Fn(&Shelf) -> bool| -> usize {
+            shelves.values().filter(|shelf| which(shelf)).map(|shelf| shelf.making).sum()
+        };
+        let mut free = MAKING.saturating_sub(in_making(&shelves, &|_| true));
+        let mut preparing = PREPARING.saturating_sub(in_making(&shelves, &Shelf::prepares));
+        // What must always wait comes before what may be asked for.
+        for always in [true, false] {
+            for (kind, shelf) in shelves.iter_mut().filter(|(_, shelf)| !idle(shelf)) {
+                let asked = shelf.demand.wanted(&self.config, shelf.floor, now);
+                let wanted = if always { shelf.floor.min(asked) } else { asked };
+                let room = if shelf.prepares() { free.min(preparing) } else { free };
+                let missing = shelf.demand.missing(wanted, shelf.there(self.config.ttl, now), now).min(room);
+                free -= missing;
+                if shelf.prepares() {
+                    preparing -= missing;
+                }
+                shelf.making += missing;
+                found.missing.extend(std::iter::repeat_n((kind.clone(), shelf.recipe.clone()), missing));
+            }
         }
         shelves.retain(|_, shelf| !(idle(shelf) && shelf.members.is_empty() && shelf.making == 0));
         found.kinds = shelves.len();
@@ -297,6 +246,11 @@ impl Pool {
         drop(shelves);
         self.bell.notify_one();
         None
+    }
+
+    /// Whether the last of this kind that was tried could be made: what fails again and again is told once.
+    pub(crate) fn is_first_failure(&self, kind: &Kind) -> bool {
+        self.shelves().get(kind).is_some_and(|shelf| !shelf.demand.is_failing())
     }
 
     /// One that was told to be made was not tried: there is no room on the host.
@@ -333,28 +287,4 @@ fn make_place(shelves: &mut BTreeMap<Kind, Shelf>, discarded: &mut Vec<Member>) 
 }
 
 #[cfg(test)]
-mod tests {
-    use blastbox_policy::{Draft, Profile};
-
-    use super::*;
-
-    const BROKERED: &str = "[network]\nmode = \"allow\"\nallow = [{ host = \"api.example.com\", tls = \"inspect\" }]\n\
-        [credentials]\nmode = \"brokered\"\nbind = [{ secret = \"s\", host = \"api.example.com\" }]\n";
-
-    fn draft() -> Draft {
-        Profile::Default.draft().unwrap()
-    }
-
-    #[test]
-    fn boxes_that_cannot_be_alike_before_somebody_asks_are_not_pooled() {
-        let tier = *Tier::ALL.first().unwrap();
-        let of = |image: &Image, draft: Draft| Kind::of(image, &draft.seal().unwrap(), tier, None);
-        assert!(of(&Image::host(), draft()).is_some());
-        assert_eq!(of(&Image::host(), draft()), of(&Image::host(), draft()));
-        assert_ne!(of(&Image::host(), draft()), of(&Image::host(), draft().pids(99)));
-        let brokered = blastbox_policy::parse(BROKERED).unwrap();
-        assert_eq!(of(&Image::host(), brokered), None, "a secret is minted for one box");
-        let directory = Image::parse("/usr").unwrap();
-        assert_eq!(of(&directory, draft()), None, "its owner may change it meanwhile");
-    }
-}
+mod tests;

@@ -1,7 +1,8 @@
 //! What a member of a pool has begun before it is anybody's: one command, the same for all of its kind, which waits to be asked.
 //!
 //! It is started with nothing of anybody, says that it is ready, and answers once more when its box is claimed. Trust: what it
-//! says comes out of a box. It is compared and never read: a byte that is missing, more or other makes the member nobody's.
+//! says comes out of a box. It is compared and never read: what is missing or other, or more by the time that the answer is whole,
+//! makes the member nobody's.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -64,6 +64,7 @@ impl Terms {
 pub(crate) async fn pump(house: Arc<House>, kept: Arc<Kept>, exec: Arc<KeptExec>, terms: Terms) {
     let began = Instant::now();
     let mut alarm = Alarm::after(terms.timeout);
+    exec.ends_at(alarm.0);
     let mut first_reader = Alarm::after(Some(terms.first_reader));
     let (mut answer, mut waiting) = (Alarm(None), 0);
     let end = loop {

@@ -8,11 +8,13 @@ use blastbox_wire::BoxId;
 use blastbox_wire::event::Hash;
 use serde::{Deserialize, Serialize};
 
+use super::album::fault;
+use super::begin::Inherited;
 use super::cards::Tenant;
 use super::error::KeepError;
 use super::snapshot_card::{Caption, SnapshotCard};
 use super::snapshot_id::SnapshotId;
-use super::snapshots::fault;
+
 use crate::store::ExecRow;
 
 /// What is written down beside a machine.
@@ -28,6 +30,8 @@ pub(super) struct Note {
     pub(super) machine: Hash,
     pub(super) memory: u64,
     pub(super) execs: Vec<NotedExec>,
+    #[serde(default)]
+    pub(super) inherited: Vec<Inherited>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) caption: Option<Caption>,
 }

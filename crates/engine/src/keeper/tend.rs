@@ -11,8 +11,9 @@ use super::cards::Tenant;
 use super::events::Happened;
 use super::house::House;
 use super::make::{launch, need_of};
+use super::member::{Kind, Member, Recipe};
 use super::pen;
-use super::pool::{Kind, Member, Pool, Recipe, Survey};
+use super::pool::{Pool, Survey};
 use super::prepare::Prepared;
 use crate::live::LiveBox;
 
@@ -71,6 +72,9 @@ async fn fill(house: Arc<House>, kind: Kind, recipe: Recipe, room: super::admiss
                     Some(Member { live, entry, room, asked, made: Instant::now(), prepared })
                 }
                 Err(NotReady) => {
+                    if house.pool.is_first_failure(&kind) {
+                        tell_poisoned(&house, "what boxes of its kind begin does not get ready");
+                    }
                     live.end().await;
                     None
                 }
@@ -118,9 +122,13 @@ pub(crate) fn bury_poisoned(house: &House, members: Vec<Member>) {
     for member in &members {
         house.count(|metrics| metrics.pool_poisoned += 1);
         let why = if member.live.is_stopped() { "it died while it waited" } else { "it does not answer" };
-        // Nothing is begun with this, so that it is no reason to stop when it cannot be written.
-        house.pen.announce(None, &Event::PoolPoisoned { why: Label::new(why) }).ok();
-        house.hub.tell(None, Happened::PoolPoisoned);
+        tell_poisoned(house, why);
     }
     end_all(members);
+}
+
+fn tell_poisoned(house: &House, why: &str) {
+    // Nothing is begun with this, so that it is no reason to stop when it cannot be written.
+    house.pen.announce(None, &Event::PoolPoisoned { why: Label::new(why) }).ok();
+    house.hub.tell(None, Happened::PoolPoisoned);
 }

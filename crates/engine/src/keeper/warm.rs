@@ -7,7 +7,7 @@ use blastbox_policy::{Refusal, SealedPolicy, SurvivesDaemon};
 
 use super::face::Keeper;
 use super::make::need_of;
-use super::pool::{Kind, Recipe};
+use super::member::{Kind, Recipe};
 use super::prepare::Preparation;
 use crate::error::CreateError;
 

@@ -8,7 +8,7 @@ use blastbox_wire::event::Event;
 use blastbox_wire::receipt::{LimitName, Receipt};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::admission::{Hold, Room};
+use super::admission::{Hold, Lodging};
 use super::cards::{OnTimeout, Phase};
 use super::clock::Due;
 use super::deeds::Deeds;
@@ -36,7 +36,7 @@ const PAUSING: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Watches a box until nothing is left of it. Its room is free only then.
-pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Room, hold: Hold) {
+pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Lodging, hold: Hold) {
     let mut news = Deeds::default();
     let mut untold = Untold::default();
     let mut leases = kept.live.take_lease_news();

@@ -102,6 +102,8 @@ impl Snapshots {
             write_machine(to, bound, template)
         };
         fresh::file_for(&self.path, &format!("{name}.{END}"), 0o600, write).map_err(SnapshotFault::Place)?;
+        // Its name as well: it is the only one that its owner has.
+        File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(SnapshotFault::Place)?;
         Ok(fs::metadata(self.file(name)).map_err(SnapshotFault::Place)?.len())
     }
 

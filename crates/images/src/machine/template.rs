@@ -59,7 +59,16 @@ impl Template {
         let bytes = u64::try_from(rustix::fs::fstat(&memory)?.st_size).unwrap_or(0);
         let full = Self { memory, bytes, state: Vec::new(), spoilt: AtomicBool::new(false) };
         let sparse = File::from(blank(bytes)?);
-        full.each_run(&mut vec![0; 1 << 20], |place, run| sparse.write_all_at(run, place))?;
+        let mut freed = 0;
+        full.each_run(&mut vec![0; 1 << 20], |place, run| {
+            sparse.write_all_at(run, place)?;
+            // What was copied is given back at once: the host never has both.
+            let end = place.saturating_add(run.len() as u64);
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(&full.memory, punch, freed, end.saturating_sub(freed))?;
+            freed = end;
+            Ok(())
+        })?;
         Self::seal(sparse.into(), state)
     }
 

@@ -1,7 +1,7 @@
 //! Templates come back as they were, or not at all.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 use blastbox_wire::event::Hash;
@@ -53,6 +53,20 @@ fn memory(template: &Template) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(BYTES).unwrap()];
     file.read_exact_at(&mut bytes, 0).unwrap();
     bytes
+}
+
+#[test]
+fn a_machine_that_touched_all_of_its_memory_is_sealed_without_what_is_empty_and_never_there_twice() {
+    let like = memory(&template());
+    let full = File::from(blank(BYTES).unwrap());
+    full.write_all_at(&like, 0).unwrap();
+    let kept = full.try_clone().unwrap();
+    let blocks = |file: &File| file.metadata().unwrap().blocks();
+    let touched = blocks(&kept);
+    let sealed = Template::seal_sparse(full.into(), b"state".to_vec()).unwrap();
+    assert_eq!(memory(&sealed), like);
+    assert!(blocks(&File::from(sealed.memory().try_clone_to_owned().unwrap())) * 2 < touched);
+    assert_eq!(blocks(&kept), 0, "what was copied is given back");
 }
 
 #[test]

@@ -98,7 +98,8 @@ pub(super) fn lower_around(
         limits: Limits {
             millicpus: cpus.millis(),
             memory: memory.0,
-            pids: *pids,
+            // Whoever reports writes has a second thread in the agent, which is none of the payload's.
+            pids: pids.saturating_add(u32::from(*report_writes)),
             open_files: *open_files,
             file_size: file_size.0,
         },

@@ -145,7 +145,7 @@ pub(super) fn by_digest(tree: &Hash, images: &Gallery) -> Result<Image, No> {
 
 /// The operator's image of this name. Looks at the disk.
 pub(super) fn image(asked: &str, images: &Gallery) -> Result<(String, Image), No> {
-    let name = asked.strip_suffix(":default").or_else(|| asked.strip_suffix(":latest")).unwrap_or(asked);
+    let name = untagged(asked);
     if let Some(made_of) = images.shape(name).and_then(|shape| shape.image.as_deref()) {
         let gone = || {
             No::new(
@@ -177,10 +177,22 @@ pub(super) fn image(asked: &str, images: &Gallery) -> Result<(String, Image), No
 /// their kernel, and others nothing.
 pub(super) fn preparation(name: &str, kernels: &BTreeMap<String, WarmKernel>) -> Option<Preparation> {
     let usual = if interprets(name) { WarmKernel::Python } else { WarmKernel::None };
-    match kernels.get(name).copied().unwrap_or(usual) {
+    let said = kernels.iter().find(|(other, _)| canonical(other) == canonical(name));
+    match said.map_or(usual, |(_, kernel)| *kernel) {
         WarmKernel::Python => Some(pooled::preparation()),
         WarmKernel::None => None,
     }
+}
+
+/// A name without the tag that it has where nobody says one.
+fn untagged(asked: &str) -> &str {
+    asked.strip_suffix(":default").or_else(|| asked.strip_suffix(":latest")).unwrap_or(asked)
+}
+
+/// The one name of a template that has several.
+fn canonical(asked: &str) -> &str {
+    let name = untagged(asked);
+    if interprets(name) { INTERPRETER } else { name }
 }
 
 /// Whether a template is the code interpreter's, by one of its two names.
@@ -207,6 +219,22 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+
+    #[test]
+    fn what_the_operator_says_of_a_kernel_holds_by_whichever_name_the_template_is_asked_for() {
+        let said = |name: &str, kernel| BTreeMap::from([(name.to_owned(), kernel)]);
+        for named in ["tools", "tools:latest", "tools:default"] {
+            let kernels = said(named, WarmKernel::Python);
+            assert!(preparation("tools", &kernels).is_some(), "{named}");
+            assert!(preparation("tool", &kernels).is_none() && preparation("tools:v2", &kernels).is_none());
+        }
+        for named in ["code-interpreter", "code-interpreter-v1", "code-interpreter-v1:latest"] {
+            for asked in ["code-interpreter", "code-interpreter-v1"] {
+                assert!(preparation(asked, &said(named, WarmKernel::None)).is_none(), "{named} {asked}");
+            }
+        }
+        assert!(preparation("code-interpreter", &said("tools-v1", WarmKernel::None)).is_some());
+    }
 
     #[test]
     fn base_is_there_and_an_unknown_name_gets_the_list() {

@@ -31,7 +31,7 @@ fn config(boxes: usize, memory: u64, queue: usize, quota: usize) -> KeeperConfig
 }
 
 fn need(memory: u64) -> Need {
-    Need { memory, millicpus: 1 }
+    Need { boxes: 1, memory, millicpus: 1 }
 }
 
 #[derive(Debug, Clone)]
@@ -187,4 +187,15 @@ fn a_full_queue_says_so() {
     assert_eq!(gate.ask(&tenant(0), need(1)), Asked::Admitted);
     assert!(matches!(gate.ask(&tenant(0), need(1)), Asked::Waiting(_)));
     assert_eq!(gate.ask(&tenant(0), need(1)), Asked::Full);
+}
+
+#[test]
+fn the_memory_of_a_machine_that_is_no_box_is_the_hosts_all_the_same() {
+    let mut gate = Gate::new(&config(1, 10, 1, 1));
+    let machine = Need { boxes: 0, memory: 6, millicpus: 0 };
+    assert!(gate.try_take(need(4)) && gate.try_take(machine), "one box, and a machine beside it");
+    assert!(!gate.try_take(Need { memory: 1, ..machine }), "all memory is given away");
+    gate.release(machine);
+    assert!(gate.try_take(Need { memory: 1, ..machine }));
+    assert!(!gate.try_take(need(1)), "a second box");
 }

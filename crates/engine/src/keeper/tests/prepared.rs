@@ -80,7 +80,7 @@ async fn a_member_has_begun_its_command_before_anybody_asks_and_its_owner_talks_
 /// What its command does when it is asked for a sign of life decides over the member.
 #[tokio::test]
 async fn a_member_whose_command_died_is_silent_or_answers_wrongly_is_never_handed_out() {
-    for script in ["exit 0", "true", "echo pang", "echo pong; echo more", "printf pon"] {
+    for script in ["exit 0", "true", "echo pang", "printf 'pong\\nmore\\n'", "printf pon"] {
         let Some(keeper) = keeper(pooling(1)) else { return };
         let mut events = keeper.subscribe(None);
         let bad = prepared_by(script);
@@ -103,6 +103,7 @@ async fn a_member_whose_command_died_is_silent_or_answers_wrongly_is_never_hande
 #[tokio::test]
 async fn a_member_that_never_gets_ready_is_none_and_its_kind_is_made_when_it_is_asked_for() {
     let Some(keeper) = keeper(pooling(1)) else { return };
+    let mut events = keeper.subscribe(None);
     let never = Preparation::new(shell("echo rea; echo dy"), b"ready\n", b"ping\n", b"pong\n");
     keep(&keeper, &never).await;
     until("it was tried", || keeper.metrics().failures >= 1).await;
@@ -110,4 +111,9 @@ async fn a_member_that_never_gets_ready_is_none_and_its_kind_is_made_when_it_is_
     assert!(!card.warm && keeper.prepared(&me(), &card.id).unwrap().is_none());
     assert_eq!(keeper.metrics().pool_size, 0);
     keeper.stop().await;
+    let mut told = 0;
+    while let Some(EventItem::Event(event)) = events.next().await {
+        told += usize::from(event.what == Happened::PoolPoisoned);
+    }
+    assert_eq!(told, 1, "however often it is tried");
 }

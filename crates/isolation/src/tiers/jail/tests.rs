@@ -178,6 +178,7 @@ fn reporting_writes_needs_reports_and_eyes() {
     let writes = policy(Profile::Default.draft().unwrap().accept(Gap::SilentDenials).report_writes(true));
     let seen = lowered(&writes, &good_host());
     assert_eq!(seen.plan.denials, Denials::WithWrites);
+    assert_eq!(seen.plan.limits.pids, writes.kernel().pids + 1, "the agent's second thread");
     let files = seen.report.iter().find(|line| line.boundary == Boundary::Files).unwrap();
     assert!(files.how.iter().any(|how| how.contains("unexpected paths are reported")), "{:?}", files.how);
     for (facts, word) in [

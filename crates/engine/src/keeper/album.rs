@@ -1,0 +1,142 @@
+//! The snapshots of a keeper: how many there may be, and the machines of those in use.
+//!
+//! What a tenant may keep is bounded, and so is what all of them together may. The machine of a snapshot is read one at a time, and
+//! only for a box that was let in.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use blastbox_images::machine::{SnapshotFault, Snapshots, Template};
+use tokio::time::timeout;
+
+use super::admission::Room;
+use super::cards::Tenant;
+use super::copy_queue::{CopyQueue, busy};
+use super::error::KeepError;
+use super::house::House;
+use super::snapshot_card::SnapshotLimits;
+use super::snapshot_id::SnapshotId;
+use super::snapshot_note::{Note, bound, list};
+use crate::engine::SnapshotError;
+
+/// How long somebody waits until the machines of others are read.
+const OPENING: Duration = Duration::from_secs(60);
+/// What must be left on the disk beside a snapshot: the ledger and the list of boxes lie there too.
+const SPARE: u64 = 512 << 20;
+
+/// A machine that boxes have begun with, and its room.
+type InUse = (SnapshotId, Weak<Template>, Weak<Room>);
+
+/// The snapshots of a keeper.
+#[derive(Debug)]
+pub(crate) struct Album {
+    files: Option<Snapshots>,
+    limits: SnapshotLimits,
+    pub(super) copying: CopyQueue,
+    /// Held while the machine of one is read, by whoever reads it: one whose caller went away goes on reading.
+    opening: Arc<tokio::sync::Mutex<()>>,
+    /// Those that boxes have begun with which still live: the next one shares their memory, and its room.
+    open: Mutex<Vec<InUse>>,
+}
+
+impl Album {
+    pub(crate) fn new(limits: SnapshotLimits) -> Self {
+        let files = limits.place.as_deref().map(Snapshots::at);
+        if let Some(files) = &files {
+            // What a daemon left that was killed while it wrote.
+            files.sweep();
+        }
+        Self { files, limits, copying: CopyQueue::default(), opening: Arc::default(), open: Mutex::default() }
+    }
+
+    pub(super) fn files(&self) -> Result<Snapshots, KeepError> {
+        self.files.clone().ok_or(KeepError::Snapshot(SnapshotError::NotKept))
+    }
+
+    fn find_open(&self, id: &SnapshotId) -> Option<(Arc<Template>, Arc<Room>)> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, template, room)| template.strong_count() > 0 && room.strong_count() > 0);
+        let (_, template, room) = open.iter().find(|(known, ..)| known == id)?;
+        template.upgrade().zip(room.upgrade())
+    }
+
+    fn note_open(&self, id: &SnapshotId, template: &Arc<Template>, room: &Arc<Room>) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.push((id.clone(), Arc::downgrade(template), Arc::downgrade(room)));
+    }
+
+    /// Whether there is room for one more, at most so large.
+    pub(super) fn room(&self, files: &Snapshots, tenant: &Tenant, memory: u64) -> Result<(), KeepError> {
+        let all = list(files);
+        let mine = all.iter().filter(|(_, note, _)| note.tenant == tenant.as_str());
+        let (count, bytes) =
+            mine.fold((0, 0_u64), |(count, sum), (_, _, bytes)| (count + 1, sum.saturating_add(*bytes)));
+        let total = files.bytes();
+        let SnapshotLimits { count: most, tenant_bytes, bytes: host_bytes, .. } = self.limits;
+        let what = match () {
+            () if count >= most => "snapshots",
+            () if bytes.saturating_add(memory) > tenant_bytes => "snapshot_bytes",
+            () if total.saturating_add(memory) > host_bytes => "host_snapshot_bytes",
+            () => return is_free(files, memory),
+        };
+        Err(KeepError::QuotaSpent { what })
+    }
+}
+
+fn is_free(files: &Snapshots, memory: u64) -> Result<(), KeepError> {
+    match files.room() {
+        Some(room) if room < memory.saturating_add(SPARE) => {
+            Err(fault(SnapshotFault::Place(std::io::ErrorKind::StorageFull.into())))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Takes room for all of a machine's memory before boxes begin as copies of it: what they touch and find empty would be taken twice
+/// from what each of them may have.
+pub(super) fn fill(template: &Template) -> Result<(), KeepError> {
+    template.fill().map_err(|error| {
+        KeepError::Snapshot(SnapshotError::Failed(format!("no memory for what is copied: {error}")))
+    })
+}
+
+pub(super) fn fault(fault: SnapshotFault) -> KeepError {
+    KeepError::Snapshot(SnapshotError::File(fault))
+}
+
+/// Work on files is nobody else's to wait for.
+pub(super) async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, KeepError> + Send + 'static,
+) -> Result<T, KeepError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(KeepError::Stopping))
+}
+
+/// The machine of a snapshot: that of boxes which began with it and still live, or what its file holds.
+pub(super) async fn open(
+    house: &Arc<House>,
+    name: SnapshotId,
+    note: Note,
+) -> Result<(Arc<Template>, Arc<Room>), KeepError> {
+    if let Some(open) = house.album.find_open(&name) {
+        return Ok(open);
+    }
+    let files = house.album.files()?;
+    let opening = Arc::clone(&house.album.opening).lock_owned();
+    let opening = timeout(OPENING, opening).await.map_err(|_| busy())?;
+    // Whoever was before may have read it.
+    if let Some(open) = house.album.find_open(&name) {
+        return Ok(open);
+    }
+    let room = house.room_for_machine(note.memory).await?;
+    let house = Arc::clone(house);
+    on_thread(move || {
+        // Until it is read, whoever waits for it.
+        let _opening = opening;
+        let found = files.find(name.as_str(), &bound(&name, &note), note.memory).map_err(fault)?;
+        let template = Arc::new(found.ok_or(KeepError::NotFound)?);
+        fill(&template)?;
+        house.album.note_open(&name, &template, &room);
+        Ok((template, room))
+    })
+    .await
+}

@@ -1,0 +1,296 @@
+//! The templates of an engine: looked for in this process, then in the store, and made where one is nowhere.
+//!
+//! Where none can be had, a box boots by itself; the receipt says what it was.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use blastbox_images::machine::{Template, Templates};
+use blastbox_wire::event::Hash;
+use tokio::sync::TryLockError;
+use tokio::time::Instant;
+
+use crate::copies::{Need, Source};
+use crate::host_memory;
+use crate::sleeper::{self, Unmade};
+
+/// Templates that this process keeps: each takes all of its machine's memory.
+const KEPT: usize = 4;
+/// Which part of the memory that is free all of them may take, in use or not. What boxes are promised is three quarters of it, where
+/// the operator says nothing else.
+const PART: u64 = 4;
+/// Kinds of machines of which no template could be made, and for how long that is not tried again.
+const FAILED: usize = 64;
+const AGAIN: Duration = Duration::from_secs(600);
+/// A boot takes seconds, also where the processor is emulated.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The templates of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct Shelf {
+    known: Mutex<Known>,
+    /// One at a time is made: each takes a processor.
+    making: tokio::sync::Mutex<()>,
+    /// Which: whoever wants the same waits for it, and nobody else does.
+    in_making: Mutex<Option<Hash>>,
+    /// Bytes that all templates together may take.
+    budget: OnceLock<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The one that was used last comes last.
+    kept: Vec<(Hash, Arc<Template>)>,
+    failed: Vec<(Hash, Instant)>,
+    /// All that have memory: a box keeps that of what it began as, also where nobody else will begin with it.
+    alive: Vec<Weak<Template>>,
+}
+
+/// How a box begins, in words for its receipt.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// As a copy.
+    Copy { from: Source, told: String },
+    /// By booting.
+    Boot { told: String },
+}
+
+const COPIED: &str = "it began as a copy of a machine that booted once and ran nothing; randomness, clock and name were its own \
+                      before its first command";
+
+impl Shelf {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Nobody panics while holding it.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A turn at making, or at finding what somebody else has made meanwhile. An error: another kind is being made, which a
+    /// stranger may have asked for again and again.
+    async fn turn(&self, bound: Hash) -> Result<tokio::sync::MutexGuard<'_, ()>, TryLockError> {
+        let in_making = || self.in_making.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = match self.making.try_lock() {
+            Err(_) if *in_making() == Some(bound) => self.making.lock().await,
+            tried => tried?,
+        };
+        *in_making() = Some(bound);
+        Ok(turn)
+    }
+
+    /// What a box of this kind begins as.
+    pub(crate) async fn origin(&self, need: Need<'_>) -> Origin {
+        let (bound, memory) = (need.copies.bound, need.copies.memory);
+        let Some(workshop) = need.image.workshop() else {
+            return Origin::Boot {
+                told: "it booted by itself: its image has no store for templates".to_owned(),
+            };
+        };
+        let store = workshop.templates();
+        let copy = |template, told: String| {
+            let from = Source { template, bound, store: Some(store.clone()) };
+            Origin::Copy { from, told }
+        };
+        if let Some(template) = self.find(&bound) {
+            return copy(template, COPIED.to_owned());
+        }
+        let Ok(_turn) = self.turn(bound).await else {
+            return Origin::Boot {
+                told: "it booted by itself: a template of another kind was being made".to_owned(),
+            };
+        };
+        // Whoever was before may have made it.
+        if let Some(template) = self.find(&bound) {
+            return copy(template, COPIED.to_owned());
+        }
+        if self.known().has_failed(&bound) {
+            return Origin::Boot {
+                told: "it booted by itself: no template could be made a while ago".to_owned(),
+            };
+        }
+        if !self.make_room(memory) {
+            return Origin::Boot {
+                told:
+                    "it booted by itself: templates of other kinds take all the memory that there is for them"
+                        .to_owned(),
+            };
+        }
+        let refused = match on_thread(&store, move |store| store.find(&bound, memory)).await {
+            Some(Ok(Some(template))) => {
+                let template = self.put(bound, template);
+                fill_meanwhile(&template);
+                return copy(template, COPIED.to_owned());
+            }
+            Some(Err(refused)) => Some(with_cause(&refused)),
+            Some(Ok(None)) | None => None,
+        };
+        let patience = need.timeout.min(PATIENCE);
+        let made = match sleeper::make(need, patience).await {
+            Ok(template) => template,
+            Err(why) => {
+                if says_something(&why) {
+                    self.known().note_failure(bound);
+                }
+                return Origin::Boot {
+                    told: format!("it booted by itself: no template could be made: {why}"),
+                };
+            }
+        };
+        let template = self.put(bound, made);
+        let mut told = COPIED.to_owned();
+        if let Some(refused) = refused {
+            told = format!("{told}; that machine was made anew, because {refused}");
+        }
+        let keeping = Arc::clone(&template);
+        // For the next process. Without it this one has it all the same.
+        if let Some(Err(error)) = on_thread(&store, move |store| store.keep(&bound, &keeping)).await {
+            told = format!("{told}; it is not there for the next daemon: {}", with_cause(&error));
+        }
+        fill_meanwhile(&template);
+        copy(template, told)
+    }
+
+    fn find(&self, bound: &Hash) -> Option<Arc<Template>> {
+        let mut known = self.known();
+        let at = known.kept.iter().position(|(kept, _)| kept == bound)?;
+        let (bound, template) = known.kept.remove(at);
+        if template.is_spoilt() {
+            // Not tried again at once: what made it useless may still be there.
+            known.note_failure(bound);
+            return None;
+        }
+        known.kept.push((bound, Arc::clone(&template)));
+        Some(template)
+    }
+
+    /// Whether there is memory for one more, if need be instead of those that no box has begun with. Nobody's quota has it: without a
+    /// bound of its own, boxes of ever other kinds would take the host's.
+    fn make_room(&self, memory: u64) -> bool {
+        let budget = *self.budget.get_or_init(|| host_memory::free() / PART);
+        let mut known = self.known();
+        loop {
+            known.alive.retain(|template| template.strong_count() > 0);
+            let alive = known.alive.iter().filter_map(Weak::upgrade);
+            let taken = alive.map(|template| template.bytes()).fold(0, u64::saturating_add);
+            if taken.saturating_add(memory) <= budget {
+                return true;
+            }
+            let idle = known.kept.iter().position(|(_, template)| Arc::strong_count(template) == 1);
+            let Some(idle) = idle else { return false };
+            known.kept.remove(idle);
+        }
+    }
+
+    fn put(&self, bound: Hash, template: Template) -> Arc<Template> {
+        let template = Arc::new(template);
+        let mut known = self.known();
+        known.alive.push(Arc::downgrade(&template));
+        known.kept.push((bound, Arc::clone(&template)));
+        if known.kept.len() > KEPT {
+            known.kept.remove(0);
+        }
+        template
+    }
+}
+
+impl Known {
+    fn has_failed(&mut self, bound: &Hash) -> bool {
+        self.failed.retain(|(_, at)| at.elapsed() < AGAIN);
+        self.failed.iter().any(|(failed, _)| failed == bound)
+    }
+
+    fn note_failure(&mut self, bound: Hash) {
+        if self.failed.len() >= FAILED {
+            self.failed.remove(0);
+        }
+        self.failed.push((bound, Instant::now()));
+    }
+}
+
+/// Whether the next machine of this kind would fare no better: a box with a short life that came too late says nothing about that.
+fn says_something(why: &Unmade) -> bool {
+    match why {
+        Unmade::Late(after) => *after >= PATIENCE,
+        Unmade::Failed(_) => true,
+    }
+}
+
+/// Where a template is empty, the first copy that writes there would pay for the template's page and for its own, and with half of its memory
+/// in use be over its limit. Nobody waits for it: a machine that has just begun has memory left. Where the host has none, it is as it was.
+fn fill_meanwhile(template: &Arc<Template>) {
+    let template = Arc::clone(template);
+    drop(tokio::task::spawn_blocking(move || template.fill()));
+}
+
+/// Reads and writes of hundreds of megabytes are nobody else's to wait for. `None`: the thread is gone.
+async fn on_thread<T: Send + 'static>(
+    store: &Templates,
+    work: impl FnOnce(&Templates) -> T + Send + 'static,
+) -> Option<T> {
+    let store = store.clone();
+    tokio::task::spawn_blocking(move || work(&store)).await.ok()
+}
+
+fn with_cause(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blastbox_images::machine::blank;
+
+    use super::*;
+
+    fn template() -> Template {
+        Template::seal(blank(1 << 20).unwrap(), b"state".to_vec()).unwrap()
+    }
+
+    fn bound(number: u8) -> Hash {
+        Hash::from_bytes([number; 32])
+    }
+
+    #[test]
+    fn what_fails_is_not_tried_again_at_once_unless_only_the_time_was_short() {
+        assert!(says_something(&Unmade::Failed("QEMU ended".to_owned())));
+        assert!(says_something(&Unmade::Late(PATIENCE)));
+        assert!(!says_something(&Unmade::Late(Duration::from_secs(2))));
+    }
+
+    #[tokio::test]
+    async fn a_template_that_failed_a_copy_is_used_no_more_and_few_are_kept() {
+        let shelf = Shelf::default();
+        for number in 0..=4 {
+            shelf.put(bound(number), template());
+            // The first one is in use.
+            assert!(number == 4 || shelf.find(&bound(0)).is_some());
+        }
+        assert_eq!(shelf.known().kept.len(), KEPT);
+        assert!(shelf.find(&bound(1)).is_none() && shelf.find(&bound(0)).is_some());
+        assert!(!shelf.known().has_failed(&bound(0)));
+        shelf.find(&bound(0)).unwrap().spoil();
+        assert!(shelf.find(&bound(0)).is_none());
+        assert!(shelf.known().has_failed(&bound(0)));
+    }
+
+    #[test]
+    fn templates_of_ever_other_kinds_take_no_more_memory_than_there_is_for_them() {
+        let shelf = Shelf { budget: OnceLock::from(3 << 20), ..Shelf::default() };
+        let mut used = Vec::new();
+        for number in 0..3 {
+            assert!(shelf.make_room(1 << 20));
+            used.push(shelf.put(bound(number), template()));
+        }
+        // Boxes have begun with all of them: also one that is kept no more has its memory.
+        shelf.known().kept.remove(0);
+        assert!(!shelf.make_room(1 << 20), "a fourth");
+        used.remove(0);
+        assert!(shelf.make_room(1 << 20), "its last box is gone");
+        assert!(!shelf.make_room(2 << 20) && shelf.find(&bound(1)).is_some());
+        // One that nobody uses makes room, and only as much as is needed.
+        drop(used);
+        assert!(shelf.make_room(2 << 20));
+        assert_eq!(shelf.known().kept.len(), 1);
+        assert!(!shelf.make_room(4 << 20), "more than all of it");
+    }
+}
