@@ -25,6 +25,7 @@ mod held;
 mod host;
 pub mod internet;
 pub mod machines;
+pub mod nested;
 mod place;
 mod programs;
 mod report;

@@ -76,6 +76,11 @@ impl<'a> Workshop<'a> {
         ended.text()
     }
 
+    /// A static busybox.
+    pub(crate) fn busybox(&self) -> &[u8] {
+        &self.busybox
+    }
+
     /// The words that ask for a machine.
     pub fn words<'w>(&'w self, verb: &[&'w str], options: &[&'w str], command: &[&'w str]) -> Vec<&'w str> {
         let usual = ["--store", &self.store, "--tier", "microvm", "--accept", "emulated-cpu"];
@@ -129,7 +134,7 @@ impl<'a> Workshop<'a> {
     }
 }
 
-fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, content: &[u8]) {
+pub(crate) fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, content: &[u8]) {
     let numbers = [1, mode, 0, 0, 1, 0, u32::try_from(content.len()).expect("a size"), 0, 0, 0, 0];
     archive.extend(b"070701");
     numbers.iter().for_each(|number| archive.extend(format!("{number:08x}").bytes()));
@@ -140,7 +145,7 @@ fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, content: &[u8]) {
 }
 
 /// The kernel that `tools/kernel.sh` has fetched, and its modules.
-fn kernel() -> Option<(PathBuf, PathBuf)> {
+pub(crate) fn kernel() -> Option<(PathBuf, PathBuf)> {
     let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/kernel");
     let at = std::env::var_os("BLASTBOX_KERNEL").map_or_else(usual, PathBuf::from);
     let only = |folder: PathBuf, beginning: &str| {

@@ -1,0 +1,65 @@
+//! Machines on a real KVM, on hosts without one: in a machine around them, whose emulated processor has hardware virtualisation.
+
+use blastbox_tests::Caller;
+use blastbox_tests::machines::{ONE_AT_A_TIME, Workshop};
+use blastbox_tests::nested::Nested;
+
+/// A box that boots by itself, one that begins as a copy, two forks of that, and one that begins with its snapshot. Each line that
+/// counts begins with a word of its own.
+const SCRIPT: &str = r#"
+usual="--tier microvm --image tools --memory 256M --timeout 500s"
+echo
+echo "closed: $(blastbox doctor | grep -c 'closed to the users of boxes')"
+chmod 0666 /dev/kvm
+echo "doctor: $(blastbox doctor | grep -c '/dev/kvm works')"
+blastbox run --quiet --threat critical --accept weak-landlock --store /store $usual -- sh -c 'echo "alone: $(uname -r) $(id -u)"'
+blastbox run --store /store $usual --receipt /tmp/receipt -- sh -c 'echo "copy: $(uname -r) $(id -u)"'
+echo "receipt: $(grep -c 'keeps guest and host apart (KVM)' /tmp/receipt) $(grep -c 'began as a copy' /tmp/receipt)"
+blastbox serve --store /store --state-dir /tmp/state > /tmp/serve 2>&1 &
+daemon=$!
+for turn in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do blastbox ps > /dev/null 2>&1 && break; sleep 1; done
+box=$(blastbox create $usual)
+blastbox exec $box -- sh -c 'echo kept > /tmp/kept'
+snapshot=$(blastbox snapshot $box)
+for one in $box $(blastbox fork $box --count 2) $(blastbox create --snapshot $snapshot); do
+  echo "of $one: $(blastbox exec $one -- sh -c 'cat /tmp/kept; uname -n; head -c 16 /dev/urandom | hexdump -e "16/1 \"%02x\""' | tr '\n' ' ')"
+done
+kill $daemon; wait $daemon
+echo "left: $(ls /sys/fs/cgroup | grep -c blastbox) $(ps | grep -c '[q]emu-system')"
+"#;
+
+#[test]
+fn machines_run_on_kvm_alone_as_copies_as_forks_and_from_snapshots() {
+    let Some(caller) = Caller::root("machines_run_on_kvm_alone_as_copies_as_forks_and_from_snapshots") else {
+        return;
+    };
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(&caller) else { return };
+    workshop.first_files();
+    let Some(host) = Nested::with(&caller, &workshop) else { return };
+    let said = host.sh(SCRIPT);
+    let after = |word: &str| -> Vec<&str> {
+        said.lines().filter_map(|line| line.strip_prefix(word)).map(str::trim).collect()
+    };
+    assert_eq!((after("closed:"), after("doctor:")), (vec!["1"], vec!["1"]), "{said}");
+    for (how, words) in [("alone:", after("alone:")), ("copy:", after("copy:"))] {
+        assert!(matches!(words.as_slice(), [one] if one.ends_with(" 1000")), "{how} {said}");
+    }
+    assert_eq!(after("receipt:"), ["1 1"], "{said}");
+    // The box, two forks and one from the snapshot: each has what was kept, its own name and its own randomness.
+    let boxes = after("of bx_");
+    let mut own: Vec<(&str, &str)> = boxes
+        .iter()
+        .filter_map(|line| match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+            [id, "kept", name, random] if name.strip_prefix("bx-") == id.strip_suffix(':') => {
+                Some((*name, *random))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(own.len(), 4, "{said}");
+    own.sort_unstable();
+    own.dedup_by(|one, other| one.0 == other.0 || one.1 == other.1);
+    assert_eq!(own.len(), 4, "{said}");
+    assert_eq!(after("left:"), ["0 0"], "{said}");
+}
