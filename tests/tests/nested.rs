@@ -8,17 +8,23 @@ use blastbox_tests::nested::Nested;
 /// counts begins with a word of its own.
 const SCRIPT: &str = r#"
 usual="--tier microvm --image tools --memory 256M --timeout 500s"
+# Whoever is asked on a busy host may find this KVM too slow for once.
+again() { for turn in 1 2 3 4 5 6 7 8; do "$@" && return; done; false; }
+says() { blastbox doctor | grep -q "$1"; }
 echo
-echo "closed: $(blastbox doctor | grep -c 'closed to the users of boxes')"
+again says 'closed to the users of boxes' && echo "closed: yes"
 chmod 0666 /dev/kvm
-echo "doctor: $(blastbox doctor | grep -c '/dev/kvm works')"
-blastbox run --quiet --threat critical --accept weak-landlock --store /store $usual -- sh -c 'echo "alone: $(uname -r) $(id -u)"'
-blastbox run --store /store $usual --receipt /tmp/receipt -- sh -c 'echo "copy: $(uname -r) $(id -u)"'
+again says '/dev/kvm works' && echo "doctor: yes"
+again blastbox run --quiet --threat critical --accept weak-landlock --store /store $usual -- sh -c 'echo "alone: $(uname -r) $(id -u)"'
+again blastbox run --store /store $usual --receipt /tmp/receipt -- sh -c 'echo "copy: $(uname -r) $(id -u)"'
 echo "receipt: $(grep -c 'keeps guest and host apart (KVM)' /tmp/receipt) $(grep -c 'began as a copy' /tmp/receipt)"
-blastbox serve --store /store --state-dir /tmp/state > /tmp/serve 2>&1 &
-daemon=$!
-for turn in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do blastbox ps > /dev/null 2>&1 && break; sleep 1; done
-box=$(blastbox create $usual)
+serve() {
+  blastbox serve --store /store --state-dir /tmp/state > /tmp/serve 2>&1 & daemon=$!
+  for second in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do blastbox ps > /dev/null 2>&1 && break; sleep 1; done
+  box=$(blastbox create $usual) && return
+  kill $daemon; wait $daemon; false
+}
+again serve
 blastbox exec $box -- sh -c 'echo kept > /tmp/kept'
 snapshot=$(blastbox snapshot $box)
 for one in $box $(blastbox fork $box --count 2) $(blastbox create --snapshot $snapshot); do
@@ -41,7 +47,7 @@ fn machines_run_on_kvm_alone_as_copies_as_forks_and_from_snapshots() {
     let after = |word: &str| -> Vec<&str> {
         said.lines().filter_map(|line| line.strip_prefix(word)).map(str::trim).collect()
     };
-    assert_eq!((after("closed:"), after("doctor:")), (vec!["1"], vec!["1"]), "{said}");
+    assert_eq!((after("closed:"), after("doctor:")), (vec!["yes"], vec!["yes"]), "{said}");
     for (how, words) in [("alone:", after("alone:")), ("copy:", after("copy:"))] {
         assert!(matches!(words.as_slice(), [one] if one.ends_with(" 1000")), "{how} {said}");
     }
