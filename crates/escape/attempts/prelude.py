@@ -124,7 +124,7 @@ def filtered():
 
 def loads_modules():
     """Whether asking for what is not there could load a module into the host's kernel, which a control does not do."""
-    return os.path.exists("/proc/modules")
+    return os.path.exists("/proc/modules") or not os.path.exists("/proc/filesystems")
 
 def able(capability): return bool(int(status().get("CapEff", "0"), 16) >> capability & 1)
 
@@ -169,6 +169,9 @@ def exists(path):
     """In a control: goes on where the host has a file. What this caller may not look for is not what is not there."""
     try: os.lstat(path)
     except OSError as error:
+        # A process that the campaign has started is nothing that a host can lack: without it the control has failed.
+        if path.startswith("/proc/%d/" % PID_1): return
+        if path.startswith("/proc/") and not os.path.exists("/proc/filesystems"): na("this caller sees nothing but processes in /proc")
         if error.errno in (errno.ENOENT, errno.ENOTDIR): nothing_there("this host has no %s, and so no box can have it of the host" % path)
 
 def may_open(path, flags=os.O_RDONLY, read=True):

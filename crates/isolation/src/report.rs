@@ -32,6 +32,19 @@ pub struct Lowered {
     pub fuel: Option<u64>,
 }
 
+impl Lowered {
+    /// A box that boots by itself, whose directory is shown and whose work nobody counts.
+    pub(crate) fn new(
+        tier: Tier,
+        plan: Plan,
+        shows: Vec<PathBuf>,
+        report: Vec<BoundaryReport>,
+        gaps: Vec<Gap>,
+    ) -> Self {
+        Self { tier, plan, shows, report, gaps, copies: None, workspace_disk: None, fuel: None }
+    }
+}
+
 /// How boxes of a plan begin as copies of one machine that booted before them and ran nothing.
 ///
 /// Two descriptors more travel with these plans, behind all others: the machine's memory, and a line for QEMU's orders; and a

@@ -136,7 +136,9 @@ impl Gap {
             Self::SilentDenials => {
                 "use the jail on a kernel with seccomp user notification (5.0 or newer), or the microVM: gVisor reports none"
             }
-            Self::EmulatedCpu => "make /dev/kvm usable for blastbox (hardware or nested virtualisation)",
+            Self::EmulatedCpu => {
+                "make /dev/kvm usable for blastbox (hardware or nested virtualisation; `blastbox doctor` says what it lacks)"
+            }
             Self::GpuDriverSurface => "run the box without a GPU",
             Self::SwapUnlimited => {
                 "turn on swap accounting (swapaccount=1 with cgroup v1), or turn swap off on the host"

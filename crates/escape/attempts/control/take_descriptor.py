@@ -10,5 +10,5 @@ for number in range(16):
     taken, error = syscall(438, handle, number, 0)
     if not error: escaped("descriptor %d of process %d was taken" % (number, target))
     answers[error] = answers.get(error, 0) + 1
-if CONTROL and "ENOSYS" in answers: nothing_there("this kernel has no pidfd_getfd")
+if CONTROL and "ENOSYS" in answers: na("a filter of system calls around this caller may be what answers: ENOSYS") if filtered() else nothing_there("this kernel has no pidfd_getfd")
 held("pidfd_getfd on process %d: %s" % (target, answers))

@@ -120,16 +120,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     let gaps = gaps_of(&gaps);
     let report = report::write(policy, facts, &plan, report, &gaps);
-    Ok(Lowered {
-        tier: Tier::Gvisor,
-        plan,
-        shows,
-        report,
-        gaps,
-        copies: None,
-        workspace_disk: None,
-        fuel: None,
-    })
+    Ok(Lowered::new(Tier::Gvisor, plan, shows, report, gaps))
 }
 
 /// A /proc of our making. Its processes may find themselves by name; to open what is in there, their memory above all, is

@@ -118,16 +118,7 @@ pub(super) fn lower_around(
     }
     let gaps = gaps::find(&plan, facts, request.image, worksite);
     let report = report::write(policy, facts, &plan, worksite, &gaps);
-    Ok(Lowered {
-        tier: Tier::Jail,
-        plan,
-        shows,
-        report,
-        gaps,
-        copies: None,
-        workspace_disk: None,
-        fuel: None,
-    })
+    Ok(Lowered::new(Tier::Jail, plan, shows, report, gaps))
 }
 
 /// What a box with a root cannot do without. The program that is `sudo` there.

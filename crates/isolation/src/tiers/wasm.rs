@@ -147,16 +147,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     let gaps = gaps(facts, &plan, worksite);
     let report = report::write(policy, facts, &plan, (guests, worksite), &gaps);
-    Ok(Lowered {
-        tier: Tier::Wasm,
-        plan,
-        shows,
-        report,
-        gaps,
-        copies: None,
-        workspace_disk: None,
-        fuel: *fuel,
-    })
+    Ok(Lowered { fuel: *fuel, ..Lowered::new(Tier::Wasm, plan, shows, report, gaps) })
 }
 
 /// The guest that reads a program in this language.

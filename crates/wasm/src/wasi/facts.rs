@@ -118,6 +118,7 @@ fn read_directory(
         }
     }
     packed.truncate(room);
+    memory.move_bytes(u64::try_from(packed.len()).unwrap_or(u64::MAX));
     memory.put(at, &packed)?;
     Ok(memory.put_u32(out, u32::try_from(packed.len()).unwrap_or(0))?)
 }
