@@ -27,6 +27,7 @@ use crate::shelf::Shelf;
 use crate::tenancy::Tenancy;
 use crate::workspace::WorkspaceDir;
 pub(crate) use seat::{Seat, connect};
+pub(crate) use snapshot::Afterwards;
 pub use snapshot::{Snapshot, SnapshotError};
 use variables::path_of_root;
 

@@ -120,6 +120,11 @@ impl LiveBox {
         self.next_exec.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// The last number that a command had; 0: none had one.
+    pub(crate) fn last_number(&self) -> u32 {
+        self.next_exec.load(Ordering::Relaxed).saturating_sub(1)
+    }
+
     /// Runs a command under a number that was taken for it.
     pub(crate) async fn exec_as(&self, exec: u32, command: Command, mut tools: Vec<ToolName>) -> Exec {
         let Command { arguments, mut environment, directory, io, user } = command;

@@ -82,6 +82,7 @@ mod tests {
             ends_at: String::new(),
             idle_seconds: 0,
             on_timeout: OnTimeout::Destroy,
+            on_disk: false,
             warm: false,
             metadata: Default::default(),
         }

@@ -7,7 +7,9 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 
 use crate::mcp::http as mcp;
 use crate::openapi::{Gives, Operation, Takes};
-use crate::rest::{about, attach, boxes, calls, execs, files, network, output, run, snapshots, stdin, trees};
+use crate::rest::{
+    about, attach, boxes, calls, execs, files, network, output, pause, run, snapshots, stdin, trees,
+};
 use crate::{Hall, Trouble, e2b};
 
 /// One way to call.
@@ -131,13 +133,14 @@ fn about_boxes() -> Vec<Route> {
         route(
             Method::POST,
             "/v1/boxes/{id}/pause",
-            post(boxes::pause),
-            op("pauseBox", "Stop everything in a box where it stands", Gives::json(200, "BoxCard")),
+            post(pause::pause),
+            op("pauseBox", "Stop everything in a box where it stands", Gives::json(200, "BoxCard"))
+                .query("to", "`memory`, where it stays; `disk`: written there, and its memory given back"),
         ),
         route(
             Method::POST,
             "/v1/boxes/{id}/resume",
-            post(boxes::resume),
+            post(pause::resume),
             op("resumeBox", "Let a paused box go on", Gives::json(200, "BoxCard")),
         ),
         route(

@@ -410,6 +410,11 @@ pub enum Event {
         /// The name of the snapshot, or how many forks.
         to: Label,
     },
+    /// The box was paused to disk: its machine lies there, and nothing else of it is left until it is resumed or killed.
+    BoxOnDisk {
+        /// What it used since it was made, or was last resumed from there.
+        spent: Usage,
+    },
     /// The box that was asked for begins as a copy of one that ran.
     BoxBegunFrom {
         /// The name of the snapshot, or of the box.

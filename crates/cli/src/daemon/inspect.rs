@@ -116,7 +116,7 @@ fn text(Whole { card, execs }: &Whole) -> String {
     let mut lines = vec![
         ("box", plain(&card.id)),
         ("tenant", plain(&card.tenant)),
-        ("phase", plain(&card.phase)),
+        ("phase", card.phase()),
         ("tier", plain(&card.tier)),
         ("level", plain(&card.level)),
         ("image", plain(&card.image)),

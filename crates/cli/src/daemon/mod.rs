@@ -67,7 +67,7 @@ pub(crate) enum DaemonVerb {
     Kill(kill::KillArgs),
     /// Stop everything in a box where it stands
     #[command(after_help = pause::HELP)]
-    Pause(pause::PauseArgs),
+    Pause(pause::PauseMore),
     /// Let a paused box go on
     Resume(pause::PauseArgs),
     /// Write a box that runs to a file, from which others can begin; list and remove such files
@@ -137,8 +137,8 @@ pub(crate) fn daemon(
         DaemonVerb::Inspect(args) => runtime()?.block_on(inspect::inspect(args)),
         DaemonVerb::Logs(args) => runtime()?.block_on(logs::logs(args)),
         DaemonVerb::Kill(args) => runtime()?.block_on(kill::kill(args)),
-        DaemonVerb::Pause(args) => runtime()?.block_on(pause::pause(args, "pause")),
-        DaemonVerb::Resume(args) => runtime()?.block_on(pause::pause(args, "resume")),
+        DaemonVerb::Pause(args) => runtime()?.block_on(pause::pause(args)),
+        DaemonVerb::Resume(args) => runtime()?.block_on(pause::resume(args)),
         DaemonVerb::Snapshot(args) => runtime()?.block_on(snapshot::snapshot(args)),
         DaemonVerb::Fork(args) => runtime()?.block_on(snapshot::fork(args)),
         DaemonVerb::Events(args) => runtime()?.block_on(events::events(args)),

@@ -48,7 +48,8 @@ pub(crate) async fn ps(args: PsArgs) -> Result<u8, Problem> {
 }
 
 fn row(card: &BoxView) -> Vec<String> {
-    let BoxView { id, phase, tier, level, image, created_at, ends_at, .. } = card;
+    let phase = &card.phase();
+    let BoxView { id, tier, level, image, created_at, ends_at, .. } = card;
     let mut row: Vec<String> = [id, phase, tier, level, image].into_iter().map(|text| plain(text)).collect();
     row.extend([moment(created_at), moment(ends_at)]);
     row

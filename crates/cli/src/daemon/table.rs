@@ -21,8 +21,18 @@ pub(crate) struct BoxView {
     pub(crate) ends_at: String,
     pub(crate) idle_seconds: u64,
     pub(crate) on_timeout: String,
+    /// Older daemons have none there.
+    #[serde(default)]
+    pub(crate) on_disk: bool,
     pub(crate) warm: bool,
     pub(crate) metadata: BTreeMap<String, String>,
+}
+
+impl BoxView {
+    /// Where it is in its life, for people.
+    pub(crate) fn phase(&self) -> String {
+        if self.on_disk { format!("{}, on disk", plain(&self.phase)) } else { plain(&self.phase) }
+    }
 }
 
 /// A command, as far as it is printed.

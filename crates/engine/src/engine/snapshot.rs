@@ -119,6 +119,15 @@ impl SnapshotError {
     }
 }
 
+/// What a box does when it was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Afterwards {
+    /// It goes on.
+    GoesOn,
+    /// It stands still until [`Engine::go_on`], or its end.
+    StandsStill,
+}
+
 /// A box as it was when it slept.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -141,8 +150,14 @@ impl Snapshot {
 }
 
 impl Engine {
-    /// Copies a box that runs. It stands still for as long as its memory takes to be copied, and then goes on.
-    pub(crate) async fn snapshot(&self, live: &LiveBox, image: &Image) -> Result<Snapshot, SnapshotError> {
+    /// Copies a box that runs. It stands still for as long as its memory takes to be copied, and longer where it is to. One that
+    /// could not be copied goes on.
+    pub(crate) async fn snapshot(
+        &self,
+        live: &LiveBox,
+        image: &Image,
+        afterwards: Afterwards,
+    ) -> Result<Snapshot, SnapshotError> {
         self.may_snapshot(live)?;
         let Ok(lowered) = &live.choice.chosen else { return Err(SnapshotError::NotNow) };
         let mut monitor = live.monitor.lock().await;
@@ -158,8 +173,15 @@ impl Engine {
         let id = new_id().map_err(|error| SnapshotError::Failed(error.to_string()))?;
         let link = &self.house.link;
         let need = copies::Need { link, copies, image, shows: &shows, id, timeout: PATIENCE };
-        let template = take(need, live, line).await?;
+        let template = take(need, live, line, afterwards).await?;
         Ok(Snapshot { template: Arc::new(template), bound: copies.bound })
+    }
+
+    /// Lets a box go on that was copied and stands still.
+    pub(crate) async fn go_on(&self, live: &LiveBox) {
+        if let Some(line) = live.monitor.lock().await.as_mut() {
+            morning(live, line).await;
+        }
     }
 
     /// Whether a box is one that could be copied, as far as that can be said without trying.
@@ -177,7 +199,12 @@ impl Engine {
     }
 }
 
-async fn take(need: copies::Need<'_>, live: &LiveBox, line: &mut Monitor) -> Result<Template, SnapshotError> {
+async fn take(
+    need: copies::Need<'_>,
+    live: &LiveBox,
+    line: &mut Monitor,
+    afterwards: Afterwards,
+) -> Result<Template, SnapshotError> {
     let copies: &Copies = need.copies;
     let late = || SnapshotError::Failed(format!("it took longer than {} s", PATIENCE.as_secs()));
     // Before the box sleeps: what takes time and can fail without it.
@@ -194,12 +221,25 @@ async fn take(need: copies::Need<'_>, live: &LiveBox, line: &mut Monitor) -> Res
     if !matches!(moved, Ok(Ok(()))) {
         timeout(GOING_ON, line.order(MonitorOrder::Cancel, None)).await.ok();
     }
-    // One that does not go on has lost its QEMU, or that its guest; then the box is lost, and says so itself.
+    if afterwards == Afterwards::GoesOn {
+        morning(live, line).await;
+    }
+    let taken = async {
+        moved.map_err(|_| late())?.map_err(SnapshotError::Failed)?;
+        let state = timeout(PATIENCE, take_state(&mut heir)).await.map_err(|_| late())?;
+        bed.rise_sparse(state.map_err(SnapshotError::Failed)?).await.map_err(SnapshotError::Failed)
+    };
+    let taken = taken.await;
+    if afterwards == Afterwards::StandsStill && taken.is_err() {
+        morning(live, line).await;
+    }
+    taken
+}
+
+/// A machine that slept goes on. One that does not has lost its QEMU, or that its guest; then the box is lost, and says so itself.
+async fn morning(live: &LiveBox, line: &mut Monitor) {
     timeout(GOING_ON, line.order(MonitorOrder::GoOn, None)).await.ok();
     live.wake();
-    moved.map_err(|_| late())?.map_err(SnapshotError::Failed)?;
-    let state = timeout(PATIENCE, take_state(&mut heir)).await.map_err(|_| late())?;
-    bed.rise_sparse(state.map_err(SnapshotError::Failed)?).await.map_err(SnapshotError::Failed)
 }
 
 /// Waits until the heir can take a state.

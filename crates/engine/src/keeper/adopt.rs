@@ -147,7 +147,7 @@ pub(super) fn find_commands(
     listeners
 }
 
-fn card(row: &BoxRow, policy: &blastbox_policy::SealedPolicy) -> BoxCard {
+pub(super) fn card(row: &BoxRow, policy: &blastbox_policy::SealedPolicy) -> BoxCard {
     BoxCard {
         id: row.id.clone(),
         tenant: row.tenant.clone(),
@@ -161,6 +161,7 @@ fn card(row: &BoxRow, policy: &blastbox_policy::SealedPolicy) -> BoxCard {
         ends_at: String::new(),
         idle_seconds: row.deadlines.idle.as_secs(),
         on_timeout: row.deadlines.on_timeout,
+        on_disk: false,
         warm: false,
         metadata: row.metadata.clone(),
     }

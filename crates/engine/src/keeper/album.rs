@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use blastbox_images::machine::{SnapshotFault, Snapshots, Template};
+use blastbox_wire::BoxId;
 use tokio::time::timeout;
 
 use super::admission::Room;
@@ -65,6 +66,17 @@ impl Album {
         open.push((id.clone(), Arc::downgrade(template), Arc::downgrade(room)));
     }
 
+    /// Takes away the files of boxes that do not lie on disk: a killed keeper may have left one.
+    pub(super) fn sweep_paused(&self, lies: impl Fn(&BoxId) -> bool) {
+        let Some(files) = &self.files else { return };
+        for (name, note, _) in list(files) {
+            if note.paused.is_some() && !(lies(&note.of) && name == SnapshotId::of_box(&note.of)) {
+                // One that cannot be removed counts towards what its tenant keeps, and is tried again.
+                files.remove(name.as_str()).ok();
+            }
+        }
+    }
+
     /// Whether there is room for one more, at most so large.
     pub(super) fn room(&self, files: &Snapshots, tenant: &Tenant, memory: u64) -> Result<(), KeepError> {
         let all = list(files);
@@ -117,14 +129,16 @@ pub(super) async fn open(
     name: SnapshotId,
     note: Note,
 ) -> Result<(Arc<Template>, Arc<Room>), KeepError> {
-    if let Some(open) = house.album.find_open(&name) {
+    // That of a box is the last one of that name: who began with another may still be there.
+    let shared = note.paused.is_none();
+    if let Some(open) = house.album.find_open(&name).filter(|_| shared) {
         return Ok(open);
     }
     let files = house.album.files()?;
     let opening = Arc::clone(&house.album.opening).lock_owned();
     let opening = timeout(OPENING, opening).await.map_err(|_| busy())?;
     // Whoever was before may have read it.
-    if let Some(open) = house.album.find_open(&name) {
+    if let Some(open) = house.album.find_open(&name).filter(|_| shared) {
         return Ok(open);
     }
     let room = house.room_for_machine(note.memory).await?;
@@ -135,7 +149,9 @@ pub(super) async fn open(
         let found = files.find(name.as_str(), &bound(&name, &note), note.memory).map_err(fault)?;
         let template = Arc::new(found.ok_or(KeepError::NotFound)?);
         fill(&template)?;
-        house.album.note_open(&name, &template, &room);
+        if shared {
+            house.album.note_open(&name, &template, &room);
+        }
         Ok((template, room))
     })
     .await

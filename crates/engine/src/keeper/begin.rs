@@ -12,6 +12,7 @@ use super::album::open;
 use super::config::NewBox;
 use super::error::KeepError;
 use super::house::House;
+use super::on_disk::OnDisk;
 use super::snapshot_card::Caption;
 use super::snapshot_id::SnapshotId;
 use super::snapshot_note::{Note, NotedExec};
@@ -29,7 +30,17 @@ pub struct Begin {
     pub(super) inherited: Vec<Inherited>,
     /// A snapshot's name, or a box's: for the ledger.
     pub(super) from: String,
+    /// The box that it is, where it is no copy.
+    pub(super) itself: Option<Itself>,
     pub(super) origin: Origin,
+}
+
+/// A box that was paused to disk and goes on.
+#[derive(Debug, Clone)]
+pub(crate) struct Itself {
+    pub(crate) lies: Arc<OnDisk>,
+    /// The last number that a command of it had.
+    pub(crate) numbers: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -47,6 +58,7 @@ pub(crate) struct Begun {
     pub(crate) execs: Vec<ExecRow>,
     pub(crate) inherited: Vec<Inherited>,
     pub(crate) from: String,
+    pub(crate) itself: Option<Itself>,
     /// That of the machine, which all of its copies share.
     pub(crate) room: Arc<Room>,
 }
@@ -54,7 +66,7 @@ pub(crate) struct Begun {
 impl Begin {
     /// Reads and checks the machine. It takes as much memory as the box may have: only for one that was let in.
     pub(crate) async fn open(self, house: &Arc<House>) -> Result<Begun, KeepError> {
-        let Self { machine, execs, inherited, from, origin } = self;
+        let Self { machine, execs, inherited, from, itself, origin } = self;
         let (snapshot, room) = match origin {
             Origin::Taken(snapshot, room) => (snapshot, room),
             Origin::Kept(name, note) => {
@@ -62,7 +74,7 @@ impl Begin {
                 (Snapshot { template, bound: machine }, room)
             }
         };
-        Ok(Begun { snapshot, execs, inherited, from, room })
+        Ok(Begun { snapshot, execs, inherited, from, itself, room })
     }
 }
 
@@ -76,6 +88,7 @@ impl Opened {
             execs: note.execs.iter().map(NotedExec::row).collect(),
             inherited: note.inherited.clone(),
             from: name.to_string(),
+            itself: None,
             origin: Origin::Kept(name, Box::new(note)),
         };
         NewBox { from: Some(begin), ..new }

@@ -117,6 +117,8 @@ pub struct BoxCard {
     pub idle_seconds: u64,
     /// What happens then.
     pub on_timeout: OnTimeout,
+    /// Whether it lies on disk, and holds no memory: `phase` is `paused` then, and its life stands still.
+    pub on_disk: bool,
     /// Whether it came from a warm pool.
     pub warm: bool,
     /// What its owner wrote on it.

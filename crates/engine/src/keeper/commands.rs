@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use super::begin::Inherited;
 use super::calls::Calls;
 use super::cards::{ExecCard, ExecEnded};
+use super::cause::Cause;
 use super::error::KeepError;
 use super::events::wall_clock;
-use super::kept::Cause;
 use super::tape::Tape;
 use crate::live::{Command, Exec, Stdin};
 use crate::outcome::{Ending, outcome};
@@ -117,6 +117,11 @@ impl KeptExec {
     pub(crate) fn started(&self, pid: u32) {
         self.story().pid = Some(pid);
         self.tape.started(pid);
+    }
+
+    /// Whether it ever ran.
+    pub(crate) fn ran(&self) -> bool {
+        self.story().pid.is_some()
     }
 
     /// It is killed then.

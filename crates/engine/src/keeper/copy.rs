@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_wire::event::{Event, Label};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep};
 
 use super::admission::Room;
@@ -15,7 +16,7 @@ use super::gate::Need;
 use super::house::House;
 use super::kept::Kept;
 use super::tend;
-use crate::engine::{Snapshot, SnapshotError};
+use crate::engine::{Afterwards, Snapshot, SnapshotError};
 use crate::failpoint;
 use crate::store::ExecRow;
 
@@ -30,11 +31,18 @@ pub(super) struct Copied {
     pub(super) snapshot: Snapshot,
     pub(super) execs: Vec<ExecRow>,
     pub(super) inherited: Vec<Inherited>,
+    /// Until this is dropped nobody else puts the box to sleep or pauses it.
+    pub(super) whole: OwnedMutexGuard<()>,
 }
 
 /// Copies a box. What is told to the ledger before.
-pub(super) async fn copy(house: &House, kept: &Kept, to: &str) -> Result<Copied, KeepError> {
-    let _whole = kept.copying.lock().await;
+pub(super) async fn copy(
+    house: &House,
+    kept: &Kept,
+    to: &str,
+    afterwards: Afterwards,
+) -> Result<Copied, KeepError> {
+    let whole = Arc::clone(&kept.copying).lock_owned().await;
     match kept.phase() {
         Phase::Ready | Phase::Executing => {}
         Phase::Ending | Phase::Gone => return Err(KeepError::Gone),
@@ -46,14 +54,14 @@ pub(super) async fn copy(house: &House, kept: &Kept, to: &str) -> Result<Copied,
     house.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
     house.pen.announce(Some(&kept.about()), &Event::BoxCopied { to: Label::new(to) })?;
     failpoint::reach("box-copying");
-    let snapshot = house.engine.snapshot(&kept.live, image).await.map_err(|error| {
+    let snapshot = house.engine.snapshot(&kept.live, image, afterwards).await.map_err(|error| {
         // One that was ended meanwhile, or because it did not answer, does not go on.
         if kept.live.is_stopped() { KeepError::Gone } else { KeepError::Snapshot(error) }
     })?;
     let inherited = kept.commands.inherited();
     let execs = house.register.execs(&kept.card.id);
     let execs = execs.into_iter().filter(|exec| exec.ended.is_none()).take(MOST_EXECS).collect();
-    Ok(Copied { snapshot, execs, inherited })
+    Ok(Copied { snapshot, execs, inherited, whole })
 }
 
 impl House {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use blastbox_isolation::Lowered;
+use blastbox_images::machine::Snapshots;
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{Event, KilledBy, Label};
 use blastbox_wire::receipt::Receipt;
@@ -11,35 +11,33 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::admission::Admission;
 use super::album::Album;
-use super::calls::{CallCard, NoMore};
 use super::cards::{BoxCard, ExecCard, Phase, Tenant};
-use super::commands::{KeptExec, Purpose, Title};
+use super::cause::Cause;
 use super::config::{KeeperConfig, NewBox};
 use super::error::KeepError;
 use super::events::{EventReader, Happened};
 use super::house::House;
-use super::kept::{Cause, Kept, Starting};
+use super::kept::Kept;
 use super::metrics::Metrics;
+use super::on_disk::OnDisk;
 use super::past::Past;
-use super::pen::{self, Pen};
+use super::pen::Pen;
 use super::pool::Pool;
-use super::pump::{Terms, answer_call, pump};
 use super::register::Register;
-use super::tape::TapeReader;
-use super::{make, tend};
+use super::snapshot_id::SnapshotId;
+use super::{make, tend, to_disk};
 use crate::engine::Engine;
 use crate::failpoint;
 use crate::ledger::{Ledger, LedgerError};
-use crate::live::{Command, LiveBox};
-use crate::store::{BoxState, Leftovers, Store};
-use crate::tools::ToolAnswer;
+use crate::live::LiveBox;
+use crate::store::{BoxRow, BoxState, Leftovers, Store};
 
 /// How long a keeper that stops waits for its boxes.
 const STOP: Duration = Duration::from_secs(15);
 /// How long boxes may take to learn that their end is not acknowledged.
 const UNTOLD: Duration = Duration::from_secs(1);
 /// How long whoever ends a box waits for its end, and for a sink that must acknowledge it.
-const ACKNOWLEDGED: Duration = Duration::from_secs(30);
+pub(super) const ACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// Keeps many boxes for many owners. Cheap to clone; all clones are one keeper.
 ///
@@ -75,8 +73,11 @@ impl Keeper {
         leftovers: &Leftovers,
     ) -> Result<Self, LedgerError> {
         ledger.append(None, &Event::DaemonStarted { version: Label::new(env!("CARGO_PKG_VERSION")) })?;
-        let past = Past::record(&mut ledger, &store, leftovers)?;
-        Ok(Self::begin(engine, config, Some(ledger), Some(store), past))
+        let (lies, missing) = present(&config, &leftovers.on_disk);
+        let past = Past::record(&mut ledger, &store, leftovers, &missing)?;
+        let keeper = Self::begin(engine, config, Some(ledger), Some(store), past);
+        keeper.0.find_on_disk(&lies);
+        Ok(keeper)
     }
 
     fn begin(
@@ -112,12 +113,16 @@ impl Keeper {
     pub fn list(&self, tenant: &Tenant) -> Vec<BoxCard> {
         let boxes = self.0.boxes().into_iter().filter(|kept| kept.card.tenant == *tenant);
         let mut cards: Vec<BoxCard> = boxes.map(|kept| kept.card()).collect();
+        cards.extend(self.0.all_on_disk(tenant).iter().map(|lies| lies.card()));
         cards.sort_by(|a, b| (&a.created_at, &a.id).cmp(&(&b.created_at, &b.id)));
         cards
     }
 
     /// One box, and the commands in it. Does not count as a request.
     pub fn get(&self, tenant: &Tenant, id: &BoxId) -> Result<(BoxCard, Vec<ExecCard>), KeepError> {
+        if let Some(lies) = self.0.on_disk(tenant, id) {
+            return Ok((lies.card(), lies.execs()));
+        }
         let kept = self.0.find(tenant, id)?;
         Ok((kept.card(), kept.commands.cards()))
     }
@@ -136,8 +141,11 @@ impl Keeper {
     /// Ends a box with everything in it, and waits until nothing is left. All that come before its end is told get the same
     /// receipt, later ones [`KeepError::Gone`]. It ends also when its killer does not wait.
     pub async fn kill(&self, tenant: &Tenant, id: &BoxId) -> Result<Receipt, KeepError> {
+        if let Some(lies) = self.0.on_disk(tenant, id) {
+            return to_its_end(to_disk::kill(Arc::clone(&self.0), lies)).await;
+        }
         let kept = self.0.find(tenant, id)?;
-        if kept.fate().cause.is_none() {
+        if matches!(kept.fate().cause, None | Some(Cause::OnDisk)) {
             // Before the act, like everything; but what the ledger says to it does not keep the box alive.
             self.0.pen.record(&kept.about(), &Event::KillAsked { by: KilledBy::Caller });
         }
@@ -179,13 +187,18 @@ impl Keeper {
         .await
     }
 
-    /// Sets when a box's life is over.
+    /// Sets when a box's life is over; of one that lies on disk, how much of it is left when it goes on.
     pub fn set_deadline(
         &self,
         tenant: &Tenant,
         id: &BoxId,
         life_from_now: Duration,
     ) -> Result<BoxCard, KeepError> {
+        if let Some(lies) = self.0.on_disk(tenant, id) {
+            lies.set_left(life_from_now);
+            self.0.register.extended(id, &lies.deadlines());
+            return Ok(lies.card());
+        }
         let kept = self.touch(tenant, id)?;
         kept.set_life(life_from_now)?;
         self.0.write_deadlines(&kept);
@@ -199,159 +212,6 @@ impl Keeper {
             phase @ Phase::Paused => Err(KeepError::WrongPhase(phase)),
             _ => Ok(Arc::clone(&kept.live)),
         }
-    }
-
-    /// Runs a command. It goes on when nobody listens; what it prints goes on a tape.
-    pub async fn exec(&self, tenant: &Tenant, id: &BoxId, command: Command) -> Result<u32, KeepError> {
-        self.exec_within(tenant, id, command, None).await
-    }
-
-    /// Runs a command that is killed (signal 9, to its process group) when this time is over. Its end is then
-    /// `Signalled { signal: 9 }` with `timed_out` on its card and in the event; its box goes on. Until its first reader has
-    /// come, for the time that its terms say, nothing that it prints is overwritten.
-    pub async fn exec_within(
-        &self,
-        tenant: &Tenant,
-        id: &BoxId,
-        command: Command,
-        terms: impl Into<Terms>,
-    ) -> Result<u32, KeepError> {
-        let exec = self.run_for(tenant, id, command, terms.into(), Purpose::Owner).await?;
-        Ok(exec.exec.number())
-    }
-
-    /// Runs a command that carries bytes for somebody else than the owner of the box, such as whoever asks for one of its
-    /// ports. It is in the ledger like any other, never in the list of commands, and forgotten when it ends: what it
-    /// prints is for this reader alone.
-    pub async fn carry(
-        &self,
-        tenant: &Tenant,
-        id: &BoxId,
-        command: Command,
-    ) -> Result<(u32, TapeReader), KeepError> {
-        let exec = self.run_for(tenant, id, command, Terms::default(), Purpose::Carrier).await?;
-        Ok((exec.exec.number(), exec.tape.reader(None)))
-    }
-
-    async fn run_for(
-        &self,
-        tenant: &Tenant,
-        id: &BoxId,
-        command: Command,
-        terms: Terms,
-        purpose: Purpose,
-    ) -> Result<Arc<KeptExec>, KeepError> {
-        let kept = self.touch(tenant, id)?;
-        let calls_tools = || kept.live.choice().chosen.as_ref().is_ok_and(Lowered::calls_tools);
-        if !terms.tools.is_empty() && !calls_tools() {
-            return Err(KeepError::NoTools(kept.card.tier));
-        }
-        let starting = Starting::begin(&kept)?;
-        let title = Title::of(&command, purpose);
-        let number = kept.live.take_number();
-        self.0.pen.announce(Some(&kept.about()), &pen::asked(number, &command))?;
-        if purpose == Purpose::Owner {
-            self.0.register.exec_begun(id, number, &command);
-        }
-        failpoint::reach("exec-noted");
-        let exec = kept.live.exec_as(number, command, terms.tools.clone()).await;
-        failpoint::reach("exec-sent");
-        // From here to the pump nothing waits, so that no caller who goes away leaves a command without one.
-        let exec = kept.commands.add(title, exec, terms.tape());
-        // Whoever watches over the box looks at it from now on, as long as something runs.
-        kept.bell.notify_one();
-        starting.done();
-        self.0.count(|metrics| metrics.execs += 1);
-        if purpose == Purpose::Owner {
-            self.0.hub.tell(whose(&kept), Happened::ExecStarted { exec: number });
-        }
-        tokio::spawn(pump(Arc::clone(&self.0), kept, Arc::clone(&exec), terms));
-        Ok(exec)
-    }
-
-    /// What a command printed, from after this place on its tape, and then live. Counts as a request.
-    pub fn tape(
-        &self,
-        tenant: &Tenant,
-        id: &BoxId,
-        exec: u32,
-        after: Option<u64>,
-    ) -> Result<TapeReader, KeepError> {
-        Ok(self.command(tenant, id, exec)?.tape.reader(after))
-    }
-
-    /// Passes bytes to a command; waits while it does not read. A caller that goes away may have passed a part.
-    pub async fn write_stdin(
-        &self,
-        tenant: &Tenant,
-        id: &BoxId,
-        exec: u32,
-        bytes: &[u8],
-    ) -> Result<(), KeepError> {
-        self.command(tenant, id, exec)?.write(bytes).await
-    }
-
-    /// Tells a command that there will be no more input.
-    pub async fn end_stdin(&self, tenant: &Tenant, id: &BoxId, exec: u32) -> Result<(), KeepError> {
-        self.command(tenant, id, exec)?.end_input().await
-    }
-
-    /// Signals a command's process group.
-    pub async fn signal(&self, tenant: &Tenant, id: &BoxId, exec: u32, signal: u8) -> Result<(), KeepError> {
-        let command = self.command(tenant, id, exec)?;
-        command.running()?.signal(signal).await.map_err(|_| KeepError::CommandOver)
-    }
-
-    /// Tells a command that its terminal has another size.
-    pub async fn resize(
-        &self,
-        tenant: &Tenant,
-        id: &BoxId,
-        exec: u32,
-        rows: u16,
-        columns: u16,
-    ) -> Result<(), KeepError> {
-        let command = self.command(tenant, id, exec)?;
-        command.running()?.resize(rows, columns).await.map_err(|_| KeepError::CommandOver)
-    }
-
-    /// The call that a command waits with, or will within this time. It stays until it is answered.
-    pub async fn wait_for_call(
-        &self,
-        tenant: &Tenant,
-        id: &BoxId,
-        exec: u32,
-        patience: Duration,
-    ) -> Result<Option<CallCard>, KeepError> {
-        let command = self.command(tenant, id, exec)?;
-        match timeout(patience, command.calls.wait()).await {
-            Ok(Ok(card)) => Ok(Some(card)),
-            Ok(Err(NoMore)) => Err(KeepError::CommandOver),
-            Err(_) => Ok(None),
-        }
-    }
-
-    /// Answers a call: what the function gave, or why it gave nothing.
-    pub async fn answer_call(
-        &self,
-        tenant: &Tenant,
-        id: &BoxId,
-        exec: u32,
-        call: u32,
-        answer: ToolAnswer,
-    ) -> Result<(), KeepError> {
-        let kept = self.touch(tenant, id)?;
-        let command = kept.commands.find(exec)?;
-        if !command.calls.take(call) {
-            return Err(KeepError::CallOver);
-        }
-        let house = Arc::clone(&self.0);
-        // Taken is answered: a caller that goes away meanwhile must not leave the command waiting.
-        to_its_end(async move {
-            answer_call(&house, &kept, &command, call, answer, None).await;
-            Ok(())
-        })
-        .await
     }
 
     /// What happens from now on, to the boxes of one tenant or of all.
@@ -413,13 +273,14 @@ impl Keeper {
         kept.touch()?;
         Ok(kept)
     }
+}
 
-    fn command(&self, tenant: &Tenant, id: &BoxId, exec: u32) -> Result<Arc<KeptExec>, KeepError> {
-        let kept = self.0.find(tenant, id)?;
-        // What a command printed can be read while its box is being ended.
-        kept.touch().ok();
-        kept.commands.find(exec)
-    }
+/// The boxes on disk whose files are there, and those whose are not.
+fn present(config: &KeeperConfig, rows: &[BoxRow]) -> (Vec<BoxRow>, Vec<BoxRow>) {
+    let names = config.snapshots.place.as_deref().map(|place| Snapshots::at(place).names());
+    let names = names.unwrap_or_default();
+    let is_there = |row: &BoxRow| names.iter().any(|name| name == SnapshotId::of_box(&row.id).as_str());
+    rows.iter().cloned().partition(|row| is_there(row) && OnDisk::found(row).is_some())
 }
 
 pub(super) fn whose(kept: &Kept) -> Option<(&Tenant, &BoxId)> {

@@ -18,6 +18,7 @@ use super::error::KeepError;
 use super::face::Keeper;
 use super::kept::Kept;
 use super::make::{make, need_of};
+use crate::engine::Afterwards;
 
 /// Forks of one box that may be asked for at once.
 pub const MOST_FORKS: usize = 16;
@@ -115,7 +116,7 @@ async fn copy_for(
     let Asked { tenant, life, idle, holds, together } = asked;
     let room = keeper.0.room_for_machine(need_of(&kept.policy()).memory).await?;
     let to = format!("{} forks", holds.len());
-    let Copied { snapshot, execs, inherited } = copy(&keeper.0, kept, &to).await?;
+    let Copied { snapshot, execs, inherited, .. } = copy(&keeper.0, kept, &to, Afterwards::GoesOn).await?;
     let filling = Arc::clone(&snapshot.template);
     on_thread(move || fill(&filling)).await?;
     drop(turn);
@@ -137,6 +138,7 @@ async fn copy_for(
             execs: execs.clone(),
             inherited: inherited.clone(),
             from: kept.card.id.to_string(),
+            itself: None,
             origin: Origin::Taken(snapshot.clone(), Arc::clone(&room)),
         };
         let new = NewBox {

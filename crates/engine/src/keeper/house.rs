@@ -9,11 +9,12 @@ use tokio::sync::Notify;
 
 use super::admission::Admission;
 use super::album::Album;
-use super::cards::Tenant;
+use super::cards::{Phase, Tenant};
 use super::error::KeepError;
 use super::events::Hub;
 use super::kept::Kept;
 use super::metrics::Metrics;
+use super::on_disk::OnDisk;
 use super::past::Past;
 use super::pen::Pen;
 use super::pool::Pool;
@@ -47,8 +48,19 @@ pub(crate) struct House {
 #[derive(Debug, Default)]
 struct Rooms {
     boxes: HashMap<BoxId, Arc<Kept>>,
+    /// Those of which nothing runs. A box is in one of both.
+    on_disk: HashMap<BoxId, Arc<OnDisk>>,
     graves: VecDeque<(BoxId, Tenant, Arc<Receipt>)>,
     closed: bool,
+}
+
+impl Rooms {
+    fn remember(&mut self, id: &BoxId, tenant: &Tenant, receipt: &Receipt) {
+        if self.graves.len() >= GRAVES {
+            self.graves.pop_front();
+        }
+        self.graves.push_back((id.clone(), tenant.clone(), Arc::new(receipt.clone())));
+    }
 }
 
 impl House {
@@ -99,6 +111,9 @@ impl House {
         for kept in self.boxes() {
             *metrics.live.entry((kept.card.tier, kept.phase())).or_default() += 1;
         }
+        for lies in self.rooms().on_disk.values() {
+            *metrics.live.entry((lies.card().tier, Phase::Paused)).or_default() += 1;
+        }
         metrics.pool_size = u64::try_from(self.pool.size()).unwrap_or(u64::MAX);
         metrics.waiting = u64::try_from(self.admission.waiting()).unwrap_or(u64::MAX);
         metrics
@@ -141,18 +156,70 @@ impl House {
             return Err(KeepError::Stopping);
         }
         rooms.boxes.insert(kept.card.id.clone(), Arc::clone(kept));
+        rooms.on_disk.remove(&kept.card.id);
         Ok(())
+    }
+
+    /// Nothing of a box runs any more, and it lies on disk; `false`: somebody has killed it meanwhile.
+    pub(crate) fn lay_on_disk(&self, kept: &Kept) -> bool {
+        let lies = Arc::new(OnDisk::of(kept));
+        let mut rooms = self.rooms();
+        if !kept.close_unless_killed() {
+            return false;
+        }
+        rooms.boxes.remove(&kept.card.id);
+        rooms.on_disk.insert(kept.card.id.clone(), lies);
+        drop(rooms);
+        self.left.notify_waiters();
+        true
+    }
+
+    /// One of an earlier daemon.
+    pub(super) fn lies_on_disk(&self, lies: OnDisk) {
+        self.rooms().on_disk.insert(lies.id().clone(), Arc::new(lies));
+    }
+
+    /// The box of this tenant, where it lies on disk.
+    pub(super) fn on_disk(&self, tenant: &Tenant, id: &BoxId) -> Option<Arc<OnDisk>> {
+        self.rooms().on_disk.get(id).filter(|lies| lies.tenant() == tenant).cloned()
+    }
+
+    pub(super) fn is_on_disk(&self, id: &BoxId) -> bool {
+        self.rooms().on_disk.contains_key(id)
+    }
+
+    pub(super) fn all_on_disk(&self, tenant: &Tenant) -> Vec<Arc<OnDisk>> {
+        self.rooms().on_disk.values().filter(|lies| lies.tenant() == tenant).cloned().collect()
+    }
+
+    /// A box that lay on disk is gone; without a receipt its end is not told before the keeper ends.
+    pub(super) fn leave_disk(&self, lies: &OnDisk, receipt: Option<&Receipt>) {
+        let mut rooms = self.rooms();
+        rooms.on_disk.remove(lies.id());
+        match receipt {
+            Some(receipt) => rooms.remember(lies.id(), lies.tenant(), receipt),
+            None => self.past.leave(lies.id(), lies.tenant()),
+        }
+    }
+
+    /// Waits until nothing of a box runs.
+    pub(super) async fn has_left(&self, id: &BoxId) {
+        loop {
+            let left = self.left.notified();
+            tokio::pin!(left);
+            left.as_mut().enable();
+            if !self.rooms().boxes.contains_key(id) {
+                return;
+            }
+            left.await;
+        }
     }
 
     /// A box is gone: its receipt stays for a while.
     pub(crate) fn bury(&self, kept: &Kept, receipt: &Receipt) {
         let mut rooms = self.rooms();
         rooms.boxes.remove(&kept.card.id);
-        if rooms.graves.len() >= GRAVES {
-            rooms.graves.pop_front();
-        }
-        let grave = (kept.card.id.clone(), kept.card.tenant.clone(), Arc::new(receipt.clone()));
-        rooms.graves.push_back(grave);
+        rooms.remember(&kept.card.id, &kept.card.tenant, receipt);
         drop(rooms);
         self.left.notify_waiters();
     }
@@ -176,6 +243,7 @@ impl House {
         match found {
             Some(kept) if kept.card.tenant == *tenant => Ok(kept),
             Some(_) => Err(KeepError::NotFound),
+            None if self.on_disk(tenant, id).is_some() => Err(KeepError::WrongPhase(Phase::Paused)),
             None if self.past.holds(tenant, id) => Err(KeepError::Unacknowledged),
             None if self.receipt(tenant, id).is_some() || self.register.remembers(tenant, id) => {
                 Err(KeepError::Gone)

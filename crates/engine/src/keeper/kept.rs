@@ -11,62 +11,13 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::cards::{BoxCard, Phase};
+use super::cause::Cause;
 use super::clock::{Clock, Motion, Now};
 use super::commands::Commands;
 use super::error::KeepError;
 use super::events::wall_clock;
 use super::register::Register;
 use crate::live::LiveBox;
-use crate::outcome::Ending;
-
-/// Why the keeper ends a box.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// Its owner killed it.
-    Killed,
-    /// Its life was over.
-    TimedOut,
-    /// It was idle for too long.
-    Idle,
-    /// It should have been paused and could not.
-    NotPaused,
-    /// The keeper stops.
-    Stopped,
-    /// It ended by itself.
-    ByItself,
-}
-
-impl Cause {
-    pub(crate) const fn code(self) -> &'static str {
-        match self {
-            Self::Killed => "killed",
-            Self::TimedOut => "timed_out",
-            Self::Idle => "idle",
-            Self::NotPaused => "not_paused",
-            Self::Stopped => "stopped",
-            Self::ByItself => "lost",
-        }
-    }
-
-    pub(crate) const fn message(self) -> &'static str {
-        match self {
-            Self::Killed => "the owner of the box ended it",
-            Self::TimedOut => "the life of the box was over",
-            Self::Idle => "the box was idle for too long",
-            Self::NotPaused => "the box should have been paused and could not be",
-            Self::Stopped => "blastbox was stopped",
-            Self::ByItself => "the box ended by itself",
-        }
-    }
-
-    /// What its receipt says, where the box has nothing to say.
-    pub(crate) const fn ending(self) -> Ending {
-        match self {
-            Self::TimedOut | Self::Idle => Ending::TimedOut,
-            Self::Killed | Self::NotPaused | Self::Stopped | Self::ByItself => Ending::Dismissed,
-        }
-    }
-}
 
 /// One box.
 #[derive(Debug)]
@@ -91,7 +42,7 @@ pub(crate) struct Kept {
     /// Wakes the task of the box.
     pub(crate) bell: Notify,
     /// Held while the box is copied, and before it is paused because its time is over: asleep it takes no such order, and would end.
-    pub(crate) copying: tokio::sync::Mutex<()>,
+    pub(crate) copying: Arc<tokio::sync::Mutex<()>>,
     /// Held while the box is paused or resumed: one after the other, whoever asks.
     pausing: tokio::sync::Mutex<()>,
     fate: Mutex<Fate>,
@@ -139,7 +90,7 @@ impl Kept {
             commands: Commands::default(),
             prepared,
             bell: Notify::new(),
-            copying: tokio::sync::Mutex::default(),
+            copying: Arc::default(),
             pausing: tokio::sync::Mutex::default(),
             fate: Mutex::new(Fate {
                 clock,
@@ -182,8 +133,11 @@ impl Kept {
     /// Somebody asks for something of a box that can still give it.
     pub(crate) fn touch(&self) -> Result<(), KeepError> {
         let mut fate = self.fate();
-        if fate.cause.is_some() || self.live.is_stopped() {
-            return Err(KeepError::Gone);
+        match fate.cause {
+            Some(Cause::OnDisk) => return Err(KeepError::WrongPhase(Phase::Paused)),
+            Some(_) => return Err(KeepError::Gone),
+            None if self.live.is_stopped() => return Err(KeepError::Gone),
+            None => {}
         }
         fate.clock.touch(Instant::now());
         Ok(())
@@ -208,6 +162,24 @@ impl Kept {
         drop(fate);
         self.bell.notify_one();
         Ok(from)
+    }
+
+    /// It ends because its machine lies on disk, unless it ends already for another reason.
+    pub(crate) fn leave_for_disk(&self) -> bool {
+        let stays = *self.fate().cause.get_or_insert(Cause::OnDisk) == Cause::OnDisk;
+        self.bell.notify_one();
+        stays
+    }
+
+    /// Nobody can kill it any more where it runs, unless somebody has.
+    pub(crate) fn close_unless_killed(&self) -> bool {
+        let mut fate = self.fate();
+        if fate.waiting.as_ref().is_none_or(Vec::is_empty) {
+            fate.waiting = None;
+            return true;
+        }
+        fate.cause = Some(Cause::Killed);
+        false
     }
 
     /// Those that wait for its end. There will be no more of them.
@@ -274,6 +246,7 @@ impl Kept {
 impl Fate {
     pub(crate) fn phase(&self) -> Phase {
         match (self.cause, self.clock.motion, self.clock.running) {
+            (Some(Cause::OnDisk), ..) => Phase::Paused,
             (Some(_), ..) => Phase::Ending,
             (None, Motion::Paused, _) => Phase::Paused,
             (None, Motion::Going, 0) => Phase::Ready,

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use blastbox_isolation::Lowered;
-use blastbox_policy::{NetworkMode, SealedPolicy, SurvivesDaemon};
-use blastbox_wire::BoxId;
-use blastbox_wire::event::{About, Event, Label};
+use blastbox_policy::{SealedPolicy, SurvivesDaemon};
+use blastbox_wire::event::{About, Event};
 use tokio::time::{Instant, timeout};
 
 use super::admission::{Hold, Lodging, Room};
@@ -24,27 +23,18 @@ use super::member::{Kind, Member, Recipe};
 use super::metrics::Stretch;
 use super::pool::Claim;
 use super::prepare::Prepared;
+use super::provision::provision;
 use super::register::Entry;
-use super::unborn::Unborn;
 use super::{pen, tend, watch};
-use crate::engine::{BoxSpec, SnapshotError};
-use crate::error::CreateError;
+use crate::engine::SnapshotError;
 use crate::failpoint;
-use crate::leases::Tell;
 use crate::live::LiveBox;
-use crate::outcome::{Ending, Loss};
-use crate::patience::{backoff, random_byte};
-use crate::state::{Cure, cure};
 use crate::workspace::WorkspaceDir;
 
-/// How long a box may take until it is ready.
-const PROVISION: Duration = Duration::from_secs(30);
 /// How long a member of a pool may take to answer before nobody gets it.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(3);
 /// How many members are asked for one box. Where all of a kind are of no use, they must not be all that its owner ever waits for.
 const CLAIMS: usize = 2;
-/// How often a warden is asked for a box, where the one before was lost.
-const TRIES: u32 = 3;
 
 /// A box for somebody.
 struct Fresh {
@@ -89,19 +79,23 @@ async fn try_make(
     }
     let NewBox { policy, image, preparation, workspace, metadata, life, idle, on_timeout, from } = new;
     let access = workspace.as_ref().map(WorkspaceDir::access);
+    let itself = from.as_ref().and_then(|from| from.itself.clone());
+    let id = itself.as_ref().map(|itself| itself.lies.id());
     // What is refused is refused before anything is reserved for it.
     let label = image.label();
     let Lowered { tier, gaps, copies, .. } = match house.engine.choose(&policy, &image, access).await?.chosen
     {
         Ok(lowered) => lowered,
         Err(refusal) => {
-            let about = pen::about(None, tenant, &policy, &label, None, &[]);
+            let about = pen::about(id, tenant, &policy, &label, None, &[]);
             house.pen.announce(Some(&about), &Event::BoxRefused { reason: refusal.code().into() })?;
             return Err(KeepError::Refused { refusal });
         }
     };
-    let about = pen::about(None, tenant, &policy, &label, Some(tier), &gaps);
-    house.pen.announce(Some(&about), &Event::BoxAsked { threat: policy.level() })?;
+    let about = pen::about(id, tenant, &policy, &label, Some(tier), &gaps);
+    if itself.is_none() {
+        house.pen.announce(Some(&about), &Event::BoxAsked { threat: policy.level() })?;
+    }
     let refuse = |error: KeepError| {
         house.pen.record(&about, &Event::BoxRefused { reason: error.code().into() });
         error
@@ -146,7 +140,7 @@ async fn try_make(
                 Some(from) => Some(from.open(house).await.map_err(refuse)?),
                 None => None,
             };
-            let asked = SystemTime::now();
+            let asked = itself.as_ref().map_or_else(SystemTime::now, |itself| itself.lies.made_at);
             let (live, entry) = provision(house, &recipe, begun.as_ref(), workspace.as_ref(), &about).await?;
             Fresh { live, entry, room, asked, pooled: None, prepared: None, begun }
         }
@@ -155,6 +149,7 @@ async fn try_make(
     let named = About { box_id: Some(fresh.live.id().clone()), ..about };
     house.pen.announce(Some(&named), &Event::BoxReady)?;
     let now = Now::read();
+    let made = itself.as_ref().map(|itself| itself.lies.made_at);
     let clock = Clock::start(life, idle, on_timeout, now);
     let card = BoxCard {
         id: fresh.live.id().clone(),
@@ -165,17 +160,18 @@ async fn try_make(
         policy: recipe.policy.digest().to_string(),
         image: label,
         gaps,
-        created_at: wall_clock(now.wall),
+        created_at: wall_clock(made.unwrap_or(now.wall)),
         ends_at: String::new(),
         idle_seconds: idle.as_secs(),
         on_timeout,
+        on_disk: false,
         warm: fresh.pooled.is_some(),
         metadata,
     };
     let made_at = match recipe.policy.lifetime().survives_daemon {
         SurvivesDaemon::No => fresh.asked,
         // What its card says: the next daemon knows nothing else.
-        SurvivesDaemon::Yes => now.wall,
+        SurvivesDaemon::Yes => made.unwrap_or(now.wall),
     };
     house.register.give(&card, &recipe.policy, made_at, clock.deadlines())?;
     failpoint::reach("box-given");
@@ -198,7 +194,10 @@ async fn move_in(
     let number = prepared.as_ref().map(Prepared::number);
     // It was ready when they were named: nobody waits here.
     let stood = live.take_stood().await;
-    live.took_numbers(stood.iter().map(|stood| stood.exec).max().unwrap_or(0));
+    let itself = begun.as_ref().and_then(|begun| begun.itself.as_ref());
+    let resumed = itself.is_some();
+    let numbers = stood.iter().map(|stood| stood.exec).chain(itself.map(|itself| itself.numbers)).max();
+    live.took_numbers(numbers.unwrap_or(0));
     let image = Some(image);
     let kept =
         Kept::new(Made { card, live, image, policy, register, asked, pooled, clock, prepared: number });
@@ -215,9 +214,13 @@ async fn move_in(
     }
     entry.hand_over();
     let whose = Some((&kept.card.tenant, &kept.card.id));
-    house.hub.tell(whose, Happened::BoxCreated { warm: kept.card.warm, tier: kept.card.tier });
-    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    house.hub.tell(whose, Happened::BoxReady { took_ms });
+    if resumed {
+        house.hub.tell(whose, Happened::BoxResumed);
+    } else {
+        house.hub.tell(whose, Happened::BoxCreated { warm: kept.card.warm, tier: kept.card.tier });
+        let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        house.hub.tell(whose, Happened::BoxReady { took_ms });
+    }
     let card = kept.card();
     failpoint::reach("box-moved-in");
     tokio::spawn(watch::watch(Arc::clone(house), kept, Lodging::new(room, shared), hold));
@@ -249,94 +252,4 @@ async fn claim(house: &Arc<House>, kind: &Kind, recipe: &Recipe) -> Option<Membe
         None => metrics.pool_misses += 1,
     });
     found
-}
-
-/// Makes a box and waits until it is ready. Where there was no warden to ask, another one is, ever later.
-async fn provision(
-    house: &Arc<House>,
-    recipe: &Recipe,
-    begun: Option<&Begun>,
-    workspace: Option<&WorkspaceDir>,
-    about: &About,
-) -> Result<(LiveBox, Entry), KeepError> {
-    let deadline = Instant::now() + PROVISION;
-    // Neither a box with a gateway nor a copy of a machine is tried again by whoever drives it.
-    let untried = recipe.policy.network().mode != NetworkMode::Off || recipe.copied;
-    let mut tried = 0;
-    loop {
-        tried += 1;
-        match launch(house, recipe, begun, workspace, about).await {
-            Err(KeepError::Failed(error)) if tried < TRIES && is_passing(&error, tried, untried) => {
-                tokio::time::sleep(backoff(tried, random_byte())).await;
-            }
-            outcome => return outcome,
-        }
-        if Instant::now() >= deadline {
-            return Err(KeepError::TooSlow(PROVISION));
-        }
-    }
-}
-
-/// Makes a box once and waits until it is ready. It is written down before there is anything of it.
-pub(crate) async fn launch(
-    house: &Arc<House>,
-    recipe: &Recipe,
-    begun: Option<&Begun>,
-    workspace: Option<&WorkspaceDir>,
-    about: &About,
-) -> Result<(LiveBox, Entry), KeepError> {
-    let Recipe { policy, image, tier, .. } = recipe;
-    let began = Instant::now();
-    let id = house.engine.new_id()?;
-    let entry = house.register.begin(&id, policy, &image.label(), *tier, &house.engine.warden_name())?;
-    failpoint::reach("box-noted");
-    let about = About { box_id: Some(id.clone()), ..about.clone() };
-    if let Some(begun) = begun {
-        house.pen.announce(Some(&about), &Event::BoxBegunFrom { from: Label::new(&begun.from) })?;
-    }
-    let (tell, unborn) = Unborn::begin(house, about);
-    let live = make_ready(house, id, BoxSpec { policy, image, workspace }, begun, tell).await?;
-    unborn.hand_over(&live);
-    house.count(|metrics| metrics.took(Stretch::Provision, began.elapsed()));
-    Ok((live, entry))
-}
-
-async fn make_ready(
-    house: &House,
-    id: BoxId,
-    spec: BoxSpec<'_>,
-    begun: Option<&Begun>,
-    tell: Tell,
-) -> Result<LiveBox, KeepError> {
-    let mut live = house.engine.launch_as(id, spec, begun.map(|begun| &begun.snapshot), tell).await?;
-    failpoint::reach("box-launched");
-    // Its life is the keeper's to end; the timeout of its policy is for `run`.
-    live.live_until(Instant::now() + PROVISION);
-    let error = match timeout(PROVISION, live.ready()).await {
-        Ok(Ok(())) => return Ok(live),
-        Ok(Err(error)) => KeepError::from(error),
-        Err(_) => KeepError::TooSlow(PROVISION),
-    };
-    live.give_back_secrets().await;
-    Err(error)
-}
-
-/// Whether trying again may help.
-fn is_passing(error: &CreateError, tried: u32, untried: bool) -> bool {
-    match error {
-        CreateError::Ask(_)
-        | CreateError::Channel(_)
-        | CreateError::Show { .. }
-        | CreateError::NotReady(Ending::Lost(Loss::WardenGone)) => true,
-        // Others were tried again already, as far as that may help.
-        CreateError::NotReady(Ending::LaunchFailed { errno, .. }) => {
-            untried && cure(tried, *errno) == Cure::Retry
-        }
-        CreateError::NotReady(_)
-        | CreateError::Gateway(_)
-        | CreateError::Secret(_)
-        | CreateError::Randomness(_)
-        | CreateError::Foreign
-        | CreateError::Refused { .. } => false,
-    }
 }

@@ -20,22 +20,23 @@ use super::face::Keeper;
 use super::house::House;
 use super::pen::about_row;
 use crate::ledger::{Ledger, LedgerError, records};
-use crate::store::{BoxState, Leftovers, Store};
+use crate::store::{BoxRow, BoxState, Leftovers, Store};
 
 /// Ends that are to be told.
 #[derive(Debug, Default)]
 pub(crate) struct Past(Mutex<HashMap<BoxId, (Tenant, Option<Outcome>)>>);
 
 impl Past {
-    /// Records what an earlier daemon left. Nothing of it is told before [`Keeper::tell_past`].
+    /// Records what an earlier daemon left, with the boxes on disk whose file is missing. Nothing of it is told before [`Keeper::tell_past`].
     pub(crate) fn record(
         ledger: &mut Ledger,
         store: &Store,
         leftovers: &Leftovers,
+        missing: &[BoxRow],
     ) -> Result<Self, LedgerError> {
         let recorded = recorded(ledger, leftovers)?;
         let mut past = HashMap::new();
-        for lost in &leftovers.boxes {
+        for lost in leftovers.boxes.iter().chain(missing) {
             let outcome = match recorded.get(&lost.id) {
                 Some(outcome) => *outcome,
                 None => {

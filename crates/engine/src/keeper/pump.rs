@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::calls::CallCard;
 use super::cards::ExecEnded;
+use super::cause::Cause;
 use super::commands::{self, KeptExec, Purpose};
 use super::events::Happened;
 use super::house::House;
@@ -193,6 +194,10 @@ fn over(house: &House, kept: &Kept, exec: &KeptExec, end: ExecEnd) {
     house.pool.quiet.notify_waiters();
     let number = exec.exec.number();
     failpoint::reach("exec-ended");
+    // One that ran is not over: it goes on with its box.
+    if cause == Some(Cause::OnDisk) && exec.ran() && matches!(ended, ExecEnded::BoxEnded { .. }) {
+        return;
+    }
     if exec.purpose() == Purpose::Owner {
         house.register.exec_ended(&kept.card.id, number, word(&ended));
     }

@@ -71,6 +71,20 @@ impl Register {
         Ok(Entry(Some((Arc::clone(self), id.clone()))))
     }
 
+    /// A box that lies on disk is about to be made again. Whatever becomes of that, its row stays.
+    pub(crate) fn revive(&self, id: &BoxId, warden: &str) -> Result<Entry, KeepError> {
+        self.must(|store| store.revive_box(id, warden))?;
+        Ok(Entry(None))
+    }
+
+    /// A box is about to lie on disk, and nowhere else.
+    pub(crate) fn on_disk(&self, id: &BoxId, deadlines: &Deadlines) -> Result<(), KeepError> {
+        self.must(|store| {
+            store.extend_box(id, deadlines)?;
+            store.move_box(id, BoxState::OnDisk)
+        })
+    }
+
     /// It waits in a pool.
     pub(crate) fn pooled(&self, id: &BoxId) {
         self.may(|store| store.move_box(id, BoxState::Pooled));

@@ -20,8 +20,12 @@ impl SnapshotId {
     /// A name made from 100 bits of the given randomness.
     #[must_use]
     pub fn from_random(random: [u8; 20]) -> Self {
-        let name = BoxId::from_random(random);
-        let (_, tail) = name.as_str().split_once('_').unwrap_or_default();
+        Self::of_box(&BoxId::from_random(random))
+    }
+
+    /// What the machine of a box is called that lies on disk.
+    pub(crate) fn of_box(id: &BoxId) -> Self {
+        let (_, tail) = id.as_str().split_once('_').unwrap_or_default();
         Self(format!("{PREFIX}{tail}"))
     }
 

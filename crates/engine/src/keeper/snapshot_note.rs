@@ -34,6 +34,9 @@ pub(super) struct Note {
     pub(super) inherited: Vec<Inherited>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) caption: Option<Caption>,
+    /// Of a box that is paused to disk, whose machine nobody else begins with: the last number that a command of it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) paused: Option<u32>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -88,7 +91,8 @@ impl NotedExec {
 /// What is written down of a snapshot, where it is this tenant's.
 pub(super) fn note_of(files: &Snapshots, tenant: &Tenant, id: &SnapshotId) -> Result<Note, KeepError> {
     let note = any_note(files, id)?;
-    if note.tenant == tenant.as_str() { Ok(note) } else { Err(KeepError::NotFound) }
+    // A box that lies on disk is no snapshot: there is one of it.
+    if note.tenant == tenant.as_str() && note.paused.is_none() { Ok(note) } else { Err(KeepError::NotFound) }
 }
 
 /// The same, whosever it is.

@@ -5,14 +5,14 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use blastbox_images::machine::{SnapshotFault, Snapshots};
+use blastbox_images::machine::{SnapshotFault, Snapshots, Template};
 use blastbox_policy::{SealedPolicy, parse, to_toml};
 use blastbox_wire::BoxId;
-use blastbox_wire::event::{Event, Label};
+use blastbox_wire::event::{Event, Hash, Label};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::album::{fault, on_thread};
-use super::begin::Opened;
+use super::begin::{Inherited, Opened};
 use super::cards::Tenant;
 use super::copy::{Copied, copy};
 use super::error::KeepError;
@@ -25,8 +25,9 @@ use super::pen;
 use super::snapshot_card::{Caption, SnapshotCard};
 use super::snapshot_id::SnapshotId;
 use super::snapshot_note::{Note, NotedExec, any_note, bound, card, list, note_of};
-use crate::engine::Snapshot;
+use crate::engine::{Afterwards, Snapshot};
 use crate::failpoint;
+use crate::store::ExecRow;
 
 fn new_name() -> Result<SnapshotId, KeepError> {
     let mut random = [0_u8; 20];
@@ -56,28 +57,12 @@ impl Keeper {
             has_room(&house, &files, &tenant, &kept).await?;
             let _room = house.room_for_machine(need_of(&kept.policy()).memory).await?;
             let name = new_name()?;
-            let Copied { snapshot, execs, inherited } = copy(&house, &kept, name.as_str()).await?;
-            let Snapshot { template, bound: machine } = snapshot;
-            let policy = kept.policy();
-            let note = Note {
-                tenant: tenant.to_string(),
-                of: kept.card.id.clone(),
-                created_at: wall_clock(SystemTime::now()),
-                image: kept.card.image.clone(),
-                policy: policy.digest().to_string(),
-                policy_text: to_toml(&policy),
-                level: policy.level(),
-                machine,
-                memory: template.bytes(),
-                execs: execs.iter().map(NotedExec::of).collect(),
-                inherited,
-                caption,
-            };
+            let Copied { snapshot, execs, inherited, .. } =
+                copy(&house, &kept, name.as_str(), Afterwards::GoesOn).await?;
+            let Snapshot { template, bound } = snapshot;
+            let note = note_down(&kept, bound, &template, (&execs, inherited), caption, None);
             on_thread(move || {
-                // Plain data always becomes JSON.
-                let text = serde_json::to_vec(&note).unwrap_or_default();
-                let bytes =
-                    files.keep(name.as_str(), &text, &bound(&name, &note), &template).map_err(fault)?;
+                let bytes = keep(&files, &name, &note, &template)?;
                 failpoint::reach("snapshot-kept");
                 Ok(card(name, note, bytes))
             })
@@ -91,7 +76,9 @@ impl Keeper {
         let Ok(files) = self.0.album.files() else { return Ok(Vec::new()) };
         let tenant = tenant.clone();
         on_thread(move || {
-            let mine = list(&files).into_iter().filter(|(_, note, _)| note.tenant == tenant.as_str());
+            let mine = list(&files).into_iter();
+            // What lies on disk because its box is paused is that box.
+            let mine = mine.filter(|(_, note, _)| note.tenant == tenant.as_str() && note.paused.is_none());
             let mut cards: Vec<SnapshotCard> = mine.map(|(id, note, bytes)| card(id, note, bytes)).collect();
             cards.sort_by(|a, b| (&a.created_at, &a.id).cmp(&(&b.created_at, &b.id)));
             Ok(cards)
@@ -148,8 +135,47 @@ impl Keeper {
     }
 }
 
+/// What is written down beside the machine of a box.
+pub(super) fn note_down(
+    kept: &Kept,
+    machine: Hash,
+    template: &Template,
+    (execs, inherited): (&[ExecRow], Vec<Inherited>),
+    caption: Option<Caption>,
+    paused: Option<u32>,
+) -> Note {
+    let policy = kept.policy();
+    Note {
+        tenant: kept.card.tenant.to_string(),
+        of: kept.card.id.clone(),
+        created_at: wall_clock(SystemTime::now()),
+        image: kept.card.image.clone(),
+        policy: policy.digest().to_string(),
+        policy_text: to_toml(&policy),
+        level: policy.level(),
+        machine,
+        memory: template.bytes(),
+        execs: execs.iter().map(NotedExec::of).collect(),
+        inherited,
+        caption,
+        paused,
+    }
+}
+
+/// Writes it all; how many bytes that are.
+pub(super) fn keep(
+    files: &Snapshots,
+    name: &SnapshotId,
+    note: &Note,
+    template: &Template,
+) -> Result<u64, KeepError> {
+    // Plain data always becomes JSON.
+    let text = serde_json::to_vec(note).unwrap_or_default();
+    files.keep(name.as_str(), &text, &bound(name, note), template).map_err(fault)
+}
+
 /// Whether this box may be kept, as far as quotas and the disk say.
-async fn has_room(
+pub(super) async fn has_room(
     house: &Arc<House>,
     files: &Snapshots,
     tenant: &Tenant,

@@ -10,11 +10,12 @@ use tokio::time::{Instant, sleep};
 use super::cards::Tenant;
 use super::events::Happened;
 use super::house::House;
-use super::make::{launch, need_of};
+use super::make::need_of;
 use super::member::{Kind, Member, Recipe};
 use super::pen;
 use super::pool::{Pool, Survey};
 use super::prepare::Prepared;
+use super::provision::launch;
 use crate::live::LiveBox;
 
 /// How often the pool is looked through while there is something in it.

@@ -10,11 +10,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::admission::{Hold, Lodging};
 use super::cards::{OnTimeout, Phase};
+use super::cause::Cause;
 use super::clock::Due;
 use super::deeds::Deeds;
 use super::events::Happened;
 use super::house::House;
-use super::kept::{Cause, Kept};
+use super::kept::Kept;
 use super::limits::Limits;
 use super::metrics::Stretch;
 use super::post::Unheard;
@@ -45,7 +46,10 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Lodging, hol
     let over = Instant::now();
     // Whoever comes now is told that it is gone; commands are told why.
     kept.condemn(Cause::ByItself);
-    house.register.moved(&kept.card.id, BoxState::Ending);
+    let to_disk = kept.fate().cause == Some(Cause::OnDisk);
+    if !to_disk {
+        house.register.moved(&kept.card.id, BoxState::Ending);
+    }
     let mut ended = kept.live.finish().await;
     ended.run = ended.run.saturating_sub(kept.pooled);
     news.count(&house, &kept.live.bells.take_deeds());
@@ -61,6 +65,17 @@ pub(crate) async fn watch(house: Arc<House>, kept: Arc<Kept>, room: Lodging, hol
     let limits = limits.rest(&receipt, &ended);
     for limit in &limits {
         house.pen.record(&kept.about(), &Event::LimitMet { limit: *limit });
+    }
+    if to_disk {
+        house.pen.record(&kept.about(), &Event::BoxOnDisk { spent: receipt.usage });
+        failpoint::reach("box-on-disk");
+        if house.lay_on_disk(&kept) {
+            drop((room, hold));
+            return house.hub.tell(Some((&kept.card.tenant, &kept.card.id)), Happened::BoxPaused);
+        }
+        // Somebody killed it meanwhile, and waits.
+        house.register.moved(&kept.card.id, BoxState::Ending);
+        house.album.forget(&kept.card.id).await;
     }
     if write_end(&house, &kept, &receipt).await == Err(Unheard) {
         // Nothing is left of it, and nobody may be told: the next daemon finds it in the store and tells it.

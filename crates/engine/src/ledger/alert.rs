@@ -248,6 +248,7 @@ pub fn alert(event: &Event) -> Option<Alert> {
         | Event::BoxResumed
         | Event::BoxAdopted
         | Event::BoxCopied { .. }
+        | Event::BoxOnDisk { .. }
         | Event::BoxBegunFrom { .. }
         | Event::SnapshotRemoved { .. }
         | Event::KillAsked { .. }

@@ -28,6 +28,8 @@ pub enum BoxState {
     Live,
     /// It is somebody's, and everything in it was stopped.
     Paused,
+    /// It is somebody's, and lies on disk: there is no process of it.
+    OnDisk,
     /// It is being ended.
     Ending,
     /// Nothing is left of it and its end is in the ledger, but not yet with every sink that must have it.
@@ -44,8 +46,16 @@ impl BoxRow {
 }
 
 impl BoxState {
-    const ALL: [Self; 7] =
-        [Self::Provisioning, Self::Pooled, Self::Live, Self::Paused, Self::Ending, Self::Ended, Self::Gone];
+    const ALL: [Self; 8] = [
+        Self::Provisioning,
+        Self::Pooled,
+        Self::Live,
+        Self::Paused,
+        Self::OnDisk,
+        Self::Ending,
+        Self::Ended,
+        Self::Gone,
+    ];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -53,6 +63,7 @@ impl BoxState {
             Self::Pooled => "pooled",
             Self::Live => "live",
             Self::Paused => "paused",
+            Self::OnDisk => "on-disk",
             Self::Ending => "ending",
             Self::Ended => "ended",
             Self::Gone => "gone",
@@ -192,6 +203,14 @@ impl Store {
     pub(crate) fn move_box(&self, id: &BoxId, state: BoxState) -> Result<(), StoreError> {
         self.ask("note the state of a box", |connection| {
             run(connection, "UPDATE boxes SET state = ?2 WHERE id = ?1", params![id.as_str(), state.as_str()])
+        })
+        .map(drop)
+    }
+
+    /// A box that lies on disk is about to be made again, by this warden. It lies there until it is somebody's once more.
+    pub(crate) fn revive_box(&self, id: &BoxId, warden: &str) -> Result<(), StoreError> {
+        self.ask("note who makes a box again", |connection| {
+            run(connection, "UPDATE boxes SET warden = ?2 WHERE id = ?1", params![id.as_str(), warden])
         })
         .map(drop)
     }

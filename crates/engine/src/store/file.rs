@@ -17,8 +17,8 @@ use super::error::StoreError;
 const NAME: &str = "boxes.db";
 /// What says that an SQLite file is ours: `bbox`.
 const OURS: u32 = 0x6262_6f78;
-/// The form of what is in it.
-const VERSION: u32 = 2;
+/// The form of what is in it. The third has boxes that lie on disk, which a daemon of before would take for lost.
+const VERSION: u32 = 3;
 /// Statements whose meaning is kept: more than there are.
 const STATEMENTS: usize = 32;
 /// After so many pages the log of changes is written back, and it is never kept larger than this many bytes.
@@ -142,7 +142,7 @@ impl Store {
             if tables == 0 {
                 transaction.execute_batch(SCHEMA)?;
                 transaction.pragma_update(None, "application_id", OURS)?;
-            } else if version < VERSION {
+            } else if version < 2 {
                 transaction.execute_batch(SINCE_1)?;
             }
             transaction.pragma_update(None, "user_version", VERSION)?;

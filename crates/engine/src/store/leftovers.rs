@@ -10,7 +10,7 @@ use blastbox_isolation::{Door, Farewell, Inheritance, Mark, Warden, WardenError,
 use blastbox_wire::BoxId;
 use blastbox_wire::warden::Ask;
 
-use super::boxes::BoxRow;
+use super::boxes::{BoxRow, BoxState};
 use super::error::StoreError;
 use super::file::Store;
 use super::journal::{Resource, ResourceKind, is_this_start};
@@ -32,6 +32,8 @@ pub struct Leftovers {
     pub stuck: Vec<String>,
     /// The warden that has kept boxes, where one has.
     pub warden: Option<Warden>,
+    /// Boxes that lie on disk, of which nothing runs.
+    pub on_disk: Vec<BoxRow>,
     /// Those boxes, with the host's end of their control channels.
     pub kept: Vec<(BoxRow, OwnedFd)>,
 }
@@ -73,12 +75,13 @@ impl Leftovers {
         }
         // They end in the store when their end is in the ledger: until then every daemon finds them again.
         let (rows, nobodys) = store.unfinished()?;
-        let (mut boxes, mut kept) = (Vec::new(), Vec::new());
+        let (mut boxes, mut kept, mut on_disk) = (Vec::new(), Vec::new(), Vec::new());
         let (mut warden, held) = inherited.map(|Inheritance { warden, boxes }| (warden, boxes)).unzip();
         let mut held: HashMap<BoxId, OwnedFd> = held.unwrap_or_default().into_iter().collect();
         for row in rows {
             match held.remove(&row.id) {
                 Some(channel) if row.is_heritable() => kept.push((row, channel)),
+                None if row.state == BoxState::OnDisk => on_disk.push(row),
                 // Also one that no channel came for: the warden may have it all the same, and it is about to be called lost.
                 Some(_) | None => {
                     held_by_nobody(warden.as_mut(), &row.id);
@@ -89,7 +92,7 @@ impl Leftovers {
         for id in held.keys() {
             held_by_nobody(warden.as_mut(), id);
         }
-        Ok(Self { boxes, nobodys, killed, stuck, warden, kept })
+        Ok(Self { boxes, nobodys, killed, stuck, warden, on_disk, kept })
     }
 }
 

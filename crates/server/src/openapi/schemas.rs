@@ -122,6 +122,7 @@ fn card() -> Value {
         "created_at": { "type": "string", "format": "date-time" },
         "ends_at": { "type": "string", "format": "date-time" },
         "idle_seconds": number(), "on_timeout": words(&["destroy", "pause"]),
+        "on_disk": { "type": "boolean", "description": "It was paused to disk and holds no memory" },
         "warm": { "type": "boolean" }, "metadata": map(),
     })
 }

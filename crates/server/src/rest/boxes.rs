@@ -1,4 +1,4 @@
-//! `/v1/boxes`: make, show, pause, end.
+//! `/v1/boxes`: make, show, end.
 
 use axum::extract::State;
 use blastbox_engine::keeper::{BoxCard, ExecCard, Keeper, NewBox as Wanted};
@@ -81,22 +81,6 @@ pub(crate) async fn receipt(
 ) -> Result<Answer<Receipt>, Trouble> {
     let found = keeper.receipt(&caller.tenant, &id);
     found.map(|receipt| Answer::ok(Receipt::clone(&receipt))).ok_or(Trouble::NotFound("receipt"))
-}
-
-pub(crate) async fn pause(
-    State(keeper): State<Keeper>,
-    caller: Caller,
-    BoxPath(id): BoxPath,
-) -> Result<Answer<BoxCard>, Trouble> {
-    Ok(Answer::ok(keeper.pause(&caller.tenant, &id).await?))
-}
-
-pub(crate) async fn resume(
-    State(keeper): State<Keeper>,
-    caller: Caller,
-    BoxPath(id): BoxPath,
-) -> Result<Answer<BoxCard>, Trouble> {
-    Ok(Answer::ok(keeper.resume(&caller.tenant, &id).await?))
 }
 
 pub(crate) async fn deadline(

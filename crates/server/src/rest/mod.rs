@@ -9,6 +9,7 @@ pub(crate) mod execs;
 pub(crate) mod files;
 pub(crate) mod network;
 pub(crate) mod output;
+pub(crate) mod pause;
 pub(crate) mod room;
 pub(crate) mod run;
 pub(crate) mod snapshots;

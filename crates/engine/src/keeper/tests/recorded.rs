@@ -262,8 +262,9 @@ async fn an_end_that_is_in_the_ledger_is_not_recorded_again_by_the_next_daemon()
         killed: 0,
         stuck: Vec::new(),
         warden: None,
+        on_disk: Vec::new(),
         kept: Vec::new(),
     };
-    crate::keeper::past::Past::record(&mut ledger, &store, &leftovers(BoxState::Ending)).unwrap();
+    crate::keeper::past::Past::record(&mut ledger, &store, &leftovers(BoxState::Ending), &[]).unwrap();
     assert_eq!(ends(), 1);
 }
