@@ -16,8 +16,7 @@ both_ways!(
 );
 
 /// Keeps a number in its memory, and says it again and again.
-const COUNT: &str =
-    "n=0; while :; do n=$((n + 1)); echo $n > /tmp/new; cat /tmp/new > /tmp/count; echo said $n; sleep 1; done";
+const COUNT: &str = "n=0; while :; do n=$((n + 1)); echo $n > /tmp/new; cat /tmp/new > /tmp/count; echo said $n; sleep 1; done";
 
 #[track_caller]
 fn fine<'w>(served: &Served<'_>, words: impl IntoIterator<Item = &'w str>) -> String {

@@ -142,6 +142,15 @@ fn what_a_copy_owes_its_commands_and_its_caller(caller: &Caller) {
         let over = || served.ask(["inspect", id, "--json"]).contains("\"timed_out\": true");
         assert!(wait_until(over), "{exec}: {}", served.ask(["inspect", id, "--json"]));
     }
+    // Also what ends while the copy is still being written: one after the other does, and nothing runs on in the copy.
+    for seconds in 1..=20 {
+        let time = format!("{seconds}s");
+        fine(&served, ["exec", "--detach", "--timeout", &time, &fork, "--", "sleep", "86400"]);
+    }
+    let late = fine(&served, ["fork", &fork]);
+    let idle = || served.ask(["inspect", &late, "--json"]).contains("\"phase\": \"ready\"");
+    assert!(wait_until(idle), "{}", served.ask(["inspect", &late, "--json"]));
+    fine(&served, ["kill", &late]);
     // Whoever asked goes away in the middle of it: by the time that the next one is through, nothing is there of what it wanted.
     let before = copied(caller);
     let asking = served.blastbox(["fork", &id, "--count", "2"]).start();

@@ -122,6 +122,8 @@ impl Engine {
     #[must_use]
     pub fn taking_snapshots(mut self) -> Self {
         self.snapshots = true;
+        // Now, as what boxes are promised: those that come first would leave templates little for as long as this process lives.
+        self.house.copies.budget();
         self
     }
 

@@ -59,6 +59,11 @@ const COPIED: &str = "it began as a copy of a machine that booted once and ran n
                       before its first command";
 
 impl Shelf {
+    /// Bytes that all templates together may take: by what was free when this was asked first.
+    pub(crate) fn budget(&self) -> u64 {
+        *self.budget.get_or_init(|| host_memory::free() / PART)
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         // Nobody panics while holding it.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -108,9 +113,8 @@ impl Shelf {
         }
         if !self.make_room(memory) {
             return Origin::Boot {
-                told:
-                    "it booted by itself: templates of other kinds take all the memory that there is for them"
-                        .to_owned(),
+                told: "it booted by itself: a template of it does not fit into the memory that there is for templates, or others take it"
+                    .to_owned(),
             };
         }
         let refused = match on_thread(&store, move |store| store.find(&bound, memory)).await {
@@ -164,19 +168,29 @@ impl Shelf {
     /// Whether there is memory for one more, if need be instead of those that no box has begun with. Nobody's quota has it: without a
     /// bound of its own, boxes of ever other kinds would take the host's.
     fn make_room(&self, memory: u64) -> bool {
-        let budget = *self.budget.get_or_init(|| host_memory::free() / PART);
+        let budget = self.budget();
         let mut known = self.known();
-        loop {
-            known.alive.retain(|template| template.strong_count() > 0);
-            let alive = known.alive.iter().filter_map(Weak::upgrade);
-            let taken = alive.map(|template| template.bytes()).fold(0, u64::saturating_add);
-            if taken.saturating_add(memory) <= budget {
-                return true;
-            }
-            let idle = known.kept.iter().position(|(_, template)| Arc::strong_count(template) == 1);
-            let Some(idle) = idle else { return false };
-            known.kept.remove(idle);
+        known.alive.retain(|template| template.strong_count() > 0);
+        let alive = known.alive.iter().filter_map(Weak::upgrade);
+        let mut taken = alive.map(|template| template.bytes()).fold(0, u64::saturating_add);
+        let idle = known.kept.iter().filter(|(_, template)| Arc::strong_count(template) == 1);
+        let idle = idle.map(|(_, template)| template.bytes()).fold(0, u64::saturating_add);
+        // Nothing of others is dropped for what would not fit all the same.
+        if taken.saturating_sub(idle).saturating_add(memory) > budget {
+            return false;
         }
+        let mut dropped = Vec::new();
+        while taken.saturating_add(memory) > budget {
+            let idle = known.kept.iter().position(|(_, template)| Arc::strong_count(template) == 1);
+            let Some(idle) = idle else { break };
+            let (_, template) = known.kept.remove(idle);
+            taken = taken.saturating_sub(template.bytes());
+            dropped.push(template);
+        }
+        // The kernel takes its time to have gigabytes back: nobody waits for that with the lock.
+        drop(known);
+        drop(dropped);
+        true
     }
 
     fn put(&self, bound: Hash, template: Template) -> Arc<Template> {
@@ -184,9 +198,9 @@ impl Shelf {
         let mut known = self.known();
         known.alive.push(Arc::downgrade(&template));
         known.kept.push((bound, Arc::clone(&template)));
-        if known.kept.len() > KEPT {
-            known.kept.remove(0);
-        }
+        let oldest = (known.kept.len() > KEPT).then(|| known.kept.remove(0));
+        drop(known);
+        drop(oldest);
         template
     }
 }
@@ -292,5 +306,10 @@ mod tests {
         assert!(shelf.make_room(2 << 20));
         assert_eq!(shelf.known().kept.len(), 1);
         assert!(!shelf.make_room(4 << 20), "more than all of it");
+        assert_eq!(shelf.known().kept.len(), 1, "for which nothing is dropped");
+        // Nor for what does not fit beside those in use.
+        let used = [shelf.put(bound(7), template()), shelf.put(bound(8), template())];
+        assert!(!shelf.make_room(2 << 20));
+        assert_eq!((shelf.known().kept.len(), used.len()), (3, 2));
     }
 }

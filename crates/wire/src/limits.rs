@@ -16,6 +16,8 @@ pub const MAX_ARGUMENT_BYTES: usize = 2 * 1024 * 1024;
 pub const MAX_ARGUMENT: usize = 128 * 1024;
 /// Most arguments or variables in one command.
 pub const MAX_ARGUMENTS: usize = 65_536;
+/// Most processes and threads of one box: as many as the kernel has numbers for (`PID_MAX_LIMIT`). A cgroup takes no larger limit.
+pub const MAX_PIDS: u32 = 4_194_304;
 /// Commands that may run in one box at the same time.
 pub const MAX_EXECS: usize = 256;
 /// Commands that an agent tells another host of: those that run, and as many of those that have ended.

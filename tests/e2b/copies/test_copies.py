@@ -4,8 +4,9 @@ import asyncio
 import os
 import time
 
+import httpx
 import pytest
-from e2b import AsyncSandbox, NotFoundException, Sandbox, SandboxException
+from e2b import AsyncSandbox, NotFoundException, Sandbox, SandboxException, Template
 
 OTHER = os.environ["E2B_OTHER_KEY"]
 #: Nothing is asserted with it: what needs it has hung. Machines may be emulated.
@@ -70,7 +71,12 @@ def test_forks_go_on_where_their_source_is_and_each_is_its_own(source):
     assert two.files.read("/home/user/kept") == source.files.read("/home/user/kept") == "kept\n"
     assert [process.pid for process in two.commands.list()] == [runs.pid]
     # Its token opens no other sandbox.
-    assert one.connection_config.sandbox_headers != two.connection_config.sandbox_headers
+    assert len({box._envd_access_token for box in (source, one, two)}) == 3
+    for box, token in ((one, two), (two, one), (one, source), (source, one)):
+        headers = {"E2b-Sandbox-Id": box.sandbox_id, "E2b-Sandbox-Port": "49983"}
+        url = os.environ["E2B_SANDBOX_URL"] + "/envs"
+        assert httpx.get(url, headers=headers | {"X-Access-Token": box._envd_access_token}).status_code == 200
+        assert httpx.get(url, headers=headers | {"X-Access-Token": token._envd_access_token}).status_code == 401
     assert one.kill() and two.kill()
     counted(source, counted(source))
 
@@ -128,6 +134,14 @@ def test_names_of_others_and_snapshots_without_memory_are_refused(source):
         source.create_snapshot(mode="filesystem")
 
 
+def test_tags_of_templates_and_names_of_snapshots_are_not_mixed_up(source):
+    snapshot = source.create_snapshot(name="tags", request_timeout=PATIENCE)
+    with pytest.raises(Exception, match="not found"):
+        Template.remove_tags("nothing", "v1")
+    assert len(all_of(Sandbox.list_snapshots(name="tags"))) == 1
+    assert Sandbox.delete_snapshot(snapshot.snapshot_id)
+
+
 def test_the_asynchronous_sdk_forks_too(source):
     async def forked():
         box = await AsyncSandbox.connect(source.sandbox_id)
@@ -137,3 +151,22 @@ def test_the_asynchronous_sdk_forks_too(source):
         return said
 
     assert asyncio.run(forked()) == "kept\n"
+
+
+def test_whoever_does_not_wait_for_its_forks_leaves_none(source):
+    def there():
+        return {box.sandbox_id for box in all_of(Sandbox.list())}
+
+    before = there()
+    with pytest.raises(Exception):
+        source.fork(count=2, timeout=600, request_timeout=0.1)
+
+    def next_one():
+        try:
+            return source.fork(timeout=600, request_timeout=PATIENCE)
+        except SandboxException:  # 409: it is still being copied for the one who went away
+            return None
+
+    [fork] = until(next_one)
+    assert fork.kill()
+    until(lambda: there() == before)

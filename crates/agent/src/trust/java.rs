@@ -1,6 +1,7 @@
 //! Java's own bundle of authorities (`cacerts`, in the form JKS): it reads neither files of certificates nor their variables.
 //!
-//! An authority goes in front of what the store has, so nothing of it needs to be read but its head. A store of another form
+//! An authority goes behind what the store has, so nothing of it needs to be read but its head; of two entries with one name Java
+//! takes the last, and a store may have ours of a box around this one. A store of another form
 //! (PKCS #12, since Java 18) is written anew from the box's bundle; Java tells the forms apart by their first bytes.
 //!
 //! ```text
@@ -18,7 +19,7 @@ const PASSWORD: &str = "changeit";
 const PHRASE: &[u8] = b"Mighty Aphrodite";
 const TRUSTED: u32 = 2;
 
-/// `store` with the authority in front; written anew from `bundle` where it is of another form.
+/// `store` with the authority behind; written anew from `bundle` where it is of another form.
 /// `None` where the authority is no certificate.
 pub(super) fn with(store: &[u8], bundle: &[u8], authority: &str) -> Option<Vec<u8>> {
     let authority = certificates(authority.as_bytes()).next()?;
@@ -34,8 +35,8 @@ pub(super) fn with(store: &[u8], bundle: &[u8], authority: &str) -> Option<Vec<u
     };
     let mut whole = HEAD.to_vec();
     whole.extend(count.checked_add(1)?.to_be_bytes());
-    entry(&mut whole, "gateway-of-this-box", &authority);
     whole.extend(entries);
+    entry(&mut whole, "gateway-of-this-box", &authority);
     let mark = mark(&whole);
     whole.extend(mark);
     Some(whole)
@@ -107,13 +108,18 @@ mod tests {
     const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----\nAAECAwQF\nBgc=\n-----END CERTIFICATE-----\n";
 
     #[test]
-    fn an_authority_goes_in_front_and_the_mark_is_made_anew() {
+    fn an_authority_goes_behind_one_of_the_same_name_and_the_mark_is_made_anew() {
         let empty = [&HEAD[..], &0u32.to_be_bytes(), &[0; MARK]].concat();
         let one = with(&empty, b"", AUTHORITY).unwrap();
-        let two = with(&one, b"", AUTHORITY).unwrap();
+        let other = AUTHORITY.replace("Bgc", "BgA");
+        let two = with(&one, b"", &other).unwrap();
         assert_eq!((parts(&one).unwrap().0, parts(&two).unwrap().0), (1, 2));
         assert!(parts(&one).unwrap().1.ends_with(&[0, 0, 0, 8, 0, 1, 2, 3, 4, 5, 6, 7]));
-        assert!(parts(&two).unwrap().1.ends_with(parts(&one).unwrap().1));
+        assert!(parts(&two).unwrap().1.starts_with(parts(&one).unwrap().1));
+        assert!(
+            parts(&two).unwrap().1.ends_with(&[0, 0, 0, 8, 0, 1, 2, 3, 4, 5, 6, 0]),
+            "the last is what Java takes"
+        );
         assert_eq!(two[two.len() - MARK..], mark(&two[..two.len() - MARK]));
     }
 

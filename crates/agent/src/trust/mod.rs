@@ -13,7 +13,7 @@ use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_wire::egress::{BUNDLE, BUNDLE_FILES, JAVA_STORES};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, unlinkat};
 
-/// Longest bundle that is read; Debian's has 220 kB.
+/// Longest bundle that is taken for one; Debian's has 220 kB. A longer one stays as it is.
 const LONGEST: u64 = 2 << 20;
 
 /// The directory of [`BUNDLE`], where nothing else lies in a box that has one.
@@ -54,8 +54,9 @@ fn read(root: &OwnedFd, at: &str) -> Option<Vec<u8>> {
         return None;
     }
     let mut text = Vec::new();
-    std::fs::File::from(file).take(LONGEST).read_to_end(&mut text).ok()?;
-    Some(text)
+    std::fs::File::from(file).take(LONGEST + 1).read_to_end(&mut text).ok()?;
+    // Of a part no program would believe anything: a certificate, or Java's list, ends in the middle, and ours comes after it.
+    (text.len() as u64 <= LONGEST).then_some(text)
 }
 
 /// A bundle with the authority behind it.
@@ -81,4 +82,23 @@ fn lay(root: &OwnedFd, shelf: &OwnedFd, at: &str, text: &[u8]) -> io::Result<()>
         io::Result::Ok(unlinkat(shelf, name, AtFlags::empty())?)
     };
     over().map_err(|error| io::Error::new(error.kind(), format!("lay authorities over /{at}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_is_read_whole_or_not_at_all() {
+        let place = std::env::temp_dir().join(format!("trust-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let root = OwnedFd::from(std::fs::File::open(&place).unwrap());
+        let longest = usize::try_from(LONGEST).unwrap();
+        for (length, whole) in [(0, true), (longest, true), (longest + 1, false)] {
+            std::fs::write(place.join("bundle"), vec![b'x'; length]).unwrap();
+            assert_eq!(read(&root, "bundle").map(|text| text.len()), whole.then_some(length));
+        }
+        assert_eq!(read(&root, "nothing"), None);
+        std::fs::remove_dir_all(&place).unwrap();
+    }
 }

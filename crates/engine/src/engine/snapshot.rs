@@ -151,13 +151,14 @@ impl Snapshot {
 
 impl Engine {
     /// Copies a box that runs. It stands still for as long as its memory takes to be copied, and longer where it is to. One that
-    /// could not be copied goes on.
-    pub(crate) async fn snapshot(
+    /// could not be copied goes on. `asleep` is asked while it stands still: what is known of the box then holds for the copy.
+    pub(crate) async fn snapshot<T: Send>(
         &self,
         live: &LiveBox,
         image: &Image,
         afterwards: Afterwards,
-    ) -> Result<Snapshot, SnapshotError> {
+        asleep: impl FnOnce() -> T + Send,
+    ) -> Result<(Snapshot, T), SnapshotError> {
         self.may_snapshot(live)?;
         let Ok(lowered) = &live.choice.chosen else { return Err(SnapshotError::NotNow) };
         let mut monitor = live.monitor.lock().await;
@@ -173,8 +174,8 @@ impl Engine {
         let id = new_id().map_err(|error| SnapshotError::Failed(error.to_string()))?;
         let link = &self.house.link;
         let need = copies::Need { link, copies, image, shows: &shows, id, timeout: PATIENCE };
-        let template = take(need, live, line, afterwards).await?;
-        Ok(Snapshot { template: Arc::new(template), bound: copies.bound })
+        let (template, known) = take(need, live, line, afterwards, asleep).await?;
+        Ok((Snapshot { template: Arc::new(template), bound: copies.bound }, known))
     }
 
     /// Lets a box go on that was copied and stands still.
@@ -199,12 +200,13 @@ impl Engine {
     }
 }
 
-async fn take(
+async fn take<T: Send>(
     need: copies::Need<'_>,
     live: &LiveBox,
     line: &mut Monitor,
     afterwards: Afterwards,
-) -> Result<Template, SnapshotError> {
+    asleep: impl FnOnce() -> T + Send,
+) -> Result<(Template, T), SnapshotError> {
     let copies: &Copies = need.copies;
     let late = || SnapshotError::Failed(format!("it took longer than {} s", PATIENCE.as_secs()));
     // Before the box sleeps: what takes time and can fail without it.
@@ -217,6 +219,7 @@ async fn take(
         Some(Sleepless::NotNow(_)) | None => SnapshotError::NotNow,
     })?;
     // Nothing between here and the morning returns early.
+    let known = asleep();
     let moved = timeout(PATIENCE, move_over(line, &mut heir)).await;
     if !matches!(moved, Ok(Ok(()))) {
         timeout(GOING_ON, line.order(MonitorOrder::Cancel, None)).await.ok();
@@ -233,7 +236,7 @@ async fn take(
     if afterwards == Afterwards::StandsStill && taken.is_err() {
         morning(live, line).await;
     }
-    taken
+    Ok((taken?, known))
 }
 
 /// A machine that slept goes on. One that does not has lost its QEMU, or that its guest; then the box is lost, and says so itself.

@@ -115,6 +115,11 @@ impl Admission {
         self.door().gate.could_hold(all)
     }
 
+    /// Whether this fits on the host at all, with nobody else on it.
+    pub(crate) fn fits(&self, need: Need) -> bool {
+        self.door().gate.fits(need)
+    }
+
     /// Takes one box out of a tenant's quota.
     pub(crate) fn reserve(self: &Arc<Self>, tenant: &Tenant, need: Need) -> Result<Hold, KeepError> {
         self.door().gate.reserve(tenant, need).map_err(|what| KeepError::QuotaSpent { what })?;

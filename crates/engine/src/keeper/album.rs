@@ -3,12 +3,14 @@
 //! What a tenant may keep is bounded, and so is what all of them together may. The machine of a snapshot is read one at a time, and
 //! only for a box that was let in.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use blastbox_images::machine::{SnapshotFault, Snapshots, Template};
 use blastbox_wire::BoxId;
-use tokio::time::timeout;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, timeout_at};
 
 use super::admission::Room;
 use super::cards::Tenant;
@@ -38,6 +40,8 @@ pub(crate) struct Album {
     opening: Arc<tokio::sync::Mutex<()>>,
     /// Those that boxes have begun with which still live: the next one shares their memory, and its room.
     open: Mutex<Vec<InUse>>,
+    /// What is written on all of them is read for one caller of each tenant at a time, whoever waits for it.
+    reading: Mutex<BTreeMap<Tenant, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Album {
@@ -47,11 +51,28 @@ impl Album {
             // What a daemon left that was killed while it wrote.
             files.sweep();
         }
-        Self { files, limits, copying: CopyQueue::default(), opening: Arc::default(), open: Mutex::default() }
+        Self {
+            files,
+            limits,
+            copying: CopyQueue::default(),
+            opening: Arc::default(),
+            open: Mutex::default(),
+            reading: Mutex::default(),
+        }
     }
 
     pub(super) fn files(&self) -> Result<Snapshots, KeepError> {
         self.files.clone().ok_or(KeepError::Snapshot(SnapshotError::NotKept))
+    }
+
+    /// A tenant's turn to read them. It goes along to the thread that reads: one whose caller went away goes on reading.
+    pub(super) async fn reading(&self, tenant: &Tenant) -> OwnedMutexGuard<()> {
+        let own = {
+            let mut all = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|_, turn| Arc::strong_count(turn) > 1);
+            Arc::clone(all.entry(tenant.clone()).or_default())
+        };
+        own.lock_owned().await
     }
 
     fn find_open(&self, id: &SnapshotId) -> Option<(Arc<Template>, Arc<Room>)> {
@@ -79,10 +100,9 @@ impl Album {
 
     /// Whether there is room for one more, at most so large.
     pub(super) fn room(&self, files: &Snapshots, tenant: &Tenant, memory: u64) -> Result<(), KeepError> {
-        let all = list(files);
-        let mine = all.iter().filter(|(_, note, _)| note.tenant == tenant.as_str());
+        let mine = list(files).filter(|(_, note, _)| note.tenant == tenant.as_str());
         let (count, bytes) =
-            mine.fold((0, 0_u64), |(count, sum), (_, _, bytes)| (count + 1, sum.saturating_add(*bytes)));
+            mine.fold((0, 0_u64), |(count, sum), (_, _, bytes)| (count + 1, sum.saturating_add(bytes)));
         let total = files.bytes();
         let SnapshotLimits { count: most, tenant_bytes, bytes: host_bytes, .. } = self.limits;
         let what = match () {
@@ -135,13 +155,24 @@ pub(super) async fn open(
         return Ok(open);
     }
     let files = house.album.files()?;
-    let opening = Arc::clone(&house.album.opening).lock_owned();
-    let opening = timeout(OPENING, opening).await.map_err(|_| busy())?;
-    // Whoever was before may have read it.
-    if let Some(open) = house.album.find_open(&name).filter(|_| shared) {
-        return Ok(open);
-    }
-    let room = house.room_for_machine(note.memory).await?;
+    let until = Instant::now() + OPENING;
+    let (opening, room) = loop {
+        let opening = Arc::clone(&house.album.opening).lock_owned();
+        let opening = timeout_at(until, opening).await.map_err(|_| busy())?;
+        // Whoever was before may have read it.
+        if let Some(open) = house.album.find_open(&name).filter(|_| shared) {
+            return Ok(open);
+        }
+        if let Some(room) = house.try_room_for_machine(note.memory) {
+            break (opening, room);
+        }
+        if Instant::now() >= until {
+            return Err(busy());
+        }
+        // Room is waited for without a turn: those whose machine fits do not wait for it.
+        drop(opening);
+        drop(house.room_for_machine(note.memory).await?);
+    };
     let house = Arc::clone(house);
     on_thread(move || {
         // Until it is read, whoever waits for it.
@@ -155,4 +186,24 @@ pub(super) async fn open(
         Ok((template, room))
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_tenant_reads_its_snapshots_once_at_a_time_and_holds_up_nobody_else() {
+        let album = Album::new(SnapshotLimits::default());
+        let (ann, bob): (Tenant, Tenant) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+        let first = album.reading(&ann).await;
+        assert!(timeout(OPENING, album.reading(&ann)).await.is_err());
+        drop(timeout(OPENING, album.reading(&bob)).await.unwrap());
+        drop(first);
+        drop(timeout(OPENING, album.reading(&ann)).await.unwrap());
+        drop(album.reading(&bob).await);
+        assert_eq!(album.reading.lock().unwrap().len(), 1, "nobody who is done is remembered");
+    }
 }

@@ -54,32 +54,55 @@ pub(super) async fn copy(
     house.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
     house.pen.announce(Some(&kept.about()), &Event::BoxCopied { to: Label::new(to) })?;
     failpoint::reach("box-copying");
-    let snapshot = house.engine.snapshot(&kept.live, image, afterwards).await.map_err(|error| {
+    // While it sleeps: it goes on before its copy is whole, and what ends by then in the box runs in the copy.
+    let commands = || {
+        let execs = house.register.execs(&kept.card.id).into_iter();
+        let running = execs.filter(|exec| exec.ended.is_none()).take(MOST_EXECS);
+        (running.collect::<Vec<ExecRow>>(), kept.commands.inherited())
+    };
+    let copied = house.engine.snapshot(&kept.live, image, afterwards, commands).await;
+    let (snapshot, (execs, inherited)) = copied.map_err(|error| {
         // One that was ended meanwhile, or because it did not answer, does not go on.
         if kept.live.is_stopped() { KeepError::Gone } else { KeepError::Snapshot(error) }
     })?;
-    let inherited = kept.commands.inherited();
-    let execs = house.register.execs(&kept.card.id);
-    let execs = execs.into_iter().filter(|exec| exec.ended.is_none()).take(MOST_EXECS).collect();
     Ok(Copied { snapshot, execs, inherited, whole })
 }
 
 impl House {
     /// Room on the host for the memory of a machine that others will be copies of. It is in no tenant's quota, and the host's all the
-    /// same. Whoever waits for it stands in nobody's way: beside a box that has more than half of the host there is never enough.
+    /// same.
     pub(super) async fn room_for_machine(&self, memory: u64) -> Result<Arc<Room>, KeepError> {
-        let need = Need { boxes: 0, memory, millicpus: 0 };
+        // Beside a box that has more than half of the host there is never enough, whoever makes room.
+        let beside_its_box = Need { memory: memory.saturating_mul(2), ..of_machine(memory) };
+        if !self.admission.fits(beside_its_box) {
+            return Err(KeepError::QuotaSpent { what: "host_memory" });
+        }
         let until = Instant::now() + ROOM;
+        let mut shed = false;
         loop {
-            if let Some(room) = self.admission.try_room(need) {
-                return Ok(Arc::new(room));
+            if let Some(room) = self.try_room_for_machine(memory) {
+                return Ok(room);
+            }
+            if self.is_closed() {
+                return Err(KeepError::Stopping);
             }
             if Instant::now() >= until {
                 return Err(busy());
             }
-            // What waits in pools is nobody's.
-            tend::end_all(self.pool.shed());
+            // What waits in pools is nobody's. Once: what is made in its place meanwhile would only be made in vain.
+            if !std::mem::replace(&mut shed, true) {
+                tend::end_all(self.pool.shed());
+            }
             sleep(LOOK).await;
         }
     }
+
+    /// The same where there is some now.
+    pub(super) fn try_room_for_machine(&self, memory: u64) -> Option<Arc<Room>> {
+        self.admission.try_room(of_machine(memory)).map(Arc::new)
+    }
+}
+
+fn of_machine(memory: u64) -> Need {
+    Need { boxes: 0, memory, millicpus: 0 }
 }

@@ -49,11 +49,6 @@ impl Demand {
         self.asks.back().copied()
     }
 
-    /// Whether the last try came to nothing.
-    pub(crate) fn is_failing(&self) -> bool {
-        self.failures > 0
-    }
-
     pub(crate) fn made(&mut self) {
         self.failures = 0;
         self.not_before = None;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use blastbox_policy::SealedPolicy;
 use blastbox_wire::BoxId;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::admission::Hold;
@@ -87,11 +88,30 @@ impl Keeper {
         let (caller, forks) = oneshot::channel();
         tokio::spawn(async move {
             let forked = copy_for(&keeper, &kept, asked, turn, &caller).await;
-            if let Err(Ok(forks)) = caller.send(forked) {
-                end_all(&keeper, &kept.card.tenant, forks).await;
-            }
+            let tenant = kept.card.tenant.clone();
+            // An error: whoever asked has gone away, and what comes back ends them.
+            caller.send(forked.map(|forks| Untold { keeper, tenant, forks })).ok();
         });
-        forks.await.unwrap_or(Err(KeepError::Stopping))
+        let mut told = forks.await.unwrap_or(Err(KeepError::Stopping))?;
+        Ok(std::mem::take(&mut told.forks))
+    }
+}
+
+/// Forks on their way to whoever asked. They end where nobody takes them, also where they were sent already.
+pub(super) struct Untold {
+    pub(super) keeper: Keeper,
+    pub(super) tenant: Tenant,
+    pub(super) forks: Forks,
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        let forks = std::mem::take(&mut self.forks);
+        // Without a runtime everything ends.
+        if let (false, Ok(runtime)) = (forks.is_empty(), Handle::try_current()) {
+            let (keeper, tenant) = (self.keeper.clone(), self.tenant.clone());
+            runtime.spawn(async move { end_all(&keeper, &tenant, forks).await });
+        }
     }
 }
 
@@ -111,7 +131,7 @@ async fn copy_for(
     kept: &Arc<Kept>,
     asked: Asked,
     turn: Turn,
-    caller: &oneshot::Sender<Result<Forks, KeepError>>,
+    caller: &oneshot::Sender<Result<Untold, KeepError>>,
 ) -> Result<Forks, KeepError> {
     let Asked { tenant, life, idle, holds, together } = asked;
     let room = keeper.0.room_for_machine(need_of(&kept.policy()).memory).await?;

@@ -105,6 +105,11 @@ impl Gate {
         }
     }
 
+    /// Whether this fits on the host at all, with nobody else on it.
+    pub(crate) fn fits(&self, need: Need) -> bool {
+        Sum::default().with(need).within(&self.host)
+    }
+
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }

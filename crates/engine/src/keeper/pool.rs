@@ -35,11 +35,14 @@ struct Shelf {
     demand: Demand,
     /// So many wait always, because somebody said so in advance. Such a kind is never forgotten.
     floor: usize,
+    /// That its members do not get ready was told, and none was made since.
+    unready: bool,
 }
 
 impl Shelf {
     fn new(recipe: Recipe) -> Self {
-        Self { recipe, members: VecDeque::new(), making: 0, demand: Demand::default(), floor: 0 }
+        let (members, demand) = (VecDeque::new(), Demand::default());
+        Self { recipe, members, making: 0, demand, floor: 0, unready: false }
     }
 
     /// Whether its members begin something.
@@ -238,6 +241,7 @@ impl Pool {
         shelf.making = shelf.making.saturating_sub(1);
         match made {
             Some(member) => {
+                shelf.unready = false;
                 shelf.demand.made();
                 shelf.members.push_back(member);
             }
@@ -248,9 +252,9 @@ impl Pool {
         None
     }
 
-    /// Whether the last of this kind that was tried could be made: what fails again and again is told once.
-    pub(crate) fn is_first_failure(&self, kind: &Kind) -> bool {
-        self.shelves().get(kind).is_some_and(|shelf| !shelf.demand.is_failing())
+    /// One does not get ready. Whether that is to be told: of several, and again and again, it is once.
+    pub(crate) fn is_unready(&self, kind: &Kind) -> bool {
+        self.shelves().get_mut(kind).is_some_and(|shelf| !std::mem::replace(&mut shelf.unready, true))
     }
 
     /// One that was told to be made was not tried: there is no room on the host.

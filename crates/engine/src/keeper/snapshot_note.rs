@@ -48,14 +48,15 @@ pub(super) struct NotedExec {
     started_at: u64,
 }
 
-/// Every snapshot that can be read, by name. One that cannot is named when somebody asks for it.
-pub(super) fn list(files: &Snapshots) -> Vec<(SnapshotId, Note, u64)> {
-    let read = |name: String| {
+/// Every snapshot that can be read, by name, one after the other: what is written on one may be a megabyte. One that cannot be read
+/// is named when somebody asks for it.
+pub(super) fn list(files: &Snapshots) -> impl Iterator<Item = (SnapshotId, Note, u64)> {
+    let read = move |name: String| {
         let id: SnapshotId = name.parse().ok()?;
         let (note, bytes) = files.note(&name).ok()??;
         Some((id, serde_json::from_slice(&note).ok()?, bytes))
     };
-    files.names().into_iter().filter_map(read).collect()
+    files.names().into_iter().filter_map(read)
 }
 
 pub(super) fn card(id: SnapshotId, note: Note, bytes: u64) -> SnapshotCard {

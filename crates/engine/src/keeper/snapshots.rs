@@ -75,15 +75,16 @@ impl Keeper {
     pub async fn snapshots(&self, tenant: &Tenant) -> Result<Vec<SnapshotCard>, KeepError> {
         let Ok(files) = self.0.album.files() else { return Ok(Vec::new()) };
         let tenant = tenant.clone();
-        on_thread(move || {
-            let mine = list(&files).into_iter();
+        let turn = self.0.album.reading(&tenant).await;
+        let listed = on_thread(move || {
             // What lies on disk because its box is paused is that box.
-            let mine = mine.filter(|(_, note, _)| note.tenant == tenant.as_str() && note.paused.is_none());
+            let mine =
+                list(&files).filter(|(_, note, _)| note.tenant == tenant.as_str() && note.paused.is_none());
             let mut cards: Vec<SnapshotCard> = mine.map(|(id, note, bytes)| card(id, note, bytes)).collect();
             cards.sort_by(|a, b| (&a.created_at, &a.id).cmp(&(&b.created_at, &b.id)));
-            Ok(cards)
-        })
-        .await
+            Ok((cards, turn))
+        });
+        listed.await.map(|(cards, _)| cards)
     }
 
     /// Takes a snapshot away. Boxes that began with it live on.
@@ -183,7 +184,12 @@ pub(super) async fn has_room(
 ) -> Result<(), KeepError> {
     let (house, files, tenant) = (Arc::clone(house), files.clone(), tenant.clone());
     let most = kept.policy().kernel().memory.0;
-    on_thread(move || house.album.room(&files, &tenant, most)).await
+    let turn = house.album.reading(&tenant).await;
+    on_thread(move || {
+        let _turn = turn;
+        house.album.room(&files, &tenant, most)
+    })
+    .await
 }
 
 /// What may happen in a copy; `None`: it is not what was sealed.

@@ -73,7 +73,7 @@ async fn fill(house: Arc<House>, kind: Kind, recipe: Recipe, room: super::admiss
                     Some(Member { live, entry, room, asked, made: Instant::now(), prepared })
                 }
                 Err(NotReady) => {
-                    if house.pool.is_first_failure(&kind) {
+                    if house.pool.is_unready(&kind) {
                         tell_poisoned(&house, "what boxes of its kind begin does not get ready");
                     }
                     live.end().await;

@@ -103,8 +103,13 @@ impl Snapshots {
         };
         fresh::file_for(&self.path, &format!("{name}.{END}"), 0o600, write).map_err(SnapshotFault::Place)?;
         // Its name as well: it is the only one that its owner has.
-        File::open(&self.path).and_then(|folder| folder.sync_all()).map_err(SnapshotFault::Place)?;
-        Ok(fs::metadata(self.file(name)).map_err(SnapshotFault::Place)?.len())
+        let named = File::open(&self.path).and_then(|folder| folder.sync_all());
+        let kept = named.and_then(|()| fs::metadata(self.file(name)));
+        kept.map(|found| found.len()).map_err(|error| {
+            // Its owner is never told the name, and would pay for it.
+            fs::remove_file(self.file(name)).ok();
+            SnapshotFault::Place(error)
+        })
     }
 
     /// What its owner wrote, and how many bytes all of it has. `None`: there is none. The machine in it is not looked at.

@@ -19,6 +19,7 @@ use blastbox_policy::{
     BoxRoot, CredentialMode, CredentialRules, FileRules, Gpu, KernelRules, LifetimeRules, Loopback,
     NetworkMode, NetworkRules, OnDenied, Refusal, ScratchExec, SealedPolicy, SurvivesDaemon, Tier,
 };
+use blastbox_wire::limits::MAX_PIDS;
 use blastbox_wire::plan::{Cgroups, Denials, First, Ids, Landlock, Limits, Network, Plan, Slot};
 
 use crate::facts::Tun;
@@ -99,7 +100,7 @@ pub(super) fn lower_around(
             millicpus: cpus.millis(),
             memory: memory.0,
             // Whoever reports writes has a second thread in the agent, which is none of the payload's.
-            pids: pids.saturating_add(u32::from(*report_writes)),
+            pids: pids.saturating_add(u32::from(*report_writes)).min(MAX_PIDS),
             open_files: *open_files,
             file_size: file_size.0,
         },

@@ -112,8 +112,9 @@ impl No {
             KeepError::Refused { refusal } => {
                 Self::bad(format!("{refusal}; {}", refusal.fix())).coded("sandbox_create_refused")
             }
-            KeepError::QuotaSpent { .. } => {
-                Self::new(429, format!("{error}: end a sandbox, or have the operator raise the quota"))
+            KeepError::QuotaSpent { what } => {
+                let end = if what.contains("snapshot") { "delete a snapshot" } else { "end a sandbox" };
+                Self::new(429, format!("{error}: {end}, or have the operator raise the quota"))
             }
             KeepError::Busy { retry_after } => {
                 let mut busy = Self::new(503, error.to_string()).coded("sandbox_capacity_unavailable");

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use blastbox_engine::keeper::Preparation;
 use blastbox_images::Image;
-use blastbox_policy::{BoxRoot, Bytes, Cpus, Draft, Loopback, PolicyError, SealedPolicy, Tier, TierChoice};
+use blastbox_policy::{
+    BoxRoot, Bytes, Cpus, Draft, Loopback, PolicyError, SealedPolicy, Tier, TierChoice, tiers_for,
+};
 
 use blastbox_wire::event::Hash;
 
@@ -62,7 +64,23 @@ pub(super) const DISK_MIB: u64 = DISK.0 / MIB;
 /// The policy of every template: the profile `default` with room for an interpreter or two. The network that its owner
 /// asks for; a loopback interface of its own, so that servers and their clients can talk inside.
 fn policy(reaches: &Reaches, root: BoxRoot, shape: &Shape) -> Result<SealedPolicy, PolicyError> {
-    draft(reaches, root, shape)?.seal()
+    seal(draft(reaches, shape)?, root)
+}
+
+/// Only a jail has a root: where a policy never comes to one, asking for it would refuse every sandbox.
+fn seal(draft: Draft, root: BoxRoot) -> Result<SealedPolicy, PolicyError> {
+    let plain = draft.clone().root(BoxRoot::None).seal()?;
+    match root {
+        BoxRoot::Allowed if tiers_for(&plain).contains(&Tier::Jail) => draft.root(root).seal(),
+        BoxRoot::Allowed | BoxRoot::None => Ok(plain),
+    }
+}
+
+/// What the operator said of a template, by whichever of its names and tags it is asked for.
+pub(super) fn shape_of<'a>(asked: &str, images: &'a Gallery) -> Option<&'a Shape> {
+    let name = asked.split([':', '@']).next().unwrap_or_default();
+    let same = |(other, _): &(&String, &Shape)| interprets(other) && interprets(name);
+    images.shape(name).or_else(|| images.shapes().iter().find(same).map(|(_, shape)| shape))
 }
 
 /// Whether a template that the operator describes has a policy.
@@ -81,17 +99,19 @@ pub(super) fn machines(images: &Gallery) -> Vec<&str> {
     shapes.map(|(name, _)| name.as_str()).collect()
 }
 
-/// The same for a template that says how large its sandboxes are.
+/// The same for a template that says how large its sandboxes are: what the operator said of the one that it was built from holds
+/// for it too.
 pub(super) fn sized(
     reaches: &Reaches,
     root: BoxRoot,
+    shape: &Shape,
     cpus: u32,
     memory_mib: u64,
 ) -> Result<SealedPolicy, PolicyError> {
     let (memory, cpus) =
         (Bytes(memory_mib.saturating_mul(MIB)), Cpus::from_millis(cpus.saturating_mul(1_000)));
     let disk = room_for_files(memory);
-    draft(reaches, root, &Shape::default())?.memory(memory).cpus(cpus).disk(disk).file_size(disk).seal()
+    seal(draft(reaches, shape)?.memory(memory).cpus(cpus).disk(disk).file_size(disk), root)
 }
 
 /// Files lie in memory: no more than half of it.
@@ -99,14 +119,14 @@ fn room_for_files(memory: Bytes) -> Bytes {
     Bytes(DISK.0.min(memory.0 / 2))
 }
 
-fn draft(reaches: &Reaches, root: BoxRoot, shape: &Shape) -> Result<Draft, PolicyError> {
+fn draft(reaches: &Reaches, shape: &Shape) -> Result<Draft, PolicyError> {
     let draft = shape.accept.iter().fold(shape.profile.draft()?, |draft, gap| draft.accept(*gap));
     let draft = shape.tier.map_or(draft.clone(), |tier| draft.tier(tier));
     let memory = shape.memory.unwrap_or(MEMORY);
     let disk = room_for_files(memory);
     let draft = draft.memory(memory).disk(disk).file_size(disk).pids(PIDS).open_files(OPEN_FILES);
     let draft = shape.cpus.map_or(draft.clone(), |cpus| draft.cpus(cpus));
-    let draft = draft.output(OUTPUT).loopback(Loopback::Own).root(root);
+    let draft = draft.output(OUTPUT).loopback(Loopback::Own);
     reaches.open(draft).map_err(PolicyError::Network)
 }
 
@@ -114,12 +134,9 @@ fn draft(reaches: &Reaches, root: BoxRoot, shape: &Shape) -> Result<Draft, Polic
 /// for.
 pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches, root: BoxRoot) -> Result<Template, No> {
     let (name, image) = image(asked, images)?;
+    let shape = shape_of(&name, images).cloned().unwrap_or_default();
     // In a directory of the host root would read what that directory keeps from everybody but the host's root.
-    let shape = images.shape(&name).cloned().unwrap_or_default();
-    let other_tier =
-        !matches!(shape.tier, None | Some(TierChoice::ByThreat | TierChoice::Exactly(Tier::Jail)));
-    // Only a jail has a root.
-    let root = if other_tier || matches!(image, Image::Directory(_)) { BoxRoot::None } else { root };
+    let root = if matches!(image, Image::Directory(_)) { BoxRoot::None } else { root };
     // Each host was a rule by itself; what they are together may still be too much.
     let policy = policy(reaches, root, &shape)
         .map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;
@@ -131,7 +148,7 @@ pub(super) fn is_the_operators(asked: &str, images: &Gallery) -> bool {
     let name = asked.split(':').next().unwrap_or_default();
     name == BASE
         || interprets(name)
-        || images.shape(name).is_some()
+        || shape_of(name, images).is_some()
         || images.names().iter().any(|other| other.split(':').next() == Some(name))
 }
 
@@ -145,8 +162,14 @@ pub(super) fn by_digest(tree: &Hash, images: &Gallery) -> Result<Image, No> {
 
 /// The operator's image of this name. Looks at the disk.
 pub(super) fn image(asked: &str, images: &Gallery) -> Result<(String, Image), No> {
+    // A digest is no name: what the operator said of a template would not hold for it.
+    if asked.contains('@') || asked.starts_with("sha256:") {
+        return Err(unknown(asked, images));
+    }
     let name = untagged(asked);
-    if let Some(made_of) = images.shape(name).and_then(|shape| shape.image.as_deref()) {
+    let made_of =
+        shape_of(name, images).filter(|_| !name.contains(':')).and_then(|shape| shape.image.as_deref());
+    if let Some(made_of) = made_of {
         let gone = || {
             No::new(
                 500,
@@ -218,6 +241,8 @@ fn unknown(asked: &str, images: &Gallery) -> No {
 mod tests {
     use std::path::PathBuf;
 
+    use blastbox_policy::Profile;
+
     use super::*;
 
     #[test]
@@ -234,6 +259,41 @@ mod tests {
             }
         }
         assert!(preparation("code-interpreter", &said("tools-v1", WarmKernel::None)).is_some());
+    }
+
+    #[test]
+    fn what_the_operator_says_of_a_policy_holds_by_whichever_name_the_template_is_asked_for() {
+        let machine = |name: &str| {
+            let tier = Some(TierChoice::Exactly(Tier::Microvm));
+            let shapes = BTreeMap::from([(name.to_owned(), Shape { tier, ..Shape::default() })]);
+            Gallery::new(BTreeMap::new(), None).with_templates(shapes)
+        };
+        for (said, asked) in [
+            ("code-interpreter", "code-interpreter-v1"),
+            ("code-interpreter-v1", "code-interpreter"),
+            ("tools", "tools:latest"),
+            ("tools", "tools:v2"),
+        ] {
+            assert!(shape_of(asked, &machine(said)).is_some_and(is_machine), "{said} {asked}");
+        }
+        assert!(shape_of("tool", &machine("tools")).is_none());
+        for digest in ["base@sha256:", "sha256:"].map(|begin| format!("{begin}{}", "0".repeat(64))) {
+            assert_eq!(image(&digest, &machine("base")).unwrap_err().status(), 404, "{digest}");
+        }
+    }
+
+    #[test]
+    fn what_is_built_from_a_template_keeps_its_policy_and_only_a_jail_has_a_root() {
+        let shape = |profile, tier| Shape { profile, tier, ..Shape::default() };
+        let sized = |shape: &Shape| sized(&Reaches::Nothing, BoxRoot::Allowed, shape, 1, 1_024).unwrap();
+        let machine = sized(&shape(Profile::Strict, Some(TierChoice::Exactly(Tier::Microvm))));
+        assert_eq!(tiers_for(&machine), [Tier::Microvm]);
+        assert!(machine.accepted().is_empty());
+        for profile in [Profile::Strict, Profile::Critical] {
+            let policy = policy(&Reaches::Nothing, BoxRoot::Allowed, &shape(profile, None)).unwrap();
+            assert_eq!(policy.kernel().root, BoxRoot::None, "{profile}");
+        }
+        assert_eq!(sized(&Shape::default()).kernel().root, BoxRoot::Allowed);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use super::{Denials, DeviceName, First, GuestPath, Ids, Limits, MonitorKind, Network, Plan, Slot, Step};
 use crate::egress::MAX_AUTHORITY;
 use crate::limits::{
-    MAX_FILE_TEXT, MAX_GRANTS, MAX_MONITOR_INHERITS, MAX_MONITOR_TEXT, MAX_MONITOR_TEXTS, MAX_STEPS,
-    MAX_WARDEN_FDS,
+    MAX_FILE_TEXT, MAX_GRANTS, MAX_MONITOR_INHERITS, MAX_MONITOR_TEXT, MAX_MONITOR_TEXTS, MAX_PIDS,
+    MAX_STEPS, MAX_WARDEN_FDS,
 };
 
 /// All that a box may ever see of the host's own files, read-only. A privileged warden binds nothing else by name:
@@ -267,7 +267,7 @@ fn check_limits(limits: &Limits) -> Result<(), UnsafePlan> {
     let Limits { millicpus, memory, pids, open_files, file_size } = *limits;
     within((1..=1_024_000).contains(&millicpus), "processors")?;
     within((4 << 20..=1 << 40).contains(&memory), "memory")?;
-    within((2..=4_194_304).contains(&pids), "processes")?;
+    within((2..=MAX_PIDS).contains(&pids), "processes")?;
     within((16..=1_048_576).contains(&open_files), "open files")?;
     within(file_size != 0, "file size")
 }

@@ -199,3 +199,10 @@ fn the_memory_of_a_machine_that_is_no_box_is_the_hosts_all_the_same() {
     assert!(gate.try_take(Need { memory: 1, ..machine }));
     assert!(!gate.try_take(need(1)), "a second box");
 }
+
+#[test]
+fn what_never_fits_is_told_apart_from_what_does_not_fit_now() {
+    let mut gate = Gate::new(&config(1, 10, 1, 1));
+    assert!(gate.try_take(need(10)));
+    assert!(gate.fits(need(10)) && !gate.fits(need(11)));
+}

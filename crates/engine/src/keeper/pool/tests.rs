@@ -73,6 +73,8 @@ async fn members_that_take_long_to_get_ready_leave_a_place_to_others() {
         (slow, survey.missing.len() - slow)
     };
     assert_eq!(made(pool.survey()), (PREPARING, 1));
+    // Those that are made at the same time do not get ready: that is told once.
+    assert_eq!([1, 2, 3].map(|_| pool.is_unready(&slow.0)), [true, false, false]);
     // One of each comes to nothing: the next ones come after a pause, and nothing is made in their place meanwhile.
     pool.put(&quick.0, None);
     assert_eq!(made(pool.survey()), (0, 0));

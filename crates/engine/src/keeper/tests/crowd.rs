@@ -215,3 +215,19 @@ async fn an_asker_who_goes_away_leaves_no_box_and_nothing_reserved() {
     keeper.create(&me(), new_box()).await.unwrap();
     keeper.stop().await;
 }
+
+#[tokio::test]
+async fn forks_that_were_sent_and_that_nobody_took_end() {
+    let Some(keeper) = keeper(roomy()) else { return };
+    let mut forks = Vec::new();
+    for _ in 0..2 {
+        forks.push(keeper.create(&me(), new_box()).await);
+    }
+    let (caller, answer) = tokio::sync::oneshot::channel();
+    let untold = super::super::forks::Untold { keeper: keeper.clone(), tenant: me(), forks };
+    assert!(caller.send(untold).is_ok());
+    // Whoever asked goes away between the answer and the moment when it would read it.
+    drop(answer);
+    until("both are gone", || keeper.list(&me()).is_empty()).await;
+    keeper.stop().await;
+}

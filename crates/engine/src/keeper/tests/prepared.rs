@@ -117,3 +117,17 @@ async fn a_member_that_never_gets_ready_is_none_and_its_kind_is_made_when_it_is_
     }
     assert_eq!(told, 1, "however often it is tried");
 }
+
+/// What cannot be had is refused before anybody makes room for it.
+#[tokio::test]
+async fn a_machine_for_which_there_is_never_room_costs_no_member_of_a_pool() {
+    let mut config = pooling(1);
+    config.host.memory = 256 << 20;
+    let Some(keeper) = keeper(config) else { return };
+    keep(&keeper, &prepared_by("echo pong")).await;
+    until("one waits", || keeper.metrics().pool_size == 1).await;
+    let no = keeper.0.room_for_machine(129 << 20).await.unwrap_err();
+    assert!(matches!(no, KeepError::QuotaSpent { what: "host_memory" }), "{no}");
+    assert_eq!(keeper.metrics().pool_size, 1);
+    keeper.stop().await;
+}

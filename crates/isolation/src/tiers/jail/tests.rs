@@ -179,6 +179,9 @@ fn reporting_writes_needs_reports_and_eyes() {
     let seen = lowered(&writes, &good_host());
     assert_eq!(seen.plan.denials, Denials::WithWrites);
     assert_eq!(seen.plan.limits.pids, writes.kernel().pids + 1, "the agent's second thread");
+    let many =
+        Profile::Default.draft().unwrap().accept(Gap::SilentDenials).report_writes(true).pids(4_194_304);
+    assert_eq!(lowered(&policy(many), &good_host()).plan.limits.pids, 4_194_304, "more no kernel has");
     let files = seen.report.iter().find(|line| line.boundary == Boundary::Files).unwrap();
     assert!(files.how.iter().any(|how| how.contains("unexpected paths are reported")), "{:?}", files.how);
     for (facts, word) in [

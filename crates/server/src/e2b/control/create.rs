@@ -2,6 +2,7 @@
 
 use blastbox_policy::BoxRoot;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::e2b::no::No;
 use crate::e2b::process::environment;
 use crate::e2b::sandbox::{AtTimeout, Envs, Made, OnTraffic, Plans, Sandbox, name_of};
 use crate::e2b::template::{self, Size, Template};
-use crate::e2b::templates::{Build, Made as Built};
+use crate::e2b::templates::{Build, Made as Built, Templates};
 use crate::e2b::token::Token;
 use crate::trouble::line;
 
@@ -117,9 +118,11 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     }
     let token = Token::new().ok_or_else(No::defect)?;
     let name = asked.template_id.ok_or_else(|| No::bad("templateID is missing"))?;
-    let own = desk.templates().ok().map(|templates| templates.made(tenant, &name)).transpose()?.flatten();
+    let own = desk.templates().ok().map(|templates| templates.opened(tenant, &name)).transpose()?.flatten();
     let opened = match own {
-        Some((build, made)) => Ok((open_own(desk, &name, &build, &made, &plans.reaches).await?, Some(made))),
+        Some((build, made, home)) => {
+            Ok((open_own(desk, &name, &build, &made, &plans.reaches).await?, Some((made, home))))
+        }
         // Only what nobody else could have meant is looked for among snapshots: that takes the disk.
         None => open(desk, name.clone(), plans.reaches.clone()).await.map(|template| (template, None)),
     };
@@ -133,6 +136,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         }
         Err(no) => return Err(no),
     };
+    let (built, home) = built.unzip();
     // What the template says of variables, its owner may say otherwise.
     let mut envs: BTreeMap<String, String> = envs;
     if let Some(built) = &built {
@@ -176,7 +180,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     if let Some(built) = &built {
         // Whoever does not wait for it leaves no sandbox that is half begun.
         let ending = Ending::of(desk.keeper(), tenant, &card.id);
-        begin(desk, &sandbox, built).await?;
+        begin(desk, &sandbox, built, home.flatten()).await?;
         ending.keep();
     }
     sandbox.note("info", "sandbox created", json!({ "sandboxID": name_of(&card.id) }));
@@ -252,11 +256,11 @@ pub(in crate::e2b) fn bounded(
 }
 
 /// Gives a sandbox what its tenant's own template has. One that cannot begin is ended.
-async fn begin(desk: &Arc<Desk>, sandbox: &Sandbox, made: &Built) -> Result<(), No> {
+async fn begin(desk: &Arc<Desk>, sandbox: &Sandbox, made: &Built, home: Option<File>) -> Result<(), No> {
     let templates = desk.templates()?;
     let variables = environment::of_sandbox(sandbox);
     let whose = (desk.keeper(), &sandbox.tenant, &sandbox.box_id);
-    if let Err(no) = templates.fill(whose, made, &variables).await {
+    if let Err(no) = Templates::fill(whose, made, home, &variables).await {
         // An error: it is gone already.
         desk.keeper().kill(&sandbox.tenant, &sandbox.box_id).await.ok();
         return Err(no);
@@ -273,7 +277,9 @@ async fn open_own(
     made: &Built,
     reaches: &Reaches,
 ) -> Result<Template, No> {
-    let policy = template::sized(reaches, desk.hall().root, build.cpus, build.memory_mib);
+    let shape = made.base.as_deref().and_then(|base| template::shape_of(base, &desk.hall().images));
+    let shape = shape.cloned().unwrap_or_default();
+    let policy = template::sized(reaches, desk.hall().root, &shape, build.cpus, build.memory_mib);
     let policy = policy.map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;
     let (images, tree) = (Arc::clone(&desk.hall().images), made.tree);
     let open = move || tree.map_or_else(|| Ok(Image::host()), |tree| template::by_digest(&tree, &images));

@@ -69,7 +69,8 @@ pub(super) async fn answer(desk: &Arc<Desk>, request: Request) -> Result<Respons
         ("POST", ["sandboxes", id, "snapshots"]) => copies::take(desk, tenant, id, request).await,
         ("POST", ["sandboxes", id, "fork"]) => copies::fork(desk, tenant, id, request).await,
         ("GET", ["snapshots"]) => copies::list(desk, tenant, request.uri().query()).await,
-        ("DELETE", ["templates", id]) => match copies::find(desk, tenant, id).await? {
+        // `tags` is a route of templates, whatever a snapshot is called.
+        ("DELETE", ["templates", id]) if *id != "tags" => match copies::find(desk, tenant, id).await? {
             Some(card) => copies::remove(desk, tenant, &card, id).await,
             None => templates::answer(desk, tenant, ("DELETE", &["templates", id]), request).await,
         },

@@ -45,10 +45,8 @@ pub(in crate::e2b) async fn fork(
         return Err(No::bad(format!("count = {count} is out of range; permitted is 1 to {MOST}")));
     }
     let (source, _) = desk.own(tenant, id)?;
-    let (desk, id) = (Arc::clone(desk), id.to_owned());
-    // Whoever goes away meanwhile leaves sandboxes that are known, and end when their time is over.
-    let forked = tokio::spawn(async move { forks(&desk, &source, &id, count, life).await });
-    let forked = forked.await.unwrap_or_else(|_| Err(No::defect()))?;
+    // Whoever goes away before it is told of them leaves none: the keeper ends what it cannot hand over.
+    let forked = forks(desk, &source, id, count, life).await?;
     Ok(Answer(StatusCode::CREATED, Value::from(forked)).into_response())
 }
 

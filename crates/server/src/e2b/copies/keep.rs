@@ -70,6 +70,13 @@ pub(in crate::e2b) async fn find(
     Ok(all.into_iter().rev().find(|card| called.is(card)))
 }
 
+/// Whether a tenant has a snapshot of this name, whatever its tag. Looks at the disk.
+pub(in crate::e2b) async fn has_name(desk: &Desk, tenant: &Tenant, name: &str) -> Result<bool, No> {
+    let all = desk.keeper().snapshots(tenant).await.map_err(|error| No::kept(&error, ""))?;
+    let called = |card: SnapshotCard| Portrait::read(card.caption).called;
+    Ok(all.into_iter().filter_map(called).any(|(other, _)| other == name))
+}
+
 /// `POST /sandboxes/{id}/snapshots`.
 pub(in crate::e2b) async fn take(
     desk: &Arc<Desk>,

@@ -14,7 +14,7 @@ mod portrait;
 
 pub(super) use self::begin::{Wanted, begin};
 pub(super) use self::fork::fork;
-pub(super) use self::keep::{find, list, remove, take};
+pub(super) use self::keep::{find, has_name, list, remove, take};
 
 use blastbox_engine::SnapshotError;
 use blastbox_engine::keeper::KeepError;

@@ -77,8 +77,8 @@ pub(in crate::e2b) fn take_over(keeper: &Keeper, sandbox: &Sandbox, standing: &[
         let variables = || environment::of_sandbox(sandbox);
         let (exec, begin) = match one.kernel {
             Stand::Unstarted => continue,
-            Stand::Waits(exec) => (exec, None),
-            Stand::Unclaimed(exec) => (exec, Some(variables())),
+            // With the next piece of code it hears whose it is now: what it knows is its source's name and variables.
+            Stand::Waits(exec) | Stand::Unclaimed(exec) => (exec, Some(variables())),
             Stand::Busy(exec) => {
                 // Nobody waits for its answer here. Whoever lets go of it ends it, and the next piece of code starts another.
                 drop(Kernel::copied(keeper, sandbox, exec, None));

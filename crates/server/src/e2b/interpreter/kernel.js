@@ -89,6 +89,8 @@ const evaluate = (code, begun) => new Promise((resolve, reject) => {
 
 lines.on('line', async (line) => {
   const asked = JSON.parse(line);
+  // Begun in another sandbox, of which this one is a copy, it hears now whose it is.
+  Object.assign(process.env, asked.begin || {});
   const before = { ...process.env };
   Object.assign(process.env, asked.env_vars || {});
   count += 1;

@@ -321,6 +321,10 @@ def shell():
     say(type="ready")
     for count, line in enumerate(asks, 1):
         asked = json.loads(line)
+        # Begun in another sandbox, of which this one is a copy, it hears now whose it is.
+        for name, value in (asked.get("begin") or {}).items():
+            if name.isidentifier():
+                bash.stdin.write("export %s=%s\n" % (name, shlex.quote(value)))
         env = "".join("export %s=%s; " % (name, shlex.quote(value)) for name, value in (asked.get("env_vars") or {}).items()
                       if name.isidentifier())
         code = "eval %s" % shlex.quote(asked["code"])

@@ -1,7 +1,7 @@
 //! What a sandbox of a template begins with: its home, and the command that its owner wants to run from the start.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fs::File;
 use std::time::Duration;
 
 use blastbox_engine::Command;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::build::Site;
 use super::record::Made;
-use super::{Templates, step};
+use super::step;
 use crate::e2b::ending::Ending;
 use crate::e2b::envd::paths::HOME;
 use crate::e2b::process::environment;
@@ -31,17 +31,16 @@ pub(super) struct Whose<'a> {
 
 /// Fills a new box with what its template has. Variables are those of the sandbox, the template's among them.
 pub(super) async fn fill(
-    templates: &Templates,
     whose: &Whose<'_>,
     made: &Made,
+    home: Option<File>,
     variables: &BTreeMap<String, String>,
     wait: Wait,
 ) -> Result<(), String> {
     let Whose { keeper, tenant, id } = whose;
     let live = keeper.live(tenant, id).map_err(|error| line(&error))?;
-    if let Some(home) = &made.home {
-        let at = templates.place.home(tenant, home).map_err(|error| error.to_string())?;
-        step::unpack_home(&live, &at).await?;
+    if let Some(home) = home {
+        step::unpack_home(&live, home).await?;
     }
     if made.workdir != HOME {
         // A WORKDIR that no step followed was made by nobody. One that is there already is as good.
@@ -135,12 +134,13 @@ fn command(text: &str, made: &Made, variables: &BTreeMap<String, String>) -> Com
 pub(super) async fn try_out(site: &Site, made: &Made) -> Result<(), String> {
     let image = site.image(made.tree).await?;
     let (keeper, tenant) = (site.desk.keeper(), &site.tenant);
+    let home = site.templates.open_home(tenant, made).map_err(|error| error.to_string())?;
     let note = BTreeMap::from([("e2b.template-build".to_owned(), site.build.clone())]);
     let new = NewBox { metadata: note, ..NewBox::new(site.policy.clone(), image) };
     let card = keeper.create(tenant, new).await.map_err(|error| line(&error))?;
     let ending = Ending::of(keeper, tenant, &card.id);
     let whose = Whose { keeper, tenant, id: &card.id };
-    let outcome = fill(&Arc::clone(&site.templates), &whose, made, &made.env, Wait::Always).await;
+    let outcome = fill(&whose, made, home, &made.env, Wait::Always).await;
     ending.now().await;
     outcome
 }

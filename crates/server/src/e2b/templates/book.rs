@@ -280,11 +280,15 @@ impl Book {
         })
     }
 
-    /// Forgets what the steps of a tenant made, as far as nothing else means it: all of it can be made again.
-    pub(super) fn forget_layers(&self, tenant: &Tenant) -> Result<(), No> {
+    /// Forgets what the steps of a tenant made, as far as nothing else means it: all of it can be made again. Whether there was any.
+    pub(super) fn forget_layers(&self, tenant: &Tenant) -> Result<bool, No> {
+        let theirs = |layer: &Layer| layer.tenant == tenant.as_str();
+        if !self.pages().layers.iter().any(theirs) {
+            return Ok(false);
+        }
         self.revise(|pages| {
-            pages.layers.retain(|layer| layer.tenant != tenant.as_str());
-            Ok(())
+            pages.layers.retain(|layer| !theirs(layer));
+            Ok(true)
         })
     }
 

@@ -14,6 +14,7 @@ use super::ask::{self, From, Plan, What};
 use super::log::BuildLog;
 use super::record::{Build, Made, Reason, Status};
 use super::{Templates, begin, may_do, step};
+use crate::config::Shape;
 use crate::e2b::control::create::{MOST_ENVS, bounded};
 use crate::e2b::control::network::Reaches;
 use crate::e2b::desk::Desk;
@@ -50,7 +51,9 @@ pub(super) async fn start(
     let made = origin(desk, templates, tenant, &plan.from).await?;
     foresee(&plan, &made)?;
     templates.book.has_room(tenant)?;
-    let policy = policy(&found, &may_do(desk.hall())?.reaches)?;
+    let shape = made.base.as_deref().and_then(|base| template::shape_of(base, &desk.hall().images));
+    let shape = shape.cloned().unwrap_or_default();
+    let policy = policy(&found, &may_do(desk.hall())?.reaches, &shape)?;
     // Nobody sweeps before it is known that this build needs the home that it begins with. From here on nothing waits: whoever
     // goes away meanwhile leaves no build that nobody is at.
     let _held = templates.sweeping.lock().await;
@@ -87,8 +90,8 @@ fn no_build(build: &str) -> No {
     No::new(404, format!("there is no build '{}' of this template", echo(build)))
 }
 
-fn policy(build: &Build, reaches: &Reaches) -> Result<SealedPolicy, No> {
-    let sized = template::sized(reaches, BoxRoot::None, build.cpus, build.memory_mib.max(1_024));
+fn policy(build: &Build, reaches: &Reaches, shape: &Shape) -> Result<SealedPolicy, No> {
+    let sized = template::sized(reaches, BoxRoot::None, shape, build.cpus, build.memory_mib.max(1_024));
     sized.map_err(|error| No::new(500, line(&error)))
 }
 
@@ -103,7 +106,7 @@ async fn origin(desk: &Arc<Desk>, templates: &Templates, tenant: &Tenant, from: 
     };
     let images = Arc::clone(&desk.hall().images);
     let open = move || template::image(&name, &images);
-    let (_, image) = tokio::task::spawn_blocking(open).await.unwrap_or_else(|_| Err(No::defect()))?;
+    let (base, image) = tokio::task::spawn_blocking(open).await.unwrap_or_else(|_| Err(No::defect()))?;
     let (tree, env) = match &image {
         Image::Host(_) => (None, BTreeMap::new()),
         Image::Stored(stored) => (Some(stored.digest()), stored.config().env.clone()),
@@ -115,7 +118,7 @@ async fn origin(desk: &Arc<Desk>, templates: &Templates, tenant: &Tenant, from: 
         }
     };
     let (workdir, user) = (HOME.to_owned(), "user".to_owned());
-    Ok(Made { tree, home: None, env, workdir, user, start: None, ready: None })
+    Ok(Made { tree, base: Some(base), home: None, env, workdir, user, start: None, ready: None })
 }
 
 /// Goes through a plan without doing anything, and refuses what cannot be. Without a root of the box there is nothing that a
@@ -247,7 +250,7 @@ pub(super) async fn make_room(templates: &Arc<Templates>, tenant: &Tenant) {
         return;
     }
     // What cannot be written down now is tried with the next step.
-    if templates.book.forget_layers(tenant).is_ok() {
+    if templates.book.forget_layers(tenant).is_ok_and(|forgot| forgot) {
         sweep(templates).await;
     }
 }
@@ -278,7 +281,8 @@ mod tests {
 
     fn made() -> Made {
         let (workdir, user) = (HOME.to_owned(), "user".to_owned());
-        Made { tree: None, home: None, env: BTreeMap::new(), workdir, user, start: None, ready: None }
+        let env = BTreeMap::new();
+        Made { tree: None, base: None, home: None, env, workdir, user, start: None, ready: None }
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod step;
 mod uploads;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -110,6 +111,31 @@ impl Templates {
         }
     }
 
+    fn open_home(&self, tenant: &Tenant, made: &Made) -> io::Result<Option<File>> {
+        made.home.as_ref().map(|home| self.place.open_home(tenant, home)).transpose()
+    }
+
+    /// The same with its home, opened: where the name comes to mean another build, nothing is taken from whoever has begun.
+    pub(super) fn opened(
+        &self,
+        tenant: &Tenant,
+        asked: &str,
+    ) -> Result<Option<(Build, Made, Option<File>)>, No> {
+        let mut again = 0..3;
+        loop {
+            let Some((build, made)) = self.made(tenant, asked)? else { return Ok(None) };
+            match self.open_home(tenant, &made) {
+                Ok(home) => return Ok(Some((build, made, home))),
+                // The name came to mean another build in this moment.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && again.next().is_some() => {}
+                Err(error) => {
+                    let why = format!("the home of the template cannot be read: {error}");
+                    return Err(No::new(500, why).coded("sandbox_create_failed"));
+                }
+            }
+        }
+    }
+
     /// Whether a tenant has one of this name.
     pub(super) fn has(&self, tenant: &Tenant, name: &str) -> bool {
         self.book.find(tenant, name).is_some()
@@ -122,13 +148,13 @@ impl Templates {
 
     /// Gives a new sandbox what its template has.
     pub(super) async fn fill(
-        &self,
         (keeper, tenant, id): (&Keeper, &Tenant, &BoxId),
         made: &Made,
+        home: Option<File>,
         variables: &BTreeMap<String, String>,
     ) -> Result<(), No> {
         let whose = begin::Whose { keeper, tenant, id };
-        let filled = begin::fill(self, &whose, made, variables, begin::Wait::ForAnswers).await;
+        let filled = begin::fill(&whose, made, home, variables, begin::Wait::ForAnswers).await;
         filled.map_err(|why| {
             No::new(500, format!("the sandbox could not begin: {why}")).coded("sandbox_create_failed")
         })
@@ -189,7 +215,7 @@ pub(super) async fn answer(
                     format!("'{}' is a template of the operator; choose another name", named.name),
                 ));
             }
-            if copies::find(desk, tenant, &named.name).await?.is_some() {
+            if copies::has_name(desk, tenant, &named.name).await? {
                 return Err(No::new(
                     409,
                     format!("'{}' is a snapshot of yours; choose another name, or delete it", named.name),
@@ -302,4 +328,45 @@ pub(super) async fn answer(
 
 fn json(status: StatusCode, value: Value) -> Response<Body> {
     Answer(status, value).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+    use crate::e2b::templates::record::Status;
+    use crate::testing::Scratch;
+
+    #[tokio::test]
+    async fn a_home_that_was_opened_is_whole_also_when_its_name_means_another_build() {
+        let scratch = Scratch::new("templates-opened");
+        let templates = Templates::open(scratch.path().to_owned()).unwrap();
+        let (ann, named) = ("ann".parse().unwrap(), Named::parse("one").unwrap());
+        let build = |home: &'static [u8]| {
+            let (id, build) = templates.book.begin(&ann, &named, Vec::new(), (1, 512), &|_| false).unwrap();
+            let digest = blastbox_wire::event::Hash::of([home]);
+            std::fs::write(templates.place.home(&ann, &digest).unwrap(), home).unwrap();
+            let done = templates.book.change(&ann, &id, |record| {
+                let (env, workdir, user) = (BTreeMap::new(), "/home/user".to_owned(), "user".to_owned());
+                let (tree, base, home) = (None, None, Some(digest));
+                let made = Made { tree, base, home, env, workdir, user, start: None, ready: None };
+                let found = record.build_mut(&build).unwrap();
+                (found.status, found.made) = (Status::Ready, Some(made));
+                record.tag(&build, &["default".to_owned()])
+            });
+            done.unwrap();
+            templates.place.sweep(&templates.book.needed()).unwrap();
+        };
+        let read = |home: Option<File>| {
+            let mut text = Vec::new();
+            home.unwrap().read_to_end(&mut text).unwrap();
+            text
+        };
+        build(b"first");
+        let (_, _, first) = templates.opened(&ann, "one").unwrap().unwrap();
+        build(b"second");
+        let (_, _, second) = templates.opened(&ann, "one").unwrap().unwrap();
+        assert_eq!((read(first), read(second)), (b"first".to_vec(), b"second".to_vec()));
+    }
 }

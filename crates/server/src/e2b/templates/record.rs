@@ -30,6 +30,9 @@ pub(super) enum Status {
 pub(in crate::e2b) struct Made {
     /// Its tree in the store; none: the view of the host.
     pub(in crate::e2b) tree: Option<Hash>,
+    /// The operator's template that it was built from, whose profile and tier are its own.
+    #[serde(default)]
+    pub(in crate::e2b) base: Option<String>,
     /// Its home, as an archive.
     pub(in crate::e2b) home: Option<Hash>,
     pub(in crate::e2b) env: BTreeMap<String, String>,

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 use std::time::Duration;
 
 use blastbox_engine::keeper::{ExecEnded, NewBox, TapeEvent};
@@ -163,8 +162,8 @@ async fn inside(site: &Site, id: &BoxId, work: &Work, step: &str, made: &Made) -
     let (keeper, tenant) = (site.desk.keeper(), &site.tenant);
     let live = keeper.live(tenant, id).map_err(|error| line(&error))?;
     if let Some(home) = &made.home {
-        let at = site.templates.place.home(tenant, home).map_err(|error| unkept(&error))?;
-        unpack_home(&live, &at).await?;
+        let archive = site.templates.place.open_home(tenant, home).map_err(|error| unkept(&error))?;
+        unpack_home(&live, archive).await?;
     }
     if let Some(hash) = &work.upload {
         let at = site.templates.place.upload(tenant, hash).map_err(|error| unkept(&error))?;
@@ -234,9 +233,8 @@ fn command(work: &Work, made: &Made) -> Command {
 }
 
 /// Gives a box the home that a build has made.
-pub(super) async fn unpack_home(live: &LiveBox, archive: &Path) -> Result<(), String> {
-    let file = File::open(archive).map_err(|error| unkept(&error))?;
-    unpack(live, HOME, file, Packed::No)
+pub(super) async fn unpack_home(live: &LiveBox, archive: File) -> Result<(), String> {
+    unpack(live, HOME, archive, Packed::No)
         .await
         .map_err(|why| format!("the home of the template cannot be unpacked: {why}"))
 }
