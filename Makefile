@@ -60,7 +60,7 @@ failpoints:
 	@install -m 755 $(TARGET_DIR)/$(TRIPLE)/debug/blastbox $(TARGET_DIR)/$(TRIPLE)/debug/blastbox-full $(PROGRAMS)/blastbox-warden $(TARGET_DIR)/failpoints
 
 # The warden once more, without one layer each, for the layer proof, and with an agent that lies. Never shipped: each lies in a directory of its own.
-LAYERS := seccomp landlock mounts network pids scratch
+LAYERS := seccomp landlock mounts network pids scratch overlay users capabilities processes descriptors
 .PHONY: lifted
 lifted:
 	@for layer in $(LAYERS); do \

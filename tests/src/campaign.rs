@@ -7,7 +7,19 @@ use serde_json::Value;
 use crate::Caller;
 
 /// The layers that test builds lack, one each (`make lifted`).
-pub const LAYERS: [&str; 6] = ["seccomp", "landlock", "mounts", "network", "pids", "scratch"];
+pub const LAYERS: [&str; 11] = [
+    "seccomp",
+    "landlock",
+    "mounts",
+    "network",
+    "pids",
+    "scratch",
+    "overlay",
+    "users",
+    "capabilities",
+    "processes",
+    "descriptors",
+];
 
 /// Its exit code and its report.
 pub fn campaign(caller: &Caller, options: &[&str]) -> (i32, Value) {

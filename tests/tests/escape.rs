@@ -67,7 +67,10 @@ fn nothing_comes_out_and_what_proves_nothing_is_named(caller: &Caller) {
     let unproven = |row: &&Value| row["cells"][0]["verdict"] == "held" && row["cells"][0]["proven"] == false;
     assert!(rows.iter().filter(unproven).all(|row| row["control"]["state"] != "fired"));
     let alone = rows.iter().filter(|row| row["second_state"]["state"] == "held").count();
-    assert!(lifted.is_none() || alone > 80, "only {alone} second layers were seen to hold alone");
+    assert!(
+        lifted.is_none() || alone > [120, 150][usize::from(caller.is_root())],
+        "only {alone} second layers were seen to hold alone"
+    );
     // Without mounts of its own a box is stopped by Landlock, and not by the modes of a stage that it never saw.
     let reached = |row: &&Value| {
         let told = row["second_state"]["evidence"].as_str().unwrap_or_default();

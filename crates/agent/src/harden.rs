@@ -70,8 +70,12 @@ pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
     if !is_first() {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     }
-    let payload = rustix::process::getuid().is_root().then_some(PAYLOAD);
-    let capabilities = give_up_capabilities(payload, arguments.root)?;
+    let keeps = cfg!(feature = "keeps-capabilities");
+    let payload = (rustix::process::getuid().is_root() && !keeps).then_some(PAYLOAD);
+    let capabilities = match keeps {
+        true => pass_on_capabilities()?,
+        false => give_up_capabilities(payload, arguments.root)?,
+    };
     let root = arguments.root.then(root_of_box).transpose()?;
     Ok(House { control, denials, payload, capabilities, root, writes: arguments.writes, nurse })
 }
@@ -117,6 +121,19 @@ fn give_up_capabilities(payload: Option<Identity>, root: bool) -> io::Result<Cap
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets)?;
     Ok(kept)
+}
+
+/// In a test build: this process and all that it starts keep what it may do in its user namespace, whoever it is there.
+fn pass_on_capabilities() -> io::Result<CapabilitySet> {
+    let had = rustix::thread::capabilities(None)?;
+    rustix::thread::set_capabilities(None, CapabilitySets { inheritable: had.permitted, ..had })?;
+    for bit in 0..u64::BITS {
+        let one = CapabilitySet::from_bits_retain(1 << bit);
+        if had.permitted.contains(one) {
+            rustix::thread::configure_capability_in_ambient_set(one, true)?;
+        }
+    }
+    Ok(had.permitted)
 }
 
 /// gVisor's kernel has neither of these, and nothing that they would take away: no program gains anything by being

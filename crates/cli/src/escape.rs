@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use blastbox_escape::{
-    Attempt, Control, EscapeError, Order, Progress, Second, Stop, Verdict, Whose, choose, page, run, text,
+    Attempt, Control, EscapeError, Layer, Order, Progress, Second, Stop, Verdict, Whose, choose, page, run,
+    text,
 };
 use blastbox_policy::{Gap, Profile, Tier};
 use clap::Args;
@@ -197,10 +198,13 @@ fn list(attempts: &[Attempt]) -> String {
         // Writing to a string does not fail.
         writeln!(text, "{}  [{} · {:?}]", attempt.id(), attempt.boundary, attempt.issue).ok();
         writeln!(text, "    {}. Stands for: {}.", attempt.title, attempt.stands_for).ok();
-        let second = match attempt.second {
-            Second::Behind(layer, what) => format!("{what} (proven without {})", layer.as_str()),
-            Second::Named(what) => what.to_owned(),
-            Second::Surface(what) => format!("none of its own: {what}"),
+        let second = match (attempt.second, attempt.second.reason()) {
+            (Second::Unlifted(what, _), Some(why)) => format!("{what} (not proven: {why})"),
+            (_, Some(why)) => format!("none ({why})"),
+            (second, None) => {
+                let layer = second.layer().map_or("", Layer::as_str);
+                format!("{} (proven without {layer})", second.control())
+            }
         };
         writeln!(text, "    First: {}. Second: {second}.", attempt.first).ok();
         writeln!(text, "    Success: {}. Control: {}.", attempt.success(), control(attempt.control)).ok();

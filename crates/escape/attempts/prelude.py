@@ -396,6 +396,15 @@ def leave_process(seconds=3):
     if WASI: na("the guest has no processes")
     os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(%d)" % seconds, NONCE])
 
+# As long as a neighbour may take to come and look: whoever is in a box ends with it, and the campaign ends both.
+STAY = 8 if CONTROL else 80
+
+def stay():
+    """The first of two neighbours: says that it is there, and waits until the campaign ends it."""
+    print("READY", flush=True)
+    time.sleep(STAY)
+    os._exit(0)
+
 def leave_ipc(name, leave, stay=0):
     """Leaves something of System V, which outlives its process and goes with no directory. A control therefore leaves and looks
     in one IPC namespace of its own, by two processes, and the namespace takes it along whoever is killed."""

@@ -4,6 +4,7 @@ use blastbox_policy::{Boundary, Gap};
 use blastbox_wire::receipt::{Outcome, Receipt};
 use serde::Serialize;
 
+use crate::layer::Second;
 use crate::reply::Reply;
 
 /// The classes of the catalogue: one room of it each, and one page in `docs/attacks/`.
@@ -150,71 +151,6 @@ pub enum Control {
     Believed(Outcome, u8),
     /// With an agent that does not lie: the same box then comes to its own end, which would not pass for held.
     Honest,
-}
-
-/// A layer that a test build leaves out, to show that the next one holds alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layer {
-    /// The filter of system calls.
-    Seccomp,
-    /// Landlock.
-    Landlock,
-    /// The root of its own: the host's whole root is shown in the box as well.
-    Mounts,
-    /// The network namespace of its own.
-    Network,
-    /// The limit of processes of its cgroup.
-    Pids,
-    /// The limits on bytes and files of its scratch space.
-    Scratch,
-}
-
-impl Layer {
-    /// Every layer.
-    pub const ALL: [Self; 6] =
-        [Self::Seccomp, Self::Landlock, Self::Mounts, Self::Network, Self::Pids, Self::Scratch];
-
-    /// What has to be there for the next one to hold, and is not where a policy accepts this gap.
-    pub(crate) fn falls_with(self) -> Option<Gap> {
-        match self {
-            Self::Mounts | Self::Network => Some(Gap::WeakLandlock),
-            Self::Scratch => Some(Gap::NoMemoryLimit),
-            Self::Seccomp | Self::Landlock | Self::Pids => None,
-        }
-    }
-
-    /// Further options of the boxes in which the next one is to hold: a limit that is met later is met within the attempt's bounds.
-    pub(crate) fn narrows(self) -> &'static [&'static str] {
-        match self {
-            Self::Scratch => &["--memory", "48MiB"],
-            Self::Seccomp | Self::Landlock | Self::Mounts | Self::Network | Self::Pids => &[],
-        }
-    }
-
-    /// Its word, which is also the directory of its test build.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Seccomp => "seccomp",
-            Self::Landlock => "landlock",
-            Self::Mounts => "mounts",
-            Self::Network => "network",
-            Self::Pids => "pids",
-            Self::Scratch => "scratch",
-        }
-    }
-}
-
-/// What holds if the first control falls.
-#[derive(Debug, Clone, Copy)]
-pub enum Second {
-    /// This does, and lifting the layer shows it.
-    Behind(Layer, &'static str),
-    /// This does; no build lifts the first control alone.
-    Named(&'static str),
-    /// Nothing stops the call itself: what is gained is surface, not authority. Why that is all.
-    Surface(&'static str),
 }
 
 /// What the host prepares besides its canaries.

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use blastbox_policy::{Gap, Profile, Tier};
 use blastbox_wire::receipt::rfc3339;
 
-use crate::attempt::{Attempt, Control, Script, Second};
-use crate::carry_out::{Ask, in_box};
+use crate::ask::Ask;
+use crate::attempt::{Attempt, Control, Script};
+use crate::carry_out::in_box;
 use crate::columns::{columns, left_out};
 use crate::controls::control;
 use crate::frames::Liar;
+use crate::layer::Layer;
 use crate::lifted::{Lifted, lifted, only_with_control, without};
 use crate::report::{Cell, ControlState, Report, Row, VERSION, Verdict};
 use crate::stop::Stop;
@@ -194,8 +196,11 @@ fn whole_millis(time: Duration) -> f64 {
 
 /// Which of the test builds that these attempts need cannot be used.
 fn builds(attempts: &[Attempt], lifted: &[Lifted], jail: Option<&Ask>) -> Builds {
-    let needs = |layer| {
-        attempts.iter().any(|attempt| matches!(attempt.second, Second::Behind(one, _) if one == layer))
+    let root = rustix::process::geteuid().is_root();
+    let needs = |layer: Layer| {
+        // What this caller cannot have anyway is said in its rows.
+        (root || layer.needs_root().is_none())
+            && attempts.iter().any(|attempt| attempt.second.layer() == Some(layer))
     };
     let mut unusable: Vec<String> = lifted
         .iter()
@@ -229,7 +234,7 @@ fn row(attempt: &Attempt, asks: &[Ask], lifted: Option<&[Lifted]>, python: Optio
     if let Some((_, state)) = controls.into_iter().next() {
         row.control = state;
     }
-    if let Second::Behind(layer, _) = attempt.second {
+    if let Some(layer) = attempt.second.layer() {
         row.second_state = only_with_control(without(attempt, layer, lifted), &row.control);
     }
     row

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 
 use blastbox_policy::{Gap, Profile, Tier};
 
+use crate::ask::{Ask, Boxed, probe};
 use crate::attempt::Attempt;
 use crate::campaign::{EscapeError, Order};
-use crate::carry_out::{Ask, Boxed, probe};
 use crate::frames::{Liar, find_liar};
 use crate::judge::ended_well;
 use crate::report::{Column, Missing};

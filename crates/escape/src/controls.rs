@@ -5,11 +5,13 @@ use std::path::Path;
 
 use blastbox_wire::receipt::{Outcome, Receipt};
 
+use crate::ask::{Ask, read};
 use crate::attempt::{Attempt, Control, Script};
-use crate::carry_out::{Ask, First, Performance, in_box_with, perform, read};
+use crate::carry_out::in_box_with;
 use crate::frames::{Agent, ask_liar};
 use crate::judge::{Said, said};
-use crate::process::Ended;
+use crate::performance::{First, Performance, perform};
+use crate::process::{Ended, Kind};
 use crate::props::Props;
 use crate::report::{ControlState, Verdict};
 
@@ -96,7 +98,7 @@ fn outside(attempt: &Attempt, ask: &Ask, python: &Path, surround: &str) -> io::R
         let performance = Performance { attempt, props: &props };
         let run = |phase, _| performance.outside(ask, python, surround, phase);
         let first = |ended: Ended| if ended.code == Some(0) { First::Left } else { First::Failed };
-        match perform(attempt, &ask.stop, run, first)? {
+        match perform(attempt, ask, Kind::Control, run, first)? {
             Ok(ended) => ended,
             Err(reason) => return Ok(ControlState::Unavailable(reason)),
         }

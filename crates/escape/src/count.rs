@@ -27,6 +27,10 @@ pub struct Count {
     pub second_fell: usize,
     /// Attempts behind a layer that can be lifted, whose next layer has nothing to hold on this host.
     pub second_absent: usize,
+    /// Attempts whose next layer is named, and why no build lifts the first control alone.
+    pub second_unlifted: usize,
+    /// Attempts that have no second layer, and why.
+    pub second_none: usize,
 }
 
 impl Count {
@@ -68,7 +72,9 @@ impl Report {
                 SecondState::Held(_) => count.second_held += 1,
                 SecondState::Fell(_) => count.second_fell += 1,
                 SecondState::Absent(_) => count.second_absent += 1,
-                SecondState::NotTried(_) | SecondState::Named | SecondState::Surface => {}
+                SecondState::NotTried(_) => {}
+                SecondState::Unlifted(_) => count.second_unlifted += 1,
+                SecondState::Nothing(_) | SecondState::Surface(_) => count.second_none += 1,
             }
             row.cells.iter().for_each(|cell| count.add(cell));
         }
@@ -112,7 +118,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attempt::Layer;
+    use crate::layer::Layer;
     use crate::report::tests::example;
     use crate::subject::Builds;
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use blastbox_policy::Tier;
 use blastbox_wire::receipt::Receipt;
 
+use crate::ask::{Ask, Boxed, read, words};
 use crate::attempt::{Attempt, Ending};
-use crate::carry_out::{Ask, Boxed, read, words};
 use crate::lifted::lies;
 use crate::process::{Ended, Input, Kind};
 use crate::props::Props;

@@ -10,6 +10,7 @@
 //! any policy. Outside a box run only controls that are chosen to harm nobody.
 
 mod archive;
+mod ask;
 mod attempt;
 mod campaign;
 mod carry_out;
@@ -22,9 +23,11 @@ mod findings;
 mod foot;
 mod frames;
 mod judge;
+mod layer;
 mod lifted;
 pub mod page;
 mod pages;
+mod performance;
 mod process;
 mod props;
 mod reply;
@@ -37,10 +40,11 @@ mod sweep;
 pub mod text;
 mod trusted_core;
 
-pub use attempt::{Attempt, Class, Control, Ending, Issue, Layer, Prop, Script, Second, Word};
+pub use attempt::{Attempt, Class, Control, Ending, Issue, Prop, Script, Word};
 pub use campaign::{EscapeError, Order, Progress, Whose, choose, run};
 pub use count::Count;
 pub use embedded::{BadPage, data};
+pub use layer::{Layer, Second};
 pub use pages::Page;
 pub use reply::Reply;
 pub use report::{Cell, Column, ControlState, Missing, Report, Row, Seal, SecondState, VERSION, Verdict};

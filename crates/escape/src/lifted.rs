@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use crate::attempt::{Attempt, Layer};
-use crate::carry_out::{Ask, in_box, probe, words};
+use crate::ask::{Ask, probe, words};
+use crate::attempt::Attempt;
+use crate::carry_out::in_box;
+use crate::layer::Layer;
 use crate::report::{ControlState, SecondState, Verdict};
 
 /// A build that lacks a layer, or why there is none.
@@ -38,6 +40,9 @@ pub(crate) fn lifted(place: &Path, ask: Option<&Ask>) -> Vec<Lifted> {
         let Some(ask) = ask else {
             return Err("no jail was asked for, from which to lift a layer".to_owned());
         };
+        if let Some(why) = layer.needs_root().filter(|_| !rustix::process::geteuid().is_root()) {
+            return Err(format!("it takes root: {why}"));
+        }
         if !program.is_file() {
             return Err(format!("there is no test build without {name}"));
         }
@@ -77,7 +82,7 @@ pub(crate) fn without(attempt: &Attempt, layer: Layer, lifted: Option<&[Lifted]>
     match cell.verdict {
         Verdict::Held => SecondState::Held(cell.evidence),
         // An old Landlock, or no group that counts memory, is what the policy accepts by name: it cannot hold alone what it does not know.
-        Verdict::Escaped => match layer.falls_with().filter(|gap| ask.gaps.contains(gap)) {
+        Verdict::Escaped => match attempt.second.falls_with().find(|gap| ask.gaps.contains(gap)) {
             Some(gap) => SecondState::NotTried(format!("gap {gap} is accepted: {}", cell.evidence)),
             None => SecondState::Fell(cell.evidence),
         },
@@ -91,7 +96,7 @@ pub(crate) fn without(attempt: &Attempt, layer: Layer, lifted: Option<&[Lifted]>
 mod tests {
     use super::*;
 
-    const SAYS: &str = "BLASTBOX_LIFTED_LAYER: a test build; seccomp true, landlock false, mounts false, network false, pids false, scratch false are lifted; its agent lies: false\n";
+    const SAYS: &str = "BLASTBOX_LIFTED_LAYER: a test build; seccomp true, landlock false, mounts false, network false, pids false, scratch false, overlay false, users false, capabilities false, processes false, descriptors false are lifted; its agent lies: false\n";
 
     #[test]
     fn only_a_warden_that_says_so_lacks_a_layer() {

@@ -182,8 +182,9 @@ fn line(report: &Report, row: &Row, out: &mut String) {
         SecondState::Fell(text) => ("escaped", format!("first layer lifted, fell: {text}")),
         SecondState::NotTried(text) => ("na", format!("not tried: {text}")),
         SecondState::Absent(text) => ("na", format!("nothing there to hold: {text}")),
-        SecondState::Named => ("na", "named, not lifted".to_owned()),
-        SecondState::Surface => ("na", "surface only".to_owned()),
+        SecondState::Unlifted(text) => ("na", format!("not shown: {text}")),
+        SecondState::Nothing(text) => ("na", format!("none: {text}")),
+        SecondState::Surface(text) => ("na", format!("none, what is gained is surface: {text}")),
     };
     write!(
         out,

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
 
-use crate::attempt::{Attempt, Layer, Prop, Script};
-use crate::carry_out::{Ask, words};
+use crate::ask::{Ask, words};
+use crate::attempt::{Attempt, Prop, Script};
+use crate::layer::Layer;
 use crate::process::{Input, Kind, Running};
 use crate::reply::Copying;
 use crate::scene::Scene;

@@ -3,7 +3,8 @@
 use blastbox_policy::Tier;
 use serde::Serialize;
 
-use crate::attempt::{Attempt, Class, Issue, Layer, Second};
+use crate::attempt::{Attempt, Class, Issue};
+use crate::layer::{Layer, Second};
 use crate::subject::{Builds, CoreShare, Fuzzed, Host, Named};
 
 /// Version of the document.
@@ -86,10 +87,12 @@ pub enum SecondState {
     NotTried(String),
     /// This host has no such thing for it to hold.
     Absent(String),
-    /// No build lifts the first control alone.
-    Named,
-    /// Nothing is behind it but the kernel: what is gained is surface, not authority.
-    Surface,
+    /// No build lifts the first control alone, for this reason.
+    Unlifted(String),
+    /// Nothing is behind it, for this reason.
+    Nothing(String),
+    /// Nothing is behind it but the kernel: what is gained is surface, not authority, for this reason.
+    Surface(String),
 }
 
 /// One cell.
@@ -169,10 +172,11 @@ impl Row {
     /// What an attempt says about itself, and these cells; nothing about its control and its second layer yet.
     #[must_use]
     pub fn of(attempt: &Attempt, cells: Vec<Cell>) -> Self {
-        let (second, lifted, second_state) = match attempt.second {
-            Second::Named(text) => (text, None, SecondState::Named),
-            Second::Surface(text) => (text, None, SecondState::Surface),
-            Second::Behind(layer, text) => (text, Some(layer), SecondState::NotTried(String::new())),
+        let second_state = match attempt.second {
+            Second::Behind(..) | Second::BehindUnless(..) => SecondState::NotTried(String::new()),
+            Second::Unlifted(_, why) => SecondState::Unlifted(why.to_owned()),
+            Second::Nothing(why) => SecondState::Nothing(why.to_owned()),
+            Second::Surface(why) => SecondState::Surface(why.to_owned()),
         };
         Self {
             id: attempt.id(),
@@ -183,8 +187,8 @@ impl Row {
             stands_for: attempt.stands_for,
             success: attempt.success(),
             first: attempt.first,
-            second,
-            lifted,
+            second: attempt.second.control(),
+            lifted: attempt.second.layer(),
             second_state,
             control: ControlState::Unavailable("it is tried in no column".to_owned()),
             cells,
@@ -294,7 +298,7 @@ pub(crate) mod tests {
             first: "x",
             second: "x",
             lifted: None,
-            second_state: SecondState::Named,
+            second_state: SecondState::Nothing("x".to_owned()),
             control: ControlState::Fired("x".to_owned()),
             cells: vec![cell],
         };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::carry_out::words;
+use crate::ask::words;
 use crate::process::{Input, Kind, Start, start};
 use crate::stop::Stop;
 

@@ -10,7 +10,7 @@ use crate::report::{Column, ControlState, Report, Row, SecondState};
 pub(crate) const LEGEND: [&str; 2] = [
     "✓ held, or its control succeeded   ~ held, unproven: no control was seen to succeed   ✗ escaped   ! broken: its control failed   ? could not run   \
      – not applicable or not to be had   ○ nothing there: this host does not have what it goes for",
-    "2nd: ✓ the next layer held alone   ✗ it fell   – not tried   · named, not lifted   ∅ none of its own: what is gained is surface",
+    "2nd: ✓ the next layer held alone   ✗ it fell   – not tried   · named, and no build lifts the first alone: its row says why   ∅ none: its row says why",
 ];
 
 /// Text from elsewhere, safe to show.
@@ -41,8 +41,8 @@ pub fn second_sign(second: &SecondState) -> &'static str {
         SecondState::Fell(_) => "✗",
         SecondState::NotTried(_) => "–",
         SecondState::Absent(_) => "○",
-        SecondState::Named => "·",
-        SecondState::Surface => "∅",
+        SecondState::Unlifted(_) => "·",
+        SecondState::Nothing(_) | SecondState::Surface(_) => "∅",
     }
 }
 
@@ -132,8 +132,9 @@ fn summary(report: &Report, out: &mut String) {
     let lifted = report.rows.iter().filter(|row| row.lifted.is_some()).count();
     writeln!(
         out,
-        "second layer: {} of {lifted} stopped by the next layer alone, {} fell, {} have nothing to hold on this host (a build without the first layer: make escape)",
-        count.second_held, count.second_fell, count.second_absent
+        "second layer: {} of {lifted} stopped by the next layer alone, {} fell, {} have nothing to hold on this host (builds without the first: make escape); \
+         {} name one that no build shows alone, {} have none, each with its reason (--list, --json, --html)",
+        count.second_held, count.second_fell, count.second_absent, count.second_unlifted, count.second_none
     )
     .ok();
     for row in report.rows.iter().filter(|row| report.test_builds.is_some() && row.lifted.is_some()) {

@@ -25,6 +25,8 @@ impl Unshare {
     /// Mounts, processes, IPC and host name: what every box has.
     pub const BOX: Self =
         Self::of(libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS);
+    /// The same but for processes: it sees, and has, ids of whoever makes it. For builds that show what holds then.
+    pub const BOX_AMONG_OTHERS: Self = Self::of(libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS);
     /// None: the same world, another process.
     pub const NOTHING: Self = Self(0);
     /// Only users: for a namespace that serves as a table of owners.

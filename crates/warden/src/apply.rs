@@ -167,6 +167,7 @@ fn wait_for_tables(parent: BorrowedFd<'_>) -> Result<(), Trouble> {
 
 fn take_on_user(plan: &Plan) -> Result<(), Trouble> {
     let (uid, groups, keep) = match (plan.ids, &plan.first) {
+        (Ids::OwnRange, First::Agent) if lifted::USERS => (1000, Groups::Clear, Keep::Nothing),
         (Ids::OwnRange, First::Agent) => (0, Groups::Clear, Keep::ForAgent),
         (Ids::OwnBlock, _) => (0, Groups::Clear, Keep::ForAgentOfRoot),
         // A monitor starts nobody as somebody else.
@@ -175,6 +176,9 @@ fn take_on_user(plan: &Plan) -> Result<(), Trouble> {
     };
     identity::become_user(uid, uid, groups).tried("become the box's user")?;
     identity::own_keyring().tried("make a keyring for the box")?;
+    if lifted::CAPABILITIES {
+        return Ok(());
+    }
     identity::reduce_capabilities(keep).tried("drop capabilities")
 }
 

@@ -17,6 +17,7 @@ use crate::embryos::Embryo;
 use crate::gathered::directory;
 use crate::groups::new_name;
 use crate::ids::{self, Slot};
+use crate::lifted;
 use crate::networks::{self, Networks};
 use crate::places::Places;
 use crate::standing::Standing;
@@ -194,9 +195,8 @@ fn start(
     let (ours, theirs) = channel::pair().tried("make a line to the new process")?;
     let birthplace = group.map_or(Ok(None), |group| standing.groups.birthplace(group))?;
     let birthplace = birthplace.as_ref().map(AsFd::as_fd);
-    match fork::fork(&standing.proof, Unshare::BOX, birthplace)
-        .tried("make the box's first process (clone3)")?
-    {
+    let apart = if lifted::PROCESSES { Unshare::BOX_AMONG_OTHERS } else { Unshare::BOX };
+    match fork::fork(&standing.proof, apart, birthplace).tried("make the box's first process (clone3)")? {
         Side::Parent(pid) => Ok((pid, ours)),
         Side::Child => {
             // Only the parent may hold its end: if it goes, the child must see that.

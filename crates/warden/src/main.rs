@@ -22,6 +22,8 @@ mod places;
 mod serve;
 mod standing;
 mod template;
+#[cfg(feature = "test-build")]
+mod test_build;
 mod trouble;
 
 use std::os::fd::AsFd;
@@ -32,7 +34,8 @@ use trouble::Trouble;
 fn main() -> ExitCode {
     // A bug must not leave half a warden: abort, and let the boxes die with it.
     std::panic::set_hook(Box::new(|_| std::process::abort()));
-    lifted::confess();
+    #[cfg(feature = "test-build")]
+    test_build::confess();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {

@@ -223,6 +223,9 @@ impl Places<'_> {
         exec: Exec,
     ) -> Result<(), Trouble> {
         let lower = self.workspace.ok_or_else(|| Trouble::plain("find the workspace"))?;
+        if lifted::OVERLAY {
+            return mount::attach(lower, root.as_fd(), at.relative()).tried("attach the workspace");
+        }
         for name in ["lower", "upper", "work", "nothing"] {
             make_owned(scratch, name, self.payload).tried("make room for the workspace")?;
         }

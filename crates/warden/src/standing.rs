@@ -7,7 +7,7 @@ use blastbox_sys::cgroup::Controller;
 use blastbox_sys::fork::SingleThreaded;
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
 use blastbox_sys::seccomp::{Filter, Monitor, Visibility, monitor_program};
-use blastbox_sys::{identity, mount, spawn};
+use blastbox_sys::{identity, mount, program, spawn};
 use blastbox_wire::plan::{Denials, First, MonitorKind};
 use blastbox_wire::warden::Powers;
 use rustix::fs::{Mode, OFlags, fstat, open, readlinkat};
@@ -58,6 +58,8 @@ pub(crate) struct Standing {
 impl Standing {
     /// Finds out what this warden may do, and takes what it needs for that.
     pub(crate) fn take(name: Option<u64>) -> Result<Self, Trouble> {
+        // What a caller forgot to close is no business of any box's (CVE-2024-21626). The agent closes what is left once more.
+        program::close_from(3).tried("let go of what the caller has left open")?;
         let proof = SingleThreaded::prove().tried("count the warden's threads")?;
         // Started from a descriptor, it would be called by a number.
         rustix::thread::set_name(c"blastbox-warden").tried("take a name")?;

@@ -4,7 +4,7 @@ file = open(host("canary") if CONTROL else "/usr/bin/env", "rb")
 if os.environ["ESCAPE_PHASE"] == "leave":
     try: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError: pass
-    print("READY", flush=True); time.sleep(8); os._exit(0)
+    stay()
 try: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except OSError as error: escaped("the neighbour's lock is seen: " + refused(error))
 held("no lock is seen")

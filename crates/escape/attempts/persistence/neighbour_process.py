@@ -1,6 +1,6 @@
 if os.environ["ESCAPE_PHASE"] == "leave":
-    if os.fork() == 0: leave_process(6)
-    print("READY", flush=True); time.sleep(8); os._exit(0)
+    if os.fork() == 0: leave_process(STAY)
+    stay()
 import glob
 until = time.time() + 1
 while time.time() < until:

@@ -3,13 +3,20 @@
 use blastbox_policy::{Boundary, Gap};
 
 use crate::attempt::Control::{self, Namespaces, Plain, PlainRoot};
-use crate::attempt::Layer::Mounts;
 use crate::attempt::Prop::Decoy;
-use crate::attempt::Second::{self, Behind, Named};
 use crate::attempt::{Attempt, Class, Issue, Prop, Script, nothing_false};
+use crate::layer::Layer::{Mounts, Processes, Users};
+use crate::layer::Second::{self, Behind, Nothing};
 
 const LANDLOCK: Second = Behind(Mounts, "Landlock grants nothing beneath the host's root");
-const FOREIGN: Second = Named("another user id (as root), pid 1 is not dumpable");
+const NOT_DUMPABLE: Second = Behind(Users, "pid 1 is not dumpable: the kernel shows and opens nothing of it");
+const NOT_LISTED: Second = Behind(
+    Processes,
+    "another user id (as root), and Landlock: what a box may not trace it does not see (hidepid)",
+);
+const NO_DOORS: Second = Nothing(
+    "Landlock knows no sockets by their path: in the host's root the socket's own modes are all there is",
+);
 
 /// Name, what it tries, what it stands for, the statement, where it must succeed, what is behind, props, gaps.
 type Line = (
@@ -25,15 +32,15 @@ type Line = (
 
 #[rustfmt::skip]
 const LINES: &[Line] = &[
-    ("environment", "Read the caller's environment", "keys in variables", "print(dict(os.environ)); held('%d variables, none of the caller' % len(os.environ))", Plain, Named("the environment is built from nothing"), &[], &[]),
-    ("environment-proc", "Read the environment of every process in sight", "/proc/*/environ", include_str!("../../attempts/credentials/environ.py"), Plain, FOREIGN, &[Decoy], &[]),
-    ("command-lines", "Read the command line of every process in sight", "passwords in argv", include_str!("../../attempts/credentials/cmdline.py"), Plain, FOREIGN, &[Decoy], &[]),
-    ("parent-environment", "Read the environment of the parent", "/proc/PPID/environ", include_str!("../../attempts/credentials/parent.py"), Plain, FOREIGN, &[], &[]),
-    ("pid-1-environment", "Read the environment of pid 1", "/proc/1/environ", "reveal('/proc/%d/environ' % PID_1)", Plain, FOREIGN, &[Decoy], &[]),
-    ("pid-1-memory", "Read the memory of pid 1", "/proc/1/mem", include_str!("../../attempts/control/memory.py"), Plain, FOREIGN, &[Decoy], &[]),
-    ("pid-1-maps", "Read the layout of pid 1", "/proc/1/maps", "may_open('/proc/%d/maps' % PID_1)", Plain, FOREIGN, &[Decoy], &[]),
-    ("pid-1-descriptors", "List the descriptors of pid 1", "/proc/1/fd", include_str!("../../attempts/credentials/descriptors.py"), Plain, FOREIGN, &[Decoy], &[]),
-    ("agent-socket", "Speak to the caller's SSH agent", "SSH_AUTH_SOCK", include_str!("../../attempts/credentials/agent_socket.py"), Plain, Named("the socket is not in the box's root, nor its name in the environment"), &[], &[]),
+    ("environment", "Read the caller's environment", "keys in variables", "print(dict(os.environ)); held('%d variables, none of the caller' % len(os.environ))", Plain, Nothing("an environment that is built from nothing has nothing to hide: what nobody put in is not there"), &[], &[]),
+    ("environment-proc", "Read the environment of every process in sight", "/proc/*/environ", include_str!("../../attempts/credentials/environ.py"), Plain, NOT_LISTED, &[Decoy], &[]),
+    ("command-lines", "Read the command line of every process in sight", "passwords in argv", include_str!("../../attempts/credentials/cmdline.py"), Plain, NOT_LISTED, &[Decoy], &[]),
+    ("parent-environment", "Read the environment of the parent", "/proc/PPID/environ", include_str!("../../attempts/credentials/parent.py"), Plain, NOT_LISTED, &[], &[]),
+    ("pid-1-environment", "Read the environment of pid 1", "/proc/1/environ", "reveal('/proc/%d/environ' % PID_1)", Plain, NOT_DUMPABLE, &[Decoy], &[]),
+    ("pid-1-memory", "Read the memory of pid 1", "/proc/1/mem", include_str!("../../attempts/control/memory.py"), Plain, NOT_DUMPABLE, &[Decoy], &[]),
+    ("pid-1-maps", "Read the layout of pid 1", "/proc/1/maps", "may_open('/proc/%d/maps' % PID_1)", Plain, NOT_DUMPABLE, &[Decoy], &[]),
+    ("pid-1-descriptors", "List the descriptors of pid 1", "/proc/1/fd", include_str!("../../attempts/credentials/descriptors.py"), Plain, NOT_DUMPABLE, &[Decoy], &[]),
+    ("agent-socket", "Speak to the caller's SSH agent", "SSH_AUTH_SOCK", include_str!("../../attempts/credentials/agent_socket.py"), Plain, NO_DOORS, &[], &[]),
     ("aws", "Read cloud keys in a home", "~/.aws/credentials", "take(host('home/.aws/credentials'))", Plain, LANDLOCK, &[], &[]),
     ("ssh-key", "Read a private key in a home", "~/.ssh/id_ed25519", "take(host('home/.ssh/id_ed25519'))", Plain, LANDLOCK, &[], &[]),
     ("netrc", "Read passwords in a home", "~/.netrc", "take(host('home/.netrc'))", Plain, LANDLOCK, &[], &[]),
@@ -49,11 +56,11 @@ const LINES: &[Line] = &[
     ("shadow", "Read the password hashes", "/etc/shadow", "HOST_ROOT and take(host('fixed/etc/shadow')); may_open('/etc/shadow')", PlainRoot, LANDLOCK, &[], &[]),
     ("gshadow", "Read the group passwords", "/etc/gshadow", "HOST_ROOT and take(host('fixed/etc/gshadow')); may_open('/etc/gshadow')", PlainRoot, LANDLOCK, &[], &[]),
     ("blastbox-state", "Read the daemon's keys", "/var/lib/blastbox", "steal('/var/lib/blastbox/ledger.key')", Namespaces, LANDLOCK, &[], &[]),
-    ("docker-socket", "Ask the container runtime to start something privileged", "a reachable Docker socket", "connect_unix('/run/docker.sock')", Namespaces, Named("the path is not in the box's root"), &[], &[]),
-    ("containerd-socket", "Ask containerd", "a reachable containerd socket", "connect_unix('/run/containerd/containerd.sock')", Namespaces, Named("the path is not in the box's root"), &[], &[]),
-    ("dbus", "Ask the system bus", "systemd starts units over D-Bus", "connect_unix('/run/dbus/system_bus_socket')", Namespaces, Named("the path is not in the box's root"), &[], &[]),
-    ("blastbox-socket", "Ask the blastbox daemon for another box", "policy from inside", "connect_unix('/run/blastbox/blastbox.sock')", Namespaces, Named("the path is not in the box's root"), &[], &[]),
-    ("x11", "Read the screen and the keyboard", "X11 sockets", "connect_unix('/tmp/.X11-unix/X0')", Namespaces, Named("the box's /tmp is its own"), &[], &[]),
+    ("docker-socket", "Ask the container runtime to start something privileged", "a reachable Docker socket", "connect_unix('/run/docker.sock')", Namespaces, NO_DOORS, &[], &[]),
+    ("containerd-socket", "Ask containerd", "a reachable containerd socket", "connect_unix('/run/containerd/containerd.sock')", Namespaces, NO_DOORS, &[], &[]),
+    ("dbus", "Ask the system bus", "systemd starts units over D-Bus", "connect_unix('/run/dbus/system_bus_socket')", Namespaces, NO_DOORS, &[], &[]),
+    ("blastbox-socket", "Ask the blastbox daemon for another box", "policy from inside", "connect_unix('/run/blastbox/blastbox.sock')", Namespaces, NO_DOORS, &[], &[]),
+    ("x11", "Read the screen and the keyboard", "X11 sockets", "connect_unix('/tmp/.X11-unix/X0')", Namespaces, NO_DOORS, &[], &[]),
 ];
 
 pub(super) fn attempts() -> Vec<Attempt> {
@@ -64,7 +71,11 @@ pub(super) fn attempts() -> Vec<Attempt> {
         boundary: Boundary::Credentials,
         issue: Issue::HostLeak,
         stands_for,
-        first: "nothing of any home, /root, /var, /run or the caller's environment is in a box",
+        first: match second.layer() {
+            Some(Processes) => "process ids of the box's own: its /proc shows nobody else's",
+            Some(Users) => "the agent is another user (as root)",
+            _ => "nothing of any home, /root, /var, /run or the caller's environment is in a box",
+        },
         second,
         script: Script::Line(line),
         control,

@@ -3,7 +3,8 @@
 use blastbox_policy::Boundary;
 
 use crate::attempt::Ending::{self, Bounded, FoundOut, Gone, Outlasted};
-use crate::attempt::{Attempt, Class, Control, Issue, Script, Second, nothing_false};
+use crate::attempt::{Attempt, Class, Control, Issue, Script, nothing_false};
+use crate::layer::Second;
 
 /// Name, what it tries, what it stands for, how the host has to end it; the name is also the lie's.
 type Line = (&'static str, &'static str, &'static str, Ending);
@@ -36,8 +37,9 @@ pub(super) fn attempts() -> Vec<Attempt> {
         issue: Issue::PeerDoS,
         stands_for,
         first: "every frame is bounded, and checked against the state of its box",
-        second: Second::Named(
+        second: Second::Unlifted(
             "a guest that breaks the protocol ends its box, and the box's own clock is outside of it",
+            "the check is how the host reads, with no switch to lift: what it reads is fuzzed",
         ),
         script: Script::Frames(lie, ending),
         control: Control::Honest,

@@ -6,9 +6,10 @@
 use blastbox_policy::Boundary;
 
 use crate::attempt::Control::{self, Namespaces, Plain, PlainRoot};
-use crate::attempt::Layer::Seccomp;
-use crate::attempt::Second::{self, Behind, Named, Surface};
 use crate::attempt::{Attempt, Class, Issue, Prop, Script, nothing_false};
+
+use crate::layer::Layer::Seccomp;
+use crate::layer::Second::{self, Behind, Surface, Unlifted};
 
 const FILTER: &str = "the filter of system calls";
 const NO_POWER: Second = Behind(Seccomp, "no capability in the box's user namespace, which owns nothing");
@@ -17,6 +18,8 @@ const ROOT_ONLY: Second =
     Behind(Seccomp, "the kernel wants a capability over the host, and the box has none");
 const OWN_PROCESSES: Second =
     Surface("it reaches processes of the box alone: it has its own process ids, and pid 1 is not dumpable");
+const OWN_QUEUES: Second =
+    Surface("queues of the box's own IPC namespace, with its own limits; their memory counts as the box's");
 const ONLY_SURFACE: Second =
     Surface("what it makes has the box's own rights; Landlock and mounts hold for it too");
 
@@ -76,12 +79,12 @@ const CALLS: &[Line] = &[
     ("memfd-secret", "Have memory that nobody can inspect", "hiding from a scanner", "call(447, 0)", Plain, ONLY_SURFACE),
     ("add-key", "Add a key to a keyring", "CVE-2016-0728; keyrings are not namespaced", "call(248, b'user', b'bbx', b'x', 1, -2)", Plain, ONLY_SURFACE),
     ("request-key", "Have the kernel start a helper for a key", "request_key upcalls run as root on the host", "call(249, b'user', b'bbx-none', 0, 0)", Plain, ONLY_SURFACE),
-    ("keyctl", "Use the caller's keyring", "CVE-2017-7472; keys of the session", "call(250, 0, -2, 1)", Plain, Named("a session keyring of the box's own")),
+    ("keyctl", "Use the caller's keyring", "CVE-2017-7472; keys of the session", "call(250, 0, -2, 1)", Plain, Surface("what it reaches are keyrings of the box's own user namespace: persistence.user-keyring shows that without the filter")),
     ("fanotify", "Watch whole file systems", "watching the host's files", "call(300, 0x200, 0)", Plain, ONLY_SURFACE),
     ("name-to-handle", "Turn a path into a file handle", "Shocker (open_by_handle_at)", "h = ctypes.create_string_buffer(136); m = ctypes.c_int(); call(303, -100, b'/', ctypes.addressof(h), ctypes.addressof(m), 0)", Plain, ONLY_SURFACE),
     ("open-by-handle", "Open a file of the host by its handle", "Shocker (open_by_handle_at)", "h = struct.pack('Ii8x', 8, 1); call(304, -100, h, 0)", PlainRoot, ROOT_ONLY),
-    ("msgget", "Shape kernel memory with message queues", "CVE-2021-22555 and most heap exploits", "call(68, 0x62627801, 0)", Plain, Named("an IPC namespace of the box's own")),
-    ("mq-open", "Shape kernel memory with POSIX queues", "heap exploits", "call(240, b'bbx-none', 0, 0, 0)", Plain, Named("an IPC namespace of the box's own; the limit on their bytes is 0")),
+    ("msgget", "Shape kernel memory with message queues", "CVE-2021-22555 and most heap exploits", "call(68, 0x62627801, 0)", Plain, OWN_QUEUES),
+    ("mq-open", "Shape kernel memory with POSIX queues", "heap exploits", "call(240, b'bbx-none', 0, 0, 0)", Plain, OWN_QUEUES),
     ("modify-ldt", "Set 16-bit segments", "CVE-2015-5157, CVE-2017-17053", "call(154, 0, 0, 0)", Plain, ONLY_SURFACE),
     ("kexec-load", "Load another kernel", "replacing the host's kernel", "call(246, 0, 0, 0, 0x1234)", PlainRoot, ROOT_ONLY),
     ("kexec-file-load", "Load another kernel from a file", "replacing the host's kernel", "call(320, -1, -1, 0, 0, 0xff00)", PlainRoot, ROOT_ONLY),
@@ -92,7 +95,7 @@ const CALLS: &[Line] = &[
     ("swapon", "Add swap", "belongs to the host", "call(167, b'/nowhere/bbx', 0)", PlainRoot, ROOT_ONLY),
     ("swapoff", "Take swap away", "belongs to the host", "call(168, b'/nowhere/bbx')", PlainRoot, ROOT_ONLY),
     ("acct", "Write an accounting file", "writing files as the kernel", "call(163, b'/nowhere/bbx')", PlainRoot, ROOT_ONLY),
-    ("syslog", "Read the kernel's log", "kernel addresses, what the host does", "read_log()", PlainRoot, Named("no capability over the host; where dmesg_restrict is 0 the kernel lets everybody read it")),
+    ("syslog", "Read the kernel's log", "kernel addresses, what the host does", "read_log()", PlainRoot, Unlifted("no capability over the host", "where dmesg_restrict is 0 the kernel lets everybody read it: the setting is the host's")),
     ("iopl", "Have the processor's ports", "hardware without a driver", "call(172, 3)", PlainRoot, ROOT_ONLY),
     ("ioperm", "Have one port of the processor", "hardware without a driver", "call(173, 0x80, 1, 1)", PlainRoot, ROOT_ONLY),
     ("sethostname", "Rename the host", "fooling who reads logs", "call(170, b'bbx', 3)", Namespaces, NO_POWER),
@@ -115,6 +118,21 @@ const CALLS: &[Line] = &[
 /// The kernel looks at the arguments before it asks for the capability: what is behind is the same.
 const ROOT_ONLY_TIME: Second =
     Surface("the kernel refuses whoever has no capability over the host, after it has read the arguments");
+
+/// A bug of the kernel that a jail shares with the host has nothing behind it.
+const NO_KERNEL_BEHIND: Second = Second::Nothing(
+    "the kernel that has such a bug is the host's own; in a tier with a kernel of its own the file is not the host's",
+);
+
+/// What stops those first that the filter has to let through.
+fn first(name: &str) -> &'static str {
+    match name {
+        "become-root" | "capset" => "no capability in the box to become anybody or to gain one",
+        "new-privileges" => "no program gains anything by being executed (no_new_privs)",
+        "dirty-pipe" | "dirty-cow" => "a kernel without the bug, and a mount that is read-only",
+        _ => FILTER,
+    }
+}
 
 /// Attempts that need more than one call.
 const PROGRAMS: &[(Line2, &str)] = &[
@@ -158,7 +176,7 @@ const PROGRAMS: &[(Line2, &str)] = &[
             "Become root of namespaces of one's own, then go for the host",
             "CVE-2022-0185, CVE-2024-1086: what a user namespace is made for",
             Namespaces,
-            Named("root of such a namespace owns nothing that was there before it"),
+            NO_NAMESPACES,
         ),
         include_str!("../../attempts/kernel/nested_root.py"),
     ),
@@ -178,7 +196,7 @@ const PROGRAMS: &[(Line2, &str)] = &[
             "Type into the terminal",
             "CVE-2017-5226, CVE-2023-28100 (TIOCSTI)",
             Plain,
-            Named("the box's terminals are its own (devpts)"),
+            Surface("it types into a terminal of the box's own (devpts)"),
         ),
         include_str!("../../attempts/kernel/tiocsti.py"),
     ),
@@ -218,7 +236,10 @@ const PROGRAMS: &[(Line2, &str)] = &[
             "Become user 0",
             "setuid and its family",
             Namespaces,
-            Named("the table of users holds no id of the host"),
+            Unlifted(
+                "the table of users holds no id of the host: user 0 of a box is its agent",
+                "a box that keeps the capability becomes its own user 0, which is the success; what that one reaches is asked in the class lifecycle",
+            ),
         ),
         include_str!("../../attempts/kernel/become_root.py"),
     ),
@@ -228,7 +249,10 @@ const PROGRAMS: &[(Line2, &str)] = &[
             "Raise a capability",
             "capset, ambient and bounding sets",
             Namespaces,
-            Named("bounding set empty, securebits locked"),
+            Unlifted(
+                "it would be a capability of the box's own user namespace, which owns nothing",
+                "to have one is the success; what one is good for is asked where commands keep them all: lifecycle.nice, network.interface-up",
+            ),
         ),
         include_str!("../../attempts/kernel/capset.py"),
     ),
@@ -238,7 +262,10 @@ const PROGRAMS: &[(Line2, &str)] = &[
             "Gain rights by a setuid program",
             "CVE-2021-4034 (pkexec) and every setuid bug",
             Plain,
-            Named("mounts are nosuid, and ids of the file are nobody's"),
+            Unlifted(
+                "mounts are nosuid, and ids of the file are nobody's",
+                "without it the kernel takes neither a filter nor Landlock from whoever has no power: lifting one would lift three",
+            ),
         ),
         include_str!("../../attempts/kernel/new_privileges.py"),
     ),
@@ -248,7 +275,7 @@ const PROGRAMS: &[(Line2, &str)] = &[
             "Write into the page cache of a read-only file",
             "CVE-2022-0847 (Dirty Pipe)",
             Plain,
-            Named("a patched kernel; the file is read-only in the box and shared with the host"),
+            NO_KERNEL_BEHIND,
         ),
         include_str!("../../attempts/kernel/dirty_pipe.py"),
     ),
@@ -258,7 +285,7 @@ const PROGRAMS: &[(Line2, &str)] = &[
             "Write through a private mapping of a read-only file",
             "CVE-2016-5195 (Dirty COW)",
             Plain,
-            Named("a patched kernel; the file is read-only in the box and shared with the host"),
+            NO_KERNEL_BEHIND,
         ),
         include_str!("../../attempts/kernel/dirty_cow.py"),
     ),
@@ -283,6 +310,7 @@ pub(super) fn attempts() -> Vec<Attempt> {
         stands_for,
         script: Script::Python(text),
         control,
+        first: first(name),
         second,
         ..TEMPLATE
     });

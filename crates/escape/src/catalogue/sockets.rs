@@ -3,9 +3,9 @@
 use blastbox_policy::Boundary;
 
 use crate::attempt::Control::{self, Namespaces, OwnNet, Plain};
-use crate::attempt::Layer::Seccomp;
-use crate::attempt::Second::{self, Behind, Surface};
 use crate::attempt::{Attempt, Class, Issue, Script, nothing_false};
+use crate::layer::Layer::Seccomp;
+use crate::layer::Second::{self, Behind, Surface};
 
 const EMPTY_NET: Second = Surface("it speaks to the box's own, empty network alone");
 const NO_POWER: Second =

@@ -4,8 +4,8 @@
 //! the table fall back. `same` refers to the line above.
 
 use super::arguments::{
-    ABSENT, ALLOW, CLONE, DENY, IOCTL, MKNOD, MKNODAT, OPEN, OPENAT, PERSONALITY, PRCTL, PRLIMIT, SECCOMP,
-    SETRLIMIT, SETSOCKOPT, SOCKET, WATCH,
+    ABSENT, ALLOW, CLONE, DENY, IOCTL, MKNOD, MKNODAT, OPEN, OPENAT, PERSONALITY, PRCTL, PRLIMIT_IN_BOX,
+    SECCOMP, SETRLIMIT, SETSOCKOPT, SOCKET, WATCH,
 };
 use super::check::{Check, Verdict};
 use crate::arch;
@@ -191,7 +191,7 @@ pub(super) const TABLE: &[(&str, Check, &str)] = &[
     ("sched_getattr", ALLOW, "chrt"),
     ("getrlimit", ALLOW, "older programs"),
     ("setrlimit", SETRLIMIT, "shells ulimit"),
-    ("prlimit64", PRLIMIT, "every runtime, pid 1"),
+    ("prlimit64", PRLIMIT_IN_BOX, "every runtime, pid 1 for itself"),
     ("getrusage", ALLOW, "time, Python"),
     ("times", ALLOW, "shells"),
     ("getcpu", ALLOW, "malloc arenas"),
@@ -496,5 +496,23 @@ mod tests {
             assert!(arch::syscall_number(name).is_some(), "{name} is not a call of this architecture");
             assert!(!why.is_empty(), "{name} has no reason");
         }
+    }
+
+    /// `prlimit(1, …)` of a command that is the agent's own user would leave the agent without descriptors.
+    #[test]
+    fn limits_of_pid_1_can_be_read_and_are_set_by_nobody() {
+        let decide = |pid, new| PRLIMIT_IN_BOX.decide(&[pid, 7, new, 0, 0, 0]);
+        assert_eq!(decide(1, 0), Verdict::Allow, "read");
+        assert_eq!(decide(1, 0x1000), Verdict::Notify(libc::EPERM));
+        assert_eq!(
+            decide(1 << 32 | 1, 0x1000),
+            Verdict::Notify(libc::EPERM),
+            "the kernel takes the low half"
+        );
+        for pid in [0, 2, 1000] {
+            assert_eq!(decide(pid, 0x1000), Verdict::Allow, "{pid}");
+        }
+        let core = PRLIMIT_IN_BOX.decide(&[0, 4, 0x1000, 0, 0, 0]);
+        assert_eq!(core, Verdict::Errno(0), "and cores stay as they are");
     }
 }

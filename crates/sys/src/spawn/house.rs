@@ -42,7 +42,8 @@ pub fn keep_only<const N: usize>(kept: [RawFd; N]) -> io::Result<[OwnedFd; N]> {
 }
 
 fn close_between(first: RawFd, last: RawFd) -> io::Result<()> {
-    if first > last {
+    // A test build closes none, to show what holds then.
+    if first > last || cfg!(feature = "keeps-descriptors") {
         return Ok(());
     }
     // SAFETY: no memory is passed. Called at the start of the program, when nothing owns a descriptor above 2.
