@@ -58,11 +58,10 @@ pub(crate) fn tools(
 
 /// Compiles the module that a command names, if it names one. Done before anything is started: never in a box's way.
 pub(crate) fn module(policy: &SealedPolicy, program: Option<&Vec<u8>>) -> Result<Option<Compiled>, Problem> {
-    let Some(path) = program.map(|name| Path::new(OsStr::from_bytes(name))) else { return Ok(None) };
-    let Some(guests) = Facts::look().wasm.filter(|_| is_wasm(policy)) else { return Ok(None) };
-    if !is_module(path.as_os_str().as_bytes()) {
-        return Ok(None);
-    }
+    let Some(path) = program.filter(|name| is_wasm(policy) && is_module(name)) else { return Ok(None) };
+    // Only now: looking at the host takes as long as everything else that is checked here.
+    let Some(guests) = Facts::look().wasm else { return Ok(None) };
+    let path = Path::new(OsStr::from_bytes(path));
     let uid = rustix::process::geteuid().as_raw();
     let state = blastbox_server::places::state(uid, |name| std::env::var_os(name)).ok_or(Problem::NoStore)?;
     let metering = if policy.kernel().fuel.is_some() { Metering::Fuel } else { Metering::None };
