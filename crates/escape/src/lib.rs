@@ -22,6 +22,7 @@ mod embedded;
 mod findings;
 mod foot;
 mod frames;
+mod head;
 mod judge;
 mod layer;
 mod lifted;

@@ -3,14 +3,15 @@
 use std::fmt::Write as _;
 
 use crate::attempt::Class;
-use crate::count::Count;
 use crate::embedded::safe;
 use crate::foot::foot;
+use crate::head::head;
 use crate::report::{Cell, ControlState, Report, Row, SecondState, Verdict};
 
 const STYLE: &str = include_str!("page.css");
 
-fn kind(cell: &Cell) -> &'static str {
+/// The colour of a cell.
+pub(crate) fn kind(cell: &Cell) -> &'static str {
     match cell.verdict {
         Verdict::Held if cell.is_unproven() => "na",
         Verdict::Held => "held",
@@ -24,25 +25,16 @@ fn kind(cell: &Cell) -> &'static str {
 /// The page.
 #[must_use]
 pub fn page(report: &Report) -> String {
-    let count = report.count();
     let mut out = String::new();
-    let (class, verdict) = verdict(report, &count);
     // Writing to a string does not fail.
     write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>blastbox escape</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<header class=\"{class}\">\n<h1>blastbox escape</h1>\n\
-         <p class=\"verdict\">{verdict}</p>\n<p>{} attempts as {} on Linux {} ({}), {}, {:.1} s</p>\n</header>\n",
-        report.rows.len(),
-        report.host.caller,
-        safe(&report.host.kernel),
-        report.host.architecture,
-        safe(&report.started_at),
-        report.seconds
+         <title>blastbox escape</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
     )
     .ok();
-    cards(report, &count, &mut out);
+    head(report, &mut out);
     for class in Class::ALL {
         let rows: Vec<&Row> = report.rows.iter().filter(|row| row.class == class).collect();
         if !rows.is_empty() {
@@ -65,54 +57,6 @@ fn about(class: Class, out: &mut String) {
         writeln!(out, "<h2 id=\"{name}\">docs/attacks/{name}</h2>\n<pre>{text}</pre>").ok();
     }
     out.push_str("</section>\n");
-}
-
-fn verdict(report: &Report, count: &Count) -> (&'static str, String) {
-    match count {
-        Count { escaped: 0, broken: 0, could_not_run: 0, held: 1.., second_fell: 0, .. } => {
-            match report.shows_too_little(count) {
-                true => {
-                    ("doubt", "Nothing came out, but test builds do not show what they are for.".to_owned())
-                }
-                false => ("good", "Nothing came out.".to_owned()),
-            }
-        }
-        Count { escaped: 0, second_fell: 0, held: 0, .. } => {
-            ("doubt", "Nothing came out, and nothing was held.".to_owned())
-        }
-        Count { escaped: 0, second_fell: 0, broken, could_not_run, .. } => {
-            ("doubt", format!("Nothing came out, but {} cells prove nothing.", broken + could_not_run))
-        }
-        Count { escaped, second_fell, .. } => {
-            ("bad", format!("{escaped} cells escaped, {second_fell} second layers fell."))
-        }
-    }
-}
-
-fn cards(report: &Report, count: &Count, out: &mut String) {
-    let fired = report.rows.iter().filter(|row| matches!(row.control, ControlState::Fired(_))).count();
-    let cards = [
-        ("held", count.held - count.held_unproven, "held, and their control succeeded"),
-        ("na", count.held_unproven, "held, unproven: no control was seen to succeed"),
-        ("escaped", count.escaped, "escaped"),
-        ("broken", count.broken, "broken: control failed"),
-        ("unrun", count.could_not_run, "could not run"),
-        ("na", count.not_applicable, "not applicable"),
-        ("na", count.absent, "nothing there: not on this host"),
-        ("held", fired, "controls that succeeded where they should"),
-        ("na", count.control_unavailable, "controls not to be had by this caller"),
-        ("na", count.control_absent, "go for what this host does not have"),
-        ("held", count.second_held, "stopped by the second layer alone"),
-    ];
-    out.push_str("<section class=\"cards\">\n");
-    for (class, number, what) in cards {
-        let class = if number == 0 { "zero" } else { class };
-        writeln!(out, "<div class=\"card {class}\"><b>{number}</b><span>{what}</span></div>").ok();
-    }
-    out.push_str("</section>\n");
-    for line in crate::text::LEGEND {
-        writeln!(out, "<p class=\"page\">{line}</p>").ok();
-    }
 }
 
 fn section(report: &Report, class: Class, rows: &[&Row], out: &mut String) {
@@ -216,18 +160,6 @@ fn line(report: &Report, row: &Row, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cell_that_says_nothing_is_a_doubt_at_the_head() {
-        let mut report = crate::report::tests::example();
-        assert_eq!(verdict(&report, &report.count()).0, "good");
-        let silent = crate::Cell { verdict: Verdict::CouldNotRun, ..report.rows[0].cells[0].clone() };
-        report.rows[0].cells.push(silent);
-        assert_eq!(
-            verdict(&report, &report.count()),
-            ("doubt", "Nothing came out, but 1 cells prove nothing.".to_owned())
-        );
-    }
 
     #[test]
     fn the_page_asks_nobody_for_anything() {

@@ -6,11 +6,28 @@ use crate::attempt::Class;
 use crate::findings::findings;
 use crate::report::{Column, ControlState, Report, Row, SecondState};
 
-/// What the signs mean: of a cell and its control, then of a second layer.
-pub(crate) const LEGEND: [&str; 2] = [
-    "✓ held, or its control succeeded   ~ held, unproven: no control was seen to succeed   ✗ escaped   ! broken: its control failed   ? could not run   \
-     – not applicable or not to be had   ○ nothing there: this host does not have what it goes for",
-    "2nd: ✓ the next layer held alone   ✗ it fell   – not tried   · named, and no build lifts the first alone: its row says why   ∅ none: its row says why",
+/// The colour of a sign on the page, the sign, and what it means.
+type Sign = (&'static str, &'static str, &'static str);
+
+/// What the signs mean: of a cell and its control, then of a second layer. On the page each has the colour of its kind.
+#[rustfmt::skip]
+pub(crate) const LEGEND: [(&str, &[Sign]); 2] = [
+    ("", &[
+        ("held", "✓", "held, or its control succeeded"),
+        ("na", "~", "held, unproven: no control was seen to succeed"),
+        ("escaped", "✗", "escaped"),
+        ("broken", "!", "broken: its control failed"),
+        ("unrun", "?", "could not run"),
+        ("na", "–", "not applicable or not to be had"),
+        ("na", "○", "nothing there: this host does not have what it goes for"),
+    ]),
+    ("2nd: ", &[
+        ("held", "✓", "the next layer held alone"),
+        ("escaped", "✗", "it fell"),
+        ("na", "–", "not tried"),
+        ("na", "·", "named, and no build lifts the first alone: its row says why"),
+        ("na", "∅", "none: its row says why"),
+    ]),
 ];
 
 /// Text from elsewhere, safe to show.
@@ -156,7 +173,8 @@ fn summary(report: &Report, out: &mut String) {
     if let Some(fuzzed) = report.fuzzed {
         writeln!(out, "fuzzed: {}", fuzzed.told()).ok();
     }
-    for line in LEGEND {
-        writeln!(out, "{line}").ok();
+    for (what, signs) in LEGEND {
+        let signs: Vec<String> = signs.iter().map(|(_, sign, word)| format!("{sign} {word}")).collect();
+        writeln!(out, "{what}{}", signs.join("   ")).ok();
     }
 }
