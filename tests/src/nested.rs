@@ -8,7 +8,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::machines::{Workshop, entry, kernel};
 use crate::{Caller, text};
@@ -133,7 +133,14 @@ impl<'a> Nested<'a> {
             "-initrd",
             text(&first),
         ];
-        let ended = self.caller.program(Path::new(QEMU), words).start().end_within(PATIENCE);
+        let mut held = self.caller.program(Path::new(QEMU), words).start();
+        let begun = Instant::now();
+        while !held.is_over() {
+            let said = || String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
+            assert!(begun.elapsed() < PATIENCE, "it hangs, and has said: {}", said());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let ended = held.end();
         let said = fs::read(&log).unwrap_or_default();
         assert_eq!(ended.code, 0, "{}{}", ended.err, String::from_utf8_lossy(&said));
         fs::remove_file(first).ok();

@@ -14,8 +14,8 @@ usual="--tier microvm --image tools --memory 256M --timeout 500s"
 again() { for turn in 1 2 3 4 5 6 7 8; do "$@" && return; done; false; }
 says() { blastbox doctor | grep -q "$1"; }
 echo
-again says 'closed to the users of boxes' && echo "closed: yes"
-chmod 0666 /dev/kvm
+# As a distribution keeps it: closed to the users of boxes, who get a file of their own for it.
+chmod 0660 /dev/kvm
 again says '/dev/kvm works' && echo "doctor: yes"
 again blastbox run --quiet --threat critical --accept weak-landlock --store /store $usual -- sh -c 'echo "alone: $(uname -r) $(id -u)"'
 again blastbox run --store /store $usual --receipt /tmp/receipt -- sh -c 'echo "copy: $(uname -r) $(id -u)"'
@@ -33,6 +33,7 @@ for one in $box $(blastbox fork $box --count 2) $(blastbox create --snapshot $sn
   echo "of $one: $(blastbox exec $one -- sh -c 'cat /tmp/kept; uname -n; head -c 16 /dev/urandom | hexdump -e "16/1 \"%02x\""' | tr '\n' ' ')"
 done
 kill $daemon; wait $daemon
+echo "closed: $(stat -c %a /dev/kvm)"
 echo "left: $(ls /sys/fs/cgroup | grep -c blastbox) $(ps | grep -c '[q]emu-system')"
 "#;
 
@@ -49,7 +50,7 @@ fn machines_run_on_kvm_alone_as_copies_as_forks_and_from_snapshots() {
     let after = |word: &str| -> Vec<&str> {
         said.lines().filter_map(|line| line.strip_prefix(word)).map(str::trim).collect()
     };
-    assert_eq!((after("closed:"), after("doctor:")), (vec!["yes"], vec!["yes"]), "{said}");
+    assert_eq!((after("closed:"), after("doctor:")), (vec!["660"], vec!["yes"]), "{said}");
     for (how, words) in [("alone:", after("alone:")), ("copy:", after("copy:"))] {
         assert!(matches!(words.as_slice(), [one] if one.ends_with(" 1000")), "{how} {said}");
     }

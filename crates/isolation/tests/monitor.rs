@@ -206,6 +206,28 @@ fn one_that_was_taken_over_cannot_execute_again_as_it_was_executed() {
 }
 
 #[test]
+fn a_device_that_the_host_keeps_closed_is_open_in_the_boxes_that_have_it_and_nowhere_else() {
+    let mode = || rustix::fs::stat("/dev/kvm").map(|found| found.st_mode & 0o777);
+    let before = match mode() {
+        Ok(mode) if mode & 0o006 != 0o006 && rustix::process::geteuid().is_root() => mode,
+        _ => return blastbox_skips::skip_this("it takes root, and a /dev/kvm that is not open to everybody"),
+    };
+    let script = r#"open(my $control, ">&=", 3); my $kvm;
+        print $control open($kvm, "+<", "/dev/kvm") ? "API " . (ioctl($kvm, 0xAE00, 0) || "denied: $!") : "closed: $!";
+        opendir(my $root, "/"); open(my $mounts, "<", "/proc/self/mountinfo");
+        print $control " [", grep({ /device/ } readdir $root), grep({ /device/ } <$mounts>), "]";"#;
+    let grants = |plan: &mut Plan| {
+        plan.template.push(Step::Device { name: DeviceName::Kvm });
+        plan.landlock.grants.push(Grant { at: "/dev/kvm".parse().unwrap(), access: GrantAccess::Terminals });
+    };
+    let mut running = Running::launch(MonitorKind::Qemu, script, grants);
+    // And where the file was made is nothing left.
+    assert_eq!(running.wrote(), "API 12 []");
+    running.end();
+    assert_eq!(mode().unwrap(), before);
+}
+
+#[test]
 fn what_only_monitors_may_have_is_refused_to_others() {
     let (good, descriptors) = plan(MonitorKind::Qemu, &Facts::look());
     assert!(good.clone().check(descriptors).is_ok());

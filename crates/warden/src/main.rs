@@ -10,6 +10,7 @@
 
 mod apply;
 mod boxes;
+mod devices;
 mod embryos;
 mod gathered;
 mod groups;

@@ -12,6 +12,7 @@ use blastbox_wire::plan::{DeviceName, GuestPath, Step};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, mkdirat, openat, symlinkat, unlinkat};
 use rustix::io::Errno;
 
+use crate::devices::Device;
 use crate::gathered::{Entry, directory, gather};
 use crate::lifted;
 use crate::standing::Standing;
@@ -122,6 +123,7 @@ pub(crate) fn build(standing: &Standing, steps: &[Step], gathered: Vec<Vec<Entry
     // Host paths are looked up from here on until the root is exchanged, so the new root must not be in the way.
     let mut later = Vec::new();
     let mut covers = Vec::new();
+    let mut devices = Vec::new();
     let mut gathered = gathered.into_iter();
     for step in steps {
         match step {
@@ -130,7 +132,7 @@ pub(crate) fn build(standing: &Standing, steps: &[Step], gathered: Vec<Vec<Entry
             Step::Cover { at, text } => covers.push((at, text)),
             Step::Link { at, to } => make_link(&root, at.relative(), to)?,
             Step::HostView { path } => later.push((host_view(&root, path)?, path.relative().to_owned())),
-            Step::Device { name } => later.push(device(&root, *name)?),
+            Step::Device { name } => devices.push(Device::find(&root, *name, standing)?),
             Step::Image { .. } | Step::Show { .. } => {
                 show_entries(&root, gathered.next().unwrap_or_default(), &mut later)?;
             }
@@ -165,6 +167,9 @@ pub(crate) fn build(standing: &Standing, steps: &[Step], gathered: Vec<Vec<Entry
     for (number, (at, text)) in covers.into_iter().enumerate() {
         cover(&root, number, at, text)?;
     }
+    for device in devices {
+        device.attach(&root)?;
+    }
     mount::restrict(root.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)
         .tried("make the box's root read-only")?;
     mount::become_root().tried("exchange the root (pivot_root)")
@@ -178,7 +183,7 @@ fn make_directory(root: &OwnedFd, at: &GuestPath) -> Result<(), Trouble> {
     }
 }
 
-fn write_file(root: &OwnedFd, at: &GuestPath, text: &str) -> Result<(), Trouble> {
+pub(crate) fn write_file(root: &OwnedFd, at: &GuestPath, text: &str) -> Result<(), Trouble> {
     let (parent, name) = parent(root, at)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file =
@@ -240,20 +245,6 @@ fn show(root: &OwnedFd, tree: &OwnedFd, at: &GuestPath) -> Result<(), Trouble> {
         FileType::RegularFile => write_file(root, at, ""),
         _ => Err(Trouble::plain(format!("show {at}: it is neither a file nor a directory"))),
     }
-}
-
-fn device(root: &OwnedFd, name: DeviceName) -> Result<(OwnedFd, String), Trouble> {
-    let path = format!("/dev/{}", name.as_str());
-    let tree = mount::copy_path(&path, Beneath::LeftOut).tried_with(|| format!("copy the host's {path}"))?;
-    let stat = rustix::fs::fstat(&tree).tried_with(|| format!("look at {path}"))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice {
-        return Err(Trouble::plain(format!("show {path}: it is no device")));
-    }
-    mount::restrict(tree.as_fd(), Attributes::DEVICE, Beneath::LeftOut)
-        .tried_with(|| format!("restrict {path}"))?;
-    let at = path.parse().map_err(|_| Trouble::plain("name a device"))?;
-    write_file(root, &at, "")?;
-    Ok((tree, at.relative().to_owned()))
 }
 
 fn show_entries(

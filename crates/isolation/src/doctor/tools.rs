@@ -32,7 +32,7 @@ pub(super) fn kvm(probe: KvmProbe, open: bool) -> Finding {
             let rate = format!("{millions:.0} million guest instructions a second");
             if probe.is_usable() && !open {
                 found(format!("/dev/kvm is fast, {rate}, and closed to the users of boxes"))
-                    .bad(State::Weaker, "sudo chmod 0666 /dev/kvm, or run blastbox as a user of the group kvm")
+                    .bad(State::Weaker, "run blastbox with CAP_MKNOD, or as a user of the group kvm, or: sudo chmod 0666 /dev/kvm")
             } else if probe.is_usable() {
                 found(format!("/dev/kvm works, {rate}"))
             } else {

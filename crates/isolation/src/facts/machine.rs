@@ -9,6 +9,7 @@ use blastbox_images::machine::Kernels;
 use blastbox_sys::kvm::{INSTRUCTIONS, KvmProbe, probe};
 use blastbox_wire::event::Hash;
 use rustix::fs::{Access, access, stat};
+use rustix::thread::{CapabilitySet, capabilities};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use crate::warden::places;
@@ -144,18 +145,27 @@ impl Kvm {
                     "{KVM} is too slow to boot anything: {millions:.1} million guest instructions a second"
                 ))
             }
-            KvmProbe::Measured { .. } if !open_to_boxes() => {
-                Self::Unusable(format!("{KVM} is fast, and closed to the users of boxes (chmod 0666 {KVM})"))
-            }
+            KvmProbe::Measured { .. } if !open_to_boxes() => Self::Unusable(format!(
+                "{KVM} is fast, closed to the users of boxes, and no file of their own can be made for it without CAP_MKNOD (give it, or chmod 0666 {KVM})"
+            )),
             KvmProbe::Measured { .. } => Self::Fast,
         }
     }
 }
 
-/// Whether the users of boxes may open the device. Those of root's boxes are nobody's friends: what only root and a group may open is
-/// closed to them.
+/// Whether boxes can have the device. The users of root's boxes are nobody's friends: what only root and a group may open is closed to
+/// them, unless the warden may make a file of the box's own for it.
 pub(crate) fn open_to_boxes() -> bool {
-    !rustix::process::geteuid().is_root() || stat(KVM).is_ok_and(|found| found.st_mode & 0o006 == 0o006)
+    !rustix::process::geteuid().is_root()
+        || stat(KVM).is_ok_and(|found| found.st_mode & 0o006 == 0o006)
+        || may_make_devices()
+}
+
+/// Only the host's own root makes files of devices, and not in every container.
+fn may_make_devices() -> bool {
+    let hosts = std::fs::read_to_string("/proc/self/uid_map")
+        .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]));
+    hosts && capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::MKNOD))
 }
 
 /// What was found out goes with the files.
