@@ -24,6 +24,7 @@ both_ways!(
     machines_that_the_sdks_copy,
     templates_that_the_sdks_build,
     templates_on_an_image_of_the_store,
+    templates_whose_steps_are_root,
     templates_where_nobody_asked_for_them,
     the_checks_of_inspect_ai
 );
@@ -133,16 +134,19 @@ fn templates_that_the_sdks_build(caller: &Caller) {
     javascript(caller, "js/templates.cjs", &daemon);
 }
 
-/// An image of the store has a content that can be named, so that steps on it are used again.
-fn templates_on_an_image_of_the_store(caller: &Caller) {
-    let Some(place) = installed(caller, "python") else { return };
+/// A store with a small image of this name, made of busybox under these names.
+fn small(caller: &Caller, more: &[&str]) -> Option<String> {
     let busybox = ["/usr/bin/busybox", "/bin/busybox"].map(Path::new).into_iter().find(|path| path.exists());
-    let Some(busybox) = busybox else { return caller.skip("no busybox (apt-get install busybox-static)") };
+    let Some(busybox) = busybox else {
+        caller.skip("no busybox (apt-get install busybox-static)");
+        return None;
+    };
     let image = caller.directory("small");
     fill_with(caller, &image, &[("usr/", ""), ("usr/bin/", ""), ("etc/", ""), ("opt/", ""), ("root/", "")]);
     std::fs::copy(busybox, image.join("usr/bin/busybox")).expect("busybox");
     caller.own(&image.join("usr/bin/busybox"));
-    for name in ["sh", "cat", "id", "mkdir", "cp", "dirname", "find", "chmod", "pwd", "rm", "ls", "true"] {
+    let usual = ["sh", "cat", "id", "mkdir", "cp", "dirname", "find", "chmod", "pwd", "rm", "ls", "true"];
+    for name in usual.iter().chain(more) {
         std::os::unix::fs::symlink("busybox", image.join("usr/bin").join(name)).expect("a link");
     }
     std::os::unix::fs::symlink("usr/bin", image.join("bin")).expect("a link");
@@ -150,8 +154,29 @@ fn templates_on_an_image_of_the_store(caller: &Caller) {
     let (image, store) = (text(image), text(caller.place().join("store")));
     let made = caller.blastbox(["image", "import", &image, "--name", "small", "--store", &store]).end();
     assert_eq!(made.code, 0, "{}", made.err);
+    Some(store)
+}
+
+/// An image of the store has a content that can be named, so that steps on it are used again.
+fn templates_on_an_image_of_the_store(caller: &Caller) {
+    let Some(place) = installed(caller, "python") else { return };
+    let Some(store) = small(caller, &[]) else { return };
     let daemon = Daemon::start_in(caller, &with_builds(), &["--store", &store]);
     pytest(caller, &place, &[suite("templates_stored")], &daemon, &[]);
+}
+
+/// Steps that are root of their boxes, where the operator allows it.
+fn templates_whose_steps_are_root(caller: &Caller) {
+    if !caller.is_root() {
+        return caller.skip("without root on the host no box has a root");
+    }
+    let Some(place) = installed(caller, "python") else { return };
+    let Some(store) = small(caller, &["chown", "ln", "mkfifo", "mknod", "mount", "mv", "test"]) else {
+        return;
+    };
+    let config = format!("{}root = \"allowed\"\n", with_builds());
+    let daemon = Daemon::start_in(caller, &config, &["--store", &store]);
+    pytest(caller, &place, &[suite("templates_root")], &daemon, &[]);
 }
 
 /// What stands where E2B's SDKs expect bash: they start every command with it.

@@ -13,6 +13,9 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::{BoxSpec, Command, CreateError, Engine, ExecEnd, ExecEvent, FileError, LiveBox, Stream};
 
+/// So much is written at once.
+const GULP: usize = 1 << 20;
+
 /// Why a step made nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
@@ -91,7 +94,7 @@ impl Engine {
         let BuildStep { policy, image, command, spool, most } = step;
         let live = self.create(BoxSpec { policy, image, workspace: None }).await?;
         let packed = match run(&live, command, hear).await {
-            Ok(()) => pack_all(&live, image, spool, most).await,
+            Ok(()) => pack_trees(&live, image, spool, most).await,
             Err(error) => Err(error),
         };
         live.end().await;
@@ -129,7 +132,13 @@ async fn run(
     }
 }
 
-async fn pack_all(live: &LiveBox, image: &Image, spool: &Path, most: u64) -> Result<StepMade, StepError> {
+/// What the directories of an image have become in a box that has a root, as archives in files without a name.
+pub async fn pack_trees(
+    live: &LiveBox,
+    image: &Image,
+    spool: &Path,
+    most: u64,
+) -> Result<StepMade, StepError> {
     let mut left = most;
     let mut made = StepMade { packed: Vec::new(), left_out: 0 };
     for tree in image.trees().into_iter().filter(|tree| tree.is_directory) {
@@ -139,6 +148,12 @@ async fn pack_all(live: &LiveBox, image: &Image, spool: &Path, most: u64) -> Res
         made.left_out = made.left_out.saturating_add(left_out);
     }
     Ok(made)
+}
+
+/// A disk may take its time, and others wait for this thread.
+async fn write(mut file: File, bytes: Vec<u8>) -> std::io::Result<File> {
+    let written = tokio::task::spawn_blocking(move || file.write_all(&bytes).map(|()| file)).await;
+    written.unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
 }
 
 async fn pack(
@@ -156,11 +171,16 @@ async fn pack(
     let mut file = File::from(file);
     let mut download =
         live.files_as(User::Root).tar_out(format!("/{at}").as_bytes()).await.map_err(unread)?;
+    let mut waiting = Vec::new();
     while let Some(bytes) = download.next().await.map_err(unread)? {
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         *left = left.checked_sub(length).ok_or(StepError::TooLarge { most })?;
-        file.write_all(&bytes).map_err(unkept)?;
+        waiting.extend_from_slice(&bytes);
+        if waiting.len() >= GULP {
+            file = write(file, std::mem::take(&mut waiting)).await.map_err(unkept)?;
+        }
     }
+    file = write(file, waiting).await.map_err(unkept)?;
     let summary = download.summary().await.map_err(unread)?;
     file.rewind().map_err(unkept)?;
     Ok((file, summary.skipped))

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub(crate) use self::e2b::Builds;
-use self::e2b::{BuildsText, E2b, check_templates, is_domain};
+use self::e2b::{E2b, check_templates, is_domain};
 pub use self::e2b::{Internet, Shape};
 use self::pool::{Pool, SHORTEST_TTL};
 use self::shares::{Host, Share, SnapshotText};
@@ -218,7 +218,7 @@ impl Config {
         }
         let E2b { internet, domain, root, builds, templates } = e2b;
         check_templates(&templates)?;
-        let builds = builds.map(BuildsText::check).transpose()?;
+        let builds = builds.map(|builds| builds.check(root)).transpose()?;
         if let Some(domain) = domain.iter().find(|domain| !is_domain(domain)) {
             return Err(ConfigError::Domain { domain: domain.clone() });
         }

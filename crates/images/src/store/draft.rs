@@ -33,7 +33,12 @@ pub struct Kept {
     pub facts: Facts,
     /// Whether the same tree was there before.
     pub known: bool,
+    /// Bytes of the disk that it takes beside what it shares with another tree, counted generously.
+    pub own: u64,
 }
+
+/// What a file, directory or link takes beside its content: a block, at most.
+const BLOCK: u64 = 4_096;
 
 impl Store {
     /// Begins a tree.
@@ -123,7 +128,9 @@ impl Draft<'_> {
         if let Some(name) = name {
             self.store.name(name, &sum.digest, &text)?;
         }
-        Ok(Kept { facts, known })
+        let (bytes, entries) =
+            (sum.bytes.saturating_sub(made.shared.bytes), sum.entries.saturating_sub(made.shared.files));
+        Ok(Kept { facts, known, own: bytes.saturating_add(entries.saturating_mul(BLOCK)) })
     }
 
     /// What every image needs to be shown: something at its top, and an ordinary file where a box puts its resolver.

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::draft::{Draft, Kept};
 use super::facts::{Facts, ImageConfig, Source};
+use super::inner::{is_directory, real};
 use super::name::{ImageName, ImageRef};
 use super::place::{LAYERS, MOST_FACTS, Store, folder};
 use super::{StoreError, StoredImage};
@@ -162,8 +163,7 @@ impl Derived<'_> {
     }
 
     fn is_directory(&self, path: &str) -> Result<bool, StoreError> {
-        let real = self.real(path)?;
-        Ok(hold(self.draft.directory().as_fd(), &names(real.as_bytes())?).is_ok())
+        is_directory(self.draft.directory().as_fd(), path)
     }
 
     /// Copies one file or directory of a directory of the host. With a `/` at its end the place is a directory.
@@ -221,51 +221,29 @@ impl Derived<'_> {
         }
     }
 
-    /// A path of the image without links in it, as far as it is there: `/bin/x` is `/usr/bin/x` in most images.
     fn real(&self, path: &str) -> Result<String, StoreError> {
-        let mut parts: Vec<String> = Vec::new();
-        let mut left: Vec<String> =
-            path.split('/').filter(|part| !part.is_empty()).rev().map(ToOwned::to_owned).collect();
-        let mut links = 0;
-        while let Some(part) = left.pop() {
-            match part.as_str() {
-                "." => continue,
-                ".." => {
-                    parts.pop();
-                    continue;
-                }
-                _ => {}
-            }
-            let above: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
-            let link = hold(self.draft.directory().as_fd(), &above)
-                .and_then(|above| readlinkat(above, part.as_str(), Vec::new()));
-            match link.ok().and_then(|text| text.into_string().ok()) {
-                Some(text) if links < 40 => {
-                    links += 1;
-                    if text.starts_with('/') {
-                        parts.clear();
-                    }
-                    left.extend(text.split('/').filter(|part| !part.is_empty()).rev().map(ToOwned::to_owned));
-                }
-                Some(_) => {
-                    return Err(StoreError::Source {
-                        path: path.into(),
-                        why: "too many links on the way".into(),
-                    });
-                }
-                None => parts.push(part),
-            }
-        }
-        Ok(parts.join("/"))
+        real(self.draft.directory().as_fd(), path)
     }
 
     /// Looks at it, gives it its digest and puts it into the store. What it has in common with the other one takes room once.
     pub fn keep(self, recipe: Hash, tell: &mut dyn FnMut(u64)) -> Result<Kept, StoreError> {
+        self.keep_as(recipe, None, tell)
+    }
+
+    /// The same under a name, in one step: from then on only whoever takes the name away lets the tree go.
+    pub fn keep_as(
+        self,
+        recipe: Hash,
+        name: Option<&ImageName>,
+        tell: &mut dyn FnMut(u64),
+    ) -> Result<Kept, StoreError> {
         let Self { draft, writer, parent } = self;
-        let made = writer.made();
-        share::share(draft.directory().as_fd(), parent.directory().as_fd())?;
+        let mut made = writer.made();
+        let shared = share::share(draft.directory().as_fd(), parent.directory().as_fd())?;
+        made.shared.files = made.shared.files.saturating_add(shared.files);
+        made.shared.bytes = made.shared.bytes.saturating_add(shared.bytes);
         let source = Source::Recipe { recipe, from: parent.digest() };
-        draft.keep(made, source, ImageConfig::default(), None, tell)
+        draft.keep(made, source, ImageConfig::default(), name, tell)
     }
 }
 

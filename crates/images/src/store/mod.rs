@@ -16,6 +16,7 @@ mod draft;
 mod error;
 mod facts;
 mod import;
+mod inner;
 mod layers;
 mod name;
 mod place;

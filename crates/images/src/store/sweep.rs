@@ -1,6 +1,6 @@
 //! Listing, checking and taking away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 
 use blastbox_wire::event::Hash;
@@ -116,13 +116,27 @@ impl Store {
         Ok(Some(digest))
     }
 
+    /// Takes a name away, where something has it. Its image stays until somebody prunes.
+    pub fn forget_name(&self, name: &ImageName) -> Result<(), StoreError> {
+        let _lock = self.lock()?;
+        match unlinkat(self.room(NAMES)?, name.as_str(), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.failed("remove a name of")(errno)),
+        }
+    }
+
     /// Takes away every image without a name that no box uses, and every download.
     pub fn prune(&self) -> Result<Pruned, StoreError> {
+        self.prune_but(&BTreeSet::new())
+    }
+
+    /// The same, but for these.
+    pub fn prune_but(&self, needed: &BTreeSet<Hash>) -> Result<Pruned, StoreError> {
         let mut pruned = Pruned::default();
         let _lock = self.lock()?;
         let named = self.names()?;
         for digest in self.digests()? {
-            if named.values().any(|meant| *meant == digest) {
+            if needed.contains(&digest) || named.values().any(|meant| *meant == digest) {
                 continue;
             }
             let bytes = self.facts(&digest).map_or(0, |facts| facts.bytes);

@@ -18,4 +18,4 @@ pub use error::TreeError;
 pub(crate) use unpack::unpack_at;
 pub use unpack::{Form, Packed, unpack};
 pub(crate) use writer::finish;
-pub use writer::{Caps, Made, TreeWriter};
+pub use writer::{Caps, Made, Shared, TreeWriter};

@@ -10,16 +10,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, linkat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::TreeError;
 use super::beneath::list;
+use super::{Shared, TreeError};
 
 const ENTER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// What a shared file is called for a moment. Should the tree have something of that name, nothing is shared there.
 const PASSING: &[u8] = b"\x01shared";
 const PIECE: usize = 64 * 1024;
 
-/// Replaces files of the first tree by those of the second that are the same.
-pub(crate) fn share(tree: BorrowedFd<'_>, with: BorrowedFd<'_>) -> Result<(), TreeError> {
+/// Replaces files of the first tree by those of the second that are the same, and tells what that saved.
+pub(crate) fn share(tree: BorrowedFd<'_>, with: BorrowedFd<'_>) -> Result<Shared, TreeError> {
+    let mut shared = Shared::default();
     let failed =
         |errno: Errno| TreeError::Read { what: "a tree of the store".to_owned(), source: errno.into() };
     let enter = |at: BorrowedFd<'_>, name: &[u8]| openat(at, name, ENTER, Mode::empty()).map_err(failed);
@@ -42,15 +43,17 @@ pub(crate) fn share(tree: BorrowedFd<'_>, with: BorrowedFd<'_>) -> Result<(), Tr
                 way.push(below);
             }
             (FileType::RegularFile, FileType::RegularFile)
-                if is_like(&ours, &theirs) && same(here, there, &name) =>
-            {
                 // Too many names of one file, another file system: then it is kept twice.
-                swap(here, there, &name).ok();
+                if is_like(&ours, &theirs)
+                    && same(here, there, &name)
+                    && swap(here, there, &name).is_ok() =>
+            {
+                shared.add(u64::try_from(ours.st_size).unwrap_or(0));
             }
             _ => {}
         }
     }
-    Ok(())
+    Ok(shared)
 }
 
 /// The same directory in both trees, and what is still to be looked at there.

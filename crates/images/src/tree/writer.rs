@@ -51,6 +51,24 @@ pub struct Made {
     pub entries: u64,
     /// Entries that were left out: pipes, sockets, and what is never shown.
     pub left_out: u64,
+    /// Of these, what is the same file in another tree.
+    pub shared: Shared,
+}
+
+/// Files that take no room of their own: another tree has them too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shared {
+    /// How many.
+    pub files: u64,
+    /// Bytes of their content.
+    pub bytes: u64,
+}
+
+impl Shared {
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.files = self.files.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
 }
 
 /// A tree in the making.
@@ -156,9 +174,10 @@ impl TreeWriter {
                 linked => linked.map(|()| true),
             }
         })?;
-        if !adopted {
+        match adopted {
+            true => self.made.shared.add(size),
             // Whoever copies it counts it.
-            self.made.bytes = self.made.bytes.saturating_sub(size);
+            false => self.made.bytes = self.made.bytes.saturating_sub(size),
         }
         Ok(adopted)
     }

@@ -22,12 +22,14 @@ pub(super) struct E2b {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct BuildsText {
     allow: Vec<String>,
+    root: Option<BoxRoot>,
 }
 
 impl BuildsText {
-    pub(super) fn check(self) -> Result<Builds, ConfigError> {
+    /// Steps have a root where sandboxes have one, unless it is said otherwise.
+    pub(super) fn check(self, of_sandboxes: BoxRoot) -> Result<Builds, ConfigError> {
         let reaches = reached_by_builds(&self.allow).map_err(ConfigError::Builds)?;
-        Ok(Builds { reaches })
+        Ok(Builds { reaches, root: self.root.unwrap_or(of_sandboxes) })
     }
 }
 
@@ -35,6 +37,8 @@ impl BuildsText {
 #[derive(Debug, Clone, Default)]
 pub struct Builds {
     pub(crate) reaches: Reaches,
+    /// Whether steps may be root of their boxes.
+    pub(crate) root: BoxRoot,
 }
 
 /// What sandboxes reach whose owner wants "the internet", or says nothing about it.

@@ -106,6 +106,11 @@ fn nothing_is_built_unless_the_operator_says_so() {
     assert!(Config::parse("[e2b]\nroot = \"allowed\"\n").unwrap().builds.is_none());
     assert!(Config::parse("[e2b.builds]\n").unwrap().builds.is_some());
     assert!(Config::parse("[e2b.builds]\nallow = [\"pypi.org\"]\n").unwrap().builds.is_some());
+    let root = |text: &str| Config::parse(text).unwrap().builds.unwrap().root;
+    assert_eq!(root("[e2b.builds]\n"), BoxRoot::None);
+    assert_eq!(root("[e2b.builds]\nroot = \"allowed\"\n"), BoxRoot::Allowed);
+    assert_eq!(root("[e2b]\nroot = \"allowed\"\n[e2b.builds]\n"), BoxRoot::Allowed);
+    assert_eq!(root("[e2b]\nroot = \"allowed\"\n[e2b.builds]\nroot = \"none\"\n"), BoxRoot::None);
 }
 
 #[test]

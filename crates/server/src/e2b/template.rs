@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use blastbox_engine::keeper::Preparation;
-use blastbox_images::Image;
+use blastbox_images::{Image, StoredImage};
 use blastbox_policy::{
     BoxRoot, Bytes, Cpus, Draft, Loopback, PolicyError, SealedPolicy, Tier, TierChoice, tiers_for,
 };
@@ -31,6 +31,8 @@ const OPEN_FILES: u32 = 4_096;
 /// A box is ended when it has printed more than this, all commands of its life together: the most that a policy allows.
 const OUTPUT: Bytes = Bytes(1 << 40);
 const MIB: u64 = 1 << 20;
+/// Files that a step may make which installs something.
+const INODES: u64 = 500_000;
 
 /// What a sandbox is made of.
 #[derive(Debug)]
@@ -58,8 +60,10 @@ impl Size {
     }
 }
 
-/// Files of a sandbox, in E2B's numbers.
-pub(super) const DISK_MIB: u64 = DISK.0 / MIB;
+/// MiB of files that a sandbox with so many MiB of memory has.
+pub(super) fn disk_mib(memory_mib: u64) -> u64 {
+    room_for_files(Bytes(memory_mib.saturating_mul(MIB))).0 / MIB
+}
 
 /// The policy of every template: the profile `default` with room for an interpreter or two. The network that its owner
 /// asks for; a loopback interface of its own, so that servers and their clients can talk inside.
@@ -108,10 +112,31 @@ pub(super) fn sized(
     cpus: u32,
     memory_mib: u64,
 ) -> Result<SealedPolicy, PolicyError> {
-    let (memory, cpus) =
-        (Bytes(memory_mib.saturating_mul(MIB)), Cpus::from_millis(cpus.saturating_mul(1_000)));
-    let disk = room_for_files(memory);
-    seal(draft(reaches, shape)?.memory(memory).cpus(cpus).disk(disk).file_size(disk), root)
+    let memory = Bytes(memory_mib.saturating_mul(MIB));
+    seal(with_room(reaches, shape, (cpus, memory), room_for_files(memory))?, root)
+}
+
+/// The same for a step that is root of its box, where there can be one: what it installs lies in memory too, and is no sandbox's
+/// file afterwards.
+pub(super) fn sized_to_install(
+    reaches: &Reaches,
+    shape: &Shape,
+    cpus: u32,
+    memory_mib: u64,
+) -> Result<SealedPolicy, PolicyError> {
+    let memory = Bytes(memory_mib.saturating_mul(MIB));
+    let draft = with_room(reaches, shape, (cpus, memory), Bytes(memory.0 / 2))?;
+    seal(draft.inodes(INODES), BoxRoot::Allowed)
+}
+
+fn with_room(
+    reaches: &Reaches,
+    shape: &Shape,
+    (cpus, memory): (u32, Bytes),
+    disk: Bytes,
+) -> Result<Draft, PolicyError> {
+    let cpus = Cpus::from_millis(cpus.saturating_mul(1_000));
+    Ok(draft(reaches, shape)?.memory(memory).cpus(cpus).disk(disk).file_size(disk))
 }
 
 /// Files lie in memory: no more than half of it.
@@ -153,11 +178,8 @@ pub(super) fn is_the_operators(asked: &str, images: &Gallery) -> bool {
 }
 
 /// An image of the store that had a name when a template was built from it. Looks at the disk.
-pub(super) fn by_digest(tree: &Hash, images: &Gallery) -> Result<Image, No> {
-    let gone =
-        "the image that this template was built from is not in the store any more: build the template anew";
-    let found = images.store().and_then(|store| store.open_tree(tree).ok());
-    found.map(|image| Image::Stored(Box::new(image))).ok_or_else(|| No::new(404, gone))
+pub(super) fn by_digest(tree: &Hash, images: &Gallery) -> Option<StoredImage> {
+    images.store().and_then(|store| store.open_tree(tree).ok())
 }
 
 /// The operator's image of this name. Looks at the disk.

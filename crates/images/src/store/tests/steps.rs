@@ -56,3 +56,44 @@ fn a_tree_that_is_larger_than_is_wanted_now_is_not_recalled() {
         assert_eq!(room.store.recall(&key, less).unwrap(), None);
     }
 }
+
+#[test]
+fn a_tree_that_a_build_holds_stays_and_takes_only_what_it_does_not_share() {
+    let room = Room::new("held");
+    room.import(&room.root(), "base").unwrap();
+    let parent = room.store.find(&image("base")).unwrap();
+    let change = |name: Option<&str>, word: &[u8]| {
+        let mut derived = room.store.derive(&parent, Caps::default()).unwrap();
+        derived.inherit(&["usr"]).unwrap();
+        derived.fill("usr", &mut Archive::new().file("new", 0o644, word).finish().as_slice()).unwrap();
+        let name = name.map(|name| name.parse().unwrap());
+        derived.keep_as(Hash::of([b"x".as_slice()]), name.as_ref(), &mut |_| {}).unwrap()
+    };
+    let (held, needed) = (change(Some("a-build"), b"held"), change(None, b"needed"));
+    let gone = change(None, b"gone");
+    assert!(held.own < held.facts.bytes + 4_096 * held.facts.entries, "what is shared is not counted");
+    let pruned = room.store.prune_but(&[needed.facts.digest].into()).unwrap();
+    assert_eq!(pruned.images, [gone.facts.digest]);
+    room.store.forget_name(&"a-build".parse().unwrap()).unwrap();
+    room.store.forget_name(&"a-build".parse().unwrap()).unwrap();
+    assert_eq!(room.store.prune_but(&[needed.facts.digest].into()).unwrap().images, [held.facts.digest]);
+    assert!(room.store.find(&image("base")).is_ok() && room.store.open_tree(&needed.facts.digest).is_ok());
+}
+
+#[test]
+fn a_directory_of_an_image_is_found_through_its_own_links_and_never_outside() {
+    let room = Room::new("found");
+    let root = room.root();
+    fs::create_dir_all(root.join("usr/lib/deep")).unwrap();
+    symlink("usr/lib", root.join("lib")).unwrap();
+    symlink("/../../../../etc", root.join("usr/out")).unwrap();
+    symlink("/nowhere-in-the-image", root.join("usr/dangling")).unwrap();
+    room.import(&root, "base").unwrap();
+    let found = room.store.find(&image("base")).unwrap();
+    for there in ["/", "/lib/deep", "/usr/lib/../lib/deep/", "/usr/out"] {
+        assert!(found.has_directory(there).unwrap(), "{there}");
+    }
+    for missing in ["/opt", "/usr/dangling", "/usr/bin/sh"] {
+        assert!(!found.has_directory(missing).unwrap(), "{missing}");
+    }
+}

@@ -10,7 +10,6 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response, StatusCode};
 use blastbox_engine::keeper::{NewBox, Tenant};
-use blastbox_images::Image;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -281,8 +280,9 @@ async fn open_own(
     let shape = shape.cloned().unwrap_or_default();
     let policy = template::sized(reaches, desk.hall().root, &shape, build.cpus, build.memory_mib);
     let policy = policy.map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;
-    let (images, tree) = (Arc::clone(&desk.hall().images), made.tree);
-    let open = move || tree.map_or_else(|| Ok(Image::host()), |tree| template::by_digest(&tree, &images));
+    let (images, templates, tree) =
+        (Arc::clone(&desk.hall().images), Arc::clone(desk.templates()?), made.tree);
+    let open = move || templates.image(tree, &images);
     let image = tokio::task::spawn_blocking(open).await.unwrap_or_else(|_| Err(No::defect()))?;
     Ok(Template { name: name.to_owned(), policy, image })
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::name::{self, Named};
 use crate::e2b::envd::paths::HOME;
 use crate::e2b::no::{No, echo};
+use crate::e2b::template;
 
 const MOST_STEPS: usize = 200;
 const MOST_COMMAND: usize = 64 * 1024;
@@ -45,7 +46,7 @@ pub(super) struct Wanted {
 }
 
 impl NewBuild {
-    pub(super) fn check(&self, disk_mib: u64) -> Result<Wanted, No> {
+    pub(super) fn check(&self) -> Result<Wanted, No> {
         let name = self.name.as_ref().or(self.alias.as_ref());
         let named = Named::parse(name.ok_or_else(|| No::bad("a template needs a name"))?)?;
         let tags = self.tags.iter().flatten().map(|tag| name::tag(tag)).collect::<Result<Vec<_>, _>>()?;
@@ -59,9 +60,10 @@ impl NewBuild {
         if !(MEMORY.0..=MEMORY.1).contains(&memory) {
             return Err(No::bad(format!("memoryMB is {} to {}", MEMORY.0, MEMORY.1)));
         }
-        if self.min_free_disk_mb.is_some_and(|wanted| wanted > disk_mib) {
+        let disk = template::disk_mib(memory);
+        if self.min_free_disk_mb.is_some_and(|wanted| wanted > disk) {
             return Err(No::bad(format!(
-                "minFreeDiskMb: files of a sandbox lie in its memory here, and have {disk_mib} MiB"
+                "minFreeDiskMb: files of a sandbox lie in its memory here, and have {disk} MiB where memoryMB is {memory}"
             )));
         }
         Ok(Wanted { named, tags, size: (cpus, memory) })

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::time::Duration;
 
-use blastbox_engine::Command;
 use blastbox_engine::keeper::{ExecEnded, Keeper, NewBox, TapeEvent, Tenant, Terms};
+use blastbox_engine::{Command, LiveBox, causes};
 use blastbox_wire::BoxId;
-use blastbox_wire::agent::{Io, Parents, User};
+use blastbox_wire::agent::{EntryKind, Io, Links, Parents, User};
 use tokio::time::{Instant, sleep};
 
+use super::archive;
 use super::build::Site;
 use super::record::Made;
-use super::step;
 use crate::e2b::ending::Ending;
 use crate::e2b::envd::paths::HOME;
+use crate::e2b::no::echo;
 use crate::e2b::process::environment;
 use crate::trouble::line;
 
@@ -40,11 +41,11 @@ pub(super) async fn fill(
     let Whose { keeper, tenant, id } = whose;
     let live = keeper.live(tenant, id).map_err(|error| line(&error))?;
     if let Some(home) = home {
-        step::unpack_home(&live, home).await?;
+        archive::unpack_home(&live, home).await?;
     }
     if made.workdir != HOME {
-        // A WORKDIR that no step followed was made by nobody. One that is there already is as good.
-        live.files().make_directory(made.workdir.as_bytes(), 0o755, Parents::Make).await.ok();
+        // A WORKDIR that no step followed was made by nobody.
+        stand_in(&live, User::Payload, &made.workdir).await?;
     }
     if let Some(start) = &made.start {
         let command = command(start, made, variables);
@@ -57,6 +58,17 @@ pub(super) async fn fill(
             until_ready(whose, made, variables, ready).await
         }
         Some(_) | None => Ok(()),
+    }
+}
+
+/// Makes the directory that commands begin in, where it is not there already.
+pub(super) async fn stand_in(live: &LiveBox, user: User, path: &str) -> Result<(), String> {
+    let files = live.files_as(user);
+    let Err(error) = files.make_directory(path.as_bytes(), 0o755, Parents::Make).await else { return Ok(()) };
+    match files.stat(path.as_bytes(), Links::Follow).await {
+        Ok(entry) if entry.kind == EntryKind::Directory => Ok(()),
+        Ok(_) => Err(format!("its working directory '{}' is no directory", echo(path))),
+        Err(_) => Err(format!("its working directory '{}' cannot be made: {}", echo(path), causes(&error))),
     }
 }
 
@@ -107,7 +119,7 @@ async fn until_ready(
             return Err(format!(
                 "it did not get ready within {} s: `{}`",
                 READY_WITHIN.as_secs(),
-                crate::e2b::no::echo(ready)
+                echo(ready)
             ));
         }
         sleep(EVERY).await;
@@ -130,13 +142,13 @@ fn command(text: &str, made: &Made, variables: &BTreeMap<String, String>) -> Com
     }
 }
 
-/// At the end of a build: whether what a sandbox begins with gets ready.
+/// At the end of a build: whether what a sandbox begins with gets ready, in one that is as large as they will be.
 pub(super) async fn try_out(site: &Site, made: &Made) -> Result<(), String> {
     let image = site.image(made.tree).await?;
     let (keeper, tenant) = (site.desk.keeper(), &site.tenant);
     let home = site.templates.open_home(tenant, made).map_err(|error| error.to_string())?;
     let note = BTreeMap::from([("e2b.template-build".to_owned(), site.build.clone())]);
-    let new = NewBox { metadata: note, ..NewBox::new(site.policy.clone(), image) };
+    let new = NewBox { metadata: note, ..NewBox::new(site.of_sandboxes.clone(), image) };
     let card = keeper.create(tenant, new).await.map_err(|error| line(&error))?;
     let ending = Ending::of(keeper, tenant, &card.id);
     let whose = Whose { keeper, tenant, id: &card.id };

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::name::{self, Named};
-use super::record::{Build, MOST_BUILDS, Reason, Record, Status};
+use super::record::{Build, MOST_BUILDS, Made, Reason, Record, Status};
 use crate::e2b::moment;
 use crate::e2b::no::{No, echo};
 
@@ -33,6 +33,9 @@ pub(super) struct Layer {
     pub(super) tenant: String,
     pub(super) key: Hash,
     pub(super) home: Option<Hash>,
+    /// Where it was root of its box: what that made of the image.
+    #[serde(default)]
+    pub(super) tree: Option<Hash>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -305,14 +308,16 @@ impl Book {
         });
     }
 
-    /// The homes, by tenant, that something still means.
+    /// The trees and homes, by tenant, that something still means.
     pub(super) fn needed(&self) -> BTreeSet<(String, Hash)> {
         let pages = self.pages();
         let built = pages.templates.iter().flat_map(|record| {
-            let homes = record.builds.iter().filter_map(|build| build.made.as_ref()?.home);
-            homes.map(|home| (record.tenant.clone(), home))
+            let parts = record.builds.iter().filter_map(|build| build.made.as_ref()).flat_map(Made::parts);
+            parts.map(|part| (record.tenant.clone(), part))
         });
-        let layers = pages.layers.iter().filter_map(|layer| Some((layer.tenant.clone(), layer.home?)));
+        let layers = pages.layers.iter().flat_map(|layer| {
+            layer.tree.into_iter().chain(layer.home).map(|part| (layer.tenant.clone(), part))
+        });
         built.chain(layers).collect()
     }
 }

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use blastbox_engine::keeper::Tenant;
-use blastbox_images::Image;
+use blastbox_images::{Image, StoredImage};
 use blastbox_policy::{BoxRoot, SealedPolicy};
+use blastbox_wire::agent::User;
 use blastbox_wire::event::Hash;
 use tokio::time::timeout;
 
 use super::ask::{self, From, Plan, What};
+use super::book::Layer;
 use super::log::BuildLog;
 use super::record::{Build, Made, Reason, Status};
+use super::root::{self, Root};
 use super::{Templates, begin, may_do, step};
 use crate::config::Shape;
 use crate::e2b::control::create::{MOST_ENVS, bounded};
@@ -25,6 +28,8 @@ use crate::trouble::line;
 
 /// How long a build may work, from its turn on.
 const LONGEST: Duration = Duration::from_secs(2 * 3_600);
+/// MiB of memory that a step has at least.
+pub(super) const LEAST_MEMORY: u64 = 1_024;
 /// Letters of why a build failed that are written down.
 const MOST_REASON: usize = 2_000;
 
@@ -35,6 +40,9 @@ pub(super) struct Site {
     pub(super) tenant: Tenant,
     pub(super) build: String,
     pub(super) policy: SealedPolicy,
+    pub(super) root: Root,
+    /// What its sandboxes will have, as long as nobody asks for a network.
+    pub(super) of_sandboxes: SealedPolicy,
     pub(super) log: Arc<BuildLog>,
 }
 
@@ -49,22 +57,27 @@ pub(super) async fn start(
     let record = templates.book.own(tenant, asked)?;
     let found = record.build(build).cloned().ok_or_else(|| no_build(build))?;
     let made = origin(desk, templates, tenant, &plan.from).await?;
-    foresee(&plan, &made)?;
-    templates.book.has_room(tenant)?;
+    let builds = may_do(desk.hall())?;
     let shape = made.base.as_deref().and_then(|base| template::shape_of(base, &desk.hall().images));
     let shape = shape.cloned().unwrap_or_default();
-    let policy = policy(&found, &may_do(desk.hall())?.reaches, &shape)?;
+    let root = Root::of(builds, &shape, &found, &made)?;
+    foresee(&plan, &made, &root)?;
+    templates.book.has_room(tenant)?;
+    let policy = policy(&found, &builds.reaches, &shape, LEAST_MEMORY)?;
+    let of_sandboxes = self::policy(&found, &builds.reaches, &shape, 0)?;
     // Nobody sweeps before it is known that this build needs the home that it begins with. From here on nothing waits: whoever
     // goes away meanwhile leaves no build that nobody is at.
     let _held = templates.sweeping.lock().await;
     let log = templates.logs.begin(tenant, build, found.status)?;
-    templates.in_hand.uses(tenant, build, made.home);
+    templates.in_hand.uses(tenant, build, made.parts());
     let site = Arc::new(Site {
         desk: Arc::clone(desk),
         templates: Arc::clone(templates),
         tenant: tenant.clone(),
         build: build.to_owned(),
         policy,
+        root,
+        of_sandboxes,
         log,
     });
     let id = record.id;
@@ -90,8 +103,8 @@ fn no_build(build: &str) -> No {
     No::new(404, format!("there is no build '{}' of this template", echo(build)))
 }
 
-fn policy(build: &Build, reaches: &Reaches, shape: &Shape) -> Result<SealedPolicy, No> {
-    let sized = template::sized(reaches, BoxRoot::None, shape, build.cpus, build.memory_mib.max(1_024));
+fn policy(build: &Build, reaches: &Reaches, shape: &Shape, least: u64) -> Result<SealedPolicy, No> {
+    let sized = template::sized(reaches, BoxRoot::None, shape, build.cpus, build.memory_mib.max(least));
     sized.map_err(|error| No::new(500, line(&error)))
 }
 
@@ -123,16 +136,11 @@ async fn origin(desk: &Arc<Desk>, templates: &Templates, tenant: &Tenant, from: 
 
 /// Goes through a plan without doing anything, and refuses what cannot be. Without a root of the box there is nothing that a
 /// step could change but the home; and what steps say together has an end, as what each says has.
-fn foresee(plan: &Plan, made: &Made) -> Result<(), No> {
+fn foresee(plan: &Plan, made: &Made, root: &Root) -> Result<(), No> {
     let (mut user, mut workdir, mut env) = (made.user.clone(), made.workdir.clone(), made.env.clone());
     for (number, planned) in (1..).zip(&plan.steps) {
-        if step::needs_root(&planned.what, &user, &workdir) {
-            return Err(No::bad(format!(
-                "step {number} ({}) needs root of its box, which builds do not have here: steps run as `user`, and what they \
-                 leave in {HOME} goes along; what is installed for everybody belongs into an image of the operator \
-                 (`blastbox image build`)",
-                planned.text
-            )));
+        if root::is_needed(&planned.what, &user, &workdir) {
+            root.refuse(number, &planned.text)?;
         }
         match &planned.what {
             What::User(other) => user = other.clone(),
@@ -175,7 +183,7 @@ async fn whole(site: &Site, template: &str, plan: Plan, mut made: Made) -> Resul
         }
         made.start = plan.start;
         made.ready = plan.ready;
-        if made.start.is_some() || made.ready.is_some() {
+        if made.start.is_some() || made.ready.is_some() || !root::is_home(&made.workdir) {
             site.log.say("info", "finalize", "starting what sandboxes begin with");
             begin::try_out(site, &made).await.map_err(at("finalize"))?;
         }
@@ -226,17 +234,37 @@ fn finish(site: &Site, template: &str, outcome: Result<Made, Failed>) {
 impl Site {
     /// The image with this tree.
     pub(super) async fn image(&self, tree: Option<Hash>) -> Result<Image, String> {
-        let Some(tree) = tree else { return Ok(Image::host()) };
-        let images = Arc::clone(&self.desk.hall().images);
-        let done = tokio::task::spawn_blocking(move || template::by_digest(&tree, &images));
+        let (images, templates) = (Arc::clone(&self.desk.hall().images), Arc::clone(&self.templates));
+        let done = tokio::task::spawn_blocking(move || templates.image(tree, &images));
         done.await.unwrap_or_else(|_| Err(No::defect())).map_err(No::message)
     }
 
+    /// The same, where it is one of a store.
+    pub(super) async fn stored(&self, made: &Made) -> Result<StoredImage, String> {
+        match self.image(made.tree).await? {
+            Image::Stored(image) => Ok(*image),
+            Image::Host(_) | Image::Directory(_) => Err("there is no image that could be changed".to_owned()),
+        }
+    }
+
+    /// What a step may do.
+    pub(super) fn policy_of(&self, user: User) -> Result<&SealedPolicy, String> {
+        match (user, &self.root) {
+            (User::Payload, _) => Ok(&self.policy),
+            (User::Root, Root::Given(policy)) => Ok(policy),
+            // Refused before anything was done.
+            (User::Root, Root::NotAllowed | Root::OverTheHost | Root::InNoJail) => {
+                Err("steps have no root here".to_owned())
+            }
+        }
+    }
+
     /// Whether what was made before is still there.
-    pub(super) fn is_there(&self, home: Option<Hash>) -> bool {
-        home.is_none_or(|home| {
+    pub(super) async fn is_there(&self, layer: &Layer) -> bool {
+        let home = layer.home.is_none_or(|home| {
             self.templates.place.home(&self.tenant, &home).is_ok_and(|path| path.is_file())
-        })
+        });
+        home && (layer.tree.is_none() || self.image(layer.tree).await.is_ok())
     }
 
     pub(super) async fn sweep(&self) {
@@ -255,15 +283,16 @@ pub(super) async fn make_room(templates: &Arc<Templates>, tenant: &Tenant) {
     }
 }
 
-/// Takes away homes that no template means any more.
+/// Takes away trees and homes that no template means any more.
 pub(super) async fn sweep(templates: &Arc<Templates>) {
     let _held = templates.sweeping.lock().await;
     let templates = Arc::clone(templates);
     // What cannot be taken away now is taken away the next time.
     let work = move || {
         let mut needed = templates.book.needed();
-        needed.extend(templates.in_hand.homes());
+        needed.extend(templates.in_hand.needed());
         templates.place.sweep(&needed).is_ok()
+            && templates.trees.sweep(&needed, |build| templates.in_hand.has(build)).is_ok()
     };
     tokio::task::spawn_blocking(work).await.ok();
 }
@@ -273,6 +302,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    const NONE: &Root = &Root::NotAllowed;
 
     fn plan(steps: &Value) -> Plan {
         let body = json!({ "fromImage": "base", "steps": steps });
@@ -289,17 +320,17 @@ mod tests {
     fn what_steps_say_together_has_an_end_and_is_refused_before_anything_is_done() {
         let env = |name: &str, bytes: usize| json!({ "type": "ENV", "args": [name, "x".repeat(bytes)] });
         let four = json!([env("A", 60_000), env("B", 60_000), env("C", 60_000), env("D", 60_000)]);
-        assert!(foresee(&plan(&four), &made()).is_ok());
+        assert!(foresee(&plan(&four), &made(), NONE).is_ok());
         let before = Made { env: BTreeMap::from([("E".to_owned(), "x".repeat(60_000))]), ..made() };
-        assert_eq!(foresee(&plan(&four), &before).unwrap_err().status(), 400);
+        assert_eq!(foresee(&plan(&four), &before, NONE).unwrap_err().status(), 400);
         let again =
             json!([env("A", 60_000), env("A", 60_000), env("A", 60_000), env("A", 60_000), env("A", 60_000)]);
         assert!(
-            foresee(&plan(&again), &made()).is_ok(),
+            foresee(&plan(&again), &made(), NONE).is_ok(),
             "what is said anew takes the place of what was said"
         );
         let deep = json!([{ "type": "WORKDIR", "args": ["x/".repeat(300)] }, { "type": "WORKDIR", "args": ["y/".repeat(300)] }]);
-        let no = foresee(&plan(&deep), &made()).unwrap_err();
+        let no = foresee(&plan(&deep), &made(), NONE).unwrap_err();
         assert!(no.status() == 400 && no.message().starts_with("step 2: "));
     }
 }

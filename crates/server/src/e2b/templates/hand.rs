@@ -1,4 +1,4 @@
-//! Builds that are at work or wait for it: whose turn it is, which homes they still need, and how they are ended.
+//! Builds that are at work or wait for it: whose turn it is, what they still need, and how they are ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,8 +23,8 @@ pub(super) struct InHand {
 #[derive(Debug)]
 struct Held {
     tenant: Tenant,
-    /// What its next step begins with. Nothing else means it before the build is written down.
-    home: Option<Hash>,
+    /// What its next step begins with: its tree and its home. Nothing else means them before the build is written down.
+    needs: Vec<Hash>,
     task: Option<AbortHandle>,
 }
 
@@ -47,11 +47,11 @@ impl InHand {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A build goes on with this home: no sweep takes it away.
-    pub(super) fn uses(&self, tenant: &Tenant, build: &str, home: Option<Hash>) {
+    /// A build goes on with this: no sweep takes it away.
+    pub(super) fn uses(&self, tenant: &Tenant, build: &str, needs: impl IntoIterator<Item = Hash>) {
         let mut all = self.all();
-        let held = Held { tenant: tenant.clone(), home: None, task: None };
-        all.entry(build.to_owned()).or_insert(held).home = home;
+        let held = Held { tenant: tenant.clone(), needs: Vec::new(), task: None };
+        all.entry(build.to_owned()).or_insert(held).needs = needs.into_iter().collect();
     }
 
     /// Whether a build was started, and is not written down yet.
@@ -78,10 +78,14 @@ impl InHand {
         self.all().remove(build);
     }
 
-    /// Every home that a build needs, and whose it is.
-    pub(super) fn homes(&self) -> BTreeSet<(String, Hash)> {
-        let homes = |held: &Held| Some((held.tenant.as_str().to_owned(), held.home?));
-        self.all().values().filter_map(homes).collect()
+    /// Every tree and home that a build needs, and whose it is.
+    pub(super) fn needed(&self) -> BTreeSet<(String, Hash)> {
+        let all = self.all();
+        let parts = |held: &Held| {
+            let tenant = held.tenant.as_str().to_owned();
+            held.needs.iter().map(move |part| (tenant.clone(), *part)).collect::<Vec<_>>()
+        };
+        all.values().flat_map(parts).collect()
     }
 
     /// Waits until a build of this tenant may work.
@@ -107,15 +111,15 @@ mod tests {
         let (ann, bob): (Tenant, Tenant) = ("ann".parse().unwrap(), "bob".parse().unwrap());
         let home = |number: u8| Hash::of([[number].as_slice()]);
         hand.uses(&ann, "a", None);
-        assert!(hand.homes().is_empty());
+        assert!(hand.needed().is_empty());
         hand.uses(&ann, "a", Some(home(1)));
         hand.uses(&bob, "b", Some(home(1)));
         hand.uses(&ann, "a", Some(home(2)));
         let needed = [("ann".to_owned(), home(2)), ("bob".to_owned(), home(1))];
-        assert_eq!(hand.homes(), needed.into());
+        assert_eq!(hand.needed(), needed.into());
         hand.end("a");
         hand.end("b");
-        assert!(hand.homes().is_empty());
+        assert!(hand.needed().is_empty());
     }
 
     #[tokio::test]

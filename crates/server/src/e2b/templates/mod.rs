@@ -1,12 +1,14 @@
 //! Templates that tenants build through E2B's SDKs: an image of the operator, steps in boxes, and a name.
 //!
 //! - [`ask`]: what is wanted, understood and bounded. [`uploads`]: files for a COPY. [`build`]: a whole build, [`step`]: one
-//!   step of it, [`begin`]: what its sandboxes begin with. [`book`]: what was built, [`record`]: one template of it, [`place`]: the files of that.
+//!   step of it, [`archive`]: what goes into its box and out of it, [`root`]: what of it needs root of that, [`begin`]: what its sandboxes begin with. [`book`]: what was built, [`record`]: one template of it, [`place`]: the files of that,
+//!   [`trees`]: images that steps have changed.
 //!   [`hand`]: builds that are at work. [`name`], [`log`], [`show`]: how it is called and told.
 //!
 //! Trust: caller. A template is its tenant's: nobody else finds it, and its boxes count among that tenant's. Must not: reach a
 //! registry, or give a step more of the network than the operator opened for builds.
 
+mod archive;
 mod ask;
 mod begin;
 mod book;
@@ -16,8 +18,10 @@ mod log;
 mod name;
 mod place;
 mod record;
+mod root;
 mod show;
 mod step;
+mod trees;
 mod uploads;
 
 use std::collections::BTreeMap;
@@ -31,7 +35,9 @@ use axum::extract::Request;
 use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
 use blastbox_engine::keeper::{Keeper, Tenant};
+use blastbox_images::Image;
 use blastbox_wire::BoxId;
+use blastbox_wire::event::Hash;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -41,6 +47,7 @@ use self::log::Logs;
 pub(super) use self::name::Named;
 use self::place::Place;
 pub(super) use self::record::{Build, Made};
+use self::trees::Trees;
 use self::uploads::{Lanes, Passes};
 use super::control::body;
 use super::desk::Desk;
@@ -49,12 +56,14 @@ use super::{copies, form, template};
 use crate::Hall;
 use crate::answer::Answer;
 use crate::config::Builds;
+use crate::gallery::Gallery;
 
 /// All templates that were built here.
 #[derive(Debug)]
 pub(super) struct Templates {
     book: Book,
     place: Place,
+    trees: Trees,
     passes: Passes,
     lanes: Lanes,
     logs: Logs,
@@ -86,6 +95,7 @@ impl Templates {
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
         let place = Place::open(path.clone())?;
         Ok(Self {
+            trees: Trees::open(&path.join("images"))?,
             book: Book::open(path)?,
             place,
             passes: Passes::default(),
@@ -134,6 +144,18 @@ impl Templates {
                 }
             }
         }
+    }
+
+    /// The image of this tree: the operator's, or what steps made of it. Looks at the disk.
+    pub(super) fn image(&self, tree: Option<Hash>, images: &Gallery) -> Result<Image, No> {
+        let Some(tree) = tree else { return Ok(Image::host()) };
+        let found = template::by_digest(&tree, images).or_else(|| self.trees.find(&tree));
+        found.map(|image| Image::Stored(Box::new(image))).ok_or_else(|| {
+            No::new(
+                404,
+                "the image that this template was built from is not in the store any more: build the template anew",
+            )
+        })
     }
 
     /// Whether a tenant has one of this name.
@@ -201,14 +223,12 @@ pub(super) async fn answer(
     request: Request,
 ) -> Result<Response<Body>, No> {
     let templates = desk.templates()?;
-    let disk = template::DISK_MIB;
     if builds(method, parts) {
         may_do(desk.hall())?;
     }
     match (method, parts) {
         ("POST", ["v3", "templates"]) => {
-            let ask::Wanted { named, tags, size } =
-                body::read::<ask::NewBuild>(request).await?.check(disk)?;
+            let ask::Wanted { named, tags, size } = body::read::<ask::NewBuild>(request).await?.check()?;
             if template::is_the_operators(&named.name, &desk.hall().images) {
                 return Err(No::new(
                     403,
@@ -259,8 +279,7 @@ pub(super) async fn answer(
             ))
         }
         ("GET", ["templates"] | ["v2", "templates"]) => {
-            let all: Vec<Value> =
-                templates.book.of(tenant).iter().map(|record| show::template(record, disk)).collect();
+            let all: Vec<Value> = templates.book.of(tenant).iter().map(show::one_of_a_list).collect();
             Ok(json(StatusCode::OK, json!(all)))
         }
         ("GET", ["default-templates"]) => Ok(json(StatusCode::OK, json!([]))),
@@ -306,7 +325,7 @@ pub(super) async fn answer(
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         ("GET", ["templates", id]) => {
-            Ok(json(StatusCode::OK, show::with_builds(&templates.book.own(tenant, id)?, disk)))
+            Ok(json(StatusCode::OK, show::with_builds(&templates.book.own(tenant, id)?)))
         }
         ("PATCH", ["templates", id] | ["v2", "templates", id]) => {
             let Patch { public } = body::read(request).await?;

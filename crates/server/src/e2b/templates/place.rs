@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use blastbox_engine::keeper::Tenant;
 use blastbox_wire::event::Hash;
 
-use super::name;
+use super::{name, trees};
 
 /// Bytes that one tenant's archives may have together, in whole blocks of a disk, and how many there may be.
 const MOST_HELD: u64 = 4 << 30;
@@ -34,13 +34,15 @@ const KEPT_FOR: Duration = Duration::from_secs(24 * 3_600);
 /// So much is written at once.
 const GULP: usize = 256 * 1024;
 const DRAFT: &str = ".draft-";
+/// Archives, and of each tree how much it takes.
+const ROOMS: [&str; 3] = ["uploads", "homes", "trees"];
 
 #[derive(Debug)]
-pub(super) struct Place(Arc<Counted>);
+pub(super) struct Place(pub(super) Arc<Counted>);
 
 /// The directory, and what each tenant has in it.
 #[derive(Debug)]
-struct Counted {
+pub(super) struct Counted {
     path: PathBuf,
     held: Mutex<HashMap<String, Held>>,
 }
@@ -84,14 +86,23 @@ impl Draft {
         on_its_own_thread(move || self.write().map(|()| self)).await
     }
 
-    /// Gives it its name.
+    /// Gives it its name, once all of it is on the disk.
     pub(super) async fn keep(self, at: PathBuf) -> io::Result<()> {
-        on_its_own_thread(move || self.name(&at)).await
+        self.settle().await?.name(&at)
     }
 
-    fn name(mut self, at: &Path) -> io::Result<()> {
-        self.write()?;
-        self.file.sync_all()?;
+    /// Waits until all of it is on the disk, which may take long.
+    pub(super) async fn settle(mut self) -> io::Result<Self> {
+        on_its_own_thread(move || {
+            self.write()?;
+            self.file.sync_all()?;
+            Ok(self)
+        })
+        .await
+    }
+
+    /// Gives what is settled its name, which takes a moment.
+    pub(super) fn name(mut self, at: &Path) -> io::Result<()> {
         fs::rename(&self.path, at)?;
         self.kept = true;
         Ok(())
@@ -108,13 +119,13 @@ impl Draft {
 }
 
 /// A disk may take its time, and others wait for this thread.
-async fn on_its_own_thread<T: Send + 'static>(
+pub(super) async fn on_its_own_thread<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
 }
 
-fn blocks(bytes: u64) -> u64 {
+pub(super) fn blocks(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK).saturating_mul(BLOCK)
 }
 
@@ -124,14 +135,14 @@ impl Counted {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn room(&self, room: &str, tenant: &str) -> io::Result<PathBuf> {
+    pub(super) fn room(&self, room: &str, tenant: &str) -> io::Result<PathBuf> {
         let path = self.path.join(room).join(tenant);
         DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         Ok(path)
     }
 
     /// Counts what will be written, or refuses it.
-    fn reserve(&self, tenant: &str, bytes: u64, files: usize) -> io::Result<()> {
+    pub(super) fn reserve(&self, tenant: &str, bytes: u64, files: usize) -> io::Result<()> {
         let mut all = self.held();
         let held = all.entry(tenant.to_owned()).or_default();
         let kept = self.kept(held, tenant)?;
@@ -157,7 +168,7 @@ impl Counted {
     }
 
     /// A draft is gone, or has its name: then it is counted where it lies.
-    fn release(&self, tenant: &str, bytes: u64) {
+    pub(super) fn release(&self, tenant: &str, bytes: u64) {
         if let Some(held) = self.held().get_mut(tenant) {
             held.kept = None;
             held.drafts = (held.drafts.0.saturating_sub(bytes), held.drafts.1.saturating_sub(1));
@@ -169,12 +180,15 @@ impl Counted {
             return Ok(kept);
         }
         let mut kept = (0_u64, 0);
-        for room in ["uploads", "homes"] {
+        for room in ROOMS {
             for file in fs::read_dir(self.room(room, tenant)?)? {
                 let file = file?;
                 if !is_draft(&file) {
-                    // One that went away meanwhile holds nothing.
-                    let length = file.metadata().map_or(0, |found| found.len());
+                    let length = match room {
+                        "trees" => trees::counted(&file.path()),
+                        // One that went away meanwhile holds nothing.
+                        _ => file.metadata().map_or(0, |found| found.len()),
+                    };
                     kept = (kept.0.saturating_add(blocks(length)), kept.1 + 1);
                 }
             }
@@ -201,7 +215,7 @@ fn is_directory(file: &fs::DirEntry) -> bool {
 impl Place {
     /// Opens it, and takes away what an earlier daemon left half.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        for room in ["uploads", "homes"] {
+        for room in ROOMS {
             DirBuilder::new().recursive(true).mode(0o700).create(path.join(room))?;
             for tenant in fs::read_dir(path.join(room))?.flatten().filter(is_directory) {
                 for file in fs::read_dir(tenant.path())?.flatten().filter(is_draft) {
@@ -253,20 +267,28 @@ impl Place {
         .await
     }
 
+    /// Whether so much more could be written, and what must stay free would.
+    pub(super) fn has_free(&self, bytes: u64) -> io::Result<bool> {
+        let disk = rustix::fs::statvfs(&self.0.path)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize) >= STAYS_FREE.saturating_add(bytes))
+    }
+
     /// Whether a tenant has no room for the largest upload. What cannot be counted is told when something is written.
     pub(super) async fn is_tight(&self, tenant: &Tenant) -> bool {
         let (counted, tenant) = (Arc::clone(&self.0), tenant.as_str().to_owned());
         on_its_own_thread(move || counted.is_tight(&tenant)).await.unwrap_or(false)
     }
 
-    /// Takes away homes that nothing means, and uploads that nobody has asked for since yesterday.
+    /// Takes away homes and counts of trees that nothing means, and uploads that nobody has asked for since yesterday.
     pub(super) fn sweep(&self, needed: &BTreeSet<(String, Hash)>) -> io::Result<()> {
-        for tenant in fs::read_dir(self.0.path.join("homes"))?.flatten().filter(is_directory) {
-            let whose = tenant.file_name().to_string_lossy().into_owned();
-            for file in fs::read_dir(tenant.path())?.flatten().filter(|file| !is_draft(file)) {
-                let name = file.file_name().to_string_lossy().into_owned();
-                if !needed.iter().any(|(owner, home)| *owner == whose && file_name(home) == name) {
-                    fs::remove_file(file.path())?;
+        for room in ["homes", "trees"] {
+            for tenant in fs::read_dir(self.0.path.join(room))?.flatten().filter(is_directory) {
+                let whose = tenant.file_name().to_string_lossy().into_owned();
+                for file in fs::read_dir(tenant.path())?.flatten().filter(|file| !is_draft(file)) {
+                    let name = file.file_name().to_string_lossy().into_owned();
+                    if !needed.iter().any(|(owner, part)| *owner == whose && file_name(part) == name) {
+                        fs::remove_file(file.path())?;
+                    }
                 }
             }
         }
@@ -289,7 +311,7 @@ fn forget(uploads: &Path, than: Duration) -> io::Result<()> {
     Ok(())
 }
 
-fn file_name(digest: &Hash) -> String {
+pub(super) fn file_name(digest: &Hash) -> String {
     let text = digest.to_string();
     text.strip_prefix("sha256:").unwrap_or(&text).to_owned()
 }

@@ -43,6 +43,13 @@ pub(in crate::e2b) struct Made {
     pub(in crate::e2b) ready: Option<String>,
 }
 
+impl Made {
+    /// What of it lies on the disk.
+    pub(super) fn parts(&self) -> impl Iterator<Item = Hash> {
+        self.tree.into_iter().chain(self.home)
+    }
+}
+
 /// Why a build made nothing, and at which step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Reason {

@@ -6,20 +6,21 @@ use serde_json::{Value, json};
 use super::Templates;
 use super::record::{Build, Record, Status};
 use crate::e2b::no::{No, echo};
+use crate::e2b::template;
 
 /// Lines of a log that one answer has.
 const MOST_LINES: usize = 100;
 const ENVD_VERSION: &str = "0.6.13";
 
 /// One line of a list.
-pub(super) fn template(record: &Record, disk_mib: u64) -> Value {
+pub(super) fn one_of_a_list(record: &Record) -> Value {
     let last = record.builds.last();
     json!({
         "templateID": record.id,
         "buildID": last.map(|build| build.id.clone()).unwrap_or_default(),
         "cpuCount": last.map_or(1, |build| build.cpus),
         "memoryMB": last.map_or(0, |build| build.memory_mib),
-        "diskSizeMB": disk_mib,
+        "diskSizeMB": last.map_or(0, |build| template::disk_mib(build.memory_mib)),
         "public": false,
         "aliases": [record.name],
         "names": [record.name],
@@ -35,16 +36,16 @@ pub(super) fn template(record: &Record, disk_mib: u64) -> Value {
 }
 
 /// The same with its builds, newest first.
-pub(super) fn with_builds(record: &Record, disk_mib: u64) -> Value {
-    let mut shown = template(record, disk_mib);
-    let builds: Vec<Value> = record.builds.iter().rev().map(|build| one(build, disk_mib)).collect();
+pub(super) fn with_builds(record: &Record) -> Value {
+    let mut shown = one_of_a_list(record);
+    let builds: Vec<Value> = record.builds.iter().rev().map(one).collect();
     if let Some(fields) = shown.as_object_mut() {
         fields.insert("builds".to_owned(), json!(builds));
     }
     shown
 }
 
-fn one(build: &Build, disk_mib: u64) -> Value {
+fn one(build: &Build) -> Value {
     json!({
         "buildID": build.id,
         "status": build.status,
@@ -53,7 +54,7 @@ fn one(build: &Build, disk_mib: u64) -> Value {
         "finishedAt": build.finished,
         "cpuCount": build.cpus,
         "memoryMB": build.memory_mib,
-        "diskSizeMB": disk_mib,
+        "diskSizeMB": template::disk_mib(build.memory_mib),
         "envdVersion": ENVD_VERSION,
     })
 }

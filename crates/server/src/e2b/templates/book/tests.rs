@@ -83,7 +83,7 @@ fn there_is_an_end_to_templates_builds_tags_and_layers() {
     assert_eq!(begin("more").unwrap_err().status(), 429);
     for number in 0..2 * MOST_LAYERS {
         let key = Hash::of([number.to_string().as_bytes()]);
-        book.remember(Layer { tenant: "ann".to_owned(), key, home: None }).unwrap();
+        book.remember(Layer { tenant: "ann".to_owned(), key, home: None, tree: None }).unwrap();
     }
     assert_eq!(book.pages().layers.len(), MOST_LAYERS);
     let many = |from: usize| (from..from + 20).map(|number| format!("v{number}")).collect::<Vec<_>>();
@@ -135,7 +135,7 @@ fn what_no_tag_means_and_steps_that_are_only_remembered_hold_no_home() {
     assert_eq!(book.needed(), BTreeSet::from([("ann".to_owned(), made(2).home.unwrap())]));
     for (tenant, home) in [("ann", 3), ("bob", 4)] {
         let (key, home) = (Hash::of([[home].as_slice()]), made(home).home);
-        book.remember(Layer { tenant: tenant.to_owned(), key, home }).unwrap();
+        book.remember(Layer { tenant: tenant.to_owned(), key, home, tree: None }).unwrap();
     }
     assert_eq!(book.needed().len(), 3);
     assert!(book.forget_layers(&ann).unwrap());

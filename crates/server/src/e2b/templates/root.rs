@@ -1,0 +1,257 @@
+//! What of a build is done as root of its box, where the operator allows that and the image can be changed.
+//!
+//! Such a root is nobody outside of its box: no set-id, seven capabilities in a namespace of its own, under the same filter,
+//! Landlock and limits as every other command. What it leaves in the directories of the image becomes a tree.
+
+use blastbox_engine::LiveBox;
+use blastbox_engine::build::{StepMade, pack_trees};
+use blastbox_images::tree::Caps;
+use blastbox_images::{Image, OURS, StoredImage};
+use blastbox_policy::{BoxRoot, SealedPolicy};
+use blastbox_wire::agent::User;
+
+use super::ask::{self, What};
+use super::build::Site;
+use super::record::{Build, Made};
+use super::trees::NewTree;
+use crate::config::{Builds, Shape};
+use crate::e2b::envd::paths::HOME;
+use crate::e2b::no::No;
+use crate::e2b::template;
+use crate::trouble::line;
+
+/// Headers of one entry of an archive, counted generously.
+const PER_ENTRY: u64 = 2_048;
+
+/// Whether steps of a build can be root of their boxes.
+#[derive(Debug)]
+pub(super) enum Root {
+    /// With this policy.
+    Given(Box<SealedPolicy>),
+    /// The operator has not allowed it.
+    NotAllowed,
+    /// There is no image that could be changed.
+    OverTheHost,
+    /// The operator wants another tier for this template, and only a jail has a root.
+    InNoJail,
+}
+
+impl Root {
+    /// What holds for a build that begins with this.
+    pub(super) fn of(builds: &Builds, shape: &Shape, build: &Build, made: &Made) -> Result<Self, No> {
+        match (builds.root, made.tree) {
+            (BoxRoot::None, _) => Ok(Self::NotAllowed),
+            (BoxRoot::Allowed, None) => Ok(Self::OverTheHost),
+            (BoxRoot::Allowed, Some(_)) => {
+                let memory = build.memory_mib.max(super::build::LEAST_MEMORY);
+                let policy = template::sized_to_install(&builds.reaches, shape, build.cpus, memory);
+                let policy = policy.map_err(|error| No::new(500, line(&error)))?;
+                match policy.kernel().root {
+                    BoxRoot::Allowed => Ok(Self::Given(Box::new(policy))),
+                    BoxRoot::None => Ok(Self::InNoJail),
+                }
+            }
+        }
+    }
+
+    /// Refuses a step that needs what is not to be had.
+    pub(super) fn refuse(&self, number: usize, text: &str) -> Result<(), No> {
+        let why = match self {
+            Self::Given(_) => return Ok(()),
+            Self::NotAllowed => {
+                "which builds do not have here (`root = \"allowed\"` under [e2b.builds] is the operator's word)"
+            }
+            Self::OverTheHost => {
+                "which changes nothing here: this template begins with the host's own programs, and not with an image of \
+                 the store (the operator makes one with `blastbox image make base`)"
+            }
+            Self::InNoJail => "which its tier has none of: only a jail has a root",
+        };
+        Err(No::bad(format!(
+            "step {number} ({text}) needs root of its box, {why}: steps run as `user`, and what they leave in {HOME} goes \
+             along; what is installed for everybody belongs into an image of the operator (`blastbox image build`)"
+        )))
+    }
+}
+
+/// Whether a step needs root of its box: it says so, or writes where nobody else can.
+pub(super) fn is_needed(what: &What, user: &str, workdir: &str) -> bool {
+    match what {
+        What::Run { user: asked, .. } => asked.as_deref().unwrap_or(user) == "root",
+        What::Copy { to, user: asked, .. } => {
+            asked.as_deref() == Some("root") || !is_home(&ask::from(workdir, to))
+        }
+        // A directory that is there needs nobody; one that is not is looked for when the build is over.
+        What::Env(_) | What::Workdir(_) | What::User(_) => false,
+    }
+}
+
+/// Who does it.
+pub(super) fn who(what: &What, user: &str, workdir: &str) -> User {
+    if is_needed(what, user, workdir) { User::Root } else { User::Payload }
+}
+
+/// Whether a path is in the home, which goes along by itself.
+pub(super) fn is_home(path: &str) -> bool {
+    path.strip_prefix(HOME).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Makes a directory in the image where it has none. In a box nobody can make one at the top of the root.
+pub(super) async fn make_place(site: &Site, made: &mut Made, path: &str) -> Result<(), String> {
+    let top = path.split('/').find(|part| !part.is_empty());
+    let (Root::Given(_), Some(_), Some(top)) = (&site.root, made.tree, top) else { return Ok(()) };
+    if OURS.contains(&top) {
+        return Ok(());
+    }
+    let image = site.stored(made).await?;
+    let place = path.trim_end_matches('/').to_owned();
+    if image.has_directory(&place).map_err(|error| line(&error))? {
+        return Ok(());
+    }
+    let tree = site.templates.trees.with_directory(&site.build, image, place).await?;
+    count(site, tree).await?;
+    made.tree = Some(tree.digest);
+    site.templates.in_hand.uses(&site.tenant, &site.build, made.parts());
+    Ok(())
+}
+
+/// The directory at the top of the root that a path lies in.
+pub(super) fn top(path: &str) -> String {
+    format!("/{}", path.split('/').find(|part| !part.is_empty()).unwrap_or_default())
+}
+
+/// How large the image may become: as large as it is, and what the box has room for.
+fn caps(image: &StoredImage, policy: &SealedPolicy) -> Caps {
+    let (now, files) = (image.measure(), policy.files());
+    Caps { bytes: now.bytes.saturating_add(files.disk.0), entries: now.entries.saturating_add(files.inodes) }
+}
+
+/// What root of a box has made of its image.
+pub(super) struct Changed {
+    image: Box<StoredImage>,
+    made: StepMade,
+    caps: Caps,
+}
+
+/// Refuses a step for whose result there is no room, before anything is done for it: it is an archive first, and then files.
+pub(super) async fn has_room(site: &Site, made: &Made, policy: &SealedPolicy) -> Result<(), String> {
+    let caps = caps(&site.stored(made).await?, policy);
+    match site.templates.place.has_free(caps.bytes.saturating_mul(2)) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("the disk of the host has no room for an image that is changed".to_owned()),
+        Err(error) => Err(format!("the disk of the host cannot be looked at: {error}")),
+    }
+}
+
+/// Reads what has become of the image's directories.
+pub(super) async fn pack(
+    site: &Site,
+    live: &LiveBox,
+    made: &Made,
+    policy: &SealedPolicy,
+) -> Result<Changed, String> {
+    let image = site.stored(made).await?;
+    let caps = caps(&image, policy);
+    let most = caps.bytes.saturating_add(caps.entries.saturating_mul(PER_ENTRY));
+    let image = Image::Stored(Box::new(image));
+    let packed = pack_trees(live, &image, site.templates.trees.spool(), most).await;
+    let packed = packed.map_err(|error| blastbox_engine::causes(&error))?;
+    let Image::Stored(image) = image else { return Err("there is no image".to_owned()) };
+    Ok(Changed { image, made: packed, caps })
+}
+
+/// Makes a tree of that, which counts among what the tenant has.
+pub(super) async fn keep(site: &Site, changed: Changed, step: &str) -> Result<NewTree, String> {
+    let Changed { image, made, caps } = changed;
+    if made.left_out > 0 {
+        let what = format!("{} entries are left out: pipes, sockets, what cannot be read", made.left_out);
+        site.log.say("warn", step, &what);
+    }
+    let tree = site.templates.trees.after(&site.build, *image, made, caps).await?;
+    count(site, tree).await?;
+    Ok(tree)
+}
+
+async fn count(site: &Site, tree: NewTree) -> Result<(), String> {
+    let counted = site.templates.place.count_tree(&site.tenant, tree).await;
+    counted.map_err(|error| format!("what it made of the image cannot be kept: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use blastbox_policy::NetworkMode;
+    use blastbox_wire::event::Hash;
+
+    use super::*;
+    use crate::e2b::templates::record::Status;
+
+    #[test]
+    fn a_root_is_given_only_where_the_operator_allows_it_and_an_image_can_be_changed() {
+        let build = Build {
+            id: "b".to_owned(),
+            status: Status::Waiting,
+            created: String::new(),
+            finished: None,
+            cpus: 1,
+            memory_mib: 2_048,
+            tags: Vec::new(),
+            made: None,
+            reason: None,
+        };
+        let made = |tree| Made {
+            base: None,
+            tree,
+            home: None,
+            env: BTreeMap::new(),
+            workdir: HOME.to_owned(),
+            user: "user".to_owned(),
+            start: None,
+            ready: None,
+        };
+        let (image, host) = (made(Some(Hash::of([b"x".as_slice()]))), made(None));
+        let closed = Builds::default();
+        let open = Builds { root: BoxRoot::Allowed, ..Builds::default() };
+        for (builds, made, why) in
+            [(&closed, &image, "operator's word"), (&closed, &host, "word"), (&open, &host, "host's own")]
+        {
+            let no =
+                Root::of(builds, &Shape::default(), &build, made).unwrap().refuse(3, "RUN x").unwrap_err();
+            let said = no.message();
+            assert!(said.starts_with("step 3 (RUN x) needs root of its box") && said.contains(why), "{said}");
+        }
+        let Root::Given(policy) = Root::of(&open, &Shape::default(), &build, &image).unwrap() else {
+            panic!("no root")
+        };
+        assert_eq!((policy.kernel().root, policy.network().mode), (BoxRoot::Allowed, NetworkMode::Off));
+        assert_eq!(policy.files().disk.0, 1 << 30, "half of its memory");
+    }
+
+    #[test]
+    fn who_does_a_step_follows_from_what_it_says_and_where_it_writes() {
+        let run =
+            |user: Option<&str>| What::Run { command: "true".to_owned(), user: user.map(ToOwned::to_owned) };
+        let copy = |to: &str| What::Copy {
+            from: "a".to_owned(),
+            to: to.to_owned(),
+            user: None,
+            mode: None,
+            hash: String::new(),
+        };
+        for (what, user, workdir, root) in [
+            (run(None), "user", HOME, false),
+            (run(None), "root", HOME, true),
+            (run(Some("user")), "root", HOME, false),
+            (run(Some("root")), "user", HOME, true),
+            (copy("x"), "root", HOME, false),
+            (copy("x"), "user", "/app", true),
+            (copy("../x"), "user", HOME, true),
+            (copy("/home/user2"), "user", HOME, true),
+            (What::Workdir("/app".to_owned()), "user", HOME, false),
+        ] {
+            assert_eq!(is_needed(&what, user, workdir), root, "{what:?} {user} {workdir}");
+        }
+        assert_eq!((top("/app/deep/x"), top("x")), ("/app".to_owned(), "/x".to_owned()));
+    }
+}
