@@ -77,11 +77,6 @@ pub(crate) fn left_out(attempt: &Attempt, ask: &Ask) -> Option<String> {
     if ask.tier == Tier::Wasm && id == "resources.memory-pipes" {
         return Some("the guest has no pipes, and a worker does not start with so little memory".to_owned());
     }
-    if ask.gaps.contains(&Gap::EmulatedCpu) && id == "resources.processor" {
-        // Its measure takes the middle one of many pieces of work for one that ran unhindered.
-        let why = "an emulated processor takes longer for a piece of work than the share of time that the box is given at once";
-        return Some(why.to_owned());
-    }
     let tried = !ask.few
         || FEW.contains(&id.as_str())
         || is_known(attempt)
