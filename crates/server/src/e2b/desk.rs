@@ -1,6 +1,7 @@
 //! The sandboxes that were made through this face, and what follows from what happens to them.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::time::Duration;
 
@@ -19,6 +20,36 @@ use crate::Hall;
 /// How long a paused sandbox is kept.
 pub(super) const PAUSED_FOR: Duration = Duration::from_secs(30 * 86_400);
 
+/// Why there are no templates of tenants.
+#[derive(Debug)]
+enum Unopened {
+    /// The daemon has no place for them.
+    NoPlace,
+    /// They are there, and cannot be read.
+    Unread(String),
+}
+
+impl Unopened {
+    fn answer(&self) -> No {
+        let why = match self {
+            Self::NoPlace => "there is no place for them",
+            Self::Unread(why) => why,
+        };
+        No::new(
+            500,
+            format!(
+                "the list of templates cannot be read: {why}; the operator finds it in `e2b` of the state directory"
+            ),
+        )
+    }
+}
+
+fn opened(path: Option<&Path>) -> Result<Arc<Templates>, Unopened> {
+    let path = path.ok_or(Unopened::NoPlace)?;
+    let opened = Templates::open(path.to_path_buf());
+    opened.map(Arc::new).map_err(|error| Unopened::Unread(error.to_string()))
+}
+
 /// Every sandbox of this face.
 #[derive(Debug)]
 pub(super) struct Desk {
@@ -26,19 +57,14 @@ pub(super) struct Desk {
     all: Mutex<HashMap<String, Arc<Sandbox>>>,
     following: Once,
     pub(super) promises: Promises,
-    templates: Option<Arc<Templates>>,
+    /// An error: why what tenants have built cannot be had.
+    templates: Result<Arc<Templates>, Unopened>,
 }
 
 impl Desk {
     pub(super) fn new(hall: Hall) -> Self {
-        let templates = hall.templates.as_ref().and_then(|path| Templates::open(path.to_path_buf()).ok());
-        Self {
-            hall,
-            all: Mutex::default(),
-            following: Once::new(),
-            promises: Promises::default(),
-            templates: templates.map(Arc::new),
-        }
+        let templates = opened(hall.templates.as_deref());
+        Self { hall, all: Mutex::default(), following: Once::new(), promises: Promises::default(), templates }
     }
 
     pub(super) fn hall(&self) -> &Hall {
@@ -47,12 +73,15 @@ impl Desk {
 
     /// What tenants build.
     pub(super) fn templates(&self) -> Result<&Arc<Templates>, No> {
-        self.templates.as_ref().ok_or_else(|| {
-            No::new(
-                500,
-                "the list of templates cannot be read; the operator finds it in `e2b` of the state directory",
-            )
-        })
+        self.templates.as_ref().map_err(Unopened::answer)
+    }
+
+    /// The same, for whoever may mean another template: nothing, where there is no place for what tenants build.
+    pub(super) fn built(&self) -> Result<Option<&Arc<Templates>>, No> {
+        match &self.templates {
+            Err(Unopened::NoPlace) => Ok(None),
+            Ok(_) | Err(Unopened::Unread(_)) => self.templates().map(Some),
+        }
     }
 
     pub(super) fn keeper(&self) -> &Keeper {
@@ -228,5 +257,22 @@ async fn follow(desk: Weak<Desk>, mut events: EventReader) {
             EventItem::Event(event) => desk.heard(&event),
             EventItem::Missed { .. } => desk.prune(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn a_list_of_templates_that_cannot_be_read_is_told_with_its_reason_and_is_not_an_empty_one() {
+        let scratch = Scratch::new("desk");
+        assert!(opened(Some(scratch.path())).is_ok());
+        assert!(matches!(opened(None), Err(Unopened::NoPlace)));
+        std::fs::write(scratch.path().join("templates.json"), "no list").unwrap();
+        let no = opened(Some(scratch.path())).unwrap_err().answer();
+        assert_eq!(no.status(), 500);
+        assert!(no.message().contains("line 1"));
     }
 }

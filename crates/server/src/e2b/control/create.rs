@@ -117,7 +117,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     }
     let token = Token::new().ok_or_else(No::defect)?;
     let name = asked.template_id.ok_or_else(|| No::bad("templateID is missing"))?;
-    let own = desk.templates().ok().map(|templates| templates.opened(tenant, &name)).transpose()?.flatten();
+    let own = desk.built()?.map(|templates| templates.opened(tenant, &name)).transpose()?.flatten();
     let opened = match own {
         Some((build, made, home)) => {
             Ok((open_own(desk, &name, &build, &made, &plans.reaches).await?, Some((made, home))))

@@ -202,8 +202,12 @@ async fn receive(mut draft: Draft, mut body: Body) -> Result<Draft, No> {
 
 fn unkept(error: &io::Error) -> No {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            No::new(507, "there is no room for more files of templates; delete a template")
+        io::ErrorKind::QuotaExceeded => No::new(
+            507,
+            "there is no room for more files of templates; delete a template, or wait two hours for uploads to go",
+        ),
+        io::ErrorKind::StorageFull => {
+            No::new(507, "the disk of the host has no room for more files of templates")
         }
         _ => No::new(500, format!("the upload cannot be kept: {error}")),
     }
