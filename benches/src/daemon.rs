@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Child;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -48,6 +49,11 @@ impl Daemon {
 
     /// Starts one with more in its configuration.
     pub(crate) fn start_with(more: &str) -> Result<Self, Wrong> {
+        Self::start_in(more, &[])
+    }
+
+    /// The same, with more words to it.
+    pub(crate) fn start_in(more: &str, words: &[&str]) -> Result<Self, Wrong> {
         let program = programs()?.join("blastbox").display().to_string();
         let directory = std::env::temp_dir().join(format!("blastbox-bench-{}", std::process::id()));
         fs::create_dir_all(&directory)?;
@@ -56,19 +62,9 @@ impl Daemon {
         let key = said(&[&program, "key", "create", "bench", "--state-dir", &state])?;
         let socket = directory.join("socket").display().to_string();
         let config = config.display().to_string();
-        let mut child = talking(&[
-            &program,
-            "serve",
-            "--quiet",
-            "--listen",
-            "127.0.0.1:0",
-            "--socket",
-            &socket,
-            "--state-dir",
-            &state,
-            "--config",
-            &config,
-        ])?;
+        let serve = [&program, "serve", "--quiet", "--listen", "127.0.0.1:0", "--socket", &socket];
+        let own = ["--state-dir", &state, "--config", &config];
+        let mut child = talking(&[&serve[..], &own, words].concat())?;
         let address = child.stderr.take().ok_or("no standard error").map(|words| {
             let mut lines = BufReader::new(words).lines().map_while(Result::ok);
             let address = lines.find_map(|line| line.split_once("http://").map(|(_, at)| at.to_owned()));
@@ -93,6 +89,33 @@ impl Daemon {
         Ok(Client::connect(self.address, &self.key)?)
     }
 
+    /// What the daemon and its warden have worked so far.
+    pub(crate) fn work(&self) -> Result<Duration, Wrong> {
+        let ours = self.tree()?.into_iter().filter(|&pid| name(pid).starts_with("blastbox"));
+        let ticks = ours.filter(|&pid| name(pid).trim_end() != "blastbox-agent").map(ticks);
+        Ok(Duration::from_millis(
+            ticks.sum::<Result<u64, Wrong>>()? * 1_000 / rustix::param::clock_ticks_per_second(),
+        ))
+    }
+
+    /// Every QEMU of its boxes.
+    pub(crate) fn machines(&self) -> Result<Vec<u32>, Wrong> {
+        Ok(self.tree()?.into_iter().filter(|&pid| name(pid).starts_with("qemu")).collect())
+    }
+
+    /// Its process and every one beneath.
+    fn tree(&self) -> Result<Vec<u32>, Wrong> {
+        let (mut all, mut at) = (vec![self.child.id()], 0);
+        while let Some(&pid) = all.get(at) {
+            for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+                let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+                all.extend(list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            }
+            at += 1;
+        }
+        Ok(all)
+    }
+
     /// What the daemon's own process holds.
     pub(crate) fn holds(&self) -> Result<Holds, Wrong> {
         let pid = self.child.id();
@@ -107,14 +130,7 @@ impl Daemon {
 
     /// The proportional share of the daemon, its warden and every agent, in KiB, and how many processes that are.
     pub(crate) fn share_of_all(&self) -> Result<(u64, usize), Wrong> {
-        let (mut all, mut at) = (vec![self.child.id()], 0);
-        while let Some(&pid) = all.get(at) {
-            for task in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
-                let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-                all.extend(list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-            }
-            at += 1;
-        }
+        let all = self.tree()?;
         let shares = all.iter().map(|&pid| pss(pid)).collect::<Result<Vec<_>, _>>()?;
         Ok((shares.iter().sum(), all.len()))
     }
@@ -145,14 +161,35 @@ pub(crate) fn exec(client: &mut Client, made: &str, words: &[&str]) -> Result<St
 /// Creates a box, runs `/bin/true` and hears how it ended. The box is still there; its path.
 pub(crate) fn create_and_run(client: &mut Client) -> Result<String, Wrong> {
     let made = create(client, "{}")?;
-    let exec = exec(client, &made, &["/bin/true"])?;
+    hear(client, &made, &["/bin/true"])?;
+    Ok(made)
+}
+
+/// Runs a command in a box and hears that it ended well.
+pub(crate) fn hear(client: &mut Client, made: &str, words: &[&str]) -> Result<(), Wrong> {
+    let exec = exec(client, made, words)?;
     let mut heard = Vec::new();
     client.listen(&format!("{exec}/events"), |piece| heard.extend_from_slice(piece))?;
     let heard = String::from_utf8_lossy(&heard);
     if !heard.contains("\"how\":\"exited\",\"code\":0") {
-        return Err(format!("/bin/true ended badly: {heard}").into());
+        return Err(format!("{words:?} ended badly: {heard}").into());
     }
-    Ok(made)
+    Ok(())
+}
+
+/// What a process is called.
+fn name(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()
+}
+
+/// User and system time of a process, in ticks.
+fn ticks(pid: u32) -> Result<u64, Wrong> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // Its name may hold anything; after it every word is a number but the first.
+    let (_, rest) = stat.rsplit_once(") ").ok_or("no name")?;
+    let field =
+        |at: usize| rest.split(' ').nth(at).and_then(|word| word.parse::<u64>().ok()).ok_or("no time");
+    Ok(field(11)? + field(12)?)
 }
 
 /// The same, and ends the box.

@@ -19,6 +19,7 @@
 //! - `https`: requests that a box's gateway reads, beside the same client without a box;
 //! - `gvisor`: a box on gVisor's kernel, beside `runsc run`;
 //! - `wasm`: snippets in fresh guests of the tier `wasm`, beside the native interpreters;
+//! - `clones`: virtual machines that begin as copies, beside machines that boot;
 //! - `escape`: every break-out attempt in the jail.
 
 mod allowlist;
@@ -26,6 +27,7 @@ mod api;
 mod boxes;
 mod bundle;
 mod clients;
+mod clones;
 mod command;
 mod crowd;
 mod cycle;
@@ -56,7 +58,7 @@ use paper::{Finding, Paper, Wrong};
 
 type Bench = fn(&Options) -> Result<Finding, Wrong>;
 
-const ALL: [(&str, Bench); 17] = [
+const ALL: [(&str, Bench); 18] = [
     ("cycle", cycle::measure),
     ("warm", warm::measure),
     ("command", command::measure),
@@ -73,6 +75,7 @@ const ALL: [(&str, Bench); 17] = [
     ("https", network::secure::measure),
     ("gvisor", gvisor::measure),
     ("wasm", wasm::measure),
+    ("clones", clones::measure),
     ("escape", escape::measure),
 ];
 

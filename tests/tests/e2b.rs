@@ -197,7 +197,9 @@ fn machines_that_the_sdks_copy(caller: &Caller) {
     let template = "[e2b.templates.machine]\nimage = \"tools\"\ntier = \"microvm\"\naccept = [\"emulated-cpu\"]\nmemory = \"384MiB\"\n";
     let daemon = Daemon::start_in(caller, &format!("{CONFIG}{template}"), &["--store", &workshop.store]);
     let other = Daemon::key(caller, &["other", "--tenant", "other"], "bbx_");
-    pytest(caller, &place, &[suite("copies")], &daemon, &[("E2B_OTHER_KEY", Path::new(&other))]);
+    let kept = caller.place().join("state/snapshots");
+    let more = [("E2B_OTHER_KEY", Path::new(&other)), ("E2B_SNAPSHOTS", kept.as_path())];
+    pytest(caller, &place, &[suite("copies")], &daemon, &more);
     javascript(caller, "js/copies.cjs", &daemon);
 }
 

@@ -162,7 +162,7 @@ fn what_a_copy_owes_its_commands_and_its_caller(caller: &Caller) {
         if ended.code == 0 {
             break ended.text().trim_end().to_owned();
         }
-        assert!(ended.err.contains("put to sleep now"), "{}", ended.err);
+        assert!(ended.err.contains("copied already"), "{}", ended.err);
     };
     let mut known = [id, fork, next];
     known.sort();
@@ -250,9 +250,40 @@ fn a_snapshot_outlives_its_daemon_and_is_refused_by_name_where_it_is_not_whole(c
     assert!(refused.code == 125 && refused.err.contains("another machine"), "{}", refused.err);
     let refused = served.blastbox(["create", "--snapshot", &snapshot, "--memory", "1GiB"]).end();
     assert!(refused.code != 0 && refused.err.contains("--memory"), "{}", refused.err);
+    fs::write(&copy, altered_head(&whole)).expect("change it");
+    operator_sees_and_removes_all(&served, &port, key, other);
     served.ask(["snapshot", "rm", &snapshot, other]);
     assert!(snapshots(caller).is_empty());
     assert_eq!(served.stop().code, 0);
+}
+
+/// A file whose note is not what was written.
+fn altered_head(whole: &[u8]) -> Vec<u8> {
+    let mut bytes = whole.to_vec();
+    bytes.iter_mut().skip(30).take(1).for_each(|byte| *byte ^= 1);
+    bytes
+}
+
+/// Whoever sits at the socket sees what all tenants keep, and can take it away; nobody else does.
+fn operator_sees_and_removes_all(served: &Served<'_>, port: &str, key: &str, unreadable: &str) {
+    let id = |answer: &str| {
+        let found = answer.split('"').skip_while(|word| *word != "id").nth(2);
+        found.expect(answer).to_owned()
+    };
+    let new = r#"{"tier":"microvm","accept":["emulated-cpu"],"image":"tools"}"#;
+    let made = id(&ask(port, key, "POST", "/v1/boxes", new));
+    let theirs = id(&ask(port, key, "POST", &format!("/v1/boxes/{made}/snapshot"), ""));
+    ask(port, key, "DELETE", &format!("/v1/boxes/{made}"), "");
+    let refused = ask(port, key, "GET", "/v1/snapshots?all=true", "");
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("local_only"), "{refused}");
+    assert!(!served.ask(["snapshot", "ls"]).contains(&theirs));
+    let all = served.ask(["snapshot", "ls", "--all"]);
+    let line = |name: &str| all.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
+    assert!(line(&theirs).contains("other"), "{all}");
+    assert!(line(unreadable).contains("snapshot_altered"), "{all}");
+    served.ask(["snapshot", "rm", &theirs]);
+    let gone = ask(port, key, "GET", "/v1/snapshots", "");
+    assert!(gone.contains("{\"snapshots\":[]}"), "{gone}");
 }
 
 /// A request with a key, and the whole answer.

@@ -172,7 +172,8 @@ fn about_boxes() -> Vec<Route> {
                 "listSnapshots",
                 "The snapshots of the caller's tenant, oldest first",
                 Gives::json(200, "Snapshots"),
-            ),
+            )
+            .query("all", "`true`: of every tenant, with what cannot be read (at the socket only)"),
         ),
         route(
             Method::DELETE,

@@ -37,7 +37,7 @@ pub(crate) fn status(error: &KeepError) -> StatusCode {
         KeepError::Pause(PauseError::Host { .. }) | KeepError::RulesNotChanged(_) => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
-        KeepError::Snapshot(SnapshotError::NotNow) => StatusCode::CONFLICT,
+        KeepError::Snapshot(SnapshotError::NotNow | SnapshotError::Copying) => StatusCode::CONFLICT,
         KeepError::Failed(_) | KeepError::Snapshot(_) => match error.blame() {
             Blame::Caller | Blame::Guest => StatusCode::UNPROCESSABLE_ENTITY,
             Blame::Host | Blame::Blastbox => StatusCode::INTERNAL_SERVER_ERROR,
@@ -62,6 +62,10 @@ pub(crate) fn fix(error: &KeepError) -> Option<String> {
             }
             SnapshotError::BootedAlone => "make the box anew; its receipt says why there was no template",
             SnapshotError::NotNow => "resume the box, or wait until it is ready",
+            SnapshotError::Copying => "wait until that is done",
+            SnapshotError::DiskFull => {
+                "take snapshots away (`blastbox snapshot rm`), or have the operator make room on the disk of the state directory; the box goes on"
+            }
             SnapshotError::Foreign | SnapshotError::File(_) => {
                 "take another snapshot; see those that there are with `blastbox snapshot ls`"
             }

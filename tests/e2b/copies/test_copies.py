@@ -9,6 +9,7 @@ import pytest
 from e2b import AsyncSandbox, NotFoundException, Sandbox, SandboxException, Template
 
 OTHER = os.environ["E2B_OTHER_KEY"]
+SNAPSHOTS = os.environ["E2B_SNAPSHOTS"]
 #: Nothing is asserted with it: what needs it has hung. Machines may be emulated.
 PATIENCE = 240
 COUNT = "n=0; while :; do n=$((n + 1)); echo $n > /tmp/new; cat /tmp/new > /tmp/count; sleep 1; done"
@@ -112,6 +113,29 @@ def test_a_snapshot_is_kept_found_begun_with_replaced_and_deleted(source):
         assert not Sandbox.delete_snapshot(snapshot.snapshot_id)
         with pytest.raises(SandboxException, match="404: template .* not found"):
             Sandbox.create(snapshot.snapshot_id)
+
+
+def test_a_paused_sandbox_lies_on_disk_and_goes_on_as_it_was():
+    box = Sandbox.create("machine", timeout=600, envs={"FROM": "paused"}, request_timeout=PATIENCE)
+    box.files.write("/tmp/count", "0")
+    box.commands.run(COUNT, background=True, timeout=0)
+    before = counted(box)
+    [runs] = box.commands.list()
+    box.pause(request_timeout=PATIENCE)
+    assert box.get_info().state.value == "paused"
+    # Its machine is a file, which is no snapshot.
+    assert [name for name in os.listdir(SNAPSHOTS) if name == f"sn_{box.sandbox_id}.snapshot"]
+    assert all_of(box.list_snapshots()) == []
+    again = Sandbox.connect(box.sandbox_id, timeout=600, request_timeout=PATIENCE)
+    assert counted(again, before) > before
+    assert again.commands.run("echo $FROM").stdout == "paused\n"
+    assert [process.pid for process in again.commands.list()] == [runs.pid]
+    assert again.commands.kill(runs.pid)
+    assert not [name for name in os.listdir(SNAPSHOTS) if name == f"sn_{box.sandbox_id}.snapshot"]
+    again.pause(request_timeout=PATIENCE)
+    assert again.kill()
+    with pytest.raises(NotFoundException):
+        again.get_info()
 
 
 def test_what_cannot_be_copied_says_which_template_can():

@@ -47,6 +47,9 @@ enum SnapshotVerb {
 
 #[derive(Debug, Args)]
 struct ListArgs {
+    /// Those of every tenant, and files that cannot be read; only at the daemon's socket
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     place: Where,
     /// Print JSON
@@ -88,11 +91,21 @@ pub(crate) struct ForkArgs {
 #[derive(Debug, Deserialize)]
 struct SnapshotView {
     id: String,
+    #[serde(default)]
+    tenant: String,
     #[serde(rename = "box")]
     of: String,
     image: String,
     created_at: String,
     bytes: u64,
+}
+
+/// A file that nobody can read, as the daemon tells it.
+#[derive(Debug, Deserialize)]
+struct UnreadableView {
+    id: String,
+    bytes: u64,
+    why: String,
 }
 
 pub(crate) async fn snapshot(args: SnapshotArgs) -> Result<u8, Problem> {
@@ -118,19 +131,32 @@ async fn take(id: &BoxId, place: &Where, json: bool) -> Result<u8, Problem> {
 }
 
 async fn list(args: ListArgs) -> Result<u8, Problem> {
-    let all: Value = args.place.client()?.get("/v1/snapshots").await?;
-    let all = all.get("snapshots").cloned().unwrap_or_default();
+    let path = if args.all { "/v1/snapshots?all=true" } else { "/v1/snapshots" };
+    let told: Value = args.place.client()?.get(path).await?;
+    let cards = told.get("snapshots").cloned().unwrap_or_default();
     if args.json {
-        output::print_json(&all)?;
+        output::print_json(if args.all { &told } else { &cards })?;
         return Ok(0);
     }
-    let all: Vec<SnapshotView> = serde_json::from_value(all).map_err(DaemonProblem::Unreadable)?;
+    let cards: Vec<SnapshotView> = serde_json::from_value(cards).map_err(DaemonProblem::Unreadable)?;
+    let unread = told.get("unreadable").cloned().unwrap_or_else(|| Value::Array(Vec::new()));
+    let unread: Vec<UnreadableView> = serde_json::from_value(unread).map_err(DaemonProblem::Unreadable)?;
+    let size = |bytes: u64| format!("{} MiB", bytes >> 20);
     let row = |view: &SnapshotView| {
-        let SnapshotView { id, of, image, created_at, bytes } = view;
-        vec![plain(id), plain(of), plain(image), moment(created_at), format!("{} MiB", bytes >> 20)]
+        let SnapshotView { id, tenant, of, image, created_at, bytes } = view;
+        let whose = args.all.then(|| plain(tenant));
+        let rest = [plain(of), plain(image), moment(created_at), size(*bytes)];
+        std::iter::once(plain(id)).chain(whose).chain(rest).collect()
     };
-    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    output::print(&table(&["SNAPSHOT", "BOX", "IMAGE", "CREATED", "SIZE"], &rows));
+    let lost = |UnreadableView { id, bytes, why }: &UnreadableView| {
+        let none = || "-".to_owned();
+        vec![plain(id), none(), none(), plain(why), none(), size(*bytes)]
+    };
+    let rows: Vec<Vec<String>> = cards.iter().map(row).chain(unread.iter().map(lost)).collect();
+    let whose = args.all.then_some("TENANT");
+    let head: Vec<&str> =
+        ["SNAPSHOT"].into_iter().chain(whose).chain(["BOX", "IMAGE", "CREATED", "SIZE"]).collect();
+    output::print(&table(&head, &rows));
     Ok(0)
 }
 

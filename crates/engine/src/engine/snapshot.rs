@@ -28,13 +28,22 @@ use crate::live::LiveBox;
 use crate::monitor::Monitor;
 use crate::sleeper::{self, Bed, MOST_STATE};
 
-/// How long all of it may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a machine may take to be copied, at most. Nobody else is copied meanwhile.
+const MOST: Duration = Duration::from_secs(120);
+/// How long a guest may take to come to it, or the heir: whoever does not answer holds up the next one no longer.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Bytes of memory that are copied in a second on a slow and busy host.
+const SLOWEST: u64 = 16 << 20;
 /// How long a machine may take to hear that it goes on.
 const GOING_ON: Duration = Duration::from_secs(10);
 
 const TOLD: &str = "it began as a copy of a box that ran, with everything that ran in it; randomness, clock and name were its own \
                     before any of that went on";
+
+/// How long a machine of this size may take.
+fn patience(memory: u64) -> Duration {
+    (ANSWER + Duration::from_secs(memory / SLOWEST)).min(MOST)
+}
 
 /// Why a box cannot be copied. Each has a code that stays.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +69,9 @@ pub enum SnapshotError {
     /// It is paused, being made or being ended.
     #[error("the box cannot be put to sleep now: it is paused, being made or being ended")]
     NotNow,
+    /// It is being copied already, or waits for that.
+    #[error("the box is being copied already, or waits for its turn")]
+    Copying,
     /// Its guest could not stop what runs in it.
     #[error("the guest could not stop what runs in the box (errno {0})")]
     Guest(i32),
@@ -71,6 +83,11 @@ pub enum SnapshotError {
         "the snapshot is bound to another machine: its image, kernel, agent, QEMU or processor is not what it was"
     )]
     Foreign,
+    /// There is no room for its file.
+    #[error(
+        "the disk for snapshots is full: it has no room for all of the box's memory, beside what is left free for the ledger"
+    )]
+    DiskFull,
     /// Its file is not what was written.
     #[error(transparent)]
     File(blastbox_images::machine::SnapshotFault),
@@ -90,6 +107,8 @@ impl SnapshotError {
             Self::Network => "snapshot_network",
             Self::BootedAlone => "snapshot_booted_alone",
             Self::NotNow => "snapshot_not_now",
+            Self::Copying => "snapshot_copying",
+            Self::DiskFull => "snapshot_disk_full",
             Self::Guest(_) => "snapshot_guest",
             Self::Failed(_) => "snapshot_failed",
             Self::Foreign | Self::File(SnapshotFault::Foreign) => "snapshot_foreign",
@@ -110,11 +129,12 @@ impl SnapshotError {
             | Self::Network
             | Self::BootedAlone
             | Self::NotNow
+            | Self::Copying
             | Self::Foreign
             | Self::File(SnapshotFault::Foreign)
             | Self::NotKept => Blame::Caller,
             Self::Guest(_) => Blame::Guest,
-            Self::Failed(_) | Self::File(_) => Blame::Host,
+            Self::Failed(_) | Self::DiskFull | Self::File(_) => Blame::Host,
         }
     }
 }
@@ -173,7 +193,7 @@ impl Engine {
         let shows = open_shows(&lowered.shows).map_err(|error| SnapshotError::Failed(error.to_string()))?;
         let id = new_id().map_err(|error| SnapshotError::Failed(error.to_string()))?;
         let link = &self.house.link;
-        let need = copies::Need { link, copies, image, shows: &shows, id, timeout: PATIENCE };
+        let need = copies::Need { link, copies, image, shows: &shows, id, timeout: MOST };
         let (template, known) = take(need, live, line, afterwards, asleep).await?;
         Ok((Snapshot { template: Arc::new(template), bound: copies.bound }, known))
     }
@@ -188,14 +208,37 @@ impl Engine {
     /// Whether a box is one that could be copied, as far as that can be said without trying.
     pub(crate) fn may_snapshot(&self, live: &LiveBox) -> Result<(), SnapshotError> {
         let Ok(lowered) = &live.choice.chosen else { return Err(SnapshotError::NotNow) };
-        if live.tenancy.is_some() {
-            return Err(SnapshotError::Credentials);
-        }
-        match (&lowered.copies, &live.begun_from) {
-            (None, _) => Err(SnapshotError::Tier(lowered.tier)),
-            (Some(_), _) if live.has_gateway() => Err(SnapshotError::Network),
-            (Some(_), None) => Err(SnapshotError::BootedAlone),
-            (Some(_), Some(_)) => Ok(()),
+        let looks = Looks {
+            credentials: live.tenancy.is_some(),
+            copies: lowered.copies.is_some(),
+            gateway: live.has_gateway(),
+            begun: live.begun_from.is_some(),
+        };
+        looks.may_be_copied(lowered.tier)
+    }
+}
+
+/// What says whether a box can be copied.
+#[derive(Debug, Clone, Copy)]
+struct Looks {
+    /// It holds some.
+    credentials: bool,
+    /// Boxes of its kind begin as copies.
+    copies: bool,
+    /// It has one.
+    gateway: bool,
+    /// It began as a copy itself, and has a line by which it can be copied.
+    begun: bool,
+}
+
+impl Looks {
+    fn may_be_copied(self, tier: Tier) -> Result<(), SnapshotError> {
+        match self {
+            Self { credentials: true, .. } => Err(SnapshotError::Credentials),
+            Self { copies: false, .. } => Err(SnapshotError::Tier(tier)),
+            Self { gateway: true, .. } => Err(SnapshotError::Network),
+            Self { begun: false, .. } => Err(SnapshotError::BootedAlone),
+            Self { credentials: false, copies: true, gateway: false, begun: true } => Ok(()),
         }
     }
 }
@@ -208,19 +251,20 @@ async fn take<T: Send>(
     asleep: impl FnOnce() -> T + Send,
 ) -> Result<(Template, T), SnapshotError> {
     let copies: &Copies = need.copies;
-    let late = || SnapshotError::Failed(format!("it took longer than {} s", PATIENCE.as_secs()));
+    let longest = patience(copies.memory);
+    let late = || SnapshotError::Failed(format!("it took longer than {} s", longest.as_secs()));
     // Before the box sleeps: what takes time and can fail without it.
-    let mut bed = sleeper::lay(need, copies.heir.clone(), PATIENCE).await.map_err(SnapshotError::Failed)?;
+    let mut bed = sleeper::lay(need, copies.heir.clone(), MOST).await.map_err(SnapshotError::Failed)?;
     let mut heir =
-        timeout(PATIENCE, greet(&mut bed)).await.map_err(|_| late())?.map_err(SnapshotError::Failed)?;
-    live.sleep(PATIENCE).await.map_err(|why| match why {
+        timeout(ANSWER, greet(&mut bed)).await.map_err(|_| late())?.map_err(SnapshotError::Failed)?;
+    live.sleep(ANSWER).await.map_err(|why| match why {
         Some(Sleepless::Guest(errno)) => SnapshotError::Guest(errno),
         Some(Sleepless::Late) => late(),
         Some(Sleepless::NotNow(_)) | None => SnapshotError::NotNow,
     })?;
     // Nothing between here and the morning returns early.
     let known = asleep();
-    let moved = timeout(PATIENCE, move_over(line, &mut heir)).await;
+    let moved = timeout(longest, move_over(line, &mut heir)).await;
     if !matches!(moved, Ok(Ok(()))) {
         timeout(GOING_ON, line.order(MonitorOrder::Cancel, None)).await.ok();
     }
@@ -229,7 +273,7 @@ async fn take<T: Send>(
     }
     let taken = async {
         moved.map_err(|_| late())?.map_err(SnapshotError::Failed)?;
-        let state = timeout(PATIENCE, take_state(&mut heir)).await.map_err(|_| late())?;
+        let state = timeout(ANSWER, take_state(&mut heir)).await.map_err(|_| late())?;
         bed.rise_sparse(state.map_err(SnapshotError::Failed)?).await.map_err(SnapshotError::Failed)
     };
     let taken = taken.await;
@@ -284,4 +328,30 @@ async fn take_state(heir: &mut Monitor) -> Result<Vec<u8>, String> {
     }
     heir.whole().await?;
     Ok(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_copied_says_why_and_its_neighbour_can() {
+        let can = Looks { credentials: false, copies: true, gateway: false, begun: true };
+        assert!(can.may_be_copied(Tier::Microvm).is_ok());
+        for (looks, code) in [
+            (Looks { credentials: true, gateway: true, ..can }, "snapshot_credentials"),
+            (Looks { gateway: true, ..can }, "snapshot_network"),
+            (Looks { begun: false, ..can }, "snapshot_booted_alone"),
+            (Looks { copies: false, begun: false, ..can }, "snapshot_tier"),
+        ] {
+            let error = looks.may_be_copied(Tier::Microvm).unwrap_err();
+            assert_eq!((error.code(), error.blame()), (code, Blame::Caller), "{looks:?}");
+        }
+    }
+
+    #[test]
+    fn a_machine_is_waited_for_as_long_as_its_memory_takes_and_never_for_ever() {
+        assert!(patience(256 << 20) > ANSWER && patience(256 << 20) < Duration::from_secs(60));
+        assert_eq!(patience(u64::MAX), MOST);
+    }
 }

@@ -17,6 +17,7 @@ use super::cards::Tenant;
 use super::copy_queue::{CopyQueue, busy};
 use super::error::KeepError;
 use super::house::House;
+use super::in_turn::InTurn;
 use super::snapshot_card::SnapshotLimits;
 use super::snapshot_id::SnapshotId;
 use super::snapshot_note::{Note, bound, list};
@@ -37,7 +38,7 @@ pub(crate) struct Album {
     limits: SnapshotLimits,
     pub(super) copying: CopyQueue,
     /// Held while the machine of one is read, by whoever reads it: one whose caller went away goes on reading.
-    opening: Arc<tokio::sync::Mutex<()>>,
+    opening: InTurn,
     /// Those that boxes have begun with which still live: the next one shares their memory, and its room.
     open: Mutex<Vec<InUse>>,
     /// What is written on all of them is read for one caller of each tenant at a time, whoever waits for it.
@@ -55,7 +56,7 @@ impl Album {
             files,
             limits,
             copying: CopyQueue::default(),
-            opening: Arc::default(),
+            opening: InTurn::default(),
             open: Mutex::default(),
             reading: Mutex::default(),
         }
@@ -118,7 +119,7 @@ impl Album {
 fn is_free(files: &Snapshots, memory: u64) -> Result<(), KeepError> {
     match files.room() {
         Some(room) if room < memory.saturating_add(SPARE) => {
-            Err(fault(SnapshotFault::Place(std::io::ErrorKind::StorageFull.into())))
+            Err(KeepError::Snapshot(SnapshotError::DiskFull))
         }
         Some(_) | None => Ok(()),
     }
@@ -133,7 +134,13 @@ pub(super) fn fill(template: &Template) -> Result<(), KeepError> {
 }
 
 pub(super) fn fault(fault: SnapshotFault) -> KeepError {
-    KeepError::Snapshot(SnapshotError::File(fault))
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    KeepError::Snapshot(match fault {
+        SnapshotFault::Place(error) if matches!(error.kind(), StorageFull | QuotaExceeded) => {
+            SnapshotError::DiskFull
+        }
+        fault => SnapshotError::File(fault),
+    })
 }
 
 /// Work on files is nobody else's to wait for.
@@ -155,10 +162,10 @@ pub(super) async fn open(
         return Ok(open);
     }
     let files = house.album.files()?;
+    let tenant: Tenant = note.tenant.parse().map_err(|_| fault(SnapshotFault::Foreign))?;
     let until = Instant::now() + OPENING;
     let (opening, room) = loop {
-        let opening = Arc::clone(&house.album.opening).lock_owned();
-        let opening = timeout_at(until, opening).await.map_err(|_| busy())?;
+        let opening = timeout_at(until, house.album.opening.turn(&tenant)).await.map_err(|_| busy())?;
         // Whoever was before may have read it.
         if let Some(open) = house.album.find_open(&name).filter(|_| shared) {
             return Ok(open);

@@ -1,23 +1,24 @@
 //! Who copies a box next. One is copied at a time, because each copy takes a machine's memory beside the boxes that were let in.
 //!
-//! Nobody holds up the others: each box waits once, each tenant in a few places, everybody for a bounded time. Whoever goes away
-//! while it waits leaves its place.
+//! Nobody holds up the others for long: each box waits once, each tenant in a few places, everybody for a bounded time, which is
+//! longer than what is before it takes; the tenant that was not served for the longest time is next. Whoever goes away while it
+//! waits leaves its place.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use blastbox_wire::BoxId;
-use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
 use super::cards::Tenant;
 use super::error::KeepError;
+use super::in_turn::{InTurn, Taken};
 use crate::engine::SnapshotError;
 
 /// Copies of one tenant that run or wait.
 const OF_A_TENANT: usize = 2;
-/// How long one waits for its turn.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one waits for its turn: longer than another one may take.
+const PATIENCE: Duration = Duration::from_secs(240);
 /// When to come again.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -25,7 +26,7 @@ type Places = Arc<Mutex<Vec<(Tenant, BoxId)>>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct CopyQueue {
-    turn: Arc<tokio::sync::Mutex<()>>,
+    turn: InTurn,
     places: Places,
 }
 
@@ -46,7 +47,7 @@ impl Drop for Place {
 /// It is this box's turn until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    _turn: OwnedMutexGuard<()>,
+    _turn: Taken,
     _place: Place,
 }
 
@@ -54,14 +55,14 @@ impl CopyQueue {
     /// Waits for a turn.
     pub(crate) async fn turn(&self, tenant: &Tenant, id: &BoxId) -> Result<Turn, KeepError> {
         let place = self.place(tenant, id)?;
-        let turn = timeout(PATIENCE, Arc::clone(&self.turn).lock_owned()).await.map_err(|_| busy())?;
+        let turn = timeout(PATIENCE, self.turn.turn(tenant)).await.map_err(|_| busy())?;
         Ok(Turn { _turn: turn, _place: place })
     }
 
     fn place(&self, tenant: &Tenant, id: &BoxId) -> Result<Place, KeepError> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         if places.iter().any(|(_, waits)| waits == id) {
-            return Err(KeepError::Snapshot(SnapshotError::NotNow));
+            return Err(KeepError::Snapshot(SnapshotError::Copying));
         }
         if places.iter().filter(|(whose, _)| whose == tenant).count() >= OF_A_TENANT {
             return Err(busy());
@@ -91,7 +92,7 @@ mod tests {
         let other: Tenant = "other".parse().unwrap();
         let first = queue.turn(&me, &id(1)).await.unwrap();
         let twice = queue.turn(&me, &id(1)).await.unwrap_err();
-        assert_eq!(twice.code(), "snapshot_not_now");
+        assert_eq!(twice.code(), "snapshot_copying");
         let two = id(2);
         let mut second = Box::pin(queue.turn(&me, &two));
         assert!(timeout(Duration::from_secs(1), &mut second).await.is_err(), "two at a time");

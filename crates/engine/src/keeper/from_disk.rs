@@ -37,8 +37,7 @@ impl Keeper {
                 .find(tenant, id)
                 .map_or_else(|error| error, |kept| KeepError::WrongPhase(kept.phase())));
         };
-        let turn = Arc::clone(&lies.turn).try_lock_owned();
-        let turn = turn.map_err(|_| KeepError::WrongPhase(Phase::Provisioning))?;
+        let turn = Arc::clone(&lies.turn).lock_owned().await;
         let house = Arc::clone(&self.0);
         to_its_end(async move {
             let _turn = turn;

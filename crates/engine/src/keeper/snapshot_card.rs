@@ -34,9 +34,13 @@ impl Default for SnapshotLimits {
 pub struct SnapshotCard {
     /// Its name.
     pub id: SnapshotId,
+    /// Whose it is.
+    pub tenant: String,
     /// The box that it was taken of.
     #[serde(rename = "box")]
     pub of: BoxId,
+    /// Whether it is that box, which is paused to disk: nobody else begins with it.
+    pub paused: bool,
     /// When, RFC 3339.
     pub created_at: String,
     /// The image of that box.
@@ -52,6 +56,17 @@ pub struct SnapshotCard {
     /// What whoever took it wrote on it; for that one alone.
     #[serde(skip)]
     pub caption: Option<Caption>,
+}
+
+/// A file that nobody can say of whose it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unreadable {
+    /// Its name.
+    pub id: SnapshotId,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Why: `snapshot_truncated`, `snapshot_altered`, …
+    pub why: &'static str,
 }
 
 /// What whoever takes a snapshot wants to know of it again. It may hold variables, and those may be secrets: it is never printed.

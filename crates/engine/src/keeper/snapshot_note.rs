@@ -60,8 +60,9 @@ pub(super) fn list(files: &Snapshots) -> impl Iterator<Item = (SnapshotId, Note,
 }
 
 pub(super) fn card(id: SnapshotId, note: Note, bytes: u64) -> SnapshotCard {
-    let Note { of, created_at, image, policy, level, memory, caption, .. } = note;
-    SnapshotCard { id, of, created_at, image, policy, level, memory, bytes, caption }
+    let Note { tenant, of, created_at, image, policy, level, memory, caption, paused, .. } = note;
+    let paused = paused.is_some();
+    SnapshotCard { id, tenant, of, paused, created_at, image, policy, level, memory, bytes, caption }
 }
 
 /// What a file is bound to: the machine, and whose box under which policy that was.

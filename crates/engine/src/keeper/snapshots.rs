@@ -24,7 +24,7 @@ use super::make::need_of;
 use super::pen;
 use super::snapshot_card::{Caption, SnapshotCard};
 use super::snapshot_id::SnapshotId;
-use super::snapshot_note::{Note, NotedExec, any_note, bound, card, list, note_of};
+use super::snapshot_note::{Note, NotedExec, bound, card, list, note_of};
 use crate::engine::{Afterwards, Snapshot};
 use crate::failpoint;
 use crate::store::ExecRow;
@@ -97,22 +97,6 @@ impl Keeper {
                 policy_of(&note).map(|policy| pen::about(None, &tenant, &policy, &note.image, None, &[]));
             let (snapshot, of) = (Label::new(id.as_str()), Some(note.of));
             house.pen.announce(about.as_ref(), &Event::SnapshotRemoved { snapshot, of })?;
-            if files.remove(id.as_str()).map_err(fault)? { Ok(()) } else { Err(KeepError::NotFound) }
-        })
-        .await
-    }
-
-    /// Takes a snapshot away of which nobody can say whose it is: only for the operator.
-    pub async fn remove_unreadable_snapshot(&self, id: &SnapshotId) -> Result<(), KeepError> {
-        let (house, files, id) = (Arc::clone(&self.0), self.0.album.files()?, id.clone());
-        on_thread(move || {
-            match any_note(&files, &id) {
-                Err(KeepError::Snapshot(_)) => {}
-                Ok(_) | Err(_) => return Err(KeepError::NotFound),
-            }
-            house
-                .pen
-                .announce(None, &Event::SnapshotRemoved { snapshot: Label::new(id.as_str()), of: None })?;
             if files.remove(id.as_str()).map_err(fault)? { Ok(()) } else { Err(KeepError::NotFound) }
         })
         .await
@@ -193,7 +177,7 @@ pub(super) async fn has_room(
 }
 
 /// What may happen in a copy; `None`: it is not what was sealed.
-fn policy_of(note: &Note) -> Option<SealedPolicy> {
+pub(super) fn policy_of(note: &Note) -> Option<SealedPolicy> {
     let policy = parse(&note.policy_text).and_then(|draft| draft.seal()).ok();
     policy.filter(|policy| policy.digest().to_string() == note.policy)
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::album::{fault, on_thread};
 use super::begin::Inherited;
-use super::cards::{BoxCard, Phase, Tenant};
+use super::cards::{BoxCard, Tenant};
 use super::cause::Cause;
 use super::copy::{Copied, copy};
 use super::error::KeepError;
@@ -51,6 +51,14 @@ impl Keeper {
             house.on_disk(&kept.card.tenant, &kept.card.id).map(|lies| lies.card()).ok_or(KeepError::Gone)
         })
         .await
+    }
+
+    /// Whether a box could be paused to disk, as far as that can be said without trying.
+    #[must_use]
+    pub fn fits_on_disk(&self, tenant: &Tenant, id: &BoxId) -> bool {
+        let kept = self.0.find(tenant, id).ok();
+        kept.is_some_and(|kept| self.0.engine.may_snapshot(&kept.live).is_ok())
+            && self.0.album.files().is_ok()
     }
 
     /// The label of the image of a box that lies on disk: what is needed to let it go on. `None`: it does not lie there.
@@ -101,8 +109,7 @@ async fn write(
 
 /// Takes away a box that lies on disk.
 pub(super) async fn kill(house: Arc<House>, lies: Arc<OnDisk>) -> Result<Receipt, KeepError> {
-    let turn = Arc::clone(&lies.turn).try_lock_owned();
-    let turn = turn.map_err(|_| KeepError::WrongPhase(Phase::Provisioning))?;
+    let turn = Arc::clone(&lies.turn).lock_owned().await;
     // Whoever was before may have let it go on, or taken it away.
     if !house.is_on_disk(lies.id()) {
         return Err(KeepError::Gone);

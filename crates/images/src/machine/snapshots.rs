@@ -140,8 +140,13 @@ impl Snapshots {
     /// Bytes of all of them, also of those that cannot be read.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let length = |name: &String| fs::symlink_metadata(self.file(name)).map_or(0, |found| found.len());
-        self.names().iter().map(length).fold(0, u64::saturating_add)
+        self.names().iter().map(|name| self.length(name)).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of this one; 0: there is none.
+    #[must_use]
+    pub fn length(&self, name: &str) -> u64 {
+        fs::symlink_metadata(self.file(name)).map_or(0, |found| found.len())
     }
 
     /// Takes one away. `false`: there was none.

@@ -12,6 +12,7 @@ use blastbox_engine::keeper::{
 use serde_json::json;
 
 use super::control::once::Promises;
+use super::copies;
 use super::no::No;
 use super::sandbox::{OnTraffic, Sandbox, name_of};
 use super::templates::Templates;
@@ -163,7 +164,7 @@ impl Desk {
 
     /// Lets a paused sandbox go on, for so long. Whether it was this call that did.
     pub(super) async fn resume(&self, sandbox: &Sandbox, life: Duration) -> Result<bool, KeepError> {
-        let resumed = match self.keeper().resume(&sandbox.tenant, &sandbox.box_id).await {
+        let resumed = match copies::resume(self, sandbox).await {
             Ok(_) => true,
             // Somebody else was faster.
             Err(KeepError::WrongPhase(Phase::Ready | Phase::Executing)) => false,

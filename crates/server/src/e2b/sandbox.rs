@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::control::metrics::Samples;
 use super::control::network::Reaches;
+use super::copies::Portrait;
 use super::envd::marks::Marks;
 use super::filesystem::watchers::Watchers;
 use super::interpreter::Contexts;
@@ -61,6 +62,8 @@ pub(super) struct Sandbox {
     /// What was last said about the internet, once its network has been changed.
     internet: Mutex<Option<bool>>,
     log: Mutex<VecDeque<LogLine>>,
+    /// What has to be known of it when it goes on from disk.
+    portrait: Mutex<Option<Portrait>>,
 }
 
 /// What its owner wants to happen to it.
@@ -168,6 +171,7 @@ impl Sandbox {
             pace: Pace::new(Instant::now()),
             internet,
             log: Mutex::default(),
+            portrait: Mutex::default(),
         }
     }
 
@@ -196,6 +200,16 @@ impl Sandbox {
     fn lines(&self) -> MutexGuard<'_, VecDeque<LogLine>> {
         // Nobody panics while holding it.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It lies on disk, and was this.
+    pub(super) fn lies_as(&self, portrait: Portrait) {
+        *self.portrait.lock().unwrap_or_else(PoisonError::into_inner) = Some(portrait);
+    }
+
+    /// It goes on from there, as this.
+    pub(super) fn rises(&self) -> Option<Portrait> {
+        self.portrait.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Writes a line into its log.

@@ -142,13 +142,34 @@ fn boxes() -> Vec<(&'static str, Value)> {
         ("Page", object(&["boxes"], json!({ "boxes": list(named("BoxCard")), "next": text() }))),
         ("Receipt", receipt),
         ("Forked", object(&["boxes"], json!({ "boxes": list(named("BoxCard")) }))),
-        ("Snapshots", object(&["snapshots"], json!({ "snapshots": list(named("SnapshotCard")) }))),
+        (
+            "Snapshots",
+            object(
+                &["snapshots"],
+                json!({ "snapshots": list(named("SnapshotCard")), "unreadable": list(named("Unreadable")) }),
+            ),
+        ),
+        (
+            "Unreadable",
+            object(&["id", "bytes", "why"], json!({ "id": text(), "bytes": number(), "why": text() })),
+        ),
         (
             "SnapshotCard",
             object(
-                &["id", "box", "created_at", "image", "policy", "level", "memory", "bytes"],
+                &[
+                    "id",
+                    "tenant",
+                    "box",
+                    "paused",
+                    "created_at",
+                    "image",
+                    "policy",
+                    "level",
+                    "memory",
+                    "bytes",
+                ],
                 json!({
-                    "id": text(), "box": text(), "created_at": { "type": "string", "format": "date-time" },
+                    "id": text(), "tenant": text(), "box": text(), "paused": { "type": "boolean" }, "created_at": { "type": "string", "format": "date-time" },
                     "image": text(), "policy": text(), "level": words(&["low", "medium", "high", "critical"]),
                     "memory": number(), "bytes": number(),
                 }),

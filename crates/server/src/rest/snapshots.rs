@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use blastbox_engine::keeper::{
     BoxCard, DEFAULT_IDLE, DEFAULT_LIFE, KeepError, Keeper, MOST_FORKS, NewBox as Wanted, SnapshotCard,
-    SnapshotId,
+    SnapshotId, Unreadable,
 };
 use blastbox_policy::SealedPolicy;
 use serde::Serialize;
@@ -12,13 +12,16 @@ use serde::Serialize;
 use crate::answer::Answer;
 use crate::ask::{Forks, NewBox, open_stored, within};
 use crate::caller::{Caller, Reach};
-use crate::take::{BoxPath, Given, SnapshotPath};
+use crate::take::{BoxPath, Given, Query, SnapshotPath};
 use crate::{Hall, Trouble};
 
-/// Every snapshot of a tenant; how many there are is bounded.
+/// Every snapshot of a tenant, or of all; how many there are is bounded.
 #[derive(Debug, Serialize)]
 pub(crate) struct All {
     snapshots: Vec<SnapshotCard>,
+    /// Files that nobody can read; only where those of all tenants were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<Unreadable>,
 }
 
 /// Boxes that were made at once.
@@ -35,8 +38,21 @@ pub(crate) async fn take(
     Ok(Answer::created(keeper.snapshot(&caller.tenant, &id, None).await?))
 }
 
-pub(crate) async fn list(State(keeper): State<Keeper>, caller: Caller) -> Result<Answer<All>, Trouble> {
-    Ok(Answer::ok(All { snapshots: keeper.snapshots(&caller.tenant).await? }))
+pub(crate) async fn list(
+    State(keeper): State<Keeper>,
+    caller: Caller,
+    query: Query,
+) -> Result<Answer<All>, Trouble> {
+    let all = query.only(&["all"])?.flag("all", false)?;
+    if all && caller.reach != Reach::Host {
+        return Err(Trouble::LocalOnly("with a key, only the snapshots of its tenant can be seen"));
+    }
+    let (snapshots, unreadable) = if all {
+        keeper.snapshots_of_all().await?
+    } else {
+        (keeper.snapshots(&caller.tenant).await?, Vec::new())
+    };
+    Ok(Answer::ok(All { snapshots, unreadable }))
 }
 
 pub(crate) async fn remove(
@@ -45,9 +61,9 @@ pub(crate) async fn remove(
     SnapshotPath(id): SnapshotPath,
 ) -> Result<StatusCode, Trouble> {
     let removed = match keeper.remove_snapshot(&caller.tenant, &id).await {
-        // Nobody can say whose it is, and it takes room: it is the operator's.
-        Err(KeepError::Snapshot(_)) if caller.reach == Reach::Host => {
-            keeper.remove_unreadable_snapshot(&id).await
+        // Another tenant's, or nobody can say whose it is, and it takes room: it is the operator's.
+        Err(KeepError::Snapshot(_) | KeepError::NotFound) if caller.reach == Reach::Host => {
+            keeper.remove_any_snapshot(&id).await
         }
         removed => removed,
     };

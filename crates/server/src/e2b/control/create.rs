@@ -1,6 +1,6 @@
 //! `POST /v2/sandboxes` and `POST /sandboxes`: make a sandbox.
 
-use blastbox_policy::BoxRoot;
+use blastbox_policy::{BoxRoot, SealedPolicy};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response, StatusCode};
 use blastbox_engine::keeper::{NewBox, Tenant};
+use blastbox_images::Image;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -146,18 +147,8 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     let preparation = template::preparation(&template.name, &desk.hall().kernels);
     let size = Size::of(&template.policy);
     let has_root = template.policy.kernel().root == BoxRoot::Allowed;
-    let new = NewBox {
-        policy: template.policy,
-        image: Arc::new(template.image),
-        preparation,
-        workspace: None,
-        metadata,
-        life,
-        // E2B's sandboxes are never idle: only their time ends them.
-        idle: PAUSED_FOR,
-        on_timeout: plans.on_timeout.into(),
-        from: None,
-    };
+    let new = new_box(template.policy, template.image, metadata, life, &plans);
+    let new = NewBox { preparation, ..new };
     let made = desk.keeper().create(tenant, new).await;
     let card = made.map_err(|error| No::kept(&error, ""))?;
     // Up to where a template's own is begun nothing waits: whoever goes away meanwhile leaves a sandbox that is known.
@@ -292,4 +283,21 @@ async fn open(desk: &Desk, name: String, reaches: Reaches) -> Result<Template, N
     let (images, root) = (Arc::clone(&desk.hall().images), desk.hall().root);
     let opened = tokio::task::spawn_blocking(move || template::open(&name, &images, &reaches, root)).await;
     opened.unwrap_or_else(|_| Err(No::defect()))
+}
+/// A box as every sandbox has one.
+pub(in crate::e2b) fn new_box(
+    policy: SealedPolicy,
+    image: Image,
+    metadata: BTreeMap<String, String>,
+    life: Duration,
+    plans: &Plans,
+) -> NewBox {
+    // E2B's sandboxes are never idle: only their time ends them.
+    NewBox {
+        metadata,
+        life,
+        idle: PAUSED_FOR,
+        on_timeout: plans.on_timeout.into(),
+        ..NewBox::new(policy, image)
+    }
 }

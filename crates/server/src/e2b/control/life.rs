@@ -1,5 +1,6 @@
 //! The life of a sandbox: kill, timeout, refresh, connect, pause, resume.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Generation, body, empty, show};
+use crate::e2b::copies;
 use crate::e2b::desk::{Desk, PAUSED_FOR};
 use crate::e2b::moment;
 use crate::e2b::no::No;
@@ -132,7 +134,7 @@ pub(super) async fn resume(
 
 /// `POST /sandboxes/{id}/pause`.
 pub(super) async fn pause(
-    desk: &Desk,
+    desk: &Arc<Desk>,
     tenant: &Tenant,
     id: &str,
     request: Request,
@@ -140,8 +142,8 @@ pub(super) async fn pause(
     let Pausing { memory } = body::read(request).await?;
     let (sandbox, _) = desk.own(tenant, id)?;
     with_memory(memory)?;
-    match desk.keeper().pause(tenant, &sandbox.box_id).await {
-        Ok(_) => {
+    match copies::pause(desk, &sandbox).await {
+        Ok(()) => {
             // A paused sandbox waits; its own time begins anew when it goes on. An error: somebody woke it or ended it.
             desk.keeper().set_deadline(tenant, &sandbox.box_id, PAUSED_FOR).ok();
             Ok(empty())

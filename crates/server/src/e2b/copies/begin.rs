@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blastbox_engine::keeper::{KeepError, NewBox, SnapshotCard, Tenant};
+use blastbox_engine::keeper::{KeepError, SnapshotCard, Tenant};
 use blastbox_policy::BoxRoot;
 use serde_json::{Value, json};
 
 use super::portrait::Portrait;
 use crate::ask::open_stored;
-use crate::e2b::control::create::{MOST_ENVS, bounded};
+use crate::e2b::control::create::{MOST_ENVS, bounded, new_box};
 use crate::e2b::control::show;
-use crate::e2b::desk::{Desk, PAUSED_FOR};
+use crate::e2b::desk::Desk;
 use crate::e2b::no::{No, echo};
 use crate::e2b::sandbox::{Envs, Made, Plans, Sandbox, name_of};
 use crate::e2b::template::Size;
@@ -54,17 +54,7 @@ pub(in crate::e2b) async fn begin(
     let lost = "the image of the sandbox that this snapshot was taken of is not in the store any more";
     let image = image.map_err(|_| No::defect())?.map_err(|_| No::new(404, lost))?;
     let (size, has_root) = (Size::of(&opened.policy), opened.policy.kernel().root == BoxRoot::Allowed);
-    let new = NewBox {
-        policy: opened.policy.clone(),
-        image: Arc::new(image),
-        preparation: None,
-        workspace: None,
-        metadata,
-        life,
-        idle: PAUSED_FOR,
-        on_timeout: plans.on_timeout.into(),
-        from: None,
-    };
+    let new = new_box(opened.policy.clone(), image, metadata, life, &plans);
     let made = desk.keeper().create(tenant, opened.begin(new)).await.map_err(|error| gone(&error))?;
     // Nothing waits from here on: whoever goes away leaves a sandbox that is known.
     let sandbox = Sandbox::new(Made {

@@ -1,7 +1,8 @@
 //! Sandboxes that run, copied with everything that runs in them: `create_snapshot`, `Sandbox.create(snapshot)`, `fork`.
 //!
 //! - [`portrait`]: what this face knows of a sandbox and a copy of it must know too. [`keep`]: snapshots, taken, listed and taken
-//!   away. [`begin`]: a sandbox that begins with one. [`fork`]: sandboxes that begin as what another one is now.
+//!   away. [`begin`]: a sandbox that begins with one. [`fork`]: sandboxes that begin as what another one is now. [`to_disk`]: those
+//!   that are paused, and go on.
 //!
 //! Only virtual machines can be copied as they are, below level critical and without a way out; everything else is refused by name.
 //!
@@ -11,10 +12,13 @@ mod begin;
 mod fork;
 mod keep;
 mod portrait;
+mod to_disk;
 
 pub(super) use self::begin::{Wanted, begin};
 pub(super) use self::fork::fork;
 pub(super) use self::keep::{find, has_name, list, remove, take};
+pub(super) use self::portrait::Portrait;
+pub(super) use self::to_disk::{pause, resume};
 
 use blastbox_engine::SnapshotError;
 use blastbox_engine::keeper::KeepError;

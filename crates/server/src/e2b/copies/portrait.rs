@@ -18,7 +18,7 @@ const MOST: usize = 768 * 1024;
 /// What this face knows of a sandbox. Variables may be secrets, so it is never printed.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Portrait {
+pub(in crate::e2b) struct Portrait {
     /// How its owner calls the snapshot: name and tag.
     pub(super) called: Option<(String, String)>,
     pub(super) envs: BTreeMap<String, String>,

@@ -170,6 +170,8 @@ impl Contexts {
     /// Has one that the sandbox had from which this one was copied. `None`: there is no room for it, or no such language.
     pub(super) fn restore(&self, standing: &Standing) -> Option<Arc<Context>> {
         let language = standing.language()?;
+        // The sandbox may be the one that had it.
+        self.more().retain(|other| other.id != standing.id);
         let (id, cwd) = (standing.id.clone(), standing.cwd.clone());
         let context = Arc::new(Context { id, language, cwd, kernel: Arc::default(), exec: Mutex::default() });
         if standing.usual {

@@ -36,7 +36,14 @@ enum Stand {
 /// Kernels that wait. None of them is asked anything meanwhile.
 #[derive(Debug)]
 pub(in crate::e2b) struct Held {
-    _kernels: Vec<OwnedMutexGuard<Option<Kernel>>>,
+    kernels: Vec<OwnedMutexGuard<Option<Kernel>>>,
+}
+
+impl Held {
+    /// Lets go of the kernels: their sandbox lies on disk, and others will speak with them.
+    pub(in crate::e2b) fn let_go(mut self) {
+        self.kernels.iter_mut().for_each(|kernel| drop(kernel.take()));
+    }
 }
 
 impl Standing {
@@ -67,7 +74,7 @@ pub(in crate::e2b) fn hold(contexts: &Contexts) -> (Vec<Standing>, Held) {
         let language = context.language.as_str().to_owned();
         Standing { id: context.id.clone(), language, cwd: context.cwd.clone(), usual, kernel }
     });
-    (standing.collect(), Held { _kernels: kernels })
+    (standing.collect(), Held { kernels })
 }
 
 /// Gives a copy the contexts and kernels that it has.
