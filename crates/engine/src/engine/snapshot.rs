@@ -16,8 +16,9 @@ use blastbox_images::machine::Template;
 use blastbox_isolation::{Copies, Lowered, MonitorOrder};
 use blastbox_policy::{Boundary, Tier};
 use blastbox_wire::event::Hash;
+use blastbox_wire::warden::Ask;
 use tokio::io::AsyncReadExt;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::launch::open_shows;
 use super::{Engine, new_id};
@@ -36,6 +37,8 @@ const ANSWER: Duration = Duration::from_secs(30);
 const SLOWEST: u64 = 16 << 20;
 /// How long a machine may take to hear that it goes on.
 const GOING_ON: Duration = Duration::from_secs(10);
+/// How soon one that did not is told again.
+const AGAIN: Duration = Duration::from_millis(20);
 
 const TOLD: &str = "it began as a copy of a box that ran, with everything that ran in it; randomness, clock and name were its own \
                     before any of that went on";
@@ -283,10 +286,25 @@ async fn take<T: Send>(
     Ok((taken?, known))
 }
 
-/// A machine that slept goes on. One that does not has lost its QEMU, or that its guest; then the box is lost, and says so itself.
+/// A machine that slept goes on. One that does not is of no use to anybody: it would stand still for all of its life while commands
+/// wait in it, so it is ended.
 async fn morning(live: &LiveBox, line: &mut Monitor) {
-    timeout(GOING_ON, line.order(MonitorOrder::GoOn, None)).await.ok();
+    if !goes_on(line).await {
+        // An error means that the warden is gone, and the box with it.
+        live.house.link.say(Ask::Kill(live.id.clone())).ok();
+    }
     live.wake();
+}
+
+/// Whether QEMU says that the machine goes on. It says that a state is written a moment before it takes this order ("Migration is not
+/// finalized yet"): until then it is asked again.
+async fn goes_on(line: &mut Monitor) -> bool {
+    let asking = async {
+        while line.order(MonitorOrder::GoOn, None).await.is_err() {
+            sleep(AGAIN).await;
+        }
+    };
+    timeout(GOING_ON, asking).await.is_ok()
 }
 
 /// Waits until the heir can take a state.
@@ -332,6 +350,8 @@ async fn take_state(heir: &mut Monitor) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -353,5 +373,21 @@ mod tests {
     fn a_machine_is_waited_for_as_long_as_its_memory_takes_and_never_for_ever() {
         assert!(patience(256 << 20) > ANSWER && patience(256 << 20) < Duration::from_secs(60));
         assert_eq!(patience(u64::MAX), MOST);
+    }
+
+    /// What a QEMU that gives these answers makes of a machine.
+    async fn after(answers: &[u8]) -> bool {
+        let (ours, mut qemu) = StdStream::pair().unwrap();
+        qemu.write_all(answers).unwrap();
+        goes_on(&mut Monitor::new(ours).unwrap()).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_goes_on_when_its_qemu_says_so_and_is_told_again_until_then() {
+        assert!(after(b"{\"return\": {}, \"id\": 1}\n").await);
+        let not_yet = b"{\"error\": {\"desc\": \"Migration is not finalized yet\"}, \"id\": 1}\n".as_slice();
+        assert!(after(&[not_yet, b"{\"return\": {}, \"id\": 2}\n"].concat()).await);
+        // It says no, and then nothing more.
+        assert!(!after(not_yet).await && !after(b"").await);
     }
 }

@@ -120,11 +120,15 @@ impl Keeper {
 
     /// One box, and the commands in it. Does not count as a request.
     pub fn get(&self, tenant: &Tenant, id: &BoxId) -> Result<(BoxCard, Vec<ExecCard>), KeepError> {
-        if let Some(lies) = self.0.on_disk(tenant, id) {
-            return Ok((lies.card(), lies.execs()));
+        let on_disk = || self.0.on_disk(tenant, id).map(|lies| (lies.card(), lies.execs()));
+        if let Some(found) = on_disk() {
+            return Ok(found);
         }
-        let kept = self.0.find(tenant, id)?;
-        Ok((kept.card(), kept.commands.cards()))
+        match self.0.find(tenant, id) {
+            Ok(kept) => Ok((kept.card(), kept.commands.cards())),
+            // It came to lie there in this moment.
+            Err(error) => on_disk().ok_or(error),
+        }
     }
 
     /// The command that a box had begun before it was anybody's, where it came from a pool that does that.
@@ -144,17 +148,38 @@ impl Keeper {
         if let Some(lies) = self.0.on_disk(tenant, id) {
             return to_its_end(to_disk::kill(Arc::clone(&self.0), lies)).await;
         }
-        let kept = self.0.find(tenant, id)?;
+        let kept = match self.0.find(tenant, id) {
+            // It came to lie there in this moment.
+            Err(error @ KeepError::WrongPhase(_)) => return self.kill_on_disk(tenant, id, error).await,
+            found => found?,
+        };
         if matches!(kept.fate().cause, None | Some(Cause::OnDisk)) {
             // Before the act, like everything; but what the ledger says to it does not keep the box alive.
             self.0.pen.record(&kept.about(), &Event::KillAsked { by: KilledBy::Caller });
         }
         failpoint::reach("kill-recorded");
-        let receipt = kept.kill()?;
+        let receipt = match kept.kill() {
+            Ok(receipt) => receipt,
+            // Nothing of it ran any more; but it may lie on disk.
+            Err(error) => return self.kill_on_disk(tenant, id, error).await,
+        };
         match timeout(ACKNOWLEDGED, receipt).await {
             Ok(Ok(receipt)) => Ok(receipt),
             // It ends all the same; its receipt comes when the sink has it, or the next daemon tells its end.
             Ok(Err(_)) | Err(_) => Err(KeepError::Unacknowledged),
+        }
+    }
+
+    /// Takes away a box that lies on disk; where it does not, this is the answer.
+    async fn kill_on_disk(
+        &self,
+        tenant: &Tenant,
+        id: &BoxId,
+        otherwise: KeepError,
+    ) -> Result<Receipt, KeepError> {
+        match self.0.on_disk(tenant, id) {
+            Some(lies) => to_its_end(to_disk::kill(Arc::clone(&self.0), lies)).await,
+            None => Err(otherwise),
         }
     }
 

@@ -44,9 +44,8 @@ impl Keeper {
             if !house.is_on_disk(lies.id()) {
                 return Err(KeepError::WrongPhase(Phase::Ready));
             }
-            let card = go_on(&house, &lies, image).await?;
-            house.album.forget(lies.id()).await;
-            Ok(card)
+            // Its file goes when the box is there.
+            go_on(&house, &lies, image).await
         })
         .await
     }

@@ -196,6 +196,7 @@ async fn move_in(
     let stood = live.take_stood().await;
     let itself = begun.as_ref().and_then(|begun| begun.itself.as_ref());
     let resumed = itself.is_some();
+    let lies = itself.map(|itself| Arc::clone(&itself.lies));
     let numbers = stood.iter().map(|stood| stood.exec).chain(itself.map(|itself| itself.numbers)).max();
     live.took_numbers(numbers.unwrap_or(0));
     let image = Some(image);
@@ -207,7 +208,14 @@ async fn move_in(
     };
     execs.iter().for_each(|exec| house.register.exec_found(&kept.card.id, exec));
     let commands = find_commands(house, &kept, stood, &execs, &inherited);
-    house.move_in(&kept)?;
+    // Until its old file is gone nobody writes a new one, which has the same name.
+    let whole = resumed.then(|| Arc::clone(&kept.copying).try_lock_owned().ok()).flatten();
+    house.move_in(&kept).inspect_err(|_| {
+        if let Some(lies) = &lies {
+            // It never went on: for the next daemon it lies where it lay. Where the store does not take that, it is lost.
+            house.register.on_disk(lies.id(), &lies.deadlines()).ok();
+        }
+    })?;
     commands.into_iter().for_each(|command| drop(tokio::spawn(command)));
     if let Some(prepared) = prepared {
         prepared.hand_over(house, &kept);
@@ -224,6 +232,10 @@ async fn move_in(
     let card = kept.card();
     failpoint::reach("box-moved-in");
     tokio::spawn(watch::watch(Arc::clone(house), kept, Lodging::new(room, shared), hold));
+    if resumed {
+        house.album.forget(&card.id).await;
+    }
+    drop(whole);
     Ok(card)
 }
 

@@ -79,10 +79,7 @@ impl Register {
 
     /// A box is about to lie on disk, and nowhere else.
     pub(crate) fn on_disk(&self, id: &BoxId, deadlines: &Deadlines) -> Result<(), KeepError> {
-        self.must(|store| {
-            store.extend_box(id, deadlines)?;
-            store.move_box(id, BoxState::OnDisk)
-        })
+        self.must(|store| store.lay_box(id, deadlines))
     }
 
     /// It waits in a pool.

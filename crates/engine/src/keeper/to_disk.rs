@@ -30,7 +30,7 @@ use crate::engine::{Afterwards, Snapshot};
 use crate::failpoint;
 use crate::outcome::Ending;
 use crate::paper::{Account, receipt};
-use crate::store::ExecRow;
+use crate::store::{BoxState, ExecRow};
 
 impl Keeper {
     /// Writes a box that runs to a file, and gives back its memory and processes. [`Keeper::resume_from_disk`] lets it go on, with
@@ -116,6 +116,8 @@ pub(super) async fn kill(house: Arc<House>, lies: Arc<OnDisk>) -> Result<Receipt
     }
     house.pen.record(&lies.about(), &Event::KillAsked { by: KilledBy::Caller });
     house.album.take_away(lies.id()).await?;
+    // From here on the next daemon asks the ledger whether its end is told: it is told once.
+    house.register.moved(lies.id(), BoxState::Ending);
     let receipt = last_receipt(&house, &lies);
     let ended = Event::BoxEnded { outcome: receipt.outcome, spent: receipt.usage };
     let told = receipt.clone();

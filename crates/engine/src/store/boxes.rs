@@ -207,6 +207,20 @@ impl Store {
         .map(drop)
     }
 
+    /// It is about to lie on disk, with so much of its life left. One that is being ended, or is gone, stays so: its end is told.
+    pub(crate) fn lay_box(&self, id: &BoxId, deadlines: &Deadlines) -> Result<(), StoreError> {
+        let Deadlines { life, ends_at, .. } = *deadlines;
+        self.ask("note that a box lies on disk", |connection| {
+            run(
+                connection,
+                "UPDATE boxes SET state = ?2, ends_at = ?3, life = ?4, ends_up = NULL, boot = ?5, overtime = 0 \
+                 WHERE id = ?1 AND state NOT IN ('ending', 'ended', 'gone')",
+                params![id.as_str(), BoxState::OnDisk.as_str(), millis(ends_at), span(life), boot()],
+            )
+        })
+        .map(drop)
+    }
+
     /// A box that lies on disk is about to be made again, by this warden. It lies there until it is somebody's once more.
     pub(crate) fn revive_box(&self, id: &BoxId, warden: &str) -> Result<(), StoreError> {
         self.ask("note who makes a box again", |connection| {

@@ -294,3 +294,23 @@ fn a_row_of_another_start_of_the_machine_names_no_process_of_this_one() {
     assert_eq!((killed, stuck.len(), store.resources().unwrap().len()), (0, 0, 0));
     assert!(SystemTime::now() > UNIX_EPOCH);
 }
+
+#[test]
+fn a_box_that_is_being_ended_or_gone_does_not_come_to_lie_on_disk() {
+    let place = Place::new();
+    let store = place.open();
+    for number in 1..=3 {
+        begin(&store, number);
+        store.give_box(&row(number)).unwrap();
+    }
+    store.move_box(&id(2), BoxState::Ending).unwrap();
+    store.end_box(&id(3), "killed").unwrap();
+    for number in 1..=3 {
+        store.lay_box(&id(number), &row(number).deadlines).unwrap();
+    }
+    let (owned, _) = store.unfinished().unwrap();
+    let states: Vec<(BoxId, BoxState)> = owned.into_iter().map(|row| (row.id, row.state)).collect();
+    assert_eq!(states.len(), 2, "{states:?}");
+    assert!(states.contains(&(id(1), BoxState::OnDisk)) && states.contains(&(id(2), BoxState::Ending)));
+    assert!(store.remembers(&Tenant::local(), &id(3)));
+}

@@ -201,7 +201,8 @@ impl Desk {
             Happened::BoxPaused => {
                 sandbox.note("info", "sandbox paused", json!({}));
                 // An error: it is not paused any more, or gone.
-                if self.card(&sandbox).is_some_and(|card| card.phase == Phase::Paused) {
+                // On disk its life stands still: what is left of it is what it has when it goes on.
+                if self.card(&sandbox).is_some_and(|card| card.phase == Phase::Paused && !card.on_disk) {
                     self.keeper().set_deadline(&sandbox.tenant, &sandbox.box_id, PAUSED_FOR).ok();
                 }
             }
