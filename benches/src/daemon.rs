@@ -89,13 +89,11 @@ impl Daemon {
         Ok(Client::connect(self.address, &self.key)?)
     }
 
-    /// What the daemon and its warden have worked so far.
+    /// What the daemon and its warden have worked so far. What that forked for a box is the box's as soon as it is one.
     pub(crate) fn work(&self) -> Result<Duration, Wrong> {
-        let ours = self.tree()?.into_iter().filter(|&pid| name(pid).starts_with("blastbox"));
-        let ticks = ours.filter(|&pid| name(pid).trim_end() != "blastbox-agent").map(ticks);
-        Ok(Duration::from_millis(
-            ticks.sum::<Result<u64, Wrong>>()? * 1_000 / rustix::param::clock_ticks_per_second(),
-        ))
+        let own = std::iter::once(self.child.id()).chain(below(self.child.id()));
+        let ticks = own.map(ticks).sum::<Result<u64, Wrong>>()?;
+        Ok(Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second()))
     }
 
     /// Every QEMU of its boxes.
@@ -107,10 +105,7 @@ impl Daemon {
     fn tree(&self) -> Result<Vec<u32>, Wrong> {
         let (mut all, mut at) = (vec![self.child.id()], 0);
         while let Some(&pid) = all.get(at) {
-            for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-                let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-                all.extend(list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-            }
+            all.extend(below(pid));
             at += 1;
         }
         Ok(all)
@@ -175,6 +170,15 @@ pub(crate) fn hear(client: &mut Client, made: &str, words: &[&str]) -> Result<()
         return Err(format!("{words:?} ended badly: {heard}").into());
     }
     Ok(())
+}
+
+/// The children of a process, whichever of its threads made them.
+fn below(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+        .collect()
 }
 
 /// What a process is called.
