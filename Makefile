@@ -27,6 +27,8 @@ define programs
 	@BLASTBOX_TRUSTED_CORE="$$(cargo xtask tcb --line)" cargo build --profile $(1) $(foreach name,$(filter-out blastbox-full,$(NAMES)),--package $(name))
 	@install -d $(2)
 	@install -m 755 $(foreach name,$(NAMES),$(TARGET_DIR)/$(TRIPLE)/$(1)/$(name)) $(2)
+	@# It does its first work before its C library: one whose compiler did not keep to that is found here, and not by a user.
+	@$(2)/blastbox run --help > /dev/null
 	@echo "built: $(patsubst $(CURDIR)/%,%,$(2))/{blastbox,blastbox-full,blastbox-warden,blastbox-agent,blastbox-egress,blastbox-gvisor}"
 endef
 
@@ -43,13 +45,13 @@ run: build ## build, then run hostile code in a box and show what stopped it
 	@tools/demo.sh $(PROGRAMS)/blastbox
 
 # Worker and compiler are built apart from each other: together they would share their features, and the worker would have a compiler.
-wasm: ## build the tier wasm with its guests into target/blastbox/wasm/ (minutes, once); METERED=all: Python that counts its work, too
+wasm: ## build the tier wasm with its guests into target/blastbox/wasm/ (minutes, once); METERED=all: Python that counts its work, too; DATA=yes: python-data
 	@tools/need.sh cc=build-essential python3=python3 npm=npm
 	@cargo build --profile wasm --package blastbox-wasm --bin blastbox-wasm
 	@install -D -m 755 -t $(PROGRAMS)/wasm $(TARGET_DIR)/$(TRIPLE)/wasm/blastbox-wasm
 	@cargo build --profile wasm --package blastbox-wasm --features compiler --bin blastbox-wasm-compile
 	@install -D -m 755 -t $(PROGRAMS)/wasm $(TARGET_DIR)/$(TRIPLE)/wasm/blastbox-wasm-compile
-	@METERED=$(METERED) tools/guests.sh $(PROGRAMS)/wasm $(TARGET_DIR)/guests
+	@METERED=$(METERED) DATA=$(DATA) tools/guests.sh $(PROGRAMS)/wasm $(TARGET_DIR)/guests
 	@echo "built: $(patsubst $(CURDIR)/%,%,$(PROGRAMS))/wasm"
 
 # The daemon once more, with places at which tests stop and kill it. Never shipped: it lies in a directory of its own.
@@ -57,7 +59,7 @@ wasm: ## build the tier wasm with its guests into target/blastbox/wasm/ (minutes
 failpoints:
 	@cargo build --package blastbox --features failpoints
 	@install -d $(TARGET_DIR)/failpoints
-	@install -m 755 $(TARGET_DIR)/$(TRIPLE)/debug/blastbox $(TARGET_DIR)/$(TRIPLE)/debug/blastbox-full $(PROGRAMS)/blastbox-warden $(TARGET_DIR)/failpoints
+	@install -m 755 $(TARGET_DIR)/$(TRIPLE)/debug/blastbox $(TARGET_DIR)/$(TRIPLE)/debug/blastbox-full $(PROGRAMS)/blastbox-warden $(PROGRAMS)/blastbox-agent $(TARGET_DIR)/failpoints
 
 # The warden once more, without one layer each, for the layer proof, and with an agent that lies. Never shipped: each lies in a directory of its own.
 LAYERS := seccomp landlock mounts network pids scratch overlay users capabilities processes descriptors
@@ -95,6 +97,7 @@ test: build wasm failpoints lifted ## install what the tests need, run them all,
 	@$(call tarball,$(PROGRAMS))
 	@tools/e2b.sh $(TARGET_DIR)/e2b
 	@tools/registry.sh $(TARGET_DIR)/registry
+	@tools/images.sh $(PROGRAMS) $(TARGET_DIR)/images
 	@tools/runsc.sh $(PROGRAMS)
 	@BLASTBOX_BIN_DIR=$(PROGRAMS) BLASTBOX_DIST=$(TARGET_DIR)/$(DIST).tar.gz cargo xtask test
 
@@ -114,6 +117,7 @@ bench: shipped wasm ## measure against the bare process and against peers
 	@tools/need.sh bwrap=bubblewrap crun=crun runc=runc slirp4netns=slirp4netns pasta=passt ip=iproute2 python3=python3
 	@tools/runsc.sh $(SHIPPED)
 	@ln -sfn $(PROGRAMS)/wasm $(SHIPPED)/wasm
+	@tools/e2b.sh $(TARGET_DIR)/e2b
 	@BLASTBOX_BIN_DIR=$(SHIPPED) cargo run --release --quiet --package blastbox-benches
 
 # cargo-fuzz sets RUSTFLAGS, which replaces the flags of .cargo/config.toml: the address sanitizer cannot be linked statically.

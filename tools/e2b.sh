@@ -41,6 +41,7 @@ python agents "smolagents and OpenAI's Agents SDK" 'smolagents[e2b]==1.26.0' ope
   pytest==9.2.0
 python langchain "LangChain" langchain==1.4.7 langchain-e2b==0.0.6 e2b==2.63.0 e2b-code-interpreter==2.11.5 pytest==9.2.0
 # With the versions of E2B's SDKs that it asks for itself.
+python older "E2B's SDK for Python before its second version" e2b==1.11.1 e2b-code-interpreter==1.5.2 pytest==9.2.0
 python openai "OpenAI's Agents SDK with its own extra" 'openai-agents[e2b]==0.24.0' pytest==9.2.0
 python mcp "the client of MCP for Python" mcp==2.3.0 pytest==9.2.0
 node

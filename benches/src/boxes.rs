@@ -51,7 +51,7 @@ impl House {
     }
 
     fn spec(&self) -> BoxSpec<'_> {
-        BoxSpec { policy: &self.policy, image: &self.image, workspace: None }
+        BoxSpec { policy: &self.policy, image: &self.image, workspace: None, volumes: &[], secrets: &[] }
     }
 
     /// A box whose agent has answered.

@@ -72,9 +72,9 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
             format!("{:.1} ms", seen.host.as_secs_f64() * 1e3),
         ),
         Row::said(
-            "8 copies, idle",
+            "8 copies that wait, and after a command",
             "Pss of each QEMU, /proc/PID/smaps_rollup, mean",
-            format!("{} MiB each", seen.share / 1024),
+            format!("{} and {} MiB each", seen.share / 1024, seen.used / 1024),
         ),
     ];
     let promises = vec![
@@ -86,7 +86,7 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
             kept: Some(seen.host <= MOST_HOST),
         },
         Promise {
-            says: "8 copies hold at most 30 MiB each".to_owned(),
+            says: "8 copies that wait hold at most 30 MiB each".to_owned(),
             measured: format!("{} KiB each", seen.share),
             kept: Some(seen.share <= MOST_SHARE),
         },
@@ -113,8 +113,10 @@ struct Clones {
     work: Samples,
     /// What daemon and warden work for one.
     host: Duration,
-    /// Of each of [`CROWD`], in KiB.
+    /// Of each of [`CROWD`] that waits for its first command, in KiB.
     share: u64,
+    /// The same when one has ended there: under emulation that is mostly what QEMU made of the guest's instructions.
+    used: u64,
     same: bool,
 }
 
@@ -136,18 +138,25 @@ impl Clones {
             host += daemon.work()?.saturating_sub(busy);
             work_of.add(work(&end(&mut client, &made)?)?);
         }
-        let crowd = (0..CROWD).map(|_| begin(&mut client, &body)).collect::<Result<Vec<_>, _>>()?;
+        let crowd = (0..CROWD).map(|_| create(&mut client, &body)).collect::<Result<Vec<_>, _>>()?;
         let machines = daemon.machines()?;
         if machines.len() != CROWD {
             return Err(format!("{} machines of {CROWD} boxes", machines.len()).into());
         }
-        let shares = machines.iter().map(|&pid| pss(pid)).collect::<Result<Vec<_>, _>>()?;
-        let share = shares.iter().sum::<u64>() / u64::try_from(CROWD)?;
+        let mean = || -> Result<u64, Wrong> {
+            let shares = machines.iter().map(|&pid| pss(pid)).collect::<Result<Vec<_>, _>>()?;
+            Ok(shares.iter().sum::<u64>() / u64::try_from(CROWD)?)
+        };
+        let share = mean()?;
+        for made in &crowd {
+            hear(&mut client, made, &["/bin/true"])?;
+        }
+        let used = mean()?;
         for made in &crowd {
             end(&mut client, made)?;
         }
         let host = host / u32::try_from(count)?;
-        Ok(Self { times, work: work_of, host, share, same: workshop.templates()? == before })
+        Ok(Self { times, work: work_of, host, share, used, same: workshop.templates()? == before })
     }
 }
 

@@ -84,6 +84,16 @@ impl Daemon {
         }
     }
 
+    /// Where it listens, for others.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The key that it takes.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
     /// A connection of its own.
     pub(crate) fn client(&self) -> Result<Client, Wrong> {
         Ok(Client::connect(self.address, &self.key)?)

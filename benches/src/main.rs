@@ -13,6 +13,7 @@
 //! - `api`: a warm box over the API on loopback, beside a bare process;
 //! - `clients`: eight callers for ten thousand boxes, and whether the daemon grows;
 //! - `interpreter`: the first code in a sandbox whose Python waited in the pool;
+//! - `sdk`: E2B's SDK for Python, as a user calls it, and what of each call is the SDK's own;
 //! - `idle`: a thousand idle boxes of a daemon;
 //! - `stream`: what a command can print, through the daemon;
 //! - `network`: the way out of a box, beside a plain wire, slirp4netns and pasta;
@@ -46,6 +47,7 @@ mod paper;
 mod process;
 mod processors;
 mod sample;
+mod sdk;
 mod stream;
 mod throughput;
 mod warm;
@@ -58,7 +60,7 @@ use paper::{Finding, Paper, Wrong};
 
 type Bench = fn(&Options) -> Result<Finding, Wrong>;
 
-const ALL: [(&str, Bench); 18] = [
+const ALL: [(&str, Bench); 19] = [
     ("cycle", cycle::measure),
     ("warm", warm::measure),
     ("command", command::measure),
@@ -69,6 +71,7 @@ const ALL: [(&str, Bench); 18] = [
     ("api", api::measure),
     ("clients", clients::measure),
     ("interpreter", interpreter::measure),
+    ("sdk", sdk::measure),
     ("idle", idle::measure),
     ("stream", stream::measure),
     ("network", network::measure),

@@ -1,7 +1,7 @@
-//! A snippet in a fresh guest of a Wasm box that is there already, beside the native interpreter, in turns; and the next piece of
-//! code in a guest that remembers.
+//! A snippet in a fresh guest of a Wasm box that is there already, beside the native interpreter, in turns; one with pandas imported
+//! already; and the next piece of code in a guest that remembers.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use blastbox_engine::{BoxSpec, Command, Engine, ExecEnd, ExecEvent, LiveBox};
 use blastbox_images::Image;
@@ -17,8 +17,13 @@ use crate::process::{installed, run};
 use crate::sample::{Samples, Summary};
 
 const WARM_UP: usize = 5;
+/// Between two snippets: the guests that are kept ready for the next ones are begun meanwhile.
+const PAUSE: Duration = Duration::from_millis(10);
 const PYTHON: [&str; 3] = ["python", "-c", "print(1)"];
 const JS: [&str; 3] = ["js", "-e", "console.log(1)"];
+/// A Python whose image has pandas, where it was made.
+const DATA: &str = "python-data";
+const PANDAS: [&str; 3] = [DATA, "-c", "import pandas\nprint(pandas.DataFrame({'n': range(100)}).n.mean())"];
 
 /// Interpreters that take one piece of code a line, and say when it is over.
 const SESSIONS: [[&str; 3]; 2] = [
@@ -28,8 +33,9 @@ const SESSIONS: [[&str; 3]; 2] = [
 
 /// Measures it.
 pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
-    let [mut python, mut js, mut python3, mut node, mut python_turn, mut js_turn] =
-        [const { Samples::new() }; 6];
+    let [mut python, mut js, mut python3, mut node, mut python_turn, mut js_turn, mut pandas] =
+        [const { Samples::new() }; 7];
+    let has_data = programs()?.join("wasm").join(format!("{DATA}.guest")).is_file();
     let native = |program: &str, flag: &str, code: &str| {
         installed(program).map(|path| [path.display().to_string(), flag.to_owned(), code.to_owned()])
     };
@@ -45,11 +51,14 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
         let policy = Profile::Default.draft()?.tier(Tier::Wasm).seal()?;
         let image = Image::host();
         let begun = Instant::now();
-        let live = engine.create(BoxSpec { policy: &policy, image: &image, workspace: None }).await?;
+        let live = engine
+            .create(BoxSpec { policy: &policy, image: &image, workspace: None, volumes: &[], secrets: &[] })
+            .await?;
         start = begun.elapsed();
         for turn in 0..WARM_UP + options.samples(200, 40) {
             let counts = turn >= WARM_UP;
             for (command, times) in [(&PYTHON, &mut python), (&JS, &mut js)] {
+                tokio::time::sleep(PAUSE).await;
                 let begun = Instant::now();
                 snippet(&live, command).await?;
                 if counts {
@@ -62,6 +71,14 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
                 {
                     times.add(run(line)?);
                 }
+            }
+        }
+        for turn in 0..if has_data { WARM_UP + options.samples(200, 40) } else { 0 } {
+            tokio::time::sleep(PAUSE).await;
+            let begun = Instant::now();
+            snippet(&live, &PANDAS).await?;
+            if turn >= WARM_UP {
+                pandas.add_since(begun);
             }
         }
         for (command, times) in SESSIONS.iter().zip([&mut python_turn, &mut js_turn]) {
@@ -78,11 +95,27 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
         None => Promise { says: says.to_owned(), measured: "the peer did not run".to_owned(), kept: None },
     };
     let mut rows = vec![
-        Row::times("python in a fresh guest", "exec python -c 'print(1)', engine in this process", python),
-        Row::times("js in a fresh guest", "exec js -e 'console.log(1)', same box", js),
+        Row::times(
+            "python in a fresh guest",
+            "exec python -c 'print(1)', engine in this process; wish: p50 0.5 ms, p99 2 ms",
+            python,
+        ),
+        Row::times("js in a fresh guest", "exec js -e 'console.log(1)', same box; wish: p50 0.3 ms", js),
+        match has_data {
+            true => Row::times(
+                "pandas in a fresh guest",
+                "a frame and its mean in python-data, same box; wish: p50 6 ms",
+                pandas.summary(),
+            ),
+            false => Row::said(
+                "pandas in a fresh guest",
+                "python-data",
+                "not made: `make wasm DATA=yes`".to_owned(),
+            ),
+        },
         Row::times(
             "next turn in a python",
-            "one line of code to a guest that remembers",
+            "one line of code to a guest that remembers; wish: p50 0.3 ms",
             python_turn.summary(),
         ),
         Row::times("next turn in a js", "the same, by `turns`", js_turn.summary()),

@@ -13,7 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 PATIENCE = 120
 TOOLS = {
     "run_code", "run_command", "read_file", "write_file", "list_files", "start_box", "stop_box", "list_boxes",
-    "describe_policy",
+    "describe_policy", "answer_call",
 }
 
 

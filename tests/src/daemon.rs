@@ -1,7 +1,9 @@
 //! `blastbox serve` for one test: started, stopped at a place of its life, killed, started again.
 
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -16,6 +18,7 @@ pub struct Daemon<'a> {
     state: PathBuf,
     socket: PathBuf,
     config: Option<String>,
+    store: Option<String>,
     served: Option<Held>,
 }
 
@@ -81,7 +84,7 @@ impl<'a> Daemon<'a> {
 
     fn of(caller: &'a Caller, program: PathBuf) -> Self {
         let (state, socket) = (caller.place().join("state"), caller.place().join("s"));
-        Self { caller, program, state, socket, config: None, served: None }
+        Self { caller, program, state, socket, config: None, store: None, served: None }
     }
 
     /// Has its state in another directory.
@@ -95,6 +98,13 @@ impl<'a> Daemon<'a> {
     #[must_use]
     pub fn with_config(mut self, file: String) -> Self {
         self.config = Some(file);
+        self
+    }
+
+    /// Has images and kernels of this store.
+    #[must_use]
+    pub fn with_store(mut self, store: String) -> Self {
+        self.store = Some(store);
         self
     }
 
@@ -119,7 +129,8 @@ impl<'a> Daemon<'a> {
         let words = words.chain([self.state.clone().into_os_string(), "--socket".into()]);
         let words = words.chain([self.socket.clone().into_os_string()]);
         let config = self.config.iter().flat_map(|file| ["--config".into(), file.into()]);
-        self.caller.program(&self.program, words.chain(config))
+        let store = self.store.iter().flat_map(|store| ["--store".into(), store.into()]);
+        self.caller.program(&self.program, words.chain(config).chain(store))
     }
 
     /// Starts it.
@@ -141,9 +152,13 @@ impl<'a> Daemon<'a> {
         self.served.as_ref().expect("a daemon that was started").id()
     }
 
-    /// Whether somebody can connect.
+    /// Whether it answers: whoever can connect only knows that it is going to.
     pub fn answers(&self) -> bool {
-        UnixStream::connect(&self.socket).is_ok()
+        let Ok(mut line) = UnixStream::connect(&self.socket) else { return false };
+        let asked = line.write_all(b"GET /healthz HTTP/1.1\r\nhost: b\r\nconnection: close\r\n\r\n");
+        asked.is_ok()
+            && line.set_read_timeout(Some(Duration::from_millis(500))).is_ok()
+            && line.read(&mut [0; 64]).is_ok_and(|length| length > 0)
     }
 
     /// Waits until it answers; `false`: it has ended, or is stopped.

@@ -1,6 +1,7 @@
 //! A small internet for one test: two network namespaces with a wire between them. In one of them blastbox runs as if it
 //! were on a host, in the other there are a resolver and servers that remember who came. Nothing leads out of either.
 
+mod plain;
 mod secure;
 
 use std::collections::HashMap;
@@ -157,6 +158,11 @@ impl Internet {
 
     /// The program `blastbox` on the host of this internet, not yet started.
     pub fn blastbox<'c>(&self, caller: &'c Caller, arguments: &[&str]) -> Start<'c> {
+        self.blastbox_under(caller, &[], arguments)
+    }
+
+    /// The same, started by other words in front of it.
+    pub fn blastbox_under<'c>(&self, caller: &'c Caller, under: &[&str], arguments: &[&str]) -> Start<'c> {
         let pid = self.host.id().to_string();
         let program = caller.blastbox_path();
         let program = program.to_str().expect("a path in UTF-8");
@@ -167,9 +173,16 @@ impl Internet {
                 ["/usr/bin/setpriv", "--reuid", &uid, "--regid", &uid, "--clear-groups"].map(str::to_owned),
             );
         }
+        words.extend(under.iter().map(|word| (*word).to_owned()));
         words.push(program.to_owned());
         words.extend(arguments.iter().map(|word| (*word).to_owned()));
         caller.root_program(Path::new("/usr/bin/nsenter"), words)
+    }
+
+    /// Words in front of a program that is to run on the host of this internet, as whoever runs the tests.
+    pub fn before_programs(&self) -> Vec<String> {
+        let pid = self.host.id().to_string();
+        ["/usr/bin/nsenter", "--target", &pid, "--net"].map(str::to_owned).to_vec()
     }
 
     /// A Python program in a box on the host of this internet, to its end.

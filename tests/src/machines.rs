@@ -15,9 +15,9 @@ fn text(path: &Path) -> String {
 pub const PATIENCE: Duration = Duration::from_secs(240);
 /// Two machines at once are enough for two processors: more would only make each slower than any bound.
 pub static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-const TOOLS: [&str; 18] = [
+const TOOLS: [&str; 20] = [
     "sh", "cat", "uname", "id", "echo", "sleep", "ls", "touch", "dd", "mount", "insmod", "mkdir", "yes",
-    "wc", "date", "head", "hexdump", "nc",
+    "wc", "date", "head", "hexdump", "nc", "grep", "mkfifo",
 ];
 /// What every test here needs: QEMU, a kernel and a static busybox; a store with both.
 #[derive(Debug)]
@@ -154,4 +154,22 @@ pub(crate) fn kernel() -> Option<(PathBuf, PathBuf)> {
         fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).find(named)
     };
     Some((only(at.join("boot"), "vmlinuz-")?, only(at.join("lib/modules"), "")?))
+}
+
+/// A program of the host that images are given.
+pub const CURL: &str = "/usr/bin/curl";
+
+/// [`CURL`] and every library that it is linked with, in an image; and a bundle of authorities.
+pub fn add_curl(caller: &Caller, root: &Path) {
+    let ended = caller.program(Path::new("/usr/bin/ldd"), [CURL]).end();
+    let libraries = ended.text();
+    let files = libraries.split_whitespace().filter(|word| word.starts_with('/')).chain([CURL]);
+    for file in files {
+        let to = root.join(file.trim_start_matches('/'));
+        fs::create_dir_all(to.parent().expect("a directory")).expect("make a directory");
+        fs::copy(file, to).expect("copy a library");
+    }
+    fs::create_dir_all(root.join("etc/ssl/certs")).expect("make a directory");
+    fs::write(root.join("etc/ssl/certs/ca-certificates.crt"), "").expect("write a bundle");
+    fs::write(root.join("etc/resolv.conf"), "nameserver 192.0.2.1\n").expect("name a resolver");
 }

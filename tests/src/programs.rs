@@ -29,7 +29,7 @@ pub(crate) fn built() -> PathBuf {
 /// shipped, in `failpoints`. `None`: nobody built them.
 pub(crate) fn with_failpoints(place: &Place) -> Option<PathBuf> {
     let dir = built().with_file_name("failpoints");
-    let names = ["blastbox", "blastbox-full", "blastbox-warden"];
+    let names = ["blastbox", "blastbox-full", "blastbox-warden", "blastbox-agent"];
     if !names.iter().all(|name| dir.join(name).is_file()) {
         return None;
     }

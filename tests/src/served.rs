@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::internet::Internet;
 use crate::{Caller, Ended, Held, Start, wait_until};
 
 /// A daemon that listens. It is told to end when its test is over.
@@ -26,10 +27,20 @@ impl<'a> Served<'a> {
 
     /// The same with another build of `blastbox`.
     pub fn start_program(caller: &'a Caller, program: &Path, options: &[&str]) -> Self {
+        Self::start_with(caller, options, |words| caller.program(program, words))
+    }
+
+    /// The same on the host of a small internet.
+    pub fn start_in(internet: &Internet, caller: &'a Caller, options: &[&str]) -> Self {
+        Self::start_with(caller, options, |words| internet.blastbox(caller, words))
+    }
+
+    fn start_with(caller: &'a Caller, options: &[&str], start: impl FnOnce(&[&str]) -> Start<'a>) -> Self {
         let (socket, state) = (caller.place().join("api.sock"), caller.place().join("state"));
         let (at, kept) = (socket.display().to_string(), state.display().to_string());
         let words = ["serve", "--quiet", "--socket", at.as_str(), "--state-dir", kept.as_str()];
-        let mut held = caller.program(program, words.iter().chain(options)).start();
+        let words: Vec<&str> = words.iter().chain(options).copied().collect();
+        let mut held = start(&words).start();
         assert!(wait_until(|| held.is_over() || UnixStream::connect(&socket).is_ok()));
         if held.is_over() {
             let ended = held.end();

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::{Caller, Held, wait_until};
+use crate::internet::Internet;
+use crate::{Caller, Held, Start, wait_until};
 
 /// The bound of one suite. Nothing is asserted with it: a suite that needs it has hung.
 const PATIENCE: Duration = Duration::from_secs(420);
@@ -20,10 +21,12 @@ pub const CONFIG: &str = "[host]\nboxes = 100\nmemory = \"200GiB\"\ncpus = \"100
 #[derive(Debug)]
 pub struct Daemon {
     held: Option<Held>,
-    /// Where it listens.
+    /// Where it listens. Empty where clients are not to be told.
     pub url: String,
     /// A key of the tenant that every key has which names none.
     pub key: String,
+    /// Words in front of whatever is to reach it.
+    before: Vec<String>,
 }
 
 impl Daemon {
@@ -39,16 +42,40 @@ impl Daemon {
 
     /// The same, with more words.
     pub fn start_in(caller: &Caller, config: &str, more: &[&str]) -> Self {
+        let key = Self::key(caller, &["suite"], "bbx_");
+        Self::start_again(caller, config, more, key)
+    }
+
+    /// One on the host of a small internet; suites run there too.
+    pub fn start_on(internet: &Internet, caller: &Caller, config: &str) -> Self {
+        let key = Self::key(caller, &["suite"], "bbx_");
+        let mut started = Self::begin(caller, config, &[], key, |words| internet.blastbox(caller, words));
+        started.before = internet.before_programs();
+        started
+    }
+
+    /// The same for the next one in its place, which knows this key already.
+    pub fn start_again(caller: &Caller, config: &str, more: &[&str], key: String) -> Self {
+        Self::begin(caller, config, more, key, |words| caller.blastbox(words.iter().copied()))
+    }
+
+    fn begin<'c>(
+        caller: &'c Caller,
+        config: &str,
+        more: &[&str],
+        key: String,
+        program: impl FnOnce(&[&str]) -> Start<'c>,
+    ) -> Self {
         let place = |name: &str| caller.place().join(name).display().to_string();
         let (state, socket) = (place("state"), place("api.sock"));
         let config = caller.file("daemon.toml", config).display().to_string();
-        let key = Self::key(caller, &["suite"], "bbx_");
         let (said, says) = rustix::pipe::pipe().expect("a pipe");
         let null =
             || OwnedFd::from(File::options().read(true).write(true).open("/dev/null").expect("/dev/null"));
         let words = ["serve", "--quiet", "--state-dir", &state, "--socket", &socket, "--config", &config];
-        let words = words.into_iter().chain(["--listen", "127.0.0.1:0"]).chain(more.iter().copied());
-        let held = caller.blastbox(words).start_with([null(), null(), says]);
+        let words: Vec<&str> =
+            words.into_iter().chain(["--listen", "127.0.0.1:0"]).chain(more.iter().copied()).collect();
+        let held = program(&words).start_with([null(), null(), says]);
         let mut lines = BufReader::new(File::from(said)).lines().map_while(Result::ok);
         let mut before = Vec::new();
         let url = lines.find_map(|line| {
@@ -60,7 +87,15 @@ impl Daemon {
         let url = url.unwrap_or_else(|| panic!("the daemon does not listen: {before:?}"));
         // It must never wait for a reader.
         std::thread::spawn(move || lines.for_each(drop));
-        Self { held: Some(held), url, key }
+        Self { held: Some(held), url, key, before: Vec::new() }
+    }
+
+    /// Ends it as no daemon would end itself.
+    pub fn kill(mut self) {
+        if let Some(mut held) = self.held.take() {
+            held.signal(Signal::KILL);
+            assert!(wait_until(|| held.is_over()), "a daemon that was killed is over");
+        }
     }
 
     /// Makes a key for the daemon, which may run already.
@@ -87,11 +122,32 @@ impl Drop for Daemon {
     }
 }
 
+/// Where `make test` puts what tests need.
+fn target() -> PathBuf {
+    let programs = std::env::var_os("BLASTBOX_BIN_DIR").map(PathBuf::from);
+    let target = programs.and_then(|programs| programs.parent().map(Path::to_owned));
+    target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"))
+}
+
+/// The store with an image of Debian, which `make test` makes where it can. `None`: it could not, and the test counts as skipped.
+pub fn store_with(caller: &Caller, image: &str) -> Option<String> {
+    use std::os::unix::fs::MetadataExt as _;
+    let store = std::path::absolute(target().join("images")).ok()?;
+    let Ok(found) = std::fs::metadata(store.join("names").join(image)) else {
+        caller.skip("an image of Debian could not be made (tools/images.sh says why)");
+        return None;
+    };
+    // A store is its owner's, and nobody else opens it.
+    if (found.uid() == 0) != caller.is_root() {
+        caller.skip("the store with images of Debian belongs to another user");
+        return None;
+    }
+    Some(store.display().to_string())
+}
+
 /// Where `make test` puts the SDKs. `None`: it could not, and the test counts as skipped.
 pub fn installed(caller: &Caller, language: &str) -> Option<PathBuf> {
-    let target = std::env::var_os("BLASTBOX_BIN_DIR").map(PathBuf::from);
-    let target = target.and_then(|programs| programs.parent().map(Path::to_owned));
-    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
+    let target = target();
     let place = std::path::absolute(target.join("e2b").join(language)).ok()?;
     if place.join(".holds").is_file() {
         return Some(place);
@@ -129,8 +185,14 @@ fn skipped(said: &str) -> Vec<(String, &str)> {
 /// Runs a suite as whoever runs the tests: only the daemon is the caller's. What it skips counts as skipped beside the test.
 #[expect(clippy::disallowed_methods, reason = "a suite of tests is no program of ours")]
 pub fn run(caller: &Caller, program: &Path, words: &[&Path], daemon: &Daemon, more: &[(&str, &Path)]) {
-    let mut command = Command::new(program);
-    command.args(words).env("E2B_API_URL", &daemon.url).env("E2B_SANDBOX_URL", &daemon.url);
+    let mut all = daemon.before.iter().map(Path::new).chain([program]).chain(words.iter().copied());
+    let mut command = Command::new(all.next().unwrap_or(program));
+    command.args(all);
+    if daemon.url.is_empty() {
+        command.env_remove("E2B_API_URL").env_remove("E2B_SANDBOX_URL");
+    } else {
+        command.env("E2B_API_URL", &daemon.url).env("E2B_SANDBOX_URL", &daemon.url);
+    }
     command.env("E2B_API_KEY", &daemon.key).envs(more.iter().copied());
     command.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null());
     let (said, says) = rustix::pipe::pipe().expect("a pipe");
@@ -167,12 +229,19 @@ pub fn pytest(caller: &Caller, place: &Path, suites: &[PathBuf], daemon: &Daemon
 
 /// Runs a suite for Node.
 pub fn javascript(caller: &Caller, name: &str, daemon: &Daemon) {
+    javascript_with(caller, name, daemon, &[]);
+}
+
+/// The same, with more variables.
+pub fn javascript_with(caller: &Caller, name: &str, daemon: &Daemon, more: &[(&str, &Path)]) {
     let Some(place) = installed(caller, "node") else { return };
     let node = ["/usr/bin/node", "/usr/local/bin/node"].map(Path::new).into_iter().find(|node| node.exists());
     let Some(node) = node else { return caller.skip("there is no node") };
     let suite = suite(name);
     let words: Vec<&Path> = NODE.map(Path::new).into_iter().chain([suite.as_path()]).collect();
-    run(caller, node, &words, daemon, &[("NODE_PATH", &place.join("node_modules"))]);
+    let modules = place.join("node_modules");
+    let more: Vec<(&str, &Path)> = more.iter().copied().chain([("NODE_PATH", modules.as_path())]).collect();
+    run(caller, node, &words, daemon, &more);
 }
 
 #[cfg(test)]

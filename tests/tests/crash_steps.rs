@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use blastbox_tests::census::Census;
 use blastbox_tests::{Caller, both_ways, cc};
 
+/// What a command tells its warden: that it is for one box.
+const ONE: &str = "one";
+
 /// Steps at which each victim is killed, of all those that it takes.
 const STEPS: usize = 32;
 
@@ -118,10 +121,10 @@ impl Between {
         let source = format!(
             "#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n\
              static char text[65536]; static char *words[64];\n\
-             int main(void) {{\n  FILE *list = fopen({list}, \"r\");\n\
-               if (!list) {{ execl({warden}, \"blastbox-warden\", (char *)0); return 99; }}\n\
+             int main(int count, char **given) {{\n  FILE *list = fopen({list}, \"r\");\n\
+               if (!list) {{ execv({warden}, given); return 99; }}\n\
                unlink({list});\n  text[fread(text, 1, sizeof text - 1, list)] = 0;\n  fclose(list);\n\
-               int count = 0;\n\
+               count = 0;\n\
                for (char *word = strtok(text, \"\\n\"); word && count < 63; word = strtok(0, \"\\n\"))\n\
                  words[count++] = word;\n  execv(words[0], words);\n  return 99;\n}}\n",
             list = quoted(&list),
@@ -142,7 +145,8 @@ impl Between {
     fn run(&self, caller: &Caller, census: &mut Census, options: &[String]) -> blastbox_tests::Ended {
         let mut words = vec![self.strace.display().to_string(), "-qq".to_owned()];
         words.extend_from_slice(options);
-        words.push(self.warden.display().to_string());
+        // As the command starts it.
+        words.extend([self.warden.display().to_string(), ONE.to_owned()]);
         std::fs::write(&self.list, words.join("\n")).expect("write the list");
         caller.own(&self.list);
         census.watch(caller.program(&self.blastbox, ["run", "--timeout", "30s", "--", "/bin/true"]).start())

@@ -6,15 +6,21 @@
 use std::path::{Path, PathBuf};
 
 use blastbox_tests::machines::{ONE_AT_A_TIME, Workshop};
-use blastbox_tests::suites::{CONFIG, Daemon, PYTEST, installed, javascript, pytest, run, suite};
-use blastbox_tests::{Caller, both_ways, fill_with};
+use blastbox_tests::suites::{
+    CONFIG, Daemon, PYTEST, installed, javascript, javascript_with, pytest, run, store_with, suite,
+};
+use blastbox_tests::{Caller, both_ways};
 
 both_ways!(
     the_sdk_for_python,
     the_sdk_for_javascript,
+    the_sdks_over_https_by_the_names_of_sandboxes,
+    the_first_generation_of_the_sdk,
+    the_code_interpreter_of_an_older_sdk,
     the_code_interpreter_for_python,
     the_code_interpreter_for_javascript,
     the_code_interpreter_from_the_pool,
+    the_code_interpreter_on_the_image_that_is_made_for_it,
     the_agents_of_smolagents,
     the_agents_of_langchain,
     the_agents_of_openai,
@@ -22,10 +28,8 @@ both_ways!(
     the_client_of_mcp,
     the_sdk_as_root,
     machines_that_the_sdks_copy,
-    templates_that_the_sdks_build,
-    templates_on_an_image_of_the_store,
-    templates_whose_steps_are_root,
-    templates_where_nobody_asked_for_them,
+    machines_on_disk_are_known_to_the_next_daemon,
+    sandboxes_of_a_daemon_that_was_killed_are_over,
     the_checks_of_inspect_ai
 );
 
@@ -36,6 +40,60 @@ fn the_sdk_for_python(caller: &Caller) {
 
 fn the_sdk_for_javascript(caller: &Caller) {
     javascript(caller, "js/suite.cjs", &Daemon::start(caller));
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its number").port()
+}
+
+/// Clients of a door with TLS, whose authority is the daemon's own: a domain, a key and whom to trust are all that they are told.
+fn over_https(caller: &Caller, clients: impl FnOnce(&Daemon, &[(&str, &Path)])) {
+    let port = free_port();
+    let domain = format!("sbx.test:{port}");
+    let config =
+        format!("{CONFIG}[e2b]\ndomain = \"{domain}\"\n[e2b.https]\nlisten = \"127.0.0.1:{port}\"\n");
+    let mut daemon = Daemon::start_with(caller, &config);
+    // What is not set is made of the domain.
+    daemon.url = String::new();
+    // Some versions send no key that does not look like E2B's.
+    daemon.key = Daemon::key(caller, &["older", "--e2b"], "e2b_");
+    let authority = caller.place().join("state/https/sbx.test/authority.crt");
+    let trusted = caller.place().join("authority.crt");
+    std::fs::copy(&authority, &trusted).expect("the authority, for clients");
+    let more = [
+        ("E2B_DOMAIN", Path::new(&domain)),
+        ("SSL_CERT_FILE", trusted.as_path()),
+        ("NODE_EXTRA_CA_CERTS", trusted.as_path()),
+    ];
+    clients(&daemon, &more);
+}
+
+fn the_sdks_over_https_by_the_names_of_sandboxes(caller: &Caller) {
+    let Some(place) = installed(caller, "python") else { return };
+    over_https(caller, |daemon, more| {
+        pytest(caller, &place, &[suite("https")], daemon, more);
+        javascript_with(caller, "js/https.cjs", daemon, more);
+    });
+}
+
+/// Paths and defaults of the API's first generation, as its last client uses them.
+fn the_first_generation_of_the_sdk(caller: &Caller) {
+    let Some(place) = installed(caller, "older") else { return };
+    if interprets(caller) {
+        let suite = suite("older").join("test_first.py");
+        over_https(caller, |daemon, more| pytest(caller, &place, &[suite], daemon, more));
+    }
+}
+
+/// A client whose code goes to the names of sandboxes, whatever it is told of addresses.
+fn the_code_interpreter_of_an_older_sdk(caller: &Caller) {
+    let Some(place) = installed(caller, "openai") else { return };
+    if interprets(caller) {
+        let suite = suite("older").join("test_second.py");
+        over_https(caller, |daemon, more| pytest(caller, &place, &[suite], daemon, more));
+    }
 }
 
 /// Without an image of its own the template is the host's Python, where that has IPython.
@@ -65,6 +123,15 @@ fn the_code_interpreter_from_the_pool(caller: &Caller) {
     let daemon = Daemon::start_with(caller, &format!("{CONFIG}{pool}"));
     pytest(caller, &place, &[suite("pooled")], &daemon, &[]);
     javascript(caller, "js/pooled.cjs", &daemon);
+}
+
+/// `blastbox image make code-interpreter`, for real: what it makes is what the SDKs ask for, with nothing of the host in it.
+fn the_code_interpreter_on_the_image_that_is_made_for_it(caller: &Caller) {
+    let Some(place) = installed(caller, "interpreter") else { return };
+    let Some(store) = store_with(caller, "code-interpreter") else { return };
+    let daemon = Daemon::start_in(caller, CONFIG, &["--store", &store]);
+    pytest(caller, &place, &[suite("interpreter_image"), suite("interpreter")], &daemon, &[]);
+    javascript(caller, "js/interpreter.cjs", &daemon);
 }
 
 /// Agents of a framework, whose models are scripts, and whose code runs in boxes.
@@ -113,89 +180,70 @@ fn the_client_of_mcp(caller: &Caller) {
     pytest(caller, &place, &[suite], &daemon, &more);
 }
 
-/// Templates are built only where the operator asks for it.
-fn with_builds() -> String {
-    format!("{CONFIG}[e2b.builds]\n")
-}
-
-/// A daemon whose operator has said nothing of builds.
-fn templates_where_nobody_asked_for_them(caller: &Caller) {
-    let Some(place) = installed(caller, "python") else { return };
-    let daemon = Daemon::start(caller);
-    pytest(caller, &place, &[suite("templates_off")], &daemon, &[]);
-}
-
-/// Steps that change a sandbox's home, which every daemon can have.
-fn templates_that_the_sdks_build(caller: &Caller) {
-    let Some(place) = installed(caller, "python") else { return };
-    let daemon = Daemon::start_with(caller, &with_builds());
-    let other = Daemon::key(caller, &["other", "--tenant", "other"], "bbx_");
-    pytest(caller, &place, &[suite("templates")], &daemon, &[("E2B_OTHER_KEY", Path::new(&other))]);
-    javascript(caller, "js/templates.cjs", &daemon);
-}
-
-/// A store with a small image of this name, made of busybox under these names.
-fn small(caller: &Caller, more: &[&str]) -> Option<String> {
-    let busybox = ["/usr/bin/busybox", "/bin/busybox"].map(Path::new).into_iter().find(|path| path.exists());
-    let Some(busybox) = busybox else {
-        caller.skip("no busybox (apt-get install busybox-static)");
-        return None;
-    };
-    let image = caller.directory("small");
-    fill_with(caller, &image, &[("usr/", ""), ("usr/bin/", ""), ("etc/", ""), ("opt/", ""), ("root/", "")]);
-    std::fs::copy(busybox, image.join("usr/bin/busybox")).expect("busybox");
-    caller.own(&image.join("usr/bin/busybox"));
-    let usual = ["sh", "cat", "id", "mkdir", "cp", "dirname", "find", "chmod", "pwd", "rm", "ls", "true"];
-    for name in usual.iter().chain(more) {
-        std::os::unix::fs::symlink("busybox", image.join("usr/bin").join(name)).expect("a link");
-    }
-    std::os::unix::fs::symlink("usr/bin", image.join("bin")).expect("a link");
-    let text = |path: PathBuf| path.display().to_string();
-    let (image, store) = (text(image), text(caller.place().join("store")));
-    let made = caller.blastbox(["image", "import", &image, "--name", "small", "--store", &store]).end();
-    assert_eq!(made.code, 0, "{}", made.err);
-    Some(store)
-}
-
-/// An image of the store has a content that can be named, so that steps on it are used again.
-fn templates_on_an_image_of_the_store(caller: &Caller) {
-    let Some(place) = installed(caller, "python") else { return };
-    let Some(store) = small(caller, &[]) else { return };
-    let daemon = Daemon::start_in(caller, &with_builds(), &["--store", &store]);
-    pytest(caller, &place, &[suite("templates_stored")], &daemon, &[]);
-}
-
-/// Steps that are root of their boxes, where the operator allows it.
-fn templates_whose_steps_are_root(caller: &Caller) {
-    if !caller.is_root() {
-        return caller.skip("without root on the host no box has a root");
-    }
-    let Some(place) = installed(caller, "python") else { return };
-    let Some(store) = small(caller, &["chown", "ln", "mkfifo", "mknod", "mount", "mv", "test"]) else {
-        return;
-    };
-    let config = format!("{}root = \"allowed\"\n", with_builds());
-    let daemon = Daemon::start_in(caller, &config, &["--store", &store]);
-    pytest(caller, &place, &[suite("templates_root")], &daemon, &[]);
-}
-
 /// What stands where E2B's SDKs expect bash: they start every command with it.
 const BASH: &str = "#!/bin/sh\nexec /bin/sh \"$@\"\n";
 
-/// Snapshots and forks, of a template whose sandboxes are virtual machines.
-fn machines_that_the_sdks_copy(caller: &Caller) {
-    let _turn = ONE_AT_A_TIME.lock();
-    let Some(place) = installed(caller, "python") else { return };
+/// A template whose sandboxes are virtual machines, and the store with its image.
+fn machines(caller: &Caller) -> Option<(String, Workshop<'_>)> {
     let workshop = Workshop::with(caller, |root| {
         let bash = root.join("bin/bash");
         std::fs::write(&bash, BASH).expect("write a script");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&bash, mode).expect("make it a program");
-    });
-    let Some(workshop) = workshop else { return };
+    })?;
     workshop.first_files();
     let template = "[e2b.templates.machine]\nimage = \"tools\"\ntier = \"microvm\"\naccept = [\"emulated-cpu\"]\nmemory = \"384MiB\"\n";
-    let daemon = Daemon::start_in(caller, &format!("{CONFIG}{template}"), &["--store", &workshop.store]);
+    Some((format!("{CONFIG}{template}"), workshop))
+}
+
+/// A suite before a daemon ends, and one with the next daemon in its place; between them one with a daemon whose operator closed what
+/// was open, where sandboxes wait on disk.
+fn restarted(caller: &Caller, config: &str, more: &[&str], template: &str, paused: &str) {
+    let Some(place) = installed(caller, "python") else { return };
+    let kept = caller.place().join("kept.json");
+    let told = [
+        ("E2B_KEPT", kept.as_path()),
+        ("E2B_TEMPLATE", Path::new(template)),
+        ("E2B_PAUSED", Path::new(paused)),
+    ];
+    let first = Daemon::start_in(caller, config, more);
+    let key = first.key.clone();
+    pytest(caller, &place, &[suite("restart").join("test_before.py")], &first, &told);
+    // In order, or not.
+    let after = if paused == "yes" {
+        drop(first);
+        let closed = Daemon::start_again(caller, &config.replace(OPEN, ""), more, key.clone());
+        pytest(caller, &place, &[suite("restart").join("test_closed.py")], &closed, &told);
+        "test_after.py"
+    } else {
+        first.kill();
+        "test_gone.py"
+    };
+    let next = Daemon::start_again(caller, config, more, key);
+    pytest(caller, &place, &[suite("restart").join(after)], &next, &told);
+}
+
+/// Sandboxes reach everything where nobody says otherwise.
+const OPEN: &str = "[e2b]\ninternet = \"dangerously-open\"\n";
+
+/// What was paused to disk goes on with the next daemon, by its name, tokens and all.
+fn machines_on_disk_are_known_to_the_next_daemon(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some((config, workshop)) = machines(caller) else { return };
+    restarted(caller, &format!("{config}{OPEN}"), &["--store", &workshop.store], "machine", "yes");
+}
+
+/// What ran does not outlive a daemon that was killed, and the next one does not speak of it.
+fn sandboxes_of_a_daemon_that_was_killed_are_over(caller: &Caller) {
+    restarted(caller, CONFIG, &[], "base", "no");
+}
+
+/// Snapshots and forks, of a template whose sandboxes are virtual machines.
+fn machines_that_the_sdks_copy(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(place) = installed(caller, "python") else { return };
+    let Some((config, workshop)) = machines(caller) else { return };
+    let daemon = Daemon::start_in(caller, &config, &["--store", &workshop.store]);
     let other = Daemon::key(caller, &["other", "--tenant", "other"], "bbx_");
     let kept = caller.place().join("state/snapshots");
     let more = [("E2B_OTHER_KEY", Path::new(&other)), ("E2B_SNAPSHOTS", kept.as_path())];

@@ -15,7 +15,11 @@ use blastbox_tests::{Caller, Held, both_ways, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-both_ways!(hosts_that_were_named_are_reached_and_nothing_else, everything_public_where_the_operator_says_so);
+both_ways!(
+    hosts_that_were_named_are_reached_and_nothing_else,
+    everything_public_where_the_operator_says_so,
+    headers_of_the_owner_reach_their_host_and_never_the_sandbox
+);
 
 /// Each `tried` prints one line: what came back, or that there is no such name, or the name of the errno.
 const TRIED: &str = r#"
@@ -171,4 +175,75 @@ fn everything_public_where_the_operator_says_so(caller: &Caller) {
         receipt["network"]["allowed"].as_array().unwrap().iter().all(|target| target["rule"] == "*"),
         "{receipt}"
     );
+}
+
+fn headers_of_the_owner_reach_their_host_and_never_the_sandbox(caller: &Caller) {
+    const SECRET: &str = "sk-real-value-of-the-owner";
+    const HOST: &str = "api.example.test";
+    let Some(internet) = Internet::build(caller) else { return };
+    internet.name(HOST, &[&[PUBLIC]]);
+    if !internet.secure_echo(caller, HOST) {
+        return;
+    }
+    let daemon = Daemon::start(&internet, caller, "");
+    let headers = json!({ "Authorization": format!("Bearer {SECRET}"), "X-Api-Version": "2026-01-01" });
+    let rules = json!({ HOST: [{ "transform": { "headers": headers } }] });
+    // They open nothing.
+    let (status, no) = daemon.ask(
+        "POST",
+        "/v2/sandboxes",
+        &json!({ "templateID": "base", "network": { "allowOut": ["other.test"], "rules": rules } }),
+    );
+    assert!(status == 400 && no.to_string().contains("allowOut"), "{no}");
+    let id = daemon.make(json!({ "network": { "allowOut": [HOST], "rules": rules } }));
+    let code = format!(
+        "import os, urllib.request\n\
+         asked = urllib.request.Request('https://{HOST}/mine', headers={{'Authorization': 'Bearer of-the-box', 'X-Mine': 'kept'}})\n\
+         print(urllib.request.urlopen(asked, timeout=20).read().decode())\n\
+         print(os.environ)"
+    );
+    let seen = daemon.python(&id, &code).join("\n");
+    let requests = internet.requests();
+    let [request] = requests.as_slice() else { unreachable!("{requests:?} {seen}") };
+    let lower = request.to_ascii_lowercase();
+    for line in [&format!("authorization: bearer {SECRET}"), "x-api-version: 2026-01-01", "x-mine: kept"] {
+        assert!(lower.contains(line), "{request}");
+    }
+    assert!(!request.contains("of-the-box"), "{request}");
+    // The server says it all back, and the sandbox gets stars.
+    assert!(seen.contains(&"*".repeat(SECRET.len())) && !seen.contains(SECRET), "{seen}");
+    // What was decided when it was made stays; nothing of it is shown.
+    let (status, no) = daemon.ask(
+        "PUT",
+        &format!("/sandboxes/{id}/network"),
+        &json!({ "allowOut": [HOST], "rules": rules }),
+    );
+    assert!(status == 409 && no["message"].as_str().unwrap().contains("headers"), "{no}");
+    let (_, shown) = daemon.ask("GET", &format!("/sandboxes/{id}"), &Value::Null);
+    assert!(shown["network"]["allowOut"] == json!([HOST]) && !shown.to_string().contains(SECRET), "{shown}");
+    let (status, receipt) = daemon.ask("DELETE", &format!("/v1/boxes/bx_{id}"), &Value::Null);
+    assert!(status == 200 && !receipt.to_string().contains(SECRET), "{receipt}");
+    let kept = files_beneath(&caller.place().join("state"));
+    assert!(
+        kept.iter().any(|bytes| contains(bytes, b"own-0-authorization")),
+        "the ledger has that it was lent"
+    );
+    assert!(!kept.iter().any(|bytes| contains(bytes, SECRET.as_bytes())));
+}
+
+fn contains(bytes: &[u8], word: &[u8]) -> bool {
+    bytes.windows(word.len()).any(|window| window == word)
+}
+
+/// What is in every file of a directory.
+fn files_beneath(at: &std::path::Path) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(at).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => all.extend(files_beneath(&entry.path())),
+            kind if kind.is_file() => all.extend(std::fs::read(entry.path()).ok()),
+            _ => {}
+        }
+    }
+    all
 }

@@ -6,21 +6,23 @@
     reason = "a test that cannot go on must fail at once"
 )]
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+#[path = "mcp/client.rs"]
+mod client;
+
+use std::io::Write as _;
+use std::time::Instant;
 
 use blastbox_tests::census::Census;
-use blastbox_tests::{Caller, Held, both_ways};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::{Value, json};
+use blastbox_tests::{Caller, both_ways};
+use client::{Client, PATIENCE};
+use serde_json::json;
 
 both_ways!(
     an_agent_runs_code_and_commands,
     a_python_remembers_until_it_is_lost,
     a_javascript_remembers_until_it_is_lost,
     both_remember_in_a_wasm_box_too,
+    a_python_with_packages_remembers_in_a_wasm_box,
     what_an_agent_asks_wrongly_is_answered_in_words,
     files_go_in_and_come_out,
     boxes_are_started_listed_described_and_stopped,
@@ -30,103 +32,6 @@ both_ways!(
     the_session_takes_its_boxes_along,
     nonsense_ends_nothing,
 );
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-struct Client {
-    to: Option<File>,
-    from: BufReader<File>,
-    held: Option<Held>,
-    next: u64,
-    notes: Vec<Value>,
-}
-
-impl Client {
-    fn start(caller: &Caller, options: &[&str]) -> Self {
-        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
-        let ((stdin, to), (from, stdout)) = (pipe(), pipe());
-        let stderr: OwnedFd = File::create(caller.file("stderr", "")).unwrap().into();
-        let words: Vec<&str> = ["mcp"].iter().chain(options).copied().collect();
-        let held = caller.blastbox(words).start_with([stdin, stdout, stderr]);
-        let from = BufReader::new(File::from(from));
-        let mut client = Self { to: Some(to.into()), from, held: Some(held), next: 1, notes: Vec::new() };
-        let hello = json!({
-            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
-        });
-        let welcome = client.ask("initialize", hello);
-        assert_eq!(welcome["result"]["serverInfo"]["name"], "blastbox", "{welcome}");
-        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-        client
-    }
-
-    fn send(&mut self, message: &Value) {
-        let line = format!("{message}\n");
-        self.to.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
-    }
-
-    fn begin(&mut self, method: &str, params: Value) -> u64 {
-        let id = self.next;
-        self.next += 1;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
-        id
-    }
-
-    /// The next message that has come, within a bound that only a hang meets.
-    fn hear(&mut self) -> Value {
-        if self.from.buffer().is_empty() {
-            let bound = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs()).unwrap(), tv_nsec: 0 };
-            let came = poll(&mut [PollFd::new(self.from.get_ref(), PollFlags::IN)], Some(&bound));
-            assert!(came.is_ok_and(|count| count > 0), "the server says nothing");
-        }
-        let mut line = String::new();
-        assert!(self.from.read_line(&mut line).unwrap() > 0, "the server is gone");
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
-    }
-
-    fn answer(&mut self, id: u64) -> Value {
-        let begun = Instant::now();
-        loop {
-            let message = self.hear();
-            if message["id"] == id {
-                return message;
-            }
-            self.notes.push(message);
-            assert!(begun.elapsed() < PATIENCE, "no answer to {id}");
-        }
-    }
-
-    fn ask(&mut self, method: &str, params: Value) -> Value {
-        let id = self.begin(method, params);
-        self.answer(id)
-    }
-
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        let answer = self.ask("tools/call", json!({ "name": tool, "arguments": arguments }));
-        assert!(answer["error"].is_null(), "{answer}");
-        answer["result"].clone()
-    }
-
-    /// What a call that works comes to, as JSON.
-    fn done(&mut self, tool: &str, arguments: Value) -> Value {
-        let result = self.call(tool, arguments);
-        assert_eq!(result["isError"], false, "{result}");
-        result["structuredContent"].clone()
-    }
-
-    /// What a call that does not work says.
-    fn refused(&mut self, tool: &str, arguments: Value) -> String {
-        let answer = self.ask("tools/call", json!({ "name": tool, "arguments": arguments }));
-        let said = &answer["result"]["content"][0]["text"];
-        let text = said.as_str().or_else(|| answer["error"]["message"].as_str());
-        assert_ne!(answer["result"]["isError"], false, "{answer}");
-        text.unwrap_or_else(|| panic!("{answer}")).to_owned()
-    }
-
-    fn end(mut self) -> i32 {
-        drop(self.to.take());
-        self.held.take().unwrap().end().code
-    }
-}
 
 fn an_agent_runs_code_and_commands(caller: &Caller) {
     let mut client = Client::start(caller, &[]);
@@ -178,6 +83,21 @@ fn both_remember_in_a_wasm_box_too(caller: &Caller) {
     }
     javascript_remembers(Client::start(caller, &["--tier", "wasm"]));
     python_remembers(Client::start(caller, &["--tier", "wasm"]));
+}
+
+fn a_python_with_packages_remembers_in_a_wasm_box(caller: &Caller) {
+    let mut client = Client::start(caller, &["--tier", "wasm"]);
+    let data = |code: &str| json!({ "language": "python-data", "code": code, "stateful": true });
+    if !caller.blastbox_path().with_file_name("wasm").join("python-data.guest").is_file() {
+        client.end();
+        return caller.skip("the guest python-data is not made: `make wasm DATA=yes` makes it");
+    }
+    let first = "import pandas\nframe = pandas.DataFrame({'n': [1, 2, 3]})";
+    client.done("run_code", data(first));
+    assert_eq!(client.done("run_code", data("int(frame.n.sum())"))["stdout"], "6\n");
+    let once = json!({ "language": "python-data", "code": "import numpy\nprint(numpy.arange(4).mean())" });
+    assert_eq!(client.done("run_code", once)["stdout"], "1.5\n");
+    client.end();
 }
 
 fn javascript_remembers(mut client: Client) {

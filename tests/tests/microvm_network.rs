@@ -9,14 +9,13 @@ use std::path::Path;
 use blastbox_tests::census::{family, lives};
 use blastbox_tests::daemon::signal;
 use blastbox_tests::internet::{Internet, PUBLIC, RESOLVER};
-use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
+use blastbox_tests::machines::{CURL, ONE_AT_A_TIME, PATIENCE, Workshop, add_curl};
 use blastbox_tests::{Caller, both_ways, text, wait_until};
 use blastbox_wire::receipt::Receipt;
 use rustix::process::Signal;
 
 both_ways!(a_machine_reaches_what_a_rule_allows_and_nothing_else_and_nothing_without_its_gateway);
 
-const CURL: &str = "/usr/bin/curl";
 const SECRET: &str = "sk-real-value-that-no-box-ever-sees";
 const POLICY: &str = r#"
 threat = "medium"
@@ -38,21 +37,6 @@ bind = [{ secret = "token", host = "api.example.test", placeholder = "sk-", env 
 const CARD: &str = r#"until [ "$card" ]; do
     while read address _ _ _ _ name; do case $address in fe80*) card="$name $address";; esac; done < /proc/self/net/if_inet6
 done; echo $card"#;
-
-/// A program of the host and every library that it is linked with, in an image; and a bundle of authorities.
-fn add_curl(caller: &Caller, root: &Path) {
-    let ended = caller.program(Path::new("/usr/bin/ldd"), [CURL]).end();
-    let libraries = ended.text();
-    let files = libraries.split_whitespace().filter(|word| word.starts_with('/')).chain([CURL]);
-    for file in files {
-        let to = root.join(file.trim_start_matches('/'));
-        fs::create_dir_all(to.parent().expect("a directory")).expect("make a directory");
-        fs::copy(file, to).expect("copy a library");
-    }
-    fs::create_dir_all(root.join("etc/ssl/certs")).expect("make a directory");
-    fs::write(root.join("etc/ssl/certs/ca-certificates.crt"), "").expect("write a bundle");
-    fs::write(root.join("etc/resolv.conf"), "nameserver 192.0.2.1\n").expect("name a resolver");
-}
 
 fn a_machine_reaches_what_a_rule_allows_and_nothing_else_and_nothing_without_its_gateway(caller: &Caller) {
     if !Path::new(CURL).exists() {

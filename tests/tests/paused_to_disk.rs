@@ -4,15 +4,19 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use blastbox_tests::daemon::signal;
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
 use blastbox_tests::{Caller, Served, both_ways, text, wait_until};
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 both_ways!(
     a_box_goes_on_from_disk_also_with_the_next_daemon_and_only_from_what_was_written,
     a_box_on_disk_holds_no_room_and_one_that_cannot_be_written_goes_on,
+    what_goes_on_from_disk_has_the_time_of_now_and_chance_of_its_own,
+    a_deadline_that_is_set_while_a_box_goes_on_is_the_one_that_holds,
 );
 
 /// Keeps a number in its memory, and says it again and again.
@@ -52,9 +56,18 @@ fn start_counting(served: &Served<'_>, id: &str) -> (String, u64) {
     (exec, far)
 }
 
+/// It has what it had, and goes on: what was counted before it slept lies in its files, and does not tell that.
 #[track_caller]
 fn counts_on(served: &Served<'_>, id: &str, from: u64) {
-    assert!(wait_until(|| count(served, id).is_some_and(|now| now > from)), "{:?}", count(served, id));
+    let mut found = None;
+    assert!(
+        wait_until(|| {
+            found = count(served, id);
+            found >= Some(from)
+        }),
+        "{found:?}"
+    );
+    assert!(wait_until(|| count(served, id) > found), "it stands still at {found:?}");
 }
 
 fn file_of(caller: &Caller, id: &str) -> PathBuf {
@@ -88,6 +101,12 @@ fn a_box_goes_on_from_disk_also_with_the_next_daemon_and_only_from_what_was_writ
     refused(&served, ["snapshot", "rm", &name], "no such snapshot");
     signal(served.id(), Signal::KILL);
     drop(served);
+    // Nobody holds its image now, and it is not taken away all the same.
+    let state = caller.place().join("state").display().to_string();
+    let store = ["--store", workshop.store.as_str(), "--state-dir", &state];
+    let kept = caller.blastbox(["image", "rm", "tools"].into_iter().chain(store)).end();
+    assert!(kept.code != 0 && kept.err.contains("image_in_use") && kept.err.contains(&id), "{}", kept.err);
+    assert_eq!(caller.blastbox(["image", "prune"].into_iter().chain(store)).end().code, 0);
 
     let served = Served::start(caller, &options);
     assert!(served.ask(["inspect", &id]).contains("paused, on disk"));
@@ -153,6 +172,8 @@ fn a_box_on_disk_holds_no_room_and_one_that_cannot_be_written_goes_on(caller: &C
     fine(&served, ["pause", "--to-disk", &id]);
     let second = create(&served);
     refused(&served, ["resume", &id], "quota of boxes");
+    let told = ledger(&caller.place().join("state"));
+    assert_eq!(told.matches("\"box_refused\"").count(), 1, "that it did not go on is told");
     served.ask(["kill", &second]);
     fine(&served, ["resume", &id]);
     counts_on(&served, &id, before);
@@ -161,5 +182,91 @@ fn a_box_on_disk_holds_no_room_and_one_that_cannot_be_written_goes_on(caller: &C
     let jail = fine(&served, ["create", "--tier", "jail"]);
     refused(&served, ["pause", "--to-disk", &jail], "--tier microvm");
     assert_eq!(served.sh(&jail, "echo here"), "here");
+    assert_eq!(served.stop().code, 0);
+}
+
+fn seconds() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock");
+    i64::try_from(now.as_secs()).expect("a time")
+}
+
+/// The same file twice, as after a disk was put back: a machine that took its chance from there would say the same again.
+fn what_goes_on_from_disk_has_the_time_of_now_and_chance_of_its_own(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    workshop.first_files();
+    let options = ["--store", workshop.store.as_str()];
+    let served = Served::start(caller, &options);
+    let id = create(&served);
+    // What runs already asks for it once somebody says so, and not before.
+    let script = "until [ -e /tmp/go ]; do sleep 1; done; head -c 16 /dev/urandom | hexdump -e '16/1 \"%02x\"' > /tmp/chance; date +%s > /tmp/time";
+    fine(&served, ["exec", "--detach", &id, "--", "sh", "-c", script]);
+    fine(&served, ["pause", "--to-disk", &id]);
+    signal(served.id(), Signal::KILL);
+    drop(served);
+    let (state, second) = (caller.place().join("state"), caller.place().join("second"));
+    let copied = caller.program(Path::new("/bin/cp"), ["-a", text(&state), text(&second)]).end();
+    assert_eq!(copied.code, 0, "{}", copied.err);
+    let once = || {
+        let served = Served::start(caller, &options);
+        fine(&served, ["resume", &id]);
+        let before = seconds();
+        served.sh(&id, "touch /tmp/go");
+        let mut said = String::new();
+        assert!(wait_until(|| {
+            said = served.sh(&id, "cat /tmp/chance /tmp/time 2>/dev/null; true");
+            said.len() > 40
+        }));
+        let after = seconds();
+        let own = served.sh(&id, "head -c 16 /dev/urandom | hexdump -e '16/1 \"%02x\"'");
+        let own_time: i64 = served.sh(&id, "date +%s").parse().expect("a time");
+        signal(served.id(), Signal::KILL);
+        let (chance, time) = said.split_at(32);
+        let time: i64 = time.trim().parse().expect("a time");
+        // A clock that went on from the file would be behind by all that passed meanwhile.
+        assert!((before - 1..=after + 1).contains(&time), "{before} {time} {after}");
+        assert!((after - 1..=seconds() + 1).contains(&own_time), "{after} {own_time}");
+        (chance.to_owned(), own)
+    };
+    let first = once();
+    fs::remove_dir_all(&state).expect("take it away");
+    fs::rename(&second, &state).expect("put it back");
+    let again = once();
+    assert_ne!(first.0, again.0, "of what ran already");
+    assert_ne!(first.1, again.1, "of what was started then");
+}
+
+fn ends_at(card: &Value) -> String {
+    card.get("ends_at").and_then(Value::as_str).expect("a time").to_owned()
+}
+
+fn a_deadline_that_is_set_while_a_box_goes_on_is_the_one_that_holds(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    workshop.first_files();
+    let served = Served::start(caller, &["--store", workshop.store.as_str()]);
+    let words =
+        ["create", "--tier", "microvm", "--accept", "emulated-cpu", "--image", "tools", "--life", "1h"];
+    let id = fine(&served, words);
+    fine(&served, ["pause", "--to-disk", &id]);
+    let mut resumed = served.blastbox(["resume", &id]).start();
+    let set = |seconds: u32| {
+        let life = json!({ "life": format!("{seconds}s") });
+        let (status, card) = served.request("POST", &format!("/v1/boxes/{id}/deadline"), &life);
+        assert_eq!(status, 200, "{card}");
+        ends_at(&card)
+    };
+    let mut life = 7200;
+    let mut said = set(life);
+    while !resumed.is_over() {
+        life += 1;
+        said = set(life);
+    }
+    let ended = resumed.end_within(PATIENCE);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let (_, card) = served.request("GET", &format!("/v1/boxes/{id}"), &Value::Null);
+    let holds = ends_at(&card);
+    // So long from a moment between what was said last and now.
+    assert!(said <= holds && holds <= set(life), "{said} {holds}");
     assert_eq!(served.stop().code, 0);
 }

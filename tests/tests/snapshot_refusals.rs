@@ -1,4 +1,4 @@
-//! What cannot be copied, kept or paused to disk, and says why: machines with network and with credentials, for real. They go on.
+//! What cannot be copied, kept or paused to disk, and says why: machines with credentials, for real. They go on.
 #![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
 use std::fs;
@@ -9,16 +9,14 @@ use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
 use blastbox_tests::{Caller, Served, both_ways, text};
 use serde_json::json;
 
-both_ways!(machines_with_network_or_credentials_are_not_copied_and_say_so);
+both_ways!(machines_with_credentials_are_not_copied_and_say_so);
 
-const NETWORK: &str = r#"
+const POLICY: &str = r#"
 threat = "medium"
 accept = ["shared-kernel", "emulated-cpu", "shared-uid", "no-memory-limit", "no-cpu-limit", "no-pids-limit", "swap-unlimited"]
 [network]
 mode = "allow"
 allow = [{ host = "api.example.test", tls = "inspect", methods = ["POST"] }]
-"#;
-const CREDENTIALS: &str = r#"
 [credentials]
 mode = "brokered"
 bind = [{ secret = "token", host = "api.example.test", placeholder = "sk-", env = "API_KEY" }]
@@ -29,7 +27,7 @@ fn private(path: PathBuf) -> PathBuf {
     path
 }
 
-fn machines_with_network_or_credentials_are_not_copied_and_say_so(caller: &Caller) {
+fn machines_with_credentials_are_not_copied_and_say_so(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
     workshop.first_files();
@@ -37,26 +35,20 @@ fn machines_with_network_or_credentials_are_not_copied_and_say_so(caller: &Calle
     let sources = format!("[secrets.token]\nhosts = [\"api.example.test\"]\nfile = {value:?}\n");
     let sources = private(caller.file("secrets.toml", sources));
     let served = Served::start(caller, &["--store", &workshop.store, "--secrets", text(&sources)]);
-    let with_credentials = format!("{NETWORK}{CREDENTIALS}");
-    for (name, policy, code, words) in [
-        ("network.toml", NETWORK, "snapshot_network", "has network"),
-        ("credentials.toml", with_credentials.as_str(), "snapshot_credentials", "never inherited"),
-    ] {
-        let policy = caller.file(name, policy);
-        let create = ["create", "--tier", "microvm", "--image", "tools", "--policy", text(&policy)];
-        let made = served.blastbox(create).start().end_within(PATIENCE);
-        assert_eq!(made.code, 0, "{name}: {}", made.err);
-        let id = made.text().trim_end().to_owned();
-        for verb in [&["snapshot", &id][..], &["fork", &id], &["pause", "--to-disk", &id]] {
-            let refused = served.blastbox(verb).end();
-            assert!(refused.code == 125 && refused.err.contains(words), "{verb:?}: {}", refused.err);
-        }
-        let (status, told) = served.request("POST", &format!("/v1/boxes/{id}/snapshot"), &json!(null));
-        let said = told.pointer("/error/code").and_then(|code| code.as_str());
-        assert_eq!((status, said), (422, Some(code)), "{told}");
-        assert_eq!(served.sh(&id, "echo here"), "here");
-        served.ask(["kill", &id]);
+    let policy = caller.file("credentials.toml", POLICY);
+    let create = ["create", "--tier", "microvm", "--image", "tools", "--policy", text(&policy)];
+    let made = served.blastbox(create).start().end_within(PATIENCE);
+    assert_eq!(made.code, 0, "{}", made.err);
+    let id = made.text().trim_end().to_owned();
+    for verb in [&["snapshot", &id][..], &["fork", &id], &["pause", "--to-disk", &id]] {
+        let refused = served.blastbox(verb).end();
+        assert!(refused.code == 125 && refused.err.contains("never inherited"), "{verb:?}: {}", refused.err);
     }
+    let (status, told) = served.request("POST", &format!("/v1/boxes/{id}/snapshot"), &json!(null));
+    let said = told.pointer("/error/code").and_then(|code| code.as_str());
+    assert_eq!((status, said), (422, Some("snapshot_credentials")), "{told}");
+    assert_eq!(served.sh(&id, "echo here"), "here");
+    served.ask(["kill", &id]);
     assert!(served.ask(["snapshot", "ls"]).lines().count() <= 1);
     assert_eq!(served.stop().code, 0);
 }

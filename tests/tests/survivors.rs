@@ -10,7 +10,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use blastbox_engine::failpoint::{STEPS, TRANSITIONS};
+use blastbox_engine::failpoint::{ADOPTION_STEPS, STEPS, TRANSITIONS};
 use blastbox_tests::census::{Census, descendants};
 use blastbox_tests::daemon::{Daemon, LIFE, end_tree, signal};
 use blastbox_tests::freezer::leave_out_unreached;
@@ -173,7 +173,7 @@ fn a_daemon_killed_at_each_place_leaves_survivors_to_the_next_and_nothing_else(c
     daemon.ask(&["exec", "--detach", &made, "--", "/bin/sh", "-c", COUNT]);
     streams(&daemon, &made, "1", "at first");
     daemon.kill();
-    for point in ["box-adopting", "box-adopted"].iter().chain(STEPS).chain(TRANSITIONS) {
+    for point in ADOPTION_STEPS.iter().chain(STEPS).chain(TRANSITIONS) {
         daemon.start(Some(point));
         let mut shell = None;
         if daemon.await_answer() {

@@ -93,6 +93,7 @@ fn the_doctor_has_a_finding_for_everything_and_a_fix_for_what_is_wrong(caller: &
     let codes: Vec<&str> = findings.iter().filter_map(|finding| finding["code"].as_str()).collect();
     let known = [
         "jail_works",
+        "network_by_kernel",
         "warden",
         "kernel_version",
         "user_namespaces",

@@ -37,3 +37,8 @@ pub(crate) fn output(command: &mut Command) -> io::Result<String> {
     }
     String::from_utf8(done.stdout).map_err(io::Error::other)
 }
+
+/// Ends a process at once.
+pub(crate) fn kill(id: u32) -> io::Result<()> {
+    output(command("kill", Path::new("/")).arg("-KILL").arg(id.to_string())).map(drop)
+}

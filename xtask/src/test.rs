@@ -6,99 +6,28 @@
 //!
 //! A few tests that failed are tried once more, alone. One that passes then is *unsteady*: named in the last lines and counted
 //! apart, with what it said when it failed. It is a defect of the test or of what it tests, but says nothing about the change at hand.
+//!
+//! A test program of which nothing comes any more is ended, and what it hung in has failed.
+
+mod hung;
+mod sum;
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use self::sum::Sum;
 use crate::{Outcome, house, run};
 
 /// How long the output may stay open after cargo has ended before it counts as held by a leaked process.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// More than so many failures are no accident.
-const ACCIDENTS: usize = 3;
-/// Lines of what failed tests said that are kept.
-const MOST_SAID: usize = 400;
-
-/// What the test programs reported, added up.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Sum {
-    passed: usize,
-    failed: usize,
-    skipped: usize,
-    /// The tests that failed.
-    names: BTreeSet<String>,
-    /// What they said: libtest prints it between two lines of its own.
-    said: Vec<String>,
-    /// Whether that is what comes now.
-    saying: bool,
-}
-
-impl Sum {
-    /// Adds a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`, and the name of a test that failed; other
-    /// lines change nothing.
-    fn add(&mut self, line: &str) {
-        self.saying = match line {
-            _ if line.starts_with("---- ") && line.ends_with(" stdout ----") => true,
-            "failures:" => false,
-            _ => self.saying,
-        };
-        if self.saying && self.said.len() < MOST_SAID {
-            self.said.push(line.to_owned());
-        }
-        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
-            self.names.insert(name.to_owned());
-        }
-        let Some(result) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". ")) else {
-            return;
-        };
-        for (count, what) in result.1.split(';').filter_map(|part| part.trim().split_once(' ')) {
-            let count = count.parse().unwrap_or(0);
-            match what {
-                "passed" => self.passed += count,
-                "failed" => self.failed += count,
-                "ignored" => self.skipped += count,
-                _ => {}
-            }
-        }
-    }
-
-    /// Whether so little failed, and all of it by name, that a second look is worth it.
-    fn is_accident(&self) -> bool {
-        (1..=ACCIDENTS).contains(&self.failed) && self.names.len() == self.failed
-    }
-
-    fn listed(&self) -> String {
-        self.names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
-    }
-
-    /// Moves the tests that skipped themselves from passed to skipped, and adds the parts that others left out. What skipped
-    /// twice is one. A test that failed is neither: it was not counted as passed.
-    fn skip(&mut self, reports: &str) {
-        let lines = || reports.lines().filter(|line| !line.trim().is_empty());
-        let parts: BTreeSet<&str> = lines().filter_map(|line| line.strip_prefix("LEFT OUT: ")).collect();
-        let whole: BTreeSet<&str> = lines()
-            .filter(|line| !line.starts_with("LEFT OUT: "))
-            .map(|line| line.strip_prefix("SKIPPED: ").unwrap_or(line))
-            .map(|report| report.split_once(": ").map_or(report, |(name, _)| name))
-            .filter(|name| !self.has_failed(name))
-            .collect();
-        self.passed = self.passed.saturating_sub(whole.len());
-        self.skipped += whole.len() + parts.len();
-    }
-
-    /// A report may have the name of its program or module in front, or lack it.
-    fn has_failed(&self, name: &str) -> bool {
-        let within = |long: &str, short: &str| {
-            long.strip_suffix(short).is_some_and(|rest| rest.is_empty() || rest.ends_with("::"))
-        };
-        self.names.iter().any(|failed| within(failed, name) || within(name, failed))
-    }
-}
+/// How long nothing may come of a test program before it is ended: several times what the longest of them takes altogether. A test that
+/// waits for ever would otherwise take the whole run with it.
+const SILENCE: Duration = Duration::from_secs(480);
 
 /// How the run of cargo ended.
 struct End {
@@ -146,6 +75,9 @@ pub(crate) fn test() -> io::Result<Outcome> {
     if end.leaked {
         println!("a process that a test started is still alive and holds the output: the test must end it");
     }
+    if sum.unheard() > 0 {
+        println!("{} tests had not had their turn when their program was ended", sum.unheard());
+    }
     if !end.status.success() && sum.failed == 0 {
         println!("cargo test ended with {} before every test could report", end.status);
     }
@@ -180,9 +112,11 @@ fn empty(skips: &Path) -> io::Result<()> {
 fn follow(mut cargo: Child, sum: &mut Sum) -> io::Result<End> {
     let lines = read_aside(cargo.stdout.take().ok_or_else(|| io::Error::other("cargo test has no output"))?);
     let mut ended = None;
+    let mut heard = Instant::now();
     loop {
         match lines.recv_timeout(PATIENCE) {
             Ok(line) => {
+                heard = Instant::now();
                 sum.add(&line);
                 println!("{line}");
             }
@@ -190,6 +124,14 @@ fn follow(mut cargo: Child, sum: &mut Sum) -> io::Result<End> {
             // Silent for a while: either a test takes its time, or cargo is gone and somebody else holds the pipe.
             Err(RecvTimeoutError::Timeout) => match ended {
                 Some(status) => return Ok(End { status, leaked: true }),
+                None if sum.is_running() && heard.elapsed() > SILENCE => {
+                    hung::end_programs_of(cargo.id())?;
+                    sum.hung(&format!(
+                        "nothing came of its program for {} s, and it was ended",
+                        SILENCE.as_secs()
+                    ));
+                    heard = Instant::now();
+                }
                 None => ended = cargo.try_wait()?,
             },
         }
@@ -208,85 +150,4 @@ fn read_aside(output: ChildStdout) -> mpsc::Receiver<String> {
         }
     });
     receiver
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OK: &str =
-        "test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s";
-    const BAD: &str =
-        "test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured; 7 filtered out; finished in 0.00s";
-
-    #[test]
-    fn results_of_several_programs_add_up() {
-        let mut sum = Sum::default();
-        for line in ["running 6 tests", OK, "test result says nothing", BAD] {
-            sum.add(line);
-        }
-        assert_eq!((sum.passed, sum.failed, sum.skipped), (7, 3, 1));
-    }
-
-    #[test]
-    fn only_a_few_named_failures_get_a_second_look() {
-        let failed = |names: &[&str], failed| {
-            let mut sum = Sum { failed, ..Sum::default() };
-            for name in names {
-                sum.add(&format!("test {name} ... FAILED"));
-            }
-            sum.is_accident()
-        };
-        assert!(failed(&["a::b"], 1) && failed(&["a", "b", "c"], 3));
-        assert!(!failed(&[], 0), "nothing failed");
-        assert!(!failed(&["a"], 2), "one of them cannot be named");
-        assert!(!failed(&["a", "b", "c", "d"], 4), "too many");
-    }
-
-    #[test]
-    fn what_a_failed_test_said_is_kept() {
-        let mut sum = Sum::default();
-        let printed = "test a::b ... FAILED\n\nfailures:\n\n---- a::b stdout ----\nleft: 1\n\n\nfailures:\n    a::b\n\nnext";
-        printed.lines().for_each(|line| sum.add(line));
-        assert_eq!(sum.said, ["---- a::b stdout ----", "left: 1", "", ""]);
-        (0..1_000).for_each(|_| sum.add("---- a::c stdout ----"));
-        assert_eq!(sum.said.len(), MOST_SAID);
-    }
-
-    #[test]
-    fn a_skipped_test_is_not_a_passed_test() {
-        let mut sum = Sum { passed: 5, skipped: 1, ..Sum::default() };
-        sum.skip("SKIPPED: jail::holds: no root\nSKIPPED: jail::holds: no cgroup\n\nSKIPPED: vm: no /dev/kvm: none\n");
-        assert_eq!((sum.passed, sum.skipped), (3, 3));
-    }
-
-    #[test]
-    fn two_tests_of_one_name_are_two() {
-        let mut sum = Sum { passed: 5, ..Sum::default() };
-        sum.skip("SKIPPED: jail::holds: no root\nSKIPPED: gvisor::holds: no runsc\nSKIPPED: jail::holds: no root\n");
-        assert_eq!((sum.passed, sum.skipped), (3, 2));
-    }
-
-    #[test]
-    fn a_part_that_was_left_out_is_skipped_beside_its_test() {
-        let mut sum = Sum { passed: 5, ..Sum::default() };
-        sum.skip("LEFT OUT: crash: paused: no freezer\nLEFT OUT: crash: resumed: no freezer\nLEFT OUT: crash: paused: no freezer\n");
-        assert_eq!((sum.passed, sum.skipped), (5, 2));
-    }
-
-    #[test]
-    fn a_test_that_said_it_skips_and_then_failed_has_failed() {
-        let mut sum = Sum { passed: 5, failed: 2, ..Sum::default() };
-        sum.add("test holds::as_root ... FAILED");
-        sum.add("test boxes::are_made ... FAILED");
-        sum.skip("SKIPPED: jail::holds::as_root: no root\nSKIPPED: are_made: no warden\nSKIPPED: made: no warden\n");
-        assert_eq!((sum.passed, sum.failed, sum.skipped), (4, 2, 1));
-    }
-
-    #[test]
-    fn no_reports_mean_no_skips() {
-        let mut sum = Sum { passed: 5, ..Sum::default() };
-        sum.skip("");
-        assert_eq!((sum.passed, sum.skipped), (5, 0));
-    }
 }

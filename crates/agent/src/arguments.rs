@@ -17,7 +17,16 @@ pub struct Arguments {
     /// Whether the box has a root: said by whoever made its users, never by a command line.
     pub root: bool,
     /// The line to the process that keeps the powers of a guest, where there is one: never said by a command line either.
-    pub nurse: Option<RawFd>,
+    pub nurse: Option<NurseLine>,
+}
+
+/// The line to the process that keeps the powers of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NurseLine {
+    /// Its descriptor.
+    pub line: RawFd,
+    /// Whether a copy of this guest is told whom its programs believe.
+    pub authority: bool,
 }
 
 /// `None`: not our command line. Each option at most once, each descriptor above the standard ones, none twice.

@@ -10,6 +10,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use blastbox_wire::agent::{AgentFrame, Morning, WAKE};
+use blastbox_wire::egress::MAX_AUTHORITY;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -41,11 +42,15 @@ impl Session {
         self.denials.flush(&mut self.control);
         self.control.send(&AgentFrame::Asleep { errno: 0 });
         say_all(&mut self.control)?;
-        let errand = match hear_morning(&mut self.control)? {
-            Morning::Same => Errand::Thaw,
-            Morning::Copy(wake) => Errand::Rise(wake),
+        let risen = match hear_morning(&mut self.control)? {
+            Morning::Same => nurse.send(&Errand::Thaw),
+            Morning::Copy(wake) if nurse.needs_authority() => {
+                let authority = hear_authority(&mut self.control)?;
+                nurse.send_with(&Errand::Rise(wake), &authority)
+            }
+            Morning::Copy(wake) => nurse.send(&Errand::Rise(wake)),
         };
-        nurse.send(&errand).map_err(End::Failed)
+        risen.map_err(End::Failed)
     }
 }
 
@@ -66,6 +71,26 @@ fn say_all(control: &mut Control) -> Result<(), End> {
 /// Reads the morning and no byte of what follows.
 fn hear_morning(control: &mut Control) -> Result<Morning, End> {
     let mut bytes = [0_u8; WAKE];
+    hear(control, &mut bytes)?;
+    let broken = |error| End::Failed(io::Error::new(io::ErrorKind::InvalidData, error));
+    Morning::parse(&bytes).map_err(broken)
+}
+
+/// Reads whom programs of a copy believe, with its length before it, and no byte of what follows.
+fn hear_authority(control: &mut Control) -> Result<Vec<u8>, End> {
+    let mut bytes = vec![0_u8; 4];
+    hear(control, &mut bytes)?;
+    let length = bytes.iter().fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte));
+    if length == 0 || length > MAX_AUTHORITY {
+        return Err(End::Breach("an authority that is none"));
+    }
+    bytes.resize(4 + length, 0);
+    hear(control, bytes.get_mut(4..).unwrap_or_default())?;
+    Ok(bytes)
+}
+
+/// Waits until so many bytes have come.
+fn hear(control: &mut Control, bytes: &mut [u8]) -> Result<(), End> {
     let (mut filled, mut silent) = (0, None::<Instant>);
     while filled < bytes.len() {
         let room = bytes.get_mut(filled..).unwrap_or_default();
@@ -86,6 +111,5 @@ fn hear_morning(control: &mut Control) -> Result<Morning, End> {
             Err(errno) => return Err(End::Failed(errno.into())),
         }
     }
-    let broken = |error| End::Failed(io::Error::new(io::ErrorKind::InvalidData, error));
-    Morning::parse(&bytes).map_err(broken)
+    Ok(())
 }

@@ -12,6 +12,7 @@ use rustix::process::{DumpableBehavior, Resource};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::arguments::Arguments;
+use crate::nurse::Nurse;
 use crate::writes::Workplace;
 
 /// The box's ordinary user and group.
@@ -36,7 +37,7 @@ pub(crate) struct House {
     /// Where commands work, if somebody wants to hear of writes elsewhere.
     pub(crate) writes: Option<Workplace>,
     /// The line to whoever keeps the powers of a guest.
-    pub(crate) nurse: Option<OwnedFd>,
+    pub(crate) nurse: Option<Nurse>,
 }
 
 /// Takes over the descriptors and gives up everything else.
@@ -47,7 +48,7 @@ pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
     blastbox_sys::identity::limit(Resource::Core, blastbox_sys::identity::NO_CORE)?;
     std::panic::set_hook(Box::new(|_| std::process::abort()));
     rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
-    let (control, denials, nurse) = match (arguments.denials, arguments.nurse) {
+    let (control, denials, nurse) = match (arguments.denials, arguments.nurse.map(|nurse| nurse.line)) {
         (None, None) => {
             let [control] = keep_only([arguments.control])?;
             (control, None, None)
@@ -77,6 +78,7 @@ pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
         false => give_up_capabilities(payload, arguments.root)?,
     };
     let root = arguments.root.then(root_of_box).transpose()?;
+    let nurse = nurse.zip(arguments.nurse).map(|(line, told)| Nurse::new(line, told.authority));
     Ok(House { control, denials, payload, capabilities, root, writes: arguments.writes, nurse })
 }
 

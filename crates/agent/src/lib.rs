@@ -41,9 +41,9 @@ mod sudo;
 mod trust;
 mod writes;
 
-pub use arguments::{Arguments, parse};
+pub use arguments::{Arguments, NurseLine, parse};
 pub use nurse::{ANSWER, ERRAND, Errand};
-pub use trust::believe;
+pub use trust::{believe, believe_another};
 pub use writes::{Workplace, judge};
 
 use crate::session::{End, Session};

@@ -1,7 +1,8 @@
 //! Errands for the process of a guest that has kept the powers which its agent gave up: to stop everything that runs before the
 //! machine is copied, and to make a copy another machine before anything in it runs on.
 //!
-//! It takes messages of one length over a line that the agent alone holds, and can do nothing else with its powers.
+//! It takes messages of one length over a line that the agent alone holds, and can do nothing else with its powers. Where programs of the
+//! box believe a gateway, the message to a copy is followed by whom they believe there, as the host said it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -52,25 +53,38 @@ impl Errand {
 
 /// The agent's line to it.
 #[derive(Debug)]
-pub(crate) struct Nurse(OwnedFd);
+pub(crate) struct Nurse {
+    line: OwnedFd,
+    authority: bool,
+}
 
 impl Nurse {
-    pub(crate) fn new(line: OwnedFd) -> Self {
-        Self(line)
+    pub(crate) fn new(line: OwnedFd, authority: bool) -> Self {
+        Self { line, authority }
+    }
+
+    /// Whether a copy is told whom its programs believe, behind its wake.
+    pub(crate) fn needs_authority(&self) -> bool {
+        self.authority
     }
 
     /// Has an errand done, and waits for that.
     pub(crate) fn send(&self, errand: &Errand) -> io::Result<()> {
-        let bytes = errand.encode();
+        self.send_with(errand, &[])
+    }
+
+    /// The same with what follows the errand.
+    pub(crate) fn send_with(&self, errand: &Errand, more: &[u8]) -> io::Result<()> {
+        let bytes = [&errand.encode(), more].concat();
         // A line with nothing in it takes so little at once.
-        if rustix::io::retry_on_intr(|| rustix::io::write(&self.0, &bytes))? != bytes.len() {
+        if rustix::io::retry_on_intr(|| rustix::io::write(&self.line, &bytes))? != bytes.len() {
             return Err(io::ErrorKind::WriteZero.into());
         }
         let mut answer = [0; ANSWER];
         let mut got = 0;
         while got < answer.len() {
             let room = answer.get_mut(got..).unwrap_or_default();
-            match rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut *room))? {
+            match rustix::io::retry_on_intr(|| rustix::io::read(&self.line, &mut *room))? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 more => got = got.saturating_add(more),
             }

@@ -134,7 +134,7 @@ impl Session {
             files,
             sudo,
             scratch: Scratch::default(),
-            nurse: nurse.map(Nurse::new),
+            nurse,
             greeting,
         })
     }

@@ -312,7 +312,7 @@ pub(crate) struct RunArgs {
     pub(crate) source: SourceFlags,
     #[command(flatten)]
     pub(crate) store: StoreFlag,
-    /// Run a program in this language from standard input: python, sh, node (or js)
+    /// Run a program in this language from standard input: python, sh, node (or js), python-data (tier wasm)
     #[arg(long, value_name = "LANGUAGE", conflicts_with = "tty")]
     pub(crate) lang: Option<Language>,
     /// Set a variable (repeatable); nothing is taken from your own environment

@@ -21,7 +21,7 @@ impl Problem {
             Self::Image(ImageError::NoInterpreter { .. }) | Self::NoShellGuest => Some("no_interpreter"),
             Self::Image(_) => Some("image_unusable"),
             Self::NoStore => Some("no_store"),
-            Self::NoTools | Self::NoToolsInModules | Self::ManyTools { .. } => Some("tools_unavailable"),
+            Self::NoTools | Self::ManyTools { .. } => Some("tools_unavailable"),
             Self::Module(_) => Some("module_unusable"),
             Self::Workspace(_) => Some("workspace_unusable"),
             Self::LongArgument { .. } | Self::LongCommand { .. } | Self::ManyArguments { .. } => {

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use blastbox_engine::{BoxSpec, Engine};
+use blastbox_engine::{BoxSpec, Ended, Engine};
 use blastbox_images::Image;
 use blastbox_isolation::doctor::{Finding, State, examine};
 use blastbox_isolation::{Warden, WardenError};
-use blastbox_policy::{Draft, Gap, ThreatLevel, Tier};
+use blastbox_policy::{AllowRule, Draft, Gap, ThreatLevel, Tier};
 
 use crate::args::DoctorArgs;
 use crate::daemon::{DaemonProblem, DaemonView};
@@ -19,6 +19,9 @@ pub(crate) async fn doctor(args: &DoctorArgs, warden: Result<Warden, WardenError
     let why = engine.as_ref().err().map(Problem::line);
     let powers = engine.as_ref().map(Engine::powers).map_err(|_| why.as_deref().unwrap_or_default());
     let mut findings = vec![jail(&engine).await];
+    if let Ok(engine) = &engine {
+        findings.push(network(try_network(engine).await));
+    }
     findings.extend(examine(powers));
     findings.extend(daemon(args).await);
     let works = findings.first().is_some_and(|jail| jail.state == State::Good);
@@ -33,15 +36,42 @@ pub(crate) async fn doctor(args: &DoctorArgs, warden: Result<Warden, WardenError
 /// Makes a box and ends it: the one finding that cannot be wrong.
 async fn jail(engine: &Result<Engine, Problem>) -> Finding {
     let tried = match engine {
-        Ok(engine) => try_box(engine).await,
+        Ok(engine) => try_box(engine, any_jail()).await,
         Err(problem) => Err(problem.line()),
     };
     let (state, detail) = match tried {
-        Ok(()) => (State::Good, "a box was made and ended".to_owned()),
+        Ok(_) => (State::Good, "a box was made and ended".to_owned()),
         Err(why) => (State::Missing, why),
     };
     let fix = (state != State::Good).then(|| "see the lines below that are not ✓".to_owned());
     Finding { code: "jail_works", subject: "jail tier", state, detail, fix }
+}
+
+/// Who carries the network of a box, which was made and ended: its kernel, or its gateway packet by packet.
+fn network(by_packets: Result<bool, String>) -> Finding {
+    let found = |state, detail: String, fix: Option<&str>| {
+        let fix = fix.map(ToOwned::to_owned);
+        Finding { code: "network_by_kernel", subject: "network of boxes", state, detail, fix }
+    };
+    match by_packets {
+        Ok(false) => {
+            found(State::Good, "the kernel carries what a box's gateway has let in".to_owned(), None)
+        }
+        Ok(true) => found(
+            State::Weaker,
+            "the gateway carries every packet itself, as closed but slower: this kernel has no packet rules for it"
+                .to_owned(),
+            Some(
+                "sudo modprobe -a nf_tables nft_tproxy, or boot a kernel with CONFIG_NF_TABLES_INET, CONFIG_NFT_TPROXY, \
+                 CONFIG_IP_MULTIPLE_TABLES and CONFIG_IPV6_MULTIPLE_TABLES",
+            ),
+        ),
+        Err(why) => found(
+            State::Missing,
+            format!("no box with network could be made: {why}"),
+            Some("sudo modprobe tun; sudo chmod 666 /dev/net/tun (its usual mode); see also the lines that are not ✓"),
+        ),
+    }
 }
 
 /// A daemon's own walls, as the kernel says of the one that runs. None runs: nothing is lacking.
@@ -72,16 +102,28 @@ async fn daemon(args: &DoctorArgs) -> Option<Finding> {
     }
 }
 
-async fn try_box(engine: &Engine) -> Result<(), String> {
-    // Every gap is accepted: this asks whether a box can be had at all, not whether it is good enough for a policy.
-    let draft =
-        Gap::ALL.iter().fold(Draft::at(ThreatLevel::High).tier(Tier::Jail), |draft, gap| draft.accept(*gap));
+/// Every gap is accepted: this asks whether a box can be had at all, not whether it is good enough for a policy.
+fn any_jail() -> Draft {
+    Gap::ALL.iter().fold(Draft::at(ThreatLevel::High).tier(Tier::Jail), |draft, gap| draft.accept(*gap))
+}
+
+/// The same with a way out that nobody takes: to a name that is nobody's by decree (RFC 2606).
+fn with_network() -> Result<Draft, String> {
+    let rule = AllowRule::short("blastbox.invalid:443").map_err(|error| error.to_string())?;
+    Ok(any_jail().allow(rule))
+}
+
+async fn try_box(engine: &Engine, draft: Draft) -> Result<Ended, String> {
     let policy = draft.seal().map_err(|error| error.to_string())?;
     let image = Image::host();
-    let spec = BoxSpec { policy: &policy, image: &image, workspace: None };
+    let spec = BoxSpec { policy: &policy, image: &image, workspace: None, volumes: &[], secrets: &[] };
     let live = engine.create(spec).await.map_err(|error| Problem::from(error).line())?;
-    live.end().await;
-    Ok(())
+    Ok(live.end().await)
+}
+
+/// Whether the gateway of a box with network has to carry its packets.
+async fn try_network(engine: &Engine) -> Result<bool, String> {
+    Ok(try_box(engine, with_network()?).await?.network.by_packets)
 }
 
 fn text(findings: &[Finding]) -> String {
@@ -102,4 +144,21 @@ fn text(findings: &[Finding]) -> String {
     }
     text.push_str("\n✓ good   – works, with a named gap or without a tier   ✗ missing\n");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_carries_the_network_is_said_with_what_would_help() {
+        assert_eq!(network(Ok(false)).state, State::Good);
+        let slower = network(Ok(true));
+        assert_eq!((slower.code, slower.state), ("network_by_kernel", State::Weaker));
+        assert!(slower.fix.unwrap().contains("modprobe -a nf_tables nft_tproxy"));
+        let none = network(Err("cannot find /dev/net/tun".to_owned()));
+        assert_eq!(none.state, State::Missing);
+        assert!(none.detail.contains("/dev/net/tun") && none.fix.unwrap().contains("modprobe tun"));
+        assert!(with_network().unwrap().seal().is_ok(), "the rule it is tried with is a rule");
+    }
 }

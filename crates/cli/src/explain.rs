@@ -27,7 +27,7 @@ pub(crate) async fn weigh(args: &BoxArgs, warden: Warden) -> Result<Weighed, Pro
         Some(flag) => Some(WorkspaceDir::open(&flag.path, flag.access)?.access()),
         None => None,
     };
-    let choice = engine.choose(&policy, &image, workspace).await?;
+    let choice = engine.choose(&policy, &image, workspace, &[]).await?;
     Ok(Weighed { policy, image: image.label(), choice })
 }
 

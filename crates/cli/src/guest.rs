@@ -41,16 +41,11 @@ pub(crate) fn interpreter(
     })
 }
 
-/// Whether functions can be offered to the command: interpreters of this tier alone can call them.
-pub(crate) fn tools(
-    policy: &SealedPolicy,
-    tools: &[ToolFlag],
-    program: Option<&Vec<u8>>,
-) -> Result<(), Problem> {
+/// Whether functions can be offered to the command: guests of this tier alone can call them.
+pub(crate) fn tools(policy: &SealedPolicy, tools: &[ToolFlag]) -> Result<(), Problem> {
     match tools.len() {
         0 => Ok(()),
         _ if !is_wasm(policy) => Err(Problem::NoTools),
-        _ if program.is_some_and(|name| is_module(name)) => Err(Problem::NoToolsInModules),
         1..=MAX_TOOLS => Ok(()),
         count => Err(Problem::ManyTools { count }),
     }

@@ -60,8 +60,8 @@ pub fn front() -> ExitCode {
     if !is_run(&words) {
         return hand_over(&words);
     }
-    // A warden takes longer to get ready than a command line to be read.
-    let early = Warden::start();
+    // A warden takes longer to get ready than a command line to be read: where it could be, it was started before this program was.
+    let early = Warden::start_for_one();
     match parse_run(&words) {
         Some(args) => ended(run_box(&args, early)),
         None => {
@@ -145,7 +145,7 @@ fn act(cli: Cli) -> Result<u8, Problem> {
         Verb::Papers(verb) => papers::papers(&verb),
         Verb::Tether(args) => tether::tether(args),
         Verb::Policy(verb) => policy::policy(&verb),
-        Verb::Run(args) => run_box(&args, Warden::start()),
+        Verb::Run(args) => run_box(&args, Warden::start_for_one()),
         Verb::Mcp(args) => runtime()?.block_on(mcp::mcp(&args)),
         Verb::Explain(args) => {
             let warden = Warden::start()?;

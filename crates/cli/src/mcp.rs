@@ -19,7 +19,7 @@ pub(crate) const HELP: &str = "\
 Example, in the configuration of an MCP client:
   { \"mcpServers\": { \"blastbox\": { \"command\": \"blastbox\", \"args\": [\"mcp\", \"--workspace\", \"/path/to/project\"] } } }
 
-Tools: run_code, run_command, read_file, write_file, list_files, start_box, stop_box, list_boxes, describe_policy.
+Tools: run_code, run_command, read_file, write_file, list_files, start_box, stop_box, list_boxes, describe_policy, answer_call.
 The session has one box, and more where the client asks for them; all are gone when the client goes. The policy is the one
 of these options: the client cannot change it.";
 

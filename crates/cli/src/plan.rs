@@ -105,6 +105,9 @@ fn line(step: &Step) -> String {
             "trust      the box's own authority, behind every bundle of authorities".to_owned()
         }
         Step::Writable { at } => format!("writable   {at} by root of the box; changes stay in memory"),
+        Step::Volume { slot, at, exec: rule } => {
+            format!("volume     {at} (descriptor {}), written for good, {}", slot.0, exec(rule))
+        }
         Step::Workspace { slot, at, access, exec: rule } => {
             let access = match access {
                 WorkspaceAccess::ReadOnly => "read-only",

@@ -57,14 +57,17 @@ pub(crate) enum Problem {
     Fetch { tried: &'static str, why: String },
     #[error("there is no place for images: neither a home nor a state directory is known")]
     NoStore,
+    #[error(
+        "whether boxes that are paused to disk need an image cannot be seen: {} cannot be read: {error}",
+        place.display()
+    )]
+    PausedUnread { place: PathBuf, error: std::io::Error },
     #[error("no guest of the tier wasm is a shell")]
     NoShellGuest,
     #[error(
         "--tool offers a function to the program in the box, and only programs of the tier wasm can call one"
     )]
     NoTools,
-    #[error("--tool offers a function to the program in the box, and a module cannot call one")]
-    NoToolsInModules,
     #[error("{count} functions are offered by --tool; at most {MAX_TOOLS} can be")]
     ManyTools { count: usize },
     #[error(transparent)]
@@ -147,7 +150,6 @@ impl Problem {
                 "see every key and its value with `blastbox policy show --profile default`"
             }
             Self::NoTools => "add --tier wasm, or leave --tool away",
-            Self::NoToolsInModules => "leave --tool away, or bring Python or JavaScript",
             Self::ManyTools { .. } => "offer fewer, or one that does several things",
             Self::NoShellGuest => "use --lang python or --lang js, or the jail: --tier jail",
             Self::Module(CompileError::Cache { .. }) => {
@@ -182,6 +184,7 @@ impl Problem {
             Self::Fetch { .. } => {
                 "see what it says above; try `apt-get update`, or bring a kernel of your own: `blastbox kernel add FILE`"
             }
+            Self::PausedUnread { .. } => "do it as the user whose daemon that is; nothing was taken away",
             Self::NoStore => "name one with --store DIR, or set HOME",
             Self::Workspace(_) => "name an existing directory that you may read: --workspace DIR[:cow|:ro]",
             Self::LongArgument { .. } | Self::LongCommand { .. } | Self::ManyArguments { .. } => {
@@ -261,7 +264,7 @@ fn images(error: &StoreError) -> &'static str {
     match error.code() {
         "image_unknown" => "see `blastbox image ls`, and `blastbox image import --help` for how to add one",
         "image_in_use" => {
-            "end the boxes that use it (a warm pool counts), or leave it to `blastbox image prune` later"
+            "end the boxes that use it (a warm pool and boxes paused to disk count), or leave it to `blastbox image prune` later"
         }
         "image_digest_mismatch" => {
             "take it anew from a source that you trust; what was stored under a name stays as it is"

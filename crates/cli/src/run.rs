@@ -164,7 +164,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     }
     let environment = environment(args.tty, &args.env);
     check_length(&arguments, &environment)?;
-    guest::tools(&policy, &args.tool, arguments.first())?;
+    guest::tools(&policy, &args.tool)?;
     let module = guest::module(&policy, arguments.first())?;
     let receipt = args.receipt.as_deref().map(ReceiptFile::prepare).transpose()?;
     let input = match (args.tty, args.lang.is_some() || args.interactive) {
@@ -216,7 +216,9 @@ fn check_length(arguments: &[Vec<u8>], environment: &[Vec<u8>]) -> Result<(), Pr
 }
 
 async fn live(engine: &Engine, wanted: &Wanted, args: &RunArgs, signals: Signals) -> Story {
-    let spec = BoxSpec { policy: &wanted.policy, image: &wanted.image, workspace: wanted.workspace.as_ref() };
+    let workspace = wanted.workspace.as_ref();
+    let spec =
+        BoxSpec { policy: &wanted.policy, image: &wanted.image, workspace, volumes: &[], secrets: &[] };
     let live = match engine.launch(spec).await {
         Ok(live) => live,
         Err(error) => return not_launched(error),

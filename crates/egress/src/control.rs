@@ -11,7 +11,7 @@ use blastbox_policy::{NetworkRules, SealedPolicy, parse};
 use blastbox_sys::channel;
 use blastbox_wire::BoxId;
 use blastbox_wire::egress::{
-    BUNDLE_FILES, CARD_WORD, FromGateway, MAX_EGRESS_MESSAGE, Record, ToGateway, Trust,
+    BUNDLE_FILES, CARD_WORD, EARS_WORD, FromGateway, MAX_EGRESS_MESSAGE, Record, ToGateway, Trust, Way,
 };
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::io::Interest;
@@ -116,7 +116,7 @@ fn hear_beginning(control: &OwnedFd) -> Result<Option<Beginning>, Trouble> {
     };
     let message = ToGateway::decode(buffer.get(..length).unwrap_or_default())
         .map_err(|_| Trouble::Engine("said something that is no message"))?;
-    let ToGateway::Open { box_id, policy, resolvers } = message else {
+    let ToGateway::Open { box_id, policy, resolvers, way } = message else {
         return Err(Trouble::Engine("changed rules before there were any"));
     };
     let (Some(link), true) = (descriptors.pop(), descriptors.is_empty()) else {
@@ -124,7 +124,7 @@ fn hear_beginning(control: &OwnedFd) -> Result<Option<Beginning>, Trouble> {
     };
     let (reporter, records) = Reporter::new();
     let policy = parse(&policy)?.seal()?;
-    let inspection = inspection(control, &box_id, &policy, &mut buffer)?;
+    let inspection = inspection(control, &box_id, (&policy, way), &mut buffer)?;
     let house = House::new(box_id, policy.network().clone(), resolvers, reporter);
     let house = match inspection {
         Some(inspection) => house.with_inspection(inspection),
@@ -133,12 +133,12 @@ fn hear_beginning(control: &OwnedFd) -> Result<Option<Beginning>, Trouble> {
     Ok(Some(Beginning { house: Arc::new(house), records, link }))
 }
 
-/// What reading requests needs, where a rule has requests read: the secrets that the engine sends, an authority of the
+/// What reading requests needs, where a rule has requests read or all of them are brought to be read: the secrets that the engine sends, an authority of the
 /// box's own, and whom this host believes. Read before everything is given up, files of the host among it.
 fn inspection(
     control: &OwnedFd,
     box_id: &BoxId,
-    policy: &SealedPolicy,
+    (policy, way): (&SealedPolicy, Way),
     buffer: &mut [u8],
 ) -> Result<Option<Inspection>, Trouble> {
     let mut secrets = Vec::with_capacity(policy.credentials().bind.len());
@@ -161,7 +161,7 @@ fn inspection(
             secret.seconds.map(|seconds| Duration::from_secs(seconds.into())),
         ));
     }
-    if !policy.network().needs_authority() {
+    if !policy.network().needs_authority() && way == Way::Link {
         return Ok(None);
     }
     let bundle = BUNDLE_FILES.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default();
@@ -205,12 +205,18 @@ async fn serve(control: &OwnedFd, beginning: Beginning) -> Result<(), Trouble> {
     let Some((length, mut descriptors)) = message(&link, &mut word).await.tried("wait for the link")? else {
         return Ok(());
     };
-    let end = descriptors.pop().ok_or(Trouble::Engine("let nobody send a link"))?;
-    // A warden's word for an interface is another one.
+    if descriptors.is_empty() {
+        return Err(Trouble::Engine("let nobody send a link"));
+    }
+    let end = descriptors.remove(0);
+    if !descriptors.is_empty() && word.get(..length) != Some(EARS_WORD) {
+        return Err(Trouble::Engine("let somebody send more than a link"));
+    }
     let is_card = word.get(..length) == Some(CARD_WORD);
+    let by_packets = !is_card && descriptors.is_empty();
     let end = if is_card { Link::card(end) } else { Link::tun(end) }.tried("watch the link")?;
-    let gateway = Gateway::new(Arc::clone(&house), end);
-    tell(&control, &FromGateway::Ready).await.tried("say that the gateway is ready")?;
+    let gateway = Gateway::new(Arc::clone(&house), end, descriptors).tried("listen behind the link")?;
+    tell(&control, &FromGateway::Ready { by_packets }).await.tried("say that the gateway is ready")?;
     let in_order = tokio::select! {
         // The box's network is gone before the box is.
         _ = gateway.serve() => false,
@@ -241,13 +247,20 @@ async fn serve(control: &OwnedFd, beginning: Beginning) -> Result<(), Trouble> {
 /// Takes new rules until the engine is gone or says something that is no message.
 async fn listen(control: &UnixStream, house: &House, gateway: &Gateway) {
     let mut buffer = vec![0_u8; MAX_EGRESS_MESSAGE];
-    while let Ok(Some((length, _))) = message(control, &mut buffer).await {
+    while let Ok(Some((length, mut descriptors))) = message(control, &mut buffer).await {
         let heard = ToGateway::decode(buffer.get(..length).unwrap_or_default());
         let policy = match heard {
             Ok(ToGateway::Rules { policy }) => policy,
             Ok(ToGateway::Renewed { binding, seconds }) => {
                 if let Some(inspection) = house.inspection() {
                     inspection.keyring().renewed(binding.into(), Duration::from_secs(seconds.into()));
+                }
+                continue;
+            }
+            Ok(ToGateway::Visit { to }) => {
+                // One that cannot be watched is closed, and whoever sent it learns that.
+                if let Some(Ok(stream)) = descriptors.pop().map(|stream| watched(&stream)) {
+                    gateway.visit(stream, to);
                 }
                 continue;
             }

@@ -2,20 +2,24 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use blastbox_policy::{NetworkRules, Protocol};
 use blastbox_wire::egress::{Door, GATEWAY_V4, GATEWAY_V6, Reason};
+use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use crate::decide::{Ask, Said, Verdict};
 use crate::door::Knock;
 use crate::flow::Flow;
 use crate::house::House;
+use crate::inlet::Inlet;
 use crate::link::{self, NotAPacket, Packet};
-use crate::netstack::{Ends, Handshake, Link, MARGIN, Netstack, Stream};
+use crate::netstack::{Ends, Handshake, Link, MARGIN, Netstack};
 use crate::relay::relay;
+use crate::side::Asking;
 use crate::{door, serve};
 
 /// Packets that are taken before anybody else gets a turn.
@@ -31,17 +35,21 @@ pub struct Gateway {
     house: Arc<House>,
     link: Arc<Link>,
     stack: Netstack,
+    /// Where the kernel carries what was let in.
+    inlet: Option<Arc<Inlet>>,
     knocking: Arc<AtomicUsize>,
     tasks: Mutex<JoinSet<()>>,
 }
 
 impl Gateway {
-    /// The gateway over this link.
-    pub fn new(house: Arc<House>, link: Link) -> Self {
+    /// The gateway over this link. Where there are `ears` behind it, the kernel carries TCP.
+    pub fn new(house: Arc<House>, link: Link, ears: Vec<OwnedFd>) -> io::Result<Self> {
         let link = Arc::new(link);
+        let inlet =
+            (!ears.is_empty()).then(|| Inlet::new(ears, Arc::clone(&link))).transpose()?.map(Arc::new);
         let flows = usize::try_from(house.rules().limits.flows).unwrap_or(usize::MAX);
         let stack = Netstack::new(Arc::clone(&link), flows);
-        Self { stack, house, link, knocking: Arc::default(), tasks: Mutex::default() }
+        Ok(Self { stack, inlet, house, link, knocking: Arc::default(), tasks: Mutex::default() })
     }
 
     /// Takes other rules. What they no longer allow is closed by whoever carries it.
@@ -56,6 +64,14 @@ impl Gateway {
             ended = self.carry() => ended,
             () = self.stack.tend() => Ok(()),
             ended = self.link.catch_up() => ended,
+            () = self.take_arrivals() => Ok(()),
+        }
+    }
+
+    async fn take_arrivals(&self) {
+        match &self.inlet {
+            Some(inlet) => inlet.tend().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -141,7 +157,11 @@ impl Gateway {
     }
 
     fn take_tcp(&self, frame: &[u8], ends: Ends, opens: bool) {
-        if self.stack.deliver(&ends, frame) {
+        let known = match &self.inlet {
+            Some(inlet) => opens && inlet.asks_again(&ends, frame),
+            None => self.stack.deliver(&ends, frame),
+        };
+        if known {
             return;
         }
         if !opens {
@@ -159,13 +179,25 @@ impl Gateway {
         }
     }
 
+    /// A request that the engine brings.
+    pub(crate) fn visit(&self, stream: UnixStream, to: String) {
+        match Knock::at(&self.knocking) {
+            Some(knock) => self.spawn(door::call::serve(stream, to, Arc::clone(&self.house), knock)),
+            None => self.house.reporter().denied_text(0, Door::Call, "call".to_owned(), 0, Reason::FlowLimit),
+        }
+    }
+
     /// A connection to one of the gateway's own ports.
     fn open_door(&self, frame: &[u8], ends: Ends) -> Result<(), (String, Reason)> {
         let crowded = || ("proxy".to_owned(), Reason::FlowLimit);
         let knock = Knock::at(&self.knocking).filter(|_| !self.stack.is_full()).ok_or_else(crowded)?;
-        let stream = self.stack.open(ends, frame, Handshake::Now).map_err(|_| crowded())?;
+        let asking = self.ask(ends, frame, Handshake::Now).map_err(|_| crowded())?;
         let (house, port) = (Arc::clone(&self.house), ends.to.port());
-        self.spawn(door::serve(stream, port, house, knock));
+        self.spawn(async move {
+            if let Some(stream) = asking.accept().await {
+                door::serve(stream, port, house, knock).await;
+            }
+        });
         Ok(())
     }
 
@@ -191,28 +223,43 @@ impl Gateway {
         let held = allowed.protocol() == Protocol::Tcp;
         let flow = self.house.admit(Door::Link, allowed).map_err(denied)?;
         let handshake = if held { Handshake::Held } else { Handshake::Now };
-        let stream = self.stack.open(ends, frame, handshake).map_err(|_| denied(Reason::FlowLimit))?;
+        let asking = self.ask(ends, frame, handshake).map_err(|_| denied(Reason::FlowLimit))?;
         let house = Arc::clone(&self.house);
         if held {
-            self.spawn(dial_first(stream, flow, house));
+            self.spawn(dial_first(asking, flow, house));
         } else {
-            self.spawn(serve::serve(stream, flow, house));
+            self.spawn(let_in(asking, flow, house));
         }
         Ok(())
+    }
+
+    /// Notes that a connection was asked for, with whoever is to carry it.
+    fn ask(&self, ends: Ends, frame: &[u8], handshake: Handshake) -> io::Result<Asking> {
+        match &self.inlet {
+            Some(inlet) => Ok(Asking::Kernel(inlet.expect(ends, frame))),
+            None => self.stack.open(ends, frame, handshake).map(Asking::Packets),
+        }
     }
 }
 
 /// Raw TCP: the box's connection is accepted when the target's is.
-async fn dial_first(stream: Stream, flow: Flow, house: Arc<House>) {
+async fn dial_first(asking: Asking, flow: Flow, house: Arc<House>) {
     let allowed = flow.allowed.clone();
     let carried = async {
         // Dropped without having been accepted, the box's connection is refused.
         // What dialling takes is given back when it is done.
         let Ok(target) = Box::pin(house.dial(&flow, &allowed)).await else { return };
-        stream.accept();
+        let Some(stream) = asking.accept().await else { return };
         relay(house.metered(stream, &flow), target, &flow).await;
     };
     flow.unless_stopped(carried).await;
+}
+
+/// What is read first: the box's connection is accepted at once.
+async fn let_in(asking: Asking, flow: Flow, house: Arc<House>) {
+    if let Some(stream) = asking.accept().await {
+        serve::serve(stream, flow, house).await;
+    }
 }
 
 fn is_gateway(address: IpAddr) -> bool {
@@ -222,6 +269,7 @@ fn is_gateway(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::side::Side;
 
     /// Thousands of them wait for something, and each holds the memory of everything that it could be doing.
     #[test]
@@ -230,6 +278,7 @@ mod tests {
             size_of::<F>()
         }
         assert!(of(dial_first) < 4096, "{}", of(dial_first));
-        assert!(of(serve::serve::<Stream>) < 4096, "{}", of(serve::serve::<Stream>));
+        assert!(of(let_in) < 4096, "{}", of(let_in));
+        assert!(of(serve::serve::<Side>) < 4096, "{}", of(serve::serve::<Side>));
     }
 }

@@ -16,6 +16,8 @@ const IDS: u32 = 1 << 24;
 const TRIES: u32 = 64;
 /// Memory of its own that a gateway may have: its buffers and connections fit several times.
 const MEMORY: u64 = 1 << 30;
+/// Descriptors: two for each connection that any policy allows, where the host's limit lets it.
+const DESCRIPTORS: u64 = 1 << 16;
 
 /// What must be held for as long as the gateway lives.
 #[derive(Debug)]
@@ -41,6 +43,7 @@ pub(crate) fn give_up() -> io::Result<Held> {
     }
     identity::limit(Resource::Data, MEMORY)?;
     identity::limit(Resource::Nproc, 0)?;
+    identity::limit(Resource::Nofile, DESCRIPTORS)?;
     // Once more after the change of ids, which undoes it; and its parent is whoever started it.
     identity::hide()?;
     identity::die_with_parent()?;

@@ -36,13 +36,16 @@ impl House {
     /// The house of one box.
     #[must_use]
     pub fn new(box_id: BoxId, rules: NetworkRules, resolvers: Vec<SocketAddr>, reporter: Reporter) -> Self {
+        let mut random = [0; 4];
+        // Without any they begin where they always did.
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok();
         Self {
             box_id,
             meter: Arc::new(Meter::new(&rules.limits)),
             rules: RwLock::new(Arc::new(rules)),
             resolver: Resolver::new(resolvers),
             reporter,
-            names: Mutex::default(),
+            names: Mutex::new(Names::beginning_anywhere(random)),
             flows: AtomicU64::new(1),
             inspection: None,
             alive: Mutex::default(),

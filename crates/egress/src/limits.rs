@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Duration, Instant, Sleep};
 
 use crate::decide::Target;
+use crate::end::End;
 use crate::flow::Flow;
 
 /// What a box has used, held against what it may use.
@@ -218,6 +219,26 @@ impl<S> Metered<S> {
                 Err(io::Error::other(Stopped(reason)))
             }
         }
+    }
+}
+
+impl<S: End> End for Metered<S> {
+    fn socket(&self) -> Option<&tokio::net::TcpStream> {
+        self.stream.socket()
+    }
+
+    fn poll_allowance(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_pause(context)
+    }
+
+    fn taken(&mut self, bytes: usize) -> io::Result<()> {
+        self.flow.add_sent(u64::try_from(bytes).unwrap_or(0));
+        self.passed(bytes)
+    }
+
+    fn given(&mut self, bytes: usize) -> io::Result<()> {
+        self.flow.add_received(u64::try_from(bytes).unwrap_or(0));
+        self.passed(bytes)
     }
 }
 

@@ -191,20 +191,31 @@ pub fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Option<Vec<
     }))
 }
 
-/// The refusal of a TCP packet: the sender's connection, if it has one, ends at once.
-#[must_use]
-pub fn reset(frame: &[u8]) -> Option<Vec<u8>> {
-    let (from, to, payload): (IpAddr, IpAddr, &[u8]) = match frame.first().map(|byte| byte >> 4)? {
+/// Who sends it to whom, and what.
+fn open(frame: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
+    match frame.first().map(|byte| byte >> 4)? {
         4 => {
             let packet = Ipv4Packet::new_checked(frame).ok()?;
-            (packet.src_addr().into(), packet.dst_addr().into(), packet.payload())
+            Some((packet.src_addr().into(), packet.dst_addr().into(), packet.payload()))
         }
         6 => {
             let packet = Ipv6Packet::new_checked(frame).ok()?;
-            (packet.src_addr().into(), packet.dst_addr().into(), packet.payload())
+            Some((packet.src_addr().into(), packet.dst_addr().into(), packet.payload()))
         }
-        _ => return None,
-    };
+        _ => None,
+    }
+}
+
+/// The number that a TCP packet begins with: of all that open a connection between the same two ends, only one that is sent again has the same.
+pub(crate) fn number(frame: &[u8]) -> Option<i32> {
+    let (_, _, payload) = open(frame)?;
+    Some(TcpPacket::new_checked(payload).ok()?.seq_number().0)
+}
+
+/// The refusal of a TCP packet: the sender's connection, if it has one, ends at once.
+#[must_use]
+pub fn reset(frame: &[u8]) -> Option<Vec<u8>> {
+    let (from, to, payload) = open(frame)?;
     let segment = TcpPacket::new_checked(payload).ok()?;
     // A reset is never answered: two who do would do it for ever.
     if segment.rst() {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use blastbox_wire::egress::Reason;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::decide::{self, Ask, Said, Verdict};
+use crate::end::End;
 use crate::flow::Flow;
 use crate::house::House;
 use crate::relay::relay;
@@ -15,9 +16,9 @@ use crate::tls::hello::{self, BadHello};
 const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// Serves one connection.
-pub async fn serve<S>(mut stream: S, flow: Flow, house: Arc<House>)
+pub(crate) async fn serve<S>(mut stream: S, flow: Flow, house: Arc<House>)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: End + Send + 'static,
 {
     let hello = match hello::read(&mut stream).await {
         Ok(hello) => hello,

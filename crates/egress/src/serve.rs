@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use blastbox_policy::{Protocol, TlsMode};
-use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::end::End;
 use crate::flow::Flow;
 use crate::house::House;
 use crate::relay::relay;
 use crate::{http, passthrough, tls};
 
 /// Serves one connection that was let in, every byte of it counted.
-pub async fn serve<S>(stream: S, flow: Flow, house: Arc<House>)
+pub(crate) async fn serve<S>(stream: S, flow: Flow, house: Arc<House>)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: End + Send + 'static,
 {
     flow.clone().unless_stopped(lead(stream, flow, house)).await;
 }
 
 async fn lead<S>(stream: S, flow: Flow, house: Arc<House>)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: End + Send + 'static,
 {
     let stream = house.metered(stream, &flow);
     // Each by itself: a connection takes the memory of the room that it is in, not that of the largest.

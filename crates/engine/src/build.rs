@@ -92,7 +92,8 @@ impl Engine {
         hear: &mut (dyn FnMut(Stream, &[u8]) + Send),
     ) -> Result<StepMade, StepError> {
         let BuildStep { policy, image, command, spool, most } = step;
-        let live = self.create(BoxSpec { policy, image, workspace: None }).await?;
+        let live =
+            self.create(BoxSpec { policy, image, workspace: None, volumes: &[], secrets: &[] }).await?;
         let packed = match run(&live, command, hear).await {
             Ok(()) => pack_trees(&live, image, spool, most).await,
             Err(error) => Err(error),

@@ -3,7 +3,6 @@
 //! Must not: believe the agent. Whoever speaks on that channel may be a payload that has taken the agent over, so a
 //! frame that is malformed, early, late or over its window ends the box, and only that box.
 
-use std::collections::HashMap;
 use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -11,46 +10,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_wire::BoxId;
-use blastbox_wire::agent::{BootFacts, HostFrame};
-use blastbox_wire::plan::Plan;
-use blastbox_wire::warden::{Ask, Spent};
+use blastbox_wire::agent::HostFrame;
+use blastbox_wire::warden::Ask;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use crate::copies::Birth;
-use crate::desk::{Bells, Ended, Order, Pausing, Tally};
+use crate::desk::{Bells, Ended, Order, Pausing};
 use crate::engine::House;
+use crate::errands::{self, Brought, Errands};
 use crate::failpoint;
-use crate::files::FileTable;
-use crate::inbox::Inbox;
 use crate::link::Word;
 use crate::outcome::{Ending, Loss};
-use crate::outlet::{ExecEnd, Outlet};
+use crate::outlet::ExecEnd;
 use crate::patience::{backoff, random_byte};
 use crate::state::{Effect, Event, State, Stop, step};
-use crate::tools::Offer;
 
 /// Bytes that may wait for the agent before the driver stops taking orders.
 pub(crate) const FULL_OUTBOX: usize = 1024 * 1024;
 /// How long the warden may take to confirm that a box is gone.
 const RELEASE: Duration = Duration::from_secs(5);
-
-/// A command that was sent to the agent and is not over.
-#[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) outlet: Arc<Outlet>,
-    pub(crate) room: Arc<Semaphore>,
-    /// Standard input that the agent has not passed on yet.
-    pub(crate) stdin_out: u32,
-    /// Output that the agent may still send.
-    pub(crate) window: u32,
-    /// The functions that it may call.
-    pub(crate) offer: Offer,
-    /// The agent has said that it runs, which it says once.
-    pub(crate) has_begun: bool,
-}
 
 /// Everything about one box while it lives.
 #[derive(Debug)]
@@ -83,42 +64,9 @@ pub(crate) struct Driver {
     pub(crate) mark: Option<OwnedFd>,
     /// Whether it sleeps, to be copied.
     pub(crate) rest: Rest,
+    /// Who brings its requests to its gateway, where it has no link.
+    pub(crate) errands: Option<Errands>,
     pub(crate) log: Log,
-}
-
-/// Everything that a warden needs to make the box.
-#[derive(Debug)]
-pub(crate) struct Launch {
-    pub(crate) plan: Box<Plan>,
-    /// The directories that travel with it.
-    pub(crate) directories: Vec<OwnedFd>,
-}
-
-/// What the driver has learned and not yet sent.
-#[derive(Debug, Default)]
-pub(crate) struct Log {
-    pub(crate) execs: HashMap<u32, Running>,
-    pub(crate) files: FileTable,
-    pub(crate) inbox: Inbox,
-    pub(crate) outbox: Vec<u8>,
-    pub(crate) tally: Tally,
-    pub(crate) facts: Option<BootFacts>,
-    pub(crate) ending: Option<Ending>,
-    pub(crate) spent: Spent,
-    pub(crate) greeted: Option<Instant>,
-    pub(crate) stopped: Option<Instant>,
-    /// The agent's channel closed before it said a word. The deadline as it was before the warden's word was waited for.
-    pub(crate) mute: Option<Instant>,
-    /// Launches that failed.
-    pub(crate) failures: u32,
-    /// What was sent before the agent spoke: another try sends it again. Let go when it has spoken.
-    pub(crate) unheard: Vec<u8>,
-    /// The agent was told that no other command follows: that it goes after the last one is what it should do.
-    pub(crate) farewell: bool,
-    /// What the agent was asked to repeat, and who waits for that.
-    pub(crate) ping: Option<(u64, oneshot::Sender<()>)>,
-    /// A box of an earlier process, whose agent has not said yet how it stands.
-    pub(crate) adopting: Option<Adopting>,
 }
 
 enum Happening {
@@ -132,6 +80,7 @@ enum Happening {
     Retry,
     Morning,
     NeverSlept,
+    Brought(Brought),
 }
 
 impl Driver {
@@ -161,6 +110,8 @@ impl Driver {
                 () = sleep_until(self.deadline) => Happening::Deadline,
                 order = self.orders.recv(), if takes_orders => Happening::Order(order),
                 () = self.bells.credit.notified(), if live => Happening::Credit,
+                // Not to an agent that reads nothing: what it asked for would pile up here.
+                brought = errands::next(&mut self.errands), if live && self.log.outbox.len() < FULL_OUTBOX => Happening::Brought(brought),
                 () = sleep_until(self.retry_at), if waiting => Happening::Retry,
                 () = self.bells.morning.notified(), if live && asleep => Happening::Morning,
                 () = sleep_until(late.unwrap_or(self.deadline)), if live && late.is_some() => Happening::NeverSlept,
@@ -187,6 +138,7 @@ impl Driver {
                 Happening::Retry => drop(self.happen(Event::RetryDue)),
                 Happening::Morning => self.wake(),
                 Happening::NeverSlept => self.never_slept(),
+                Happening::Brought(Brought { exec, call, answer, .. }) => self.fetched(exec, call, answer),
             }
         }
     }
@@ -262,7 +214,7 @@ impl Driver {
                 self.log.ping = None;
                 self.rest = Rest::Awake;
                 // Nobody can run a command here any more; whoever waits for room to ask learns it.
-                self.orders.close();
+                self.refuse_the_rest(&ending);
                 self.say_ready(Err(ending));
             }
             Effect::Freeze => {
@@ -312,6 +264,7 @@ impl Driver {
 }
 
 mod adopt;
+mod log;
 mod look;
 mod obey;
 mod pause;
@@ -324,4 +277,5 @@ mod warden;
 
 use adopt::Adopting;
 pub(crate) use adopt::Stood;
+pub(crate) use log::{Launch, Log, Running};
 pub(crate) use rest::{Rest, Sleeping, Sleepless};

@@ -20,11 +20,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
 use crate::error::{CreateError, EngineError};
-use crate::leases::{Broker, Tell};
+use crate::leases::{Broker, GivenSecret, Tell};
 use crate::link::{self, Link, Supply};
 use crate::live::LiveBox;
 use crate::shelf::Shelf;
 use crate::tenancy::Tenancy;
+use crate::volume::VolumeDir;
 use crate::workspace::WorkspaceDir;
 pub(crate) use seat::{Seat, connect};
 pub(crate) use snapshot::Afterwards;
@@ -45,6 +46,10 @@ pub struct BoxSpec<'a> {
     pub image: &'a Image,
     /// A directory of the caller, where the policy has a place for one.
     pub workspace: Option<&'a WorkspaceDir>,
+    /// Directories that it writes to for good: jail alone.
+    pub volumes: &'a [VolumeDir],
+    /// Secrets of its owner's own that the policy binds.
+    pub secrets: &'a [GivenSecret],
 }
 
 /// Starts, watches and ends boxes.
@@ -163,8 +168,10 @@ impl Engine {
         policy: &SealedPolicy,
         image: &Image,
         workspace: Option<WorkspaceAccess>,
+        volumes: &[VolumeDir],
     ) -> Result<Choice, CreateError> {
-        Ok(self.weigh(policy, &Request { box_id: new_id()?, image, workspace }).await)
+        let volumes = &VolumeDir::places(volumes);
+        Ok(self.weigh(policy, &Request { box_id: new_id()?, image, workspace, volumes }).await)
     }
 
     async fn weigh(&self, policy: &SealedPolicy, request: &Request<'_>) -> Choice {
@@ -221,13 +228,14 @@ impl Engine {
         tell: Tell,
     ) -> Result<LiveBox, CreateError> {
         let access = spec.workspace.map(WorkspaceDir::access);
-        let request = Request { box_id: box_id.clone(), image: spec.image, workspace: access };
+        let volumes = &VolumeDir::places(spec.volumes);
+        let request = Request { box_id: box_id.clone(), image: spec.image, workspace: access, volumes };
         let choice = self.weigh(spec.policy, &request).await;
         if let Err(refusal) = &choice.chosen {
             let refusal = refusal.clone();
             return Err(CreateError::Refused { refusal, choice: Box::new(choice) });
         }
-        let begun = Tenancy::begin(self.broker.as_ref(), &box_id, spec.policy, tell).await;
+        let begun = Tenancy::begin(self.broker.as_ref(), spec.secrets, &box_id, spec.policy, tell).await;
         let (tenancy, secrets) = begun.map_err(CreateError::Secret)?.unzip();
         match self.launch_chosen(choice, &spec, from, tenancy.as_ref(), secrets.unwrap_or_default()).await {
             Ok(mut live) => {

@@ -59,7 +59,16 @@ pub const STEPS: &[&str] = &[
     "box-struck",
 ];
 
-/// This process is at one of [`STEPS`].
+/// The places of a machine that is copied to a file.
+pub const COPY_STEPS: &[&str] = &["box-copying", "snapshot-kept", "box-written", "box-on-disk"];
+
+/// The places of a box that an earlier daemon made.
+pub const ADOPTION_STEPS: &[&str] = &["box-adopting", "box-adopted"];
+
+/// The places that one test each comes to by itself.
+pub const OTHER_STEPS: &[&str] = &["box-overtime"];
+
+/// This process is at one of [`STEPS`], [`COPY_STEPS`], [`ADOPTION_STEPS`] or [`OTHER_STEPS`].
 #[inline]
 pub(crate) fn reach(_point: &str) {
     #[cfg(feature = "failpoints")]
@@ -103,6 +112,29 @@ mod tests {
     use super::*;
     use crate::state::step;
     use crate::state::tests::{STATES, events};
+
+    /// One that is in no list is one that no test kills at.
+    #[test]
+    fn every_place_in_the_sources_is_in_one_list() {
+        let mut named = BTreeSet::new();
+        let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let text = std::fs::read_to_string(path).unwrap();
+                    let after = text.split("failpoint::reach(\"").skip(1);
+                    named.extend(after.filter_map(|rest| rest.split('"').next()).map(str::to_owned));
+                }
+            }
+        }
+        named.retain(|point| point.contains('-'));
+        let lists = [STEPS, COPY_STEPS, ADOPTION_STEPS, OTHER_STEPS].concat();
+        assert_eq!(lists.iter().map(|point| (*point).to_owned()).collect::<BTreeSet<_>>(), named);
+        assert_eq!(lists.len(), named.len(), "one is named twice");
+    }
 
     #[test]
     fn every_way_between_two_states_is_a_place_or_says_why_it_is_none() {

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use blastbox_wire::agent::{AgentFrame, FrameError, VERSION};
+use blastbox_wire::agent::{AgentFrame, FrameError, HostFrame, VERSION};
 use blastbox_wire::limits::MAX_OUTPUT_CHUNK;
 
 use crate::deeds::Wrote;
@@ -14,6 +14,7 @@ use crate::tools::{self, Heard};
 
 /// Bytes that may wait for an agent that calls and does not read. An order may put 4 MiB on top of a full outbox.
 const MOST_UNREAD: usize = 8 * FULL_OUTBOX;
+const NOT_RUNNING: &str = "a frame about a command that does not run";
 
 /// Why the driver stops listening.
 #[derive(Debug)]
@@ -182,28 +183,50 @@ impl Driver {
     }
 
     fn running(&mut self, exec: u32) -> Result<&mut Running, Enough> {
-        self.log.execs.get_mut(&exec).ok_or_else(|| lie("a frame about a command that does not run"))
+        self.log.execs.get_mut(&exec).ok_or_else(|| lie(NOT_RUNNING))
     }
 
-    /// A command calls a function of the caller.
+    /// A command calls a function of the caller, or has a request made.
     fn call(&mut self, exec: u32, call: u32, tool: &str, input: &[u8]) -> Result<(), Enough> {
-        let running = self.running(exec)?;
+        // A worker reads what one call came to before it says the next: what grows here is read by nobody.
+        if self.log.outbox.len() > MOST_UNREAD {
+            return Err(lie("calls whose answers it does not read"));
+        }
+        let running = self.log.execs.get_mut(&exec).ok_or_else(|| lie(NOT_RUNNING))?;
         match running.offer.hear(call, tool, input).map_err(lie)? {
             Heard::Pass(passed) => {
                 let tool = passed.tool.clone();
                 running.outlet.call(passed);
                 self.log.tally.called(&tool);
             }
-            Heard::Refuse(why) => {
-                // A worker reads what one call came to before it says the next: what grows here is read by nobody.
-                if self.log.outbox.len() > MOST_UNREAD {
-                    return Err(lie("calls whose answers it does not read"));
+            Heard::Fetch => {
+                let errands =
+                    self.errands.as_ref().ok_or_else(|| lie("a request where there is no gateway"))?;
+                match errands.run(exec, call, input.to_vec()) {
+                    Ok(errand) => running.errand = Some(errand),
+                    Err(why) => self.fetched(exec, call, Err(why)),
                 }
+            }
+            Heard::Refuse(why) => {
                 self.log.tally.refused();
                 self.send(&tools::frame(exec, call, &Err(why)));
             }
         }
         Ok(())
+    }
+
+    /// A request came to its end.
+    pub(crate) fn fetched(&mut self, exec: u32, call: u32, answer: Result<Vec<u8>, String>) {
+        // The command may be over.
+        let Some(running) = self.log.execs.get_mut(&exec) else { return };
+        if running.offer.fetched(call) {
+            running.errand = None;
+            let (good, bytes) = match answer {
+                Ok(bytes) => (true, bytes),
+                Err(why) => (false, serde_json::Value::from(why).to_string().into_bytes()),
+            };
+            self.send(&HostFrame::Answer { exec, call, good, bytes });
+        }
     }
 
     fn ended(&mut self, exec: u32, end: ExecEnd) -> Result<(), Enough> {

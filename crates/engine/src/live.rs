@@ -140,7 +140,9 @@ impl LiveBox {
         let outlet = Arc::new(Outlet::default());
         let room = Arc::new(Semaphore::new(usize::try_from(STDIN_WINDOW).unwrap_or(0)));
         let offer = match &self.choice.chosen {
-            Ok(lowered) if lowered.calls_tools() => Offer::of(tools, lowered.fuel),
+            Ok(lowered) if lowered.calls_tools() => {
+                Offer::of(tools, lowered.fuel).with_http(lowered.calls_http())
+            }
             Ok(_) | Err(_) => Offer::default(),
         };
         let spec = Box::new(spec);
@@ -323,6 +325,11 @@ impl LiveBox {
     /// Whether it has a gateway: one that was made without never gets one.
     pub(crate) fn has_gateway(&self) -> bool {
         self.uplink.is_some()
+    }
+
+    /// Whether it had one that is gone: the box reaches nothing, and nobody knows which rules held last.
+    pub(crate) fn has_lost_gateway(&self) -> bool {
+        self.uplink.as_ref().is_some_and(Uplink::is_over)
     }
 
     /// What the box did with its network and nobody was told yet.

@@ -4,7 +4,7 @@
 //! is answered here. A command waits for each answer, so it has one call open at most: whatever says otherwise lies.
 
 use blastbox_wire::agent::{Exit, HostFrame};
-use blastbox_wire::limits::{MAX_TOOL_ANSWER, MAX_TOOL_CALLS};
+use blastbox_wire::limits::{HTTP_CALL, MAX_TOOL_ANSWER, MAX_TOOL_CALLS};
 use blastbox_wire::tools::{ToolName, read_input};
 use serde_json::Value;
 
@@ -43,6 +43,8 @@ pub(crate) fn frame(exec: u32, call: u32, answer: &ToolAnswer) -> HostFrame {
 pub(crate) enum Heard {
     /// It goes to the caller.
     Pass(ToolCall),
+    /// It is a request for the box's gateway.
+    Fetch,
     /// It is answered at once.
     Refuse(String),
 }
@@ -55,14 +57,23 @@ pub(crate) struct Offer {
     tools: Option<Vec<ToolName>>,
     /// Work that it may do, where that is counted.
     fuel: Option<u64>,
+    /// Whether requests are made for it.
+    http: bool,
     made: u32,
     open: Option<(u32, ToolName)>,
+    /// A request that is under way.
+    fetching: Option<u32>,
 }
 
 impl Offer {
     /// Of a command that can call: these functions. And what it may do of the work that is counted.
     pub(crate) fn of(tools: Vec<ToolName>, fuel: Option<u64>) -> Self {
-        Self { tools: Some(tools), fuel, made: 0, open: None }
+        Self { tools: Some(tools), fuel, ..Self::default() }
+    }
+
+    /// The same, of a command for which requests are made or not.
+    pub(crate) fn with_http(self, http: bool) -> Self {
+        Self { http, ..self }
     }
 
     /// Hears how it ended. An error: the agent lies.
@@ -79,7 +90,7 @@ impl Offer {
     /// Hears a call. An error: the agent lies.
     pub(crate) fn hear(&mut self, call: u32, tool: &str, input: &[u8]) -> Result<Heard, &'static str> {
         let Some(tools) = &self.tools else { return Err("a call where commands cannot call") };
-        if self.open.is_some() {
+        if self.open.is_some() || self.fetching.is_some() {
             return Err("a call while another one waits");
         }
         if self.made.checked_add(1) != Some(call) {
@@ -89,6 +100,13 @@ impl Offer {
             return Err("more calls than a command may make");
         }
         self.made = call;
+        if tool == HTTP_CALL {
+            if !self.http {
+                return Err("a request where commands have none made");
+            }
+            self.fetching = Some(call);
+            return Ok(Heard::Fetch);
+        }
         let Some(tool) = tools.iter().find(|offered| offered.as_str() == tool) else {
             return Ok(Heard::Refuse("there is no such tool".to_owned()));
         };
@@ -99,6 +117,11 @@ impl Offer {
             }
             Err(bad) => Ok(Heard::Refuse(format!("what it is given cannot be passed on: {bad}"))),
         }
+    }
+
+    /// A request is answered. `false`: it is not under way, any more or at all.
+    pub(crate) fn fetched(&mut self, call: u32) -> bool {
+        self.fetching.take_if(|open| *open == call).is_some()
     }
 
     /// Somebody answers a call, of this function. `None`: it is not open, any more or at all.
@@ -138,6 +161,16 @@ mod tests {
         assert_eq!(offer.close(2), None);
         assert_eq!(offer.close(1).unwrap().as_str(), "add");
         assert_eq!(offer.close(1), None);
+        assert!(offer.hear(2, "add", b"1").is_ok());
+    }
+
+    #[test]
+    fn a_request_is_one_call_among_others_and_a_lie_where_none_are_made() {
+        assert!(offer().hear(1, HTTP_CALL, b"").is_err());
+        let mut offer = offer().with_http(true);
+        assert_eq!(offer.hear(1, HTTP_CALL, b"any"), Ok(Heard::Fetch));
+        assert!(offer.hear(2, "add", b"1").is_err() && offer.hear(2, HTTP_CALL, b"").is_err());
+        assert!(!offer.fetched(2) && offer.fetched(1) && !offer.fetched(1));
         assert!(offer.hear(2, "add", b"1").is_ok());
     }
 

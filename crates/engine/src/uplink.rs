@@ -47,6 +47,7 @@ struct Inner {
     denied: BTreeMap<(String, u16, Reason), u64>,
     untold: u64,
     gateway_lost: bool,
+    by_packets: bool,
     waiting: VecDeque<Record>,
     /// Records that found no room there, and that whoever writes them down does not know of yet.
     left_out: u32,
@@ -142,6 +143,7 @@ impl Seen {
             denied: denied.collect(),
             untold: inner.untold,
             gateway_lost: inner.gateway_lost,
+            by_packets: inner.by_packets,
         }
     }
 }
@@ -249,6 +251,11 @@ impl Uplink {
         }
     }
 
+    /// Whether the gateway is gone.
+    pub(crate) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
     /// Waits until the gateway, which ends with its box, is gone, so that everything that it saw is told.
     pub(crate) async fn over(&self) {
         self.seen.last_words();
@@ -317,8 +324,9 @@ async fn listen(mut line: Line, seen: Arc<Seen>, tell: Tell, end: Arc<Notify>) {
     };
     loop {
         match line.gateway.hear() {
-            Ok(Said::Message(FromGateway::Ready)) => {
+            Ok(Said::Message(FromGateway::Ready { by_packets })) => {
                 was_ready = true;
+                seen.lock().by_packets = by_packets;
                 say(Ok(()));
             }
             // After it was ready it is about other rules; the old ones stay in force.

@@ -41,7 +41,7 @@ impl House {
     }
 
     async fn create(&self, policy: &SealedPolicy) -> LiveBox {
-        let spec = BoxSpec { policy, image: &self.image, workspace: None };
+        let spec = BoxSpec { policy, image: &self.image, workspace: None, volumes: &[], secrets: &[] };
         self.engine.create(spec).await.unwrap()
     }
 

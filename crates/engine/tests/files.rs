@@ -34,7 +34,7 @@ async fn boxed() -> Option<(Engine, LiveBox)> {
     let engine = Engine::with_warden(Warden::start_program(&program).unwrap()).unwrap();
     let policy = Profile::Default.draft().unwrap().seal().unwrap();
     let image = Image::host();
-    let spec = BoxSpec { policy: &policy, image: &image, workspace: None };
+    let spec = BoxSpec { policy: &policy, image: &image, workspace: None, volumes: &[], secrets: &[] };
     let mut live = engine.launch(spec).await.unwrap();
     live.ready().await.unwrap();
     Some((engine, live))

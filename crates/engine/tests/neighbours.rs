@@ -83,7 +83,7 @@ async fn meet(code: &str) -> (String, String) {
     let engine = Engine::with_warden(Warden::start_program(&warden()).unwrap()).unwrap();
     let policy = Profile::Default.draft().unwrap().seal().unwrap();
     let image = Image::host();
-    let spec = || BoxSpec { policy: &policy, image: &image, workspace: None };
+    let spec = || BoxSpec { policy: &policy, image: &image, workspace: None, volumes: &[], secrets: &[] };
     let (one, other) = (engine.launch(spec()).await.unwrap(), engine.launch(spec()).await.unwrap());
     let listening = python(&one, LISTEN).await;
     let begun = until(&listening, "listening").await;

@@ -29,12 +29,25 @@ pub(crate) fn findings(report: &Report) -> String {
         let (word, places) = (verdict.as_str(), places.join(", "));
         writeln!(out, "{word:<14} {who}  {places}: {}", plain(evidence)).ok();
     }
-    for row in &report.rows {
-        if let SecondState::Fell(evidence) = &row.second_state {
-            writeln!(out, "{:<14} {}  {}", "2nd fell", row.id, plain(evidence)).ok();
-        }
-    }
+    out.push_str(&fell(report));
     out
+}
+
+/// What makes a campaign fail, once more and last of all: the log of a CI job is often kept by its end alone.
+pub(crate) fn worst(report: &Report) -> String {
+    let escaped = gathered(report).into_iter().filter(|found| found.verdict == Verdict::Escaped);
+    let told = escaped.map(|Finding { verdict, names, places, evidence }| {
+        format!("{:<14} {}  {}: {}\n", verdict.as_str(), names.join(", "), places.join(", "), plain(evidence))
+    });
+    told.chain([fell(report)]).collect()
+}
+
+fn fell(report: &Report) -> String {
+    let fallen = report.rows.iter().filter_map(|row| match &row.second_state {
+        SecondState::Fell(evidence) => Some(format!("{:<14} {}  {}\n", "2nd fell", row.id, plain(evidence))),
+        _ => None,
+    });
+    fallen.collect()
 }
 
 /// Columns of one row that say the same, and rows of which the same is said in the same columns. What came out, or proves nothing, is
@@ -99,5 +112,15 @@ mod tests {
         for verdict in [Verdict::Escaped, Verdict::Broken, Verdict::CouldNotRun] {
             assert_eq!(findings(&report(9, verdict)).lines().count(), 9, "{verdict:?}");
         }
+    }
+
+    #[test]
+    fn what_makes_a_campaign_fail_is_its_last_word() {
+        let mut one = report(1, Verdict::Escaped);
+        one.rows[0].second_state = SecondState::Fell("below".to_owned());
+        let last = "ESCAPED        kernel.x  jail/default, jail/low: why\n2nd fell       kernel.x  below\n";
+        let told = crate::text::matrix(&one);
+        assert!(told.ends_with(last), "{told}");
+        assert_eq!(worst(&report(1, Verdict::Broken)), "");
     }
 }

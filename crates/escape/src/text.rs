@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::attempt::Class;
-use crate::findings::findings;
+use crate::findings::{findings, worst};
 use crate::report::{Column, ControlState, Report, Row, SecondState};
 
 /// The colour of a sign on the page, the sign, and what it means.
@@ -92,6 +92,7 @@ pub fn matrix(report: &Report) -> String {
     }
     out.push_str(&findings(report));
     summary(report, &mut out);
+    out.push_str(&worst(report));
     out
 }
 

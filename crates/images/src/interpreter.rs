@@ -18,6 +18,8 @@ const PLACES: [&str; 3] = ["usr/local/bin", "usr/bin", "bin"];
 pub enum Language {
     /// Python 3.
     Python,
+    /// Python 3 with numpy, pandas and scipy imported already: a guest of the tier `wasm`, and in no image.
+    PythonData,
     /// The POSIX shell.
     Shell,
     /// JavaScript, run by Node.js.
@@ -26,18 +28,19 @@ pub enum Language {
 
 /// The text names no language that can be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown language {0:?}; expected one of \"python\", \"sh\", \"node\" (or \"js\")")]
+#[error("unknown language {0:?}; expected one of \"python\", \"python-data\", \"sh\", \"node\" (or \"js\")")]
 pub struct UnknownLanguage(String);
 
 impl Language {
     /// Every language.
-    pub const ALL: [Self; 3] = [Self::Python, Self::Shell, Self::Node];
+    pub const ALL: [Self; 4] = [Self::Python, Self::PythonData, Self::Shell, Self::Node];
 
     /// The word for it on the command line.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Python => "python",
+            Self::PythonData => "python-data",
             Self::Shell => "sh",
             Self::Node => "node",
         }
@@ -47,6 +50,7 @@ impl Language {
     fn programs(self) -> (&'static [&'static str], &'static str) {
         match self {
             Self::Python => (&["python3", "python"], "-"),
+            Self::PythonData => (&["python-data"], "-"),
             Self::Shell => (&["sh"], "-s"),
             Self::Node => (&["node", "nodejs"], "-"),
         }
@@ -55,6 +59,7 @@ impl Language {
     fn package(self) -> &'static str {
         match self {
             Self::Python => "python3",
+            Self::PythonData => "a program of this name (in the tier wasm it is a guest)",
             Self::Shell => "a shell (dash, bash or busybox)",
             Self::Node => "nodejs",
         }
@@ -197,6 +202,8 @@ mod tests {
             assert_eq!(language.as_str().parse(), Ok(language));
         }
         let text = "perl".parse::<Language>().unwrap_err().to_string();
-        assert!(text.contains("\"python\", \"sh\", \"node\""), "{text}");
+        for language in Language::ALL {
+            assert!(text.contains(&format!("\"{}\"", language.as_str())), "{text}");
+        }
     }
 }

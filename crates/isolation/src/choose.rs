@@ -137,7 +137,10 @@ fn most_useful(policy: &SealedPolicy, considered: &[Considered]) -> Refusal {
         Refusal::WorkspaceNotAllowed { .. } | Refusal::ImageUnusable { .. } => 0,
         // One flag away.
         Refusal::GapNotAccepted { .. } => 1,
-        Refusal::RootUnavailable { .. } | Refusal::GpuUnavailable { .. } | Refusal::HostUnfit { .. } => 2,
+        Refusal::RootUnavailable { .. }
+        | Refusal::GpuUnavailable { .. }
+        | Refusal::VolumesUnavailable { .. }
+        | Refusal::HostUnfit { .. } => 2,
         Refusal::TooFewBoundaries { .. } => 3,
         Refusal::TierUnavailable { .. } => 4,
         Refusal::TierTooWeak { .. } => 5,
@@ -168,7 +171,8 @@ mod tests {
 
     fn made(draft: Draft, facts: &Facts) -> Choice {
         let image = Image::host();
-        let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: None };
+        let request =
+            Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: None, volumes: &[] };
         choose(&draft.seal().unwrap(), facts, &request)
     }
 
@@ -243,7 +247,7 @@ mod tests {
     fn a_workspace_without_a_place_is_refused_before_any_tier() {
         let image = Image::host();
         let workspace = Some(WorkspaceAccess::ReadOnly);
-        let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace };
+        let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace, volumes: &[] };
         let strict = Profile::Strict.draft().and_then(Draft::seal).unwrap();
         let refusal = choose(&strict, &good_host(), &request).chosen.unwrap_err();
         assert_eq!(refusal.code(), "workspace_not_allowed");
@@ -252,7 +256,8 @@ mod tests {
     #[test]
     fn too_few_boundaries_are_refused_even_when_every_gap_is_accepted() {
         let image = Image::host();
-        let request = Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: None };
+        let request =
+            Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: None, volumes: &[] };
         let policy = Profile::Default.draft().and_then(Draft::seal).unwrap();
         let mut lowered = tiers::lower(Tier::Jail, &policy, &good_host(), &request).unwrap();
         assert!(judge(&policy, lowered.clone()).is_ok());

@@ -11,7 +11,7 @@ use blastbox_policy::{SealedPolicy, to_toml};
 use blastbox_sys::channel;
 use blastbox_wire::egress::{
     CARD_WORD, FromGateway, LentSecret, MAX_EGRESS_MESSAGE, MAX_EGRESS_POLICY, MAX_RESOLVERS, ToGateway,
-    Veiled,
+    Veiled, Way,
 };
 use blastbox_wire::{BoxId, CodecError};
 use rustix::event::PollFlags;
@@ -91,7 +91,7 @@ pub struct Gateway {
 
 impl Gateway {
     /// Starts a gateway for a box. The descriptor is the socket that has to travel with the box's plan.
-    pub fn start(box_id: &BoxId, policy: &SealedPolicy) -> Result<(Self, OwnedFd), GatewayError> {
+    pub fn start(box_id: &BoxId, policy: &SealedPolicy, way: Way) -> Result<(Self, OwnedFd), GatewayError> {
         let looked_for = places(PROGRAM).map_err(GatewayError::Start)?;
         let Some(program) = looked_for.iter().find(|path| path.is_file()) else {
             return Err(GatewayError::NotInstalled { looked_for });
@@ -107,7 +107,7 @@ impl Gateway {
         let Started { child, view } =
             start_sealed(program, PROGRAM, None, theirs).map_err(GatewayError::Start)?;
         let gateway = Self { socket: ours, child, buffer: vec![0; MAX_EGRESS_MESSAGE].into_boxed_slice() };
-        let open = ToGateway::Open { box_id: box_id.clone(), policy: text, resolvers: resolvers() };
+        let open = ToGateway::Open { box_id: box_id.clone(), policy: text, resolvers: resolvers(), way };
         channel::send(&gateway, &open.encode(), &[from_warden.as_fd()]).map_err(GatewayError::Tell)?;
         // Now that it has something to do: see `Started`.
         drop(view);
@@ -177,6 +177,12 @@ impl Voice {
     /// requests with that secret fail when its time is over.
     pub fn renewed(&self, binding: u16, seconds: u32) -> io::Result<()> {
         channel::send(&self.0, &ToGateway::Renewed { binding, seconds }.encode(), &[])
+    }
+
+    /// Brings a request of a box without a link: where to, and the stream that it comes on. Never waits: a gateway that does not read
+    /// gets none.
+    pub fn visit(&self, to: &str, stream: BorrowedFd<'_>) -> io::Result<()> {
+        channel::send(&self.0, &ToGateway::Visit { to: to.to_owned() }.encode(), &[stream])
     }
 
     /// Gives it other rules. It answers when they are in force.

@@ -28,7 +28,7 @@ pub use facts::{
 };
 pub use gateway::{Gateway, GatewayError};
 pub use report::{BoundaryReport, Copies, Lowered};
-pub use request::Request;
+pub use request::{MOST_VOLUMES, Request};
 pub use tiers::jail::{WANTED_LANDLOCK_ABI, ends_after};
 pub use tiers::microvm::{
     MonitorAnswer, MonitorOrder, ask_whether_asleep, hear_answer, is_asleep, order_sleep, order_wake,

@@ -30,6 +30,9 @@ pub struct Lowered {
     /// Work that each command may do, where this tier counts it.
     #[serde(skip)]
     pub fuel: Option<u64>,
+    /// Whether its commands have requests made by a call: see [`Self::calls_http`].
+    #[serde(skip)]
+    pub http: bool,
 }
 
 impl Lowered {
@@ -41,7 +44,7 @@ impl Lowered {
         report: Vec<BoundaryReport>,
         gaps: Vec<Gap>,
     ) -> Self {
-        Self { tier, plan, shows, report, gaps, copies: None, workspace_disk: None, fuel: None }
+        Self { tier, plan, shows, report, gaps, copies: None, workspace_disk: None, fuel: None, http: false }
     }
 }
 
@@ -57,6 +60,8 @@ pub struct Copies {
     pub memory: u64,
     /// Whether it has a network card.
     pub card: bool,
+    /// Whether its guest is told whom its programs believe.
+    pub authority: bool,
     /// The plan of the machine that is copied, which is no box of anybody.
     pub template: Plan,
     /// The plan of a copy.
@@ -86,6 +91,12 @@ impl Lowered {
             Tier::Wasm => true,
             Tier::Jail | Tier::Gvisor | Tier::Microvm => false,
         }
+    }
+
+    /// Whether requests of such a box are brought to its gateway by the engine, because it has no link.
+    #[must_use]
+    pub fn calls_http(&self) -> bool {
+        self.http
     }
 
     /// The boundaries that hold.

@@ -3,12 +3,13 @@
 use blastbox_images::Image;
 use blastbox_policy::{NetworkMode, Refusal, SealedPolicy, Workspace};
 use blastbox_wire::BoxId;
-use blastbox_wire::plan::{Slot, WorkspaceAccess};
+use blastbox_wire::plan::{GuestPath, Slot, WorkspaceAccess};
 
 /// What a caller wants in one box, beside the policy.
 ///
 /// The descriptors travel with the plan in this order: the control channel, the image's directory if it has one, the
-/// workspace's directory if one is given, the socket to the gateway if the policy has network, what a tier shows of the host.
+/// workspace's directory if one is given, those of volumes, the socket to the gateway if the policy has network, what a tier shows
+/// of the host.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// The name of the box.
@@ -17,7 +18,12 @@ pub struct Request<'a> {
     pub image: &'a Image,
     /// A directory of the host is given as workspace, for this use at most: the policy may allow less, never more.
     pub workspace: Option<WorkspaceAccess>,
+    /// Where directories of the host appear that the box writes to, each a name in [`VOLUMES_AT`](blastbox_wire::plan::VOLUMES_AT).
+    pub volumes: &'a [GuestPath],
 }
+
+/// Volumes of one box. Each travels as a descriptor.
+pub const MOST_VOLUMES: usize = 4;
 
 /// Where the payload works, after policy and request have been put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +52,12 @@ impl Request<'_> {
 
     /// Where the socket to the gateway travels, if the policy has network.
     pub(crate) fn gateway_slot(&self) -> Slot {
+        let volumes = u8::try_from(self.volumes.len()).unwrap_or(u8::MAX);
+        Slot(self.first_volume().0.saturating_add(volumes))
+    }
+
+    /// Where the first volume travels, if there is one.
+    pub(crate) fn first_volume(&self) -> Slot {
         Slot(1 + u8::from(self.image.dir().is_some()) + u8::from(self.workspace.is_some()))
     }
 

@@ -15,16 +15,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use blastbox_sys::channel;
+use blastbox_sys::{channel, first};
 use blastbox_wire::limits::MAX_WARDEN_MESSAGE;
 use blastbox_wire::warden::{Answer, Ask, Powers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::Pid;
 
 pub use error::WardenError;
 pub use heir::{Door, Inheritance};
 pub use mark::{BadWardenName, Farewell, Mark, WardenName};
-use process::Process;
+use process::{Own, Process};
 use unsent::Unsent;
 
 /// The program's name.
@@ -84,29 +85,61 @@ impl Warden {
         Self::start_program(&find_program()?)
     }
 
+    /// The same for one command, which may be the one that was started before anything else. It makes the first process of the box that
+    /// it will be asked for while its caller thinks about the rest.
+    pub fn start_for_one() -> Result<Self, WardenError> {
+        let program = find_program()?;
+        match first::take() {
+            Some(first::Started { socket, view, child }) => {
+                Self::of(&program, None, socket, view, Own::new(child))
+            }
+            None => Self::begin(&program, None, Some(first::ONE.to_owned())),
+        }
+    }
+
     /// Starts this very program as warden, in a form that cannot be opened for writing: the agents of its boxes are forked
     /// from it, so that whatever reaches for the program behind pid 1 finds nothing that can be changed (CVE-2019-5736).
     pub fn start_program(program: &Path) -> Result<Self, WardenError> {
-        Self::begin(program, None)
+        Self::begin(program, None, None)
     }
 
     /// The same under a name that was chosen for it, so that it could be written down before there is anything to name.
     pub fn start_named(program: &Path, name: WardenName) -> Result<Self, WardenError> {
-        Self::begin(program, Some(name))
+        Self::begin(program, Some(name), Some(name.to_string()))
     }
 
-    fn begin(program: &Path, name: Option<WardenName>) -> Result<Self, WardenError> {
+    fn begin(
+        program: &Path,
+        name: Option<WardenName>,
+        argument: Option<String>,
+    ) -> Result<Self, WardenError> {
         let failed = |source| WardenError::Start { program: program.to_owned(), source };
         let (ours, theirs) = channel::pair().map_err(failed)?;
-        let flags = fcntl_getfl(&ours).map_err(|errno| failed(errno.into()))?;
-        fcntl_setfl(&ours, flags | OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
-        let Started { child, view } =
-            start_sealed(program, PROGRAM, name.map(|name| name.to_string()), theirs).map_err(failed)?;
+        let Started { child, view } = start_sealed(program, PROGRAM, argument, theirs).map_err(failed)?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let child = pid.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
+        Self::of(program, name, ours, view, Own::new(child))
+    }
+
+    /// One that was started.
+    fn of(
+        program: &Path,
+        name: Option<WardenName>,
+        socket: OwnedFd,
+        view: OwnedFd,
+        child: Own,
+    ) -> Result<Self, WardenError> {
+        let failed = |errno: rustix::io::Errno| WardenError::Start {
+            program: program.to_owned(),
+            source: errno.into(),
+        };
+        let flags = fcntl_getfl(&socket).map_err(failed)?;
+        fcntl_setfl(&socket, flags | OFlags::NONBLOCK).map_err(failed)?;
         let buffer = vec![0; MAX_WARDEN_MESSAGE].into_boxed_slice();
         let (process, view) = (Process::Ours(child), Mutex::new(Some(view)));
         let (program, mission) = (program.to_owned(), Mission::Serve);
         Ok(Self {
-            socket: ours,
+            socket,
             process,
             view,
             buffer,
@@ -246,11 +279,11 @@ impl Drop for Warden {
         };
         if !ended {
             // It hangs. What it leaves behind is released by the next warden's sweep.
-            child.kill().ok();
-            child.wait().ok();
+            child.kill();
+            child.wait();
             return;
         }
-        let killed = child.wait().is_ok_and(|status| status.signal().is_some());
+        let killed = child.wait().is_some_and(|status| status.signal().is_some());
         if killed && self.mission == Mission::Serve {
             self.clean_up_after();
         }

@@ -34,7 +34,8 @@ fn programs() -> PathBuf {
 fn plan(kind: MonitorKind, facts: &Facts) -> (Plan, usize) {
     let policy = Gap::ALL.iter().fold(Profile::Default.draft().unwrap(), |draft, gap| draft.accept(*gap));
     let (policy, image) = (policy.seal().unwrap(), Image::host());
-    let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None };
+    let request =
+        Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None, volumes: &[] };
     let mut plan = jail::lower(&policy, facts, &request).unwrap().plan;
     let at: blastbox_wire::plan::GuestPath = "/monitor".parse().unwrap();
     plan.template.push(Step::Show { slot: request.first_show(&policy), at: at.clone() });

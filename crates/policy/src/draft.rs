@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    AllowRule, BoxRoot, Bytes, Cpus, CredentialRules, FileRules, Gap, Gpu, KernelRules, LifetimeRules,
-    Loopback, NetworkLimits, NetworkMode, NetworkRules, OnDenied, PolicyError, PrivateOpening, ScratchExec,
-    SealedPolicy, Seconds, SurvivesDaemon, ThreatLevel, TierChoice, Workspace,
+    AllowRule, BadRule, Binding, BoxRoot, Bytes, Cpus, CredentialMode, CredentialRules, FileRules, Gap, Gpu,
+    Host, HostPattern, KernelRules, LifetimeRules, Loopback, NetworkLimits, NetworkMode, NetworkRules,
+    OnDenied, PolicyError, PrivateOpening, RuleParts, ScratchExec, SealedPolicy, Seconds, SurvivesDaemon,
+    ThreatLevel, TierChoice, TlsMode, Workspace,
 };
 
 /// A policy that is still being written. It can be used only after [`Draft::seal`].
@@ -43,6 +44,26 @@ impl Draft {
     /// What the network section says so far.
     pub const fn network_rules(&self) -> &NetworkRules {
         &self.network
+    }
+
+    /// Has a secret lent to the box's requests. It opens nothing: a rule must lead to its host, and one that has requests read.
+    pub fn lend(mut self, binding: Binding) -> Self {
+        self.credentials.mode = CredentialMode::Brokered;
+        self.credentials.bind.push(binding);
+        self
+    }
+
+    /// Has requests to a host read that are reached over TLS already, so that secrets can be put into them: on the usual port.
+    pub fn read(mut self, host: Host) -> Result<Self, BadRule> {
+        let host = HostPattern::Exact(host);
+        let rule = AllowRule::new(host.clone(), RuleParts { tls: TlsMode::Inspect, ..RuleParts::default() })?;
+        let same = |known: &AllowRule| {
+            *known.host() == host && known.protocol() == rule.protocol() && known.ports() == rule.ports()
+        };
+        self.network.allow.retain(|known| !same(known) || known.tls() == TlsMode::Inspect);
+        // One that reads them already may say which of them pass: it stays as it is.
+        let read = self.network.allow.iter().any(same);
+        Ok(if read { self } else { self.allow(rule) })
     }
 
     /// Asks for one tier (`Tier` or `TierChoice`).

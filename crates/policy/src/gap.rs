@@ -30,6 +30,8 @@ pub enum Gap {
     SwapUnlimited,
     /// Workspace files keep their host owners: idmapped mounts are missing.
     OwnerMapMissing,
+    /// How much lies in a volume is looked at now and then, and not held by the kernel: a box that hides what it writes has more.
+    VolumeSize,
 }
 
 spoken!(Gap, "gap", {
@@ -45,6 +47,7 @@ spoken!(Gap, "gap", {
     GpuDriverSurface = "gpu-driver-surface",
     SwapUnlimited = "swap-unlimited",
     OwnerMapMissing = "no-owner-map",
+    VolumeSize = "volume-size",
 });
 
 impl Gap {
@@ -65,7 +68,9 @@ impl Gap {
             | Self::EmulatedCpu
             | Self::GpuDriverSurface
             | Self::SwapUnlimited => Boundary::Kernel,
-            Self::HostImage | Self::WeakLandlock | Self::OwnerMapMissing => Boundary::Files,
+            Self::HostImage | Self::WeakLandlock | Self::OwnerMapMissing | Self::VolumeSize => {
+                Boundary::Files
+            }
         }
     }
 
@@ -114,6 +119,11 @@ impl Gap {
                 "Files of the workspace keep their host owners, \
                  so the box may be unable to read them or see who owns them."
             }
+            Self::VolumeSize => {
+                "A volume is a directory on the host's disk whose size is looked at every few seconds: a box that means harm hides \
+                 what it writes (files without a name, files that move about) and passes its limit until 512 MiB of that \
+                 disk are left, which ends all boxes with volumes, also those of other tenants."
+            }
         }
     }
 
@@ -143,6 +153,9 @@ impl Gap {
             Self::SwapUnlimited => {
                 "turn on swap accounting (swapaccount=1 with cgroup v1), or turn swap off on the host"
             }
+            Self::VolumeSize => {
+                "run the box without volumes; the state directory on a file system of its own keeps the harm from the rest of the host"
+            }
             Self::OwnerMapMissing => {
                 "run blastbox as root on Linux 5.12 or newer with a file system that supports idmapped mounts"
             }
@@ -155,7 +168,7 @@ impl Gap {
         match level {
             ThreatLevel::Low | ThreatLevel::Medium | ThreatLevel::High => true,
             ThreatLevel::Critical => match self {
-                Self::SharedKernel | Self::HostImage | Self::EmulatedCpu => false,
+                Self::SharedKernel | Self::HostImage | Self::EmulatedCpu | Self::VolumeSize => false,
                 Self::SharedUid
                 | Self::NoMemoryLimit
                 | Self::NoCpuLimit
@@ -192,6 +205,7 @@ mod tests {
                 "gpu-driver-surface",
                 "swap-unlimited",
                 "no-owner-map",
+                "volume-size",
             ],
             "a code may be added at the end; a published one never changes"
         );

@@ -54,6 +54,11 @@ pub enum Refusal {
         /// Why not.
         why: String,
     },
+    /// Volumes were asked for, and the tier has none.
+    VolumesUnavailable {
+        /// The tier.
+        tier: Tier,
+    },
     /// The host lacks something that no policy can do without.
     HostUnfit {
         /// What it lacks.
@@ -75,6 +80,7 @@ impl Refusal {
             Self::ImageUnusable { .. } => "image_unusable",
             Self::RootUnavailable { .. } => "root_unavailable",
             Self::GpuUnavailable { .. } => "gpu_unavailable",
+            Self::VolumesUnavailable { .. } => "volumes_unavailable",
             Self::HostUnfit { .. } => "host_unfit",
         }
     }
@@ -112,6 +118,9 @@ impl Refusal {
             Self::GpuUnavailable { .. } => {
                 "see what the host has with `blastbox doctor`, or leave the GPU out: gpu = \"none\" under [kernel]"
                     .to_owned()
+            }
+            Self::VolumesUnavailable { .. } => {
+                "leave volumes out, or use the jail: --tier jail --accept shared-kernel".to_owned()
             }
             Self::HostUnfit { fix, .. } => fix.clone(),
         }
@@ -170,6 +179,12 @@ impl fmt::Display for Refusal {
             Self::ImageUnusable { why } => write!(f, "the image cannot be used: {why}"),
             Self::RootUnavailable { why } => write!(f, "the box cannot have a root: {why}"),
             Self::GpuUnavailable { why } => write!(f, "the box cannot have a GPU: {why}"),
+            Self::VolumesUnavailable { tier } => {
+                write!(
+                    f,
+                    "the tier {tier} has no volumes: a box writes to a directory of the host in the jail alone"
+                )
+            }
             Self::HostUnfit { why, .. } => write!(f, "this host cannot run boxes: {why}"),
         }
     }
@@ -193,6 +208,7 @@ mod tests {
             },
             Refusal::RootUnavailable { why: "it has one user".into() },
             Refusal::GpuUnavailable { why: "there is none".into() },
+            Refusal::VolumesUnavailable { tier: Tier::Wasm },
         ]
     }
 
@@ -211,6 +227,7 @@ mod tests {
                 "host_unfit",
                 "root_unavailable",
                 "gpu_unavailable",
+                "volumes_unavailable",
             ],
             "a code may be added at the end; a published one never changes"
         );

@@ -195,8 +195,8 @@ fn high_may_name_a_workspace_that_shows_host_files() {
 }
 
 #[test]
-fn critical_cannot_accept_a_stand_in_for_a_kernel_of_its_own_nor_a_view_of_the_host() {
-    for gap in [Gap::SharedKernel, Gap::HostImage, Gap::EmulatedCpu] {
+fn critical_cannot_accept_a_stand_in_for_a_kernel_of_its_own_nor_a_view_of_the_host_nor_volumes() {
+    for gap in [Gap::SharedKernel, Gap::HostImage, Gap::EmulatedCpu, Gap::VolumeSize] {
         let error = critical().accept(gap).seal().unwrap_err();
         assert_eq!(error, PolicyError::GapNotAtLevel { gap, level: ThreatLevel::Critical });
         assert_seals(high().accept(gap));
@@ -205,7 +205,7 @@ fn critical_cannot_accept_a_stand_in_for_a_kernel_of_its_own_nor_a_view_of_the_h
 
 #[test]
 fn critical_may_accept_the_other_gaps_by_name() {
-    let refused = [Gap::SharedKernel, Gap::HostImage, Gap::EmulatedCpu];
+    let refused = [Gap::SharedKernel, Gap::HostImage, Gap::EmulatedCpu, Gap::VolumeSize];
     for gap in Gap::ALL.iter().filter(|gap| !refused.contains(gap)) {
         assert_seals(critical().accept(*gap));
     }

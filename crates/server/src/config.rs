@@ -16,10 +16,11 @@ use toml::Spanned;
 
 pub(crate) use self::e2b::Builds;
 use self::e2b::{E2b, check_templates, is_domain};
-pub use self::e2b::{Internet, Shape};
+pub use self::e2b::{Https, Internet, Shape};
 use self::pool::{Pool, SHORTEST_TTL};
 use self::shares::{Host, Share, SnapshotText};
 use crate::door::Patience;
+use crate::e2b::{SecretLimits, VolumeLimits};
 use crate::outbound::{Orders, OtlpText, SinkText, WebhookText};
 use crate::warm::WarmText;
 
@@ -79,6 +80,9 @@ pub enum ConfigError {
         /// What is there.
         domain: String,
     },
+    /// A door with TLS that cannot be built.
+    #[error("e2b.https: {0}")]
+    Https(String),
     /// Doors that let nobody in.
     #[error("doors: connections and tenant_connections are at least 1")]
     Doors,
@@ -139,8 +143,14 @@ pub struct Config {
     pub root: BoxRoot,
     /// What builds of their templates may do. `None`: there are none, unless the operator asks for them.
     pub builds: Option<Builds>,
+    /// What tenants may have of volumes. `None`: there are none, unless the operator asks for them.
+    pub volumes: Option<VolumeLimits>,
+    /// What tenants may have of secrets. `None`: there are none, unless the operator asks for them.
+    pub secrets: Option<SecretLimits>,
     /// The domain in the names of their ports, such as `sbx.localhost:7080`.
     pub domain: Option<String>,
+    /// A door with TLS for these names.
+    pub https: Option<Https>,
     /// Templates that are more than an image of their name.
     pub templates: BTreeMap<String, Shape>,
 }
@@ -216,12 +226,13 @@ impl Config {
         if let Some(origin) = doors.origins.iter().find(|origin| !is_origin(origin)) {
             return Err(ConfigError::Origin { origin: origin.clone() });
         }
-        let E2b { internet, domain, root, builds, templates } = e2b;
+        let E2b { internet, domain, root, builds, volumes, secrets, https, templates } = e2b;
         check_templates(&templates)?;
         let builds = builds.map(|builds| builds.check(root)).transpose()?;
         if let Some(domain) = domain.iter().find(|domain| !is_domain(domain)) {
             return Err(ConfigError::Domain { domain: domain.clone() });
         }
+        let https = https.map(|https| https.check(domain.as_deref())).transpose()?;
         let orders = Orders::new(each_its_own(text, sinks)?, webhook, otlp);
         Ok(Self {
             keeper,
@@ -233,7 +244,10 @@ impl Config {
             orders,
             internet,
             builds,
+            volumes: volumes.map(|volumes| volumes.limits()),
+            secrets: secrets.map(|secrets| secrets.limits()),
             domain,
+            https,
             root,
             templates,
         })

@@ -71,6 +71,14 @@ pub enum DoorError {
         #[source]
         source: io::Error,
     },
+    /// The certificate of the door with TLS cannot be used.
+    #[error("cannot use {path} for e2b.https: {why}")]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// Another daemon has it.
     #[error("another daemon uses the state directory {path}")]
     StateTaken {
@@ -93,6 +101,9 @@ impl DoorError {
             Self::State { .. } => Some("name another directory with --state-dir"),
             Self::StateTaken { .. } => Some(
                 "name another directory with --state-dir, or end the daemon first: one process at a time writes a ledger",
+            ),
+            Self::Certificate { .. } => Some(
+                "name a chain and its key as PEM, the key closed to others; or neither, for an authority of our own",
             ),
             Self::Keys(_) => None,
         }

@@ -2,6 +2,7 @@
 
 use blastbox_policy::BoxRoot;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use axum::extract::FromRef;
 use blastbox_engine::keeper::{Keeper, Tenant};
 
 use crate::config::{Builds, Internet};
+use crate::e2b::{Drawer, SecretLimits, Shelf, VolumeLimits};
 use crate::gallery::Gallery;
 use crate::keys::Keys;
 use crate::mcp::http::Services;
@@ -35,6 +37,10 @@ pub struct Hall {
     /// Where templates that tenants build are kept, and what a build may do, where the operator wants builds.
     pub(crate) templates: Option<Arc<Path>>,
     pub(crate) builds: Option<Builds>,
+    /// Directories that outlive sandboxes, where the operator wants them.
+    pub(crate) volumes: Option<Arc<Shelf>>,
+    /// Values that headers of sandboxes' requests are filled with, where the operator wants them.
+    pub(crate) secrets: Option<Arc<Drawer>>,
     /// The domain in the names of their ports.
     pub(crate) domain: Option<Arc<str>>,
     /// What answers hold that are kept whole.
@@ -62,6 +68,8 @@ impl Hall {
             kernels: Arc::default(),
             templates: None,
             builds: None,
+            volumes: None,
+            secrets: None,
             domain: None,
             mcp: Arc::default(),
             own_uid,
@@ -88,6 +96,24 @@ impl Hall {
     pub fn with_templates(mut self, path: &Path, builds: Option<Builds>) -> Self {
         (self.templates, self.builds) = (Some(path.into()), builds);
         self
+    }
+
+    /// With volumes of tenants, kept in this directory. Looks at the disk.
+    pub fn with_volumes(mut self, path: &Path, limits: Option<VolumeLimits>) -> io::Result<Self> {
+        self.volumes = limits.map(|limits| Shelf::open(path, limits)).transpose()?.map(Arc::new);
+        Ok(self)
+    }
+
+    /// With secrets of tenants, kept in this directory. Looks at the disk.
+    pub fn with_secrets(mut self, path: &Path, limits: Option<SecretLimits>) -> io::Result<Self> {
+        self.secrets = limits.map(|limits| Drawer::open(path, limits)).transpose()?.map(Arc::new);
+        Ok(self)
+    }
+
+    /// What was left of volumes that are nobody's and could not be taken away, each with the reason: the next start tries again.
+    #[must_use]
+    pub fn left_of_volumes(&self) -> &[String] {
+        self.volumes.as_ref().map_or(&[], |shelf| shelf.left())
     }
 
     /// With what the operator says of kernels in the pool, in `[[pool.warm]]`.

@@ -39,8 +39,8 @@ mod upgrade;
 mod verdict;
 mod warm;
 
-pub use config::{Config, ConfigError, Internet, MAX_CONFIG_TEXT, Shape};
-pub use door::{DEFAULT_PORT, Doors, Log, Patience, Socket, TcpAddress, open_port};
+pub use config::{Config, ConfigError, Https, Internet, MAX_CONFIG_TEXT, Shape};
+pub use door::{DEFAULT_PORT, Doors, Log, Patience, Socket, TcpAddress, TlsDoor, open_port};
 pub use error::DoorError;
 pub use gallery::Gallery;
 pub use hall::Hall;

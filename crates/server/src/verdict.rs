@@ -57,8 +57,9 @@ pub(crate) fn fix(error: &KeepError) -> Option<String> {
             SnapshotError::Tier(_) => {
                 "make the box with `--tier microvm`, below level critical and without a workspace"
             }
-            SnapshotError::Credentials | SnapshotError::Network => {
-                "make a box without network for what is to be copied, and hand in by files what it needs"
+            SnapshotError::Credentials => "make a box without credentials for what is to be copied",
+            SnapshotError::Network => {
+                "give it rules again of the kind that it was made with (`blastbox net allow`), or make the box anew under the rules that it has now"
             }
             SnapshotError::BootedAlone => "make the box anew; its receipt says why there was no template",
             SnapshotError::NotNow => "resume the box, or wait until it is ready",
@@ -68,6 +69,9 @@ pub(crate) fn fix(error: &KeepError) -> Option<String> {
             }
             SnapshotError::Foreign | SnapshotError::File(_) => {
                 "take another snapshot; see those that there are with `blastbox snapshot ls`"
+            }
+            SnapshotError::Reach => {
+                "make another one; or have the operator open the internet again (`internet`), and resume it then"
             }
             SnapshotError::NotKept => "use a daemon (`blastbox serve`)",
             SnapshotError::Guest(_) | SnapshotError::Failed(_) => "try again; the box goes on",

@@ -37,6 +37,9 @@ pub enum Access {
     /// and `/dev/ptmx`; beneath a [`Access::Devices`] directory the two add up. Landlock cannot tell one ioctl from
     /// another: the filter refuses the dangerous ones.
     Terminals,
+    /// As [`Access::ReadWriteExecute`], without making sockets and pipes. For what several boxes see: no descriptor goes from one
+    /// to the other through it.
+    Shared,
 }
 
 /// One hole in the wall.
@@ -181,6 +184,7 @@ fn allowed(access: Access, abi: ABI) -> BitFlags<AccessFs> {
         Access::ReadWriteExecute => AccessFs::from_all(abi) & !never,
         Access::Devices => read | AccessFs::WriteFile,
         Access::Terminals => read | AccessFs::WriteFile | AccessFs::IoctlDev,
+        Access::Shared => AccessFs::from_all(abi) & !(never | AccessFs::MakeSock | AccessFs::MakeFifo),
     };
     wanted & AccessFs::from_all(abi)
 }

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::netlink::{CREATE, Message, Table, tell};
+
 /// What the interface of a box is to be.
 #[derive(Debug, Clone, Copy)]
 pub struct Interface<'a> {
@@ -65,20 +67,47 @@ pub fn bring_up(interface: &Interface<'_>, card: Option<[u8; 6]>) -> io::Result<
     control(socket.as_fd(), libc::SIOCSIFADDR, &request)?;
     request.ifr_ifru.ifru_netmask = v4(Ipv4Addr::BROADCAST);
     control(socket.as_fd(), libc::SIOCSIFNETMASK, &request)?;
+    let index = rustix::net::netdevice::name_to_index(&socket, interface.name)?;
     request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags).unwrap_or_default();
     control(socket.as_fd(), libc::SIOCSIFFLAGS, &request)?;
     route_v4(socket.as_fd(), interface.name)?;
-    match speak_v6(interface) {
+    match speak_v6(index, interface.v6) {
         // A kernel without IPv6: the box has none, and is no less closed for that.
         Err(error) if no_v6(&error) => Ok(()),
         done => done,
     }
 }
 
+/// Takes an interface down: its addresses and ways are gone until it is brought up again.
+pub fn take_down(name: &str) -> io::Result<()> {
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_flags = 0;
+    control(socket.as_fd(), libc::SIOCSIFFLAGS, &request)
+}
+
 /// Leaves the interface to its network namespace, which takes it along when it goes. Otherwise closing the descriptor ends
 /// it, and waits until every processor has forgotten it: tens of milliseconds.
 pub fn leave(device: BorrowedFd<'_>) -> io::Result<()> {
     control_by_number(device, TUNSETPERSIST, 1)
+}
+
+/// Takes from an interface of the current network namespace what it has of the loopback's addresses, if it has them.
+pub(crate) fn without_addresses(name: &str) -> io::Result<()> {
+    let mut request = request(name)?;
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    request.ifr_ifru.ifru_addr = v4(Ipv4Addr::UNSPECIFIED);
+    control(socket.as_fd(), libc::SIOCSIFADDR, &request)?;
+    let Ok(socket) = socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
+        return Ok(());
+    };
+    let index = rustix::net::netdevice::name_to_index(&socket, name)?;
+    let index = i32::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let address = In6Request { address: Ipv6Addr::LOCALHOST.octets(), bits: 128, index };
+    match control(socket.as_fd(), libc::SIOCDIFADDR, &address) {
+        Err(error) if no_v6(&error) => Ok(()),
+        done => done,
+    }
 }
 
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
@@ -151,28 +180,18 @@ struct In6Request {
     index: i32,
 }
 
-/// `struct in6_rtmsg`.
-#[repr(C)]
-#[derive(Default)]
-struct In6Route {
-    to: [u8; 16],
-    from: [u8; 16],
-    gateway: [u8; 16],
-    kind: u32,
-    to_bits: u16,
-    from_bits: u16,
-    metric: u32,
-    info: libc::c_ulong,
-    flags: u32,
-    index: i32,
-}
-
-fn speak_v6(interface: &Interface<'_>) -> io::Result<()> {
-    let socket = socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    let index = rustix::net::netdevice::name_to_index(&socket, interface.name)?;
-    let index = i32::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let address = In6Request { address: interface.v6.octets(), bits: 128, index };
-    control(socket.as_fd(), libc::SIOCSIFADDR, &address)?;
-    let route = In6Route { metric: 1, flags: u32::from(libc::RTF_UP), index, ..In6Route::default() };
-    control(socket.as_fd(), libc::SIOCADDRT, &route)
+fn speak_v6(index: u32, address: Ipv6Addr) -> io::Result<()> {
+    const FAMILY: u8 = 10;
+    const ALONE: u8 = 128;
+    const UNIVERSE: u8 = 0;
+    // Nobody else is here who could have it: it is usable at once. As long as it were not, programs would send from the address that
+    // the kernel makes up for the link, and the gateway answers no stranger.
+    const SURE: u8 = 2;
+    let body = [&[FAMILY, ALONE, SURE, UNIVERSE][..], &index.to_ne_bytes()].concat();
+    let address =
+        Message::new(libc::RTM_NEWADDR, CREATE, &body).attribute(libc::IFA_LOCAL, &address.octets());
+    let everywhere =
+        [FAMILY, 0, 0, 0, libc::RT_TABLE_MAIN, libc::RTPROT_BOOT, UNIVERSE, libc::RTN_UNICAST, 0, 0, 0, 0];
+    let route = Message::new(libc::RTM_NEWROUTE, CREATE, &everywhere).number(libc::RTA_OIF, index);
+    tell(Table::Routes, vec![address, route])
 }

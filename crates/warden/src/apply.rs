@@ -33,7 +33,6 @@ const LINE: i32 = 5;
 pub(crate) struct Making<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) standing: &'a Standing,
-    pub(crate) group: Option<&'a Group>,
     pub(crate) root: Root,
     pub(crate) places: Places<'a>,
     /// The box's own network, in which nothing is up; `None`: it comes by the line to the parent.
@@ -46,15 +45,18 @@ pub(crate) struct Making<'a> {
     pub(crate) parent: BorrowedFd<'a>,
 }
 
-/// Turns this process into the agent of the box. Returns only if that fails.
-pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
-    let Making { plan, standing, group, root, places, network, control, inherits, parent } = making;
+/// What needs no plan: the box's group, and what is taken on by whoever is in it.
+pub(crate) fn settle_in(standing: &Standing, group: Option<&Group>) -> Result<(), Trouble> {
     if let Some(group) = group {
         standing.groups.join(group)?;
     }
     identity::ordinary_scheduling().tried("take the ordinary scheduler")?;
-    namespaces::write_at(&standing.proc, "self/oom_score_adj", b"900")
-        .tried("volunteer for the OOM killer")?;
+    namespaces::write_at(&standing.proc, "self/oom_score_adj", b"900").tried("volunteer for the OOM killer")
+}
+
+/// Turns this process, which has settled in, into the agent of the box. Returns only if that fails.
+pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
+    let Making { plan, standing, root, places, network, control, inherits, parent } = making;
     match root {
         Root::Template => {}
         Root::Own(gathered) => template::build(standing, &plan.template, gathered)?,
@@ -228,6 +230,7 @@ fn restrict_files(plan: &Plan) -> Result<(), Trouble> {
             GrantAccess::ReadWriteExecute => Access::ReadWriteExecute,
             GrantAccess::Devices => Access::Devices,
             GrantAccess::Terminals => Access::Terminals,
+            GrantAccess::Shared => Access::Shared,
         };
         let place = open(grant.at.as_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .tried_with(|| format!("open {} for Landlock", grant.at))?;

@@ -43,6 +43,23 @@ pub(crate) struct Live {
 }
 
 impl Live {
+    /// One that was just begun, with the line to its first process.
+    pub(crate) fn new(id: BoxId, pid: Pid, group: Option<Group>, line: OwnedFd) -> Self {
+        Self {
+            id,
+            pid,
+            group,
+            slot: None,
+            block: None,
+            making: Some(line),
+            _gateway: None,
+            tabled: false,
+            until: None,
+            kept: None,
+            unborn: false,
+            trouble: None,
+        }
+    }
     /// Ends its first process, and with it all others.
     pub(crate) fn kill(&self) {
         // An error means that it has ended already, which is what was wanted.

@@ -58,8 +58,8 @@ impl Groups {
         self.site.as_ref().is_some_and(|site| site.has(controller))
     }
 
-    /// A group with the limits of a plan; `None` where the plan wants none.
-    pub(crate) fn take(&mut self, plan: &Plan) -> Result<Option<Group>, Trouble> {
+    /// The limits that a plan wants of a group; `None` where it wants none.
+    pub(crate) fn wanted(&self, plan: &Plan) -> Result<Option<Limits>, Trouble> {
         let Cgroups::Enforce { memory, cpu, pids } = plan.cgroups else { return Ok(None) };
         let wanted = [(memory, Controller::Memory), (cpu, Controller::Cpu), (pids, Controller::Pids)];
         for (_, controller) in wanted.iter().filter(|(wanted, _)| *wanted) {
@@ -67,11 +67,28 @@ impl Groups {
                 return Err(Trouble::plain(format!("limit the box: no {controller:?} controller")));
             }
         }
+        let pids = if lifted::PIDS { lifted::MANY } else { plan.limits.pids };
+        Ok(Some(Limits { memory: plan.limits.memory, millicpus: plan.limits.millicpus, pids }))
+    }
+
+    /// One from stock, for whoever takes it as it is, and what it is limited to.
+    pub(crate) fn take_from_stock(&mut self) -> Option<(Limits, Group)> {
+        let taken = self.stock.pop()?;
+        self.taken += 1;
+        Some(taken)
+    }
+
+    /// Nobody had a use for the one that was taken so: it is not counted as a box's.
+    pub(crate) fn was_no_use(&mut self) {
+        self.taken = self.taken.saturating_sub(1);
+    }
+
+    /// A group with the limits of a plan; `None` where the plan wants none.
+    pub(crate) fn take(&mut self, plan: &Plan) -> Result<Option<Group>, Trouble> {
+        let Some(limits) = self.wanted(plan)? else { return Ok(None) };
         let Some(site) = &self.site else {
             return Err(Trouble::plain("limit the box: this host gives the warden no cgroups"));
         };
-        let pids = if lifted::PIDS { lifted::MANY } else { plan.limits.pids };
-        let limits = Limits { memory: plan.limits.memory, millicpus: plan.limits.millicpus, pids };
         self.taken += 1;
         self.likely = limits;
         let (set, group) = match self.stock.pop() {

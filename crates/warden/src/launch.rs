@@ -1,20 +1,22 @@
 //! The parent's half of a new box.
 
+use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use blastbox_sys::cgroup::Group;
 use blastbox_sys::channel;
+use blastbox_sys::first;
 use blastbox_sys::fork::{self, Side, Unshare};
-use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
-use blastbox_wire::plan::{self, CheckedPlan, First, Ids, Network, Plan, Step};
-
+use blastbox_sys::shortcut::Loopback;
+use blastbox_wire::plan::{self, CheckedPlan, First, Ids, Network, Plan};
 use rustix::process::Pid;
 
-use crate::apply::{Making, become_agent};
+use crate::apply::{Making, become_agent, settle_in};
 use crate::boxes::Live;
 use crate::embryos::Embryo;
-use crate::gathered::directory;
+use crate::forerunner;
+use crate::given::{copy_given, table_of_owners};
 use crate::groups::new_name;
 use crate::ids::{self, Slot};
 use crate::lifted;
@@ -103,7 +105,7 @@ fn make(
     directories: &[OwnedFd],
     slot: Option<Slot>,
 ) -> Result<Live, Trouble> {
-    let workspace = copy_workspace(standing, templates, plan, directories, slot)?;
+    let given = copy_given(standing, templates, plan, directories, slot)?;
     let owners = match (plan.ids, slot) {
         (Ids::OwnBlock, Some(slot)) => Some(table_of_owners(standing, &slot.rows(), &slot.rows())?),
         _ => None,
@@ -117,12 +119,13 @@ fn make(
     };
     let mut network = networks.take_ready();
     let gateway = match plan.network {
-        Network::Gateway { slot, loopback: _ } => {
+        Network::Gateway { slot, loopback } => {
             let network = match &network {
                 Some(network) => network,
                 None => network.insert(networks::make(standing.proc.as_fd())?),
             };
-            Some(networks::link(standing, network.as_fd(), descriptor(directories, slot)?)?)
+            let loopback = if loopback { Loopback::Open } else { Loopback::Shut };
+            Some(networks::link(standing, network.as_fd(), descriptor(directories, slot)?, loopback)?)
         }
         Network::Card { slot } => {
             Some(descriptor(directories, slot)?.try_clone().tried("keep the line to the box's gateway")?)
@@ -133,7 +136,7 @@ fn make(
     standing.filter(&plan.first, plan.denials)?;
     let group = standing.groups.take(plan)?;
     let places = Places {
-        workspace: workspace.as_ref().map(AsFd::as_fd),
+        given: &given,
         owners: owners.as_ref().map(AsFd::as_fd),
         root: slot.map_or(0, |slot| slot.agent),
         payload: slot.map_or(0, |slot| slot.payload),
@@ -144,20 +147,8 @@ fn make(
         Ok((pid, line)) => {
             let sent = send_network(standing, network.is_none(), &line);
             let id = plan.box_id.clone();
-            let live = Live {
-                id,
-                pid,
-                group,
-                slot,
-                block: None,
-                making: Some(line),
-                _gateway: gateway,
-                tabled: false,
-                until: None,
-                kept: None,
-                unborn: false,
-                trouble: sent.err(),
-            };
+            let live =
+                Live { slot, _gateway: gateway, trouble: sent.err(), ..Live::new(id, pid, group, line) };
             if live.trouble.is_some() {
                 live.kill();
             }
@@ -171,6 +162,28 @@ fn make(
             Err(trouble)
         }
     }
+}
+
+/// Goes on with a first process that is there already and waits for its plan.
+pub(crate) fn go_on(
+    standing: &mut Standing,
+    networks: &mut Networks,
+    plan: &CheckedPlan,
+    descriptors: Vec<OwnedFd>,
+    live: &mut Live,
+) -> Result<(), Trouble> {
+    let plan = plan.plan();
+    ids::fits(plan.ids, standing.ids.is_some())?;
+    // Given back when the box is buried, as all that is in it.
+    live.slot = standing.ids.as_mut().map(ids::Block::slot).transpose()?;
+    let (control, _) = split(descriptors)?;
+    let Some(line) = &live.making else { return Err(Trouble::plain("find the box that waits")) };
+    forerunner::give_plan(line, plan, live.slot, control.as_fd())?;
+    let network = match networks.take_ready() {
+        Some(ready) => ready,
+        None => networks::make(standing.proc.as_fd())?,
+    };
+    channel::send(line, b"n", &[network.as_fd()]).tried("hand over the box's network")
 }
 
 /// Makes the network of a box that was started without one: its first process makes its places meanwhile.
@@ -192,27 +205,32 @@ fn start(
     places: Places<'_>,
 ) -> Result<(Pid, OwnedFd), Trouble> {
     let inherits = handed.inherits(&plan.first)?;
+    let (network, control) = (network.map(AsFd::as_fd), handed.control.map(AsFd::as_fd));
+    first_process(standing, group, |parent| {
+        become_agent(Making { plan, standing, root, places, network, control, inherits, parent })
+    })
+}
+
+/// Forks the first process of a box, which settles in and begins; and the line to it.
+pub(crate) fn first_process(
+    standing: &Standing,
+    group: Option<&Group>,
+    begin: impl FnOnce(BorrowedFd<'_>) -> Result<Infallible, Trouble>,
+) -> Result<(Pid, OwnedFd), Trouble> {
     let (ours, theirs) = channel::pair().tried("make a line to the new process")?;
     let birthplace = group.map_or(Ok(None), |group| standing.groups.birthplace(group))?;
     let birthplace = birthplace.as_ref().map(AsFd::as_fd);
     let apart = if lifted::PROCESSES { Unshare::BOX_AMONG_OTHERS } else { Unshare::BOX };
     match fork::fork(&standing.proof, apart, birthplace).tried("make the box's first process (clone3)")? {
-        Side::Parent(pid) => Ok((pid, ours)),
+        Side::Parent(pid) => {
+            // It has its places to make while its network is made here.
+            first::elsewhere(pid.as_raw_nonzero().get());
+            Ok((pid, ours))
+        }
         Side::Child => {
             // Only the parent may hold its end: if it goes, the child must see that.
             drop(ours);
-            let making = Making {
-                plan,
-                standing,
-                group,
-                root,
-                places,
-                network: network.map(AsFd::as_fd),
-                control: handed.control.map(AsFd::as_fd),
-                inherits,
-                parent: theirs.as_fd(),
-            };
-            let Err(trouble) = become_agent(making);
+            let Err(trouble) = settle_in(standing, group).and_then(|()| begin(theirs.as_fd()));
             channel::send(&theirs, &encode_trouble(&trouble), &[]).ok();
             fork::leave(125)
         }
@@ -243,7 +261,7 @@ fn descriptor(descriptors: &[OwnedFd], slot: plan::Slot) -> Result<&OwnedFd, Tro
 }
 
 /// What the child says of its failure: "f", the errno, what it tried.
-fn encode_trouble(trouble: &Trouble) -> Vec<u8> {
+pub(crate) fn encode_trouble(trouble: &Trouble) -> Vec<u8> {
     let mut bytes = vec![b'f'];
     bytes.extend_from_slice(&trouble.errno.to_be_bytes());
     bytes.extend(trouble.tried.bytes().take(200));
@@ -266,70 +284,4 @@ pub(crate) fn give_users(standing: &Standing, live: &Live) -> Result<(), Trouble
         .tried("write the tables of the box's users")?;
     let Some(line) = &live.making else { return Err(Trouble::plain("answer a box that is made already")) };
     channel::send(line, b"g", &[]).tried("let the box go on")
-}
-
-/// A read-only copy of the mount of the caller's directory, made where the caller's mounts are in reach.
-fn copy_workspace(
-    standing: &Standing,
-    templates: &mut Templates,
-    plan: &Plan,
-    directories: &[OwnedFd],
-    slot: Option<Slot>,
-) -> Result<Option<OwnedFd>, Trouble> {
-    let workspace = plan.own.iter().find_map(|step| match step {
-        Step::Workspace { slot, .. } => Some(slot.0),
-        _ => None,
-    });
-    let Some(number) = workspace else { return Ok(None) };
-    templates.leave(standing)?;
-    let host = standing.local(directory(directories, number)?)?;
-    let copy = mount::copy(&host, "", Beneath::LeftOut).tried("copy the workspace")?;
-    mount::restrict(copy.as_fd(), Attributes::PLAIN.read_only(), Beneath::LeftOut)
-        .tried("make the workspace read-only")?;
-    if let Some(slot) = slot {
-        let stat = rustix::fs::fstat(&host).tried("look at the workspace")?;
-        // The owner of the workspace becomes the payload, everybody else stays who they are (and is nobody in the box).
-        let row = |owner| all_but_one(owner, slot.payload);
-        let owners = table_of_owners(standing, &row(stat.st_uid), &row(stat.st_gid))?;
-        // A file system that cannot do this shows the box less, never more: the owners stay foreign to it.
-        mount::map_owners(copy.as_fd(), owners.as_fd()).ok();
-    }
-    Ok(Some(copy))
-}
-
-/// A user namespace that is nothing but a table: how owners of files are shown.
-fn table_of_owners(standing: &Standing, users: &[IdRow], groups: &[IdRow]) -> Result<OwnedFd, Trouble> {
-    let (ours, theirs) = channel::pair().tried("make a line to a helper process")?;
-    match fork::fork(&standing.proof, Unshare::USERS, None).tried("make a table of owners")? {
-        Side::Child => {
-            drop(ours);
-            // Waits until the parent has what it wants, or is gone.
-            channel::receive(&theirs, &mut [0_u8; 1]).ok();
-            fork::leave(0)
-        }
-        Side::Parent(pid) => {
-            let process = pid.as_raw_nonzero().to_string();
-            let opened =
-                namespaces::write_maps(standing.proc.as_fd(), &process, users, groups, DenyGroups::No)
-                    .and_then(|()| namespaces::open(standing.proc.as_fd(), &process, "user"));
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL)
-                .tried("end a helper process")?;
-            rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())
-                .tried("collect a helper process")?;
-            opened.tried("write the table of owners")
-        }
-    }
-}
-
-/// Every id as itself, except that `owner` becomes `payload`. The payload's own number shows nothing.
-fn all_but_one(owner: u32, payload: u32) -> Vec<IdRow> {
-    let mut rows = vec![IdRow { inside: owner, outside: payload, count: 1 }];
-    let (low, high) = (owner.min(payload), owner.max(payload));
-    let last = u32::MAX - 1;
-    for (first, end) in [(0, low), (low.saturating_add(1), high), (high.saturating_add(1), last)] {
-        if first < end {
-            rows.push(IdRow { inside: first, outside: first, count: end - first });
-        }
-    }
-    rows
 }

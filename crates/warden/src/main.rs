@@ -12,7 +12,9 @@ mod apply;
 mod boxes;
 mod devices;
 mod embryos;
+mod forerunner;
 mod gathered;
+mod given;
 mod groups;
 mod ids;
 mod launch;
@@ -27,9 +29,12 @@ mod template;
 mod test_build;
 mod trouble;
 
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
+use blastbox_sys::first::ONE;
+use forerunner::Forerunner;
 use trouble::Trouble;
 
 fn main() -> ExitCode {
@@ -49,12 +54,16 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Trouble> {
-    serve::serve(standing::Standing::take(chosen_name()?)?)
+    let (name, forerunner) = match std::env::args_os().nth(1) {
+        None => (None, Forerunner::None),
+        Some(word) if word == ONE => (None, Forerunner::Wanted),
+        Some(word) => (chosen_name(&word)?, Forerunner::None),
+    };
+    serve::serve(standing::Standing::take(name)?, forerunner)
 }
 
-/// The name that the caller has chosen and written down, where it has: a number, so that it can never be a path.
-fn chosen_name() -> Result<Option<u64>, Trouble> {
-    let Some(text) = std::env::args_os().nth(1) else { return Ok(None) };
+/// The name that the caller has chosen and written down: a number, so that it can never be a path.
+fn chosen_name(text: &OsStr) -> Result<Option<u64>, Trouble> {
     let digits = text.to_str().filter(|text| text.len() == 16 && !text.starts_with('+'));
     match digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
         Some(name) => Ok(Some(name)),

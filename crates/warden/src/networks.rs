@@ -7,8 +7,11 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use blastbox_sys::shortcut::{self, Loopback};
 use blastbox_sys::{channel, namespaces, tun};
-use blastbox_wire::egress::{BOX_V4, BOX_V6, LINK_MTU, LINK_NAME};
+use blastbox_wire::egress::{
+    BOX_V4, BOX_V6, EARS_WORD, GATEWAY_V4, GATEWAY_V6, INTERFACE_WORD, LINK_MTU, LINK_NAME,
+};
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::lifted;
@@ -70,6 +73,7 @@ pub(crate) fn link(
     standing: &Standing,
     network: BorrowedFd<'_>,
     gateway: &OwnedFd,
+    loopback: Loopback,
 ) -> Result<OwnedFd, Trouble> {
     namespaces::enter_network(network).tried("enter the box's network")?;
     let device = standing
@@ -85,6 +89,11 @@ pub(crate) fn link(
     let interface = tun::Interface { name: LINK_NAME, mtu: LINK_MTU, v4: BOX_V4, v6: BOX_V6 };
     tun::make(&device, &interface).tried("make the box's interface")?;
     let line = gateway.try_clone().tried("keep the line to the box's gateway")?;
-    channel::send(gateway, b"t", &[device.as_fd()]).tried("hand the box's interface to its gateway")?;
+    // A kernel that has no short way is no worse kernel: the gateway then carries every packet itself.
+    let ears = shortcut::lay(standing.proc.as_fd(), &interface, (GATEWAY_V4, GATEWAY_V6), loopback).ok();
+    let word = if ears.is_some() { EARS_WORD } else { INTERFACE_WORD };
+    let ears = ears.iter().flat_map(|ears| std::iter::once(&ears.v4).chain(&ears.v6));
+    let all: Vec<BorrowedFd<'_>> = std::iter::once(&device).chain(ears).map(AsFd::as_fd).collect();
+    channel::send(gateway, word, &all).tried("hand the box's interface to its gateway")?;
     Ok(line)
 }

@@ -53,8 +53,9 @@ const RESOLVERS: &str = "etc/resolv.conf";
 /// Carries out the steps that belong to one box.
 #[derive(Debug)]
 pub(crate) struct Places<'a> {
-    /// A read-only copy of the mount of the caller's directory, with its owner shown as the payload.
-    pub(crate) workspace: Option<BorrowedFd<'a>>,
+    /// Copies of the mounts of the caller's directories, in the order of the steps about them, with their owners shown as the
+    /// payload. Only those of volumes can be written.
+    pub(crate) given: &'a [OwnedFd],
     /// The table by which the image's owners become users of the box, where it has a root.
     pub(crate) owners: Option<BorrowedFd<'a>>,
     /// The id behind the root of the box.
@@ -74,6 +75,8 @@ impl Places<'_> {
         rustix::process::umask(Mode::empty());
         let attic = Attic::of(steps);
         let (mut scratch, mut run, mut trusted) = (None, None, None);
+        let mut given = self.given.iter().map(AsFd::as_fd);
+        let mut next = || given.next().ok_or_else(|| Trouble::plain("find the caller's directory"));
         for (nth, step) in steps.iter().enumerate() {
             match step {
                 Step::Scratch { bytes, inodes } => {
@@ -90,7 +93,14 @@ impl Places<'_> {
                 // Last: the attic may lie where its file goes.
                 Step::Trust { authority } => trusted = Some(authority),
                 Step::Workspace { slot: _, at, access, exec } => {
-                    self.workspace(&root, needed(&scratch)?, at, *access, *exec)?;
+                    self.workspace(next()?, &root, needed(&scratch)?, at, *access, *exec)?;
+                }
+                // Nothing is in the way: a checked plan has it in a directory that was made a moment ago, and no program has run.
+                Step::Volume { slot: _, at, exec: _ } => {
+                    mkdirat(&root, at.relative(), Mode::from_raw_mode(0o755))
+                        .tried_with(|| format!("make {at}"))?;
+                    mount::attach(next()?, root.as_fd(), at.relative())
+                        .tried_with(|| format!("attach {at}"))?;
                 }
                 Step::Directory { .. }
                 | Step::File { .. }
@@ -216,13 +226,13 @@ impl Places<'_> {
     /// or a pipe that lies there leads nowhere, and what is written goes to the scratch space.
     fn workspace(
         &self,
+        lower: BorrowedFd<'_>,
         root: &OwnedFd,
         scratch: &OwnedFd,
         at: &GuestPath,
         access: WorkspaceAccess,
         exec: Exec,
     ) -> Result<(), Trouble> {
-        let lower = self.workspace.ok_or_else(|| Trouble::plain("find the workspace"))?;
         if lifted::OVERLAY {
             return mount::attach(lower, root.as_fd(), at.relative()).tried("attach the workspace");
         }

@@ -1,5 +1,6 @@
 //! The loop: one caller asks, boxes begin and end.
 
+mod ahead;
 mod counts;
 mod heirs;
 
@@ -21,6 +22,7 @@ use rustix::process::Pid;
 
 use crate::boxes::{Boxes, Live};
 use crate::embryos::{Embryo, Embryos};
+use crate::forerunner::Forerunner;
 use crate::groups::Groups;
 use crate::launch::{decode_trouble, expect, give_users, hatch, launch, split};
 use crate::networks::Networks;
@@ -52,6 +54,7 @@ struct Warden {
     networks: Networks,
     boxes: Boxes,
     embryos: Embryos,
+    forerunner: Forerunner,
     epoll: OwnedFd,
     message: Vec<u8>,
     /// Where whoever comes after the caller connects.
@@ -61,7 +64,7 @@ struct Warden {
 }
 
 /// Serves the caller on standard input until it goes.
-pub(crate) fn serve(mut standing: Standing) -> Result<(), Trouble> {
+pub(crate) fn serve(mut standing: Standing, forerunner: Forerunner) -> Result<(), Trouble> {
     let epoll = match watch(&standing) {
         Ok(epoll) => epoll,
         Err(trouble) => {
@@ -75,6 +78,7 @@ pub(crate) fn serve(mut standing: Standing) -> Result<(), Trouble> {
         networks: Networks::default(),
         boxes: Boxes::default(),
         embryos: Embryos::default(),
+        forerunner,
         epoll,
         message: vec![0; MAX_WARDEN_MESSAGE],
         door: None,
@@ -168,7 +172,7 @@ impl Warden {
     /// The same, where no box is ever due.
     fn leisure(&self) -> Option<Duration> {
         let wants_stock = self.standing.groups.wants_stock() || self.networks.wants_stock();
-        if wants_stock || self.embryos.wanted().is_some() {
+        if wants_stock || self.forerunner.is_wanted() || self.embryos.wanted().is_some() {
             // A box that runs a short command would have to wait for its burial.
             return Some(if self.boxes.has_born() { LEISURE } else { Duration::ZERO });
         }
@@ -206,6 +210,8 @@ impl Warden {
             self.networks.restock(self.standing.proc.as_fd());
         } else if self.standing.groups.wants_stock() {
             self.standing.groups.restock();
+        } else if self.forerunner.is_wanted() {
+            self.send_ahead();
         } else if self.embryos.wanted().is_some() {
             // Whoever then needs a box has it made, and learns why it cannot be.
             if self.expect().is_err() {
@@ -346,6 +352,9 @@ impl Warden {
         {
             return self.hatch(&embryo, &checked.plan().box_id, descriptors);
         }
+        if let Some(pid) = self.forerunner_for(&checked, count)? {
+            return self.give_plan(pid, &checked, descriptors);
+        }
         let live =
             launch(&mut self.standing, &mut self.templates, &mut self.networks, &checked, descriptors)?;
         if let Some(unneeded) = self.embryos.saw(checked, count).and_then(|embryo| self.boxes.get(embryo.pid))
@@ -447,6 +456,7 @@ impl Warden {
         self.standing.free(free);
         if live.unborn {
             self.embryos.give_up(Some(live.pid));
+            self.forerunner.has_ended(live.pid, live.trouble);
             return Ok(());
         }
         match live.trouble {

@@ -18,6 +18,11 @@ use crate::lifted;
 use crate::standing::Standing;
 use crate::trouble::{Trouble, Trying};
 
+/// Most templates: each holds the mounts of its image, and a warden lives for months. One that went is made again when it is asked for.
+const MOST_MADE: usize = 64;
+/// Most keys that were asked for once.
+const MOST_ONCE: usize = 256;
+
 /// A finished template.
 #[derive(Debug)]
 pub(crate) struct Template {
@@ -27,11 +32,13 @@ pub(crate) struct Template {
     namespace: OwnedFd,
 }
 
-/// The templates of this warden, and the one whose mounts the warden itself is in.
+/// The templates of this warden, by when they were used: of too many, the first goes.
 #[derive(Debug, Default)]
 pub(crate) struct Templates {
+    /// The last used lies last.
     made: Vec<Template>,
-    current: Option<usize>,
+    /// Whether the warden is in the mounts of that one.
+    inside: bool,
     /// Keys that were asked for once. A single command has no use for a template: its box builds its own root.
     once: Vec<Vec<u8>>,
 }
@@ -56,40 +63,48 @@ impl Templates {
     ) -> Result<Root, Trouble> {
         let key = key(steps, directories)?;
         if let Some(index) = self.made.iter().position(|template| template.key == key) {
-            if self.current != Some(index)
-                && let Some(template) = self.made.get(index)
-            {
+            if !self.inside || index + 1 < self.made.len() {
+                let template = self.made.remove(index);
                 namespaces::enter_mounts(template.namespace.as_fd()).tried("enter the template's mounts")?;
-                self.current = Some(index);
+                self.made.push(template);
+                self.inside = true;
             }
             return Ok(Root::Template);
         }
         self.leave(standing)?;
         let gathered = gather(standing, steps, directories)?;
         let Some(index) = self.once.iter().position(|known| *known == key) else {
-            self.once.push(key);
+            keep(&mut self.once, key, MOST_ONCE);
             return Ok(Root::Own(gathered));
         };
         namespaces::own_mounts().tried("copy the host's mounts")?;
         build(standing, steps, gathered)?;
-        self.once.swap_remove(index);
+        self.once.remove(index);
         let namespace =
             namespaces::open(standing.proc.as_fd(), "self", "mnt").tried("open the template's mounts")?;
-        self.made.push(Template { key, namespace });
-        self.current = Some(self.made.len() - 1);
+        keep(&mut self.made, Template { key, namespace }, MOST_MADE);
+        self.inside = true;
         Ok(Root::Template)
     }
 
     /// Goes back to where the caller's directories can be copied.
     pub(crate) fn leave(&mut self, standing: &Standing) -> Result<(), Trouble> {
-        if self.current.take().is_some() { self.abandon(standing) } else { Ok(()) }
+        if self.inside { self.abandon(standing) } else { Ok(()) }
     }
 
     /// After a template could not be finished: back to where the next one can be made.
     pub(crate) fn abandon(&mut self, standing: &Standing) -> Result<(), Trouble> {
-        self.current = None;
+        self.inside = false;
         namespaces::enter_mounts(standing.base.as_fd()).tried("go back to the host's mounts")
     }
+}
+
+/// Keeps one more as the last; of too many the first goes.
+fn keep<T>(all: &mut Vec<T>, one: T, most: usize) {
+    if all.len() >= most {
+        all.remove(0);
+    }
+    all.push(one);
 }
 
 /// The identity of a template: its steps, and the identity of each directory that they name.
@@ -143,6 +158,7 @@ pub(crate) fn build(standing: &Standing, steps: &[Step], gathered: Vec<Vec<Entry
             | Step::Terminals
             | Step::Trust { .. }
             | Step::Writable { .. }
+            | Step::Volume { .. }
             | Step::Workspace { .. } => {
                 return Err(Trouble::plain("build a template from a step that belongs to one box"));
             }
@@ -264,4 +280,19 @@ fn show_entries(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_the_first_goes_however_long_it_lives() {
+        let mut all = Vec::new();
+        for number in 0..100_000_u32 {
+            keep(&mut all, number, MOST_ONCE);
+        }
+        assert_eq!((all.len(), all.first(), all.last()), (MOST_ONCE, Some(&99_744), Some(&99_999)));
+        assert!(all.capacity() <= 2 * MOST_ONCE);
+    }
 }

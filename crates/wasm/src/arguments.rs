@@ -30,6 +30,8 @@ pub struct Arguments {
     pub deterministic: bool,
     /// Work that each command may do, if it is counted.
     pub fuel: Option<u64>,
+    /// Whether HTTP requests are made for commands.
+    pub http: bool,
     /// The caller's directory, if one is shown.
     pub workspace: Option<Workspace>,
 }
@@ -55,6 +57,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
         threads: 4,
         deterministic: false,
         fuel: None,
+        http: false,
         workspace: None,
     };
     let mut words = words;
@@ -74,6 +77,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
             "--threads" => arguments.threads = text.parse().ok().filter(|count| *count > 0)?,
             "--deterministic" => arguments.deterministic = text.parse().ok()?,
             "--fuel" => arguments.fuel = Some(text.parse().ok().filter(|fuel| *fuel > 0)?),
+            "--http" => arguments.http = text.parse().ok()?,
             "--workspace" => arguments.workspace = Some(Workspace::parse(text)?),
             _ => return None,
         }
@@ -127,6 +131,7 @@ mod tests {
             &["--workspace", "rw"],
             &["--deterministic", "maybe"],
             &["--fuel", "0"],
+            &["--http", "yes"],
             &["x", "y"],
         ] {
             assert_eq!(read(words), None, "{words:?}");

@@ -26,6 +26,13 @@ const THREAD_STACK: usize = GUEST_STACK + (4 << 20);
 /// When nobody has asked for anything for so long, the first guests are made ready: whoever asks at once shall not wait for them.
 const IDLE: Duration = Duration::from_millis(10);
 
+/// A guest that everybody may ask for and that is made on request only, and what is said where it was not.
+const UNMADE: (&[u8], &str) = (
+    b"python-data",
+    "the guest python-data is not on the shelf: `make wasm DATA=yes` makes it, once (some two minutes of processor time, \
+     2.3 GB of memory); numpy and pandas can also be imported by python, which takes a second",
+);
+
 /// A command to run.
 pub(crate) struct Job {
     pub(crate) spec: ExecSpec,
@@ -98,6 +105,7 @@ impl Bench {
             open_files: arguments.open_files,
             deterministic: arguments.deterministic,
             fuel: arguments.fuel,
+            http: arguments.http,
             ready: Arc::default(),
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), bell, room });
@@ -127,7 +135,9 @@ impl Bench {
         let name = guests::name_of(program);
         let usable = self.shelf.guests.iter().find(|guest| guest.name.as_bytes() == name);
         let unusable = || self.shelf.unusable.iter().find(|(other, _)| other.as_bytes() == name);
-        usable.cloned().map(Ok).or_else(|| unusable().map(|(_, why)| Err(Arc::clone(why))))
+        let unmade = || (name == UNMADE.0).then(|| Err(UNMADE.1.into()));
+        let unusable = || unusable().map(|(_, why)| Err(Arc::clone(why)));
+        usable.cloned().map(Ok).or_else(unusable).or_else(unmade)
     }
 
     pub(crate) fn give(&self, job: Job) {

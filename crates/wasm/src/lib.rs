@@ -21,6 +21,8 @@ mod desk;
 pub mod engine;
 mod files;
 mod guests;
+#[cfg(feature = "compiler")]
+pub mod image;
 mod lock;
 mod machine_code;
 pub mod manifest;

@@ -70,6 +70,8 @@ impl fmt::Display for Hash {
 pub enum Kind {
     /// CPython as a reactor: source text in, output out.
     Python,
+    /// The same, with numpy, pandas and scipy in its image.
+    PythonData,
     /// QuickJS as a reactor.
     Js,
     /// A WASI command: `_start`.
@@ -77,8 +79,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [(Self, &'static str); 3] =
-        [(Self::Python, "python"), (Self::Js, "js"), (Self::Module, "module")];
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Python, "python"),
+        (Self::PythonData, "python-data"),
+        (Self::Js, "js"),
+        (Self::Module, "module"),
+    ];
 
     /// The word for it.
     #[must_use]
@@ -98,7 +104,7 @@ impl Kind {
 pub struct Manifest {
     /// How it is run.
     pub kind: Kind,
-    /// Hash of the module that it was made from.
+    /// Hash of the module that it was made from; of an image, of that and of what was done in it ([`crate::image::origin`]).
     pub wasm: Hash,
     /// Hash of the machine code.
     pub code: Hash,

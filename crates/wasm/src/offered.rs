@@ -23,10 +23,7 @@ pub fn check(engine: &Engine, kind: Kind, module: &Module) -> Result<(), Unfit> 
     let mut linker = Linker::new(engine);
     let refused = |error: wasmtime::Error| Unfit::Imports(error.to_string());
     wasi::link(&mut linker).map_err(refused)?;
-    match kind {
-        Kind::Python | Kind::Js => guests::link(&mut linker).map_err(refused)?,
-        Kind::Module => {}
-    }
+    guests::link(&mut linker, kind).map_err(refused)?;
     linker.instantiate_pre(module).map_err(refused)?;
     fits(&module.resources_required())?;
     let has_start = module.get_export("_start").is_some_and(|export| export.func().is_some());

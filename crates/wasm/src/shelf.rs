@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use wasmtime::{Engine, InstancePre, Linker};
+use wasmtime::{Engine, InstancePre, Linker, Module};
 
 use crate::engine::Metering;
 use crate::guests::LIBRARY;
@@ -20,6 +20,8 @@ pub(crate) struct Loaded {
     pub(crate) ready: InstancePre<Guest>,
     /// Python's library.
     pub(crate) library: Option<Arc<File>>,
+    /// Bytes of memory that are an image which all guests of it share until they write to it.
+    pub(crate) shared: u64,
 }
 
 /// What lies on the shelf.
@@ -59,12 +61,11 @@ pub(crate) fn load(
     metering: Metering,
     guests: &[(PathBuf, String)],
 ) -> wasmtime::Result<Shelf> {
-    let mut linker = Linker::new(engine);
-    wasi::link(&mut linker)?;
-    crate::guests::link(&mut linker)?;
+    let mut wasi = Linker::new(engine);
+    wasi::link(&mut wasi)?;
     let mut shelf = Shelf { guests: Vec::new(), unusable: Vec::new() };
     for (directory, name) in guests {
-        match load_one((engine, metering), &linker, directory, name) {
+        match load_one((engine, metering), &wasi, directory, name) {
             Ok(loaded) => shelf.guests.push(Arc::new(loaded)),
             Err(why) => shelf.unusable.push((name.clone(), why.to_string().into())),
         }
@@ -74,7 +75,7 @@ pub(crate) fn load(
 
 fn load_one(
     (engine, metering): (&Engine, Metering),
-    linker: &Linker<Guest>,
+    wasi: &Linker<Guest>,
     shelf: &Path,
     name: &str,
 ) -> Result<Loaded, ShelfError> {
@@ -105,10 +106,24 @@ fn load_one(
     }
     let engine_says = |source| ShelfError::Engine { name: name.to_owned(), source };
     let module = machine_code::load(engine, code).map_err(engine_says)?;
+    let mut linker = wasi.clone();
+    crate::guests::link(&mut linker, manifest.kind).map_err(engine_says)?;
     let ready = linker.instantiate_pre(&module).map_err(engine_says)?;
     let library = match manifest.kind {
-        Kind::Python => Some(Arc::new(File::open(shelf.join(LIBRARY)).map_err(read("its library"))?)),
+        Kind::Python | Kind::PythonData => {
+            Some(Arc::new(File::open(shelf.join(LIBRARY)).map_err(read("its library"))?))
+        }
         Kind::Js | Kind::Module => None,
     };
-    Ok(Loaded { name: name.to_owned(), kind: manifest.kind, ready, library })
+    let shared = match manifest.kind {
+        Kind::Python | Kind::PythonData => image_of(&module),
+        Kind::Js | Kind::Module => 0,
+    };
+    Ok(Loaded { name: name.to_owned(), kind: manifest.kind, ready, library, shared })
+}
+
+/// Bytes that a module's memory has when it begins.
+fn image_of(module: &Module) -> u64 {
+    let memory = module.get_export("memory").and_then(|export| export.memory().cloned());
+    memory.map_or(0, |memory| memory.minimum().saturating_mul(memory.page_size()))
 }

@@ -3,9 +3,11 @@
 //! Nothing of it is believed here, and nothing is read but its length: whoever started the worker looks at the name and the
 //! JSON. What was not offered is not even asked for.
 
-use blastbox_wire::limits::{MAX_TOOL_CALLS, MAX_TOOL_INPUT, MAX_TOOL_NAME};
+use blastbox_wire::limits::{HTTP_CALL, MAX_TOOL_CALLS, MAX_TOOL_INPUT, MAX_TOOL_NAME};
+use wasmtime::Caller;
 
 use crate::streams::{Streams, Told};
+use crate::wasi::{Guest, Host, pay};
 
 /// The variable that says what a command is offered.
 const VARIABLE: &[u8] = b"BLASTBOX_TOOLS=";
@@ -22,7 +24,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    fn refusal(why: &str) -> Self {
+    pub(crate) fn refusal(why: &str) -> Self {
         // Words of ours: nothing in them needs an escape.
         Self { good: false, bytes: format!("\"{why}\"").into_bytes() }
     }
@@ -39,8 +41,31 @@ pub(crate) fn offered(environment: &[Vec<u8>]) -> bool {
     environment.iter().any(|pair| pair.strip_prefix(VARIABLE).is_some_and(|names| !names.is_empty()))
 }
 
+/// Calls one for a guest, or has a request made, and waits. What is moved for it is its work.
+pub(crate) fn call_for(
+    caller: &mut Caller<'_, Guest>,
+    tool: &[u8],
+    input: &[u8],
+) -> wasmtime::Result<Answer> {
+    let answer = ask(&caller.data().host, tool, input).map_err(wasmtime::Error::new)?;
+    let moved = tool.len().saturating_add(input.len()).saturating_add(answer.bytes.len());
+    pay(caller, u64::try_from(moved).unwrap_or(u64::MAX))?;
+    Ok(answer)
+}
+
+fn ask(host: &Host, tool: &[u8], input: &[u8]) -> Result<Answer, Told> {
+    let request = tool == HTTP_CALL.as_bytes();
+    match &host.streams {
+        Some(streams) if (request && host.http) || (!request && host.tools) => call(streams, tool, input),
+        _ if request => {
+            Ok(Answer::refusal("no-network: no host is allowed by the policy of this box (network.allow)"))
+        }
+        _ => Ok(none()),
+    }
+}
+
 /// Calls one, and waits.
-pub(crate) fn call(streams: &Streams, tool: &[u8], input: &[u8]) -> Result<Answer, Told> {
+fn call(streams: &Streams, tool: &[u8], input: &[u8]) -> Result<Answer, Told> {
     if tool.len() > MAX_TOOL_NAME {
         return Ok(Answer::refusal("there is no such tool"));
     }
@@ -48,16 +73,16 @@ pub(crate) fn call(streams: &Streams, tool: &[u8], input: &[u8]) -> Result<Answe
         return Ok(Answer::refusal("there is no such tool"));
     };
     if input.len() > MAX_TOOL_INPUT {
-        return Ok(Answer::refusal("what it is given is too long: 60 KiB is the most"));
+        return Ok(Answer::refusal("too_large: what it is given is too long, 60 KiB is the most"));
     }
     match streams.call(tool, input, MAX_TOOL_CALLS)? {
         Some(answer) => Ok(answer),
-        None => Ok(Answer::refusal("this command has made as many calls as it may")),
+        None => Ok(Answer::refusal("too_many: this command has made as many calls as it may")),
     }
 }
 
 /// What is said where nothing is offered.
-pub(crate) fn none() -> Answer {
+fn none() -> Answer {
     Answer::refusal("no tools are offered to this command")
 }
 

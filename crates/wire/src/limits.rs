@@ -45,6 +45,9 @@ pub const MAX_WRITE_PATH: usize = 256;
 /// Paths of writes of one box that are told apart for each oddity; the rest of it is counted as one.
 pub const MAX_WRITE_PATHS: usize = 64;
 
+/// What a command calls to have an HTTP request made by its box's gateway: no name of a function, so that none hides it. It is given
+/// an address (`https://name:port`), a line break and a whole HTTP/1.1 request, and gives back the bytes of the answer.
+pub const HTTP_CALL: &str = ":http";
 /// Longest name of a function that a caller offers.
 pub const MAX_TOOL_NAME: usize = 64;
 /// Functions that a caller may offer to one command.

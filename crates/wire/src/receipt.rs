@@ -97,6 +97,9 @@ pub struct NetworkUse {
     /// The gateway died before the box did: from then on there was no network.
     #[serde(default)]
     pub gateway_lost: bool,
+    /// The gateway carried packets itself, slower than a kernel with nf_tables and tproxy carries connections for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_packets: bool,
 }
 
 impl NetworkUse {

@@ -2,11 +2,15 @@
 //! worse. The seeds of the fuzz target are replayed here, with every byte of them changed and every end cut off.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail at once")]
 
+mod broken;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use blastbox_wire::CodecError;
 use blastbox_wire::egress::{Door, FromGateway, Reason, Record, Trust};
+
+use self::broken::{changed_and_cut, lying};
 
 fn samples() -> Vec<(&'static str, FromGateway)> {
     let (target, port, flow) = ("api.example.com".to_owned(), 443, 7);
@@ -40,7 +44,8 @@ fn samples() -> Vec<(&'static str, FromGateway)> {
     let variables = vec![("TOKEN".to_owned(), "stand-in".to_owned())];
     let record = FromGateway::Record;
     vec![
-        ("ready", FromGateway::Ready),
+        ("ready", FromGateway::Ready { by_packets: false }),
+        ("ready-by-packets", FromGateway::Ready { by_packets: true }),
         ("failed", FromGateway::Failed { why: "cannot open the link".to_owned() }),
         ("rules-taken", FromGateway::RulesTaken),
         ("farewell", FromGateway::Farewell),
@@ -50,6 +55,7 @@ fn samples() -> Vec<(&'static str, FromGateway)> {
         ("denied-link", record(denied(Door::Link))),
         ("denied-connect", record(denied(Door::Connect))),
         ("denied-socks", record(denied(Door::Socks))),
+        ("denied-call", record(denied(Door::Call))),
         ("opened-v4", record(opened(IpAddr::V4(Ipv4Addr::LOCALHOST)))),
         ("opened-v6", record(opened(IpAddr::V6(Ipv6Addr::LOCALHOST)))),
         ("closed", record(closed(None))),
@@ -78,16 +84,7 @@ fn a_seed_is_what_its_name_says() {
 #[test]
 fn changed_and_cut_messages_are_refused_or_read_back() {
     for (_, message) in samples() {
-        let whole = message.encode();
-        for at in 0..whole.len() {
-            read(whole.get(..at).unwrap());
-            for bit in 0..8 {
-                let mut changed = whole.clone();
-                *changed.get_mut(at).unwrap() ^= 1 << bit;
-                read(&changed);
-            }
-        }
-        read(&[&whole[..], b"\0"].concat());
+        changed_and_cut(&message.encode(), read);
     }
 }
 
@@ -108,10 +105,7 @@ fn a_lying_length_is_refused_by_its_bound() {
     for (name, message) in samples() {
         let whole = message.encode();
         for text in texts {
-            let length = u32::try_from(text.len()).unwrap().to_be_bytes();
-            let sized = [&length[..], text.as_bytes()].concat();
-            for at in (0..whole.len()).filter(|at| whole[*at..].starts_with(&sized)) {
-                let changed = [&whole[..at], &[0xff; 4], &whole[at + 4..]].concat();
+            for changed in lying(&whole, text) {
                 let most = usize::try_from(u32::MAX).unwrap();
                 assert_eq!(FromGateway::decode(&changed), Err(CodecError::TooLong(most)), "{name} {text}");
                 lied += 1;

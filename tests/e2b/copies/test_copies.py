@@ -105,7 +105,7 @@ def test_a_snapshot_is_kept_found_begun_with_replaced_and_deleted(source):
     assert begun.commands.run("echo $FROM $MORE; cat later").stdout == "source more\nlater\n"
     assert len(begun.commands.list()) == 1
     counted(begun, counted(begun))
-    with pytest.raises(SandboxException, match="reaches nothing"):
+    with pytest.raises(SandboxException, match="leave `network` out"):
         Sandbox.create("mine", network={"allow_out": ["example.com"]})
     begun.kill()
     for snapshot in (again, plain):
@@ -113,6 +113,23 @@ def test_a_snapshot_is_kept_found_begun_with_replaced_and_deleted(source):
         assert not Sandbox.delete_snapshot(snapshot.snapshot_id)
         with pytest.raises(SandboxException, match="404: template .* not found"):
             Sandbox.create(snapshot.snapshot_id)
+
+
+def test_a_copy_reaches_what_its_original_reached_and_never_begins_closed_without_being_so():
+    source = Sandbox.create(
+        "machine", network={"allow_out": ["example.com"]}, timeout=600, request_timeout=PATIENCE
+    )
+    source.create_snapshot(name="reaching", request_timeout=PATIENCE)
+    for closed in ({"allow_internet_access": False}, {"network": {"deny_out": ["0.0.0.0/0"]}}):
+        with pytest.raises(SandboxException, match="cannot begin closed"):
+            Sandbox.create("reaching", **closed)
+    begun = Sandbox.create("reaching", timeout=600, request_timeout=PATIENCE)
+    for box in (source, begun):
+        box.pause(request_timeout=PATIENCE)
+        box.connect(timeout=600, request_timeout=PATIENCE)
+        assert box.commands.run("echo here").stdout == "here\n"
+        box.kill()
+    assert Sandbox.delete_snapshot("reaching")
 
 
 def test_a_paused_sandbox_lies_on_disk_and_goes_on_as_it_was():

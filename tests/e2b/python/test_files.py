@@ -6,7 +6,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from conftest import until
+from conftest import URL, until
 from e2b import (
     AuthenticationException,
     FileNotFoundException,
@@ -197,3 +197,29 @@ def test_ranges_and_encodings(shared):
     with pytest.raises(urllib.error.HTTPError) as error:
         fetch(url, headers={"if-modified-since": headers["last-modified"]})
     assert error.value.code == 304
+
+
+def test_files_become_one_which_is_whole_or_not_there(shared):
+    def compose(**body):
+        headers = {"E2b-Sandbox-Id": shared.sandbox_id, "E2b-Sandbox-Port": "49983", "content-type": "application/json"}
+        headers["X-Access-Token"] = shared._envd_access_token
+        return {"url": f"{URL}/files/compose", "data": json.dumps(body).encode(), "headers": headers}
+
+    shared.files.write_files([{"path": "parts/1", "data": "one "}, {"path": "parts/2", "data": "two"}])
+    missing = refused(**compose(source_paths=["parts/1", "parts/3"], destination="whole.txt"))
+    assert missing[0] == 404 and "parts/3" in missing[1]["message"]
+    assert not shared.files.exists("whole.txt") and shared.files.read("parts/1") == "one "
+    status, _, body = fetch(**compose(source_paths=["parts/1", "/home/user/parts/2"], destination="~/new/whole.txt"))
+    assert (status, json.loads(body)) == (200, {"path": "/home/user/new/whole.txt", "name": "whole.txt", "type": "file"})
+    assert shared.files.read("new/whole.txt") == "one two" and shared.files.list("parts") == []
+    assert [entry.name for entry in shared.files.list("new")] == ["whole.txt"]
+    # A link in its place is replaced, not followed; and what cannot be removed is told.
+    shared.commands.run("echo kept > new/kept; ln -s kept new/link; echo 1 > parts/1")
+    assert fetch(**compose(source_paths=["parts/1"], destination="new/link"))[0] == 200
+    assert shared.files.read("new/kept") == "kept\n" and shared.files.read("new/link") == "1\n"
+    assert refused(**compose(source_paths=["/etc/passwd"], destination="new/link"))[0] == 403
+    assert sorted(entry.name for entry in shared.files.list("new")) == ["kept", "link", "whole.txt"]
+    for wrong in {"source_paths": []}, {"source_paths": ["~other/x"]}, {"source_paths": ["new"]}:
+        assert refused(**compose(destination="x", **wrong))[0] == 400
+    unknown = refused(**compose(source_paths=["new/whole.txt"], destination="x", username="nobody"))
+    assert unknown[0] == 401 and "nobody" in unknown[1]["message"]

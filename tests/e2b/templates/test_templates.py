@@ -119,9 +119,55 @@ def test_tags_mean_builds():
     for asked, version in ((called, "1"), (called + ":stable", "1"), (called + ":v2", "2")):
         with Sandbox.create(asked, timeout=60) as sandbox:
             assert sandbox.files.read("version") == version + "\n"
+    asked = f"/templates/{called}/tags"
+    assert json.loads(ask("GET", asked + "/count")[1]) == {"total": 5}
+    assert json.loads(ask("GET", asked + "/exists?tag=v2")[1]) == {"exists": True, "normalizedTag": "v2"}
+    assert json.loads(ask("GET", asked + "/exists?tag=v3")[1])["exists"] is False
+    groups = json.loads(ask("GET", asked + "/groups?sort=name_desc&search=v")[1])
+    assert [group["tag"] for group in groups["tags"]] == ["v2", "v1"] and groups["nextCursor"] is None
+    (one,) = groups["tags"][1]["assignments"]
+    assert one["buildId"] == tags["v1"] and one["buildFinishedAt"] >= one["buildCreatedAt"]
+    assert json.loads(ask("GET", asked + "/v1/assignments")[1]) == {"data": [one], "nextCursor": None}
+    assert ask("GET", asked + "/v9/assignments")[0] == 404 and ask("GET", asked + "/groups?sort=odd")[0] == 400
     Template.remove_tags(called, "stable")
     with pytest.raises(SandboxException, match="404"):
         Sandbox.create(called + ":stable")
+
+
+def test_lists_and_logs_come_in_pages_and_as_they_are_asked_for():
+    called = name()
+    built = Template.build(Template().from_base_image().run_cmd("echo first").run_cmd("echo second"), called)
+    Template.build(Template().from_base_image().run_cmd("true"), called)
+    Template.build(Template().from_base_image().run_cmd("true"), name())
+
+    # So many pages at most as there can be templates.
+    found, token = [], ""
+    for _ in range(110):
+        headers = {"X-API-KEY": os.environ["E2B_API_KEY"]}
+        asked = urllib.request.Request(os.environ["E2B_API_URL"] + "/v2/templates?limit=1" + token, headers=headers)
+        with urllib.request.urlopen(asked) as answer:
+            found += [one["templateID"] for one in json.load(answer)]
+            token = answer.headers.get("x-next-token")
+        if token is None:
+            break
+        token = "&nextToken=" + token
+    assert token is None and len(found) == len(set(found)) >= 2
+    assert len(json.loads(ask("GET", f"/templates/{called}")[1])["builds"]) == 2
+    assert len(json.loads(ask("GET", f"/templates/{called}?limit=1")[1])["builds"]) == 1
+
+    at = f"/templates/{built.template_id}/builds/{built.build_id}"
+    told = lambda query: [line["message"] for line in json.loads(ask("GET", at + query)[1])["logs"]]
+    every = told("/logs")
+    assert "first" in every and every.index("first") < every.index("second")
+    assert told("/logs?direction=backward&source=temporary") == every[::-1]
+    assert told("/logs?level=error") == [] and told("/logs?limit=1") == every[:1]
+    assert told("/logs?cursor=0") == every and told("/logs?cursor=0&direction=backward") == []
+    status = lambda query: json.loads(ask("GET", at + "/status" + query)[1])["logEntries"]
+    assert [line["message"] for line in status("?logsOffset=1")] == every[1:]
+    assert status("?level=error") == []
+    for wrong in ("/logs?level=loud", "/logs?source=else", "/logs?cursor=x", "/status?level=loud", "/status?logsOffset=x"):
+        assert ask("GET", at + wrong)[0] == 400, wrong
+    assert ask("GET", "/v2/templates?limit=0")[0] == 400 and ask("GET", "/v2/templates?nextToken=%25")[0] == 400
 
 
 def test_templates_are_found_listed_and_deleted():

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 // The name that the targets know it by.
 extern crate blastbox_replay as libfuzzer_sys;
 
+#[path = "../../../fuzz/fuzz_targets/call.rs"]
+mod call;
 #[path = "../../../fuzz/fuzz_targets/card.rs"]
 mod card;
 #[path = "../../../fuzz/fuzz_targets/dns.rs"]
@@ -51,6 +53,8 @@ mod scrub;
 mod socks;
 #[path = "../../../fuzz/fuzz_targets/sudo.rs"]
 mod sudo;
+#[path = "../../../fuzz/fuzz_targets/to_warden.rs"]
+mod to_warden;
 #[path = "../../../fuzz/fuzz_targets/tools.rs"]
 mod tools;
 #[path = "../../../fuzz/fuzz_targets/untar.rs"]
@@ -65,6 +69,7 @@ const ELSEWHERE: &str = "unpack";
 type Target = (&'static str, fn(&[u8]) -> bool);
 
 const TARGETS: &[Target] = &[
+    ("call", call::run),
     ("card", card::run),
     ("dns", dns::run),
     ("egress", egress::run),
@@ -84,6 +89,7 @@ const TARGETS: &[Target] = &[
     ("scrub", scrub::run),
     ("socks", socks::run),
     ("sudo", sudo::run),
+    ("to_warden", to_warden::run),
     ("tools", tools::run),
     ("untar", untar::run),
     ("websocket", websocket::run),

@@ -145,3 +145,75 @@ pub(crate) fn tables() -> Vec<u8> {
         section(10, &[function(&[])]),
     ])
 }
+
+/// A number below zero too, as WebAssembly writes it.
+fn signed(value: i32) -> Vec<u8> {
+    let mut rest = i64::from(value);
+    let mut bytes = Vec::new();
+    loop {
+        let low = u8::try_from(rest & 0x7f).unwrap();
+        rest >>= 7;
+        let last = (rest == 0 && low & 0x40 == 0) || (rest == -1 && low & 0x40 != 0);
+        bytes.push(if last { low } else { low | 0x80 });
+        if last {
+            return bytes;
+        }
+    }
+}
+
+/// When a module asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// As a command.
+    Started,
+    /// While it is put together, before there is a command.
+    Early,
+}
+
+/// Where `asks` has its answers put.
+pub(crate) const ANSWER: u32 = 4096;
+
+/// Calls `blastbox.FUNCTION` once with these numbers, in a memory of 2 MiB that has these bytes in it; prints the answer, which is
+/// expected at `ANSWER`. Its code is what the upper half of the result says, and of one below zero how far it is below.
+pub(crate) fn asks(when: Asks, function: &str, bytes: &[(u32, &[u8])], numbers: &[u32]) -> Vec<u8> {
+    let import = |from: &str, name: &str, kind: u8| [text(from), text(name), vec![0, kind]].concat();
+    let wasi = "wasi_snapshot_preview1";
+    let constant = |value: u32| [vec![0x41], signed(value.cast_signed())].concat();
+    let given: Vec<u8> = numbers.iter().flat_map(|value| constant(*value)).collect();
+    let upper_half = [0x20, 0, 0x42, 32, 0x88, 0xa7];
+    let code = [
+        &given[..],
+        // Below zero: ends with how far.
+        &[0x10, 0, 0x22, 0, 0x42, 0, 0x53, 0x04, 0x40, 0x42, 0, 0x20, 0, 0x7d, 0xa7, 0x10, 2, 0x0b],
+        // Nothing was written: ends with that.
+        &[0x20, 0, 0x42, 33, 0x88, 0xa7, 0x04, 0x40],
+        &upper_half,
+        &[0x10, 2, 0x0b],
+        // The length of the piece at 0, which begins at the answer; fd_write(1, 0, 1, 8).
+        &[0x41, 4, 0x20, 0, 0xa7, 0x36, 2, 0, 0x41, 1, 0x41, 0, 0x41, 1, 0x41, 8, 0x10, 1, 0x1a],
+        &upper_half,
+        &[0x10, 2],
+    ]
+    .concat();
+    // One local, of 64 bits.
+    let body = [&[1, 1, 0x7e][..], &code, &[0x0b]].concat();
+    let asked = [vec![0x60], number(numbers.len()), vec![0x7f; numbers.len()], vec![1, 0x7e]].concat();
+    let four = vec![0x60, 4, 0x7f, 0x7f, 0x7f, 0x7f, 1, 0x7f];
+    let piece = ANSWER.to_le_bytes();
+    let data = std::iter::once((0, &piece[..])).chain(bytes.iter().copied());
+    let data = data
+        .map(|(at, bytes)| [vec![0], constant(at), vec![0x0b], number(bytes.len()), bytes.to_vec()].concat());
+    module(&[
+        section(1, &[vec![0x60, 0, 0], four, asked, vec![0x60, 1, 0x7f, 0]]),
+        section(
+            2,
+            &[import("blastbox", function, 2), import(wasi, "fd_write", 1), import(wasi, "proc_exit", 3)],
+        ),
+        section(3, &[vec![0]]),
+        section(5, &[vec![0, 32]]),
+        section(7, &[[text("memory"), vec![2, 0]].concat(), [text("_start"), vec![0, 3]].concat()]),
+        if when == Asks::Early { vec![8, 1, 3] } else { Vec::new() },
+        section(10, &[[number(body.len()), body].concat()]),
+        section(11, &data.collect::<Vec<_>>()),
+    ])
+}

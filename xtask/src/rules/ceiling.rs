@@ -4,9 +4,9 @@ use super::Finding;
 use crate::tcb::Share;
 
 /// Lines of code in the warden and the unsafe room together.
-const LINES: usize = 6320;
+const LINES: usize = 7170;
 /// Lines of code of what both programs read hostile bytes with; neither links all of it.
-const WIRE: usize = 4650;
+const WIRE: usize = 4730;
 /// Crates of others that the warden links.
 const CRATES: usize = 20;
 

@@ -136,7 +136,7 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
         network::bring_up().tried("bring its network card up")?;
     }
     // Here, because it needs the powers that are given up next.
-    let nurse = nurse::start().tried("start the process that keeps its powers")?;
+    let nurse = nurse::start(nurse::Renewed::of(orders)).tried("start the process that keeps its powers")?;
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).tried("open /dev/null")?;
     rustix::process::setsid().ok();
     identity::no_new_privileges().tried("give up new privileges")?;
@@ -160,7 +160,8 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     identity::limit(Resource::Nofile, orders.files).tried("limit open files")?;
     let writes = (orders.denials == Denials::WithWrites).then(|| orders.workspace.workplace());
     let denials = listener.as_ref().map(|_| DENIALS);
-    Ok(Arguments { control: CONTROL, denials, writes, root: false, nurse: Some(NURSE) })
+    let nurse = Some(blastbox_agent::NurseLine { line: NURSE, authority: orders.authority });
+    Ok(Arguments { control: CONTROL, denials, writes, root: false, nurse })
 }
 
 /// What a payload could use against the guest's own kernel.

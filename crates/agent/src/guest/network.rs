@@ -24,6 +24,13 @@ pub(super) fn bring_up() -> io::Result<()> {
     tun::bring_up(&card, Some(address))
 }
 
+/// The same in a copy of a guest whose card is up already: nobody at its other end knows the connections of the one that it was
+/// copied from, and answers what is sent on them with their end.
+pub(super) fn renew() -> io::Result<()> {
+    tun::take_down(CARD)?;
+    bring_up()
+}
+
 /// Hears whom programs of the box believe besides.
 pub(super) fn hear_authority(port: &OwnedFd) -> io::Result<String> {
     let mut length = [0_u8; 4];

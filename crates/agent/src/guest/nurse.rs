@@ -14,11 +14,13 @@ use blastbox_agent::{ANSWER, ERRAND, Errand};
 use blastbox_sys::fork::{self, Side, SingleThreaded, Unshare};
 use blastbox_sys::mount::{self, Attributes};
 use blastbox_sys::{namespaces, spawn};
-use rustix::fs::{Mode, OFlags, mkdirat, openat};
+use blastbox_wire::agent::Wake;
+use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::sleep;
+use super::orders::Orders;
+use super::{network, sleep};
 
 /// Where what runs in the box is put when it is stopped.
 const GROUP: &str = "payload";
@@ -30,8 +32,23 @@ const ROUNDS: usize = 256;
 /// The kernel's own threads, among the flags of a process.
 const KERNEL: u32 = 0x0020_0000;
 
+/// What a copy of this guest has to have anew besides.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Renewed {
+    /// Its network card.
+    card: bool,
+    /// Whom its programs believe.
+    authority: bool,
+}
+
+impl Renewed {
+    pub(super) fn of(orders: &Orders) -> Self {
+        Self { card: orders.network, authority: orders.authority }
+    }
+}
+
 /// Starts it. The agent's end of the line.
-pub(super) fn start() -> io::Result<OwnedFd> {
+pub(super) fn start(renewed: Renewed) -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     match fork::fork(&SingleThreaded::prove()?, Unshare::NOTHING, None)? {
         Side::Parent(_) => Ok(ours),
@@ -40,14 +57,14 @@ pub(super) fn start() -> io::Result<OwnedFd> {
             // Nothing of the agent's, above all not its line to the host.
             if let Ok([line]) = spawn::keep_only([theirs.as_raw_fd()]) {
                 std::mem::forget(theirs);
-                serve(&line).ok();
+                serve(&line, renewed).ok();
             }
             fork::leave(0)
         }
     }
 }
 
-fn serve(line: &OwnedFd) -> io::Result<()> {
+fn serve(line: &OwnedFd, renewed: Renewed) -> io::Result<()> {
     rustix::thread::set_name(c"blastbox-nurse").ok();
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     let mut ward = None;
@@ -55,7 +72,11 @@ fn serve(line: &OwnedFd) -> io::Result<()> {
         let mut bytes = [0; ERRAND];
         sleep::read_whole(line, &mut bytes)?;
         let done = match Errand::parse(&bytes) {
-            Some(errand) => carry_out(&mut ward, &errand),
+            Some(Errand::Rise(wake)) => {
+                rise(line, &wake, renewed).and_then(|()| carry_out(&mut ward, Deed::Thaw))
+            }
+            Some(Errand::Thaw) => carry_out(&mut ward, Deed::Thaw),
+            Some(Errand::Freeze) => carry_out(&mut ward, Deed::Freeze),
             None => Err(io::ErrorKind::InvalidData.into()),
         };
         let errno = done.err().map_or(0, |error| error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
@@ -64,20 +85,33 @@ fn serve(line: &OwnedFd) -> io::Result<()> {
     }
 }
 
-fn carry_out(ward: &mut Option<OwnedFd>, errand: &Errand) -> io::Result<()> {
+/// Makes a copy another machine, before anything in it goes on.
+fn rise(line: &OwnedFd, wake: &Wake, renewed: Renewed) -> io::Result<()> {
+    sleep::rise(wake)?;
+    if renewed.authority {
+        let authority = network::hear_authority(line)?;
+        let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        blastbox_agent::believe_another(&root, &authority)?;
+    }
+    if renewed.card { network::renew() } else { Ok(()) }
+}
+
+/// What is done to everything that runs in the box.
+enum Deed {
+    Freeze,
+    Thaw,
+}
+
+fn carry_out(ward: &mut Option<OwnedFd>, deed: Deed) -> io::Result<()> {
     let root = match ward {
         Some(root) => root,
         None => ward.insert(open_ward()?),
     };
-    match errand {
-        Errand::Freeze => freeze(root).inspect_err(|_| {
+    match deed {
+        Deed::Freeze => freeze(root).inspect_err(|_| {
             thaw(root).ok();
         }),
-        Errand::Thaw => thaw(root),
-        Errand::Rise(wake) => {
-            sleep::rise(wake)?;
-            thaw(root)
-        }
+        Deed::Thaw => thaw(root),
     }
 }
 

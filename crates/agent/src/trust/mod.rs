@@ -43,6 +43,17 @@ pub fn believe(root: &OwnedFd, authority: &str) -> io::Result<()> {
     mount::restrict(shelf.as_fd(), attributes.read_only(), Beneath::LeftOut)
 }
 
+/// The same in a copy of a guest that believed another one: what was laid over the bundles is taken away first. What cannot be is left, and
+/// then programs believe both: the other one signs for the gateway of another box, and nobody here has its key.
+pub fn believe_another(root: &OwnedFd, authority: &str) -> io::Result<()> {
+    let laid = BUNDLE_FILES.iter().chain(JAVA_STORES).map(|at| (*at).to_owned());
+    for at in laid.chain([format!("/{SHELF}")]) {
+        // Most of them are not there.
+        mount::detach(&at).ok();
+    }
+    believe(root, authority)
+}
+
 /// A bundle of the root; `None` where there is none that can be taken for one.
 fn read(root: &OwnedFd, at: &str) -> Option<Vec<u8>> {
     let stay = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;

@@ -16,7 +16,7 @@ pub(crate) const HELP: &str = "Examples:
   blastbox resume BOX
 
 A paused box keeps its memory; its life goes on. With --to-disk its machine is written to a file, its memory and processes are given back and
-its life stands still; also the next daemon resumes it. Only virtual machines without network (--tier microvm).";
+its life stands still; also the next daemon resumes it. Only virtual machines without credentials (--tier microvm).";
 
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {

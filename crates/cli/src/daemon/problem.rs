@@ -53,6 +53,10 @@ pub(crate) enum DaemonProblem {
     Order(#[from] OrderError),
     #[error(transparent)]
     Warm(#[from] NotWarm),
+    #[error("cannot open the volumes in the state directory")]
+    Volumes(#[source] std::io::Error),
+    #[error("cannot open the secrets of tenants in the state directory")]
+    Secrets(#[source] std::io::Error),
     #[error(transparent)]
     Key(#[from] KeyError),
 }
@@ -88,6 +92,8 @@ impl DaemonProblem {
             Self::WriteHost { source, .. } if source.kind() == io::ErrorKind::FileTooLarge => {
                 "raise --limit, if the box should be believed"
             }
+            Self::Volumes(_) => "look at `e2b/volumes` there, or leave [e2b.volumes] out",
+            Self::Secrets(_) => "look at `e2b/secrets` there, or leave [e2b.secrets] out",
             Self::Confine(_)
             | Self::NoFile(_)
             | Self::CopyBroke

@@ -17,7 +17,8 @@ use blastbox_images::Store as Images;
 use blastbox_isolation::warden::find_program;
 use blastbox_isolation::{Facts, Warden, confine};
 use blastbox_server::{
-    Config, Doors, Gallery, Hall, Keys, Log, MAX_CONFIG_TEXT, Socket, StateDir, TcpAddress, open_port,
+    Config, Doors, Gallery, Hall, Keys, Log, MAX_CONFIG_TEXT, Socket, StateDir, TcpAddress, TlsDoor,
+    open_port,
 };
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -91,10 +92,13 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     // By starting it, which is over then.
     seen.gvisor.version();
     seen.machines.settle(images.path());
+    // Keys of the operator may lie where the walls let nobody read.
+    let tls = config.https.as_ref().map(|https| TlsDoor::open(https, state.path())).transpose();
+    let tls = tls.map_err(DaemonProblem::Door)?;
     let confined = confine(&place).map_err(DaemonProblem::Confine)?;
     output::say(&walls(confined));
     let runtime = Builder::new_multi_thread().enable_io().enable_time().build().map_err(Problem::Runtime)?;
-    let past = Past { store: Arc::clone(&store), leftovers, program, sources, seen, images };
+    let past = Past { store: Arc::clone(&store), leftovers, program, sources, seen, images, tls };
     let outcome = runtime.block_on(keep(&args, config, &socket, &state, warden, past));
     // With the runtime goes everything that holds the warden, which is waited for.
     drop(runtime);
@@ -115,7 +119,7 @@ async fn keep(
     let known = keys.list().map_err(DaemonProblem::Key)?.len();
     let place = LedgerOptions::new(state.path().join("ledger"), state.path().join("ledger.key"));
     let mut ledger = Ledger::open(place)?;
-    let Past { store, mut leftovers, program, sources, seen, images } = past;
+    let Past { store, mut leftovers, program, sources, seen, images, tls } = past;
     let (broker, words) = lender(sources, state, &mut ledger).await?;
     let mut signals = Signals::catch(false)?;
     let mut doors = Doors::new(config.patience);
@@ -131,6 +135,12 @@ async fn keep(
                 "blastbox: there is no key yet, so nobody is let in over TCP: blastbox key create NAME\n",
             );
         }
+    }
+    if let Some((https, door)) = config.https.take().zip(tls) {
+        let port = open_port(https.address, &keys).await.map_err(DaemonProblem::Door)?;
+        let at = port.local_addr().unwrap_or(https.address.0);
+        said.push_str(&format!("blastbox: listening on https://{at} for {}\n", door.words()));
+        doors = doors.with_tls(port, door);
     }
     let spare = Arc::clone(&store);
     let engine = Engine::with_supply(warden, Box::new(move || spare.replace_warden(&program)), seen)?;
@@ -156,6 +166,14 @@ async fn keep(
     let hall = hall.with_roots(config.roots).with_origins(config.origins);
     let hall = hall.with_e2b(config.internet, config.domain, config.root).with_kernels(&config.warm);
     let hall = hall.with_templates(&state.path().join("e2b"), config.builds);
+    let hall = hall.with_volumes(&state.path().join("e2b/volumes"), config.volumes);
+    let hall = hall.map_err(DaemonProblem::Volumes)?;
+    let hall = hall.with_secrets(&state.path().join("e2b/secrets"), config.secrets);
+    let hall = hall.map_err(DaemonProblem::Secrets)?;
+    let left = hall.left_of_volumes().iter().map(|left| output::plain(left));
+    said.extend(
+        left.map(|left| format!("blastbox: left of a deleted volume until the next start: {left}\n")),
+    );
     if let Err(error) = hall.keep_warm(config.warm).await {
         // Boxes that were taken over are worth more than boxes that wait: they would end with this daemon.
         if adopted == 0 {
@@ -223,6 +241,7 @@ struct Past {
     /// The host, as it looked from outside the walls.
     seen: Facts,
     images: Images,
+    tls: Option<TlsDoor>,
 }
 
 /// What is said of boxes that went with an earlier daemon; nothing where it ended in order.

@@ -17,7 +17,7 @@ use crate::problem::Problem;
 
 pub(crate) const HELP: &str = "Examples:\n  snap=$(blastbox snapshot BOX)\n  blastbox create --snapshot $snap\n  \
 blastbox snapshot ls\n  blastbox snapshot rm $snap\n\n\
-Only boxes of the tier microvm, without network and without credentials. The box stands still for a moment and goes on.\n\
+Only boxes of the tier microvm, without credentials. The box stands still for a moment and goes on.\n\
 What is in its memory is in the file: keep it as you would keep the box.";
 
 pub(crate) const FORK_HELP: &str = "Examples:\n  blastbox fork BOX\n  blastbox fork BOX --count 4 --life 10m\n\n\

@@ -1,5 +1,7 @@
 //! `blastbox image rm`, `prune` and `verify`.
 
+use std::path::PathBuf;
+
 use blastbox_images::store::short;
 use blastbox_images::{ImageRef, StoreError};
 use clap::Args;
@@ -17,12 +19,18 @@ pub(crate) struct RmArgs {
     images: Vec<String>,
     #[command(flatten)]
     store: StoreFlag,
+    /// Where a daemon keeps boxes that are paused to disk, whose images stay [default: beside the store, and the usual place]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PruneArgs {
     #[command(flatten)]
     store: StoreFlag,
+    /// Where a daemon keeps boxes that are paused to disk, whose images stay [default: beside the store, and the usual place]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -44,7 +52,7 @@ fn meant(text: &str) -> Result<ImageRef, StoreError> {
 pub(crate) fn rm(args: &RmArgs) -> Result<u8, Problem> {
     let store = args.store.open()?;
     for text in &args.images {
-        match store.remove(&meant(text)?)? {
+        match store.remove_but(&meant(text)?, || StoreFlag::needed(&store, args.state_dir.as_deref()))? {
             Some(digest) => output::print(&format!("{text}: removed, with its files ({})\n", short(&digest))),
             None => output::print(&format!("{text}: the name is removed; the image has another\n")),
         }
@@ -60,7 +68,9 @@ struct Pruned {
 }
 
 pub(crate) fn prune(args: &PruneArgs) -> Result<u8, Problem> {
-    let pruned = args.store.open()?.prune()?;
+    let store = args.store.open()?;
+    let needed = || StoreFlag::needed(&store, args.state_dir.as_deref());
+    let pruned = store.prune_but(|| needed().map(|needed| needed.into_keys().collect()))?;
     if args.json {
         let text = |digests: &[blastbox_wire::event::Hash]| digests.iter().map(ToString::to_string).collect();
         let (images, in_use) = (text(&pruned.images), text(&pruned.in_use));

@@ -1,8 +1,11 @@
 //! Where images are, and which one is meant.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
+use blastbox_engine::keeper::paused_in;
 use blastbox_images::machine::Kernels;
+use blastbox_images::store::Needs;
 use blastbox_images::{Image, Store};
 use clap::Args;
 
@@ -39,6 +42,29 @@ impl StoreFlag {
         Ok(Store::open(&self.store.clone().unwrap_or_else(|| state.join("images")))?)
     }
 
+    /// Images that boxes need which are paused to disk. Their files lie beside the store, in the usual place of a daemon's state, or
+    /// where it was named. A place that cannot be read is an error: what is taken away is not made again.
+    pub(crate) fn needed(store: &Store, state: Option<&Path>) -> Result<Needs, Problem> {
+        let beside = store.path().parent().map(|state| state.join("snapshots"));
+        let named = state.map(|state| state.join("snapshots"));
+        let usual = Self::usual().and_then(|store| Some(store.parent()?.join("snapshots")));
+        // What is usual is a guess: whoever may not look there has no daemon there.
+        let usual = usual.filter(|place| !is_closed(place));
+        let places: BTreeSet<PathBuf> = beside.into_iter().chain(usual).chain(named).collect();
+        let mut needed = Needs::new();
+        for place in places {
+            let paused =
+                paused_in(&place).map_err(|error| Problem::PausedUnread { place: place.clone(), error })?;
+            for (id, image) in paused {
+                let digest = image.rsplit('@').next().and_then(|digest| digest.parse().ok());
+                if let Some(digest) = digest {
+                    needed.entry(digest).or_default().push(id.as_str().to_owned());
+                }
+            }
+        }
+        Ok(needed)
+    }
+
     /// The kernels of the store, which is made where there is none.
     pub(crate) fn kernels(&self) -> Result<Kernels, Problem> {
         Ok(Kernels::of_store(self.open()?.path()))
@@ -52,4 +78,8 @@ impl StoreFlag {
         };
         Ok(Image::find(text, store.as_ref())?)
     }
+}
+
+fn is_closed(place: &Path) -> bool {
+    std::fs::read_dir(place).is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }

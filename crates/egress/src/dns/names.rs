@@ -9,14 +9,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use blastbox_policy::{Host, HostPattern};
 use blastbox_wire::egress::{LINK_V6, Reason};
 
-/// The first number that is given to a name; those below are the gateway and the box.
+/// The first number that a name can have; those below are the gateway and the box.
 const FIRST: u32 = 256;
-/// How many names there can be: the rest of `198.18.0.0/15`.
-const MOST: usize = (1 << 17) - 512;
+/// How far behind it the first one may lie that is given out.
+const OFFSETS: u32 = 1 << 16;
+/// How many names there can be, wherever they begin in `198.18.0.0/15`.
+const MOST: usize = (1 << 17) - (1 << 16) - 512;
 
 /// Which name has which address, for the life of the box.
 #[derive(Debug, Default)]
 pub struct Names {
+    /// How far the first one lies behind [`FIRST`].
+    offset: u32,
     by_name: HashMap<Host, u32>,
     by_number: Vec<Host>,
     /// How many names were given out under each wildcard.
@@ -24,6 +28,13 @@ pub struct Names {
 }
 
 impl Names {
+    /// Of a gateway whose numbers begin somewhere: a program of a box that was copied may still know an address that another gateway gave it, and
+    /// here that should mean nothing, rather than some other name that is allowed. Almost always: two runs of numbers may overlap.
+    #[must_use]
+    pub fn beginning_anywhere(random: [u8; 4]) -> Self {
+        Self { offset: u32::from_ne_bytes(random) % OFFSETS, ..Self::default() }
+    }
+
     /// The number of a name, given out now if it has none. `by` is the pattern that allows it; under a wildcard only
     /// `budget` names are given out, because each of them can carry data to whoever answers for the domain.
     pub fn number(&mut self, name: &Host, by: &HostPattern, budget: usize) -> Result<Number, Reason> {
@@ -40,7 +51,7 @@ impl Names {
         if self.by_number.len() >= MOST {
             return Err(Reason::NameBudget);
         }
-        let number = FIRST + u32::try_from(self.by_number.len()).unwrap_or(0);
+        let number = FIRST + self.offset + u32::try_from(self.by_number.len()).unwrap_or(0);
         self.by_name.insert(name.clone(), number);
         self.by_number.push(name.clone());
         Ok(Number(number))
@@ -49,7 +60,7 @@ impl Names {
     /// The name that an address means, if it means one.
     #[must_use]
     pub fn name(&self, address: IpAddr) -> Option<&Host> {
-        let number = Number::of(address)?.0.checked_sub(FIRST)?;
+        let number = Number::of(address)?.0.checked_sub(FIRST + self.offset)?;
         self.by_number.get(usize::try_from(number).ok()?)
     }
 }
@@ -115,6 +126,16 @@ mod tests {
         {
             assert_eq!(names.name(stranger.parse().unwrap()), None, "{stranger}");
         }
+    }
+
+    #[test]
+    fn an_address_of_another_gateway_means_nothing() {
+        let exact = HostPattern::Exact(host("a.test"));
+        let [mut one, mut other] = [[1, 0, 0, 0], [0xff; 4]].map(Names::beginning_anywhere);
+        let [a, b] = [&mut one, &mut other].map(|names| names.number(&host("a.test"), &exact, 0).unwrap());
+        assert_ne!(a, b);
+        assert_eq!((one.name(b.v4().into()), other.name(a.v6().into())), (None, None));
+        assert_eq!(other.name(b.v4().into()), Some(&host("a.test")));
     }
 
     #[test]

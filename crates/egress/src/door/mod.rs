@@ -1,7 +1,9 @@
-//! The second door: programs that want a proxy find one at the gateway's address, HTTP CONNECT and SOCKS5.
+//! The second door: programs that want a proxy find one at the gateway's address, HTTP CONNECT and SOCKS5. And the third:
+//! requests that the engine brings, of boxes that have no link ([`call`]).
 //!
-//! It leads into the same decision as packets do, and grants nothing that they would not be granted.
+//! They lead into the same decision as packets do, and grant nothing that they would not be granted.
 
+pub mod call;
 pub mod proxy_connect;
 pub mod socks;
 
@@ -14,10 +16,11 @@ use blastbox_wire::egress::{Door, HTTP_PROXY_PORT, Reason, SOCKS_PORT};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::decide::{Ask, Said, Target, Verdict};
+use crate::end::End;
 use crate::flow::Flow;
 use crate::house::House;
-use crate::netstack::Stream;
 use crate::serve;
+use crate::side::Side;
 
 /// How long a program may take to say where it wants to go.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -118,13 +121,13 @@ pub fn is_open(port: u16) -> bool {
 }
 
 /// Serves one connection to a port of the gateway.
-pub async fn serve(stream: Stream, port: u16, house: Arc<House>, knock: Knock) {
+pub async fn serve(stream: Side, port: u16, house: Arc<House>, knock: Knock) {
     let speech = if port == SOCKS_PORT { SOCKS } else { CONNECT };
     // A program that breaks off has said nothing that could be decided.
     answer(stream, &speech, house, knock).await.ok();
 }
 
-async fn answer(mut stream: Stream, speech: &Speech, house: Arc<House>, knock: Knock) -> io::Result<()> {
+async fn answer(mut stream: Side, speech: &Speech, house: Arc<House>, knock: Knock) -> io::Result<()> {
     let Ok(wish) = tokio::time::timeout(PATIENCE, listen(&mut stream, speech)).await else { return Ok(()) };
     let (target, port, early) = match wish? {
         Heard::Wish { target, port, early } => (target, port, early),
@@ -163,7 +166,7 @@ enum Heard {
     Refused { answer: Vec<u8>, reason: Reason, shown: String },
 }
 
-async fn listen(stream: &mut Stream, speech: &Speech) -> io::Result<Heard> {
+async fn listen(stream: &mut Side, speech: &Speech) -> io::Result<Heard> {
     let mut bytes = Vec::new();
     let mut greeted = false;
     loop {
@@ -193,7 +196,13 @@ async fn listen(stream: &mut Stream, speech: &Speech) -> io::Result<Heard> {
 #[derive(Debug)]
 struct Begun {
     early: Vec<u8>,
-    stream: Stream,
+    stream: Side,
+}
+
+impl End for Begun {
+    fn socket(&self) -> Option<&tokio::net::TcpStream> {
+        self.stream.socket().filter(|_| self.early.is_empty())
+    }
 }
 
 impl AsyncRead for Begun {

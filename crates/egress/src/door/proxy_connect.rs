@@ -37,6 +37,14 @@ pub fn read(bytes: &[u8], _greeted: bool) -> Wish {
     else {
         return refused(Reason::MethodNotAllowed, "proxy");
     };
+    match place(authority) {
+        Ok((target, port)) => Wish::Connect { target, port, length: end + 4 },
+        Err(reason) => refused(reason, authority),
+    }
+}
+
+/// Name and port, or why they are none.
+pub(super) fn place(authority: &str) -> Result<(Asked, u16), Reason> {
     // Names only, or an address in its one strict form; a colon separates the port, and userinfo is nobody's business.
     let parts = match authority.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
         Some((address, port)) => {
@@ -48,11 +56,11 @@ pub fn read(bytes: &[u8], _greeted: bool) -> Wish {
             Some((name.or_else(address)?, port))
         }),
     };
-    let Some((target, port)) = parts else { return refused(Reason::BadName, authority) };
+    let (target, port) = parts.ok_or(Reason::BadName)?;
     let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     match port.parse::<u16>() {
-        Ok(port @ 1..) if digits => Wish::Connect { target, port, length: end + 4 },
-        _ => refused(Reason::BadRequest, authority),
+        Ok(port @ 1..) if digits => Ok((target, port)),
+        _ => Err(Reason::BadRequest),
     }
 }
 

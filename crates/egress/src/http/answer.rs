@@ -18,6 +18,8 @@ const NEVER_CARRIED: &[&str] = &[
     "upgrade",
     // They advertise other ways to the server (QUIC, another host and port) that the box cannot take.
     "alt-svc",
+    // Ours alone: whoever reads it learns of a refusal of the gateway's, and no server can make one up.
+    "x-blastbox-denied",
     "alt-used",
 ];
 

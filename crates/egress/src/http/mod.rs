@@ -40,6 +40,11 @@ const HEAD_TIME: Duration = Duration::from_secs(60);
 /// Requests at the same time on one HTTP/2 connection.
 const MOST_STREAMS: u32 = 64;
 
+/// The refusal of a whole connection, for whoever would send a request on it.
+pub(crate) fn refuse(reason: Reason, host: &str) -> Vec<u8> {
+    answer::raw_refusal(reason.as_str(), host, "the rules of this box do not let it there")
+}
+
 /// Serves a connection in the clear.
 pub async fn serve<S>(stream: S, flow: Flow, house: Arc<House>)
 where

@@ -103,7 +103,7 @@ impl Link {
     }
 
     /// Writes one packet of TCP that was not summed up.
-    pub(super) fn write_unsummed(&self, packet: &mut [u8]) {
+    pub(crate) fn write_unsummed(&self, packet: &mut [u8]) {
         let before = without_sum(packet).unwrap_or(tun::WHOLE);
         self.put(before, packet);
     }

@@ -28,7 +28,7 @@ const TABLE_FACTOR: usize = 2;
 const BUFFER_BUDGET: usize = 48 * 1024 * 1024;
 const SHARE: usize = 32;
 /// Sixteen packets of the largest size: with four, both sides wait for each other most of the time.
-const LARGE_BUFFER: usize = 1024 * 1024;
+pub(crate) const LARGE_BUFFER: usize = blastbox_sys::shortcut::ROOM as usize;
 const SMALL_BUFFER: usize = 16 * 1024;
 /// How often connections are looked after while any of them waits for time to pass.
 const TICK: Duration = Duration::from_millis(20);
@@ -91,19 +91,24 @@ impl Seeds {
     }
 }
 
-/// Room that a connection's buffers take. Given back when dropped.
+/// Room that a connection's buffers take, the gateway's own or the kernel's. Given back when dropped.
 #[derive(Debug)]
-struct Room {
+pub(crate) struct Room {
     used: Arc<AtomicUsize>,
     size: usize,
 }
 
 impl Room {
-    fn take(used: &Arc<AtomicUsize>) -> Self {
+    pub(crate) fn take(used: &Arc<AtomicUsize>) -> Self {
         let share = BUFFER_BUDGET.saturating_sub(used.load(Ordering::Relaxed)) / SHARE;
         let size = share.clamp(SMALL_BUFFER, LARGE_BUFFER);
         used.fetch_add(2 * size, Ordering::Relaxed);
         Self { used: Arc::clone(used), size }
+    }
+
+    /// How much in each direction.
+    pub(crate) fn size(&self) -> usize {
+        self.size
     }
 }
 

@@ -51,7 +51,7 @@ struct Command {
 
 fn running(outlet: &Arc<Outlet>, room: &Arc<Semaphore>) -> Running {
     let (outlet, room, offer) = (Arc::clone(outlet), Arc::clone(room), Offer::default());
-    Running { outlet, room, stdin_out: 0, window: OUTPUT_WINDOW, offer, has_begun: false }
+    Running { outlet, room, stdin_out: 0, window: OUTPUT_WINDOW, offer, errand: None, has_begun: false }
 }
 
 impl Driver {

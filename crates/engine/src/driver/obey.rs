@@ -5,6 +5,7 @@ use blastbox_wire::limits::{MAX_EXECS, OUTPUT_WINDOW};
 
 use super::{Driver, Running};
 use crate::desk::Order;
+use crate::outcome::Ending;
 use crate::outlet::ExecEnd;
 use crate::state::Event;
 use crate::tools;
@@ -12,6 +13,17 @@ use crate::tools;
 const EAGAIN: i32 = 11;
 
 impl Driver {
+    /// Takes no more orders. A command that was ordered and not looked at yet is over too: a launch may fail before anything else is heard.
+    pub(super) fn refuse_the_rest(&mut self, ending: &Ending) {
+        self.orders.close();
+        while let Ok(order) = self.orders.try_recv() {
+            if let Order::Exec { outlet, room, .. } = order {
+                room.close();
+                outlet.end(ExecEnd::BoxEnded(ending.clone()));
+            }
+        }
+    }
+
     pub(super) fn obey(&mut self, order: Order) {
         let frame = match order {
             Order::Exec { spec, outlet, room, offer } => {
@@ -22,7 +34,7 @@ impl Driver {
                     return;
                 }
                 let (stdin_out, window, has_begun) = (0, OUTPUT_WINDOW, false);
-                let running = Running { outlet, room, stdin_out, window, offer, has_begun };
+                let running = Running { outlet, room, stdin_out, window, offer, errand: None, has_begun };
                 self.log.execs.insert(spec.exec, running);
                 HostFrame::Exec(*spec)
             }

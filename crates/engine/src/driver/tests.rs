@@ -7,15 +7,20 @@ use std::time::Duration;
 
 use blastbox_isolation::Choice;
 use blastbox_policy::Refusal;
-use blastbox_wire::agent::{AgentFrame, Exit, Io, Oddity, Stage, StandingExec, Usage, User, VERSION};
+use blastbox_wire::agent::{
+    AgentFrame, BootFacts, Exit, Io, Oddity, Stage, StandingExec, Usage, User, VERSION,
+};
 use blastbox_wire::limits::{MAX_OUTPUT_CHUNK, OUTPUT_WINDOW, STDIN_WINDOW};
-use blastbox_wire::warden::Answer;
+use blastbox_wire::plan::Plan;
+use blastbox_wire::warden::{Answer, Spent};
+use tokio::sync::Semaphore;
 
 use super::*;
 use crate::engine::{Seat, connect};
 use crate::link::Link;
 use crate::live::{Command, Exec, LiveBox};
-use crate::outlet::ExecEvent;
+use crate::outlet::{ExecEvent, Outlet};
+use crate::tools::Offer;
 
 mod adopted;
 mod calls;
@@ -466,8 +471,20 @@ fn plan(id: &BoxId) -> Box<Plan> {
         blastbox_policy::Gap::ALL.iter().fold(policy, |draft, gap| draft.accept(*gap)).seal().unwrap();
     let facts = blastbox_isolation::Facts::look();
     let image = blastbox_images::Image::host();
-    let request = blastbox_isolation::Request { box_id: id.clone(), image: &image, workspace: None };
+    let request =
+        blastbox_isolation::Request { box_id: id.clone(), image: &image, workspace: None, volumes: &[] };
     Box::new(blastbox_isolation::tiers::jail::lower(&policy, &facts, &request).unwrap().plan)
+}
+
+#[tokio::test]
+async fn a_command_that_was_ordered_before_the_launch_failed_and_not_looked_at_yet_is_ended_too() {
+    let (rig, driver) = parked(Duration::from_secs(60), 1 << 30);
+    rig.link.hand_out(Answer::Failed { box_id: rig.id.clone(), tried: "mount".into(), errno: 1 });
+    let exec = rig.exec().await;
+    tokio::spawn(driver.run());
+    let ended = tokio::time::timeout(Duration::from_secs(30), exec.next()).await.unwrap();
+    let failed = Ending::LaunchFailed { tried: "mount".into(), errno: 1 };
+    assert_eq!(ended, ExecEvent::Ended(ExecEnd::BoxEnded(failed)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -53,7 +53,7 @@ impl Engine {
         commands: &[u32],
         left: Duration,
     ) -> Result<(LiveBox, oneshot::Receiver<Vec<Stood>>), CreateError> {
-        let request = Request { box_id: id.clone(), image, workspace: None };
+        let request = Request { box_id: id.clone(), image, workspace: None, volumes: &[] };
         let choice = choose(policy, &self.facts, &request);
         let channel = StdStream::from(channel);
         channel.set_nonblocking(true).map_err(CreateError::Channel)?;

@@ -37,7 +37,7 @@ impl Engine {
         tenancy: Option<&Tenancy>,
         secrets: Vec<LentSecret>,
     ) -> Result<LiveBox, CreateError> {
-        let BoxSpec { policy, image, workspace } = *spec;
+        let BoxSpec { policy, image, workspace, volumes, secrets: _ } = *spec;
         let (mut plan, shows) = match &choice.chosen {
             Ok(lowered) => (lowered.plan.clone(), open_shows(&lowered.shows)?),
             Err(refusal) => {
@@ -78,15 +78,16 @@ impl Engine {
         let agent = UnixStream::from_std(ours).map_err(CreateError::Channel)?;
 
         let id = plan.box_id.clone();
-        let way_out = WayOut::open(&mut plan, policy, tenancy, secrets, agent.as_fd()).await?;
-        let (line, wire) = way_out.as_ref().map_or((None, None), |way| (Some(&way.line), way.wire.as_ref()));
+        let http = choice.chosen.as_ref().is_ok_and(Lowered::calls_http);
+        let way_out = WayOut::open((&mut plan, http), policy, tenancy, secrets, agent.as_fd()).await?;
+        let (line, wire) = way_out.as_ref().map_or((None, None), |way| way.tie.travels());
         let words = self.house.link.expect(id.clone());
         let expected = Expected(&self.house.link, &id);
         let asked = Instant::now();
-        let own = [Some(theirs.as_fd()), image.dir(), workspace.map(AsFd::as_fd), line.map(AsFd::as_fd)];
+        let own = [Some(theirs.as_fd()), image.dir(), workspace.map(AsFd::as_fd)].into_iter().flatten();
         let fds: Vec<BorrowedFd<'_>> = own
-            .into_iter()
-            .flatten()
+            .chain(volumes.iter().map(AsFd::as_fd))
+            .chain(line.map(AsFd::as_fd))
             .chain(shows.iter().chain(more.iter().flatten()).chain(wire).chain(&copied).map(AsFd::as_fd))
             .collect();
         let plan = Box::new(plan);
@@ -95,6 +96,7 @@ impl Engine {
         std::mem::forget(expected);
         // Held until the agent has spoken, because the host may have to be asked more than once.
         let directories = [image.dir(), workspace.map(AsFd::as_fd)].into_iter().flatten();
+        let directories = directories.chain(volumes.iter().map(AsFd::as_fd));
         let directories = directories.map(|dir| dir.try_clone_to_owned());
         let directories = directories.chain(shows.into_iter().map(Ok)).collect::<io::Result<_>>();
         // Not where there is a gateway, which goes with the box that it was started for, nor of a copy, which has read what
@@ -104,7 +106,7 @@ impl Engine {
         // The agent's end is the agent's alone, so that its end is an end; and so is the line to the gateway the warden's.
         drop((theirs, more));
         let way_out =
-            way_out.map(|WayOut { uplink, hears, line: _, wire: _, variables }| (uplink, hears, variables));
+            way_out.map(|WayOut { uplink, hears, tie, variables }| (uplink, hears, tie.kept(), variables));
 
         let lifetime = policy.lifetime();
         let (mut live, mut driver) = connect(Seat {
@@ -132,6 +134,10 @@ impl Engine {
         if heritable {
             driver.bequeath();
         }
+        let way_out = way_out.map(|(uplink, hears, errands, variables)| {
+            driver.errands = errands;
+            (uplink, hears, variables)
+        });
         tokio::spawn(driver.run());
         live.variables.extend(image.config().into_iter().flat_map(wishes));
         live.variables.extend(path_of_root(policy, image));

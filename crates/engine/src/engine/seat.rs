@@ -66,6 +66,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         heritable: false,
         mark: None,
         rest: Rest::default(),
+        errands: None,
         log: Log::default(),
     };
     let live = LiveBox {

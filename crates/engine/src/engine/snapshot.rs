@@ -14,7 +14,7 @@ use std::time::Duration;
 use blastbox_images::Image;
 use blastbox_images::machine::Template;
 use blastbox_isolation::{Copies, Lowered, MonitorOrder};
-use blastbox_policy::{Boundary, Tier};
+use blastbox_policy::{Boundary, NetworkMode, SealedPolicy, Tier};
 use blastbox_wire::event::Hash;
 use blastbox_wire::warden::Ask;
 use tokio::io::AsyncReadExt;
@@ -59,9 +59,9 @@ pub enum SnapshotError {
     /// Credentials are never inherited.
     #[error("the box holds credentials, and those are never inherited: it cannot be copied")]
     Credentials,
-    /// Its gateway, authority and connections are its own.
+    /// What its network is now is not what its machine was made for, or its gateway is gone.
     #[error(
-        "the box has network, and its gateway, its authority and its connections are its own: it cannot be copied"
+        "the rules of the box were changed so that its machine would be another one, with or without a network card or an authority of its own, or its gateway is gone: it cannot be copied"
     )]
     Network,
     /// It booted by itself.
@@ -86,6 +86,11 @@ pub enum SnapshotError {
         "the snapshot is bound to another machine: its image, kernel, agent, QEMU or processor is not what it was"
     )]
     Foreign,
+    /// What it reached when it was paused, nobody may reach now.
+    #[error(
+        "the box reached everything when it was paused to disk, and the operator lets none do that any more: it stays where it is"
+    )]
+    Reach,
     /// There is no room for its file.
     #[error(
         "the disk for snapshots is full: it has no room for all of the box's memory, beside what is left free for the ledger"
@@ -115,6 +120,7 @@ impl SnapshotError {
             Self::Guest(_) => "snapshot_guest",
             Self::Failed(_) => "snapshot_failed",
             Self::Foreign | Self::File(SnapshotFault::Foreign) => "snapshot_foreign",
+            Self::Reach => "snapshot_reach",
             Self::File(SnapshotFault::Truncated) => "snapshot_truncated",
             Self::File(SnapshotFault::Altered) => "snapshot_altered",
             Self::File(SnapshotFault::Place(_)) => "snapshot_io",
@@ -134,6 +140,7 @@ impl SnapshotError {
             | Self::NotNow
             | Self::Copying
             | Self::Foreign
+            | Self::Reach
             | Self::File(SnapshotFault::Foreign)
             | Self::NotKept => Blame::Caller,
             Self::Guest(_) => Blame::Guest,
@@ -178,11 +185,12 @@ impl Engine {
     pub(crate) async fn snapshot<T: Send>(
         &self,
         live: &LiveBox,
+        policy: &SealedPolicy,
         image: &Image,
         afterwards: Afterwards,
         asleep: impl FnOnce() -> T + Send,
     ) -> Result<(Snapshot, T), SnapshotError> {
-        self.may_snapshot(live)?;
+        self.may_snapshot(live, policy)?;
         let Ok(lowered) = &live.choice.chosen else { return Err(SnapshotError::NotNow) };
         let mut monitor = live.monitor.lock().await;
         let (Some(copies), Some(line), Some(origin)) =
@@ -208,17 +216,25 @@ impl Engine {
         }
     }
 
-    /// Whether a box is one that could be copied, as far as that can be said without trying.
-    pub(crate) fn may_snapshot(&self, live: &LiveBox) -> Result<(), SnapshotError> {
+    /// Whether a box with this policy now is one that could be copied, as far as that can be said without trying.
+    pub(crate) fn may_snapshot(&self, live: &LiveBox, policy: &SealedPolicy) -> Result<(), SnapshotError> {
         let Ok(lowered) = &live.choice.chosen else { return Err(SnapshotError::NotNow) };
         let looks = Looks {
             credentials: live.tenancy.is_some(),
             copies: lowered.copies.is_some(),
-            gateway: live.has_gateway(),
+            network: lowered.copies.as_deref().is_some_and(|copies| is_network_of(copies, policy))
+                && !live.has_lost_gateway(),
             begun: live.begun_from.is_some(),
         };
         looks.may_be_copied(lowered.tier)
     }
+}
+
+/// Whether a machine that is made under this policy has the network of these. Rules change while a box lives; a copy is made under those that hold
+/// then, of a machine that has or has not a card, and an authority.
+fn is_network_of(copies: &Copies, policy: &SealedPolicy) -> bool {
+    let network = policy.network();
+    copies.card == (network.mode != NetworkMode::Off) && copies.authority == network.needs_authority()
 }
 
 /// What says whether a box can be copied.
@@ -228,8 +244,8 @@ struct Looks {
     credentials: bool,
     /// Boxes of its kind begin as copies.
     copies: bool,
-    /// It has one.
-    gateway: bool,
+    /// Its network is what its machine was made for.
+    network: bool,
     /// It began as a copy itself, and has a line by which it can be copied.
     begun: bool,
 }
@@ -239,9 +255,9 @@ impl Looks {
         match self {
             Self { credentials: true, .. } => Err(SnapshotError::Credentials),
             Self { copies: false, .. } => Err(SnapshotError::Tier(tier)),
-            Self { gateway: true, .. } => Err(SnapshotError::Network),
+            Self { network: false, .. } => Err(SnapshotError::Network),
             Self { begun: false, .. } => Err(SnapshotError::BootedAlone),
-            Self { credentials: false, copies: true, gateway: false, begun: true } => Ok(()),
+            Self { credentials: false, copies: true, network: true, begun: true } => Ok(()),
         }
     }
 }

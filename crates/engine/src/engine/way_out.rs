@@ -5,21 +5,46 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use blastbox_isolation::Gateway;
 use blastbox_policy::SealedPolicy;
 use blastbox_wire::agent::introduce;
-use blastbox_wire::egress::{BUNDLE, BUNDLE_VARIABLES, LentSecret};
+use blastbox_wire::egress::{BUNDLE, BUNDLE_VARIABLES, LentSecret, Way};
 use blastbox_wire::plan::{Network, Plan};
 
+use crate::errands::Errands;
 use crate::error::CreateError;
 use crate::tenancy::Tenancy;
 use crate::uplink::{Hears, Uplink};
+
+/// How a box is tied to its gateway.
+pub(super) enum Tie {
+    /// By what travels with the plan: the line that a link is sent on, and the wire to the card of a machine.
+    Travels { line: OwnedFd, wire: Option<OwnedFd> },
+    /// By what the engine keeps: it brings the box's requests itself.
+    Kept(Errands),
+}
+
+impl Tie {
+    /// What travels.
+    pub(super) fn travels(&self) -> (Option<&OwnedFd>, Option<&OwnedFd>) {
+        match self {
+            Self::Travels { line, wire } => (Some(line), wire.as_ref()),
+            Self::Kept(_) => (None, None),
+        }
+    }
+
+    /// What stays.
+    pub(super) fn kept(self) -> Option<Errands> {
+        match self {
+            Self::Travels { .. } => None,
+            Self::Kept(errands) => Some(errands),
+        }
+    }
+}
 
 /// A gateway and what its box is told of it.
 pub(super) struct WayOut {
     pub(super) uplink: Uplink,
     pub(super) hears: Hears,
-    /// The line that travels with the plan.
-    pub(super) line: OwnedFd,
-    /// The wire to the card of a machine, which travels behind everything else.
-    pub(super) wire: Option<OwnedFd>,
+    /// How the box is tied to it.
+    pub(super) tie: Tie,
     /// Variables that make programs believe the gateway, and those that hold stand-ins.
     pub(super) variables: Vec<(String, String)>,
 }
@@ -28,35 +53,48 @@ impl WayOut {
     /// Starts the gateway that the plan asks for, if it does. `control` leads to the box, and nothing but what it wakes up with
     /// was said there.
     pub(super) async fn open(
-        plan: &mut Plan,
+        (plan, http): (&mut Plan, bool),
         policy: &SealedPolicy,
         tenancy: Option<&Tenancy>,
         secrets: Vec<LentSecret>,
         control: BorrowedFd<'_>,
     ) -> Result<Option<Self>, CreateError> {
-        let machine = match plan.network {
+        let (machine, way) = match plan.network {
+            Network::Empty if http => (false, Way::Calls),
             Network::Empty | Network::Loopback => return Ok(None),
-            Network::Gateway { .. } => false,
-            Network::Card { .. } => true,
+            Network::Gateway { .. } => (false, Way::Link),
+            Network::Card { .. } => (true, Way::Link),
         };
-        let (gateway, line) = Gateway::start(&plan.box_id, policy).map_err(CreateError::Gateway)?;
+        let (gateway, line) = Gateway::start(&plan.box_id, policy, way).map_err(CreateError::Gateway)?;
         if let Some(tenancy) = tenancy {
             tenancy.keep(gateway.voice().map_err(CreateError::Channel)?);
         }
         gateway.lend(secrets).map_err(CreateError::Gateway)?;
-        let wire = machine.then(|| Gateway::lay_wire(&line)).transpose().map_err(CreateError::Channel)?;
+        let tie = match way {
+            Way::Calls => Tie::Kept(Errands::for_box(&gateway, line).map_err(CreateError::Channel)?),
+            Way::Link => {
+                let wire = machine.then(|| Gateway::lay_wire(&line)).transpose();
+                Tie::Travels { wire: wire.map_err(CreateError::Channel)?, line }
+            }
+        };
         let (uplink, mut hears) = Uplink::to(gateway).map_err(CreateError::Channel)?;
         let mut variables = Vec::new();
-        if policy.network().needs_authority() {
+        if policy.network().needs_authority() || way == Way::Calls {
             let trust = hears.trust().await.map_err(CreateError::Gateway)?;
-            variables = believing(trust.variables);
-            if machine {
-                tell(control, &trust.authority)?;
-            } else {
-                plan.trust(trust.authority);
+            match (way, machine) {
+                // Its requests are read here: nothing in the box has to believe anybody.
+                (Way::Calls, _) => variables = trust.variables,
+                (Way::Link, true) => {
+                    variables = believing(trust.variables);
+                    tell(control, &trust.authority)?;
+                }
+                (Way::Link, false) => {
+                    variables = believing(trust.variables);
+                    plan.trust(trust.authority);
+                }
             }
         }
-        Ok(Some(Self { uplink, hears, line, wire, variables }))
+        Ok(Some(Self { uplink, hears, tie, variables }))
     }
 }
 

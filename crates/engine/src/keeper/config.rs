@@ -12,6 +12,8 @@ use super::cards::{OnTimeout, Tenant};
 use super::prepare::Preparation;
 use super::snapshot_card::SnapshotLimits;
 use crate::host_memory;
+use crate::leases::GivenSecret;
+use crate::volume::VolumeDir;
 use crate::workspace::WorkspaceDir;
 
 /// Longest life of a box whose owner says nothing.
@@ -117,6 +119,10 @@ pub struct NewBox {
     pub preparation: Option<Preparation>,
     /// A directory of the caller, where the policy has a place for one. Such a box never comes from a pool.
     pub workspace: Option<WorkspaceDir>,
+    /// Directories that it writes to for good, where the policy accepts that. Such a box never comes from a pool.
+    pub volumes: Vec<VolumeDir>,
+    /// Secrets of its owner's own that the policy binds. Such a box never comes from a pool.
+    pub secrets: Vec<GivenSecret>,
     /// What its owner writes on it.
     pub metadata: BTreeMap<String, String>,
     /// How long it lives at most. The policy's own timeout is for `run` and does not count here.
@@ -138,6 +144,8 @@ impl NewBox {
             image: Arc::new(image),
             preparation: None,
             workspace: None,
+            volumes: Vec::new(),
+            secrets: Vec::new(),
             metadata: BTreeMap::new(),
             life: DEFAULT_LIFE,
             idle: DEFAULT_IDLE,

@@ -31,8 +31,8 @@ pub(super) struct Copied {
     pub(super) snapshot: Snapshot,
     pub(super) execs: Vec<ExecRow>,
     pub(super) inherited: Vec<Inherited>,
-    /// Until this is dropped nobody else puts the box to sleep or pauses it.
-    pub(super) whole: OwnedMutexGuard<()>,
+    /// Until this is dropped nobody else puts the box to sleep, pauses it or changes its rules.
+    pub(super) whole: (OwnedMutexGuard<()>, OwnedMutexGuard<()>),
 }
 
 /// Copies a box. What is told to the ledger before.
@@ -43,6 +43,8 @@ pub(super) async fn copy(
     afterwards: Afterwards,
 ) -> Result<Copied, KeepError> {
     let whole = Arc::clone(&kept.copying).lock_owned().await;
+    // What is written down with a copy are the rules that it was copied under.
+    let rules = Arc::clone(&kept.changing).lock_owned().await;
     match kept.phase() {
         Phase::Ready | Phase::Executing => {}
         Phase::Ending | Phase::Gone => return Err(KeepError::Gone),
@@ -51,7 +53,7 @@ pub(super) async fn copy(
     let Some(image) = &kept.image else {
         return Err(KeepError::Snapshot(SnapshotError::Tier(kept.card.tier)));
     };
-    house.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
+    house.engine.may_snapshot(&kept.live, &kept.policy()).map_err(KeepError::Snapshot)?;
     house.pen.announce(Some(&kept.about()), &Event::BoxCopied { to: Label::new(to) })?;
     failpoint::reach("box-copying");
     // While it sleeps: it goes on before its copy is whole, and what ends by then in the box runs in the copy.
@@ -60,12 +62,12 @@ pub(super) async fn copy(
         let running = execs.filter(|exec| exec.ended.is_none()).take(MOST_EXECS);
         (running.collect::<Vec<ExecRow>>(), kept.commands.inherited())
     };
-    let copied = house.engine.snapshot(&kept.live, image, afterwards, commands).await;
+    let copied = house.engine.snapshot(&kept.live, &kept.policy(), image, afterwards, commands).await;
     let (snapshot, (execs, inherited)) = copied.map_err(|error| {
         // One that was ended meanwhile, or because it did not answer, does not go on.
         if kept.live.is_stopped() { KeepError::Gone } else { KeepError::Snapshot(error) }
     })?;
-    Ok(Copied { snapshot, execs, inherited, whole })
+    Ok(Copied { snapshot, execs, inherited, whole: (whole, rules) })
 }
 
 impl House {

@@ -222,7 +222,10 @@ impl Keeper {
         if let Some(lies) = self.0.on_disk(tenant, id) {
             lies.set_left(life_from_now);
             self.0.register.extended(id, &lies.deadlines());
-            return Ok(lies.card());
+            // One that goes on meanwhile may have read what was left before: then it is the box itself that is told.
+            if self.0.is_on_disk(id) {
+                return Ok(lies.card());
+            }
         }
         let kept = self.touch(tenant, id)?;
         kept.set_life(life_from_now)?;
@@ -302,10 +305,11 @@ impl Keeper {
 
 /// The boxes on disk whose files are there, and those whose are not.
 fn present(config: &KeeperConfig, rows: &[BoxRow]) -> (Vec<BoxRow>, Vec<BoxRow>) {
-    let names = config.snapshots.place.as_deref().map(|place| Snapshots::at(place).names());
-    let names = names.unwrap_or_default();
-    let is_there = |row: &BoxRow| names.iter().any(|name| name == SnapshotId::of_box(&row.id).as_str());
-    rows.iter().cloned().partition(|row| is_there(row) && OnDisk::found(row).is_some())
+    let files = config.snapshots.place.as_deref().map(Snapshots::at);
+    let is_missing = |row: &BoxRow| {
+        files.as_ref().is_none_or(|files| files.is_missing(SnapshotId::of_box(&row.id).as_str()))
+    };
+    rows.iter().cloned().partition(|row| !is_missing(row) && OnDisk::found(row).is_some())
 }
 
 pub(super) fn whose(kept: &Kept) -> Option<(&Tenant, &BoxId)> {

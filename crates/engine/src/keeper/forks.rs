@@ -73,7 +73,7 @@ impl Keeper {
         }
         let kept = self.touch(tenant, id)?;
         let (keeper, tenant) = (self.clone(), tenant.clone());
-        self.0.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
+        self.0.engine.may_snapshot(&kept.live, &kept.policy()).map_err(KeepError::Snapshot)?;
         // A quota that is spent is told before the box stands still.
         let need = need_of(&kept.policy());
         let mut holds: Vec<_> = (0..count).map(|_| self.0.admission.reserve(&tenant, need)).collect();
@@ -166,6 +166,8 @@ async fn copy_for(
             image: Arc::clone(image),
             preparation: None,
             workspace: None,
+            volumes: Vec::new(),
+            secrets: Vec::new(),
             metadata: kept.card.metadata.clone(),
             life,
             idle,

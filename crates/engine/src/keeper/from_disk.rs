@@ -23,7 +23,7 @@ use crate::engine::SnapshotError;
 
 impl Keeper {
     /// Lets a box go on that was paused to disk, with everything that ran in it. Its image is the one that
-    /// [`Keeper::image_on_disk`] names.
+    /// [`Keeper::lies_on_disk`] names.
     pub async fn resume_from_disk(
         &self,
         tenant: &Tenant,
@@ -65,18 +65,29 @@ async fn go_on(house: &Arc<House>, lies: &Arc<OnDisk>, image: Image) -> Result<B
         itself: Some(Itself { lies: Arc::clone(lies), numbers: note.paused.unwrap_or(0) }),
         origin: Origin::Kept(lies.file(), Box::new(note)),
     };
+    let left = lies.left();
     let new = NewBox {
         policy: SealedPolicy::clone(&lies.policy),
         image: Arc::new(image),
         preparation: None,
         workspace: None,
+        volumes: Vec::new(),
+        secrets: Vec::new(),
         metadata,
-        life: lies.left(),
+        life: left,
         idle: lies.deadlines().idle,
         on_timeout,
         from: Some(begin),
     };
-    make::make(house, lies.tenant(), new, None).await
+    let card = make::make(house, lies.tenant(), new, None).await?;
+    // Somebody has set its deadline while it was made.
+    if lies.left() == left {
+        return Ok(card);
+    }
+    let kept = house.find(lies.tenant(), lies.id())?;
+    kept.set_life(lies.left())?;
+    house.write_deadlines(&kept);
+    Ok(kept.card())
 }
 
 /// What was written down beside its machine. Under the box's name there must be that box.

@@ -188,6 +188,10 @@ impl House {
         self.rooms().on_disk.contains_key(id)
     }
 
+    pub(super) fn images_on_disk(&self) -> Vec<(Tenant, String)> {
+        self.rooms().on_disk.values().map(|lies| (lies.tenant().clone(), lies.card().image)).collect()
+    }
+
     pub(super) fn all_on_disk(&self, tenant: &Tenant) -> Vec<Arc<OnDisk>> {
         self.rooms().on_disk.values().filter(|lies| lies.tenant() == tenant).cloned().collect()
     }

@@ -31,8 +31,8 @@ pub(crate) struct Kept {
     policy: Mutex<Arc<SealedPolicy>>,
     /// Where that is written down.
     register: Arc<Register>,
-    /// Held while they do: one change after the other.
-    pub(crate) changing: tokio::sync::Mutex<()>,
+    /// Held while they do, and while the box is copied: one after the other.
+    pub(crate) changing: Arc<tokio::sync::Mutex<()>>,
     pub(crate) asked: SystemTime,
     /// How long it waited in a pool. That time was nobody's.
     pub(crate) pooled: Duration,
@@ -84,7 +84,7 @@ impl Kept {
             image,
             policy: Mutex::new(Arc::new(policy)),
             register,
-            changing: tokio::sync::Mutex::default(),
+            changing: Arc::default(),
             asked,
             pooled,
             commands: Commands::default(),

@@ -23,7 +23,7 @@ use super::member::{Kind, Member, Recipe};
 use super::metrics::Stretch;
 use super::pool::Claim;
 use super::prepare::Prepared;
-use super::provision::provision;
+use super::provision::{Given, provision};
 use super::register::Entry;
 use super::{pen, tend, watch};
 use crate::engine::SnapshotError;
@@ -77,21 +77,33 @@ async fn try_make(
     if house.is_closed() {
         return Err(KeepError::Stopping);
     }
-    let NewBox { policy, image, preparation, workspace, metadata, life, idle, on_timeout, from } = new;
+    let NewBox {
+        policy,
+        image,
+        preparation,
+        workspace,
+        volumes,
+        secrets,
+        metadata,
+        life,
+        idle,
+        on_timeout,
+        from,
+    } = new;
     let access = workspace.as_ref().map(WorkspaceDir::access);
     let itself = from.as_ref().and_then(|from| from.itself.clone());
     let id = itself.as_ref().map(|itself| itself.lies.id());
     // What is refused is refused before anything is reserved for it.
     let label = image.label();
-    let Lowered { tier, gaps, copies, .. } = match house.engine.choose(&policy, &image, access).await?.chosen
-    {
-        Ok(lowered) => lowered,
-        Err(refusal) => {
-            let about = pen::about(id, tenant, &policy, &label, None, &[]);
-            house.pen.announce(Some(&about), &Event::BoxRefused { reason: refusal.code().into() })?;
-            return Err(KeepError::Refused { refusal });
-        }
-    };
+    let Lowered { tier, gaps, copies, .. } =
+        match house.engine.choose(&policy, &image, access, &volumes).await?.chosen {
+            Ok(lowered) => lowered,
+            Err(refusal) => {
+                let about = pen::about(id, tenant, &policy, &label, None, &[]);
+                house.pen.announce(Some(&about), &Event::BoxRefused { reason: refusal.code().into() })?;
+                return Err(KeepError::Refused { refusal });
+            }
+        };
     let about = pen::about(id, tenant, &policy, &label, Some(tier), &gaps);
     if itself.is_none() {
         house.pen.announce(Some(&about), &Event::BoxAsked { threat: policy.level() })?;
@@ -100,6 +112,8 @@ async fn try_make(
         house.pen.record(&about, &Event::BoxRefused { reason: error.code().into() });
         error
     };
+    // That it goes on is in the ledger already: so must be that it does not.
+    let stays = |error: KeepError| if itself.is_some() { refuse(error) } else { error };
     let bound = copies.as_ref().map(|copies| copies.bound);
     if from.as_ref().is_some_and(|from| bound != Some(from.machine)) {
         return Err(refuse(KeepError::Snapshot(SnapshotError::Foreign)));
@@ -107,12 +121,12 @@ async fn try_make(
     let need = need_of(&policy);
     let hold = match hold {
         Some(hold) => hold,
-        None => house.admission.reserve(tenant, need)?,
+        None => house.admission.reserve(tenant, need).map_err(stays)?,
     };
     let recipe = Recipe { policy, image, tier, copied: copies.is_some(), preparation };
     let kind = match workspace {
         Some(_) => None,
-        None if from.is_some() => None,
+        None if from.is_some() || !volumes.is_empty() => None,
         // What is to outlive its daemon is somebody's from its beginning: members of a pool are nobody's.
         None if recipe.policy.lifetime().survives_daemon == SurvivesDaemon::Yes => None,
         None => Kind::of(&recipe.image, &recipe.policy, tier, recipe.preparation.as_ref())
@@ -134,14 +148,16 @@ async fn try_make(
         },
         None => {
             let shed = || drop(tend::end_all(house.pool.shed()));
-            let room = house.admission.room(tenant, need, shed).await?;
+            let room = house.admission.room(tenant, need, shed).await.map_err(stays)?;
             house.count(|metrics| metrics.took(Stretch::Queue, began.elapsed()));
             let begun = match from {
                 Some(from) => Some(from.open(house).await.map_err(refuse)?),
                 None => None,
             };
             let asked = itself.as_ref().map_or_else(SystemTime::now, |itself| itself.lies.made_at);
-            let (live, entry) = provision(house, &recipe, begun.as_ref(), workspace.as_ref(), &about).await?;
+            let given = Given { workspace: workspace.as_ref(), volumes: &volumes, secrets: &secrets };
+            let made = provision(house, &recipe, begun.as_ref(), given, &about).await;
+            let (live, entry) = made.map_err(stays)?;
             Fresh { live, entry, room, asked, pooled: None, prepared: None, begun }
         }
     };
@@ -251,8 +267,12 @@ async fn claim(house: &Arc<House>, kind: &Kind, recipe: &Recipe) -> Option<Membe
     tend::bury_poisoned(house, poisoned);
     tend::end_all(old);
     let mut found = None;
+    // One in which nothing has begun serves too where none is prepared: it is there, and only its first piece of work waits.
+    let plain = kind.unprepared();
+    let unprepared = || plain.as_ref().and_then(|plain| house.pool.another(plain));
     for _ in 0..CLAIMS {
-        let Some(mut next) = member.take().or_else(|| house.pool.another(kind)) else { break };
+        let next = member.take().or_else(|| house.pool.another(kind)).or_else(unprepared);
+        let Some(mut next) = next else { break };
         if matches!(timeout(SIGN_OF_LIFE, next.answers()).await, Ok(true)) {
             found = Some(next);
             break;

@@ -42,6 +42,11 @@ impl Kind {
         let preparation = preparation.map(Preparation::digest);
         Some(Self { image: image.label(), config, policy: policy.digest(), tier, preparation })
     }
+
+    /// The same boxes with nothing begun in them; `None`: these are such.
+    pub(crate) fn unprepared(&self) -> Option<Self> {
+        self.preparation.as_ref().map(|_| Self { preparation: None, ..self.clone() })
+    }
 }
 
 /// A box that waits.

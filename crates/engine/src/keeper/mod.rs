@@ -72,6 +72,7 @@ pub use prepare::Preparation;
 pub use pump::Terms;
 pub use snapshot_card::{Caption, SnapshotCard, SnapshotLimits, Unreadable};
 pub use snapshot_id::{BadSnapshotId, SnapshotId};
+pub use snapshot_note::paused_in;
 pub use tape::{TapeEvent, TapeReader};
 pub use warm::{MOST_WARM, WarmError};
 

@@ -181,7 +181,9 @@ impl Pool {
 
     /// The next member of this kind, where the one before turned out to be of no use.
     pub(crate) fn another(&self, kind: &Kind) -> Option<Member> {
-        self.shelves().get_mut(kind)?.members.pop_front()
+        let member = self.shelves().get_mut(kind)?.members.pop_front()?;
+        self.claimed.notify_one();
+        Some(member)
     }
 
     /// What is to be ended and what is to be made. What it tells to make counts as in the making.

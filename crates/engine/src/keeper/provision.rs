@@ -18,11 +18,13 @@ use super::unborn::Unborn;
 use crate::engine::BoxSpec;
 use crate::error::CreateError;
 use crate::failpoint;
+use crate::leases::GivenSecret;
 use crate::leases::Tell;
 use crate::live::LiveBox;
 use crate::outcome::{Ending, Loss};
 use crate::patience::{backoff, random_byte};
 use crate::state::{Cure, cure};
+use crate::volume::VolumeDir;
 use crate::workspace::WorkspaceDir;
 
 /// How long a box may take until it is ready.
@@ -30,12 +32,20 @@ const PROVISION: Duration = Duration::from_secs(30);
 /// How often a warden is asked for a box, where the one before was lost.
 const TRIES: u32 = 3;
 
+/// Directories of the host, and secrets, that one box is given.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Given<'a> {
+    pub(crate) workspace: Option<&'a WorkspaceDir>,
+    pub(crate) volumes: &'a [VolumeDir],
+    pub(crate) secrets: &'a [GivenSecret],
+}
+
 /// Makes a box and waits until it is ready. Where there was no warden to ask, another one is, ever later.
 pub(super) async fn provision(
     house: &Arc<House>,
     recipe: &Recipe,
     begun: Option<&Begun>,
-    workspace: Option<&WorkspaceDir>,
+    given: Given<'_>,
     about: &About,
 ) -> Result<(LiveBox, Entry), KeepError> {
     let deadline = Instant::now() + PROVISION;
@@ -46,7 +56,7 @@ pub(super) async fn provision(
     let mut tried = 0;
     loop {
         tried += 1;
-        match launch(house, recipe, begun, workspace, about).await {
+        match launch(house, recipe, begun, given, about).await {
             Err(KeepError::Failed(error)) if tried < most && is_passing(&error, tried, untried) => {
                 tokio::time::sleep(backoff(tried, random_byte())).await;
             }
@@ -63,7 +73,7 @@ pub(crate) async fn launch(
     house: &Arc<House>,
     recipe: &Recipe,
     begun: Option<&Begun>,
-    workspace: Option<&WorkspaceDir>,
+    Given { workspace, volumes, secrets }: Given<'_>,
     about: &About,
 ) -> Result<(LiveBox, Entry), KeepError> {
     let Recipe { policy, image, tier, .. } = recipe;
@@ -83,7 +93,8 @@ pub(crate) async fn launch(
         house.pen.announce(Some(&about), &Event::BoxBegunFrom { from: Label::new(&begun.from) })?;
     }
     let (tell, unborn) = Unborn::begin(house, about);
-    let live = make_ready(house, id, BoxSpec { policy, image, workspace }, begun, tell).await?;
+    let live =
+        make_ready(house, id, BoxSpec { policy, image, workspace, volumes, secrets }, begun, tell).await?;
     unborn.hand_over(&live);
     house.count(|metrics| metrics.took(Stretch::Provision, began.elapsed()));
     Ok((live, entry))

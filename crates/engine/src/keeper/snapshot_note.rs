@@ -1,5 +1,7 @@
 //! What is written down beside the machine of a snapshot: whose it is, of which box, and what ran in that.
 
+use std::io;
+use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use blastbox_images::machine::{SnapshotFault, Snapshots};
@@ -59,6 +61,25 @@ pub(super) fn list(files: &Snapshots) -> impl Iterator<Item = (SnapshotId, Note,
     files.names().into_iter().filter_map(read)
 }
 
+/// The boxes that lie on disk in this directory of snapshots, each with the label of the image that it needs to go on: for whoever
+/// takes images away without asking a keeper. What cannot be read may be one of them, and is an error; what is broken goes on no more.
+pub fn paused_in(place: &Path) -> io::Result<Vec<(BoxId, String)>> {
+    match std::fs::read_dir(place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => drop(listed?),
+    }
+    let files = Snapshots::at(place);
+    let mut paused = Vec::new();
+    for name in files.names() {
+        let note = match files.note(&name) {
+            Err(SnapshotFault::Place(error)) => return Err(error),
+            note => note.ok().flatten().and_then(|(note, _)| serde_json::from_slice::<Note>(&note).ok()),
+        };
+        paused.extend(note.filter(|note| note.paused.is_some()).map(|note| (note.of, note.image)));
+    }
+    Ok(paused)
+}
+
 pub(super) fn card(id: SnapshotId, note: Note, bytes: u64) -> SnapshotCard {
     let Note { tenant, of, created_at, image, policy, level, memory, caption, paused, .. } = note;
     let paused = paused.is_some();
@@ -101,4 +122,19 @@ pub(super) fn note_of(files: &Snapshots, tenant: &Tenant, id: &SnapshotId) -> Re
 pub(super) fn any_note(files: &Snapshots, id: &SnapshotId) -> Result<Note, KeepError> {
     let (note, _) = files.note(id.as_str()).map_err(fault)?.ok_or(KeepError::NotFound)?;
     serde_json::from_slice(&note).map_err(|_| fault(SnapshotFault::Foreign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_is_not_there_holds_no_box_and_one_that_cannot_be_read_may_hold_some() {
+        let place = std::env::temp_dir().join(format!("blastbox-paused-{}", std::process::id()));
+        assert!(paused_in(&place).unwrap().is_empty());
+        std::fs::write(&place, "no directory").unwrap();
+        let unread = paused_in(&place);
+        std::fs::remove_file(&place).unwrap();
+        assert!(unread.is_err());
+    }
 }

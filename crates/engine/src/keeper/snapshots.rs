@@ -47,7 +47,7 @@ impl Keeper {
     ) -> Result<SnapshotCard, KeepError> {
         let kept = self.touch(tenant, id)?;
         let (house, tenant) = (Arc::clone(&self.0), tenant.clone());
-        house.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
+        house.engine.may_snapshot(&kept.live, &kept.policy()).map_err(KeepError::Snapshot)?;
         let files = house.album.files()?;
         has_room(&house, &files, &tenant, &kept).await?;
         let turn = house.album.copying.turn(&tenant, id).await?;

@@ -15,7 +15,7 @@ use super::member::{Kind, Member, Recipe};
 use super::pen;
 use super::pool::{Pool, Survey};
 use super::prepare::Prepared;
-use super::provision::launch;
+use super::provision::{Given, launch};
 use crate::live::LiveBox;
 
 /// How often the pool is looked through while there is something in it.
@@ -64,7 +64,7 @@ async fn fill(house: Arc<House>, kind: Kind, recipe: Recipe, room: super::admiss
     let asked = SystemTime::now();
     let nobody =
         pen::about(None, &Tenant::local(), &recipe.policy, &recipe.image.label(), Some(recipe.tier), &[]);
-    let made = match launch(&house, &recipe, None, None, &nobody).await {
+    let made = match launch(&house, &recipe, None, Given::default(), &nobody).await {
         Ok((live, entry)) => {
             live.live_until(Instant::now() + house.pool.longest());
             match prepare(&house, &live, &recipe, &nobody).await {

@@ -23,10 +23,18 @@ fn program() -> Result<PathBuf, &'static str> {
     if !rustix::process::geteuid().is_root() {
         return Err("not root");
     }
-    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/blastbox");
-    let dir = std::env::var_os("BLASTBOX_BIN_DIR").map_or_else(built, PathBuf::from);
-    let warden = dir.join("blastbox-warden");
-    if warden.is_file() { Ok(warden) } else { Err("the programs are not built: run `make build`") }
+    let warden = |dir: PathBuf| Some(dir.join("blastbox-warden")).filter(|warden| warden.is_file());
+    let found = match std::env::var_os("BLASTBOX_BIN_DIR") {
+        Some(dir) => warden(dir.into()),
+        None => {
+            let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/blastbox");
+            // What `cargo build` leaves lies above the directory of this test.
+            let beside =
+                std::env::current_exe().ok().and_then(|own| Some(own.parent()?.parent()?.to_owned()));
+            warden(built).or_else(|| beside.and_then(warden))
+        }
+    };
+    found.ok_or("there is no blastbox-warden in BLASTBOX_BIN_DIR, target/blastbox or beside the test: run `make build`")
 }
 
 fn roomy() -> KeeperConfig {

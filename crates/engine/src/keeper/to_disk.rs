@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use blastbox_policy::SealedPolicy;
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{Event, KilledBy};
 use blastbox_wire::receipt::Receipt;
@@ -38,7 +39,7 @@ impl Keeper {
     pub async fn pause_to_disk(&self, tenant: &Tenant, id: &BoxId) -> Result<BoxCard, KeepError> {
         let kept = self.touch(tenant, id)?;
         let house = Arc::clone(&self.0);
-        house.engine.may_snapshot(&kept.live).map_err(KeepError::Snapshot)?;
+        house.engine.may_snapshot(&kept.live, &kept.policy()).map_err(KeepError::Snapshot)?;
         let files = house.album.files()?;
         has_room(&house, &files, tenant, &kept).await?;
         let turn = house.album.copying.turn(tenant, id).await?;
@@ -57,14 +58,21 @@ impl Keeper {
     #[must_use]
     pub fn fits_on_disk(&self, tenant: &Tenant, id: &BoxId) -> bool {
         let kept = self.0.find(tenant, id).ok();
-        kept.is_some_and(|kept| self.0.engine.may_snapshot(&kept.live).is_ok())
+        kept.is_some_and(|kept| self.0.engine.may_snapshot(&kept.live, &kept.policy()).is_ok())
             && self.0.album.files().is_ok()
     }
 
-    /// The label of the image of a box that lies on disk: what is needed to let it go on. `None`: it does not lie there.
+    /// The label of the image of a box that lies on disk, and the policy under which it would go on: what is needed for that, and
+    /// whether it still may, is its caller's to find out. `None`: it does not lie there.
     #[must_use]
-    pub fn image_on_disk(&self, tenant: &Tenant, id: &BoxId) -> Option<String> {
-        self.0.on_disk(tenant, id).map(|lies| lies.card().image)
+    pub fn lies_on_disk(&self, tenant: &Tenant, id: &BoxId) -> Option<(String, Arc<SealedPolicy>)> {
+        self.0.on_disk(tenant, id).map(|lies| (lies.card().image, Arc::clone(&lies.policy)))
+    }
+
+    /// The labels of the images that boxes need which lie on disk, and whose boxes they are.
+    #[must_use]
+    pub fn images_on_disk(&self) -> Vec<(Tenant, String)> {
+        self.0.images_on_disk()
     }
 }
 

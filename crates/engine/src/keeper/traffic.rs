@@ -78,6 +78,8 @@ async fn change(
         return Err(KeepError::NoNetwork);
     }
     let _one_at_a_time = kept.changing.lock().await;
+    // Meanwhile it may have been laid on disk, with the rules before.
+    kept.touch()?;
     let before = kept.policy();
     if expected.is_some_and(|expected| *expected != *before) {
         return Ok(None);

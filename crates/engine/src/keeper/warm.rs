@@ -66,7 +66,7 @@ impl Keeper {
         if policy.lifetime().survives_daemon == SurvivesDaemon::Yes {
             return Err(WarmError::NotPooled);
         }
-        let choice = self.0.engine.choose(&policy, &image, None).await.map_err(WarmError::Choose)?;
+        let choice = self.0.engine.choose(&policy, &image, None, &[]).await.map_err(WarmError::Choose)?;
         let lowered = choice.chosen.map_err(WarmError::Refused)?;
         let kind =
             Kind::of(&image, &policy, lowered.tier, preparation.as_ref()).ok_or(WarmError::NotPooled)?;

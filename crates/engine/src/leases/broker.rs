@@ -37,8 +37,9 @@ pub struct Broker {
 /// One secret of one box.
 #[expect(missing_debug_implementations, reason = "it holds a secret")]
 pub struct Lent {
-    /// The binding that it is for.
+    /// The binding that it is for, and which of the policy's that is.
     pub binding: Binding,
+    pub(crate) place: u16,
     /// Its value.
     pub value: SecretValue,
     /// How long it lives, where its source says so.
@@ -68,13 +69,24 @@ impl Broker {
         bindings: &[Binding],
         tell: &Tell,
     ) -> Result<Vec<Lent>, MintError> {
-        self.permit(bindings)?;
-        let Some(first) = bindings.first() else { return Ok(Vec::new()) };
+        self.mint_some(box_id, (0..).zip(bindings.iter().cloned()).collect(), tell).await
+    }
+
+    /// The same for some of a policy's bindings, with their places among all of them.
+    pub(crate) async fn mint_some(
+        self: &Arc<Self>,
+        box_id: &BoxId,
+        bindings: Vec<(u16, Binding)>,
+        tell: &Tell,
+    ) -> Result<Vec<Lent>, MintError> {
+        bindings.iter().try_for_each(|(_, binding)| self.permit(std::slice::from_ref(binding)))?;
+        let Some((_, first)) = bindings.first() else { return Ok(Vec::new()) };
+        let first = first.secret().clone();
         // In a task of its own: a future that is dropped in the midst would drop what a server has made already.
-        let minting = tokio::spawn(Minting::new(self, box_id, tell).all(bindings.to_vec()));
+        let minting = tokio::spawn(Minting::new(self, box_id, tell).all(bindings));
         match minting.await {
             Ok(minted) => minted.map(Minting::take),
-            Err(_) => Err(MintError::Interrupted(first.secret().clone())),
+            Err(_) => Err(MintError::Interrupted(first)),
         }
     }
 

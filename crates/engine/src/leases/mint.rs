@@ -35,10 +35,10 @@ impl Minting {
     }
 
     /// Mints one after the other, all of them in the time that a box may wait.
-    pub(super) async fn all(mut self, bindings: Vec<Binding>) -> Result<Self, MintError> {
+    pub(super) async fn all(mut self, bindings: Vec<(u16, Binding)>) -> Result<Self, MintError> {
         let deadline = Instant::now() + PATIENCE;
-        for (place, binding) in (0..).zip(&bindings) {
-            match self.one(place, binding, deadline).await {
+        for (place, binding) in &bindings {
+            match self.one(*place, binding, deadline).await {
                 Ok(one) => {
                     let secret = binding.secret().clone();
                     // Where nobody listens, nobody wants to know.
@@ -60,9 +60,10 @@ impl Minting {
         std::mem::take(&mut self.lent)
     }
 
-    async fn one(&self, binding: u16, bound: &Binding, deadline: Instant) -> Result<Lent, MintError> {
+    async fn one(&self, place: u16, bound: &Binding, deadline: Instant) -> Result<Lent, MintError> {
         let secret = bound.secret().clone();
-        let named = |lease| Revocable { box_id: self.box_id.clone(), secret: secret.clone(), binding, lease };
+        let named =
+            |lease| Revocable { box_id: self.box_id.clone(), secret: secret.clone(), binding: place, lease };
         let (broker, wanted) = (Arc::clone(&self.broker), bound.clone());
         let mut fetching = tokio::spawn(async move { broker.sources.fetch(&wanted).await });
         let Ok(fetched) = timeout_at(deadline, &mut fetching).await else {
@@ -97,7 +98,7 @@ impl Minting {
             self.broker.give_back(vec![lease.clone()], &self.tell).await;
             return Err(error);
         }
-        Ok(Lent { binding: bound.clone(), value, ttl, lease, renewable })
+        Ok(Lent { binding: bound.clone(), place, value, ttl, lease, renewable })
     }
 }
 

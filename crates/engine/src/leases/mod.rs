@@ -11,6 +11,7 @@ mod ask;
 mod broker;
 mod command;
 mod error;
+mod given;
 mod mint;
 mod read;
 mod register;
@@ -21,6 +22,7 @@ mod vault;
 
 pub use broker::{Broker, Lent, Renewable, leases};
 pub use error::{BadSources, MintError, RegisterError};
+pub use given::GivenSecret;
 pub use register::{Found, Register, Revocable};
 pub use sources::{Sources, WhichSource};
 pub use told::{News, Tell, Told};

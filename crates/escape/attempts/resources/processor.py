@@ -1,13 +1,19 @@
-# Two processes that count for a second and a half, piece by piece. The middle one of the pieces took what a piece takes on a
-# processor of its own; so many of them took so much processor time, whatever a kernel notes about it. That holds where most
-# pieces are not interrupted: an emulated processor, which is slow and has a tenth of one, needs small ones.
+# Two processes that count for a second and a half, piece by piece. A piece that took far longer than the middle one was interrupted, and
+# counts as a middle one; so many of them took so much processor time, whatever a kernel notes about it. That holds where most
+# pieces are not interrupted: an emulated processor, which is slow and has a tenth of one, needs small ones. A clock that is coarse on
+# purpose (20 us in WebAssembly) needs larger ones: a piece shorter than its step is told as nothing or as a whole step.
+def piece(size):
+    at = time.perf_counter()
+    for _ in range(size): pass
+    return time.perf_counter() - at
+def middle(pieces): return sorted(pieces)[len(pieces) // 2]
 def count():
     pieces = []
-    while time.monotonic() - began < 1.5:
-        at = time.perf_counter()
-        for _ in range(500): pass
-        pieces.append(time.perf_counter() - at)
-    return sorted(pieces)[len(pieces) // 2] * len(pieces)
+    while time.monotonic() - began < 1.5: pieces.append(piece(size))
+    usual = middle(pieces)
+    return sum(one if one < 4 * usual else usual for one in pieces)
+size, step = 500, time.get_clock_info("perf_counter").resolution
+while size < 500000 and middle([piece(size) for _ in range(9)]) < 25 * step: size *= 2
 began = time.monotonic()
 if hasattr(os, "fork"):
     reader, writer = os.pipe()

@@ -149,6 +149,12 @@ impl Snapshots {
         fs::symlink_metadata(self.file(name)).map_or(0, |found| found.len())
     }
 
+    /// Whether there is certainly none. Where nobody can look there may be one.
+    #[must_use]
+    pub fn is_missing(&self, name: &str) -> bool {
+        fs::symlink_metadata(self.file(name)).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Takes one away. `false`: there was none.
     pub fn remove(&self, name: &str) -> Result<bool, SnapshotFault> {
         match fs::remove_file(self.file(name)) {

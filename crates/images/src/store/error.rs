@@ -77,6 +77,14 @@ pub enum StoreError {
         /// Which one.
         image: ImageRef,
     },
+    /// Boxes that do not run now go on with it.
+    #[error("the image {image} is needed by boxes that are paused to disk: {}", boxes.join(", "))]
+    Needed {
+        /// Which one.
+        image: ImageRef,
+        /// Who needs it.
+        boxes: Vec<String>,
+    },
     /// The tree is not what its name says.
     #[error("the image {image} was changed: its tree has the digest {found}")]
     Changed {
@@ -124,7 +132,7 @@ impl StoreError {
             Self::Unknown { .. } => "image_unknown",
             Self::OtherDigest { .. } | Self::Changed { .. } => "image_digest_mismatch",
             Self::Ambiguous { .. } => "image_ambiguous",
-            Self::InUse { .. } => "image_in_use",
+            Self::InUse { .. } | Self::Needed { .. } => "image_in_use",
             Self::BadRef(_) => "image_name",
             Self::Tree(TreeError::Write { source, .. }) if source.kind() == io::ErrorKind::StorageFull => {
                 "image_disk_full"

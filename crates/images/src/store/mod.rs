@@ -35,4 +35,4 @@ pub use name::{BadName, BadRef, ImageName, ImageRef};
 pub use place::Store;
 pub(crate) use place::word;
 pub use stored::{Hold, StoredImage};
-pub use sweep::{Listed, Pruned};
+pub use sweep::{Listed, Needs, Pruned};

@@ -37,6 +37,9 @@ pub struct Pruned {
     pub bytes: u64,
 }
 
+/// Which images somebody needs who has no lock on them, and who that is.
+pub type Needs = BTreeMap<Hash, Vec<String>>;
+
 const LOOK: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Store {
@@ -94,6 +97,16 @@ impl Store {
 
     /// Takes a name away, and the image with it where it has no other. Refused while a box uses it.
     pub fn remove(&self, image: &ImageRef) -> Result<Option<Hash>, StoreError> {
+        self.remove_but(image, || Ok(Needs::new()))
+    }
+
+    /// The same, but for what boxes need that do not run now. Asked when no box runs with it any more, and none can begin to: one that
+    /// came to lie on disk meanwhile is known then.
+    pub fn remove_but<E: From<StoreError>>(
+        &self,
+        image: &ImageRef,
+        needed: impl FnOnce() -> Result<Needs, E>,
+    ) -> Result<Option<Hash>, E> {
         let digest = self.resolve(image)?;
         let _lock = self.lock()?;
         let names = self.names()?;
@@ -104,9 +117,14 @@ impl Store {
                 .map_err(self.failed("remove a name of"))?;
             return Ok(None);
         }
-        let Some(tree) = self.taken(&digest)? else { return Err(StoreError::InUse { image: image.clone() }) };
+        let Some(tree) = self.taken(&digest)? else {
+            return Err(StoreError::InUse { image: image.clone() }.into());
+        };
+        if let Some(boxes) = needed()?.remove(&digest) {
+            return Err(StoreError::Needed { image: image.clone(), boxes }.into());
+        }
         if tree.is_none() && image.name.is_none() {
-            return Err(self.unknown(image)?);
+            return Err(self.unknown(image)?.into());
         }
         for (name, _) in names.iter().filter(|(_, meant)| **meant == digest) {
             unlinkat(self.room(NAMES)?, name.as_str(), AtFlags::empty())
@@ -127,27 +145,30 @@ impl Store {
 
     /// Takes away every image without a name that no box uses, and every download.
     pub fn prune(&self) -> Result<Pruned, StoreError> {
-        self.prune_but(&BTreeSet::new())
+        self.prune_but(|| Ok(BTreeSet::new()))
     }
 
-    /// The same, but for these.
-    pub fn prune_but(&self, needed: &BTreeSet<Hash>) -> Result<Pruned, StoreError> {
+    /// The same, but for these. Asked as in [`Store::remove_but`].
+    pub fn prune_but<E: From<StoreError>>(
+        &self,
+        needed: impl FnOnce() -> Result<BTreeSet<Hash>, E>,
+    ) -> Result<Pruned, E> {
         let mut pruned = Pruned::default();
         let _lock = self.lock()?;
-        let named = self.names()?;
-        for digest in self.digests()? {
-            if needed.contains(&digest) || named.values().any(|meant| *meant == digest) {
-                continue;
-            }
-            let bytes = self.facts(&digest).map_or(0, |facts| facts.bytes);
+        let named: BTreeSet<Hash> = self.names()?.into_values().collect();
+        let mut free = Vec::new();
+        for digest in self.digests()?.into_iter().filter(|digest| !named.contains(digest)) {
             match self.taken(&digest)? {
                 None => pruned.in_use.push(digest),
-                Some(tree) => {
-                    self.discard(&digest, tree)?;
-                    pruned.images.push(digest);
-                    pruned.bytes = pruned.bytes.saturating_add(bytes);
-                }
+                Some(tree) => free.push((digest, tree)),
             }
+        }
+        let needed = needed()?;
+        for (digest, tree) in free.into_iter().filter(|(digest, _)| !needed.contains(digest)) {
+            let bytes = self.facts(&digest).map_or(0, |facts| facts.bytes);
+            self.discard(&digest, tree)?;
+            pruned.images.push(digest);
+            pruned.bytes = pruned.bytes.saturating_add(bytes);
         }
         let blobs = self.room(BLOBS)?;
         for name in list(blobs.as_fd()).map_err(self.failed("list"))? {

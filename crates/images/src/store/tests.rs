@@ -115,6 +115,19 @@ fn a_tree_that_was_changed_is_told_by_its_digest() {
 }
 
 #[test]
+fn nothing_is_taken_away_that_a_box_needs_which_does_not_run() {
+    let room = Room::new("needed");
+    let digest = room.import(&room.root(), "base").unwrap().facts.digest;
+    let needed = Needs::from([(digest, vec!["bx_one".to_owned()])]);
+    let refused = room.store.remove_but(&image("base"), || Ok::<_, StoreError>(needed.clone())).unwrap_err();
+    assert!(refused.code() == "image_in_use" && refused.to_string().contains("bx_one"), "{refused}");
+    room.store.forget_name(&"base".parse().unwrap()).unwrap();
+    let needed = || Ok::<_, StoreError>(needed.into_keys().collect());
+    assert!(room.store.prune_but(needed).unwrap().images.is_empty());
+    assert_eq!(room.store.prune().unwrap().images, [digest]);
+}
+
+#[test]
 fn nothing_is_taken_away_while_it_is_held() {
     let room = Room::new("held");
     room.import(&room.root(), "base").unwrap();

@@ -83,8 +83,17 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         );
     }
     let shows = programs(policy, facts)?;
-    let Lowered { tier: _, mut plan, shows: none, report, gaps, copies: _, workspace_disk: _, fuel: _ } =
-        jail::lower(policy, facts, request)?;
+    let Lowered {
+        tier: _,
+        mut plan,
+        shows: none,
+        report,
+        gaps,
+        copies: _,
+        workspace_disk: _,
+        fuel: _,
+        http: _,
+    } = jail::lower(policy, facts, request)?;
     debug_assert!(none.is_empty(), "a jail shows nothing");
     if policy.kernel().memory.0 < LEAST_MEMORY {
         return unavailable(&format!(

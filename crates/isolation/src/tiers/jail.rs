@@ -8,6 +8,7 @@ mod report;
 
 pub(super) use gaps::owner_map_missing;
 pub(super) use report::INTERFACE;
+pub(super) use report::allowed;
 pub use report::ends_after;
 #[cfg(test)]
 mod tests;
@@ -62,9 +63,17 @@ pub(super) fn lower_around(
     let LifetimeRules { timeout: _, output: _, survives_daemon } = policy.lifetime();
 
     fit(facts)?;
+    if !request.volumes.is_empty() && facts.landlock_abi == 0 {
+        // Two boxes that have one volume would make a socket in it, and hand each other what each was given.
+        let why =
+            "a box with volumes needs Landlock: nothing else keeps sockets and pipes out of them".to_owned();
+        let fix =
+            "leave volumes out, or boot a kernel with landlock among its modules (lsm=landlock,…)".to_owned();
+        return Err(Refusal::HostUnfit { why, fix });
+    }
     let worksite = request.worksite(policy)?;
     if *survives_daemon == SurvivesDaemon::Yes {
-        can_survive(*mode, worksite)?;
+        can_survive(*mode, worksite, request)?;
     }
     let denials = denials(*on_denied_syscall, *report_writes, facts)?;
     let mut shows = match root {
@@ -79,6 +88,7 @@ pub(super) fn lower_around(
         image: request.image,
         worksite,
         slot: request.workspace_slot(),
+        volumes: (request.first_volume(), request.volumes),
         exec: *exec,
         trust: trust(policy),
         sudo: (*root == BoxRoot::Allowed).then(|| request.first_show(policy)),
@@ -86,8 +96,9 @@ pub(super) fn lower_around(
     };
     let plan = Plan {
         box_id: request.box_id.clone(),
-        template: places
-            .with_gpu(places.with_sudo(places.with_bundle(places::template(request.image, *mode)))),
+        template: places.with_gpu(
+            places.with_sudo(places.with_bundle(places.with_volumes(places::template(request.image, *mode)))),
+        ),
         own: places.own_steps(disk.0, *inodes),
         ids: match (facts.privileged, root) {
             (true, BoxRoot::None) => Ids::OwnRange,
@@ -179,13 +190,13 @@ fn fit_gpu(
 }
 
 /// What a box cannot have that outlives its daemon: whatever would go with the daemon.
-fn can_survive(mode: NetworkMode, worksite: Worksite) -> Result<(), Refusal> {
+fn can_survive(mode: NetworkMode, worksite: Worksite, request: &Request<'_>) -> Result<(), Refusal> {
     let why = match (mode, worksite) {
-        (NetworkMode::Off, Worksite::Absent | Worksite::Scratch) => return Ok(()),
-        (NetworkMode::Allow | NetworkMode::Open, _) => "its gateway, which ends with the daemon",
-        (NetworkMode::Off, Worksite::Directory(_)) => {
-            "a directory of the host, which a new daemon would not know"
+        (NetworkMode::Off, Worksite::Absent | Worksite::Scratch) if request.volumes.is_empty() => {
+            return Ok(());
         }
+        (NetworkMode::Allow | NetworkMode::Open, _) => "its gateway, which ends with the daemon",
+        (NetworkMode::Off, _) => "a directory of the host, which a new daemon would not know",
     };
     let why = format!("a box that outlives its daemon (lifetime.survives_daemon) cannot have {why}");
     Err(Refusal::TierUnavailable { tier: Tier::Jail, why })

@@ -104,7 +104,8 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         let heir = of(Form::Heir, template);
         let (template, copy) = (of(Form::Template, template), of(Form::Copy, plan.network));
         let (bound, memory, card) = (bound(&machine, parts, found), machine.memory, machine.card);
-        Box::new(Copies { bound, memory, card, template, copy, heir })
+        let authority = policy.network().needs_authority();
+        Box::new(Copies { bound, memory, card, authority, template, copy, heir })
     });
     for plan in copies.iter().flat_map(|copies| [&copies.template, &copies.copy, &copies.heir]) {
         if let Err(wrong) = plan.clone().check(descriptors + 2 + own) {
@@ -173,7 +174,7 @@ fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> R
     }
     let machine = machine(policy, found, worksite)?;
     let host = Image::Host(found.view.clone());
-    let around = Request { box_id: request.box_id.clone(), image: &host, workspace: None };
+    let around = Request { box_id: request.box_id.clone(), image: &host, workspace: None, volumes: &[] };
     let around = jail::lower_around(policy, facts, &around)?;
     let gaps = gaps_of(&around.gaps, machine.processor);
     Ok(Fit { program, machine, worksite, around, gaps })
@@ -319,7 +320,7 @@ fn gaps_of(jail: &[Gap], processor: Processor) -> Vec<Gap> {
     let holds = |gap: &Gap| match gap {
         // An emulated processor is no boundary: what is left is the jail around it, on the host's kernel.
         Gap::SharedKernel => processor == Processor::Emulated,
-        Gap::HostImage | Gap::OwnerMapMissing => false,
+        Gap::HostImage | Gap::OwnerMapMissing | Gap::VolumeSize => false,
         // The guest's kernel reports them, whatever the host's can do.
         Gap::SilentDenials => false,
         Gap::EmulatedCpu => processor == Processor::Emulated,

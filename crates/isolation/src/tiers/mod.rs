@@ -26,6 +26,9 @@ pub fn lower(
             .to_owned();
         return Err(Refusal::TierUnavailable { tier, why });
     }
+    if !request.volumes.is_empty() && tier != Tier::Jail {
+        return Err(Refusal::VolumesUnavailable { tier });
+    }
     match tier {
         Tier::Wasm => wasm::lower(policy, facts, request),
         Tier::Jail => jail::lower(policy, facts, request),

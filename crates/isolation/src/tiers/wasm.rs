@@ -72,8 +72,16 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
             "the policy meters the work of commands (kernel.fuel), and no guest here counts its own (`make wasm`)",
         ));
     }
-    if *mode != NetworkMode::Off {
-        return Err(unavailable("its guests have no network, and the policy asks for one"));
+    if *mode == NetworkMode::Open {
+        return Err(unavailable(
+            "its guests have no sockets: they have HTTP requests made by the box's gateway, to hosts that rules name (network.allow)",
+        ));
+    }
+    if *deterministic && *mode != NetworkMode::Off {
+        return Err(unavailable(
+            "the policy asks for runs that can be repeated to the last byte (kernel.deterministic), and lets them ask hosts (network.allow) that \
+             answer as they like: leave one of the two out",
+        ));
     }
     if *on_denied_syscall == OnDenied::Kill {
         return Err(unavailable(
@@ -96,7 +104,9 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         }
     }
 
-    let slot = request.first_show(policy);
+    // The line to a gateway stays with the engine, which brings it the requests of guests: nothing of it travels.
+    let http = *mode != NetworkMode::Off;
+    let slot = request.gateway_slot();
     let cgroups = jail::cgroups(facts);
     let limits = Limits {
         millicpus: cpus.millis(),
@@ -118,6 +128,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         threads: pids.saturating_sub(OWN_THREADS).clamp(1, MOST_THREADS),
         deterministic: *deterministic,
         fuel: *fuel,
+        http,
         worksite,
     };
     let plan = Plan {
@@ -142,18 +153,19 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         }),
     };
     let shows = guests.shown();
-    if let Err(wrong) = plan.clone().check(request.descriptors(policy) + shows.len()) {
+    if let Err(wrong) = plan.clone().check(usize::from(slot.0) + shows.len()) {
         return Err(unavailable(&format!("its plan does not hold: {wrong}")));
     }
     let gaps = gaps(facts, &plan, worksite);
     let report = report::write(policy, facts, &plan, (guests, worksite), &gaps);
-    Ok(Lowered { fuel: *fuel, ..Lowered::new(Tier::Wasm, plan, shows, report, gaps) })
+    Ok(Lowered { fuel: *fuel, http, ..Lowered::new(Tier::Wasm, plan, shows, report, gaps) })
 }
 
 /// The guest that reads a program in this language.
 pub(super) fn interpreter(language: Language) -> Result<Vec<String>, NoInterpreter> {
     let guest = match language {
         Language::Python => "python",
+        Language::PythonData => "python-data",
         Language::Node => "js",
         Language::Shell => return Err(NoInterpreter::NoShellGuest),
     };
@@ -171,6 +183,7 @@ struct Worker<'a> {
     threads: u32,
     deterministic: bool,
     fuel: Option<u64>,
+    http: bool,
     worksite: Worksite,
 }
 
@@ -189,6 +202,9 @@ impl Worker<'_> {
         }
         if let Some(fuel) = self.fuel {
             say("fuel", fuel.to_string());
+        }
+        if self.http {
+            say("http", "true".to_owned());
         }
         match self.worksite {
             Worksite::Absent | Worksite::Scratch => {}
@@ -269,7 +285,7 @@ fn gaps(facts: &Facts, plan: &Plan, worksite: Worksite) -> Vec<Gap> {
             Swap::Absent => false,
         },
         Gap::OwnerMapMissing => jail::owner_map_missing(facts, plan, worksite),
-        Gap::EmulatedCpu | Gap::GpuDriverSurface => false,
+        Gap::EmulatedCpu | Gap::GpuDriverSurface | Gap::VolumeSize => false,
     };
     Gap::ALL.iter().copied().filter(holds).collect()
 }

@@ -202,7 +202,7 @@ impl Binding {
             && (self.paths.is_empty() || self.paths.iter().any(|pattern| pattern.covers(path)))
     }
 
-    /// Whether some request could be of both, and both would write the same header or both would be put in unasked.
+    /// Whether some request could be of both, and nobody could say which of them its header gets.
     pub(super) fn ambiguous_with(&self, other: &Self) -> bool {
         let apart = self.host != other.host
             || self.port != other.port
@@ -214,12 +214,9 @@ impl Binding {
                 && !self.paths.iter().any(|one| other.paths.iter().any(|two| overlap(one, two))));
         match (&self.given, &other.given) {
             _ if apart => false,
-            (Given::Nothing, Given::Nothing) => true,
             // Stand-ins are told apart by what they are.
             (Given::Placeholder { .. }, Given::Placeholder { .. }) => false,
-            (Given::Nothing, Given::Placeholder { .. }) | (Given::Placeholder { .. }, Given::Nothing) => {
-                self.slot.header() == other.slot.header()
-            }
+            (Given::Nothing, _) | (_, Given::Nothing) => self.slot.header() == other.slot.header(),
         }
     }
 }

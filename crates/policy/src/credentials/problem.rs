@@ -64,8 +64,8 @@ pub enum BadBinding {
     },
     /// Which one?
     #[error(
-        "secrets {one} and {other} are bound to the same requests to {host}; give them methods or paths that do not \
-         overlap"
+        "secrets {one} and {other} are bound to the same header of requests to {host}; give them methods or paths that do \
+         not overlap"
     )]
     Ambiguous {
         /// One of them.

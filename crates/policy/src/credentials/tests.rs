@@ -58,7 +58,7 @@ fn a_secret_never_stands_where_requests_are_not_read() {
 }
 
 #[test]
-fn two_secrets_for_one_request_are_refused() {
+fn two_secrets_for_one_header_of_a_request_are_refused() {
     let two = |one: &str, other: &str| {
         seal(
             INSPECT,
@@ -73,7 +73,8 @@ fn two_secrets_for_one_request_are_refused() {
         (r#"paths = ["/a/*"]"#, r#"paths = ["/a/b/*"]"#),
         (r#"paths = ["/a/*"]"#, r#"paths = ["/a/b"]"#),
         (r#"methods = ["GET"]"#, r#"methods = ["POST", "GET"]"#),
-        (r#"as = "header", header = "x-a""#, r#"as = "header", header = "x-b""#),
+        (r#"as = "header", header = "x-a""#, r#"as = "header", header = "X-A""#),
+        (r#"as = "header", header = "authorization""#, r#"as = "bearer""#),
         (r#"placeholder = """#, r#"as = "basic", user = "u""#),
     ] {
         let found = two(one, other);
@@ -86,6 +87,7 @@ fn two_secrets_for_one_request_are_refused() {
         (r#"paths = ["/a/*"]"#, r#"paths = ["/ab/*"]"#),
         (r#"methods = ["GET"]"#, r#"methods = ["POST"]"#),
         (r#"placeholder = "a""#, r#"placeholder = "b""#),
+        (r#"as = "header", header = "x-a""#, r#"as = "header", header = "x-b""#),
         (r#"placeholder = "a""#, r#"as = "header", header = "x-b""#),
     ] {
         two(one, other).unwrap();

@@ -79,7 +79,7 @@ pub struct NetworkLimits {
     pub names_per_wildcard: u32,
     /// Bytes in a second, both ways together.
     pub bandwidth: Bytes,
-    /// Bytes in the life of the box, both ways together.
+    /// Bytes in the life of the box, both ways together. Counted anew when it goes on from disk, with a new gateway.
     pub bytes: Bytes,
     /// Bytes in the life of the box to and from one host.
     pub bytes_per_host: Bytes,

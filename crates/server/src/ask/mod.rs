@@ -13,7 +13,7 @@ pub use new_box::{Forks, Limits, NewBox, WorkspaceAsk, WorkspaceUse};
 
 pub(crate) use amount::optional as optional_amount;
 pub(crate) use command::Checked;
-pub(crate) use new_box::{checked_life, open_stored, within};
+pub(crate) use new_box::{checked_life, may_begin_again, open_stored, within};
 
 /// `POST /v1/run`: a box, one command in it, and everything that it printed.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,10 +17,10 @@ use blastbox_wire::plan::WorkspaceAccess;
 use serde::{Deserialize, Serialize};
 
 use super::optional_amount;
-use crate::Trouble;
 use crate::caller::Reach;
 use crate::gallery::Gallery;
 use crate::trouble::line;
+use crate::{Hall, Internet, Trouble};
 
 /// Longest life and idleness.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
@@ -136,7 +136,7 @@ impl From<WorkspaceUse> for WorkspaceAccess {
 }
 
 /// Whoever has a key is not on this host: what its loopback and its private networks hold is not for them.
-fn may_reach(policy: &SealedPolicy, reach: Reach) -> Result<(), Trouble> {
+pub(crate) fn may_reach(policy: &SealedPolicy, reach: Reach) -> Result<(), Trouble> {
     let network = policy.network();
     match reach {
         Reach::Host => Ok(()),
@@ -148,6 +148,15 @@ fn may_reach(policy: &SealedPolicy, reach: Reach) -> Result<(), Trouble> {
         )),
         _ => Ok(()),
     }
+}
+
+/// What was a box before is asked again: E2B's API may have made it, where everything was given away as a whole, or the operator thought
+/// otherwise then.
+pub(crate) fn may_begin_again(hall: &Hall, policy: &SealedPolicy, reach: Reach) -> Result<(), Trouble> {
+    if policy.network().mode == NetworkMode::Open && hall.internet == Internet::DangerouslyOpen {
+        return Ok(());
+    }
+    may_reach(policy, reach)
 }
 
 impl NewBox {
@@ -176,6 +185,8 @@ impl NewBox {
             image: Arc::new(image),
             preparation: None,
             workspace,
+            volumes: Vec::new(),
+            secrets: Vec::new(),
             metadata: self.metadata,
             life: within("life", self.life, DEFAULT_LIFE)?,
             idle: within("idle", self.idle, DEFAULT_IDLE)?,
@@ -192,6 +203,8 @@ impl NewBox {
             image: Arc::new(image),
             preparation: None,
             workspace: None,
+            volumes: Vec::new(),
+            secrets: Vec::new(),
             metadata: self.metadata,
             life: within("life", self.life, DEFAULT_LIFE)?,
             idle: within("idle", self.idle, DEFAULT_IDLE)?,

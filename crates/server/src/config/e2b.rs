@@ -1,12 +1,14 @@
 //! `[e2b]`: what the operator says of sandboxes that E2B's SDKs ask for.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use blastbox_policy::{BoxRoot, Bytes, Cpus, Gap, Profile, TierChoice};
 use serde::Deserialize;
 
 use super::ConfigError;
-use crate::e2b::{Reaches, reached_by_builds, seals};
+use crate::door::TcpAddress;
+use crate::e2b::{Reaches, SecretLimits, VolumeLimits, reached_by_builds, seals};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -15,6 +17,9 @@ pub(super) struct E2b {
     pub(super) domain: Option<String>,
     pub(super) root: BoxRoot,
     pub(super) builds: Option<BuildsText>,
+    pub(super) volumes: Option<VolumesText>,
+    pub(super) secrets: Option<SecretsText>,
+    pub(super) https: Option<HttpsText>,
     pub(super) templates: BTreeMap<String, Shape>,
 }
 
@@ -31,6 +36,67 @@ impl BuildsText {
         let reaches = reached_by_builds(&self.allow).map_err(ConfigError::Builds)?;
         Ok(Builds { reaches, root: self.root.unwrap_or(of_sandboxes) })
     }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct VolumesText {
+    count: Option<usize>,
+    size: Option<Bytes>,
+}
+
+impl VolumesText {
+    pub(super) fn limits(&self) -> VolumeLimits {
+        let size = self.size.unwrap_or(Bytes::mib(1_024)).0;
+        VolumeLimits { count: self.count.unwrap_or(20), size }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct SecretsText {
+    count: Option<usize>,
+}
+
+impl SecretsText {
+    pub(super) fn limits(&self) -> SecretLimits {
+        SecretLimits { count: self.count.unwrap_or(100) }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HttpsText {
+    listen: String,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+impl HttpsText {
+    /// Names need a domain, and a certificate its key.
+    pub(super) fn check(self, domain: Option<&str>) -> Result<Https, ConfigError> {
+        let bad = |why: &str| ConfigError::Https(why.to_owned());
+        let domain = domain.ok_or_else(|| bad("write e2b.domain too: the certificate is for its names"))?;
+        let host = domain.split(':').next().unwrap_or_default().to_owned();
+        let address = self.listen.parse().map_err(|error| ConfigError::Https(format!("listen: {error}")))?;
+        let given = match (self.certificate, self.key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            _ => return Err(bad("certificate and key are written together, or neither")),
+        };
+        Ok(Https { address, host, given })
+    }
+}
+
+/// A second door, with TLS, for names of sandboxes.
+#[derive(Debug)]
+pub struct Https {
+    /// Where it listens.
+    pub address: TcpAddress,
+    /// What names end in.
+    pub(crate) host: String,
+    /// The operator's certificate and its key. `None`: of an authority of our own.
+    pub(crate) given: Option<(PathBuf, PathBuf)>,
 }
 
 /// What builds of templates may do.

@@ -149,6 +149,9 @@ fn what_is_misspelt_is_refused_with_its_place() {
         "[e2b]\ninternet = \"open\"\n",
         "[e2b]\ndomain = \"http://x\"\n",
         "[e2b]\ndomain = \"a.b:x\"\n",
+        "[e2b.https]\nlisten = \"127.0.0.1:7443\"\n",
+        "[e2b]\ndomain = \"a.b\"\n[e2b.https]\nlisten = \"here\"\n",
+        "[e2b]\ndomain = \"a.b\"\n[e2b.https]\nlisten = \"7443\"\nkey = \"/x\"\n",
         "boxes",
     ] {
         assert!(Config::parse(bad).is_err(), "{bad}");

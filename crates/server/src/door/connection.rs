@@ -18,9 +18,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tower_service::Service;
 
 use super::Lobby;
+use super::https::TlsDoor;
 use super::log::Line;
 use super::seats::Seat;
 use crate::Trouble;
@@ -40,6 +43,19 @@ where
     let lobby = lobby.clone();
     let seat = Arc::new(Seat::new(seat, &lobby.tenants));
     tokio::spawn(talk(stream, peer, lobby, seat));
+}
+
+/// The same for a caller who speaks TLS. It has its seat while it greets, and as long for that as for a request's head: strangers who
+/// never greet must not be more than there is room for.
+pub(super) fn receive_tls(stream: TcpStream, door: &TlsDoor, lobby: &Lobby) {
+    let Ok(seat) = lobby.room.clone().try_acquire_owned() else { return };
+    let (lobby, greeting) = (lobby.clone(), door.greet(stream));
+    let seat = Arc::new(Seat::new(seat, &lobby.tenants));
+    tokio::spawn(async move {
+        if let Ok(Ok(stream)) = timeout(lobby.head, greeting).await {
+            talk(stream, Peer::Tcp, lobby, seat).await;
+        }
+    });
 }
 
 async fn talk<S>(stream: S, peer: Peer, lobby: Lobby, seat: Arc<Seat>)

@@ -2,6 +2,7 @@
 
 mod connection;
 mod diary;
+mod https;
 mod log;
 mod seats;
 mod socket;
@@ -20,6 +21,7 @@ use crate::caller::Peer;
 use crate::routes::router;
 use crate::{DoorError, Hall};
 
+pub use https::TlsDoor;
 pub use log::Log;
 pub(crate) use seats::{Seat, Tenants};
 pub use socket::Socket;
@@ -58,6 +60,7 @@ impl Default for Patience {
 pub struct Doors {
     socket: Option<Socket>,
     tcp: Vec<TcpListener>,
+    tls: Option<(TcpListener, TlsDoor)>,
     patience: Patience,
 }
 
@@ -65,7 +68,7 @@ impl Doors {
     /// Doors that are still to be built.
     #[must_use]
     pub fn new(patience: Patience) -> Self {
-        Self { socket: None, tcp: Vec::new(), patience }
+        Self { socket: None, tcp: Vec::new(), tls: None, patience }
     }
 
     /// With a unix socket.
@@ -82,9 +85,16 @@ impl Doors {
         self
     }
 
+    /// With a port for callers who speak TLS.
+    #[must_use]
+    pub fn with_tls(mut self, listener: TcpListener, door: TlsDoor) -> Self {
+        self.tls = Some((listener, door));
+        self
+    }
+
     /// Lets callers in until `stop` is done; then ends every box, lets callers hear the rest, and closes.
     pub async fn serve(self, hall: Hall, log: Log, stop: impl Future<Output = ()>) {
-        let Self { socket, tcp, patience } = self;
+        let Self { socket, tcp, tls, patience } = self;
         let (closing, closed) = watch::channel(false);
         // From the first event on: boxes were taken over and lost before the doors opened.
         let diary = tokio::spawn(diary::keep(hall.keeper.subscribe_after(None, Some(0)), log.clone()));
@@ -104,6 +114,9 @@ impl Doors {
         }
         for listener in tcp {
             doors.spawn(watch_port(listener, lobby.clone()));
+        }
+        if let Some((listener, door)) = tls {
+            doors.spawn(watch_tls(listener, door, lobby.clone()));
         }
         stop.await;
         // Nobody new; then the boxes, whose ends are the last events of whoever still listens.
@@ -155,6 +168,18 @@ async fn watch_port(listener: TcpListener, lobby: Lobby) {
                 // Small answers wait for nothing; a socket that refuses is only slower.
                 stream.set_nodelay(true).ok();
                 connection::receive(stream, Peer::Tcp, &lobby);
+            }
+            Err(_) => sleep(BREATH).await,
+        }
+    }
+}
+
+async fn watch_tls(listener: TcpListener, door: TlsDoor, lobby: Lobby) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                stream.set_nodelay(true).ok();
+                connection::receive_tls(stream, &door, &lobby);
             }
             Err(_) => sleep(BREATH).await,
         }

@@ -9,14 +9,18 @@ use blastbox_engine::LiveBox;
 use blastbox_engine::keeper::{
     BoxCard, EventItem, EventReader, Happened, KeepError, Keeper, KeeperEvent, Phase, Tenant,
 };
+use blastbox_images::Image;
+use blastbox_wire::BoxId;
 use serde_json::json;
 
 use super::control::once::Promises;
 use super::copies;
 use super::no::No;
+use super::passport::Passports;
 use super::sandbox::{OnTraffic, Sandbox, name_of};
-use super::templates::Templates;
+use super::templates::{Lying, Templates};
 use crate::Hall;
+use crate::ask::open_stored;
 
 /// How long a paused sandbox is kept.
 pub(super) const PAUSED_FOR: Duration = Duration::from_secs(30 * 86_400);
@@ -45,9 +49,9 @@ impl Unopened {
     }
 }
 
-fn opened(path: Option<&Path>) -> Result<Arc<Templates>, Unopened> {
+fn opened(path: Option<&Path>, lying: Lying) -> Result<Arc<Templates>, Unopened> {
     let path = path.ok_or(Unopened::NoPlace)?;
-    let opened = Templates::open(path.to_path_buf());
+    let opened = Templates::open(path.to_path_buf(), lying);
     opened.map(Arc::new).map_err(|error| Unopened::Unread(error.to_string()))
 }
 
@@ -60,12 +64,49 @@ pub(super) struct Desk {
     pub(super) promises: Promises,
     /// An error: why what tenants have built cannot be had.
     templates: Result<Arc<Templates>, Unopened>,
+    /// What the next daemon is told of sandboxes that outlive this one. `None`: there is no place for it.
+    passports: Option<Passports>,
 }
 
 impl Desk {
     pub(super) fn new(hall: Hall) -> Self {
-        let templates = opened(hall.templates.as_deref());
-        Self { hall, all: Mutex::default(), following: Once::new(), promises: Promises::default(), templates }
+        let keeper = hall.keeper.clone();
+        let lying = Lying::known_by(move || keeper.images_on_disk());
+        let templates = opened(hall.templates.as_deref(), lying);
+        let passports = hall.templates.as_deref().map(Passports::beside);
+        let (all, following, promises) = (Mutex::default(), Once::new(), Promises::default());
+        Self { hall, all, following, promises, templates, passports }
+    }
+
+    /// Takes in the sandboxes of an earlier daemon whose boxes are there: they are paused to disk. Looks at the disk, and is for the start.
+    pub(super) fn take_up(self: &Arc<Self>) {
+        let lives = |tenant: &Tenant, id: &BoxId| self.keeper().get(tenant, id).is_ok();
+        let found = self.passports.as_ref().map(|passports| passports.take_up(lives));
+        for sandbox in found.into_iter().flatten() {
+            sandbox.note("info", "sandbox taken over from an earlier daemon", json!({}));
+            self.add(sandbox);
+        }
+    }
+
+    /// Writes down what is known of a sandbox now, for the next daemon.
+    pub(super) async fn document(&self, sandbox: &Arc<Sandbox>) {
+        let Some(passports) = self.passports.clone() else { return };
+        let documented = Arc::clone(sandbox);
+        let written = tokio::task::spawn_blocking(move || passports.write(&documented)).await;
+        // A full disk. The sandbox is none the worse as long as this daemon runs.
+        if let Ok(Err(error)) = written {
+            let why = "the next daemon will not know this sandbox: it could not be written down";
+            sandbox.note("warn", why, json!({ "error": error.to_string() }));
+        }
+    }
+
+    /// Forgets one that is over.
+    fn forget(&self, sandbox: &Arc<Sandbox>) {
+        self.all().remove(sandbox.id());
+        if let Some(passports) = self.passports.clone() {
+            let sandbox = Arc::clone(sandbox);
+            drop(tokio::task::spawn_blocking(move || passports.remove(&sandbox)));
+        }
     }
 
     pub(super) fn hall(&self) -> &Hall {
@@ -85,6 +126,16 @@ impl Desk {
         }
     }
 
+    /// The image of a sandbox that was one before: the operator's, or what a build made. `None`: it is not there any more.
+    pub(super) async fn image_called(&self, label: String) -> Option<Image> {
+        let (images, built) = (Arc::clone(&self.hall.images), self.templates.as_ref().ok().cloned());
+        let found = move || match open_stored(&label, &images) {
+            Ok(image) => Some(image),
+            Err(_) => built?.labelled(&label),
+        };
+        tokio::task::spawn_blocking(found).await.ok().flatten()
+    }
+
     pub(super) fn keeper(&self) -> &Keeper {
         &self.hall.keeper
     }
@@ -102,9 +153,14 @@ impl Desk {
         });
         let sandbox = Arc::new(sandbox);
         self.all().insert(sandbox.id().to_owned(), Arc::clone(&sandbox));
+        if let Some(passports) = self.passports.clone() {
+            let sandbox = Arc::clone(&sandbox);
+            // Nobody waits for it: only a daemon that is killed in this very moment misses it.
+            drop(tokio::task::spawn_blocking(move || passports.write(&sandbox)));
+        }
         // One that ended before it was taken in has no other end to be heard of.
         if self.keeper().get(&sandbox.tenant, &sandbox.box_id).is_err() {
-            self.all().remove(sandbox.id());
+            self.forget(&sandbox);
         }
         sandbox
     }
@@ -151,7 +207,7 @@ impl Desk {
 
     /// Lets one that traffic wakes go on. Only for whoever has shown that it may: otherwise anybody could keep every
     /// paused sandbox awake.
-    pub(super) async fn wake(&self, sandbox: &Sandbox) -> Result<(), No> {
+    pub(super) async fn wake(&self, sandbox: &Arc<Sandbox>) -> Result<(), No> {
         let id = sandbox.id();
         match (self.card(sandbox).map(|card| card.phase), sandbox.plans.on_traffic) {
             (Some(Phase::Ready | Phase::Executing), _) => Ok(()),
@@ -163,7 +219,7 @@ impl Desk {
     }
 
     /// Lets a paused sandbox go on, for so long. Whether it was this call that did.
-    pub(super) async fn resume(&self, sandbox: &Sandbox, life: Duration) -> Result<bool, KeepError> {
+    pub(super) async fn resume(&self, sandbox: &Arc<Sandbox>, life: Duration) -> Result<bool, KeepError> {
         let resumed = match copies::resume(self, sandbox).await {
             Ok(_) => true,
             // Somebody else was faster.
@@ -194,9 +250,7 @@ impl Desk {
             return;
         };
         match &event.what {
-            Happened::BoxEnded { .. } => {
-                self.all().remove(sandbox.id());
-            }
+            Happened::BoxEnded { .. } => self.forget(&sandbox),
             // Also one whose time was over: its keeper would give it only as long again.
             Happened::BoxPaused => {
                 sandbox.note("info", "sandbox paused", json!({}));
@@ -238,7 +292,7 @@ impl Desk {
         let all: Vec<Arc<Sandbox>> = self.all().values().cloned().collect();
         for sandbox in all {
             if self.keeper().get(&sandbox.tenant, &sandbox.box_id).is_err() {
-                self.all().remove(sandbox.id());
+                self.forget(&sandbox);
             }
         }
     }
@@ -269,11 +323,11 @@ mod tests {
 
     #[test]
     fn a_list_of_templates_that_cannot_be_read_is_told_with_its_reason_and_is_not_an_empty_one() {
-        let scratch = Scratch::new("desk");
-        assert!(opened(Some(scratch.path())).is_ok());
-        assert!(matches!(opened(None), Err(Unopened::NoPlace)));
+        let (scratch, nobody) = (Scratch::new("desk"), || Lying::known_by(Vec::new));
+        assert!(opened(Some(scratch.path()), nobody()).is_ok());
+        assert!(matches!(opened(None, nobody()), Err(Unopened::NoPlace)));
         std::fs::write(scratch.path().join("templates.json"), "no list").unwrap();
-        let no = opened(Some(scratch.path())).unwrap_err().answer();
+        let no = opened(Some(scratch.path()), nobody()).unwrap_err().answer();
         assert_eq!(no.status(), 500);
         assert!(no.message().contains("line 1"));
     }

@@ -6,7 +6,7 @@
 //! - [`control`]: REST about sandboxes. [`envd`]: files and facts over HTTP. [`rpc`]: Connect-RPC, with
 //!   [`process`] and [`filesystem`] as its two services. [`ports`]: servers inside a sandbox, from outside.
 //!   [`interpreter`]: what the code interpreter's SDKs take for one of those.
-//! - [`copies`]: snapshots and forks. [`template`]: what sandboxes are made of; [`templates`]: those that tenants build. [`ending`]: boxes that end with whoever
+//! - [`passport`]: what the next daemon has to know of them. [`copies`]: snapshots and forks. [`template`]: what sandboxes are made of; [`templates`]: those that tenants build. [`volumes`]: directories that outlive sandboxes. [`secrets`]: values that headers are filled with. [`ending`]: boxes that end with whoever
 //!   made them.
 //!
 //! A box has one name here and another in the native API: a sandbox id is a box id without `bx_`, because E2B's becomes a
@@ -27,15 +27,19 @@ mod filesystem;
 mod form;
 mod interpreter;
 mod lend;
+mod lines;
 mod moment;
 mod no;
+mod passport;
 mod ports;
 mod process;
 mod rpc;
 mod sandbox;
+mod secrets;
 mod template;
 mod templates;
 mod token;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,6 +54,9 @@ use blastbox_policy::{BoxRoot, SealedPolicy};
 use blastbox_wire::BoxId;
 
 pub(crate) use self::control::network::Reaches;
+pub(crate) use self::secrets::{Drawer, SecretLimits};
+pub(crate) use self::volumes::{Shelf, VolumeLimits};
+
 use self::desk::Desk;
 use self::edge::Place;
 use self::no::No;
@@ -71,6 +78,10 @@ pub(crate) const WORDS: &[&str] = &[
     "status",
     "snapshots",
     "volumes",
+    "volumecontent",
+    "path",
+    "dir",
+    "file",
     "secrets",
     "health",
     "timeout",
@@ -114,6 +125,7 @@ pub(crate) fn is_sandbox(part: &str) -> bool {
 /// The native API with this face in front: what is not for it goes on.
 pub(crate) fn mount(native: Router, hall: Hall) -> Router {
     let desk = Arc::new(Desk::new(hall));
+    desk.take_up();
     native.layer(from_fn(move |request: Request, next: Next| {
         let desk = Arc::clone(&desk);
         async move {

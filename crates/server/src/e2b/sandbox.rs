@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -23,6 +24,7 @@ use super::ports::Pace;
 use super::process::table::Processes;
 use super::template::Size;
 use super::token::Token;
+use super::volumes::Mounts;
 
 const PREFIX: &str = "bx_";
 /// Lines of its log that are kept.
@@ -48,6 +50,8 @@ pub(super) struct Sandbox {
     pub(super) plans: Plans,
     /// Where its commands work that name no directory, where its template says so.
     pub(super) workdir: Option<String>,
+    /// Volumes that it has.
+    pub(super) mounts: Mounts,
     /// How long it lives from a resume that traffic brought about, in seconds.
     life: AtomicU64,
     pub(super) processes: Processes,
@@ -64,6 +68,8 @@ pub(super) struct Sandbox {
     log: Mutex<VecDeque<LogLine>>,
     /// What has to be known of it when it goes on from disk.
     portrait: Mutex<Option<Portrait>>,
+    /// Whether something may still be written down of it. Held while that is done.
+    documented: Mutex<bool>,
 }
 
 /// What its owner wants to happen to it.
@@ -161,6 +167,7 @@ impl Sandbox {
             envs,
             plans,
             workdir,
+            mounts: Mounts::default(),
             life: AtomicU64::new(life.as_secs()),
             processes: Processes::default(),
             watchers: Watchers::default(),
@@ -172,6 +179,7 @@ impl Sandbox {
             internet,
             log: Mutex::default(),
             portrait: Mutex::default(),
+            documented: Mutex::new(true),
         }
     }
 
@@ -210,6 +218,24 @@ impl Sandbox {
     /// It goes on from there, as this.
     pub(super) fn rises(&self) -> Option<Portrait> {
         self.portrait.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Writes it down, with what it was when it was paused to disk; not where it is over. One after the other: what is written is
+    /// what it is then, and not what it was when somebody wanted to write.
+    pub(super) fn documented(
+        &self,
+        write: impl FnOnce(Option<&Portrait>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let documented = self.documented.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*documented {
+            return Ok(());
+        }
+        write(self.portrait.lock().unwrap_or_else(PoisonError::into_inner).as_ref())
+    }
+
+    /// Nothing is written down of it any more.
+    pub(super) fn undocumented(&self) {
+        *self.documented.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 
     /// Writes a line into its log.

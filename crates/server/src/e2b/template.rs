@@ -10,6 +10,7 @@ use blastbox_policy::{
 };
 
 use blastbox_wire::event::Hash;
+use serde::{Deserialize, Serialize};
 
 use super::control::network::Reaches;
 use super::interpreter::pooled;
@@ -43,7 +44,7 @@ pub(super) struct Template {
 }
 
 /// How large a sandbox is, in the numbers that E2B shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Size {
     pub(super) cpus: u64,
     pub(super) memory_mib: u64,

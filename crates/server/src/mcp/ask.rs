@@ -8,10 +8,12 @@ use serde::Deserialize;
 
 /// A language that snippets can be written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Code {
     /// Python 3.
     Python,
+    /// Python 3 with numpy, pandas and scipy imported already, in a box of the tier wasm.
+    PythonData,
     /// JavaScript, run by Node.js.
     Javascript,
     /// The POSIX shell.
@@ -22,6 +24,7 @@ impl From<Code> for Language {
     fn from(code: Code) -> Self {
         match code {
             Code::Python => Self::Python,
+            Code::PythonData => Self::PythonData,
             Code::Javascript => Self::Node,
             Code::Sh => Self::Shell,
         }
@@ -42,6 +45,10 @@ pub(crate) struct RunCode {
     pub(crate) stateful: bool,
     /// After so many seconds it is killed; 60 if absent.
     pub(crate) timeout_seconds: Option<u64>,
+    /// Names of functions that the program may call (boxes of the tier wasm; Python: `import blastbox; blastbox.call(name, value)`,
+    /// JavaScript: `blastbox.call(name, value)`). When it calls one, the answer says so in `waits`: answer with `answer_call`.
+    #[serde(default)]
+    pub(crate) tools: Vec<String>,
     /// A box from `start_box`; the session's own if absent.
     #[serde(rename = "box")]
     pub(crate) of: Option<String>,
@@ -62,6 +69,10 @@ pub(crate) struct RunCommand {
     pub(crate) stdin: Option<String>,
     /// After so many seconds it is killed; 60 if absent.
     pub(crate) timeout_seconds: Option<u64>,
+    /// Names of functions that the program may call (boxes of the tier wasm; Python: `import blastbox; blastbox.call(name, value)`,
+    /// JavaScript: `blastbox.call(name, value)`). When it calls one, the answer says so in `waits`: answer with `answer_call`.
+    #[serde(default)]
+    pub(crate) tools: Vec<String>,
     /// A box from `start_box`; the session's own if absent.
     #[serde(rename = "box")]
     pub(crate) of: Option<String>,

@@ -2,12 +2,13 @@
 //!
 //! - [`Session`]: one client and its boxes. They are made when they are first needed and end with it.
 //! - `tools`: the tools, one function each. `ask`: what each takes. `work`: a command from its start to its answer.
-//!   `notebook`: interpreters that remember. `http`: the same for every tenant of a daemon.
+//!   `calls`: functions that the client offers to a command. `notebook`: interpreters that remember. `http`: the same for every tenant of a daemon.
 //!
 //! Must not: let the client choose its policy. Whoever starts the server does; the model on the other side may have
 //! read anything, and every wish of its is taken as hostile.
 
 mod ask;
+mod calls;
 mod desk;
 pub(crate) mod http;
 mod notebook;

@@ -40,6 +40,7 @@ pub(crate) struct Notebooks(Mutex<BTreeMap<(BoxId, Tongue), Arc<Page>>>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tongue {
     Python,
+    PythonData,
     Javascript,
 }
 
@@ -48,6 +49,7 @@ impl Tongue {
     fn command(self, desk: &Desk, id: &BoxId) -> Result<Vec<String>, Refused> {
         let (language, given): (Language, &[&str]) = match self {
             Self::Python => (Language::Python, &["-u", "-c", PYTHON]),
+            Self::PythonData => (Language::PythonData, &["-u", "-c", PYTHON]),
             Self::Javascript => (Language::Node, &["-e", JAVASCRIPT]),
         };
         let mut command = desk.interpreter(id, language)?;
@@ -156,12 +158,14 @@ impl Notebook {
         };
         let came = Came {
             of: id.to_string(),
+            exec: Some(self.exec),
             how,
             exit_code,
             stdout,
             stderr,
             left_out: one + two,
             timed_out: false,
+            waits: None,
         };
         Ok((came, alive))
     }

@@ -13,9 +13,10 @@ use rmcp::{ErrorData, tool, tool_router};
 use serde_json::{Value, json};
 
 use super::ask::{Code, ListFiles, OneBox, ReadFile, RunCode, RunCommand, WriteFile};
+use super::calls::{self, AnswerCall};
 use super::desk::Refused;
 use super::notebook::Tongue;
-use super::work::{self, Asker};
+use super::work::{self, Asker, Came};
 use super::{Session, notebook};
 use crate::ask::{NewExec, StdinFrom};
 use crate::entry::{Gathered, gather};
@@ -61,6 +62,20 @@ impl Session {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ErrorData> {
         said(self.command(asked, Asker::of(context)).await)
+    }
+
+    /// Answers a call of a command.
+    #[tool(
+        description = "Answer a program that waits for a function which was offered to it by `tools`, with exactly one of \
+            `result` and `error`. Returns like run_code: what it printed since its beginning and how it ended, or its next call.",
+        annotations(title = "Answer a call", destructive_hint = false, open_world_hint = false)
+    )]
+    async fn answer_call(
+        &self,
+        Parameters(asked): Parameters<AnswerCall>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        said(calls::answer(&self.desk, asked, &Asker::of(context)).await.map(Came::answer))
     }
 
     /// Reads a file of a box.
@@ -157,10 +172,15 @@ impl Session {
 
 impl Session {
     async fn code(&self, asked: RunCode, asker: Asker) -> Result<CallToolResult, Refused> {
-        let RunCode { language, code, stateful, timeout_seconds, of } = asked;
+        let RunCode { language, code, stateful, timeout_seconds, tools, of } = asked;
+        if stateful && !tools.is_empty() {
+            let why = "functions are offered to code that is not stateful; leave `stateful` or `tools` out";
+            return Err(Refused(why.to_owned()));
+        }
         let tongue = match (stateful, language) {
             (false, _) => None,
             (true, Code::Python) => Some(Tongue::Python),
+            (true, Code::PythonData) => Some(Tongue::PythonData),
             (true, Code::Javascript) => Some(Tongue::Javascript),
             (true, Code::Sh) => {
                 let why = "only Python and JavaScript can be stateful; leave `stateful` out, or keep state in files";
@@ -173,16 +193,16 @@ impl Session {
             return Ok(notebook::run(&self.desk, &id, code, timeout_seconds, &asker).await?.answer());
         }
         let command = self.desk.interpreter(&id, Language::from(language))?;
-        let new = NewExec { command, stdin: StdinFrom::Stream, ..NewExec::default() };
+        let new = NewExec { command, stdin: StdinFrom::Stream, tools, ..NewExec::default() };
         let came = work::run(&self.desk, &id, new, Some(code.into_bytes()), timeout_seconds, &asker).await?;
         Ok(came.answer())
     }
 
     async fn command(&self, asked: RunCommand, asker: Asker) -> Result<CallToolResult, Refused> {
-        let RunCommand { command, cwd, env, stdin, timeout_seconds, of } = asked;
+        let RunCommand { command, cwd, env, stdin, timeout_seconds, tools, of } = asked;
         let id = self.desk.find(of.as_deref()).await?;
         let from = if stdin.is_some() { StdinFrom::Stream } else { StdinFrom::None };
-        let new = NewExec { command, env, cwd, stdin: from, ..NewExec::default() };
+        let new = NewExec { command, env, cwd, stdin: from, tools, ..NewExec::default() };
         let stdin = stdin.map(String::into_bytes);
         Ok(work::run(&self.desk, &id, new, stdin, timeout_seconds, &asker).await?.answer())
     }

@@ -1,9 +1,9 @@
-//! A command from its start to what the model reads: bounded output, progress on the way, an end when it is cancelled.
+//! A command from its start to what the model reads, its end or a call: bounded output, progress on the way, an end when it is cancelled.
 
 use std::time::Duration;
 
 use blastbox_engine::Stream;
-use blastbox_engine::keeper::{ExecEnded, TapeEvent, TapeReader};
+use blastbox_engine::keeper::{CallCard, ExecEnded, TapeEvent, TapeReader};
 use blastbox_policy::Seconds;
 use blastbox_wire::BoxId;
 use rmcp::model::{CallToolResult, ContentBlock, ProgressNotificationParam, ProgressToken};
@@ -11,6 +11,7 @@ use rmcp::service::{Peer, RequestContext, RoleServer};
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::calls;
 use super::desk::{Desk, Refused};
 use crate::ask::NewExec;
 use crate::rest::execs;
@@ -57,6 +58,9 @@ impl Asker {
 pub(crate) struct Came {
     #[serde(rename = "box")]
     pub(crate) of: String,
+    /// Its number in the box.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exec: Option<u32>,
     pub(crate) how: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exit_code: Option<u8>,
@@ -65,6 +69,9 @@ pub(crate) struct Came {
     pub(crate) stderr: String,
     /// Bytes that were printed and are not in this answer.
     pub(crate) left_out: usize,
+    /// The call that it waits for, where it has not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) waits: Option<CallCard>,
 }
 
 impl Came {
@@ -79,8 +86,8 @@ impl Came {
         if self.left_out > 0 {
             text.push_str(&format!("({} bytes of output left out in the middle)\n", self.left_out));
         }
-        let failed = self.exit_code != Some(0);
-        if failed || text.is_empty() {
+        let failed = self.exit_code != Some(0) && self.waits.is_none();
+        if failed || self.waits.is_some() || text.is_empty() {
             text.push_str(&self.how);
         }
         let mut result = CallToolResult::success(vec![ContentBlock::text(text.trim_end_matches('\n'))]);
@@ -140,7 +147,7 @@ pub(crate) fn timeout(asked: Option<u64>) -> Result<u64, Refused> {
     }
 }
 
-/// Starts a command, feeds it, waits for its end.
+/// Starts a command, feeds it, waits for its end or its first call.
 pub(crate) async fn run(
     desk: &Desk,
     id: &BoxId,
@@ -151,18 +158,23 @@ pub(crate) async fn run(
 ) -> Result<Came, Refused> {
     new.timeout = Some(Seconds(timeout(asked)?));
     let execs::Begun { exec } = execs::begin(&desk.keeper, &desk.tenant, id, new.check()?).await?;
-    let reader = desk.keeper.tape(&desk.tenant, id, exec, None)?.hold_back();
-    let feed = async {
-        if let Some(bytes) = stdin {
+    if let Some(bytes) = stdin {
+        // On its own: a command may call before it has read everything. It ends with the command.
+        let (keeper, tenant, id) = (desk.keeper.clone(), desk.tenant.clone(), id.clone());
+        tokio::spawn(async move {
             // An error: it does not read any more, and its end says the rest.
-            desk.keeper.write_stdin(&desk.tenant, id, exec, &bytes).await.ok();
-            desk.keeper.end_stdin(&desk.tenant, id, exec).await.ok();
-        }
-        std::future::pending().await
-    };
+            keeper.write_stdin(&tenant, &id, exec, &bytes).await.ok();
+            keeper.end_stdin(&tenant, &id, exec).await.ok();
+        });
+    }
+    attend(desk, id, exec, asker).await
+}
+
+/// Waits until a command has ended or calls a function that it was offered. What it printed is told from its beginning.
+pub(crate) async fn attend(desk: &Desk, id: &BoxId, exec: u32, asker: &Asker) -> Result<Came, Refused> {
+    let reader = desk.keeper.tape(&desk.tenant, id, exec, None)?.hold_back();
     let came = tokio::select! {
-        came = listen(reader, asker) => came,
-        never = feed => never,
+        came = listen(reader, calls::next(desk, id, exec), asker) => came,
         () = asker.gave_up() => {
             desk.keeper.signal(&desk.tenant, id, exec, SIGKILL).await.ok();
             return Err(Refused("cancelled; the command was killed".to_owned()));
@@ -173,22 +185,26 @@ pub(crate) async fn run(
         .get(&desk.tenant, id)
         .is_ok_and(|(_, execs)| execs.iter().any(|card| card.exec == exec && card.timed_out));
     let how = if timed_out { "killed: its time was over".to_owned() } else { came.how };
-    Ok(Came { of: id.to_string(), how, timed_out, ..came })
+    Ok(Came { of: id.to_string(), exec: Some(exec), how, timed_out, ..came })
 }
 
-async fn listen(mut reader: TapeReader, asker: &Asker) -> Came {
+async fn listen(mut reader: TapeReader, call: impl Future<Output = CallCard>, asker: &Asker) -> Came {
     let (mut out, mut err) = (Bounded::default(), Bounded::default());
     let begun = Instant::now();
-    let mut bytes = 0;
+    let (mut bytes, mut gone) = (0, 0_u64);
     let mut ticks = interval_at(begun + PROGRESS, PROGRESS);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut call = std::pin::pin!(call);
     let ended = loop {
         let event = tokio::select! {
-            event = reader.next() => event,
+            // What was printed before a call is told with it.
+            biased;
             _ = ticks.tick() => {
                 asker.progress(begun, bytes).await;
                 continue;
             }
+            event = reader.next() => event,
+            card = &mut call => break Over::Calls(card),
         };
         match event {
             Some((_, TapeEvent::Output { stream, bytes: piece })) => {
@@ -198,14 +214,29 @@ async fn listen(mut reader: TapeReader, asker: &Asker) -> Came {
                     Stream::Stderr => err.add(&piece),
                 }
             }
-            Some((_, TapeEvent::Ended(ended))) => break Some(ended),
-            Some((_, TapeEvent::Started { .. } | TapeEvent::Dropped { .. })) => {}
-            None => break None,
+            Some((_, TapeEvent::Ended(ended))) => break Over::Ended(Some(ended)),
+            // Whoever listens anew after a call hears only what is still kept.
+            Some((_, TapeEvent::Dropped { bytes })) => gone = gone.saturating_add(bytes),
+            Some((_, TapeEvent::Started { .. })) => {}
+            None => break Over::Ended(None),
         }
     };
     let ((stdout, one), (stderr, two)) = (out.finish(), err.finish());
-    let (how, exit_code) = words(ended);
-    Came { how, exit_code, stdout, stderr, left_out: one + two, ..Came::default() }
+    let (how, exit_code, waits) = match ended {
+        Over::Ended(ended) => {
+            let (how, exit_code) = words(ended);
+            (how, exit_code, None)
+        }
+        Over::Calls(card) => (calls::words(&card), None, Some(card)),
+    };
+    let left_out = one.saturating_add(two).saturating_add(usize::try_from(gone).unwrap_or(usize::MAX));
+    Came { how, exit_code, waits, stdout, stderr, left_out, ..Came::default() }
+}
+
+/// Why nobody listens to a command any more.
+enum Over {
+    Ended(Option<ExecEnded>),
+    Calls(CallCard),
 }
 
 fn words(ended: Option<ExecEnded>) -> (String, Option<u8>) {

@@ -12,6 +12,7 @@ use blastbox_engine::keeper::{CallCard, Keeper};
 use blastbox_wire::limits::MAX_TOOL_ANSWER;
 use blastbox_wire::tools::{BadJson, read_answer};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::Trouble;
@@ -45,8 +46,14 @@ fn whatever_is_there<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<Ra
 }
 
 impl Answered {
+    /// The same of an answer that was read already.
+    pub(crate) fn new(result: Option<Value>, error: Option<String>) -> Self {
+        let result = result.and_then(|value| RawValue::from_string(value.to_string()).ok());
+        Self { result, error }
+    }
+
     /// Held against the same rules as what a command says.
-    fn check(self) -> Result<ToolAnswer, Trouble> {
+    pub(crate) fn check(self) -> Result<ToolAnswer, Trouble> {
         let too_large = || Trouble::TooLarge { most: MAX_TOOL_ANSWER };
         match (self.result, self.error) {
             (Some(result), None) => match read_answer(result.get().as_bytes()) {

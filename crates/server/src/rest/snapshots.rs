@@ -10,7 +10,7 @@ use blastbox_policy::SealedPolicy;
 use serde::Serialize;
 
 use crate::answer::Answer;
-use crate::ask::{Forks, NewBox, open_stored, within};
+use crate::ask::{Forks, NewBox, may_begin_again, open_stored, within};
 use crate::caller::{Caller, Reach};
 use crate::take::{BoxPath, Given, Query, SnapshotPath};
 use crate::{Hall, Trouble};
@@ -95,6 +95,7 @@ pub(crate) async fn begin(
 ) -> Result<Wanted, Trouble> {
     new.says_nothing_of_its_kind()?;
     let opened = hall.keeper.open_snapshot(&caller.tenant, id).await.map_err(no_snapshot)?;
+    may_begin_again(hall, &opened.policy, caller.reach)?;
     let (images, label) = (hall.images.clone(), opened.image.clone());
     let policy: SealedPolicy = opened.policy.clone();
     let made = tokio::task::spawn_blocking(move || {

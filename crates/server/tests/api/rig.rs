@@ -8,7 +8,7 @@ use std::time::Duration;
 use blastbox_engine::Engine;
 use blastbox_engine::keeper::{Keeper, KeeperConfig};
 use blastbox_isolation::Warden;
-use blastbox_server::{Doors, Gallery, Hall, Keys, Log, Patience, Socket, open_port};
+use blastbox_server::{Config, Doors, Gallery, Hall, Keys, Log, Patience, Socket, open_port};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -45,6 +45,16 @@ impl Daemon {
     }
 
     pub(crate) async fn patient(test: &str, config: KeeperConfig, patience: Patience) -> Option<Self> {
+        Self::told(test, config, patience, "").await
+    }
+
+    /// One whose operator has written this.
+    pub(crate) async fn written(test: &str, text: &str) -> Option<Self> {
+        let patience = Patience { head: HEAD, connections: CONNECTIONS, per_tenant: PER_TENANT };
+        Self::told(test, KeeperConfig::default(), patience, text).await
+    }
+
+    async fn told(test: &str, config: KeeperConfig, patience: Patience, text: &str) -> Option<Self> {
         let engine = match Warden::start_program(&warden()).map(Engine::with_warden) {
             Ok(Ok(engine)) => engine,
             Ok(Err(error)) => return skip(test, &format!("no engine: {error:?}")),
@@ -60,6 +70,9 @@ impl Daemon {
         let doors = Doors::new(patience).with_socket(socket).with_tcp(listener);
         let hall = Hall::new(Keeper::start(engine, config), keys, Gallery::default());
         let hall = hall.with_origins(vec![ORIGIN.to_owned()]);
+        let said = Config::parse(text).unwrap();
+        let hall = hall.with_secrets(&directory.join("secrets"), said.secrets).unwrap();
+        let hall = hall.with_templates(&directory.join("e2b"), said.builds);
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(doors.serve(hall, Log::none(), async {
             stopped.await.ok();

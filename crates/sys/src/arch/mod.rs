@@ -1,9 +1,11 @@
 //! Everything that differs by processor architecture: one table per architecture, nothing else in this crate asks.
 //!
-//! A new architecture is a new file with the same four constants.
+//! A new architecture is a new file with the same four constants, and its `entry.rs`.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::entry::system_call;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{AUDIT_ARCH, CALLS, FOREIGN_BIT, FOREIGN_NUMBERS};
 

@@ -4,6 +4,8 @@
 //! that a denied call is reported under, and which numbers the filter knows. A number that is not here is newer than
 //! the table.
 
+pub(crate) mod entry;
+
 /// `AUDIT_ARCH_X86_64`: what the kernel writes into `seccomp_data.arch` for a native 64-bit call.
 pub const AUDIT_ARCH: u32 = 0xC000_003E;
 

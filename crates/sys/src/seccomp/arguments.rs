@@ -199,13 +199,14 @@ const CORE: u32 = 4;
 const UNDONE: Check = Check::Then(Verdict::Errno(0));
 pub(super) const SETRLIMIT: Check =
     Check::Is { arg: 0, mask: WHOLE, values: &[CORE], yes: &UNDONE, no: &ALLOW };
-/// The same, and nobody sets a limit of pid 1, the agent: where commands are its own user, or the box's root, the kernel would let them.
+/// The same, and nobody sets a limit of another process: where commands are the agent's own user, or the box's root, the kernel would let
+/// them set those of pid 1. By 0 alone everybody means themselves: the agent is also met by the number of any of its threads.
 pub(super) const PRLIMIT_IN_BOX: Check = Check::Is {
     arg: 0,
     mask: WHOLE,
-    values: &[1],
-    yes: &Check::Null { arg: 2, yes: &ALLOW, no: &DENY },
-    no: &PRLIMIT,
+    values: &[0],
+    yes: &PRLIMIT,
+    no: &Check::Null { arg: 2, yes: &ALLOW, no: &DENY },
 };
 pub(super) const PRLIMIT: Check = Check::Is {
     arg: 1,

@@ -27,8 +27,9 @@ const INTERNET: Check = Check::Is {
     no: &DENY,
 };
 
-/// `TUNSETPERSIST`: the link is left to its namespace.
-const LEAVE: Check = Check::Is { arg: 1, mask: u32::MAX, values: &[0x4004_54cb], yes: &ALLOW, no: &DENY };
+/// `TUNSETPERSIST`: the link is left to its namespace. `TIOCOUTQ`: what of a connection was not taken yet.
+const LEAVE: Check =
+    Check::Is { arg: 1, mask: u32::MAX, values: &[0x4004_54cb, 0x5411], yes: &ALLOW, no: &DENY };
 
 /// Call, rule, reason.
 #[rustfmt::skip]
@@ -44,14 +45,17 @@ const TABLE: &[(&str, Check, &str)] = &[
     ("close", ALLOW, "every connection"),
     ("shutdown", ALLOW, "every connection"),
     ("socket", INTERNET, "targets, resolvers"),
+    ("splice", ALLOW, "bytes between connections that the kernel carries"),
+    ("pipe2", ALLOW, "same"),
     ("connect", ALLOW, "targets, resolvers"),
+    ("accept4", ALLOW, "connections of the box that the kernel carries"),
     ("bind", ALLOW, "resolvers: a port of the kernel's choice"),
     ("getsockname", ALLOW, "whether an address is the host's own"),
     ("getpeername", ALLOW, "the runtime"),
     ("getsockopt", ALLOW, "the runtime, whether a connection was made"),
     ("setsockopt", ALLOW, "no delay"),
     ("fcntl", ALLOW, "the runtime"),
-    ("ioctl", LEAVE, "the end of the link"),
+    ("ioctl", LEAVE, "the end of the link and of connections"),
     ("epoll_wait", ALLOW, "the runtime"),
     ("epoll_pwait", ALLOW, "the runtime"),
     ("epoll_pwait2", ALLOW, "the runtime"),

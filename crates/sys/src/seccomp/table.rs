@@ -509,8 +509,14 @@ mod tests {
             Verdict::Notify(libc::EPERM),
             "the kernel takes the low half"
         );
-        for pid in [0, 2, 1000] {
-            assert_eq!(decide(pid, 0x1000), Verdict::Allow, "{pid}");
+        assert_eq!(decide(0, 0x1000), Verdict::Allow, "one's own");
+        for pid in [2, 1000] {
+            assert_eq!(decide(pid, 0), Verdict::Allow, "read {pid}");
+            assert_eq!(
+                decide(pid, 0x1000),
+                Verdict::Notify(libc::EPERM),
+                "{pid} may be a thread of the agent"
+            );
         }
         let core = PRLIMIT_IN_BOX.decide(&[0, 4, 0x1000, 0, 0, 0]);
         assert_eq!(core, Verdict::Errno(0), "and cores stay as they are");

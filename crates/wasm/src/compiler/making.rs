@@ -18,6 +18,8 @@ use crate::trouble::Trouble;
 
 /// How the names of such directories begin.
 const PREFIX: &str = ".making-";
+/// Python's library.
+const LIBRARY: &str = "python315.zip";
 
 /// A directory that something is made in. What is left in it goes with this.
 pub(crate) struct Making {
@@ -51,11 +53,20 @@ impl Making {
         begin().map_err(broken)
     }
 
-    /// Compiles a module, and writes code and manifest.
+    /// Where it is made, with what guests of this kind find beside themselves.
+    pub(crate) fn place(&self, shelf: &Path) -> Result<&Path, Trouble> {
+        let (from, to) = (shelf.join(LIBRARY), self.directory.join(LIBRARY));
+        let broken = |source| Trouble::File { what: "link", path: from.clone(), source };
+        fs::hard_link(&from, to).map_err(broken)?;
+        Ok(&self.directory)
+    }
+
+    /// Compiles a module, and writes code and manifest, which says what it was made of.
     pub(crate) fn make(
         &self,
         (kind, metering): (Kind, Metering),
         wasm: &[u8],
+        origin: Hash,
         name: &str,
     ) -> Result<Manifest, Trouble> {
         let stem = metering.stem(name);
@@ -67,7 +78,7 @@ impl Making {
         let mut file = fresh(&path).map_err(broken(&path))?;
         let (code, size) = have_translated((kind, metering), wasm, &mut file)?;
         file.sync_all().map_err(broken(&path))?;
-        let manifest = Manifest { kind, wasm: Hash::of(wasm), code, size, metering };
+        let manifest = Manifest { kind, wasm: origin, code, size, metering };
         let path = self.directory.join(format!("{stem}.guest"));
         let write = || {
             let mut file = fresh(&path)?;

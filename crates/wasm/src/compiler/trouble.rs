@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use blastbox_wasm::image::ImageError;
 use blastbox_wasm::manifest::BadManifest;
 
 /// Largest module. Python's is 100 MB.
@@ -14,7 +15,7 @@ pub(crate) const MOST_CODE: u64 = 1 << 30;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     #[error(
-        "write `blastbox-wasm-compile [--metered] compile KIND MODULE SHELF NAME`, `… keep MODULE CACHE NAME` or `… verify SHELF NAME`"
+        "write `blastbox-wasm-compile [--metered] compile KIND MODULE SHELF NAME`, `… image python-data MODULE SHELF NAME`, `… keep MODULE CACHE NAME`, `… verify SHELF NAME` or `… follow SHELF NAME`"
     )]
     Usage,
     #[error("cannot {what} {}: {source}", path.display())]
@@ -25,7 +26,10 @@ pub(crate) enum Trouble {
         "wasm_too_large: the module has more than {MOST_MODULE} bytes, or its code more than {MOST_CODE}"
     )]
     TooLarge,
-    #[error("wasm_component: a component, and this version runs preview-1 modules only")]
+    #[error(
+        "wasm_component: this is a component (WASI preview 2 or newer), and guests are modules of preview 1: build it for wasm32-wasip1 \
+         (Rust: --target wasm32-wasip1, Go: GOOS=wasip1, C: wasi-sdk with --target=wasm32-wasip1)"
+    )]
     Component,
     #[error("wasm_invalid: the engine does not take the module: {0}")]
     Invalid(String),
@@ -40,6 +44,8 @@ pub(crate) enum Trouble {
     /// What the process said that looked into the module.
     #[error("{said}")]
     Said { code: u8, said: String },
+    #[error("wasm_no_image: {0}")]
+    Image(#[from] ImageError),
     #[error("{0}")]
     Manifest(BadManifest),
     #[error("wasm_artefact_changed: the machine code of {0} is not what its manifest says; make it again")]
@@ -58,7 +64,7 @@ impl Trouble {
             | Self::Needs(_)
             | Self::Ended => 3,
             Self::Said { code, .. } => *code,
-            Self::Manifest(_) | Self::Changed(_) => 4,
+            Self::Manifest(_) | Self::Changed(_) | Self::Image(_) => 4,
             Self::File { .. } | Self::Process { .. } => 1,
         }
     }

@@ -1,11 +1,12 @@
-//! What the compiler does: `compile KIND MODULE SHELF NAME`, `keep MODULE CACHE NAME`, or `verify SHELF NAME`;
-//! with `--metered` in front, for code that counts its work.
+//! What the compiler does: `compile KIND MODULE SHELF NAME`, `image KIND MODULE SHELF NAME`, `origin KIND HASH`, `keep MODULE CACHE NAME`,
+//! `verify SHELF NAME` or `follow SHELF NAME`; with `--metered` in front, for code that counts its work.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 
 use blastbox_wasm::engine::Metering;
+use blastbox_wasm::image;
 use blastbox_wasm::manifest::{Hash, Kind, Manifest};
 
 use crate::making::Making;
@@ -28,7 +29,16 @@ pub(crate) fn carry_out(words: impl Iterator<Item = OsString>) -> Result<Vec<u8>
             let kind = Kind::parse(kind).ok_or(Trouble::Usage)?;
             compile((kind, metering), Path::new(module), Path::new(shelf), name)?.to_string()
         }
+        Some(["image", "python-data", module, shelf, name]) => {
+            image(metering, Path::new(module), Path::new(shelf), name)?.to_string()
+        }
+        Some(["origin", "python-data", hash]) => {
+            format!("{}\n", image::origin(Hash::parse(hash).ok_or(Trouble::Usage)?))
+        }
         Some(["keep", module, cache, name]) => keep(metering, Path::new(module), Path::new(cache), name)?,
+        Some(["follow", shelf, name]) => {
+            format!("pages written {}\n", image::follow(Path::new(shelf), name)?)
+        }
         Some(["verify", shelf, name]) => verify(metering, Path::new(shelf), name)?.to_string(),
         // Started by this program alone.
         Some(["translate", kind]) => return translate(Kind::parse(kind).ok_or(Trouble::Usage)?, metering),
@@ -40,8 +50,21 @@ pub(crate) fn carry_out(words: impl Iterator<Item = OsString>) -> Result<Vec<u8>
 fn compile(what: (Kind, Metering), module: &Path, shelf: &Path, name: &str) -> Result<Manifest, Trouble> {
     let wasm = read(module, MOST_MODULE)?;
     let making = Making::begin(shelf)?;
-    let manifest = making.make(what, &wasm, name)?;
+    let manifest = making.make(what, &wasm, Hash::of(&wasm), name)?;
     making.shelve(what.1, name)?;
+    Ok(manifest)
+}
+
+/// Makes a guest of the image of another one, which lies on the same shelf, and holds it against that image.
+fn image(metering: Metering, module: &Path, shelf: &Path, name: &str) -> Result<Manifest, Trouble> {
+    let made_of = verify(Metering::None, shelf, "python")?.wasm;
+    let taken = image::take(shelf, &read(module, MOST_MODULE)?, made_of)?;
+    let making = Making::begin(shelf)?;
+    let manifest = making.make((Kind::PythonData, metering), &taken, image::origin(made_of), name)?;
+    if metering == Metering::None {
+        image::prove(making.place(shelf)?, name, &taken)?;
+    }
+    making.shelve(metering, name)?;
     Ok(manifest)
 }
 
@@ -58,7 +81,7 @@ fn keep(metering: Metering, module: &Path, cache: &Path, name: &str) -> Result<S
     };
     if !is_whole() {
         let making = Making::begin(cache)?;
-        making.make((Kind::Module, metering), &wasm, name)?;
+        making.make((Kind::Module, metering), &wasm, hash, name)?;
         making.become_one(&place, is_whole)?;
     }
     Ok(key)

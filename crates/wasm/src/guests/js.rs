@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use blastbox_wire::agent::{ExecSpec, Exit};
-use blastbox_wire::limits::{MAX_TOOL_INPUT, MAX_TOOL_NAME};
+use blastbox_wire::limits::{HTTP_CALL, MAX_TOOL_INPUT, MAX_TOOL_NAME};
 use wasmtime::{Caller, Extern, Linker, TypedFunc};
 
 use super::{Broken, Seat, piece, stuck, told};
@@ -96,18 +96,24 @@ fn call_tool(caller: &mut Caller<'_, Guest>, list: u32) -> wasmtime::Result<u32>
     };
     let data = memory.data(&*caller);
     let (Some(tool), Some(input)) = (value(data, 0), value(data, 4)) else { return Ok(0) };
-    let host = &caller.data().host;
-    let answer = match (host.tools, host.streams.clone()) {
-        (true, Some(streams)) => {
-            let (tool, input) =
-                (text_in(caller, tool, MAX_TOOL_NAME)?, text_in(caller, input, MAX_TOOL_INPUT)?);
-            let (tool, input) = (tool.unwrap_or_default(), input.unwrap_or_default());
-            tools::call(&streams, &tool, &input).map_err(wasmtime::Error::new)?
-        }
-        _ => tools::none(),
-    };
-    // What the host wrote is JSON, and so is text.
-    say(caller, &String::from_utf8_lossy(&answer.signed()))
+    let tool = text_in(caller, tool, MAX_TOOL_NAME)?.unwrap_or_default();
+    let request = tool == HTTP_CALL.as_bytes();
+    // Of a request each letter is a byte, which may take two to be written.
+    let most = if request { 2 * MAX_TOOL_INPUT } else { MAX_TOOL_INPUT };
+    let input = text_in(caller, input, most)?.unwrap_or_default();
+    let input = if request { to_bytes(&input) } else { input };
+    let answer = tools::call_for(caller, &tool, &input)?;
+    match request && answer.good {
+        true => say(caller, &answer.signed().into_iter().map(char::from).collect::<String>()),
+        // What the host wrote is JSON, and so is text.
+        false => say(caller, &String::from_utf8_lossy(&answer.signed())),
+    }
+}
+
+/// Bytes that were said as letters, one for each. What is no byte becomes a question mark.
+fn to_bytes(text: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(text);
+    text.chars().map(|letter| u8::try_from(letter).unwrap_or(b'?')).collect()
 }
 
 /// A string of the guest's.

@@ -2,7 +2,7 @@
 
 mod js;
 mod module;
-mod python;
+pub(crate) mod python;
 
 use std::sync::{Arc, Mutex};
 
@@ -11,6 +11,7 @@ use wasmtime::{
     Engine, Instance, Linker, Memory, Store, Trap, TypedFunc, UpdateDeadline, WasmParams, WasmResults,
 };
 
+use self::python::Image;
 use crate::bench::Job;
 use crate::budget::Budget;
 use crate::chance::Chance;
@@ -51,6 +52,7 @@ pub(crate) struct Room {
     pub(crate) open_files: u32,
     pub(crate) deterministic: bool,
     pub(crate) fuel: Option<u64>,
+    pub(crate) http: bool,
     pub(crate) ready: Arc<Ready>,
 }
 
@@ -80,10 +82,20 @@ pub(crate) struct Broken {
     why: Option<String>,
 }
 
-/// What guests of some kinds call beside WASI.
-pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    js::link(linker)?;
-    python::link(linker)
+#[cfg(feature = "compiler")]
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}: {}", self.exit, self.why.as_deref().unwrap_or("no word of it"))
+    }
+}
+
+/// What guests of this kind call beside WASI.
+pub(crate) fn link(linker: &mut Linker<Guest>, kind: Kind) -> wasmtime::Result<()> {
+    match kind {
+        Kind::Python | Kind::PythonData => python::link(linker),
+        Kind::Js => js::link(linker),
+        Kind::Module => module::link(linker),
+    }
 }
 
 /// Makes the directories of the box, and shows what its guests need.
@@ -114,7 +126,7 @@ pub(crate) fn name_of(program: &[u8]) -> &[u8] {
 /// Whether the next guest of this kind is begun before it is asked for.
 pub(crate) fn is_worth_keeping(kind: Kind) -> bool {
     match kind {
-        Kind::Python | Kind::Js => true,
+        Kind::Python | Kind::PythonData | Kind::Js => true,
         Kind::Module => false,
     }
 }
@@ -132,14 +144,16 @@ pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -
         about: String::new(),
         turns: false,
         metered: room.fuel.is_some(),
+        // Offered to a command, and not to code that runs before there is one.
         tools: false,
+        http: false,
         descriptors,
         tree: Arc::clone(&room.tree),
         streams: streams.clone(),
         clock: Clock::new(room.deterministic),
         chance: Chance::new(room.deterministic),
     };
-    let limiter = Limiter::new(room.budget.clone(), Arc::downgrade(&room.ready));
+    let limiter = Limiter::new(room.budget.clone(), Arc::downgrade(&room.ready), guest.shared);
     let mut store = Store::new(&room.engine, Guest { memory: None, limiter, host });
     store.limiter(|guest| &mut guest.limiter);
     // The epoch moves only when somebody is told to end; whoever was not goes on.
@@ -170,7 +184,8 @@ pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -
 /// Takes a guest as far as it can go without its command.
 pub(crate) fn warm_up(mut seat: Seat, guest: &Loaded) -> Result<Seat, Broken> {
     match guest.kind {
-        Kind::Python => python::warm_up(&mut seat)?,
+        Kind::Python => python::warm_up(&mut seat, Image::Bare)?,
+        Kind::PythonData => python::warm_up(&mut seat, Image::Data)?,
         Kind::Js => js::warm_up(&mut seat)?,
         Kind::Module => {}
     }
@@ -195,8 +210,10 @@ pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, Used, Op
             seat.store.data_mut().host.streams = Some(Arc::clone(&streams));
             seat.fuel = room.fuel;
             seat.store.data_mut().host.tools = tools::offered(&spec.environment);
+            seat.store.data_mut().host.http = room.http;
             let ended = match kind {
-                Kind::Python => python::run(&mut seat, spec),
+                Kind::Python => python::run(&mut seat, spec, Image::Bare),
+                Kind::PythonData => python::run(&mut seat, spec, Image::Data),
                 Kind::Js => js::run(&mut seat, spec),
                 Kind::Module => module::run(&mut seat, spec),
             };
@@ -234,6 +251,18 @@ impl Seat {
     fn burnt(&self) -> Option<u64> {
         // One that never began has more in it than it was given.
         Some(self.fuel?.saturating_sub(self.store.get_fuel().ok()?))
+    }
+
+    /// All of its memory.
+    #[cfg(feature = "compiler")]
+    pub(crate) fn bytes(&self) -> Result<&[u8], Broken> {
+        Ok(self.memory()?.data(&self.store))
+    }
+
+    /// Who hears it from now on.
+    #[cfg(feature = "compiler")]
+    pub(crate) fn hear(&mut self, streams: Option<Arc<Streams>>) {
+        self.store.data_mut().host.streams = streams;
     }
 
     fn memory(&self) -> Result<Memory, Broken> {

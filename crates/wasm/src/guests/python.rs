@@ -6,21 +6,24 @@ use blastbox_wire::agent::{ExecSpec, Exit};
 use blastbox_wire::limits::{MAX_TOOL_INPUT, MAX_TOOL_NAME};
 use wasmtime::{Caller, Extern, Linker};
 
-use super::{Broken, Seat, piece, told};
+use super::{Broken, Seat, piece, stuck, told};
 use crate::tools;
 use crate::wasi::Guest;
 
 /// Behind the program: its last expression is not echoed as in a dialogue, and what it has buffered goes out without a turn of its own.
 const SCRIPT: &[u8] = b"\ntry: __import__('sys').stdout.flush()\nexcept Exception: pass\n";
 /// The first turn.
-const FIRST: &[u8] = b"print(end='')\n__import__('os').chdir('/workspace')\n";
+pub(crate) const FIRST: &[u8] = b"print(end='')\n__import__('os').chdir('/workspace')\n";
+/// The first turn of an image that was taken after some: the interpreter sows its own numbers in its first one alone, and
+/// without this every guest would draw the same.
+const SOW: &[u8] = b"__import__('random').seed(), __import__('numpy').random.seed(), None\n__import__('os').chdir('/workspace')\n";
 /// A variable of the rehearsal.
 const REHEARSED: &[u8] = b"BLASTBOX_REHEARSAL=1";
 /// What a program might do. Nobody hears it.
 const REHEARSAL: &[u8] = b"print(__import__('os').environ.pop('BLASTBOX_REHEARSAL'))";
 /// Buffered output of a script that did not come to its end goes out too.
 const FLUSH: &[u8] = b"__import__('sys').stdout.flush()\n";
-/// The module by which a program calls functions of the caller. It is there where some are offered.
+/// The module by which a program calls functions of the caller and has requests made. It is there where either is offered.
 const TOOLS: &[u8] = include_bytes!("python/tools.py");
 /// The answers to a guest that calls: it has one; what it says cannot be read.
 const ANSWERED: i32 = 0;
@@ -30,6 +33,15 @@ const FAULT: i32 = -2;
 const MOST_TAKEN: usize = MAX_TOOL_NAME + 1 + MAX_TOOL_INPUT + 1;
 /// `quit()` is told by this bit.
 const QUIT: i32 = 0xff;
+
+/// What the interpreter's image was taken of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Image {
+    /// One that had only started.
+    Bare,
+    /// One that had imported packages, and drawn numbers.
+    Data,
+}
 
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     linker.func_wrap("host", "call", host_call)?;
@@ -47,15 +59,9 @@ fn host_call(
     let Some(memory) = caller.data().memory else { return Ok(FAULT) };
     let Some(asked) = piece(memory.data(&caller), at, length) else { return Ok(FAULT) };
     let asked = asked.get(..MOST_TAKEN).unwrap_or(asked).to_vec();
-    let host = &caller.data().host;
-    let answer = match (host.tools, host.streams.clone()) {
-        (true, Some(streams)) => {
-            let mut parts = asked.splitn(2, |byte| *byte == b'\n');
-            let (tool, input) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            tools::call(&streams, tool, input).map_err(wasmtime::Error::new)?
-        }
-        _ => tools::none(),
-    };
+    let mut parts = asked.splitn(2, |byte| *byte == b'\n');
+    let (tool, input) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let answer = tools::call_for(&mut caller, tool, input)?;
     let bytes = answer.signed();
     let length = u32::try_from(bytes.len())?;
     let alloc = caller.get_export("host_alloc").and_then(Extern::into_func);
@@ -73,13 +79,19 @@ fn host_call(
 }
 
 /// Does all that a command does, and leaves nothing of it: the pages that it writes to are the guest's own from then on.
-pub(super) fn warm_up(seat: &mut Seat) -> Result<(), Broken> {
-    turn(seat, FIRST)?;
+pub(super) fn warm_up(seat: &mut Seat, image: Image) -> Result<(), Broken> {
+    let sown = match image {
+        Image::Bare => turn(seat, FIRST)?,
+        Image::Data => turn(seat, SOW)?,
+    };
+    if sown != 0 {
+        return Err(stuck("its numbers cannot be sown"));
+    }
     turn(seat, prologue(&[b"-c".to_vec()], &[REHEARSED.to_vec()], b"/workspace").as_bytes())?;
     turn(seat, &[REHEARSAL, SCRIPT].concat()).map(drop)
 }
 
-pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
+pub(super) fn run(seat: &mut Seat, spec: ExecSpec, image: Image) -> Result<u8, Broken> {
     let ExecSpec { arguments, environment, directory, .. } = spec;
     let mut rest = arguments.into_iter().skip(1).peekable();
     let unbuffered = rest.next_if(|word| word == b"-u").is_some();
@@ -100,7 +112,7 @@ pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
     if !seat.warm {
         // The same, so that the command cannot tell: but with nothing heard of it.
         let streams = seat.store.data_mut().host.streams.take();
-        warm_up(seat)?;
+        warm_up(seat, image)?;
         let told_meanwhile = streams.as_ref().and_then(|streams| streams.told());
         seat.store.data_mut().host.streams = streams;
         // The epoch that went with it was not heard.
@@ -110,7 +122,7 @@ pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
     }
     seat.fill()?;
     turn(seat, prologue(&given, &environment, &directory).as_bytes())?;
-    if seat.store.data().host.tools {
+    if seat.store.data().host.tools || seat.store.data().host.http {
         turn(seat, &module(TOOLS))?;
     }
     if unbuffered {
@@ -136,7 +148,7 @@ fn module(source: &[u8]) -> Vec<u8> {
 }
 
 /// One turn: source in, code out.
-fn turn(seat: &mut Seat, source: &[u8]) -> Result<u8, Broken> {
+pub(crate) fn turn(seat: &mut Seat, source: &[u8]) -> Result<u8, Broken> {
     raw_turn(seat, source).map(code_of)
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct Host {
     pub(crate) metered: bool,
     /// Whether it is offered functions of the caller.
     pub(crate) tools: bool,
+    /// Whether HTTP requests are made for it.
+    pub(crate) http: bool,
     pub(crate) descriptors: Descriptors,
     pub(crate) tree: Arc<Mutex<Tree>>,
     /// `None` until the guest is handed out: then it has nothing to read and nobody hears it.
@@ -110,11 +112,10 @@ pub(crate) fn enter(
         },
     };
     let (bytes, guest) = memory.data_and_store_mut(&mut *caller);
-    let metered = guest.host.metered;
     let mut memory = GuestMemory::new(bytes);
     let ended = call(&mut memory, &mut guest.host);
     let moved = memory.moved();
-    if metered && moved > 0 {
+    if moved > 0 {
         pay(caller, moved)?;
     }
     match ended {
@@ -125,7 +126,10 @@ pub(crate) fn enter(
 }
 
 /// Takes work that was done for the guest off its fuel, or else a guest would have the host do what it may not do itself.
-fn pay(caller: &mut Caller<'_, Guest>, units: u64) -> wasmtime::Result<()> {
+pub(crate) fn pay(caller: &mut Caller<'_, Guest>, units: u64) -> wasmtime::Result<()> {
+    if !caller.data().host.metered {
+        return Ok(());
+    }
     let left = caller.get_fuel()?;
     caller.set_fuel(left.saturating_sub(units))?;
     if units > left { Err(Trap::OutOfFuel.into()) } else { Ok(()) }
@@ -159,6 +163,8 @@ pub(crate) struct Limiter {
     budget: Budget,
     /// Who gives memory up first.
     ready: Weak<Ready>,
+    /// What the guest begins with and has in common with others: it counts from there on.
+    shared: u64,
     held: u64,
     peak: u64,
     /// Whether it was refused memory.
@@ -166,8 +172,8 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    pub(crate) fn new(budget: Budget, ready: Weak<Ready>) -> Self {
-        Self { budget, ready, held: 0, peak: 0, refused: false }
+    pub(crate) fn new(budget: Budget, ready: Weak<Ready>, shared: u64) -> Self {
+        Self { budget, ready, shared, held: 0, peak: 0, refused: false }
     }
 
     fn take(&self, bytes: u64) -> bool {
@@ -189,10 +195,13 @@ impl Limiter {
 impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         let more = u64::try_from(desired.saturating_sub(current)).unwrap_or(u64::MAX);
+        let shared = more.min(self.shared);
+        let more = more.saturating_sub(shared);
         if !self.take(more) {
             self.refused = true;
             return Ok(false);
         }
+        self.shared = self.shared.saturating_sub(shared);
         self.held = self.held.saturating_add(more);
         self.peak = self.peak.max(self.held);
         Ok(true)

@@ -20,6 +20,8 @@ use crate::codec::{CodecError, Reader, Writer};
 pub const MAX_EGRESS_MESSAGE: usize = 128 * 1024;
 /// Longest policy text that is sent along.
 pub const MAX_EGRESS_POLICY: usize = 96 * 1024;
+/// Longest address of a request: scheme, name and port.
+pub const MAX_VISIT: usize = 300;
 /// Most resolvers.
 pub const MAX_RESOLVERS: usize = 8;
 
@@ -46,6 +48,10 @@ pub const SOCKS_PORT: u16 = 1080;
 
 /// What is sent along with the wire to a machine's network card, in the place of an interface of the warden's.
 pub const CARD_WORD: &[u8] = b"c";
+/// What is sent along with an interface and nothing else.
+pub const INTERFACE_WORD: &[u8] = b"t";
+/// What is sent along with an interface and the sockets behind it that take what the kernel carries: for IPv4, and for IPv6 where there is one.
+pub const EARS_WORD: &[u8] = b"e";
 
 /// What the engine tells a gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +65,8 @@ pub enum ToGateway {
         policy: String,
         /// Where names are looked up.
         resolvers: Vec<SocketAddr>,
+        /// By which way the box's connections come.
+        way: Way,
     },
     /// Other rules from now on. Connections that they no longer allow are closed.
     Rules {
@@ -74,13 +82,30 @@ pub enum ToGateway {
         /// For how many seconds from now; 0 for not at all any more.
         seconds: u32,
     },
+    /// A request of a box without a link. Beside it the stream that it comes on, and its answer goes back on.
+    Visit {
+        /// Scheme, name and port, as the guest wrote them.
+        to: String,
+    },
+}
+
+/// By which way the connections of a box come to its gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// As packets on its link.
+    Link,
+    /// As requests that the engine brings: [`ToGateway::Visit`].
+    Calls,
 }
 
 /// What a gateway tells the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FromGateway {
     /// It has the link, and has given up everything that it does not need.
-    Ready,
+    Ready {
+        /// Whether it carries the box's connections packet by packet, because this kernel cannot carry them for it.
+        by_packets: bool,
+    },
     /// It cannot be the box's gateway; there will be no network.
     Failed {
         /// What was tried, and why it did not work.
@@ -102,13 +127,17 @@ impl ToGateway {
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Writer::default();
         match self {
-            Self::Open { box_id, policy, resolvers } => {
+            Self::Open { box_id, policy, resolvers, way } => {
                 to.u8(1);
                 to.bytes(box_id.as_str().as_bytes());
                 to.bytes(policy.as_bytes());
                 to.list(resolvers, |to, resolver| {
                     address(to, resolver.ip());
                     to.u16(resolver.port());
+                });
+                to.u8(match way {
+                    Way::Link => 0,
+                    Way::Calls => 1,
                 });
             }
             Self::Rules { policy } => {
@@ -124,6 +153,10 @@ impl ToGateway {
                 to.u16(*binding);
                 to.u32(*seconds);
             }
+            Self::Visit { to: whom } => {
+                to.u8(5);
+                to.bytes(whom.as_bytes());
+            }
         }
         to.finish()
     }
@@ -137,10 +170,16 @@ impl ToGateway {
                 policy: from.text(MAX_EGRESS_POLICY)?.to_owned(),
                 resolvers: from
                     .list(MAX_RESOLVERS, |from| Ok(SocketAddr::new(read_address(from)?, from.u16()?)))?,
+                way: match from.u8()? {
+                    0 => Way::Link,
+                    1 => Way::Calls,
+                    other => return Err(CodecError::Unknown(u32::from(other), "way")),
+                },
             },
             2 => Self::Rules { policy: from.text(MAX_EGRESS_POLICY)?.to_owned() },
             3 => Self::Secret(LentSecret::decode(&mut from)?),
             4 => Self::Renewed { binding: from.u16()?, seconds: from.u32()? },
+            5 => Self::Visit { to: from.text(MAX_VISIT)?.to_owned() },
             other => return Err(CodecError::Unknown(u32::from(other), "message")),
         };
         from.end()?;
@@ -154,7 +193,10 @@ impl FromGateway {
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Writer::default();
         match self {
-            Self::Ready => to.u8(1),
+            Self::Ready { by_packets } => {
+                to.u8(1);
+                to.u8(u8::from(*by_packets));
+            }
             Self::Failed { why } => {
                 to.u8(2);
                 record::text(&mut to, why);
@@ -177,7 +219,13 @@ impl FromGateway {
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let mut from = Reader::new(bytes);
         let message = match from.u8()? {
-            1 => Self::Ready,
+            1 => Self::Ready {
+                by_packets: match from.u8()? {
+                    0 => false,
+                    1 => true,
+                    other => return Err(CodecError::Unknown(u32::from(other), "carrier")),
+                },
+            },
             2 => Self::Failed { why: record::read_text(&mut from)? },
             3 => Self::RulesTaken,
             4 => Self::Record(Record::decode(&mut from)?),

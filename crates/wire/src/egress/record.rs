@@ -19,6 +19,8 @@ pub enum Door {
     Connect,
     /// By SOCKS5.
     Socks,
+    /// As a request that the engine brought, of a box without a link.
+    Call,
 }
 
 /// One thing that happened at the gateway.
@@ -327,6 +329,7 @@ impl Door {
             Self::Link => 1,
             Self::Connect => 2,
             Self::Socks => 3,
+            Self::Call => 4,
         }
     }
 
@@ -335,6 +338,7 @@ impl Door {
             1 => Ok(Self::Link),
             2 => Ok(Self::Connect),
             3 => Ok(Self::Socks),
+            4 => Ok(Self::Call),
             other => Err(CodecError::Unknown(u32::from(other), "door")),
         }
     }

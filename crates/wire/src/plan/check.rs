@@ -1,6 +1,8 @@
 //! What every plan must hold to, whoever wrote it. The warden trusts nothing else.
 
-use super::{Denials, DeviceName, First, GuestPath, Ids, Limits, MonitorKind, Network, Plan, Slot, Step};
+use super::{
+    Denials, DeviceName, First, GuestPath, Ids, Limits, MonitorKind, Network, Plan, Slot, Step, VOLUMES_AT,
+};
 use crate::egress::MAX_AUTHORITY;
 use crate::limits::{
     MAX_FILE_TEXT, MAX_GRANTS, MAX_MONITOR_INHERITS, MAX_MONITOR_TEXT, MAX_MONITOR_TEXTS, MAX_PIDS,
@@ -82,6 +84,14 @@ pub enum UnsafePlan {
     /// A monitor starts nobody as somebody else.
     #[error("a monitor's box has no root")]
     MonitorRoot,
+    /// Whoever takes a monitor over would write to the host's directory past the kernel that it is.
+    #[error("a monitor's box has no volume")]
+    MonitorVolume,
+    /// What is made anywhere but in an empty directory of the box's own could be made in somebody else's.
+    #[error(
+        "{0} is no place for a volume: those are {VOLUMES_AT}/NAME, right after the scratch directory there"
+    )]
+    VolumePlace(GuestPath),
     /// Only the root of a box could change the image's files.
     #[error("{0} would be writable in a box that has no root")]
     WritableWithoutRoot(GuestPath),
@@ -158,6 +168,7 @@ fn check_template(index: usize, step: &Step, descriptors: usize) -> Result<(), U
         | Step::Terminals
         | Step::Trust { .. }
         | Step::Writable { .. }
+        | Step::Volume { .. }
         | Step::Workspace { .. } => Err(UnsafePlan::WrongList { list: "template", index }),
     }
 }
@@ -179,6 +190,9 @@ fn check_first(plan: &Plan, descriptors: usize) -> Result<(), UnsafePlan> {
             }
             if plan.ids == Ids::OwnBlock {
                 return Err(UnsafePlan::MonitorRoot);
+            }
+            if plan.own.iter().any(|step| matches!(step, Step::Volume { .. })) {
+                return Err(UnsafePlan::MonitorVolume);
             }
             let most = if monitor.kind == MonitorKind::Qemu { MAX_MONITOR_INHERITS } else { 0 };
             if monitor.inherits.len() > most {
@@ -210,9 +224,23 @@ fn check_first(plan: &Plan, descriptors: usize) -> Result<(), UnsafePlan> {
 }
 
 fn check_own(own: &[Step], ids: Ids, descriptors: usize) -> Result<(), UnsafePlan> {
-    let mut scratch = false;
+    let (mut scratch, mut for_volumes) = (false, false);
     for (index, step) in own.iter().enumerate() {
+        // Whatever came between could lie over the directory by then.
+        for_volumes = match step {
+            Step::ScratchDirectory { at, .. } => at.as_str() == VOLUMES_AT,
+            Step::Volume { .. } => for_volumes,
+            _ => false,
+        };
         match step {
+            Step::ScratchDirectory { .. }
+            | Step::Writable { .. }
+            | Step::Workspace { .. }
+            | Step::Volume { .. }
+                if !scratch =>
+            {
+                return Err(UnsafePlan::Scratch);
+            }
             Step::Scratch { bytes, inodes } => {
                 if scratch {
                     return Err(UnsafePlan::Scratch);
@@ -223,29 +251,26 @@ fn check_own(own: &[Step], ids: Ids, descriptors: usize) -> Result<(), UnsafePla
                 }
                 scratch = true;
             }
-            Step::ScratchDirectory { .. } => {
-                if !scratch {
-                    return Err(UnsafePlan::Scratch);
-                }
-            }
             Step::Writable { at } if ids != Ids::OwnBlock => {
                 return Err(UnsafePlan::WritableWithoutRoot(at.clone()));
             }
-            Step::Writable { .. } => {
-                if !scratch {
-                    return Err(UnsafePlan::Scratch);
-                }
-            }
-            Step::Workspace { slot, .. } => {
-                if !scratch {
-                    return Err(UnsafePlan::Scratch);
+            Step::Workspace { slot, .. } => check_slot(*slot, descriptors)?,
+            Step::Volume { slot, at, .. } => {
+                let name = at.as_str().strip_prefix(VOLUMES_AT).and_then(|rest| rest.strip_prefix('/'));
+                if !for_volumes || name.is_none_or(|name| name.contains('/')) {
+                    return Err(UnsafePlan::VolumePlace(at.clone()));
                 }
                 check_slot(*slot, descriptors)?;
             }
             Step::Trust { authority } if authority.len() > MAX_AUTHORITY => {
                 return Err(UnsafePlan::LongAuthority);
             }
-            Step::Processes | Step::ProcessesAt { .. } | Step::Terminals | Step::Trust { .. } => {}
+            Step::ScratchDirectory { .. }
+            | Step::Writable { .. }
+            | Step::Processes
+            | Step::ProcessesAt { .. }
+            | Step::Terminals
+            | Step::Trust { .. } => {}
             Step::Directory { .. }
             | Step::File { .. }
             | Step::Cover { .. }
@@ -275,3 +300,6 @@ fn check_limits(limits: &Limits) -> Result<(), UnsafePlan> {
 fn within(holds: bool, what: &'static str) -> Result<(), UnsafePlan> {
     if holds { Ok(()) } else { Err(UnsafePlan::BadLimit(what)) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,13 +100,14 @@ impl Plan {
     }
 }
 
-const ACCESSES: [GrantAccess; 6] = [
+const ACCESSES: [GrantAccess; 7] = [
     GrantAccess::Read,
     GrantAccess::ReadExecute,
     GrantAccess::ReadWrite,
     GrantAccess::ReadWriteExecute,
     GrantAccess::Devices,
     GrantAccess::Terminals,
+    GrantAccess::Shared,
 ];
 const EXECS: [Exec; 2] = [Exec::Allowed, Exec::Denied];
 const OWNERS: [Owner; 3] = [Owner::Payload, Owner::Everybody, Owner::Root];
@@ -179,6 +180,12 @@ impl Step {
                 to.u8(16);
                 path(to, at);
             }
+            Self::Volume { slot, at, exec } => {
+                to.u8(17);
+                to.u8(slot.0);
+                path(to, at);
+                to.u8(number(&EXECS, *exec));
+            }
             Self::Cover { at, text } => {
                 to.u8(12);
                 path(to, at);
@@ -211,6 +218,11 @@ impl Step {
             },
             12 => Self::Cover { at: read_path(from)?, text: from.text(MAX_FILE_TEXT)?.to_owned() },
             16 => Self::Writable { at: read_path(from)? },
+            17 => Self::Volume {
+                slot: Slot(from.u8()?),
+                at: read_path(from)?,
+                exec: choice(from, &EXECS, "exec")?,
+            },
             15 => Self::ProcessesAt { at: read_path(from)? },
             14 => Self::Show { slot: Slot(from.u8()?), at: read_path(from)? },
             13 => Self::Trust { authority: from.text(MAX_AUTHORITY)?.to_owned() },

@@ -121,7 +121,24 @@ pub enum Step {
         /// Whether programs may be started from it.
         exec: Exec,
     },
+    /// A directory of the host that the box writes to, and others after it. Its owner is shown as the payload, and nobody else
+    /// of the box owns anything there.
+    Volume {
+        /// The directory.
+        slot: Slot,
+        /// Where it appears: a name in [`VOLUMES_AT`], which the step before makes of the scratch space, or the volume before.
+        at: GuestPath,
+        /// Whether programs may be started from it.
+        exec: Exec,
+    },
 }
+
+/// What lies beside volumes: a file by which a warden knows that whoever names a directory as one may write there.
+pub const VOLUMES: &str = ".blastbox-volumes";
+
+/// Where volumes appear, each by one name in it. Nothing else may be done there: what Landlock grants above a directory holds in it
+/// too, and nobody may make a socket in a volume.
+pub const VOLUMES_AT: &str = "/mnt";
 
 /// Where the libraries of the host's GPU driver lie in a box that has a GPU and an image of its own.
 pub const GPU_LIBRARIES: &str = "/.blastbox/gpu";
@@ -315,6 +332,8 @@ pub enum GrantAccess {
     Devices,
     /// The same with their ioctls, without which a pseudo-terminal has no size. For `/dev/pts` alone.
     Terminals,
+    /// Read, write, and start programs, but make neither sockets nor pipes: others see the directory too.
+    Shared,
 }
 
 /// The second, independent boundary for files, TCP, abstract sockets and signals.

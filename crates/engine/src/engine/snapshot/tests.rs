@@ -5,11 +5,11 @@ use super::*;
 
 #[test]
 fn what_cannot_be_copied_says_why_and_its_neighbour_can() {
-    let can = Looks { credentials: false, copies: true, gateway: false, begun: true };
+    let can = Looks { credentials: false, copies: true, network: true, begun: true };
     assert!(can.may_be_copied(Tier::Microvm).is_ok());
     for (looks, code) in [
-        (Looks { credentials: true, gateway: true, ..can }, "snapshot_credentials"),
-        (Looks { gateway: true, ..can }, "snapshot_network"),
+        (Looks { credentials: true, ..can }, "snapshot_credentials"),
+        (Looks { network: false, ..can }, "snapshot_network"),
         (Looks { begun: false, ..can }, "snapshot_booted_alone"),
         (Looks { copies: false, begun: false, ..can }, "snapshot_tier"),
     ] {

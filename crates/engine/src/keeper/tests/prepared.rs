@@ -77,6 +77,21 @@ async fn a_member_has_begun_its_command_before_anybody_asks_and_its_owner_talks_
     assert_eq!(order, ["begun", "handed out", "over"]);
 }
 
+#[tokio::test]
+async fn where_none_is_prepared_one_that_has_begun_nothing_serves_before_a_new_one_is_made() {
+    let Some(keeper) = keeper(pooling(1)) else { return };
+    let NewBox { policy, image, .. } = new_box();
+    keeper.keep_warm(policy, image, None, 1).await.unwrap();
+    until("one waits", || keeper.metrics().pool_size == 1).await;
+    let never = Preparation::new(shell("sleep 600"), b"ready\n", b"ping\n", b"pong\n");
+    let card = keeper.create(&me(), with(&never)).await.unwrap();
+    assert!(card.warm && keeper.prepared(&me(), &card.id).unwrap().is_none());
+    let exec = keeper.exec(&me(), &card.id, shell("echo alive")).await.unwrap();
+    assert_eq!(hear(keeper.tape(&me(), &card.id, exec, None).unwrap()).await.0, b"alive\n");
+    until("another takes its place", || keeper.metrics().pool_size == 1).await;
+    keeper.stop().await;
+}
+
 /// What its command does when it is asked for a sign of life decides over the member.
 #[tokio::test]
 async fn a_member_whose_command_died_is_silent_or_answers_wrongly_is_never_handed_out() {

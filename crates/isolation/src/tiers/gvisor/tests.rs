@@ -17,7 +17,7 @@ fn host() -> Facts {
 }
 
 fn request(image: &Image) -> Request<'_> {
-    Request { box_id: BoxId::from_random([7; 20]), image, workspace: None }
+    Request { box_id: BoxId::from_random([7; 20]), image, workspace: None, volumes: &[] }
 }
 
 fn draft() -> Draft {
@@ -158,4 +158,16 @@ fn a_loopback_that_the_policy_closes_is_said_to_be_there() {
     let said = network.how.join("\n");
     assert!(said.contains("has a loopback whatever the policy says"), "{said}");
     assert!(said.contains("around gVisor") && !said.contains("of its own, without even"), "{said}");
+}
+
+#[test]
+fn a_gpu_is_refused_with_the_versions_of_both() {
+    let gpu = crate::facts::Gpu { driver: "580.159.04".to_owned(), libraries: Vec::new() };
+    let facts = Facts { gpu: Some(gpu), ..with_runsc(good_host(), 20_240_729) };
+    let refused =
+        lowered(draft().accept(Gap::GpuDriverSurface).gpu(blastbox_policy::Gpu::One), &facts).unwrap_err();
+    assert_eq!(refused.code(), "gpu_unavailable");
+    let said = refused.to_string();
+    assert!(said.contains("runsc of 20240729") && said.contains("NVIDIA driver 580.159.04"), "{said}");
+    assert!(said.contains("--tier jail"), "{said}");
 }

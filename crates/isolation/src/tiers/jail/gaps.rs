@@ -37,6 +37,7 @@ pub(super) fn find(plan: &Plan, facts: &Facts, image: &Image, worksite: Worksite
             .template
             .iter()
             .any(|step| matches!(step, Step::Device { name } if DeviceName::GPU.contains(name))),
+        Gap::VolumeSize => plan.own.iter().any(|step| matches!(step, Step::Volume { .. })),
         // A jail has no processor of its own.
         Gap::EmulatedCpu => false,
     };

@@ -1,11 +1,12 @@
 //! The places of a box that are its own, and what may be done where.
 
-use blastbox_images::{Image, TreeUse};
+use blastbox_images::{Image, Tree, TreeUse};
 use blastbox_policy::{NetworkMode, ScratchExec};
 use blastbox_wire::agent::SUDO_PROGRAM;
 use blastbox_wire::egress::{BUNDLE, RESOLV_CONF};
 use blastbox_wire::plan::{
-    DeviceName, Exec, GPU_LIBRARIES, Grant, GrantAccess, GuestPath, Owner, Slot, Step, WorkspaceAccess,
+    DeviceName, Exec, GPU_LIBRARIES, Grant, GrantAccess, GuestPath, Owner, Slot, Step, VOLUMES_AT,
+    WorkspaceAccess,
 };
 
 use crate::request::{Request, Worksite};
@@ -41,6 +42,8 @@ pub(super) struct Places<'a> {
     pub(super) worksite: Worksite,
     /// Where the workspace's directory travels, if one is given.
     pub(super) slot: Slot,
+    /// Where the first volume travels, and where each appears.
+    pub(super) volumes: (Slot, &'a [GuestPath]),
     pub(super) exec: ScratchExec,
     pub(super) trust: Trust,
     /// Where the program travels that is `sudo` in the box, where it has a root.
@@ -69,6 +72,14 @@ impl Places<'_> {
     pub(super) fn with_bundle(&self, mut template: Vec<Step>) -> Vec<Step> {
         if self.trust == Trust::OwnAuthority {
             template.extend(path(BUNDLE).map(|at| Step::File { at, text: String::new() }));
+        }
+        template
+    }
+
+    /// The root with a place for volumes: the same one wherever they appear, so that no caller has a root of its own made.
+    pub(super) fn with_volumes(&self, mut template: Vec<Step>) -> Vec<Step> {
+        if !self.volumes.1.is_empty() {
+            template.extend(path(VOLUMES_AT).map(|at| Step::Directory { at }));
         }
         template
     }
@@ -106,11 +117,18 @@ impl Places<'_> {
         template
     }
 
+    /// What is seen of the image. Where there are volumes, they lie over its own place for such.
+    fn trees(&self) -> Vec<Tree> {
+        let mut trees = self.image.trees();
+        trees.retain(|tree| self.volumes.1.is_empty() || tree.at.as_str() != VOLUMES_AT);
+        trees
+    }
+
     /// The image's directories, which the root of a box may change. Not the host's own: their owner is not the box's to be.
     fn writable(&self) -> impl Iterator<Item = GuestPath> {
         let trees = match (self.sudo, self.image) {
             (None, _) | (_, Image::Host(_)) => Vec::new(),
-            (Some(_), Image::Directory(_) | Image::Stored(_)) => self.image.trees(),
+            (Some(_), Image::Directory(_) | Image::Stored(_)) => self.trees(),
         };
         trees.into_iter().filter(|tree| tree.is_directory).map(|tree| tree.at)
     }
@@ -141,6 +159,16 @@ impl Places<'_> {
             }
         }
         steps.extend(self.writable().map(|at| Step::Writable { at }));
+        let (first, volumes) = self.volumes;
+        if !volumes.is_empty() {
+            let owner = Owner::Root;
+            steps.extend(path(VOLUMES_AT).map(|at| Step::ScratchDirectory { at, owner, exec }));
+        }
+        steps.extend(volumes.iter().zip(first.0..).map(|(at, slot)| Step::Volume {
+            slot: Slot(slot),
+            at: at.clone(),
+            exec,
+        }));
         steps.extend([Step::Processes, Step::Terminals]);
         if self.trust == Trust::OwnAuthority {
             steps.push(Step::Trust { authority: String::new() });
@@ -151,7 +179,7 @@ impl Places<'_> {
     /// What may be done where. Nothing else may be done anywhere.
     pub(super) fn grants(&self) -> Vec<Grant> {
         let writable: Vec<GuestPath> = self.writable().collect();
-        let trees = self.image.trees().into_iter().map(|tree| Grant {
+        let trees = self.trees().into_iter().map(|tree| Grant {
             access: match tree.used_for {
                 // Who may write there is for the owners of files to say: root of the box.
                 _ if writable.contains(&tree.at) => GrantAccess::ReadWriteExecute,
@@ -195,7 +223,9 @@ impl Places<'_> {
         let bundle = bundle.into_iter().chain(sudo).chain(run).chain(home);
         let ours = ours.into_iter().chain(worksite.map(|access| (WORKSPACE, access))).chain(bundle);
         let ours = ours.chain(gpu.iter().map(|(at, access)| (at.as_str(), *access)));
-        trees.chain(ours.filter_map(|(at, access)| path(at).map(|at| Grant { at, access }))).collect()
+        let volumes = self.volumes.1.iter().map(|at| Grant { at: at.clone(), access: GrantAccess::Shared });
+        let ours = ours.filter_map(|(at, access)| path(at).map(|at| Grant { at, access }));
+        trees.chain(ours).chain(volumes).collect()
     }
 
     /// Whether there is a /run to write to: where the image's programs expect one, and nothing of ours lies there.

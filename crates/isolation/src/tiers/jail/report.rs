@@ -121,6 +121,12 @@ fn files(policy: &SealedPolicy, facts: &Facts, plan: &Plan, worksite: Worksite) 
     if rules.exec == ScratchExec::Denied {
         how.push("nothing can be executed where the box can write".to_owned());
     }
+    let volumes = plan.own.iter().filter(|step| matches!(step, Step::Volume { .. })).count();
+    if volumes > 0 {
+        how.push(format!(
+            "{volumes} of the host's directories can be written (volumes): no programs with other rights, no devices, no sockets"
+        ));
+    }
     if rules.report_writes {
         how.push(
             "writes at unexpected paths are reported; the walls above decide about them, not the report"
@@ -144,7 +150,8 @@ fn plural(count: usize) -> String {
     if count == 1 { "1 rule".to_owned() } else { format!("{count} rules") }
 }
 
-fn allowed(policy: &SealedPolicy) -> String {
+/// How many rules there are, and the first of them.
+pub(in crate::tiers) fn allowed(policy: &SealedPolicy) -> String {
     let rules = &policy.network().allow;
     let shown = |rule: &AllowRule| {
         let ports: Vec<String> = rule.ports().iter().map(u16::to_string).collect();
@@ -154,7 +161,7 @@ fn allowed(policy: &SealedPolicy) -> String {
     if rules.len() > NAMED {
         named.push(format!("{} more", rules.len() - NAMED));
     }
-    named.join(", ")
+    format!("{} allowed: {}", plural(rules.len()), named.join(", "))
 }
 
 fn network(policy: &SealedPolicy, facts: &Facts, plan: &Plan) -> Vec<String> {
@@ -174,9 +181,7 @@ fn network(policy: &SealedPolicy, facts: &Facts, plan: &Plan) -> Vec<String> {
                 NetworkMode::Open => {
                     "dangerously open: every public address can be reached on every TCP port".to_owned()
                 }
-                NetworkMode::Off | NetworkMode::Allow => {
-                    format!("{} allowed: {}", plural(policy.network().allow.len()), allowed(policy))
-                }
+                NetworkMode::Off | NetworkMode::Allow => allowed(policy),
             },
             "addresses that are private, local or a cloud's metadata are never dialled, unless opened by name".to_owned(),
         ],

@@ -13,7 +13,7 @@ use crate::facts::tests::{good_host, rootless_host};
 use crate::{Swap, UserNamespaces};
 
 fn request(image: &Image) -> Request<'_> {
-    Request { box_id: BoxId::from_random([7; 20]), image, workspace: None }
+    Request { box_id: BoxId::from_random([7; 20]), image, workspace: None, volumes: &[] }
 }
 
 fn policy(draft: Draft) -> SealedPolicy {
@@ -262,4 +262,14 @@ fn every_gap_is_told_at_its_boundary_and_every_boundary_says_what_holds_it() {
             assert!(!line.contains("  ") && !line.ends_with('.'), "{line}");
         }
     }
+}
+
+#[test]
+fn without_landlock_there_are_no_volumes() {
+    let (image, volumes) = (Image::host(), ["/mnt/v".parse().unwrap()]);
+    let with = Request { volumes: &volumes, ..request(&image) };
+    let tried = |landlock_abi| lower(&default_policy(), &Facts { landlock_abi, ..good_host() }, &with);
+    let Err(Refusal::HostUnfit { why, .. }) = tried(0) else { unreachable!("it was not refused") };
+    assert!(why.contains("Landlock"), "{why}");
+    assert!(!matches!(tried(6), Err(Refusal::HostUnfit { .. })));
 }

@@ -1,7 +1,7 @@
 //! What the tier makes of policies on described hosts.
 
 use blastbox_images::Image;
-use blastbox_policy::{Boundary, Draft, Profile};
+use blastbox_policy::{AllowRule, Boundary, Draft, Profile, RuleParts};
 use blastbox_wire::BoxId;
 use blastbox_wire::plan::WorkspaceAccess;
 
@@ -14,7 +14,8 @@ fn host() -> Facts {
 
 fn lowered(facts: &Facts, draft: Draft) -> Result<Lowered, Refusal> {
     let image = Image::host();
-    let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None };
+    let request =
+        Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None, volumes: &[] };
     lower(&draft.seal().unwrap(), facts, &request)
 }
 
@@ -81,11 +82,23 @@ fn a_run_that_can_be_repeated_is_the_workers_business_and_refused_elsewhere() {
     let First::Monitor(monitor) = lowered.plan.first else { panic!() };
     assert!(monitor.arguments.join(" ").contains("--deterministic true"), "{:?}", monitor.arguments);
     let (image, policy) = (Image::host(), default().deterministic(true).seal().unwrap());
-    let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None };
+    let request =
+        Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None, volumes: &[] };
     for tier in [Tier::Jail, Tier::Gvisor, Tier::Microvm] {
         let refused = crate::tiers::lower(tier, &policy, &host(), &request).unwrap_err();
         assert!(refused.to_string().contains("kernel.deterministic"), "{refused}");
     }
+}
+
+#[test]
+fn a_run_that_can_be_repeated_asks_no_host() {
+    let rule = || AllowRule::new("api.example.com".parse().unwrap(), RuleParts::default()).unwrap();
+    let asks = || default().allow(rule());
+    assert!(lowered(&host(), asks()).is_ok());
+    let refused = lowered(&host(), asks().deterministic(true)).unwrap_err();
+    assert_eq!(refused.code(), "tier_unavailable");
+    let said = refused.to_string();
+    assert!(said.contains("kernel.deterministic") && said.contains("network.allow"), "{said}");
 }
 
 #[test]
@@ -96,7 +109,8 @@ fn work_that_is_counted_is_the_workers_business_and_refused_elsewhere() {
     assert_eq!(lowered.fuel, Some(7), "and no more is believed");
     assert!(lowered.report.iter().any(|line| line.how.iter().any(|how| how.contains("7 units of work"))));
     let (image, policy) = (Image::host(), default().fuel(Some(7)).seal().unwrap());
-    let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None };
+    let request =
+        Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None, volumes: &[] };
     for tier in [Tier::Jail, Tier::Gvisor, Tier::Microvm] {
         let refused = crate::tiers::lower(tier, &policy, &host(), &request).unwrap_err();
         assert!(refused.to_string().contains("kernel.fuel"), "{refused}");
@@ -112,7 +126,12 @@ fn a_directory_of_the_host_is_shown_to_the_worker_and_never_writable() {
     let image = Image::host();
     let medium = Profile::Medium.draft().and_then(Draft::seal).unwrap();
     for (access, word) in [(WorkspaceAccess::ReadOnly, "ro"), (WorkspaceAccess::CopyOnWrite, "cow")] {
-        let request = Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: Some(access) };
+        let request = Request {
+            box_id: BoxId::from_random([7; 20]),
+            image: &image,
+            workspace: Some(access),
+            volumes: &[],
+        };
         let plan = lower(&medium, &host(), &request).unwrap().plan;
         let shown = plan.own.iter().find_map(|step| match step {
             Step::Workspace { slot, access, exec, .. } => Some((*slot, *access, *exec)),
@@ -133,6 +152,8 @@ fn without_root_what_does_not_hold_is_a_gap() {
     let lowered = lowered(&facts, default()).unwrap();
     assert_eq!(lowered.gaps, [Gap::SharedUid, Gap::NoMemoryLimit, Gap::NoCpuLimit, Gap::NoPidsLimit]);
     assert!(!lowered.effective().contains(&Boundary::Lifecycle));
+    let told = |word: &str| lowered.report.iter().any(|line| line.how.iter().any(|how| how.contains(word)));
+    assert!(told("rewrites of its own image"), "memory that nobody counts is told");
 }
 
 #[test]

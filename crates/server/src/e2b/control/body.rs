@@ -20,7 +20,7 @@ pub(in crate::e2b) async fn read<T: DeserializeOwned>(request: Request) -> Resul
     parse(&bytes(request).await?)
 }
 
-pub(super) async fn bytes(request: Request) -> Result<Vec<u8>, No> {
+pub(in crate::e2b) async fn bytes(request: Request) -> Result<Vec<u8>, No> {
     let body = Limited::new(request.into_body(), MOST);
     match timeout(PATIENCE, body.collect()).await {
         Err(_) => Err(No::new(408, "the request did not arrive in time")),

@@ -14,6 +14,7 @@ use blastbox_images::Image;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::headers::Headers;
 use super::network::Reaches;
 use super::once::Promise;
 use super::{Generation, body, network, show};
@@ -25,9 +26,11 @@ use crate::e2b::interpreter::pooled;
 use crate::e2b::no::No;
 use crate::e2b::process::environment;
 use crate::e2b::sandbox::{AtTimeout, Envs, Made, OnTraffic, Plans, Sandbox, name_of};
+use crate::e2b::secrets;
 use crate::e2b::template::{self, Size, Template};
 use crate::e2b::templates::{Build, Made as Built, Templates};
 use crate::e2b::token::Token;
+use crate::e2b::volumes::{self, AskedMount, Mounts};
 use crate::trouble::line;
 
 /// What each generation assumes where no time is given.
@@ -53,7 +56,7 @@ struct Asked {
     env_vars: Option<BTreeMap<String, String>>,
     mcp: Option<Value>,
     iam: Option<Value>,
-    volume_mounts: Option<Vec<Value>>,
+    volume_mounts: Option<Vec<AskedMount>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -103,11 +106,13 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     let life = life(asked.timeout, generation)?;
     let plans = plans(&asked, desk.hall().internet)?;
     let plans_of_a_copy = plans_of_a_copy(&asked);
+    let headers = Headers::of(asked.network.as_ref(), &|name| secrets::fill(desk, tenant, name))?;
     refuse_what_is_not_served(&asked)?;
     let traffic_token = match asked.network.as_ref().and_then(|network| network.allow_public_traffic) {
         Some(false) => Some(Token::new().ok_or_else(No::defect)?),
         Some(true) | None => None,
     };
+    let mounts = asked.volume_mounts.filter(|mounts| !mounts.is_empty());
     let metadata = asked.metadata.unwrap_or_default();
     bounded("metadata", &metadata, MOST_NOTES)?;
     let envs = asked.env_vars.unwrap_or_default();
@@ -130,6 +135,14 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         Ok(opened) => opened,
         Err(no) if no.status() == 404 => {
             let Some(card) = copies::find(desk, tenant, &name).await? else { return Err(no) };
+            if mounts.is_some() {
+                let why = "volumeMounts is refused: a sandbox that begins with a snapshot is a virtual machine, which has none";
+                return Err(No::bad(why).coded("sandbox_create_refused"));
+            }
+            if !headers.is_empty() {
+                let why = "network.rules is refused: a sandbox that begins with a snapshot reaches what the one reached that it was taken of";
+                return Err(No::bad(why).coded("sandbox_create_refused"));
+            }
             let (plans, envs) = (plans_of_a_copy?, Envs(envs));
             let wanted = Wanted { asked: name, plans, metadata, envs, life, token, traffic_token };
             return copies::begin(desk, tenant, &card, wanted).await;
@@ -144,15 +157,20 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         envs.extend(said);
         bounded("envVars, with those of the template,", &envs, MOST_ENVS)?;
     }
+    let volumes = Mounts::open(desk, tenant, mounts.as_deref()).await?;
+    let policy = headers.bound(match volumes.mounts.is_empty() {
+        true => template.policy,
+        false => volumes::accepted(&template.policy)?,
+    })?;
     let preparation = template::preparation(&template.name, &desk.hall().kernels);
-    let size = Size::of(&template.policy);
-    let has_root = template.policy.kernel().root == BoxRoot::Allowed;
-    let new = new_box(template.policy, template.image, metadata, life, &plans);
-    let new = NewBox { preparation, ..new };
+    let size = Size::of(&policy);
+    let has_root = policy.kernel().root == BoxRoot::Allowed;
+    let new = new_box(policy, template.image, metadata, life, &plans);
+    let new = NewBox { preparation, volumes: volumes.directories, secrets: headers.secrets(), ..new };
     let made = desk.keeper().create(tenant, new).await;
     let card = made.map_err(|error| No::kept(&error, ""))?;
     // Up to where a template's own is begun nothing waits: whoever goes away meanwhile leaves a sandbox that is known.
-    let sandbox = Sandbox::new(Made {
+    let mut sandbox = Sandbox::new(Made {
         box_id: card.id.clone(),
         tenant: tenant.clone(),
         template: template.name,
@@ -165,8 +183,14 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         life,
         workdir: built.as_ref().map(|built| built.workdir.clone()),
     });
+    sandbox.mounts = volumes.mounts;
     pooled::take_over(desk.keeper(), &sandbox);
     let sandbox = desk.add(sandbox);
+    if !sandbox.mounts.is_empty() {
+        volumes::watch(desk);
+    }
+    // From here on it is the sandbox that has them.
+    drop(volumes.claim);
     if let Some(built) = &built {
         // Whoever does not wait for it leaves no sandbox that is half begun.
         let ending = Ending::of(desk.keeper(), tenant, &card.id);
@@ -198,13 +222,16 @@ fn plans(asked: &Asked, operator: Internet) -> Result<Plans, No> {
     Ok(Plans { on_timeout, on_traffic, internet, reaches })
 }
 
-/// The same for a sandbox that begins with a snapshot: no box with network is copied, and no copy gets what it had not.
+/// The same for a sandbox that begins with a snapshot: it reaches what that one reached, and no copy gets what it had not.
 fn plans_of_a_copy(asked: &Asked) -> Result<Plans, No> {
     let plans = plans(asked, Internet::Closed)?;
+    // Said in any of three ways.
+    let closes = asked.network.as_ref().is_some_and(network::Asked::closes);
+    let internet = if closes { Some(false) } else { plans.internet };
     match plans.reaches {
-        Reaches::Nothing => Ok(plans),
+        Reaches::Nothing => Ok(Plans { internet, ..plans }),
         Reaches::Named(_) | Reaches::Everything => Err(No::bad(
-            "a sandbox that begins with a snapshot reaches nothing, as the one that it was taken of: leave `network` out",
+            "a sandbox that begins with a snapshot reaches what the one reached that it was taken of: leave `network` out",
         )
         .coded("sandbox_create_refused")),
     }
@@ -215,7 +242,6 @@ fn refuse_what_is_not_served(asked: &Asked) -> Result<(), No> {
     let not_served = [
         (asked.mcp.as_ref().is_some_and(|mcp| !mcp.is_null()), "`mcp` (the MCP gateway)"),
         (asked.iam.as_ref().is_some_and(|iam| !is_empty(iam)), "`iam` (workload identity)"),
-        (asked.volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()), "`volumeMounts`"),
     ];
     match not_served.iter().find(|(wanted, _)| *wanted) {
         Some((_, what)) => Err(No::bad(format!("{what} is not served by blastbox; see docs/e2b.md"))

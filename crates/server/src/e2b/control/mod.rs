@@ -2,6 +2,7 @@
 
 pub(super) mod body;
 pub(super) mod create;
+mod headers;
 mod life;
 mod list;
 mod logs;
@@ -22,7 +23,7 @@ use serde_json::Value;
 
 use super::desk::Desk;
 use super::no::No;
-use super::{copies, edge, templates};
+use super::{copies, edge, secrets, templates, volumes};
 
 /// Which generation of a call was made: they differ in what is assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,9 @@ pub(super) async fn answer(desk: &Arc<Desk>, request: Request) -> Result<Respons
     }
     if templates::is_upload(method.as_str(), &parts) {
         return templates::upload(desk, &parts, request).await;
+    }
+    if volumes::is_content(&parts) {
+        return volumes::content(desk, &parts, request).await;
     }
     let caller = edge::caller(&request)?;
     let tenant = &caller.tenant;
@@ -77,8 +81,8 @@ pub(super) async fn answer(desk: &Arc<Desk>, request: Request) -> Result<Respons
         (method, parts @ (["templates" | "default-templates", ..] | ["v2" | "v3", "templates", ..])) => {
             templates::answer(desk, tenant, (method, parts), request).await
         }
-        (_, ["volumes" | "volumecontent", ..]) => Err(No::not_served("volumes")),
-        (_, ["secrets", ..]) => Err(No::not_served("secrets")),
+        (method, parts @ ["volumes", ..]) => volumes::answer(desk, tenant, (method, parts), request).await,
+        (method, parts @ ["secrets", ..]) => secrets::answer(desk, tenant, (method, parts), request).await,
         (
             _,
             ["sandboxes"]

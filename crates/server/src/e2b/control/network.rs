@@ -7,6 +7,7 @@ use blastbox_policy::{AllowRule, BadRule, Draft, HostPattern, Network, Protocol,
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::headers::Rule;
 use crate::config::Internet;
 use crate::e2b::no::{No, echo};
 use crate::trouble::line;
@@ -37,7 +38,7 @@ pub(super) struct Asked {
     mask_request_host: Option<String>,
     #[serde(alias = "https_ports")]
     https_ports: Option<Vec<u16>>,
-    rules: Option<BTreeMap<String, Value>>,
+    pub(super) rules: Option<BTreeMap<String, Vec<Rule>>>,
     #[serde(rename = "allow_internet_access")]
     pub(super) allow_internet_access: Option<bool>,
 }
@@ -101,6 +102,11 @@ pub(crate) fn named(hosts: &[String]) -> Result<Reaches, No> {
 }
 
 impl Asked {
+    /// Whether a way out is refused in so many words.
+    pub(super) fn closes(&self) -> bool {
+        self.allow_internet_access == Some(false) || matches!(self.denied(), Ok(Denied::Everything))
+    }
+
     /// What the sandbox shall reach, where this daemon can have it so.
     pub(super) fn reaches(&self, internet: Option<bool>, operator: Internet) -> Result<Reaches, No> {
         self.refuse_what_is_not_there()?;
@@ -171,16 +177,8 @@ impl Asked {
     }
 
     fn refuse_what_is_not_there(&self) -> Result<(), No> {
-        let transforms = |rules: &BTreeMap<String, Value>| {
-            rules.values().flat_map(|list| list.as_array().into_iter().flatten()).any(|rule| {
-                rule.get("transform")
-                    .and_then(|transform| transform.get("headers"))
-                    .is_some_and(|headers| headers.as_object().is_none_or(|headers| !headers.is_empty()))
-            })
-        };
         let asked = [
             (self.egress_proxy.as_ref().is_some_and(|proxy| !proxy.is_null()), "network.egressProxy"),
-            (self.rules.as_ref().is_some_and(transforms), "network.rules with headers (see docs/secrets.md)"),
             (self.mask_request_host.is_some(), "network.maskRequestHost"),
             (self.https_ports.as_ref().is_some_and(|ports| !ports.is_empty()), "network.httpsPorts"),
             (self.dns_servers.as_ref().is_some_and(|servers| !servers.is_empty()), "network.dnsServers"),
@@ -306,7 +304,6 @@ mod tests {
             (r#"{"allowOut":["169.254.169.254"]}"#, "169.254.169.254"),
             (r#"{"allowOut":["a b"]}"#, "a b"),
             (r#"{"egressProxy":{"address":"a:1"}}"#, "network.egressProxy"),
-            (r#"{"rules":{"a.test":[{"transform":{"headers":{"x":"y"}}}]}}"#, "network.rules"),
             (r#"{"maskRequestHost":"x"}"#, "network.maskRequestHost"),
             (r#"{"httpsPorts":[1]}"#, "network.httpsPorts"),
             (r#"{"dnsServers":["8.8.8.8"]}"#, "network.dnsServers"),

@@ -9,11 +9,13 @@ use blastbox_engine::keeper::{KeepError, Tenant};
 use blastbox_policy::{AllowRule, BadRule, Denied, HostPattern, NetworkMode, RuleChange, SealedPolicy};
 use serde_json::json;
 
+use super::headers::{self, Headers};
 use super::network::{Asked, Reaches, rules_for};
 use super::{body, empty};
 use crate::config::Internet;
 use crate::e2b::desk::Desk;
 use crate::e2b::no::No;
+use crate::e2b::secrets;
 use crate::trouble::line;
 
 /// What a box may reach now, by the policy that holds for it.
@@ -69,6 +71,10 @@ async fn replace_once(
         (Reaches::Nothing | Reaches::Named(_), Some(false) | None) => Internet::Closed,
     };
     let wanted = asked.reaches(None, operator)?;
+    let fill = |name: &str| secrets::fill(desk, tenant, name);
+    if headers::are_bound(&policy) || !Headers::of(Some(asked), &fill)?.is_empty() {
+        return Err(sealed("which headers the requests of a sandbox get"));
+    }
     if asked.allow_public_traffic.is_some_and(|public| public != sandbox.traffic_token.is_none()) {
         return Err(sealed("whether the ports of a sandbox are public"));
     }

@@ -45,7 +45,7 @@ pub(super) fn listed(sandbox: &Sandbox, card: &BoxCard) -> Value {
         "metadata": card.metadata,
         "state": state(card),
         "envdVersion": ENVD_VERSION,
-        "volumeMounts": [],
+        "volumeMounts": sandbox.mounts.show(),
     })
 }
 

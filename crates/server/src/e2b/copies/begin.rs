@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_engine::keeper::{KeepError, SnapshotCard, Tenant};
-use blastbox_policy::BoxRoot;
+use blastbox_policy::{BoxRoot, NetworkMode, SealedPolicy};
 use serde_json::{Value, json};
 
 use super::portrait::Portrait;
-use crate::ask::open_stored;
+use crate::Internet;
 use crate::e2b::control::create::{MOST_ENVS, bounded, new_box};
 use crate::e2b::control::show;
 use crate::e2b::desk::Desk;
@@ -44,15 +44,14 @@ pub(in crate::e2b) async fn begin(
         error => No::kept(error, &asked),
     };
     let opened = desk.keeper().open_snapshot(tenant, &card.id).await.map_err(|error| gone(&error))?;
+    may_reach(desk, &opened.policy, &plans)?;
     let portrait = Portrait::read(opened.caption.clone());
     // What was said of variables before, its owner may say otherwise.
     let mut variables = portrait.envs.clone();
     variables.extend(envs.0);
     bounded("envVars, with those of the snapshot,", &variables, MOST_ENVS)?;
-    let (images, label) = (Arc::clone(&desk.hall().images), opened.image.clone());
-    let image = tokio::task::spawn_blocking(move || open_stored(&label, &images)).await;
     let lost = "the image of the sandbox that this snapshot was taken of is not in the store any more";
-    let image = image.map_err(|_| No::defect())?.map_err(|_| No::new(404, lost))?;
+    let image = desk.image_called(opened.image.clone()).await.ok_or_else(|| No::new(404, lost))?;
     let (size, has_root) = (Size::of(&opened.policy), opened.policy.kernel().root == BoxRoot::Allowed);
     let new = new_box(opened.policy.clone(), image, metadata, life, &plans);
     let made = desk.keeper().create(tenant, opened.begin(new)).await.map_err(|error| gone(&error))?;
@@ -74,4 +73,17 @@ pub(in crate::e2b) async fn begin(
     let sandbox = desk.add(sandbox);
     sandbox.note("info", "sandbox created from a snapshot", json!({ "sandboxID": name_of(&made.id) }));
     Ok(show::sandbox(desk, &sandbox))
+}
+
+/// A copy reaches what the one reached that it was taken of: not where its caller wants it closed, nor where the operator does by now.
+fn may_reach(desk: &Desk, policy: &SealedPolicy, plans: &Plans) -> Result<(), No> {
+    let mode = policy.network().mode;
+    let why = if plans.internet == Some(false) && mode != NetworkMode::Off {
+        "a sandbox that begins with this snapshot reaches what the one reached that it was taken of: it cannot begin closed"
+    } else if mode == NetworkMode::Open && desk.hall().internet != Internet::DangerouslyOpen {
+        "the sandbox that this snapshot was taken of reached everything, and the operator lets no sandbox do that any more"
+    } else {
+        return Ok(());
+    };
+    Err(No::bad(why).coded("sandbox_create_refused"))
 }

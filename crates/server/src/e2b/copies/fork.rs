@@ -18,7 +18,7 @@ use crate::e2b::control::{body, show};
 use crate::e2b::desk::{Desk, PAUSED_FOR};
 use crate::e2b::ending::Ending;
 use crate::e2b::no::No;
-use crate::e2b::sandbox::{Envs, Made, Sandbox, name_of};
+use crate::e2b::sandbox::{Envs, Made, Plans, Sandbox, name_of};
 use crate::e2b::token::Token;
 
 /// What is assumed where no time is given.
@@ -93,7 +93,7 @@ fn take_in(
         size: source.size,
         has_root: source.has_root,
         envs: Envs(portrait.envs.clone()),
-        plans: source.plans.clone(),
+        plans: Plans { internet: source.internet(), ..source.plans.clone() },
         life,
         workdir: portrait.workdir.clone(),
     });

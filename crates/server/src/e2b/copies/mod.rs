@@ -4,7 +4,7 @@
 //!   away. [`begin`]: a sandbox that begins with one. [`fork`]: sandboxes that begin as what another one is now. [`to_disk`]: those
 //!   that are paused, and go on.
 //!
-//! Only virtual machines can be copied as they are, below level critical and without a way out; everything else is refused by name.
+//! Only virtual machines can be copied as they are, below level critical and without credentials; everything else is refused by name.
 //!
 //! Trust: caller. A snapshot is its tenant's: nobody else finds it, by name or id. A copy has tokens of its own.
 

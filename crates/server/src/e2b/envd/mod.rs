@@ -2,6 +2,7 @@
 //! agent of the box.
 
 mod about;
+mod compose;
 mod download;
 mod encoding;
 mod gzip;
@@ -52,7 +53,7 @@ pub(super) async fn answer(desk: &Arc<Desk>, id: &str, request: Request) -> Resu
     match (method.as_str(), parts.as_slice()) {
         ("GET", ["envs"]) => Ok(about::envs(&sandbox)),
         ("GET", ["metrics"]) => about::metrics(desk, &sandbox).await,
-        ("POST", ["files", "compose"]) => Err(No::not_served("/files/compose")),
+        ("POST", ["files", "compose"]) => compose::compose(desk, &sandbox, request).await,
         (_, [service @ ("process.Process" | "filesystem.Filesystem"), method]) => {
             Ok(rpc::answer(desk, sandbox, service, method, request).await)
         }
@@ -62,7 +63,7 @@ pub(super) async fn answer(desk: &Arc<Desk>, id: &str, request: Request) -> Resu
 }
 
 /// Whether the sandbox runs. Anybody may ask; only whoever has the token wakes it with the question.
-async fn health(desk: &Desk, sandbox: &Sandbox, may_wake: bool) -> Result<Response<Body>, No> {
+async fn health(desk: &Desk, sandbox: &Arc<Sandbox>, may_wake: bool) -> Result<Response<Body>, No> {
     if may_wake {
         desk.wake(sandbox).await?;
     } else if !desk.runs(sandbox) {
@@ -108,14 +109,7 @@ pub(super) async fn answer_signed(desk: &Arc<Desk>, request: Request) -> Result<
 
 async fn carry_out(desk: &Arc<Desk>, sandbox: &Arc<Sandbox>, request: Request) -> Result<Response<Body>, No> {
     let query = form::pairs(request.uri().query());
-    let user = form::value(&query, "username").filter(|user| !user.is_empty());
-    let user = match user {
-        None => User::Payload,
-        Some(name) => paths::known(name, sandbox.has_root).ok_or_else(|| {
-            let name = echo(name);
-            No::new(401, format!("error looking up user '{name}': user: unknown user {name}"))
-        })?,
-    };
+    let user = user_named(sandbox, form::value(&query, "username"))?;
     let path = form::value(&query, "path").map(ToOwned::to_owned);
     match *request.method() {
         Method::GET | Method::HEAD => {
@@ -125,6 +119,15 @@ async fn carry_out(desk: &Arc<Desk>, sandbox: &Arc<Sandbox>, request: Request) -
         Method::POST => upload::upload(desk, sandbox, user, path.as_deref(), request).await,
         _ => Err(No::new(405, "this route takes other methods")),
     }
+}
+
+/// Whose rights are meant.
+fn user_named(sandbox: &Sandbox, name: Option<&str>) -> Result<User, No> {
+    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(User::Payload) };
+    paths::known(name, sandbox.has_root).ok_or_else(|| {
+        let name = echo(name);
+        No::new(401, format!("error looking up user '{name}': user: unknown user {name}"))
+    })
 }
 
 /// What a signed address says of itself.

@@ -291,8 +291,9 @@ pub(super) async fn sweep(templates: &Arc<Templates>) {
     let work = move || {
         let mut needed = templates.book.needed();
         needed.extend(templates.in_hand.needed());
+        needed.extend(templates.lying.parts());
         templates.place.sweep(&needed).is_ok()
-            && templates.trees.sweep(&needed, |build| templates.in_hand.has(build)).is_ok()
+            && templates.trees.sweep(&needed, &templates.lying, |build| templates.in_hand.has(build)).is_ok()
     };
     tokio::task::spawn_blocking(work).await.ok();
 }

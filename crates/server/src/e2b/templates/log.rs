@@ -7,6 +7,7 @@ use blastbox_engine::keeper::Tenant;
 use serde_json::{Value, json};
 
 use super::record::Status;
+use crate::e2b::lines::Choice;
 use crate::e2b::moment;
 use crate::e2b::no::No;
 
@@ -54,15 +55,19 @@ impl BuildLog {
         lines.all.push(Line { at: SystemTime::now(), level, message, step: step.to_owned() });
     }
 
-    /// So many lines from this one on.
-    pub(super) fn show(&self, from: usize, most: usize) -> Vec<Value> {
+    /// So many of the lines that are asked for, from this one of them on.
+    pub(super) fn show(&self, choice: &Choice, from: usize, most: usize) -> Vec<Value> {
         let lines = self.lines();
+        let chosen = lines.all.iter().filter(|line| choice.takes(line.at, line.level, &line.message));
         let show = |line: &Line| {
             json!({
                 "timestamp": moment::text(line.at), "level": line.level, "message": line.message, "step": line.step,
             })
         };
-        lines.all.iter().skip(from).take(most).map(show).collect()
+        match choice.backward {
+            true => chosen.rev().skip(from).take(most).map(show).collect(),
+            false => chosen.skip(from).take(most).map(show).collect(),
+        }
     }
 }
 
@@ -147,6 +152,7 @@ impl Cutter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::e2b::form;
 
     #[test]
     fn a_tenants_logs_make_place_for_its_own_and_those_of_builds_at_work_stay() {
@@ -180,12 +186,35 @@ mod tests {
         cutter.end(|line| log.say("info", "1", line));
         (0..2 * MOST_LINES).for_each(|number| log.say("info", "1", &format!("{number}\u{1b}[2J")));
         log.say("error", "1", "it failed");
-        let all = log.show(0, usize::MAX);
+        let every = Choice::default();
+        let all = log.show(&every, 0, usize::MAX);
         assert_eq!(all.len(), MOST_LINES + 2);
         assert_eq!(all[0]["message"].as_str().unwrap().len(), LONGEST);
         assert_eq!(all[1]["message"], "0[2J");
         assert_eq!(all[MOST_LINES + 1]["message"], "it failed");
-        assert_eq!(log.show(MOST_LINES + 1, 100).len(), 1);
-        assert!(log.show(MOST_LINES + 2, 100).is_empty());
+        assert_eq!(log.show(&every, MOST_LINES + 1, 100).len(), 1);
+        assert!(log.show(&every, MOST_LINES + 2, 100).is_empty());
+    }
+
+    #[test]
+    fn lines_are_told_by_level_time_and_direction_and_offsets_count_those() {
+        let log = BuildLog::default();
+        for (level, message) in [("info", "a"), ("warn", "b"), ("info", "c"), ("error", "d")] {
+            log.say(level, "1", message);
+        }
+        let told = |query: &str, from: usize| {
+            let choice = Choice::of(&form::pairs(Some(query)))?;
+            let told = log.show(&choice, from, 100);
+            Ok::<_, No>(told.iter().filter_map(|line| line["message"].as_str()).collect::<String>())
+        };
+        assert_eq!(told("", 0).unwrap(), "abcd");
+        assert_eq!(told("direction=backward", 0).unwrap(), "dcba");
+        assert_eq!(told("level=warn", 0).unwrap(), "bd");
+        assert_eq!(told("level=warn", 1).unwrap(), "d");
+        assert_eq!(told("cursor=0", 0).unwrap(), "abcd");
+        assert_eq!(told("cursor=0&direction=backward", 0).unwrap(), "", "nothing is as old as that");
+        for wrong in ["level=loud", "direction=up", "cursor=-1", "cursor=now"] {
+            assert_eq!(told(wrong, 0).unwrap_err().status(), 400, "{wrong}");
+        }
     }
 }

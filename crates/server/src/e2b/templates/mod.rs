@@ -3,7 +3,7 @@
 //! - [`ask`]: what is wanted, understood and bounded. [`uploads`]: files for a COPY. [`build`]: a whole build, [`step`]: one
 //!   step of it, [`archive`]: what goes into its box and out of it, [`root`]: what of it needs root of that, [`begin`]: what its sandboxes begin with. [`book`]: what was built, [`record`]: one template of it, [`place`]: the files of that,
 //!   [`trees`]: images that steps have changed.
-//!   [`hand`]: builds that are at work. [`name`], [`log`], [`show`]: how it is called and told.
+//!   [`hand`]: builds that are at work. [`name`], [`tags`], [`log`], [`list`], [`show`]: how it is called and told.
 //!
 //! Trust: caller. A template is its tenant's: nobody else finds it, and its boxes count among that tenant's. Must not: reach a
 //! registry, or give a step more of the network than the operator opened for builds.
@@ -14,6 +14,7 @@ mod begin;
 mod book;
 mod build;
 mod hand;
+mod list;
 mod log;
 mod name;
 mod place;
@@ -21,6 +22,7 @@ mod record;
 mod root;
 mod show;
 mod step;
+mod tags;
 mod trees;
 mod uploads;
 
@@ -47,12 +49,14 @@ use self::log::Logs;
 pub(super) use self::name::Named;
 use self::place::Place;
 pub(super) use self::record::{Build, Made};
+pub(super) use self::trees::Lying;
 use self::trees::Trees;
+pub(super) use self::uploads::is_let_in;
 use self::uploads::{Lanes, Passes};
-use super::control::body;
+use super::control::{body, page::Next};
 use super::desk::Desk;
 use super::no::{No, echo};
-use super::{copies, form, template};
+use super::{copies, template};
 use crate::Hall;
 use crate::answer::Answer;
 use crate::config::Builds;
@@ -64,24 +68,13 @@ pub(super) struct Templates {
     book: Book,
     place: Place,
     trees: Trees,
+    lying: Lying,
     passes: Passes,
     lanes: Lanes,
     logs: Logs,
     in_hand: InHand,
     /// Held while something is written down, and while what nobody needs is taken away.
     sweeping: tokio::sync::Mutex<()>,
-}
-
-#[derive(Debug, Deserialize)]
-struct NewTags {
-    target: String,
-    tags: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct OldTags {
-    name: String,
-    tags: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -92,11 +85,17 @@ struct Patch {
 
 impl Templates {
     /// Opens what is in this directory.
-    pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        let place = Place::open(path.clone())?;
+    pub(super) fn open(path: PathBuf, lying: Lying) -> io::Result<Self> {
+        let (place, trees) = (Place::open(path.clone())?, Trees::open(&path.join("images"))?);
+        let book = Book::open(path)?;
+        // What builds of an earlier daemon left is nobody's. What cannot be taken away now is taken away the next time.
+        let mut needed = book.needed();
+        needed.extend(lying.parts());
+        let _ = place.sweep(&needed).is_ok() && trees.sweep(&needed, &lying, |_| false).is_ok();
         Ok(Self {
-            trees: Trees::open(&path.join("images"))?,
-            book: Book::open(path)?,
+            trees,
+            lying,
+            book,
             place,
             passes: Passes::default(),
             lanes: Lanes::default(),
@@ -156,6 +155,12 @@ impl Templates {
                 "the image that this template was built from is not in the store any more: build the template anew",
             )
         })
+    }
+
+    /// The same for a sandbox that goes on, or begins with a snapshot, by what its image was called.
+    pub(super) fn labelled(&self, label: &str) -> Option<Image> {
+        let tree = label.rsplit('@').next()?.parse().ok()?;
+        self.trees.find(&tree).map(|image| Image::Stored(Box::new(image)))
     }
 
     /// Whether a tenant has one of this name.
@@ -259,14 +264,11 @@ pub(super) async fn answer(
             build::start(desk, templates, tenant, (id, build_id), plan).await?;
             Ok(StatusCode::ACCEPTED.into_response())
         }
-        ("GET", ["templates", id, "builds", build_id, what @ ("status" | "logs")]) => {
-            let query = form::pairs(request.uri().query());
-            let number = |name: &str| form::value(&query, name).and_then(|text| text.parse::<usize>().ok());
-            let from = number("logsOffset").unwrap_or(0);
-            let shown =
-                show::status(templates, tenant, (id, build_id), from, number("limit").unwrap_or(100))?;
-            let shown = if *what == "logs" { json!({ "logs": shown.get("logEntries") }) } else { shown };
-            Ok(json(StatusCode::OK, shown))
+        ("GET", ["templates", id, "builds", build_id, "status"]) => {
+            show::status(templates, tenant, (id, build_id), request.uri().query()).map(shown)
+        }
+        ("GET", ["templates", id, "builds", build_id, "logs"]) => {
+            show::logs(templates, tenant, (id, build_id), request.uri().query()).map(shown)
         }
         ("GET", ["templates", "aliases", alias]) => {
             if let Some(record) = templates.book.find(tenant, alias) {
@@ -278,54 +280,14 @@ pub(super) async fn answer(
                 format!("template '{}' is not yours", echo(alias)),
             ))
         }
-        ("GET", ["templates"] | ["v2", "templates"]) => {
-            let all: Vec<Value> = templates.book.of(tenant).iter().map(show::one_of_a_list).collect();
-            Ok(json(StatusCode::OK, json!(all)))
-        }
+        ("GET", ["templates"]) => Ok(shown(list::all(templates, tenant))),
+        ("GET", ["v2", "templates"]) => list::one_page(templates, tenant, request.uri().query()).map(paged),
         ("GET", ["default-templates"]) => Ok(json(StatusCode::OK, json!([]))),
-        ("GET", ["templates", id, "tags"]) => {
-            Ok(json(StatusCode::OK, show::tags(&templates.book.own(tenant, id)?)))
-        }
-        ("GET", ["templates", id, "tags", "count"]) => {
-            Ok(json(StatusCode::OK, json!({ "total": templates.book.own(tenant, id)?.tags.len() })))
-        }
-        ("GET", ["templates", id, "tags", "exists"]) => {
-            let record = templates.book.own(tenant, id)?;
-            let query = form::pairs(request.uri().query());
-            let tag = name::tag(form::value(&query, "tag").unwrap_or_default())?;
-            Ok(json(
-                StatusCode::OK,
-                json!({ "exists": record.tags.contains_key(&tag), "normalizedTag": tag }),
-            ))
-        }
-        ("POST", ["templates", "tags"]) => {
-            let NewTags { target, tags } = body::read(request).await?;
-            let named = Named::parse(&target)?;
-            let tags = tags.iter().map(|tag| name::tag(tag)).collect::<Result<Vec<_>, _>>()?;
-            let build = templates.book.change(tenant, &target, |record| {
-                let missing =
-                    || No::new(404, format!("template '{}' has no tag '{}'", named.name, named.tag()));
-                let build = record.tagged(named.tag()).ok_or_else(missing)?.id.clone();
-                record.tag(&build, &tags)?;
-                Ok(build)
-            })?;
-            Ok(json(StatusCode::CREATED, json!({ "tags": tags, "buildID": build })))
-        }
-        ("DELETE", ["templates", "tags"]) => {
-            let OldTags { name: asked, tags } = body::read(request).await?;
-            let tags = tags.iter().map(|tag| name::tag(tag)).collect::<Result<Vec<_>, _>>()?;
-            templates.book.change(tenant, &asked, |record| {
-                let gone = tags.iter().filter(|tag| record.tags.remove(tag.as_str()).is_some()).count();
-                if gone == 0 && !tags.is_empty() {
-                    return Err(No::new(404, "the template has none of these tags"));
-                }
-                record.let_go();
-                Ok(())
-            })?;
-            Ok(StatusCode::NO_CONTENT.into_response())
+        (method, parts @ (["templates", _, "tags", ..] | ["templates", "tags"])) => {
+            tags::answer(templates, tenant, (method, parts), request).await
         }
         ("GET", ["templates", id]) => {
-            Ok(json(StatusCode::OK, show::with_builds(&templates.book.own(tenant, id)?)))
+            list::builds(&templates.book.own(tenant, id)?, request.uri().query()).map(paged)
         }
         ("PATCH", ["templates", id] | ["v2", "templates", id]) => {
             let Patch { public } = body::read(request).await?;
@@ -349,6 +311,16 @@ fn json(status: StatusCode, value: Value) -> Response<Body> {
     Answer(status, value).into_response()
 }
 
+fn shown(value: Value) -> Response<Body> {
+    json(StatusCode::OK, value)
+}
+
+fn paged((value, next): (Value, Next)) -> Response<Body> {
+    let mut answer = shown(value);
+    answer.headers_mut().extend(next);
+    answer
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
@@ -360,7 +332,7 @@ mod tests {
     #[tokio::test]
     async fn a_home_that_was_opened_is_whole_also_when_its_name_means_another_build() {
         let scratch = Scratch::new("templates-opened");
-        let templates = Templates::open(scratch.path().to_owned()).unwrap();
+        let templates = Templates::open(scratch.path().to_owned(), Lying::known_by(Vec::new)).unwrap();
         let (ann, named) = ("ann".parse().unwrap(), Named::parse("one").unwrap());
         let build = |home: &'static [u8]| {
             let (id, build) = templates.book.begin(&ann, &named, Vec::new(), (1, 512), &|_| false).unwrap();

@@ -23,7 +23,7 @@ use super::{name, trees};
 /// Bytes that one tenant's archives may have together, in whole blocks of a disk, and how many there may be.
 const MOST_HELD: u64 = 4 << 30;
 const MOST_FILES: usize = 1_000;
-const BLOCK: u64 = 4_096;
+pub(super) const BLOCK: u64 = 4_096;
 pub(super) const MOST_UPLOAD: u64 = 1 << 30;
 /// What stays free on the disk, for everything else that lies there.
 const STAYS_FREE: u64 = 512 << 20;
@@ -33,7 +33,7 @@ const USED_WITHIN: Duration = Duration::from_secs(2 * 3_600);
 const KEPT_FOR: Duration = Duration::from_secs(24 * 3_600);
 /// So much is written at once.
 const GULP: usize = 256 * 1024;
-const DRAFT: &str = ".draft-";
+pub(super) const DRAFT: &str = ".draft-";
 /// Archives, and of each tree how much it takes.
 const ROOMS: [&str; 3] = ["uploads", "homes", "trees"];
 
@@ -69,10 +69,22 @@ pub(super) struct Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if !self.kept {
-            fs::remove_file(&self.path).ok();
+        let (counted, tenant, length) =
+            (Arc::clone(&self.counted), std::mem::take(&mut self.tenant), blocks(self.length));
+        if self.kept {
+            return counted.release(&tenant, length);
         }
-        self.counted.release(&self.tenant, blocks(self.length));
+        let path = std::mem::take(&mut self.path);
+        // It counts until it is gone: who asks and goes away fast could fill the disk otherwise.
+        let unlink = move || {
+            fs::remove_file(path).ok();
+            counted.release(&tenant, length);
+        };
+        // A large file takes its time: not on a thread that others wait for.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(unlink)),
+            Err(_) => unlink(),
+        }
     }
 }
 
@@ -340,13 +352,33 @@ mod tests {
         let two = two.take(&[2; GULP]).await.unwrap();
         let full = two.take(&[2; GULP]).await.unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::QuotaExceeded);
-        // What was refused is gone with what it had; others never noticed.
-        let two = place.draft("homes", &ann).await.unwrap().take(&[2; GULP]).await.unwrap();
+        // What was refused counts until its file is gone, on a thread that nobody waits for; others never noticed.
+        let left = || fs::read_dir(scratch.path().join("homes/ann")).unwrap().count();
+        let settled = async || {
+            for _ in 0..1000 {
+                if left() == 0 {
+                    return;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        };
+        settled().await;
+        // The count follows the file at once.
+        let mut again = place.draft("homes", &ann).await.unwrap().take(&[2; GULP]).await;
+        for _ in 0..100 {
+            if again.is_ok() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            again = place.draft("homes", &ann).await.unwrap().take(&[2; GULP]).await;
+        }
+        let two = again.unwrap();
         drop(place.draft("homes", &bob).await.unwrap().take(&[2; GULP]).await.unwrap());
         one.keep(place.upload(&ann, "kept").unwrap()).await.unwrap();
         assert!(two.take(&[2; GULP]).await.is_err());
         assert_eq!(fs::metadata(place.upload(&ann, "kept").unwrap()).unwrap().len(), 2 * PIECE);
-        assert_eq!(fs::read_dir(scratch.path().join("homes/ann")).unwrap().count(), 0);
+        settled().await;
+        assert_eq!(left(), 0);
     }
 
     #[tokio::test]

@@ -109,6 +109,8 @@ pub(super) async fn make_place(site: &Site, made: &mut Made, path: &str) -> Resu
         return Ok(());
     }
     let tree = site.templates.trees.with_directory(&site.build, image, place).await?;
+    // Nobody sweeps between the moment when it is counted and the one when it is known to be needed.
+    let _held = site.templates.sweeping.lock().await;
     count(site, tree).await?;
     made.tree = Some(tree.digest);
     site.templates.in_hand.uses(&site.tenant, &site.build, made.parts());
@@ -160,19 +162,18 @@ pub(super) async fn pack(
     Ok(Changed { image, made: packed, caps })
 }
 
-/// Makes a tree of that, which counts among what the tenant has.
+/// Makes a tree of that, which is still to be counted.
 pub(super) async fn keep(site: &Site, changed: Changed, step: &str) -> Result<NewTree, String> {
     let Changed { image, made, caps } = changed;
     if made.left_out > 0 {
         let what = format!("{} entries are left out: pipes, sockets, what cannot be read", made.left_out);
         site.log.say("warn", step, &what);
     }
-    let tree = site.templates.trees.after(&site.build, *image, made, caps).await?;
-    count(site, tree).await?;
-    Ok(tree)
+    site.templates.trees.after(&site.build, *image, made, caps).await
 }
 
-async fn count(site: &Site, tree: NewTree) -> Result<(), String> {
+/// Counts it among what the tenant has. Sweeps are held off by whoever calls this.
+pub(super) async fn count(site: &Site, tree: NewTree) -> Result<(), String> {
     let counted = site.templates.place.count_tree(&site.tenant, tree).await;
     counted.map_err(|error| format!("what it made of the image cannot be kept: {error}"))
 }

@@ -4,9 +4,10 @@ use blastbox_engine::keeper::Tenant;
 use serde_json::{Value, json};
 
 use super::Templates;
-use super::record::{Build, Record, Status};
+use super::record::{Build, Record, Status, Tagged};
+use crate::e2b::lines::{Choice, number};
 use crate::e2b::no::{No, echo};
-use crate::e2b::template;
+use crate::e2b::{form, template};
 
 /// Lines of a log that one answer has.
 const MOST_LINES: usize = 100;
@@ -35,10 +36,10 @@ pub(super) fn one_of_a_list(record: &Record) -> Value {
     })
 }
 
-/// The same with its builds, newest first.
-pub(super) fn with_builds(record: &Record) -> Value {
+/// The same with these of its builds.
+pub(super) fn with_builds<'a>(record: &Record, builds: impl Iterator<Item = &'a Build>) -> Value {
     let mut shown = one_of_a_list(record);
-    let builds: Vec<Value> = record.builds.iter().rev().map(one).collect();
+    let builds: Vec<Value> = builds.map(one).collect();
     if let Some(fields) = shown.as_object_mut() {
         fields.insert("builds".to_owned(), json!(builds));
     }
@@ -59,20 +60,17 @@ fn one(build: &Build) -> Value {
     })
 }
 
-/// Where a build stands, and what it has said from this line on.
+/// Where a build stands, and what it has said of what is asked for: `logsOffset` counts the lines of that level.
 pub(super) fn status(
     templates: &Templates,
     tenant: &Tenant,
     (asked, build): (&str, &str),
-    from: usize,
-    most: usize,
+    query: Option<&str>,
 ) -> Result<Value, No> {
-    let record = templates.book.own(tenant, asked)?;
-    let found = record.build(build);
-    let found =
-        found.ok_or_else(|| No::new(404, format!("there is no build '{}' of this template", echo(build))))?;
-    let said =
-        templates.logs.of(build).map(|log| log.show(from, most.clamp(1, MOST_LINES))).unwrap_or_default();
+    let (record, found) = own_build(templates, tenant, (asked, build))?;
+    let query = form::pairs(query);
+    let from = number(&query, "logsOffset")?.map_or(0, |from| usize::try_from(from).unwrap_or(usize::MAX));
+    let said = said(templates, build, &Choice::by_level(&query)?, from, most(&query)?);
     let mut shown = json!({
         "templateID": record.id, "buildID": found.id, "status": found.status, "logs": [], "logEntries": said,
     });
@@ -85,8 +83,72 @@ pub(super) fn status(
     Ok(shown)
 }
 
+/// What a build has said, by time. Where it is read from makes no difference here: there is one log.
+pub(super) fn logs(
+    templates: &Templates,
+    tenant: &Tenant,
+    (asked, build): (&str, &str),
+    query: Option<&str>,
+) -> Result<Value, No> {
+    own_build(templates, tenant, (asked, build))?;
+    let query = form::pairs(query);
+    if form::value(&query, "source").is_some_and(|source| !matches!(source, "temporary" | "persistent")) {
+        return Err(No::bad("source is temporary or persistent"));
+    }
+    let said = said(templates, build, &Choice::of(&query)?, 0, most(&query)?);
+    Ok(json!({ "logs": said }))
+}
+
+fn own_build(
+    templates: &Templates,
+    tenant: &Tenant,
+    (asked, build): (&str, &str),
+) -> Result<(Record, Build), No> {
+    let record = templates.book.own(tenant, asked)?;
+    let found = record.build(build).cloned();
+    let found =
+        found.ok_or_else(|| No::new(404, format!("there is no build '{}' of this template", echo(build))))?;
+    Ok((record, found))
+}
+
+fn most(query: &[(String, String)]) -> Result<usize, No> {
+    let most = number(query, "limit")?.and_then(|most| usize::try_from(most).ok());
+    Ok(most.unwrap_or(MOST_LINES).clamp(1, MOST_LINES))
+}
+
+fn said(templates: &Templates, build: &str, choice: &Choice, from: usize, most: usize) -> Vec<Value> {
+    templates.logs.of(build).map(|log| log.show(choice, from, most)).unwrap_or_default()
+}
+
 /// The tags of a template.
 pub(super) fn tags(record: &Record) -> Value {
-    let one = |(tag, tagged): (&String, &super::record::Tagged)| json!({ "tag": tag, "buildID": tagged.build, "createdAt": tagged.at });
+    let one = |(tag, tagged): (&String, &Tagged)| json!({ "tag": tag, "buildID": tagged.build, "createdAt": tagged.at });
     record.tags.iter().map(one).collect()
+}
+
+/// To which build a tag belongs, and since when. What it belonged to before is not kept.
+pub(super) fn assignment(record: &Record, tagged: &Tagged) -> Value {
+    let build = record.build(&tagged.build);
+    json!({
+        "assignmentId": format!("{}@{}", tagged.build, tagged.at),
+        "buildId": tagged.build,
+        "assignedAt": tagged.at,
+        "buildCreatedAt": build.map(|build| build.created.clone()).unwrap_or_else(|| tagged.at.clone()),
+        "buildFinishedAt": build.and_then(|build| build.finished.clone()),
+    })
+}
+
+/// Tags with what they belong to: all of them, as there are never many.
+pub(super) fn groups(record: &Record, search: &str, sort: &str) -> Result<Value, No> {
+    let mut found: Vec<(&String, &Tagged)> =
+        record.tags.iter().filter(|(tag, _)| tag.contains(search)).collect();
+    match sort {
+        "" | "latest_desc" => found.sort_by(|one, other| other.1.at.cmp(&one.1.at)),
+        "latest_asc" => found.sort_by(|one, other| one.1.at.cmp(&other.1.at)),
+        "name_asc" => {}
+        "name_desc" => found.reverse(),
+        _ => return Err(No::bad("sort is latest_asc, latest_desc, name_asc or name_desc")),
+    }
+    let one = |(tag, tagged): (&String, &Tagged)| json!({ "tag": tag, "assignments": [assignment(record, tagged)], "hasMore": false });
+    Ok(json!({ "tags": found.into_iter().map(one).collect::<Vec<_>>(), "nextCursor": null }))
 }

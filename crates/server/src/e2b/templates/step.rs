@@ -124,11 +124,18 @@ async fn in_a_box(site: &Site, work: Work, force: bool, made: &mut Made) -> Resu
         None => None,
     };
     let tree = match changed {
-        Some(changed) => Some(root::keep(site, changed, &step).await?.digest),
+        Some(changed) => Some(root::keep(site, changed, &step).await?),
         None => None,
     };
     // Nobody sweeps between the moment when these are there and the one when they are written down.
     let _held = site.templates.sweeping.lock().await;
+    let tree = match tree {
+        Some(tree) => {
+            root::count(site, tree).await?;
+            Some(tree.digest)
+        }
+        None => None,
+    };
     let home = match home {
         Some((draft, digest)) => {
             let at = site.templates.place.home(tenant, &digest).map_err(|error| unkept(&error))?;

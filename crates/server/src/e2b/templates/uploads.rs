@@ -181,7 +181,7 @@ pub(super) async fn put(
 }
 
 /// Whether anybody may still come as this tenant: an address must not outlive the keys that it was asked for with.
-fn is_let_in(keys: &Keys, tenant: &Tenant) -> bool {
+pub(in crate::e2b) fn is_let_in(keys: &Keys, tenant: &Tenant) -> bool {
     *tenant == Tenant::local() || keys.list().is_ok_and(|all| all.iter().any(|card| card.tenant == *tenant))
 }
 

@@ -4,4 +4,5 @@ mod control;
 mod files;
 mod ports;
 mod rpc;
+mod secrets;
 mod wire;

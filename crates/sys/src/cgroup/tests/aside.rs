@@ -54,7 +54,8 @@ impl RealGroup {
     /// As a warden holds it.
     fn held(&self) -> OwnedFd {
         let open = OwnedFd::from(fs::File::open(&self.at).unwrap());
-        flock(&open, FlockOperation::NonBlockingLockShared).unwrap();
+        // Somebody who sweeps may be looking at it at this moment.
+        flock(&open, FlockOperation::LockShared).unwrap();
         open
     }
 }

@@ -99,7 +99,70 @@
       if (answer[0] !== "+") throw Object.assign(new Error(String(value)), { name: "ToolError" });
       return value;
     },
+    fetch: (url, options) => request(url, options),
   }));
+
+  // HTTP requests, made by the box's gateway. Letters stand for bytes on the way there and back.
+  const bytes = (text) => unescape(encodeURIComponent(text));
+  const text = (bytes) => { try { return decodeURIComponent(escape(bytes)); } catch { return bytes; } };
+  const failed = (name, message, reason) => Object.assign(new Error(message), { name, reason });
+  const cutOff = () => failed("FetchError", "truncated: the answer ended in the middle", "truncated");
+  const unchunked = (rest) => {
+    let body = "";
+    for (;;) {
+      const end = rest.indexOf("\r\n"), said = rest.slice(0, Math.max(end, 0));
+      if (!/^[0-9a-f]{1,8}\s*(;|$)/i.test(said)) throw cutOff();
+      const size = parseInt(said, 16);
+      if (!size) return body;
+      if (rest.length < end + 4 + size) throw cutOff();
+      body += rest.slice(end + 2, end + 2 + size);
+      rest = rest.slice(end + 4 + size);
+    }
+  };
+  // What a program passes on may be a stranger's: nothing of it begins another line, or another request.
+  const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
+  const must = (holds, what, value) => {
+    if (!holds) throw failed("TypeError", `not ${what} of HTTP: ${value}`);
+  };
+  const request = (url, { method = "GET", headers = {}, body } = {}) => {
+    const parts = /^(https?:\/\/)([^/?#]+)([^#]*)/i.exec(String(url));
+    must(parts && !/[\x00-\x20\x7f]/.test(parts[2] + parts[3]), "an address", url);
+    method = String(method).toUpperCase();
+    must(token.test(method), "a method", method);
+    const path = parts[3].startsWith("/") ? parts[3] : "/" + parts[3];
+    const sent = body === undefined || body === null ? "" : bytes(String(body));
+    const lines = Object.entries(headers).map(([name, given]) => {
+      const value = String(given);
+      must(token.test(name), "a name of a header", name);
+      must(!/[\r\n\0]/.test(value), "a value of a header", name);
+      return `${name}: ${value}`;
+    });
+    if (sent || !/^(GET|HEAD)$/.test(method)) lines.push(`content-length: ${sent.length}`);
+    const head = [`${method} ${path} HTTP/1.1`, `host: ${parts[2]}`, "connection: close", ...lines];
+    const answer = ask(":http", `${parts[1].toLowerCase()}${parts[2]}\n${bytes(head.join("\r\n"))}\r\n\r\n${sent}`);
+    if (answer[0] !== "+") {
+      const why = String(JSON.parse(answer.slice(1)));
+      throw failed("FetchError", why, why.split(":")[0]);
+    }
+    const cut = answer.indexOf("\r\n\r\n");
+    if (cut < 0) throw cutOff();
+    const [first, ...rest] = answer.slice(1, cut).split("\r\n");
+    const heard = Object.fromEntries(rest.map((line) => {
+      const at = line.indexOf(":");
+      return [line.slice(0, at).toLowerCase(), line.slice(at + 1).trim()];
+    }));
+    const status = Number(first.split(" ")[1]);
+    const denied = heard["x-blastbox-denied"];
+    if (denied) throw failed("FetchDenied", `${parts[2]}: the gateway refused it: ${denied}`, denied);
+    let said = answer.slice(cut + 4);
+    if (/chunked/i.test(heard["transfer-encoding"] ?? "")) said = unchunked(said);
+    // An answer to HEAD, and one of these, says how long it would be.
+    const bodiless = method === "HEAD" || status === 204 || status === 304;
+    if (!bodiless && said.length < Number(heard["content-length"] ?? 0)) throw cutOff();
+    return { status, ok: status >= 200 && status < 300, headers: heard, bytes: () => Uint8Array.from(said, (letter) => letter.charCodeAt(0)),
+      text: () => text(said), json: () => JSON.parse(text(said)) };
+  };
+  hidden("fetch", async (url, options) => request(url, options));
 
   // Turns: when the program has run, each line of its input becomes a piece of code by `read`; `over` is told whether that failed.
   let reading, telling;

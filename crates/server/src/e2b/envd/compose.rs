@@ -1,0 +1,98 @@
+//! `POST /files/compose`: several files of the box become one, and are gone. The one appears whole or not at all.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{Response, StatusCode};
+use axum::response::IntoResponse as _;
+use blastbox_engine::{FileError, LiveBox, Slice, Upload};
+use blastbox_wire::agent::{Depth, Fault, Parents, User, Writing};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{file_trouble, paths, user_named};
+use crate::answer::Answer;
+use crate::e2b::control::body;
+use crate::e2b::desk::Desk;
+use crate::e2b::no::No;
+use crate::e2b::sandbox::Sandbox;
+
+/// Files of one request.
+const MOST: usize = 1_000;
+const MODE: u32 = 0o644;
+
+#[derive(Debug, Deserialize)]
+struct Asked {
+    source_paths: Vec<String>,
+    destination: String,
+    username: Option<String>,
+}
+
+pub(super) async fn compose(
+    desk: &Arc<Desk>,
+    sandbox: &Arc<Sandbox>,
+    request: Request,
+) -> Result<Response<Body>, No> {
+    let Asked { source_paths, destination, username } = body::read(request).await?;
+    let user = user_named(sandbox, username.as_deref())?;
+    if source_paths.is_empty() || source_paths.len() > MOST {
+        return Err(No::bad(format!("source_paths has 1 to {MOST} paths")));
+    }
+    let resolve = |path: &str| {
+        let path = Some(path).filter(|path| !path.is_empty()).ok_or_else(|| No::bad("a path is empty"))?;
+        paths::resolve(path, user).map_err(|_| No::bad("a path may not begin with another user's home"))
+    };
+    let sources = source_paths.iter().map(|path| resolve(path)).collect::<Result<Vec<_>, _>>()?;
+    let destination = resolve(&destination)?;
+    let work = Composing { live: desk.live(sandbox)?, user, sandbox: Arc::clone(sandbox) };
+    // Also where its caller goes away meanwhile: sources are gone only when all is in its place, and then all of them are.
+    let composed = tokio::spawn(async move {
+        work.write(&sources, &destination).await?;
+        work.remove(&sources, &destination).await?;
+        Ok(json!({ "path": destination, "name": paths::name(&destination), "type": "file" }))
+    });
+    let entry = composed.await.unwrap_or_else(|_| Err(No::defect()))?;
+    Ok(Answer(StatusCode::OK, entry).into_response())
+}
+
+struct Composing {
+    live: Arc<LiveBox>,
+    user: User,
+    sandbox: Arc<Sandbox>,
+}
+
+impl Composing {
+    fn failed(&self, path: &str) -> impl Fn(FileError) -> No {
+        move |error| file_trouble(&error, path, self.sandbox.id())
+    }
+
+    /// Writes all of it beside its place, under a name that nobody in the box knows before, and puts it there.
+    async fn write(&self, sources: &[String], destination: &str) -> Result<(), No> {
+        let files = self.live.files_as(self.user);
+        let upload = files.write(destination.as_bytes(), MODE, Writing::Replace, Parents::Make).await;
+        let mut upload: Upload = upload.map_err(self.failed(destination))?;
+        for source in sources {
+            let mut from = files.read(source.as_bytes(), Slice::WHOLE).await.map_err(self.failed(source))?;
+            while let Some(bytes) = from.next().await.map_err(self.failed(source))? {
+                upload.write(&bytes).await.map_err(self.failed(destination))?;
+            }
+        }
+        upload.finish().await.map_err(self.failed(destination))?;
+        self.sandbox.marks.removed(destination);
+        Ok(())
+    }
+
+    async fn remove(&self, sources: &[String], destination: &str) -> Result<(), No> {
+        for source in sources.iter().filter(|source| paths::plain(source) != paths::plain(destination)) {
+            match self.live.files_as(self.user).remove(source.as_bytes(), Depth::One).await {
+                // Named twice, or gone meanwhile: it is as it should be.
+                Err(error) if error.fault() != Some(Fault::NotFound) => {
+                    return Err(self.failed(source)(error));
+                }
+                Ok(_) | Err(_) => self.sandbox.marks.removed(source),
+            }
+        }
+        Ok(())
+    }
+}

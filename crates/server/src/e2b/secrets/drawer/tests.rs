@@ -1,0 +1,88 @@
+//! What is kept of secrets, and what is never said of them.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+use crate::testing::Scratch;
+
+const LIMITS: SecretLimits = SecretLimits { count: 2 };
+const VALUE: &str = "sk-real-\"value\"\\one";
+
+fn tenant(name: &str) -> Tenant {
+    name.parse().unwrap()
+}
+
+fn hidden(text: &str) -> Hidden {
+    Hidden::new(text.to_owned())
+}
+
+fn made(drawer: &Drawer, name: &str) -> Result<About, Undone> {
+    drawer.make(&tenant("ann"), name.to_owned(), hidden(VALUE), Metadata::new())
+}
+
+#[test]
+fn secrets_are_there_for_the_next_daemon_and_for_their_tenant_alone() {
+    let scratch = Scratch::new("secrets");
+    let path = scratch.path().join("secrets");
+    let drawer = Drawer::open(&path, LIMITS).unwrap();
+    let one = made(&drawer, "one").unwrap();
+    assert!(one.id.starts_with(PREFIX) && one.id.len() == 28 && one.version == 1);
+    assert!(!format!("{drawer:?}").contains("sk-real"));
+    let file = path.join("ann.json");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    let notes = Metadata::from([("team".to_owned(), "a\u{1}\"".repeat(40))]);
+    let again = drawer.renew(&tenant("ann"), "ONE", hidden("sk-another-value"), Some(notes.clone())).unwrap();
+    assert!(again.version == 2 && again.id == one.id && again.created == one.created);
+    // What a daemon left that was killed while it wrote.
+    fs::write(path.join("ann.json.new"), VALUE).unwrap();
+    let next = Drawer::open(&path, LIMITS).unwrap();
+    assert!(!path.join("ann.json.new").exists());
+    for called in ["one", "One", one.id.as_str()] {
+        assert_eq!(next.value(&tenant("ann"), called).unwrap().expose(), "sk-another-value");
+        assert_eq!(next.find(&tenant("ann"), called).unwrap().metadata, notes);
+        assert!(next.find(&tenant("bob"), called).is_none() && next.value(&tenant("bob"), called).is_none());
+    }
+    let kept = next.renew(&tenant("ann"), "one", hidden(VALUE), None).unwrap();
+    assert!(kept.metadata == notes && kept.version == 3);
+    next.remove(&tenant("ann"), &one.id).unwrap();
+    assert!(matches!(next.remove(&tenant("ann"), &one.id), Err(Undone::Unknown)));
+    assert!(!fs::read_to_string(&file).unwrap().contains("sk-"));
+    assert!(Drawer::open(&path, LIMITS).unwrap().of(&tenant("ann")).is_empty());
+}
+
+#[test]
+fn a_name_is_one_secret_and_there_are_no_more_than_allowed() {
+    let scratch = Scratch::new("secrets");
+    let drawer = Drawer::open(scratch.path(), LIMITS).unwrap();
+    made(&drawer, "one").unwrap();
+    assert!(matches!(made(&drawer, "one"), Err(Undone::Taken)));
+    made(&drawer, "two").unwrap();
+    assert!(matches!(made(&drawer, "three"), Err(Undone::TooMany)));
+    let other = drawer.make(&tenant("bob"), "one".to_owned(), hidden(VALUE), Metadata::new()).unwrap();
+    assert_eq!(drawer.of(&tenant("bob")).len(), 1);
+    assert!(drawer.find(&tenant("ann"), &other.id).is_none());
+}
+
+#[test]
+fn what_cannot_be_written_is_not_kept_and_what_cannot_be_read_is_not_repeated() {
+    let scratch = Scratch::new("secrets");
+    let path = scratch.path().join("secrets");
+    let drawer = Drawer::open(&path, LIMITS).unwrap();
+    made(&drawer, "one").unwrap();
+    // Nobody can write where a directory is.
+    fs::create_dir(path.join("ann.json.new")).unwrap();
+    assert!(matches!(made(&drawer, "two"), Err(Undone::Disk(_))));
+    assert!(matches!(
+        drawer.renew(&tenant("ann"), "one", hidden("sk-other-value"), None),
+        Err(Undone::Disk(_))
+    ));
+    assert!(matches!(drawer.remove(&tenant("ann"), "one"), Err(Undone::Disk(_))));
+    let own = drawer.of(&tenant("ann"));
+    assert!(own.len() == 1 && own[0].version == 1);
+    assert_eq!(drawer.value(&tenant("ann"), "one").unwrap().expose(), VALUE);
+    fs::remove_dir(path.join("ann.json.new")).unwrap();
+    fs::write(path.join("ann.json"), r#"["sk-real-value"]"#).unwrap();
+    let said = Drawer::open(&path, LIMITS).unwrap_err().to_string();
+    assert!(said.contains("line 1") && said.contains("ann.json") && !said.contains("sk-real"), "{said}");
+}

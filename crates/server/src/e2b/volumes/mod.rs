@@ -1,0 +1,125 @@
+//! Volumes: named directories of a tenant that sandboxes write to, one after the other or at once.
+//!
+//! - [`shelf`]: which there are, and whose. [`tree`]: what lies in one. [`content`]: the same over HTTP, for whoever has its token.
+//! - [`mounts`]: those that a sandbox shall have. [`watch`]: ends sandboxes whose volumes have outgrown their limit.
+//!
+//! Trust: caller, and guest: what lies in a volume was written by boxes. Must not: follow a link there, or let a box write
+//! anywhere else.
+
+mod content;
+mod mounts;
+mod shelf;
+mod tree;
+mod watch;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{Response, StatusCode};
+use axum::response::IntoResponse;
+use blastbox_engine::keeper::Tenant;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+pub(super) use self::content::{answer as content, is_content};
+pub(super) use self::mounts::{Asked as AskedMount, Mounts, accepted};
+pub(crate) use self::shelf::{Shelf, VolumeLimits};
+use self::shelf::{Unmade, Volume};
+pub(super) use self::watch::watch;
+use super::control::body;
+use super::desk::Desk;
+use super::no::{No, echo};
+
+const LONGEST_NAME: usize = 128;
+
+/// The volumes of this daemon, where the operator wants some.
+pub(super) fn shelf(desk: &Desk) -> Result<&Arc<Shelf>, No> {
+    desk.hall().volumes.as_ref().ok_or_else(|| {
+        No::new(
+            403,
+            "volumes are off here: the operator writes [e2b.volumes] into the daemon's configuration to have them",
+        )
+        .coded("volumes_off")
+    })
+}
+
+/// `/volumes`.
+pub(super) async fn answer(
+    desk: &Arc<Desk>,
+    tenant: &Tenant,
+    (method, parts): (&str, &[&str]),
+    request: Request,
+) -> Result<Response<Body>, No> {
+    let shelf = shelf(desk)?;
+    match (method, parts) {
+        ("POST", ["volumes"]) => create(shelf, tenant, request).await,
+        ("GET", ["volumes"]) => {
+            let listed = shelf.of(tenant);
+            let listed = listed.iter().map(|volume| json!({ "volumeID": volume.id, "name": volume.name }));
+            Ok(show(StatusCode::OK, listed.collect()))
+        }
+        ("GET", ["volumes", id]) => Ok(show(StatusCode::OK, with_token(&own(shelf, tenant, id)?))),
+        ("DELETE", ["volumes", id]) => delete(desk, shelf, tenant, id).await,
+        (_, ["volumes"] | ["volumes", _]) => Err(No::new(405, "this route takes other methods")),
+        _ => Err(No::new(404, "there is no such route")),
+    }
+}
+
+fn show(status: StatusCode, value: Value) -> Response<Body> {
+    crate::answer::Answer(status, value).into_response()
+}
+
+fn with_token(volume: &Volume) -> Value {
+    json!({ "volumeID": volume.id, "name": volume.name, "token": volume.token.show_to_owner() })
+}
+
+fn own(shelf: &Shelf, tenant: &Tenant, id: &str) -> Result<Volume, No> {
+    shelf.find(Some(tenant), id).ok_or_else(|| No::new(404, format!("volume \"{}\" not found", echo(id))))
+}
+
+#[derive(Debug, Deserialize)]
+struct New {
+    name: String,
+}
+
+async fn create(shelf: &Arc<Shelf>, tenant: &Tenant, request: Request) -> Result<Response<Body>, No> {
+    let New { name } = body::read(request).await?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(plain) {
+        return Err(No::bad(format!(
+            "the name of a volume is 1 to {LONGEST_NAME} of a-z, A-Z, 0-9, `_` and `-`"
+        )));
+    }
+    let (on, tenant, called) = (Arc::clone(shelf), tenant.clone(), name.clone());
+    let made = tokio::task::spawn_blocking(move || on.make(&tenant, &called)).await;
+    match made.map_err(|_| No::defect())? {
+        Ok(volume) => Ok(show(StatusCode::CREATED, with_token(&volume))),
+        Err(Unmade::Taken) => Err(No::new(409, format!("there is a volume called \"{name}\" already"))),
+        Err(Unmade::TooMany) => Err(No::new(
+            429,
+            format!(
+                "a key has at most {} volumes: delete one, or have the operator raise it",
+                shelf.limits.count
+            ),
+        )),
+        Err(Unmade::Disk(error)) => Err(No::new(500, format!("the volume cannot be made: {error}"))),
+    }
+}
+
+async fn delete(desk: &Desk, shelf: &Arc<Shelf>, tenant: &Tenant, id: &str) -> Result<Response<Body>, No> {
+    let volume = own(shelf, tenant, id)?;
+    let is_used = || desk.of(tenant).iter().any(|(sandbox, _)| sandbox.mounts.has(&volume.id));
+    match shelf.take_out(&volume.id, is_used) {
+        Ok(true) => {}
+        Ok(false) => {
+            let why = format!("volume \"{}\" is used by a sandbox: end that first", volume.name);
+            return Err(No::new(409, why).coded("volume_in_use"));
+        }
+        Err(error) => return Err(No::new(500, format!("the volume cannot be deleted: {error}"))),
+    }
+    let on = Arc::clone(shelf);
+    // It is gone for everybody; what stays of it after an error goes when the daemon starts again.
+    drop(tokio::task::spawn_blocking(move || on.clear(&volume.id)).await);
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

@@ -1,0 +1,111 @@
+//! Looks how much lies in the volumes that sandboxes have, and ends those whose volumes have too much, or cannot be looked at.
+//!
+//! The kernel of the host holds no number of bytes to a directory: between two looks a sandbox can write more, and one that wants to
+//! shows less than it has. That is the gap `volume-size`, which every such sandbox has.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::shelf::Shelf;
+use crate::e2b::desk::Desk;
+
+/// How often it is looked.
+const EVERY: Duration = Duration::from_secs(2);
+/// Looks in a row that may fail: a box can change what is looked at, and an honest one does not every time.
+const MOST_BLIND: u32 = 3;
+
+/// Begins to look, once there is something to look at.
+pub(in crate::e2b) fn watch(desk: &Arc<Desk>) {
+    let Some(shelf) = desk.hall().volumes.clone() else { return };
+    let desk = Arc::downgrade(desk);
+    let on = Arc::clone(&shelf);
+    shelf.watching.call_once(|| drop(tokio::spawn(look(desk, on))));
+}
+
+async fn look(desk: Weak<Desk>, shelf: Arc<Shelf>) {
+    let mut eyes = Eyes::default();
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let Some(desk) = desk.upgrade() else { return };
+        let mut seen: BTreeMap<String, Option<Why>> = BTreeMap::new();
+        for tenant in shelf.tenants() {
+            for (sandbox, _) in desk.of(&tenant) {
+                for (id, name) in sandbox.mounts.ids() {
+                    // Once a round, however many sandboxes have it.
+                    if !seen.contains_key(id) {
+                        seen.insert(id.to_owned(), eyes.look(&shelf, id).await);
+                    }
+                    let Some(Some(why)) = seen.get(id) else { continue };
+                    let message = format!("sandbox ended: a volume of it {}", why.message());
+                    sandbox.note("error", &message, json!({ "volume": name, "reason": why.reason() }));
+                    // An error: it is gone already.
+                    desk.keeper().kill(&tenant, &sandbox.box_id).await.ok();
+                }
+            }
+        }
+        eyes.blind.retain(|id, _| seen.contains_key(id));
+    }
+}
+
+/// Why a volume's sandboxes are ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Why {
+    /// There is more than there may be, of this.
+    Outgrown(&'static str),
+    /// Nobody knows how much there is.
+    Unmeasured(String),
+}
+
+impl Why {
+    fn message(&self) -> &'static str {
+        match self {
+            Self::Outgrown(_) => "has outgrown its limit",
+            Self::Unmeasured(_) => "cannot be measured",
+        }
+    }
+
+    fn reason(&self) -> &str {
+        match self {
+            Self::Outgrown(what) => what,
+            Self::Unmeasured(error) => error,
+        }
+    }
+}
+
+/// Whoever looks, and how often in a row each volume could not be looked at.
+#[derive(Debug, Default)]
+struct Eyes {
+    blind: BTreeMap<String, u32>,
+}
+
+impl Eyes {
+    async fn look(&mut self, shelf: &Arc<Shelf>, id: &str) -> Option<Why> {
+        let (on, of) = (Arc::clone(shelf), id.to_owned());
+        let looked = tokio::task::spawn_blocking(move || (on.measure(&of), on.disk_has_room())).await;
+        // A defect of ours is no reason to look away either.
+        let (measured, has_room) = looked.unwrap_or_else(|defect| (Err(defect.into()), true));
+        if !has_room {
+            return Some(Why::Outgrown("the disk of the host is nearly full"));
+        }
+        match measured {
+            Ok(amount) => {
+                self.blind.remove(id);
+                let most = shelf.most();
+                let what = [(amount.bytes > most.bytes, "bytes"), (amount.entries > most.entries, "entries")];
+                what.into_iter().find_map(|(more, what)| more.then_some(Why::Outgrown(what)))
+            }
+            Err(error) => {
+                let blind = self.blind.entry(id.to_owned()).or_default();
+                *blind += 1;
+                (*blind >= MOST_BLIND)
+                    .then(|| Why::Unmeasured(format!("{MOST_BLIND} looks in a row failed: {error}")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
