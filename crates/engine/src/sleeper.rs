@@ -80,6 +80,9 @@ async fn try_to(need: Need<'_>, patience: Duration) -> Result<Template, String> 
     bed.rise(state).await
 }
 
+/// A way to seal a memory, with the state of its machine's devices.
+type Seal = fn(OwnedFd, Vec<u8>) -> io::Result<Template>;
+
 /// A machine in the making, whose memory others will have; gone with this.
 pub(crate) struct Bed {
     sleeper: Sleeper,
@@ -100,14 +103,17 @@ impl Bed {
 
     /// Ends it, and has its memory. Nobody has it any more, so that it can be sealed.
     pub(crate) async fn rise(self, state: Vec<u8>) -> Result<Template, String> {
-        let memory = self.end().await?;
-        Template::seal(memory, state).map_err(|error| format!("could not seal its memory: {error}"))
+        self.sealed(state, Template::seal).await
     }
 
     /// The same where it has touched all of its memory.
     pub(crate) async fn rise_sparse(self, state: Vec<u8>) -> Result<Template, String> {
+        self.sealed(state, Template::seal_sparse).await
+    }
+
+    async fn sealed(self, state: Vec<u8>, seal: Seal) -> Result<Template, String> {
         let memory = self.end().await?;
-        let sealed = tokio::task::spawn_blocking(move || Template::seal_sparse(memory, state)).await;
+        let sealed = tokio::task::spawn_blocking(move || seal(memory, state)).await;
         let sealed = sealed.map_err(|_| "blastbox is stopping".to_owned())?;
         sealed.map_err(|error| format!("could not seal its memory: {error}"))
     }

@@ -65,7 +65,6 @@ async fn go_on(house: &Arc<House>, lies: &Arc<OnDisk>, image: Image) -> Result<B
         itself: Some(Itself { lies: Arc::clone(lies), numbers: note.paused.unwrap_or(0) }),
         origin: Origin::Kept(lies.file(), Box::new(note)),
     };
-    let left = lies.left();
     let new = NewBox {
         policy: SealedPolicy::clone(&lies.policy),
         image: Arc::new(image),
@@ -74,20 +73,12 @@ async fn go_on(house: &Arc<House>, lies: &Arc<OnDisk>, image: Image) -> Result<B
         volumes: Vec::new(),
         secrets: Vec::new(),
         metadata,
-        life: left,
+        life: lies.left(),
         idle: lies.deadlines().idle,
         on_timeout,
         from: Some(begin),
     };
-    let card = make::make(house, lies.tenant(), new, None).await?;
-    // Somebody has set its deadline while it was made.
-    if lies.left() == left {
-        return Ok(card);
-    }
-    let kept = house.find(lies.tenant(), lies.id())?;
-    kept.set_life(lies.left())?;
-    house.write_deadlines(&kept);
-    Ok(kept.card())
+    make::make(house, lies.tenant(), new, None).await
 }
 
 /// What was written down beside its machine. Under the box's name there must be that box.

@@ -156,7 +156,15 @@ impl House {
             return Err(KeepError::Stopping);
         }
         rooms.boxes.insert(kept.card.id.clone(), Arc::clone(kept));
-        rooms.on_disk.remove(&kept.card.id);
+        if let Some(lies) = rooms.on_disk.remove(&kept.card.id) {
+            let begun = kept.fate().clock.life();
+            // Somebody has set its deadline while it was made. Here, where nobody finds it on disk any more and nobody has found it in
+            // the house yet: a moment later this would undo what the box itself was told.
+            if lies.left() != begun {
+                // One that has ended already has no deadline to set; its end is told as any other.
+                kept.set_life(lies.left()).ok();
+            }
+        }
         Ok(())
     }
 

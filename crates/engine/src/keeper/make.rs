@@ -232,6 +232,9 @@ async fn move_in(
             house.register.on_disk(lies.id(), &lies.deadlines()).ok();
         }
     })?;
+    if resumed {
+        house.write_deadlines(&kept);
+    }
     commands.into_iter().for_each(|command| drop(tokio::spawn(command)));
     if let Some(prepared) = prepared {
         prepared.hand_over(house, &kept);

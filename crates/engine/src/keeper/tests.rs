@@ -10,11 +10,13 @@ use blastbox_wire::agent::{Io, User};
 use blastbox_wire::receipt::Outcome;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::events::wall_clock;
 use super::*;
 use crate::{Command, Engine, Stream};
 
 mod alerts;
 mod crowd;
+mod deadlines;
 mod prepared;
 mod recorded;
 

@@ -8,16 +8,23 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, SeekFrom, fallocate, fcntl_add_seals, fcntl_get_seals, ftruncate,
     memfd_create, seek,
 };
+use rustix::io::Errno;
 
 /// The least that memory is looked at.
 pub(super) const PAGE: usize = 4096;
 /// More than the devices of any machine of ours have.
 pub(super) const MOST_STATE: usize = 16 << 20;
+/// How long the kernel may have pages of a memory in its own hands, and the pause between two looks. It takes some to move or to count
+/// them, and waits 0.15 s itself until it has given them back: a busy host was seen to need longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A machine that sleeps.
 #[derive(Debug)]
@@ -39,13 +46,34 @@ pub fn blank(bytes: u64) -> io::Result<OwnedFd> {
 }
 
 impl Template {
-    /// Seals the memory of a machine that has ended. Fails where somebody still has it mapped for writing.
+    /// Seals the memory of a machine that has ended. Fails where somebody still has it mapped for writing. May block for seconds.
     pub fn seal(memory: OwnedFd, state: Vec<u8>) -> io::Result<Self> {
+        let began = Instant::now();
+        while let Err(errno) = fcntl_add_seals(&memory, SealFlags::WRITE) {
+            if errno != Errno::BUSY || began.elapsed() > PATIENCE {
+                return Err(errno.into());
+            }
+            sleep(PAUSE);
+        }
+        Self::finish(memory, state, SealFlags::WRITE)
+    }
+
+    /// Seals a memory that nobody but this process has ever had: there is nobody to wait for, whatever the kernel does with its pages.
+    pub(super) fn seal_own(memory: OwnedFd, state: Vec<u8>) -> io::Result<Self> {
+        match fcntl_add_seals(&memory, SealFlags::WRITE) {
+            Ok(()) => Self::finish(memory, state, SealFlags::WRITE),
+            // From now on nobody can write, and before now nobody could but us.
+            Err(Errno::BUSY) => Self::finish(memory, state, SealFlags::FUTURE_WRITE),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn finish(memory: OwnedFd, state: Vec<u8>, against_writes: SealFlags) -> io::Result<Self> {
         let bytes = u64::try_from(rustix::fs::fstat(&memory)?.st_size).unwrap_or(0);
         if state.is_empty() || state.len() > MOST_STATE || bytes == 0 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let seals = against_writes | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         fcntl_add_seals(&memory, seals)?;
         if !fcntl_get_seals(&memory)?.contains(seals) {
             return Err(io::ErrorKind::Unsupported.into());
@@ -69,7 +97,7 @@ impl Template {
             freed = end;
             Ok(())
         })?;
-        Self::seal(sparse.into(), state)
+        Self::seal_own(sparse.into(), state)
     }
 
     /// Takes room for all of its memory, also for what is empty. Whoever reads all of a copy's memory makes the kernel do that, and

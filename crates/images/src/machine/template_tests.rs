@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 use blastbox_wire::event::Hash;
+use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals};
 
 use super::template::{Template, blank};
 use super::templates::{TEMPLATES, TemplateError, Templates};
@@ -95,6 +96,41 @@ fn nobody_can_write_to_the_memory_that_copies_share() {
         assert_eq!(text, "the state of devices");
     }
     assert!(Template::seal(blank(BYTES).unwrap(), Vec::new()).is_err());
+}
+
+/// Has the kernel hold a page of a file until the pipe that it lies in is closed.
+fn hold_a_page(file: &File) -> std::io::Result<std::io::PipeReader> {
+    let (reader, writer) = std::io::pipe()?;
+    let taken =
+        rustix::pipe::splice(file, Some(&mut 0), &writer, None, 4096, rustix::pipe::SpliceFlags::empty())?;
+    assert_eq!(taken, 4096);
+    Ok(reader)
+}
+
+#[test]
+fn pages_that_the_kernel_holds_keep_nobody_from_sealing_a_memory() {
+    let memory = File::from(blank(BYTES).unwrap());
+    memory.write_all_at(&[1; 4096], 0).unwrap();
+    let held = hold_a_page(&memory).unwrap();
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        drop(held);
+    });
+    let sealed = Template::seal(memory.into(), b"state".to_vec()).unwrap();
+    late.join().unwrap();
+    assert!(fcntl_get_seals(sealed.memory()).unwrap().contains(SealFlags::WRITE));
+
+    // What was nobody else's waits for nobody, and is as closed.
+    let own = File::from(blank(BYTES).unwrap());
+    own.write_all_at(&[1; 4096], 0).unwrap();
+    let _held = hold_a_page(&own).unwrap();
+    let sealed = Template::seal_own(own.into(), b"state".to_vec()).unwrap();
+    let again = File::from(sealed.memory().try_clone_to_owned().unwrap());
+    assert!(again.write_all_at(b"x", 0).is_err() && again.set_len(0).is_err());
+    assert!(fcntl_add_seals(sealed.memory(), SealFlags::WRITE).is_err(), "nobody changes its seals");
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    assert!(fallocate(sealed.memory(), punch, 0, 4096).is_err());
+    sealed.fill().unwrap();
 }
 
 #[test]

@@ -243,7 +243,7 @@ pub(super) fn read_machine(mut from: Hashed<impl Read>, bound: &Hash, bytes: u64
     if from.inner.read(&mut [0])? != 0 {
         return Err(Wrong::Truncated);
     }
-    Ok(Template::seal(memory, state)?)
+    Ok(Template::seal_own(memory, state)?)
 }
 
 /// Passes bytes on and remembers their digest.

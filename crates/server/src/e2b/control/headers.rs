@@ -111,12 +111,13 @@ impl Header {
         let name = name.to_ascii_lowercase();
         // The scheme is no secret: without it the secret is found in answers however it is given back.
         let bearer = |value: &str| match name == "authorization" {
-            true => value.strip_prefix("Bearer ").map(str::to_owned),
+            true => value.strip_prefix("Bearer ").map(|rest| Hidden::new(rest.to_owned())),
             false => None,
         };
         let written = bearer(value);
-        let value = match referred(written.as_deref().unwrap_or(value)) {
-            Refers::ToNothing => Hidden::new(written.clone().unwrap_or_else(|| value.to_owned())),
+        let is_written = written.is_some();
+        let value = match referred(written.as_ref().map_or(value, Hidden::expose)) {
+            Refers::ToNothing => written.unwrap_or_else(|| Hidden::new(value.to_owned())),
             Refers::To(secret) => fill(secret)?,
             Refers::InPart => {
                 return Err(refused(format!(
@@ -128,15 +129,15 @@ impl Header {
             }
         };
         // Also where the secret was kept with it.
-        let kept = if written.is_none() { bearer(value.expose()) } else { None };
-        let parts = match written.is_some() || kept.is_some() {
+        let kept = if is_written { None } else { bearer(value.expose()) };
+        let parts = match is_written || kept.is_some() {
             true => BindingParts::default(),
             false => {
                 let (slot, header) = (Some("header".to_owned()), Some(name.clone()));
                 BindingParts { slot, header, ..BindingParts::default() }
             }
         };
-        let value = kept.map_or(value, Hidden::new);
+        let value = kept.unwrap_or(value);
         if !is_usable(value.expose()) {
             let (least, most) = (LENGTHS.start(), LENGTHS.end());
             return Err(refused(format!(
