@@ -8,6 +8,9 @@ import time
 import pytest
 from e2b import NotFoundException, SandboxException, TimeoutException
 from e2b_code_interpreter import AsyncSandbox, Sandbox
+from e2b_code_interpreter.charts import (
+    BarChart, BoxAndWhiskerChart, ChartType, LineChart, PieChart, ScatterChart, SuperChart,
+)
 
 #: Nothing is asserted with it: what needs it has hung.
 PATIENCE = 60
@@ -84,6 +87,46 @@ def test_a_figure_is_a_picture(box):
     ran = box.run_code("import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.show()")
     pictures = [result.png for result in ran.results if result.png]
     assert base64.b64decode(pictures[0]).startswith(b"\x89PNG")
+
+
+def chart(box, code):
+    if box.run_code("import matplotlib").error:
+        pytest.skip("the host's Python has no matplotlib")
+    ran = box.run_code("import matplotlib.pyplot as plt\n" + code + "\nplt.show()")
+    assert ran.error is None and ran.results[0].png, ran
+    return ran.results[0].chart
+
+
+def test_lines_and_points_are_charts(box):
+    lines = chart(box, "plt.plot(['a', 'b'], [1, 2.5], label='rising')\nplt.axhline(2)\nplt.title('T')\nplt.ylabel('voltage (mV)')")
+    assert isinstance(lines, LineChart) and (lines.title, lines.y_label, lines.y_unit) == ("T", "voltage (mV)", "mV")
+    assert [(line.label, line.points) for line in lines.elements] == [("rising", [("a", 1), ("b", 2.5)])]
+    assert (lines.x_scale, lines.x_tick_labels, lines.y_scale) == ("categorical", ["a", "b"], "linear")
+    days = chart(box, "import datetime\nplt.plot([datetime.date(2026, 1, d) for d in (1, 2)], [3, 4])")
+    assert days.x_scale == "datetime" and days.elements[0].points == [("2026-01-01", 3), ("2026-01-02", 4)]
+    points = chart(box, "plt.scatter([1, 2], [3, 4], label='seen')")
+    assert isinstance(points, ScatterChart) and points.elements[0].points == [(1, 3), (2, 4)]
+
+
+def test_bars_slices_and_boxes_are_charts(box):
+    bars = chart(box, "plt.barh(['x', 'y'], [5, 5])\nplt.xlabel('count')")
+    assert isinstance(bars, BarChart) and bars.y_label == "count"
+    assert [(bar.label, bar.group, bar.value) for bar in bars.elements] == [("x", "Group 0", 5), ("y", "Group 0", 5)]
+    pie = chart(box, "plt.pie([1, 3], labels=['few', 'many'])")
+    assert isinstance(pie, PieChart) and [(slice.label, slice.angle) for slice in pie.elements] == [("few", 90), ("many", 270)]
+    boxes = chart(box, "plt.boxplot([[1, 2, 3, 4, 5, 90]], patch_artist=True)")
+    assert isinstance(boxes, BoxAndWhiskerChart)
+    (one,) = boxes.elements
+    assert (one.min, one.first_quartile, one.median, one.third_quartile, one.max) == (1, 2.25, 3.5, 4.75, 5)
+    assert one.outliers == [90]
+
+
+def test_several_charts_are_one_and_what_is_none_is_only_a_picture(box):
+    both = chart(box, "figure, (a, b) = plt.subplots(1, 2)\na.plot([1, 2])\nb.bar(['k'], [2])\nfigure.suptitle('two')")
+    assert isinstance(both, SuperChart) and both.title == "two"
+    assert [type(part) for part in both.elements] == [LineChart, BarChart]
+    assert chart(box, "plt.imshow([[1, 2], [3, 4]])").type == ChartType.UNKNOWN
+    assert chart(box, "plt.plot(range(30000))") is None
 
 
 def test_a_data_frame_is_a_table_and_data(box):

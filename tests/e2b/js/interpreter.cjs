@@ -43,6 +43,15 @@ test('contexts are made, listed and removed', async () => {
   await assert.rejects(box.runCode('1', { context }));
 });
 
+test('a figure is a picture and a chart', async (t) => {
+  if ((await box.runCode('import matplotlib')).error) return t.skip("the host's Python has no matplotlib");
+  const ran = await box.runCode("import matplotlib.pyplot as plt\nplt.bar(['a', 'b'], [1, 2])\nplt.show()");
+  const [result] = ran.results;
+  assert.ok(result.png);
+  assert.strictEqual(result.chart.type, 'bar');
+  assert.deepStrictEqual(result.chart.elements.map((bar) => [bar.label, bar.value]), [['a', 1], ['b', 2]]);
+});
+
 test('whoever stops waiting stops the code', async () => {
   await box.runCode('before = 5');
   await assert.rejects(box.runCode('import time\ntime.sleep(600)', { timeoutMs: 1000 }));

@@ -6,7 +6,7 @@ import sys
 # Files that lie where code works are for code to import, not for this.
 here = sys.path.pop(0) if sys.path[:1] == [""] else None
 
-import base64, codecs, datetime, json, math, os, random, shlex, signal, subprocess, threading, time
+import base64, bisect, codecs, datetime, json, math, os, random, re, shlex, signal, subprocess, threading, time
 
 asks = os.fdopen(os.dup(0), "r", encoding="utf-8", newline="\n")
 says = os.dup(1)
@@ -239,8 +239,9 @@ def main():
                 if kind == ("pandas", "DataFrame"):
                     data["e2b/data"] = columns(obj)
                 elif kind == ("matplotlib", "Figure"):
-                    from e2b_charts import chart_figure_to_dict
-                    data["e2b/chart"] = chart_figure_to_dict(obj)
+                    chart = Charts().of(obj)
+                    if chart is not None:
+                        data["e2b/chart"] = chart
             except Exception:
                 # What it is besides its picture or table is a courtesy.
                 pass

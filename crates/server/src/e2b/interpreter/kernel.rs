@@ -23,7 +23,7 @@ use crate::e2b::no::{No, echo};
 use crate::e2b::process::environment;
 use crate::e2b::sandbox::Sandbox;
 
-const PYTHON: &str = include_str!("kernel.py");
+const PYTHON: &str = concat!(include_str!("charts.py"), include_str!("kernel.py"));
 const JAVASCRIPT: &str = include_str!("kernel.js");
 /// How long an interpreter may take to get ready.
 const PATIENCE: Duration = Duration::from_secs(60);
