@@ -40,7 +40,10 @@ pub fn seal(program: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
             sent => left = left.saturating_sub(sent),
         }
     }
-    fcntl_add_seals(&sealed, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    let seal =
+        |writes| fcntl_add_seals(&sealed, writes | SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW);
+    // Nobody else has had it: where the kernel holds pages of it (`EBUSY`, it moves them) nobody can write from now on, and nobody has.
+    seal(SealFlags::WRITE).or_else(|_| seal(SealFlags::FUTURE_WRITE))?;
     Ok(sealed)
 }
 

@@ -12,8 +12,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, SeekFrom, fallocate, fcntl_add_seals, fcntl_get_seals, ftruncate,
-    memfd_create, seek,
+    FallocateFlags, MemfdFlags, SealFlags, SeekFrom, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+    seek,
 };
 use rustix::io::Errno;
 
@@ -45,38 +45,43 @@ pub fn blank(bytes: u64) -> io::Result<OwnedFd> {
     Ok(memory)
 }
 
+/// Seals a file in memory that nobody but this process has ever had: there is nobody to wait for, whatever the kernel does with its
+/// pages. From now on nobody can write, and before now nobody could but us.
+pub(super) fn seal_own(file: &impl AsFd) -> io::Result<()> {
+    match add_seals(file, SealFlags::WRITE) {
+        Err(Errno::BUSY) => Ok(add_seals(file, SealFlags::FUTURE_WRITE)?),
+        sealed => Ok(sealed?),
+    }
+}
+
+fn add_seals(file: &impl AsFd, against_writes: SealFlags) -> Result<(), Errno> {
+    fcntl_add_seals(file, against_writes | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+}
+
 impl Template {
     /// Seals the memory of a machine that has ended. Fails where somebody still has it mapped for writing. May block for seconds.
     pub fn seal(memory: OwnedFd, state: Vec<u8>) -> io::Result<Self> {
         let began = Instant::now();
-        while let Err(errno) = fcntl_add_seals(&memory, SealFlags::WRITE) {
+        while let Err(errno) = add_seals(&memory, SealFlags::WRITE) {
             if errno != Errno::BUSY || began.elapsed() > PATIENCE {
                 return Err(errno.into());
             }
             sleep(PAUSE);
         }
-        Self::finish(memory, state, SealFlags::WRITE)
+        Self::new(memory, state)
     }
 
-    /// Seals a memory that nobody but this process has ever had: there is nobody to wait for, whatever the kernel does with its pages.
+    /// The same for a memory that nobody but this process has ever had.
     pub(super) fn seal_own(memory: OwnedFd, state: Vec<u8>) -> io::Result<Self> {
-        match fcntl_add_seals(&memory, SealFlags::WRITE) {
-            Ok(()) => Self::finish(memory, state, SealFlags::WRITE),
-            // From now on nobody can write, and before now nobody could but us.
-            Err(Errno::BUSY) => Self::finish(memory, state, SealFlags::FUTURE_WRITE),
-            Err(errno) => Err(errno.into()),
-        }
+        seal_own(&memory)?;
+        Self::new(memory, state)
     }
 
-    fn finish(memory: OwnedFd, state: Vec<u8>, against_writes: SealFlags) -> io::Result<Self> {
+    /// Of a memory that is sealed.
+    fn new(memory: OwnedFd, state: Vec<u8>) -> io::Result<Self> {
         let bytes = u64::try_from(rustix::fs::fstat(&memory)?.st_size).unwrap_or(0);
         if state.is_empty() || state.len() > MOST_STATE || bytes == 0 {
             return Err(io::ErrorKind::InvalidData.into());
-        }
-        let seals = against_writes | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&memory, seals)?;
-        if !fcntl_get_seals(&memory)?.contains(seals) {
-            return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(Self { memory, bytes, state, spoilt: AtomicBool::new(false) })
     }

@@ -7,17 +7,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::fs::{SealFlags, fcntl_add_seals};
-
 use super::squashfs::{CopyCaps, write_workspace};
-use super::template::blank;
+use super::template::{blank, seal_own};
 
 /// Copies a directory. What does not fit, and what is neither file, directory nor link, is an error that names it.
 pub fn copy_workspace(directory: BorrowedFd<'_>, caps: &CopyCaps) -> io::Result<OwnedFd> {
     let file = File::from(blank(0)?);
     write_workspace(directory, &file, caps)?;
     // What a machine reads is what was copied, whoever else holds it.
-    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    seal_own(&file)?;
     Ok(file.into())
 }
 
