@@ -39,6 +39,7 @@ mod secrets;
 mod template;
 mod templates;
 mod token;
+mod turns;
 mod volumes;
 
 use std::collections::BTreeMap;

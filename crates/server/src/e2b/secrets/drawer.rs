@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 use super::value::Hidden;
 use crate::e2b::moment::millis;
 use crate::e2b::token::Token;
+use crate::e2b::turns::Turns;
 
 const END: &str = ".json";
 const DRAFT: &str = ".json.new";
@@ -75,7 +76,9 @@ pub(super) enum Undone {
 pub(crate) struct Drawer {
     path: PathBuf,
     pub(super) limits: SecretLimits,
+    /// Never held while the disk is written: threads of the runtime look into it. Changed by whoever has its tenant's turn.
     all: Mutex<BTreeMap<Tenant, Vec<Kept>>>,
+    writing: Turns,
 }
 
 impl fmt::Debug for Drawer {
@@ -100,7 +103,7 @@ impl Drawer {
                 all.insert(tenant, read(&path)?);
             }
         }
-        Ok(Self { path: path.to_owned(), limits, all: Mutex::new(all) })
+        Ok(Self { path: path.to_owned(), limits, all: Mutex::new(all), writing: Turns::default() })
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<Tenant, Vec<Kept>>> {
@@ -143,20 +146,24 @@ impl Drawer {
             .fold(PREFIX.to_owned(), |id, letter| id + letter.encode_utf8(&mut [0; 4]));
         let now = millis(SystemTime::now());
         let about = About { id, name, version: 1, metadata, created: now, updated: now };
-        // Held while the disk is written: two of one name must not both find it free.
-        let mut all = self.all();
-        let own = all.entry(tenant.clone()).or_default();
-        if own.iter().any(|kept| kept.about.name == about.name) {
-            return Err(Undone::Taken);
-        }
-        if own.len() >= self.limits.count {
-            return Err(Undone::TooMany);
-        }
         let kept = Kept { about: about.clone(), value };
-        let everything: Vec<&Kept> = own.iter().chain([&kept]).collect();
-        self.write(tenant, &everything).map_err(Undone::Disk)?;
-        own.push(kept);
-        Ok(about)
+        // Two of one name must not both find it free.
+        self.writing.alone(tenant, || {
+            let text = {
+                let all = self.all();
+                let own = all.get(tenant).map(Vec::as_slice).unwrap_or_default();
+                if own.iter().any(|other| other.about.name == about.name) {
+                    return Err(Undone::Taken);
+                }
+                if own.len() >= self.limits.count {
+                    return Err(Undone::TooMany);
+                }
+                text(own.iter().chain([&kept]))
+            };
+            self.write(tenant, text)?;
+            self.all().entry(tenant.clone()).or_default().push(kept);
+            Ok(about)
+        })
     }
 
     /// Gives one another value, and other metadata where some is given. Looks at the disk.
@@ -167,43 +174,56 @@ impl Drawer {
         value: Hidden,
         metadata: Option<Metadata>,
     ) -> Result<About, Undone> {
-        let mut all = self.all();
-        let own = all.get_mut(tenant).ok_or(Undone::Unknown)?;
-        let place = place(own, called).ok_or(Undone::Unknown)?;
-        let old = own.get(place).ok_or(Undone::Unknown)?;
-        let mut about = old.about.clone();
-        about.version = about.version.saturating_add(1);
-        about.updated = millis(SystemTime::now());
-        about.metadata = metadata.unwrap_or(about.metadata);
-        let mut kept = Kept { about: about.clone(), value };
-        let everything: Vec<&Kept> =
-            own.iter().enumerate().map(|(at, old)| if at == place { &kept } else { old }).collect();
-        self.write(tenant, &everything).map_err(Undone::Disk)?;
-        if let Some(old) = own.get_mut(place) {
-            std::mem::swap(old, &mut kept);
-        }
-        Ok(about)
+        self.writing.alone(tenant, || {
+            let (mut kept, text) = {
+                let all = self.all();
+                let own = all.get(tenant).ok_or(Undone::Unknown)?;
+                let old = place(own, called).and_then(|place| own.get(place)).ok_or(Undone::Unknown)?;
+                let mut about = old.about.clone();
+                about.version = about.version.saturating_add(1);
+                about.updated = millis(SystemTime::now());
+                about.metadata = metadata.unwrap_or(about.metadata);
+                let kept = Kept { about, value };
+                let text =
+                    text(own.iter().map(|old| if old.about.id == kept.about.id { &kept } else { old }));
+                (kept, text)
+            };
+            self.write(tenant, text)?;
+            let about = kept.about.clone();
+            let mut all = self.all();
+            let old = all.get_mut(tenant).and_then(|own| own.iter_mut().find(|old| old.about.id == about.id));
+            if let Some(old) = old {
+                std::mem::swap(old, &mut kept);
+            }
+            Ok(about)
+        })
     }
 
     /// Forgets one. Looks at the disk.
     pub(super) fn remove(&self, tenant: &Tenant, called: &str) -> Result<(), Undone> {
-        let mut all = self.all();
-        let own = all.get_mut(tenant).ok_or(Undone::Unknown)?;
-        let place = place(own, called).ok_or(Undone::Unknown)?;
-        let rest: Vec<&Kept> =
-            own.iter().enumerate().filter(|(at, _)| *at != place).map(|(_, kept)| kept).collect();
-        self.write(tenant, &rest).map_err(Undone::Disk)?;
-        own.remove(place);
-        Ok(())
+        self.writing.alone(tenant, || {
+            let (id, text) = {
+                let all = self.all();
+                let own = all.get(tenant).ok_or(Undone::Unknown)?;
+                let old = place(own, called).and_then(|place| own.get(place)).ok_or(Undone::Unknown)?;
+                let id = old.about.id.clone();
+                let text = text(own.iter().filter(|kept| kept.about.id != id));
+                (id, text)
+            };
+            self.write(tenant, text)?;
+            if let Some(own) = self.all().get_mut(tenant) {
+                own.retain(|kept| kept.about.id != id);
+            }
+            Ok(())
+        })
     }
 
     /// Either the whole of it is there afterwards or what was there before.
-    fn write(&self, tenant: &Tenant, all: &[&Kept]) -> io::Result<()> {
-        // Room for all of it from the start: what grows leaves copies of values behind in memory.
-        let room: usize = all.iter().map(|kept| kept.room()).sum();
-        let mut text = Zeroizing::new(Vec::with_capacity(room + 16));
-        let written = all.iter().map(|kept| Written { about: &kept.about, value: kept.value.expose() });
-        serde_json::to_writer(&mut *text, &written.collect::<Vec<_>>())?;
+    fn write(&self, tenant: &Tenant, text: io::Result<Text>) -> Result<(), Undone> {
+        text.and_then(|text| self.replace(tenant, &text)).map_err(Undone::Disk)
+    }
+
+    fn replace(&self, tenant: &Tenant, text: &Text) -> io::Result<()> {
         let (draft, at) =
             (self.path.join(format!("{tenant}{DRAFT}")), self.path.join(format!("{tenant}{END}")));
         match fs::remove_file(&draft) {
@@ -211,7 +231,7 @@ impl Drawer {
             Ok(()) | Err(_) => {}
         }
         let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&draft)?;
-        let written = file.write_all(&text).and_then(|()| file.sync_all());
+        let written = file.write_all(text).and_then(|()| file.sync_all());
         if let Err(error) = written.and_then(|()| fs::rename(&draft, at)) {
             // Values are in it. What cannot be removed now is removed before the next one, or at the next start.
             fs::remove_file(draft).ok();
@@ -220,6 +240,19 @@ impl Drawer {
         // From here on the new one is there, whatever becomes of the old one when the power fails.
         File::open(&self.path)?.sync_all()
     }
+}
+
+/// A file with values in it.
+type Text = Zeroizing<Vec<u8>>;
+
+fn text<'a>(all: impl Iterator<Item = &'a Kept>) -> io::Result<Text> {
+    let all: Vec<&Kept> = all.collect();
+    // Room for all of it from the start: what grows leaves copies of values behind in memory.
+    let room: usize = all.iter().map(|kept| kept.room()).sum();
+    let mut text = Zeroizing::new(Vec::with_capacity(room + 16));
+    let written = all.iter().map(|kept| Written { about: &kept.about, value: kept.value.expose() });
+    serde_json::to_writer(&mut *text, &written.collect::<Vec<_>>())?;
+    Ok(text)
 }
 
 impl Kept {

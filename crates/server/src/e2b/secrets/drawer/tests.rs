@@ -65,6 +65,26 @@ fn a_name_is_one_secret_and_there_are_no_more_than_allowed() {
 }
 
 #[test]
+fn whoever_writes_at_once_loses_nothing_and_keeps_no_reader_waiting() {
+    let scratch = Scratch::new("secrets-at-once");
+    let drawer = Drawer::open(scratch.path(), SecretLimits { count: 8 }).unwrap();
+    let (ann, bob) = (tenant("ann"), tenant("bob"));
+    let drawer = &drawer;
+    let made = std::thread::scope(|scope| {
+        let names = ["a", "b", "c", "d", "same", "same", "same", "same"];
+        let all = names.map(|name| scope.spawn(move || made(drawer, name).is_ok()));
+        all.into_iter().filter_map(|one| one.join().ok()).filter(|made| *made).count()
+    });
+    assert_eq!((made, drawer.of(&ann).len()), (5, 5));
+    assert_eq!(Drawer::open(scratch.path(), LIMITS).unwrap().of(&ann).len(), 5);
+    // Whoever writes for one tenant is in nobody's way, however long its disk takes.
+    drawer.writing.alone(&ann, || {
+        assert_eq!(drawer.value(&ann, "a").unwrap().expose(), VALUE);
+        drawer.make(&bob, "a".to_owned(), hidden(VALUE), Metadata::new()).unwrap();
+    });
+}
+
+#[test]
 fn what_cannot_be_written_is_not_kept_and_what_cannot_be_read_is_not_repeated() {
     let scratch = Scratch::new("secrets");
     let path = scratch.path().join("secrets");
