@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use blastbox_tests::suites::{CONFIG, Daemon, installed, javascript_with, pytest, suite};
-use blastbox_tests::{Caller, both_ways};
+use blastbox_tests::{Caller, both_ways, wait_until};
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 both_ways!(
     volumes_outlive_sandboxes,
     there_are_no_volumes_unless_the_operator_says_so,
     what_is_left_of_a_volume_keeps_no_daemon_from_starting,
-    an_upload_ends_when_the_disk_is_nearly_full
+    a_record_that_is_damaged_keeps_no_daemon_from_starting,
+    uploads_at_once_do_not_pass_a_size_together,
+    an_upload_ends_when_the_disk_is_nearly_full,
+    a_disk_that_is_nearly_full_ends_sandboxes_with_volumes_and_no_others
 );
 
 fn config() -> String {
@@ -106,18 +109,110 @@ impl Drop for Disk {
     }
 }
 
-/// Sends one request over a connection of its own, and hands back everything that is answered.
-fn ask(daemon: &Daemon, head: &str, body: &[u8]) -> String {
+/// Sends the beginning of a request over a connection of its own.
+fn begin(daemon: &Daemon, head: &str, body: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(daemon.url.trim_start_matches("http://")).expect("connect");
     stream
         .write_all(format!("{head}\r\nHost: volumes\r\nConnection: close\r\n\r\n").as_bytes())
         .expect("ask");
     // An error: it is answered before everything was sent.
     stream.write_all(body).ok();
+    stream
+}
+
+/// Everything that is answered.
+fn end(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
     // An error: the connection ends behind the answer, with what nobody read.
     stream.read_to_end(&mut answer).ok();
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn ask(daemon: &Daemon, head: &str, body: &[u8]) -> String {
+    end(begin(daemon, head, body))
+}
+
+/// Asks with the daemon's key.
+fn with_key(daemon: &Daemon, what: &str, body: &str) -> String {
+    let head = format!(
+        "{what} HTTP/1.1\r\nX-API-KEY: {}\r\nContent-Type: application/json\r\nContent-Length: {}",
+        daemon.key,
+        body.len()
+    );
+    ask(daemon, &head, body.as_bytes())
+}
+
+fn field(answer: &str, name: &str) -> String {
+    let value = answer.split(&format!("\"{name}\":\"")).nth(1).and_then(|rest| rest.split('"').next());
+    value.unwrap_or_else(|| panic!("no {name}: {answer}")).to_owned()
+}
+
+/// A new volume: its id and its token.
+fn volume(daemon: &Daemon) -> (String, String) {
+    let made = with_key(daemon, "POST /volumes", r#"{"name":"v"}"#);
+    (field(&made, "volumeID"), field(&made, "token"))
+}
+
+/// The beginning of an upload of so many bytes.
+fn upload((id, token): &(String, String), path: &str, bytes: usize) -> String {
+    format!(
+        "PUT /volumecontent/{id}/file?path={path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\nContent-Length: {bytes}"
+    )
+}
+
+fn drafts(volumes: &Path) -> usize {
+    std::fs::read_dir(volumes.join("drafts")).expect("drafts").count()
+}
+
+fn a_record_that_is_damaged_keeps_no_daemon_from_starting(caller: &Caller) {
+    let (key, volumes) = shelf(caller);
+    let daemon = Daemon::start_again(caller, &config(), &[], key.clone());
+    let made = volume(&daemon);
+    let wrote = ask(&daemon, &upload(&made, "/file", 4), b"kept");
+    assert!(wrote.starts_with("HTTP/1.1 201"), "{wrote}");
+    drop(daemon);
+    let record = volumes.join(format!("{}.json", made.0));
+    let whole = std::fs::read(&record).expect("its record");
+    std::fs::write(&record, whole.get(..whole.len() - 9).expect("a part of it")).expect("damage it");
+    let daemon = Daemon::start_again(caller, &config(), &[], key.clone());
+    assert!(with_key(&daemon, "GET /volumes", "").ends_with("[]"));
+    let again = with_key(&daemon, "POST /volumes", r#"{"name":"v"}"#);
+    assert!(again.starts_with("HTTP/1.1 409") && again.contains("repair"), "{again}");
+    drop(daemon);
+    std::fs::write(&record, whole).expect("repair it");
+    let daemon = Daemon::start_again(caller, &config(), &[], key);
+    let (id, token) = &made;
+    let head = format!("GET /volumecontent/{id}/file?path=/file HTTP/1.1\r\nAuthorization: Bearer {token}");
+    assert!(ask(&daemon, &head, b"").ends_with("kept"));
+}
+
+fn uploads_at_once_do_not_pass_a_size_together(caller: &Caller) {
+    let (key, volumes) = shelf(caller);
+    let daemon = Daemon::start_again(caller, &config(), &[], key);
+    let made = volume(&daemon);
+    let (half, most) = (vec![7; 5 << 20], 16 << 20);
+    // Two that fit, one of which says no length: both are on their way, and nothing lies there yet.
+    let mut one = begin(&daemon, &upload(&made, "/one", 10 << 20), &half);
+    let chunked = upload(&made, "/two", 0).replace("Content-Length: 0", "Transfer-Encoding: chunked");
+    let mut two = begin(&daemon, &chunked, format!("{:x}\r\n", half.len()).as_bytes());
+    two.write_all(&half).expect("send");
+    assert!(wait_until(|| drafts(&volumes) == 2));
+    let third = ask(&daemon, &upload(&made, "/three", 7 << 20), &half);
+    assert!(third.starts_with("HTTP/1.1 507") && third.contains(&format!("{most} bytes")), "{third}");
+    // The second wants more than the first, which has said how much it will be, has left.
+    two.write_all(format!("\r\n{:x}\r\n", half.len()).as_bytes()).expect("send");
+    two.write_all(&half).ok();
+    let two = end(two);
+    assert!(two.starts_with("HTTP/1.1 507"), "{two}");
+    one.write_all(&half).expect("send");
+    let one = end(one);
+    assert!(one.starts_with("HTTP/1.1 201"), "{one}");
+    assert_eq!(drafts(&volumes), 0);
+    // What was held for those that were refused is free again.
+    let last = ask(&daemon, &upload(&made, "/last", 5 << 20), &half);
+    assert!(last.starts_with("HTTP/1.1 201"), "{last}");
+    let there = ["one", "two", "three", "last"].map(|name| volumes.join(&made.0).join(name).exists());
+    assert_eq!(there, [true, false, false, true]);
 }
 
 fn an_upload_ends_when_the_disk_is_nearly_full(caller: &Caller) {
@@ -128,26 +223,42 @@ fn an_upload_ends_when_the_disk_is_nearly_full(caller: &Caller) {
         return;
     };
     let daemon = Daemon::start_again(caller, &config(), &[], key);
-    let new = br#"{"name":"v"}"#;
-    let head = format!(
-        "POST /volumes HTTP/1.1\r\nX-API-KEY: {}\r\nContent-Type: application/json\r\nContent-Length: {}",
-        daemon.key,
-        new.len()
-    );
-    let made = ask(&daemon, &head, new);
-    let field = |name: &str| {
-        let value = made.split(&format!("\"{name}\":\"")).nth(1).and_then(|rest| rest.split('"').next());
-        value.unwrap_or_else(|| panic!("no {name}: {made}")).to_owned()
-    };
-    let (id, token) = (field("volumeID"), field("token"));
+    let made = volume(&daemon);
     // More was announced, and never comes: who looks only at the end would wait for it.
-    let head = format!(
-        "PUT /volumecontent/{id}/file?path=/big HTTP/1.1\r\nAuthorization: Bearer {token}\r\nContent-Length: {}",
-        12 << 20
-    );
-    let answer = ask(&daemon, &head, &vec![7; 7 << 20]);
+    let answer = ask(&daemon, &upload(&made, "/big", 12 << 20), &vec![7; 7 << 20]);
     assert!(answer.starts_with("HTTP/1.1 507") && answer.contains("the disk of the host"), "{answer}");
-    let drafts = std::fs::read_dir(volumes.join("drafts")).expect("drafts").count();
-    assert_eq!((drafts, volumes.join(&id).join("big").exists()), (0, false));
+    assert_eq!((drafts(&volumes), volumes.join(&made.0).join("big").exists()), (0, false));
+    drop(daemon);
+}
+
+fn a_disk_that_is_nearly_full_ends_sandboxes_with_volumes_and_no_others(caller: &Caller) {
+    let (key, volumes) = shelf(caller);
+    let Some(_disk) = Disk::mount(&volumes, 516) else {
+        caller.skip("whoever runs this can mount no file system");
+        return;
+    };
+    let daemon = Daemon::start_again(caller, &config(), &[], key);
+    volume(&daemon);
+    let without = with_key(&daemon, "POST /sandboxes", r#"{"templateID":"base"}"#);
+    let mounts = r#"{"templateID":"base","volumeMounts":[{"name":"v","path":"/mnt/v"}]}"#;
+    let with = with_key(&daemon, "POST /sandboxes", mounts);
+    if with.contains("volumes_unavailable") {
+        caller.skip("this host has no volumes");
+        return;
+    }
+    let (with, without) = (field(&with, "sandboxID"), field(&without, "sandboxID"));
+    let is_there = |id: &str| {
+        let found = with_key(&daemon, &format!("GET /sandboxes/{id}"), "");
+        found.starts_with("HTTP/1.1 200")
+    };
+    assert!(is_there(&with) && is_there(&without));
+    // In no volume: whoever wrote it, it is the disk that has no room.
+    std::fs::write(volumes.join("much"), vec![7; 8 << 20]).expect("fill the disk");
+    assert!(wait_until(|| !is_there(&with)));
+    assert!(is_there(&without));
+    let refused = with_key(&daemon, "POST /sandboxes", mounts);
+    assert!(refused.starts_with("HTTP/1.1 507"), "{refused}");
+    std::fs::remove_file(volumes.join("much")).expect("make room");
+    assert!(with_key(&daemon, "POST /sandboxes", mounts).starts_with("HTTP/1.1 201"));
     drop(daemon);
 }

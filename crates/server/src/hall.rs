@@ -116,6 +116,12 @@ impl Hall {
         self.volumes.as_ref().map_or(&[], |shelf| shelf.left())
     }
 
+    /// Records of volumes that cannot be read, each with the reason. Those volumes are left out, and what lies in them is kept.
+    #[must_use]
+    pub fn damaged_volumes(&self) -> Vec<String> {
+        self.volumes.as_ref().map(|shelf| shelf.damaged()).unwrap_or_default()
+    }
+
     /// With what the operator says of kernels in the pool, in `[[pool.warm]]`.
     #[must_use]
     pub fn with_kernels(mut self, warm: &[(WarmText, usize)]) -> Self {

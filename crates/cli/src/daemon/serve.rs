@@ -174,6 +174,12 @@ async fn keep(
     said.extend(
         left.map(|left| format!("blastbox: left of a deleted volume until the next start: {left}\n")),
     );
+    for damaged in hall.damaged_volumes() {
+        let damaged = output::plain(&damaged);
+        said.push_str(&format!(
+            "blastbox: a volume is left out, and its data kept: {damaged}; put that file back from a copy, or remove it to give the volume up, and start again\n"
+        ));
+    }
     if let Err(error) = hall.keep_warm(config.warm).await {
         // Boxes that were taken over are worth more than boxes that wait: they would end with this daemon.
         if adopted == 0 {

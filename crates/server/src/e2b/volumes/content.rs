@@ -15,8 +15,9 @@ use rustix::io::Errno;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::room::{Hold, new_entries};
 use super::shelf::{Shelf, Volume};
-use super::tree::{Found, Place, Tree};
+use super::tree::{Amount, Found, Place, Tree};
 use crate::e2b::control::body;
 use crate::e2b::desk::Desk;
 use crate::e2b::no::{No, echo};
@@ -79,10 +80,12 @@ async fn reply(desk: &Desk, parts: &[&str], request: Request) -> Result<Response
             Ok(show(StatusCode::OK, listed.iter().map(stat).collect()))
         }
         ("POST", "dir") => {
-            let parents = wish.force == Some(true);
-            on.has_room().await?;
-            let mode = wish.mode.unwrap_or(0o755);
-            on.ask(StatusCode::CREATED, move |tree, place| tree.make(place, mode, parents)).await
+            let (parents, mode) = (wish.force == Some(true), wish.mode.unwrap_or(0o755));
+            let make = move |on: &On| {
+                let mut hold = on.hold(new_entries(on.place.depth(), 0))?;
+                on.at_disk(|tree, place| hold.arrive(|| tree.make(place, mode, parents)))
+            };
+            Ok(show(StatusCode::CREATED, stat(&on.apart(make).await?)))
         }
         ("GET", "file") => transfer::read(on).await,
         ("PUT", "file") => transfer::write(on, &wish, request).await,
@@ -148,7 +151,7 @@ fn owned_by_user(uid: Option<u32>, gid: Option<u32>) -> Result<(), No> {
 }
 
 /// A place in a volume.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct On {
     shelf: Arc<Shelf>,
     volume: Volume,
@@ -157,15 +160,18 @@ struct On {
 
 impl On {
     /// On a thread of its own: nobody else waits for a disk.
+    async fn apart<T: Send + 'static>(
+        self,
+        deed: impl FnOnce(&Self) -> Result<T, No> + Send + 'static,
+    ) -> Result<T, No> {
+        tokio::task::spawn_blocking(move || deed(&self)).await.map_err(|_| No::defect())?
+    }
+
     async fn blocking<T: Send + 'static>(
         self,
         deed: impl FnOnce(&Tree, &Place) -> io::Result<T> + Send + 'static,
     ) -> Result<T, No> {
-        let done = tokio::task::spawn_blocking(move || {
-            let done = self.shelf.tree(&self.volume.id).and_then(|tree| deed(&tree, &self.place));
-            done.map_err(|error| unheard(&error, &self.place))
-        });
-        done.await.map_err(|_| No::defect())?
+        self.apart(move |on| on.at_disk(deed)).await
     }
 
     async fn ask(
@@ -176,20 +182,19 @@ impl On {
         Ok(show(status, stat(&self.blocking(deed).await?)))
     }
 
-    /// How many bytes more may lie in it.
-    async fn has_room(&self) -> Result<u64, No> {
-        let (shelf, id) = (Arc::clone(&self.shelf), self.volume.id.clone());
-        let looked = tokio::task::spawn_blocking(move || (shelf.measure(&id), shelf.disk_has_room())).await;
-        let (amount, room) = looked.map_err(|_| No::defect())?;
-        let amount = amount.map_err(|error| unheard(&error, &self.place))?;
-        let most = self.shelf.most();
-        if amount.entries >= most.entries || amount.bytes >= most.bytes {
-            return Err(full(most.bytes));
-        }
-        if !room {
+    fn at_disk<T>(&self, deed: impl FnOnce(&Tree, &Place) -> io::Result<T>) -> Result<T, No> {
+        let done = self.shelf.tree(&self.volume.id).and_then(|tree| deed(&tree, &self.place));
+        done.map_err(|error| unheard(&error, &self.place))
+    }
+
+    /// Holds room in the volume for something new. Looks at the disk.
+    fn hold(&self, amount: Amount) -> Result<Hold, No> {
+        if !self.shelf.disk_has_room() {
             return Err(no_disk());
         }
-        Ok(most.bytes - amount.bytes)
+        let room = self.shelf.room(&self.volume.id).ok_or_else(|| Errno::NOENT.into());
+        let held = room.and_then(|room| room.hold(amount));
+        held.map_err(|error| unheard(&error, &self.place))?.ok_or_else(|| full(self.shelf.most().bytes))
     }
 }
 

@@ -1,13 +1,16 @@
 //! Volumes: named directories of a tenant that sandboxes write to, one after the other or at once.
 //!
 //! - [`shelf`]: which there are, and whose. [`tree`]: what lies in one. [`content`]: the same over HTTP, for whoever has its token.
+//! - [`room`]: held in one for what comes. [`draft`]: a file that comes.
 //! - [`mounts`]: those that a sandbox shall have. [`watch`]: ends sandboxes whose volumes have outgrown their limit.
 //!
 //! Trust: caller, and guest: what lies in a volume was written by boxes. Must not: follow a link there, or let a box write
 //! anywhere else.
 
 mod content;
+mod draft;
 mod mounts;
+mod room;
 mod shelf;
 mod tree;
 mod watch;
@@ -24,8 +27,8 @@ use serde_json::{Value, json};
 
 pub(super) use self::content::{answer as content, is_content};
 pub(super) use self::mounts::{Asked as AskedMount, Mounts, accepted};
+use self::shelf::{Parting, Unmade, Volume};
 pub(crate) use self::shelf::{Shelf, VolumeLimits};
-use self::shelf::{Unmade, Volume};
 pub(super) use self::watch::watch;
 use super::control::body;
 use super::desk::Desk;
@@ -96,6 +99,10 @@ async fn create(shelf: &Arc<Shelf>, tenant: &Tenant, request: Request) -> Result
     match made.map_err(|_| No::defect())? {
         Ok(volume) => Ok(show(StatusCode::CREATED, with_token(&volume))),
         Err(Unmade::Taken) => Err(No::new(409, format!("there is a volume called \"{name}\" already"))),
+        Err(Unmade::Damaged) => Err(No::new(
+            409,
+            format!("there is a volume called \"{name}\" already, which the operator has to repair"),
+        )),
         Err(Unmade::TooMany) => Err(No::new(
             429,
             format!(
@@ -107,19 +114,31 @@ async fn create(shelf: &Arc<Shelf>, tenant: &Tenant, request: Request) -> Result
     }
 }
 
-async fn delete(desk: &Desk, shelf: &Arc<Shelf>, tenant: &Tenant, id: &str) -> Result<Response<Body>, No> {
+async fn delete(
+    desk: &Arc<Desk>,
+    shelf: &Arc<Shelf>,
+    tenant: &Tenant,
+    id: &str,
+) -> Result<Response<Body>, No> {
     let volume = own(shelf, tenant, id)?;
-    let is_used = || desk.of(tenant).iter().any(|(sandbox, _)| sandbox.mounts.has(&volume.id));
-    match shelf.take_out(&volume.id, is_used) {
-        Ok(true) => {}
-        Ok(false) => {
-            let why = format!("volume \"{}\" is used by a sandbox: end that first", volume.name);
-            return Err(No::new(409, why).coded("volume_in_use"));
+    let (desk, on, of) = (Arc::clone(desk), Arc::clone(shelf), volume.clone());
+    let taken_out = tokio::task::spawn_blocking(move || {
+        let is_used = || desk.of(&of.tenant).iter().any(|(sandbox, _)| sandbox.mounts.has(&of.id));
+        let parting = on.take_out(&of.id, is_used);
+        if matches!(parting, Ok(Parting::Gone)) {
+            // It is gone for everybody; what stays of it after an error goes when the daemon starts again.
+            on.clear(&of.id).ok();
         }
-        Err(error) => return Err(No::new(500, format!("the volume cannot be deleted: {error}"))),
+        parting
+    });
+    let name = &volume.name;
+    match taken_out.await.map_err(|_| No::defect())? {
+        Ok(Parting::Gone) => Ok(StatusCode::NO_CONTENT.into_response()),
+        Ok(Parting::Used) => {
+            let why = format!("volume \"{name}\" is used by a sandbox: end that first");
+            Err(No::new(409, why).coded("volume_in_use"))
+        }
+        Ok(Parting::Underway) => Err(No::new(409, format!("volume \"{name}\" is about to be deleted"))),
+        Err(error) => Err(No::new(500, format!("the volume cannot be deleted: {error}"))),
     }
-    let on = Arc::clone(shelf);
-    // It is gone for everybody; what stays of it after an error goes when the daemon starts again.
-    drop(tokio::task::spawn_blocking(move || on.clear(&volume.id)).await);
-    Ok(StatusCode::NO_CONTENT.into_response())
 }

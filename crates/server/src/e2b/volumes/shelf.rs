@@ -8,9 +8,12 @@
 //! ```
 //! A record is written last and removed first: what has none is nobody's, and goes at the next start.
 
+mod claims;
+mod record;
+
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
@@ -18,14 +21,18 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use blastbox_engine::keeper::Tenant;
 use blastbox_wire::plan::VOLUMES;
 use rustix::fs::statvfs;
-use serde::{Deserialize, Serialize};
 
+pub(in crate::e2b) use self::claims::Claim;
+pub(super) use self::claims::Parting;
+use self::record::Damaged;
+use super::room::Room;
 use super::tree::{Amount, MOST_ENTRIES, Tree};
 use crate::e2b::token::Token;
+use crate::e2b::turns::Turns;
 
 const DRAFTS: &str = "drafts";
 const RECORD: &str = "json";
-/// What stays free on the disk, for everything else that lies there.
+/// What is to stay free on the disk, for everything else that lies there.
 const STAYS_FREE: u64 = 512 << 20;
 
 /// What each tenant may have.
@@ -46,19 +53,16 @@ pub(super) struct Volume {
     pub(super) token: Token,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Record {
-    name: String,
-    tenant: String,
-    token: String,
-}
-
 /// Every volume of this daemon.
 #[derive(Debug)]
 pub(crate) struct Shelf {
     path: PathBuf,
     pub(super) limits: VolumeLimits,
+    /// Never held while the disk is asked: threads of the runtime look into it.
     all: Mutex<BTreeMap<String, Kept>>,
+    writing: Turns,
+    /// Those that nobody can use while their records are what they are.
+    damaged: BTreeMap<String, Damaged>,
     /// What is nobody's and stays until the next start, and why.
     left: Vec<String>,
     pub(super) watching: Once,
@@ -67,32 +71,25 @@ pub(crate) struct Shelf {
 #[derive(Debug)]
 struct Kept {
     volume: Volume,
+    room: Arc<Room>,
     /// Sandboxes in the making that will have it.
     claims: usize,
+    stay: Stay,
 }
 
-/// Volumes that a sandbox in the making will have: they stay until it has them, or this is dropped.
-#[derive(Debug)]
-pub(in crate::e2b) struct Claim {
-    shelf: Arc<Shelf>,
-    ids: Vec<String>,
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        let mut all = self.shelf.all();
-        for id in &self.ids {
-            if let Some(kept) = all.get_mut(id) {
-                kept.claims = kept.claims.saturating_sub(1);
-            }
-        }
-    }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stay {
+    Stays,
+    /// Somebody is about to delete it: no new sandbox gets it, and its name is still taken.
+    Leaves,
 }
 
 /// Why a volume is not made.
 #[derive(Debug)]
 pub(super) enum Unmade {
     Taken,
+    /// By one whose record cannot be read.
+    Damaged,
     TooMany,
     Disk(io::Error),
 }
@@ -102,22 +99,24 @@ impl Shelf {
     pub(crate) fn open(path: &Path, limits: VolumeLimits) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path.join(DRAFTS))?;
         OpenOptions::new().create(true).append(true).mode(0o600).open(path.join(VOLUMES))?;
-        let mut all = BTreeMap::new();
-        let mut directories = Vec::new();
+        let (mut volumes, mut damaged, mut directories) = (Vec::new(), BTreeMap::new(), Vec::new());
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             match name.strip_suffix(".json") {
-                Some(id) => {
-                    let volume = read(&entry.path(), id)?;
-                    all.insert(id.to_owned(), Kept { volume, claims: 0 });
-                }
+                Some(id) => match record::read(&entry.path(), id) {
+                    Ok(volume) => volumes.push(volume),
+                    // One volume's, and no reason to start for nobody.
+                    Err(why) => drop(damaged.insert(id.to_owned(), why)),
+                },
                 None if entry.file_type()?.is_dir() && name != DRAFTS => directories.push(name),
                 None => {}
             }
         }
-        let (all, left, watching) = (Mutex::new(all), Vec::new(), Once::new());
-        let mut shelf = Self { path: path.to_owned(), limits, all, left, watching };
+        directories.retain(|id| !damaged.contains_key(id));
+        let (all, writing, left, watching) = (Mutex::default(), Turns::default(), Vec::new(), Once::new());
+        let mut shelf = Self { path: path.to_owned(), limits, all, writing, damaged, left, watching };
+        volumes.into_iter().for_each(|volume| shelf.keep(volume));
         directories.retain(|id| !shelf.all().contains_key(id));
         let cleared = directories.into_iter().map(|id| (path.join(&id), shelf.clear(&id)));
         let drafts = fs::read_dir(path.join(DRAFTS))?.collect::<io::Result<Vec<_>>>()?;
@@ -131,6 +130,12 @@ impl Shelf {
     /// What is nobody's and could not be taken away, each with the reason.
     pub(crate) fn left(&self) -> &[String] {
         &self.left
+    }
+
+    /// Records that cannot be read, each with the reason. What belongs to them is kept.
+    pub(crate) fn damaged(&self) -> Vec<String> {
+        let all = self.damaged.iter();
+        all.map(|(id, why)| format!("{}: {why}", self.record(id).display())).collect()
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
@@ -177,80 +182,41 @@ impl Shelf {
             .collect();
         let id = format!("vol{}", id.to_ascii_lowercase());
         let volume = Volume { id: id.clone(), name: name.to_owned(), tenant: tenant.clone(), token };
-        // Held while the disk is asked: two of one name must not both find it free.
-        let mut all = self.all();
-        let own: Vec<&Volume> =
-            all.values().map(|kept| &kept.volume).filter(|volume| volume.tenant == *tenant).collect();
-        if own.iter().any(|other| other.name == name) {
-            return Err(Unmade::Taken);
-        }
-        if own.len() >= self.limits.count {
-            return Err(Unmade::TooMany);
-        }
-        let made =
-            DirBuilder::new().mode(0o755).create(self.path.join(&id)).and_then(|()| self.write(&volume));
-        made.map_err(Unmade::Disk)?;
-        all.insert(id, Kept { volume: volume.clone(), claims: 0 });
-        Ok(volume)
+        // Two of one name must not both find it free.
+        self.writing.alone(tenant, || {
+            self.is_free(&volume)?;
+            let made = DirBuilder::new().mode(0o755).create(self.path.join(&id));
+            let draft = self.path.join(DRAFTS).join(&id);
+            let made = made.and_then(|()| record::write(&volume, &draft, &self.record(&id)));
+            made.map_err(Unmade::Disk)?;
+            self.keep(volume.clone());
+            Ok(volume)
+        })
     }
 
-    fn write(&self, volume: &Volume) -> io::Result<()> {
-        let record = Record {
-            name: volume.name.clone(),
-            tenant: volume.tenant.to_string(),
-            token: volume.token.show_to_owner().to_owned(),
-        };
-        let text = serde_json::to_vec(&record)?;
-        let (draft, at) = (self.path.join(DRAFTS).join(&volume.id), self.record(&volume.id));
-        let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&draft)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(draft, at)
+    /// Whether its tenant may have another one, of this name.
+    fn is_free(&self, new: &Volume) -> Result<(), Unmade> {
+        let own = self.of(&new.tenant);
+        if own.iter().any(|other| other.name == new.name) {
+            return Err(Unmade::Taken);
+        }
+        let mut damaged = self.damaged.values();
+        let taken = damaged.any(|other| other.may_belong_to(&new.tenant) && other.is_called(&new.name));
+        // Its record must not be written over, whatever chance has made of an id.
+        if taken || self.damaged.contains_key(&new.id) {
+            return Err(Unmade::Damaged);
+        }
+        let damaged = self.damaged.values().filter(|other| other.belongs_to(&new.tenant)).count();
+        if own.len() + damaged >= self.limits.count { Err(Unmade::TooMany) } else { Ok(()) }
+    }
+
+    fn keep(&self, volume: Volume) {
+        let room = Room::of(self.path.join(&volume.id), self.most());
+        self.all().insert(volume.id.clone(), Kept { volume, room, claims: 0, stay: Stay::Stays });
     }
 
     fn record(&self, id: &str) -> PathBuf {
         self.path.join(format!("{id}.{RECORD}"))
-    }
-
-    /// Claims a tenant's volumes by their names; an error is the name that there is none of.
-    pub(super) fn claim(
-        self: &Arc<Self>,
-        tenant: &Tenant,
-        names: &[&str],
-    ) -> Result<(Claim, Vec<Volume>), String> {
-        let mut all = self.all();
-        let mut claimed = Vec::new();
-        for name in names {
-            let own = |kept: &&Kept| kept.volume.tenant == *tenant && kept.volume.name == *name;
-            let found = all.values().find(own).ok_or_else(|| (*name).to_owned())?;
-            claimed.push(found.volume.clone());
-        }
-        let ids: Vec<String> = claimed.iter().map(|volume| volume.id.clone()).collect();
-        for id in &ids {
-            if let Some(kept) = all.get_mut(id) {
-                kept.claims += 1;
-            }
-        }
-        drop(all);
-        Ok((Claim { shelf: Arc::clone(self), ids }, claimed))
-    }
-
-    /// Takes a volume out, unless somebody has it: what is in it stays until [`Self::clear`].
-    pub(super) fn take_out(&self, id: &str, is_used: impl FnOnce() -> bool) -> io::Result<bool> {
-        let kept = {
-            let mut all = self.all();
-            match all.get(id) {
-                None => return Ok(true),
-                Some(kept) if kept.claims > 0 => return Ok(false),
-                Some(_) => all.remove(id),
-            }
-        };
-        // From here on nobody can claim it; who had before is a sandbox by now.
-        let outcome = if is_used() { Ok(false) } else { fs::remove_file(self.record(id)).map(|()| true) };
-        if !matches!(outcome, Ok(true)) {
-            self.all().extend(kept.map(|kept| (id.to_owned(), kept)));
-        }
-        outcome
     }
 
     /// Takes away what is left of a volume that is nobody's any more. Takes its time.
@@ -263,6 +229,11 @@ impl Shelf {
     /// What lies in one.
     pub(super) fn tree(&self, id: &str) -> io::Result<Tree> {
         Tree::open(&self.path.join(id))
+    }
+
+    /// Room in one for what comes. `None`: it was deleted meanwhile.
+    pub(super) fn room(&self, id: &str) -> Option<Arc<Room>> {
+        self.all().get(id).map(|kept| Arc::clone(&kept.room))
     }
 
     /// A file that is on its way into one.
@@ -286,16 +257,6 @@ impl Shelf {
     pub(super) fn disk_has_room(&self) -> bool {
         statvfs(&self.path).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) > STAYS_FREE)
     }
-}
-
-fn read(path: &Path, id: &str) -> io::Result<Volume> {
-    let bad = |error: &dyn std::fmt::Display| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()))
-    };
-    let Record { name, tenant, token } =
-        serde_json::from_slice(&fs::read(path)?).map_err(|error| bad(&error))?;
-    let tenant = tenant.parse().map_err(|error| bad(&error))?;
-    Ok(Volume { id: id.to_owned(), name, tenant, token: Token::kept(token) })
 }
 
 #[cfg(test)]

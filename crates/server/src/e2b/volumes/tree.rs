@@ -60,6 +60,11 @@ impl Place {
         self.0.last().map_or("/", String::as_str)
     }
 
+    /// How many names lead there.
+    pub(super) fn depth(&self) -> u64 {
+        u64::try_from(self.0.len()).unwrap_or(u64::MAX)
+    }
+
     fn relative(&self) -> String {
         if self.0.is_empty() { ".".to_owned() } else { self.0.join("/") }
     }

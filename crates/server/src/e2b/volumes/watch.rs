@@ -1,14 +1,18 @@
 //! Looks how much lies in the volumes that sandboxes have, and ends those whose volumes have too much, or cannot be looked at.
 //!
+//! - [`guard`]: the same for the disk that all of them share. [`endings`]: nobody waits until a sandbox has ended.
+//!
 //! The kernel of the host holds no number of bytes to a directory: between two looks a sandbox can write more, and one that wants to
 //! shows less than it has. That is the gap `volume-size`, which every such sandbox has.
+
+mod endings;
+mod guard;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use serde_json::json;
-
+use self::endings::Endings;
 use super::shelf::Shelf;
 use crate::e2b::desk::Desk;
 
@@ -20,12 +24,15 @@ const MOST_BLIND: u32 = 3;
 /// Begins to look, once there is something to look at.
 pub(in crate::e2b) fn watch(desk: &Arc<Desk>) {
     let Some(shelf) = desk.hall().volumes.clone() else { return };
-    let desk = Arc::downgrade(desk);
-    let on = Arc::clone(&shelf);
-    shelf.watching.call_once(|| drop(tokio::spawn(look(desk, on))));
+    let (desk, on, endings) = (Arc::downgrade(desk), Arc::clone(&shelf), Endings::default());
+    shelf.watching.call_once(|| {
+        // A task each: a volume may take its time to be measured, and the disk fills meanwhile.
+        drop(tokio::spawn(guard::guard(desk.clone(), Arc::clone(&on), endings.clone())));
+        drop(tokio::spawn(look(desk, on, endings)));
+    });
 }
 
-async fn look(desk: Weak<Desk>, shelf: Arc<Shelf>) {
+async fn look(desk: Weak<Desk>, shelf: Arc<Shelf>, endings: Endings) {
     let mut eyes = Eyes::default();
     loop {
         tokio::time::sleep(EVERY).await;
@@ -39,10 +46,7 @@ async fn look(desk: Weak<Desk>, shelf: Arc<Shelf>) {
                         seen.insert(id.to_owned(), eyes.look(&shelf, id).await);
                     }
                     let Some(Some(why)) = seen.get(id) else { continue };
-                    let message = format!("sandbox ended: a volume of it {}", why.message());
-                    sandbox.note("error", &message, json!({ "volume": name, "reason": why.reason() }));
-                    // An error: it is gone already.
-                    desk.keeper().kill(&tenant, &sandbox.box_id).await.ok();
+                    endings.end(desk.keeper(), &sandbox, name, why);
                 }
             }
         }
@@ -84,13 +88,9 @@ struct Eyes {
 impl Eyes {
     async fn look(&mut self, shelf: &Arc<Shelf>, id: &str) -> Option<Why> {
         let (on, of) = (Arc::clone(shelf), id.to_owned());
-        let looked = tokio::task::spawn_blocking(move || (on.measure(&of), on.disk_has_room())).await;
+        let looked = tokio::task::spawn_blocking(move || on.measure(&of)).await;
         // A defect of ours is no reason to look away either.
-        let (measured, has_room) = looked.unwrap_or_else(|defect| (Err(defect.into()), true));
-        if !has_room {
-            return Some(Why::Outgrown("the disk of the host is nearly full"));
-        }
-        match measured {
+        match looked.unwrap_or_else(|defect| Err(defect.into())) {
             Ok(amount) => {
                 self.blind.remove(id);
                 let most = shelf.most();

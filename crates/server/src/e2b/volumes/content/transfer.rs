@@ -1,7 +1,6 @@
 //! Files on their way into a volume and out of it, piece by piece.
 
-use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,9 @@ use axum::response::IntoResponse;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::{On, Wish, full, no_disk, unheard};
+use super::super::draft::Draft;
+use super::super::room::new_entries;
+use super::{On, Wish, full, no_disk, show, stat, unheard};
 use crate::e2b::feed;
 use crate::e2b::no::No;
 
@@ -56,64 +57,59 @@ pub(super) async fn read(on: On) -> Result<Response<Body>, No> {
     Ok(response)
 }
 
-/// A file on its way in; gone with this, where it has not arrived.
-struct Draft(PathBuf);
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // An error: it has got its place.
-        std::fs::remove_file(&self.0).ok();
-    }
-}
-
 pub(super) async fn write(on: On, wish: &Wish, request: Request) -> Result<Response<Body>, No> {
-    let room = on.has_room().await?;
-    let most = on.shelf.most().bytes;
-    let (mut file, path) = on.shelf.draft().map_err(|error| unheard(&error, &on.place))?;
-    let draft = Draft(path);
-    let mut body = request.into_body();
-    let place = &on.place;
-    let received = timeout(WHOLE, async {
-        let (mut taken, mut next_look) = (0_u64, BETWEEN_LOOKS);
-        loop {
-            let frame = timeout(SILENCE, body.frame()).await;
-            let frame = frame.map_err(|_| No::new(408, "the upload did not go on"))?;
-            let Some(frame) = frame else { return Ok::<_, No>(file) };
-            let Ok(data) = frame.map_err(|_| No::bad("the upload broke off"))?.into_data() else { continue };
-            taken = taken.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
-            if taken > room {
-                return Err(full(most));
-            }
-            let (shelf, looks) = (Arc::clone(&on.shelf), taken >= next_look);
-            let written = tokio::task::spawn_blocking(move || {
-                file.write_all(&data)?;
-                Ok((file, !looks || shelf.disk_has_room()))
-            });
-            let written = written.await.map_err(|_| No::defect())?;
-            let (back, has_room) = written.map_err(|error: io::Error| unheard(&error, place))?;
-            if !has_room {
-                return Err(no_disk());
-            }
-            if looks {
-                next_look = taken.saturating_add(BETWEEN_LOOKS);
-            }
-            file = back;
-        }
-    });
-    let file = received.await.map_err(|_| No::new(408, "the upload took too long"))??;
-    // What another upload has brought meanwhile counts too.
-    let length = file.metadata().map_or(0, |found| found.len());
-    if length > on.has_room().await? {
-        return Err(full(most));
-    }
-    drop(file);
-    let (mode, replace) = (wish.mode, wish.force != Some(false));
-    on.ask(StatusCode::CREATED, move |tree, place| {
-        let found = tree.put(&draft.0, place, replace)?;
+    // Where a length was told, what cannot fit in the end does not begin, and stops no other halfway.
+    let told = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let told = told.unwrap_or(0);
+    let begin = move |on: &On| {
+        let hold = on.hold(new_entries(1, told))?;
+        let file = on.shelf.draft().map_err(|error| unheard(&error, &on.place))?;
+        Ok(Arc::new(Draft::begin(file, hold)))
+    };
+    let draft = on.clone().apart(begin).await?;
+    let received = timeout(WHOLE, receive(&on, &draft, request.into_body())).await;
+    let received = received.unwrap_or_else(|_| Err(No::new(408, "the upload took too long")));
+    let (mode, replace, arriving) = (wish.mode, wish.force != Some(false), Arc::clone(&draft));
+    let arrive = move |on: &On| {
+        let arrived = on.at_disk(|tree, place| arriving.arrive(|path| tree.put(path, place, replace)))?;
+        let found = arrived.ok_or_else(|| full(on.shelf.most().bytes))?;
         match mode {
-            Some(mode) => tree.set_mode(place, mode),
+            Some(mode) => on.at_disk(|tree, place| tree.set_mode(place, mode)),
             None => Ok(found),
         }
-    })
-    .await
+    };
+    let arrived = match received {
+        Ok(()) => on.apart(arrive).await,
+        Err(no) => Err(no),
+    };
+    if arrived.is_err() {
+        // Whoever is answered finds its room free again.
+        tokio::task::spawn_blocking(move || draft.discard()).await.ok();
+    }
+    Ok(show(StatusCode::CREATED, stat(&arrived?)))
+}
+
+/// Takes everything that is sent, as far as there is room for it.
+async fn receive(on: &On, draft: &Arc<Draft>, mut body: Body) -> Result<(), No> {
+    let (mut taken, mut next_look) = (0_u64, BETWEEN_LOOKS);
+    loop {
+        let frame = timeout(SILENCE, body.frame()).await;
+        let frame = frame.map_err(|_| No::new(408, "the upload did not go on"))?;
+        let Some(frame) = frame else { return Ok(()) };
+        let Ok(data) = frame.map_err(|_| No::bad("the upload broke off"))?.into_data() else { continue };
+        taken = taken.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
+        let (draft, looks) = (Arc::clone(draft), taken >= next_look);
+        let take = move |on: &On| {
+            match draft.write(&data) {
+                Ok(true) => {}
+                Ok(false) => return Err(full(on.shelf.most().bytes)),
+                Err(error) => return Err(unheard(&error, &on.place)),
+            }
+            if looks && !on.shelf.disk_has_room() { Err(no_disk()) } else { Ok(()) }
+        };
+        on.clone().apart(take).await?;
+        if looks {
+            next_look = taken.saturating_add(BETWEEN_LOOKS);
+        }
+    }
 }

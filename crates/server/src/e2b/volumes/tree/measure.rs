@@ -22,6 +22,20 @@ pub(in crate::e2b::volumes) struct Amount {
     pub(in crate::e2b::volumes) entries: u64,
 }
 
+impl Amount {
+    pub(in crate::e2b::volumes) fn plus(self, other: Self) -> Self {
+        let (bytes, entries) =
+            (self.bytes.saturating_add(other.bytes), self.entries.saturating_add(other.entries));
+        Self { bytes, entries }
+    }
+
+    pub(in crate::e2b::volumes) fn less(self, other: Self) -> Self {
+        let (bytes, entries) =
+            (self.bytes.saturating_sub(other.bytes), self.entries.saturating_sub(other.entries));
+        Self { bytes, entries }
+    }
+}
+
 impl Tree {
     /// How much there is, and takes set-id bits away on the way: nothing in a box heeds them, and nobody else shall. Counts no
     /// further than `most`.
