@@ -126,6 +126,8 @@ impl Body for Carried {
                 Err(frame) => {
                     me.over = true;
                     if let (Ok(mut trailers), Trailers::Carried) = (frame.into_trailers(), me.trailers) {
+                        // Who reads a trailer may read it as a header: what a server may not say there it may not say here.
+                        answer::strip(&mut trailers);
                         if let Some((patterns, _)) = &me.scrub {
                             answer::scrub(&mut trailers, patterns);
                         }

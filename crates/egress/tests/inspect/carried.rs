@@ -139,6 +139,25 @@ async fn large_bodies_pass_both_ways_whole_and_scrubbed_without_a_change_of_leng
     assert!(answer.body == clean, "scrubbed wrongly");
 }
 
+#[tokio::test]
+async fn trailers_pass_without_what_no_answer_may_say() {
+    let world = World::new(ALLOW, BIND, &[("token", TOKEN)]).await;
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: grpc-status, x-blastbox-denied, alt-svc, x-said\r\n\r\n\
+         2\r\nhi\r\n0\r\ngrpc-status: 0\r\nx-blastbox-denied: budget-spent\r\nalt-svc: h3=\":443\"\r\nx-said: {TOKEN}\r\n\r\n"
+    );
+    fixed(&world, &["a.test"], answer.into_bytes());
+    for alpn in [&b"h2"[..], b"http/1.1"] {
+        let request = get(&world, "a.test", alpn, "/", &[("te", "trailers")]);
+        let answer = ask(&world, "a.test", alpn, request).await;
+        assert_eq!((answer.status, &answer.body[..]), (StatusCode::OK, &b"hi"[..]));
+        let trailers = answer.trailers.expect("trailers");
+        assert_eq!(trailers["grpc-status"], "0", "{alpn:?}");
+        assert_eq!(trailers["x-said"], "*".repeat(TOKEN.len()), "{alpn:?}");
+        assert_eq!(trailers.len(), 2, "{alpn:?}: {trailers:?}");
+    }
+}
+
 /// A server that takes nothing keeps HTTP/2 waiting for room, in tasks of its own that nobody else holds.
 #[tokio::test]
 async fn a_shared_connection_ends_with_its_rule_although_the_server_takes_nothing() {

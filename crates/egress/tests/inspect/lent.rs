@@ -23,6 +23,7 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: http::HeaderMap,
     pub(crate) body: Bytes,
+    pub(crate) trailers: Option<http::HeaderMap>,
 }
 
 /// One request of the box over a connection of its own.
@@ -40,7 +41,9 @@ pub(crate) async fn ask(world: &World, name: &str, alpn: &[u8], request: Request
         sender.send_request(request).await.unwrap()
     };
     let (parts, body) = response.into_parts();
-    Answer { status: parts.status, headers: parts.headers, body: body.collect().await.unwrap().to_bytes() }
+    let body = body.collect().await.unwrap();
+    let trailers = body.trailers().cloned();
+    Answer { status: parts.status, headers: parts.headers, body: body.to_bytes(), trailers }
 }
 
 pub(crate) fn get(
