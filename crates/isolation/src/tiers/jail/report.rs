@@ -28,7 +28,7 @@ pub(super) fn write(
             Boundary::Credentials => (true, credentials()),
             // Without limits for the whole box, what it started can outgrow the host before its time is over.
             Boundary::Lifecycle => {
-                (!has(Gap::NoMemoryLimit) && !has(Gap::NoPidsLimit), lifecycle(policy, gaps))
+                (!has(Gap::NoMemoryLimit) && !has(Gap::NoPidsLimit), lifecycle(policy, plan, gaps))
             }
         };
         let weakened =
@@ -93,8 +93,14 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
     how
 }
 
+/// How many of the host's directories the box writes to.
+fn volumes(plan: &Plan) -> usize {
+    plan.own.iter().filter(|step| matches!(step, Step::Volume { .. })).count()
+}
+
 fn files(policy: &SealedPolicy, facts: &Facts, plan: &Plan, worksite: Worksite) -> Vec<String> {
     let rules = policy.files();
+    let volumes = volumes(plan);
     let mut how = vec![
         match plan.own.iter().any(|step| matches!(step, Step::Writable { .. })) {
             false => "a root of its own that is read-only",
@@ -107,7 +113,12 @@ fn files(policy: &SealedPolicy, facts: &Facts, plan: &Plan, worksite: Worksite) 
             0 => "no Landlock: what the mounts show is not checked a second time".to_owned(),
             abi => format!("Landlock (version {abi}) checks a second time what may be opened"),
         },
-        format!("at most {} in {} files can be written, all of it in memory", rules.disk, rules.inodes),
+        format!(
+            "at most {} in {} files can be written{}, all of it in memory",
+            rules.disk,
+            rules.inodes,
+            if volumes > 0 { " outside of volumes" } else { "" }
+        ),
         match worksite {
             Worksite::Absent => "no workspace",
             Worksite::Scratch => "an empty workspace in memory",
@@ -121,7 +132,6 @@ fn files(policy: &SealedPolicy, facts: &Facts, plan: &Plan, worksite: Worksite) 
     if rules.exec == ScratchExec::Denied {
         how.push("nothing can be executed where the box can write".to_owned());
     }
-    let volumes = plan.own.iter().filter(|step| matches!(step, Step::Volume { .. })).count();
     if volumes > 0 {
         how.push(format!(
             "{volumes} of the host's directories can be written (volumes): no programs with other rights, no devices, no sockets"
@@ -208,11 +218,15 @@ pub fn ends_after(timeout: Seconds) -> String {
     format!("ends after {timeout} at the latest, with everything that it started")
 }
 
-fn lifecycle(policy: &SealedPolicy, gaps: &[Gap]) -> Vec<String> {
+fn lifecycle(policy: &SealedPolicy, plan: &Plan, gaps: &[Gap]) -> Vec<String> {
     let rules = policy.lifetime();
     let mut how = vec![
         ends_after(rules.timeout),
-        "what it wrote goes with it".to_owned(),
+        match volumes(plan) {
+            0 => "what it wrote goes with it",
+            _ => "what it wrote goes with it, but for what lies in volumes",
+        }
+        .to_owned(),
         format!("says at most {}; the rest is cut off", rules.output),
     ];
     if rules.survives_daemon == SurvivesDaemon::Yes {

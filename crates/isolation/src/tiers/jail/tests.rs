@@ -265,6 +265,23 @@ fn every_gap_is_told_at_its_boundary_and_every_boundary_says_what_holds_it() {
 }
 
 #[test]
+fn what_is_written_to_volumes_is_not_said_to_be_in_memory_nor_to_go_with_the_box() {
+    let (image, volume) = (Image::host(), ["/mnt/v".parse().unwrap()]);
+    let told = |volumes: &[_]| -> Vec<String> {
+        let lowered =
+            lower(&default_policy(), &good_host(), &Request { volumes, ..request(&image) }).unwrap();
+        lowered.report.into_iter().flat_map(|report| report.how).collect()
+    };
+    let has = |lines: &[String], end: &str| lines.iter().any(|line| line.ends_with(end));
+    let (with, without) = (told(&volume), told(&[]));
+    assert!(has(&with, "files can be written outside of volumes, all of it in memory"), "{with:?}");
+    assert!(has(&with, "what it wrote goes with it, but for what lies in volumes"), "{with:?}");
+    assert!(has(&without, "files can be written, all of it in memory"), "{without:?}");
+    assert!(has(&without, "what it wrote goes with it"), "{without:?}");
+    assert!(!without.iter().any(|line| line.contains("volumes")), "{without:?}");
+}
+
+#[test]
 fn without_landlock_there_are_no_volumes() {
     let (image, volumes) = (Image::host(), ["/mnt/v".parse().unwrap()]);
     let with = Request { volumes: &volumes, ..request(&image) };
