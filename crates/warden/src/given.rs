@@ -7,7 +7,8 @@ use blastbox_sys::fork::{self, Side, Unshare};
 use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
 use blastbox_wire::plan::{Exec, Plan, Step, VOLUMES};
-use rustix::fs::{AtFlags, statat};
+use rustix::fs::{AtFlags, FileType, statat};
+use rustix::process::{Signal, WaitOptions, geteuid, kill_process, waitpid};
 
 use crate::gathered::directory;
 use crate::ids::Slot;
@@ -36,13 +37,15 @@ pub(crate) fn copy_given(
         let is_volume = matches!(step, Step::Volume { .. });
         if is_volume {
             // Whoever sends plans may be broken, and reads more than it writes: a box writes only where the sender could, since
-            // it has put this file there.
-            statat(&host, format!("../{VOLUMES}"), AtFlags::SYMLINK_NOFOLLOW)
+            // it has put this file there: our own user, who started us. Others may put theirs beside what is not theirs (in /tmp).
+            let mark = statat(&host, format!("../{VOLUMES}"), AtFlags::SYMLINK_NOFOLLOW)
                 .tried("find the mark of a place for volumes")?;
+            if !FileType::from_raw_mode(mark.st_mode).is_file() || mark.st_uid != geteuid().as_raw() {
+                return Err(Trouble::plain("the mark of a place for volumes is no file of our own user"));
+            }
         }
         let copy = mount::copy(&host, "", Beneath::LeftOut).tried("copy the caller's directory")?;
-        mount::restrict(copy.as_fd(), attributes, Beneath::LeftOut)
-            .tried("restrict the caller's directory")?;
+        mount::restrict(copy.as_fd(), attributes, Beneath::LeftOut).tried("restrict the given directory")?;
         if let Some(slot) = slot {
             let stat = rustix::fs::fstat(&host).tried("look at the caller's directory")?;
             // The owner becomes the payload. In a workspace everybody else stays who they are (and is nobody in the box); in a
@@ -83,10 +86,8 @@ pub(crate) fn table_of_owners(
             let opened =
                 namespaces::write_maps(standing.proc.as_fd(), &process, users, groups, DenyGroups::No)
                     .and_then(|()| namespaces::open(standing.proc.as_fd(), &process, "user"));
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL)
-                .tried("end a helper process")?;
-            rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty())
-                .tried("collect a helper process")?;
+            kill_process(pid, Signal::KILL).tried("end a helper process")?;
+            waitpid(Some(pid), WaitOptions::empty()).tried("collect a helper process")?;
             opened.tried("write the table of owners")
         }
     }
@@ -96,8 +97,7 @@ pub(crate) fn table_of_owners(
 fn all_but_one(owner: u32, payload: u32) -> Vec<IdRow> {
     let mut rows = vec![IdRow { inside: owner, outside: payload, count: 1 }];
     let (low, high) = (owner.min(payload), owner.max(payload));
-    let last = u32::MAX - 1;
-    for (first, end) in [(0, low), (low.saturating_add(1), high), (high.saturating_add(1), last)] {
+    for (first, end) in [(0, low), (low.saturating_add(1), high), (high.saturating_add(1), u32::MAX - 1)] {
         if first < end {
             rows.push(IdRow { inside: first, outside: first, count: end - first });
         }

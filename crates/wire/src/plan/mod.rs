@@ -133,7 +133,8 @@ pub enum Step {
     },
 }
 
-/// What lies beside volumes: a file by which a warden knows that whoever names a directory as one may write there.
+/// What lies beside volumes: a file by which a warden knows that whoever names a directory as one may write there. It is of
+/// the user that the warden is.
 pub const VOLUMES: &str = ".blastbox-volumes";
 
 /// Where volumes appear, each by one name in it. Nothing else may be done there: what Landlock grants above a directory holds in it
