@@ -14,6 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         if let Step::Volume { at, .. } = step {
             let name = at.as_str().strip_prefix(VOLUMES_AT).and_then(|rest| rest.strip_prefix('/'));
             assert!(name.is_some_and(|name| !name.is_empty() && !name.contains('/')), "{at:?}");
+            assert!(checked.plan().landlock.least_abi > 0, "{at:?}");
         }
     }
 });

@@ -13,7 +13,7 @@ use blastbox_isolation::tiers::jail;
 use blastbox_isolation::{Facts, Heard, Request, Warden};
 use blastbox_policy::{Gap, Profile};
 use blastbox_wire::BoxId;
-use blastbox_wire::plan::{Step, VOLUMES};
+use blastbox_wire::plan::{GrantAccess, Plan, Step, VOLUMES};
 use blastbox_wire::warden::{Answer, Ask};
 
 /// Longer than anything takes on a busy machine.
@@ -43,7 +43,7 @@ fn answer(warden: &mut Warden) -> Answer {
 }
 
 #[test]
-fn a_warden_makes_no_volume_elsewhere() {
+fn a_warden_makes_no_volume_elsewhere_and_none_that_landlock_does_not_close() {
     let Some(program) = warden() else { return };
     let place = std::env::temp_dir().join(format!("blastbox-volume-places-{}", std::process::id()));
     let volume = place.join("v");
@@ -55,12 +55,12 @@ fn a_warden_makes_no_volume_elsewhere() {
     let (policy, image) = (policy.seal().unwrap(), Image::host());
     let volumes = ["/mnt/v".parse().unwrap()];
     let mut number = 0;
-    let mut ask = |change: &dyn Fn(&mut Vec<Step>)| {
+    let mut ask = |change: &dyn Fn(&mut Plan)| {
         number += 1;
         let box_id = BoxId::from_random([number; 20]);
         let request = Request { box_id, image: &image, workspace: None, volumes: &volumes };
         let mut plan = jail::lower(&policy, &facts, &request).unwrap().plan;
-        change(&mut plan.own);
+        change(&mut plan);
         let (_ours, theirs) = UnixStream::pair().unwrap();
         let directory = std::fs::File::open(&volume).unwrap();
         warden.ask(&Ask::Launch(Box::new(plan)), &[theirs.as_fd(), directory.as_fd()]).unwrap();
@@ -68,26 +68,34 @@ fn a_warden_makes_no_volume_elsewhere() {
     };
     let to = |elsewhere: &str| {
         let elsewhere = elsewhere.parse().unwrap();
-        move |steps: &mut Vec<Step>| {
-            for step in steps {
+        move |plan: &mut Plan| {
+            for step in &mut plan.own {
                 if let Step::Volume { at, .. } = step {
                     *at = Clone::clone(&elsewhere);
                 }
             }
         }
     };
-    let nothing_made = |steps: &mut Vec<Step>| {
-        steps.retain(|step| !matches!(step, Step::ScratchDirectory { at, .. } if at.as_str() == "/mnt"));
+    let nothing_made = |plan: &mut Plan| {
+        plan.own.retain(|step| !matches!(step, Step::ScratchDirectory { at, .. } if at.as_str() == "/mnt"));
     };
     let good = ask(&|_| {});
     assert!(matches!(good, Answer::Launched { .. }), "{good:?}");
-    let mut refuse = |what: &str, change: &dyn Fn(&mut Vec<Step>)| {
+    let mut refuse = |what: &str, why: &str, change: &dyn Fn(&mut Plan)| {
         let Answer::Failed { tried, .. } = ask(change) else { panic!("{what}: there is a box") };
-        assert!(tried.contains("is no place for a volume"), "{what}: {tried}");
+        assert!(tried.contains(why), "{what}: {tried}");
     };
+    let no_place = "is no place for a volume";
     for elsewhere in ["/mnt/a/b", "/mnt", "/tmp/v", "/home/user/v"] {
-        refuse(elsewhere, &to(elsewhere));
+        refuse(elsewhere, no_place, &to(elsewhere));
     }
-    refuse("in the template's own directory", &nothing_made);
+    refuse("in the template's own directory", no_place, &nothing_made);
+    let open = "nothing keeps sockets and pipes out of the volume";
+    refuse("a kernel without Landlock would do", open, &|plan| plan.landlock.least_abi = 0);
+    refuse("a grant that lets sockets be made", open, &|plan| {
+        for grant in plan.landlock.grants.iter_mut().filter(|grant| grant.at.as_str() == "/mnt/v") {
+            grant.access = GrantAccess::ReadWrite;
+        }
+    });
     std::fs::remove_dir_all(&place).unwrap();
 }

@@ -62,7 +62,10 @@ fn plan(network: Network) -> Plan {
         limits: Limits { millicpus: 1_000, memory: 64 << 20, pids: 10, open_files: 64, file_size: 1 << 20 },
         landlock: Landlock {
             least_abi: 1,
-            grants: vec![Grant { at: at("/usr"), access: GrantAccess::ReadExecute }],
+            grants: vec![
+                Grant { at: at("/usr"), access: GrantAccess::ReadExecute },
+                Grant { at: at("/mnt/kept"), access: GrantAccess::Shared },
+            ],
         },
         denials: Denials::Reported,
         first: First::Agent,

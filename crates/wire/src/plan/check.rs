@@ -1,7 +1,10 @@
 //! What every plan must hold to, whoever wrote it. The warden trusts nothing else.
 
+use std::path::Path;
+
 use super::{
-    Denials, DeviceName, First, GuestPath, Ids, Limits, MonitorKind, Network, Plan, Slot, Step, VOLUMES_AT,
+    Denials, DeviceName, First, GrantAccess, GuestPath, Ids, Landlock, Limits, MonitorKind, Network, Plan,
+    Slot, Step, VOLUMES_AT,
 };
 use crate::egress::MAX_AUTHORITY;
 use crate::limits::{
@@ -92,6 +95,9 @@ pub enum UnsafePlan {
         "{0} is no place for a volume: those are {VOLUMES_AT}/NAME, right after the scratch directory there"
     )]
     VolumePlace(GuestPath),
+    /// Two boxes that have one volume would make a socket in it, and hand each other what each was given.
+    #[error("nothing keeps sockets and pipes out of the volume {0}: Landlock has no grant for it alone")]
+    OpenVolume(GuestPath),
     /// Only the root of a box could change the image's files.
     #[error("{0} would be writable in a box that has no root")]
     WritableWithoutRoot(GuestPath),
@@ -134,7 +140,7 @@ impl Plan {
             check_template(index, step, descriptors)?;
         }
         check_first(&self, descriptors)?;
-        check_own(&self.own, self.ids, descriptors)?;
+        check_own(&self, descriptors)?;
         if let Network::Gateway { slot, .. } | Network::Card { slot } = self.network {
             check_slot(slot, descriptors)?;
         }
@@ -145,21 +151,14 @@ impl Plan {
 
 fn check_template(index: usize, step: &Step, descriptors: usize) -> Result<(), UnsafePlan> {
     match step {
+        Step::File { at, text } | Step::Cover { at, text } if text.len() > MAX_FILE_TEXT => {
+            Err(UnsafePlan::LongText(at.clone()))
+        }
+        Step::HostView { path } if !HOST_VIEW.contains(&path.as_str()) => {
+            Err(UnsafePlan::NotInHostView(path.clone()))
+        }
         Step::Directory { .. } | Step::Link { .. } | Step::Device { .. } => Ok(()),
-        Step::File { at, text } | Step::Cover { at, text } => {
-            if text.len() > MAX_FILE_TEXT {
-                Err(UnsafePlan::LongText(at.clone()))
-            } else {
-                Ok(())
-            }
-        }
-        Step::HostView { path } => {
-            if HOST_VIEW.contains(&path.as_str()) {
-                Ok(())
-            } else {
-                Err(UnsafePlan::NotInHostView(path.clone()))
-            }
-        }
+        Step::File { .. } | Step::Cover { .. } | Step::HostView { .. } => Ok(()),
         Step::Image { slot } | Step::Show { slot, .. } => check_slot(*slot, descriptors),
         Step::Scratch { .. }
         | Step::ScratchDirectory { .. }
@@ -223,9 +222,9 @@ fn check_first(plan: &Plan, descriptors: usize) -> Result<(), UnsafePlan> {
     Ok(())
 }
 
-fn check_own(own: &[Step], ids: Ids, descriptors: usize) -> Result<(), UnsafePlan> {
+fn check_own(plan: &Plan, descriptors: usize) -> Result<(), UnsafePlan> {
     let (mut scratch, mut for_volumes) = (false, false);
-    for (index, step) in own.iter().enumerate() {
+    for (index, step) in plan.own.iter().enumerate() {
         // Whatever came between could lie over the directory by then.
         for_volumes = match step {
             Step::ScratchDirectory { at, .. } => at.as_str() == VOLUMES_AT,
@@ -233,12 +232,7 @@ fn check_own(own: &[Step], ids: Ids, descriptors: usize) -> Result<(), UnsafePla
             _ => false,
         };
         match step {
-            Step::ScratchDirectory { .. }
-            | Step::Writable { .. }
-            | Step::Workspace { .. }
-            | Step::Volume { .. }
-                if !scratch =>
-            {
+            Step::ScratchDirectory { .. } | Step::Writable { .. } | Step::Workspace { .. } if !scratch => {
                 return Err(UnsafePlan::Scratch);
             }
             Step::Scratch { bytes, inodes } => {
@@ -251,7 +245,7 @@ fn check_own(own: &[Step], ids: Ids, descriptors: usize) -> Result<(), UnsafePla
                 }
                 scratch = true;
             }
-            Step::Writable { at } if ids != Ids::OwnBlock => {
+            Step::Writable { at } if plan.ids != Ids::OwnBlock => {
                 return Err(UnsafePlan::WritableWithoutRoot(at.clone()));
             }
             Step::Workspace { slot, .. } => check_slot(*slot, descriptors)?,
@@ -259,6 +253,9 @@ fn check_own(own: &[Step], ids: Ids, descriptors: usize) -> Result<(), UnsafePla
                 let name = at.as_str().strip_prefix(VOLUMES_AT).and_then(|rest| rest.strip_prefix('/'));
                 if !for_volumes || name.is_none_or(|name| name.contains('/')) {
                     return Err(UnsafePlan::VolumePlace(at.clone()));
+                }
+                if !is_closed(at, &plan.landlock) {
+                    return Err(UnsafePlan::OpenVolume(at.clone()));
                 }
                 check_slot(*slot, descriptors)?;
             }
@@ -282,6 +279,14 @@ fn check_own(own: &[Step], ids: Ids, descriptors: usize) -> Result<(), UnsafePla
         }
     }
     if scratch { Ok(()) } else { Err(UnsafePlan::Scratch) }
+}
+
+/// Whether Landlock keeps sockets and pipes out of a volume. What it grants above a directory holds in it too.
+fn is_closed(volume: &GuestPath, landlock: &Landlock) -> bool {
+    let mut there =
+        landlock.grants.iter().filter(|grant| Path::new(grant.at.as_str()).starts_with(VOLUMES_AT));
+    let granted = there.clone().any(|grant| grant.at == *volume);
+    granted && landlock.least_abi > 0 && there.all(|grant| grant.access == GrantAccess::Shared)
 }
 
 fn check_slot(slot: Slot, descriptors: usize) -> Result<(), UnsafePlan> {

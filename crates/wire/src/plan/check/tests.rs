@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::BoxId;
-use crate::plan::{Cgroups, Exec, Grant, GrantAccess, Landlock, Owner, WorkspaceAccess};
+use crate::plan::{Cgroups, Exec, Grant, Owner, WorkspaceAccess};
 
 fn at(text: &str) -> GuestPath {
     text.parse().unwrap()
@@ -27,8 +27,12 @@ fn with(steps: impl IntoIterator<Item = Step>) -> Plan {
         cgroups: Cgroups::Absent,
         limits: Limits { millicpus: 1_000, memory: 64 << 20, pids: 10, open_files: 64, file_size: 1 << 20 },
         landlock: Landlock {
-            least_abi: 0,
-            grants: vec![Grant { at: at("/usr"), access: GrantAccess::ReadExecute }],
+            least_abi: 1,
+            grants: vec![
+                Grant { at: at("/usr"), access: GrantAccess::ReadExecute },
+                Grant { at: at("/mnt/a"), access: GrantAccess::Shared },
+                Grant { at: at("/mnt/b"), access: GrantAccess::Shared },
+            ],
         },
         denials: Denials::Silent,
         first: First::Agent,
@@ -70,11 +74,15 @@ fn nothing_lies_over_the_directory_of_volumes_when_one_is_made_there() {
 fn nothing_is_made_in_a_scratch_space_that_is_not_there() {
     let (exec, access, slot) = (Exec::Denied, WorkspaceAccess::ReadOnly, Slot(1));
     let workspace = Step::Workspace { slot, at: at("/workspace"), access, exec };
-    for step in [scratch_at("/tmp"), Step::Writable { at: at("/opt") }, workspace, volume("/mnt/a")] {
+    let first = |step| {
         let mut plan = with([]);
         plan.own.insert(0, step);
-        assert_eq!(plan.check(2).unwrap_err(), UnsafePlan::Scratch);
+        plan.check(2).unwrap_err()
+    };
+    for step in [scratch_at("/tmp"), Step::Writable { at: at("/opt") }, workspace] {
+        assert_eq!(first(step), UnsafePlan::Scratch);
     }
+    assert_eq!(first(volume("/mnt/a")), UnsafePlan::VolumePlace(at("/mnt/a")));
 }
 
 #[test]
@@ -84,4 +92,27 @@ fn a_volume_comes_as_a_descriptor() {
         let plan = with([scratch_at(VOLUMES_AT), volume]);
         assert_eq!(plan.check(2).unwrap_err(), UnsafePlan::BadSlot(slot));
     }
+}
+
+#[test]
+fn sockets_are_kept_out_of_a_volume_by_landlock() {
+    let tried = |change: &dyn Fn(&mut Landlock)| {
+        let mut plan = with([scratch_at(VOLUMES_AT), volume("/mnt/a"), volume("/mnt/b")]);
+        change(&mut plan.landlock);
+        plan.check(2).map(drop)
+    };
+    let open = |place| Err(UnsafePlan::OpenVolume(at(place)));
+    assert_eq!(tried(&|_| {}), Ok(()));
+    assert_eq!(tried(&|landlock| landlock.least_abi = 0), open("/mnt/a"));
+    assert_eq!(tried(&|landlock| landlock.grants.retain(|grant| grant.at != at("/mnt/b"))), open("/mnt/b"));
+    // A second grant adds to the first, and one above or beneath holds there too.
+    for place in ["/mnt/a", "/mnt", "/mnt/a/deep"] {
+        let more = Grant { at: at(place), access: GrantAccess::ReadWrite };
+        assert_eq!(tried(&|landlock| landlock.grants.push(more.clone())), open("/mnt/a"), "{place}");
+    }
+    let beside = Grant { at: at("/mntx"), access: GrantAccess::ReadWrite };
+    assert_eq!(tried(&|landlock| landlock.grants.push(beside.clone())), Ok(()));
+    let mut without = with([scratch_at(VOLUMES_AT)]);
+    without.landlock.least_abi = 0;
+    assert!(without.check(2).is_ok(), "the policy accepts that there is none, and no volume is there");
 }
