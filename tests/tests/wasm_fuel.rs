@@ -20,6 +20,7 @@ both_ways!(
     a_module_is_metered_from_its_first_instruction_on,
     what_is_moved_for_a_program_is_its_work,
     a_guest_without_metered_code_says_so_and_the_others_run,
+    a_python_data_that_counts_its_work_is_refused_and_nobody_is_told_to_make_one,
     in_a_box_that_stays_each_command_has_its_own_work_and_the_ledger_has_it,
     a_run_of_the_api_tells_what_its_command_did_and_a_box_that_stays_which_limit_it_met,
     no_fuel_is_refused_and_never_taken_for_no_limit,
@@ -173,6 +174,17 @@ fn a_guest_without_metered_code_says_so_and_the_others_run(caller: &Caller) {
         assert_eq!(boxed.receipt.exit_code, 126);
         assert!(boxed.stderr.contains("METERED=all"), "{}", boxed.stderr);
     }
+}
+
+/// It is never made so, whatever `make` is told.
+fn a_python_data_that_counts_its_work_is_refused_and_nobody_is_told_to_make_one(caller: &Caller) {
+    if !has_metered(caller, "js") {
+        return;
+    }
+    let boxed = caller.run(&["--tier", "wasm", "--fuel", "2000000000"], &["python-data", "-c", "print(1)"]);
+    assert_eq!(boxed.receipt.exit_code, 126);
+    assert!(boxed.stderr.contains("take python, or leave `fuel` away"), "{}", boxed.stderr);
+    assert!(!boxed.stderr.contains("make wasm"), "{}", boxed.stderr);
 }
 
 fn in_a_box_that_stays_each_command_has_its_own_work_and_the_ledger_has_it(caller: &Caller) {

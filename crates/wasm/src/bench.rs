@@ -14,10 +14,10 @@ use wasmtime::Engine;
 
 use crate::Arguments;
 use crate::budget::Budget;
-use crate::engine::GUEST_STACK;
+use crate::engine::{GUEST_STACK, Metering};
 use crate::files::Tree;
 use crate::guests::{self, Room, Seat, Used};
-use crate::shelf::{Loaded, Shelf};
+use crate::shelf::{Loaded, Shelf, ShelfError};
 use crate::streams::{Streams, ring};
 
 /// Stack of a guest's thread: the guest's own, and what our functions need beneath it.
@@ -25,13 +25,6 @@ const THREAD_STACK: usize = GUEST_STACK + (4 << 20);
 
 /// When nobody has asked for anything for so long, the first guests are made ready: whoever asks at once shall not wait for them.
 const IDLE: Duration = Duration::from_millis(10);
-
-/// A guest that everybody may ask for and that is made on request only, and what is said where it was not.
-const UNMADE: (&[u8], &str) = (
-    b"python-data",
-    "the guest python-data is not on the shelf: `make wasm DATA=yes` makes it, once (some two minutes of processor time, \
-     2.3 GB of memory); numpy and pandas can also be imported by python, which takes a second",
-);
 
 /// A command to run.
 pub(crate) struct Job {
@@ -81,6 +74,7 @@ impl Shared {
 pub(crate) struct Bench {
     shared: Arc<Shared>,
     shelf: Shelf,
+    metering: Metering,
     places: usize,
 }
 
@@ -122,7 +116,7 @@ impl Bench {
             return Err(io::Error::other("a thread could not give up its system calls"));
         }
         drop(state);
-        Ok(Self { shared, shelf, places })
+        Ok(Self { shared, shelf, metering: arguments.metering(), places })
     }
 
     /// Guests that may run at the same time.
@@ -135,7 +129,7 @@ impl Bench {
         let name = guests::name_of(program);
         let usable = self.shelf.guests.iter().find(|guest| guest.name.as_bytes() == name);
         let unusable = || self.shelf.unusable.iter().find(|(other, _)| other.as_bytes() == name);
-        let unmade = || (name == UNMADE.0).then(|| Err(UNMADE.1.into()));
+        let unmade = || ShelfError::unmade(name, self.metering).map(|why| Err(why.to_string().into()));
         let unusable = || unusable().map(|(_, why)| Err(Arc::clone(why)));
         usable.cloned().map(Ok).or_else(unusable).or_else(unmade)
     }

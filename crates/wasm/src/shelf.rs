@@ -24,6 +24,9 @@ pub(crate) struct Loaded {
     pub(crate) shared: u64,
 }
 
+/// A guest that everybody may ask for. It is made on request only, and never as code that counts its work.
+const DATA: &str = "python-data";
+
 /// What lies on the shelf.
 pub(crate) struct Shelf {
     pub(crate) guests: Vec<Arc<Loaded>>,
@@ -45,6 +48,12 @@ pub(crate) enum ShelfError {
         "guest {name} does not count its work: it has no {name}.metered.guest; run `make wasm METERED=all`, or leave `fuel` away"
     )]
     Unmetered { name: String },
+    #[error("there is no {DATA} that counts its work: take python, or leave `fuel` away")]
+    UnmeteredData,
+    #[error(
+        "the guest {DATA} is not on the shelf: `make wasm DATA=yes` makes it, once; numpy and pandas can also be imported by python"
+    )]
+    UnmadeData,
     #[error("guest {name}: {source}; run `make wasm`")]
     Manifest { name: String, source: BadManifest },
     #[error("guest {name}: its machine code is not what its manifest says; run `make wasm`")]
@@ -53,6 +62,23 @@ pub(crate) enum ShelfError {
         "guest {name}: the engine does not take it: {source}; run `make wasm`, or take it from the shelf"
     )]
     Engine { name: String, source: wasmtime::Error },
+}
+
+impl ShelfError {
+    /// Why there is no code of this guest that counts its work.
+    fn unmetered(name: &str) -> Self {
+        if name == DATA { Self::UnmeteredData } else { Self::Unmetered { name: name.to_owned() } }
+    }
+
+    /// Why a guest that may be expected is not on the shelf at all. `None`: nobody expects it.
+    pub(crate) fn unmade(name: &[u8], metering: Metering) -> Option<Self> {
+        let why = match metering {
+            Metering::None => Self::UnmadeData,
+            // Whoever made it would be told no all the same.
+            Metering::Fuel => Self::UnmeteredData,
+        };
+        (name == DATA.as_bytes()).then_some(why)
+    }
 }
 
 /// Loads these guests.
@@ -84,7 +110,7 @@ fn load_one(
     let mut text = String::new();
     let about = File::open(shelf.join(format!("{stem}.guest"))).map_err(|source| {
         match (metering, source.kind()) {
-            (Metering::Fuel, io::ErrorKind::NotFound) => ShelfError::Unmetered { name: name.to_owned() },
+            (Metering::Fuel, io::ErrorKind::NotFound) => ShelfError::unmetered(name),
             _ => read("its manifest")(source),
         }
     })?;
@@ -126,4 +152,21 @@ fn load_one(
 fn image_of(module: &Module) -> u64 {
     let memory = module.get_export("memory").and_then(|export| export.memory().cloned());
     memory.map_or(0, |memory| memory.minimum().saturating_mul(memory.page_size()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_make_a_python_data_that_counts_its_work() {
+        let unmade = |metering| ShelfError::unmade(b"python-data", metering).unwrap().to_string();
+        for told in [ShelfError::unmetered(DATA).to_string(), unmade(Metering::Fuel)] {
+            assert!(told.contains("take python, or leave `fuel` away"), "{told}");
+            assert!(!told.contains("make wasm"), "{told}");
+        }
+        assert!(ShelfError::unmetered("python").to_string().contains("make wasm METERED=all"));
+        assert!(unmade(Metering::None).contains("make wasm DATA=yes"));
+        assert!(ShelfError::unmade(b"python", Metering::Fuel).is_none());
+    }
 }
