@@ -7,7 +7,8 @@
 //! A few tests that failed are tried once more, alone. One that passes then is *unsteady*: named in the last lines and counted
 //! apart, with what it said when it failed. It is a defect of the test or of what it tests, but says nothing about the change at hand.
 //!
-//! A test program of which nothing comes any more is ended, and what it hung in has failed.
+//! A test program of which nothing comes any more is ended, also before its first test and after its last, and what it hung in has
+//! failed. Where that is in vain twice the run is given up.
 
 mod hung;
 mod sum;
@@ -29,10 +30,23 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// waits for ever would otherwise take the whole run with it.
 const SILENCE: Duration = Duration::from_secs(480);
 
+/// How often in a row something that hangs is ended in vain (its process waits in the kernel, where no signal reaches it).
+const MOST_IN_VAIN: usize = 2;
+
 /// How the run of cargo ended.
-struct End {
-    status: ExitStatus,
-    leaked: bool,
+enum End {
+    /// By itself.
+    Over(ExitStatus),
+    /// The same, and somebody else still holds its output.
+    Leaked(ExitStatus),
+    /// Something hangs that cannot be ended.
+    GivenUp,
+}
+
+impl End {
+    fn is_clean(&self) -> bool {
+        matches!(self, Self::Over(status) if status.success())
+    }
 }
 
 /// Runs all tests of the workspace. `BLASTBOX_BIN_DIR` tells the integration tests where the built programs are.
@@ -58,10 +72,10 @@ pub(crate) fn test() -> io::Result<Outcome> {
     };
     let (mut sum, mut end) = tests(&BTreeSet::new())?;
     let (mut unsteady, mut said) = (BTreeSet::new(), Vec::new());
-    if sum.is_accident() && !end.leaked {
+    if sum.is_accident() && matches!(end, End::Over(_)) {
         println!("\ntried once more, alone: {}\n", sum.listed());
         let (again, ended) = tests(&sum.names)?;
-        if ended.status.success() && !ended.leaked && again.passed >= sum.names.len() {
+        if ended.is_clean() && again.passed >= sum.names.len() {
             sum.failed = 0;
             unsteady = std::mem::take(&mut sum.names);
             said = std::mem::take(&mut sum.said);
@@ -72,14 +86,25 @@ pub(crate) fn test() -> io::Result<Outcome> {
     let reports = std::fs::read_to_string(&skips)?;
     print!("{reports}");
     sum.skip(&reports);
-    if end.leaked {
-        println!("a process that a test started is still alive and holds the output: the test must end it");
+    match &end {
+        End::Over(_) => {}
+        End::Leaked(_) => {
+            println!(
+                "a process that a test started is still alive and holds the output: the test must end it"
+            );
+        }
+        End::GivenUp => println!(
+            "given up: what hangs (named above) was ended {MOST_IN_VAIN} times and nothing came after; tests behind it did not run"
+        ),
     }
     if sum.unheard() > 0 {
         println!("{} tests had not had their turn when their program was ended", sum.unheard());
     }
-    if !end.status.success() && sum.failed == 0 {
-        println!("cargo test ended with {} before every test could report", end.status);
+    if let End::Over(status) | End::Leaked(status) = &end
+        && !status.success()
+        && sum.failed == 0
+    {
+        println!("cargo test ended with {status} before every test could report");
     }
     if !unsteady.is_empty() {
         println!("\nwhat they said when they failed:\n{}\n", said.join("\n"));
@@ -94,7 +119,7 @@ pub(crate) fn test() -> io::Result<Outcome> {
         sum.skipped,
         unsteady.len()
     );
-    Ok(if end.status.success() && !end.leaked { Outcome::Clean } else { Outcome::Findings })
+    Ok(if end.is_clean() { Outcome::Clean } else { Outcome::Findings })
 }
 
 /// An empty file that tests of every user may append to: some of them run as an ordinary user.
@@ -113,28 +138,42 @@ fn follow(mut cargo: Child, sum: &mut Sum) -> io::Result<End> {
     let lines = read_aside(cargo.stdout.take().ok_or_else(|| io::Error::other("cargo test has no output"))?);
     let mut ended = None;
     let mut heard = Instant::now();
+    let mut in_vain = 0;
     loop {
         match lines.recv_timeout(PATIENCE) {
             Ok(line) => {
-                heard = Instant::now();
+                (heard, in_vain) = (Instant::now(), 0);
                 sum.add(&line);
                 println!("{line}");
+                continue;
             }
-            Err(RecvTimeoutError::Disconnected) => return Ok(End { status: cargo.wait()?, leaked: false }),
-            // Silent for a while: either a test takes its time, or cargo is gone and somebody else holds the pipe.
-            Err(RecvTimeoutError::Timeout) => match ended {
-                Some(status) => return Ok(End { status, leaked: true }),
-                None if sum.is_running() && heard.elapsed() > SILENCE => {
-                    hung::end_programs_of(cargo.id())?;
-                    sum.hung(&format!(
-                        "nothing came of its program for {} s, and it was ended",
-                        SILENCE.as_secs()
-                    ));
-                    heard = Instant::now();
-                }
-                None => ended = cargo.try_wait()?,
-            },
+            Err(RecvTimeoutError::Disconnected) => return Ok(End::Over(cargo.wait()?)),
+            Err(RecvTimeoutError::Timeout) => {}
         }
+        // Silent for a while: cargo compiles, or a test takes its time, or cargo is gone and somebody else holds the pipe.
+        if let Some(status) = ended {
+            return Ok(End::Leaked(status));
+        }
+        ended = cargo.try_wait()?;
+        let programs = hung::test_programs_of(cargo.id())?;
+        // Cargo compiles everything before the first program runs, which may take long, and tells of it elsewhere: nobody is silent.
+        if programs.is_empty() && !sum.is_running() && in_vain == 0 {
+            heard = Instant::now();
+        }
+        if ended.is_some() || heard.elapsed() <= SILENCE {
+            continue;
+        }
+        if in_vain == MOST_IN_VAIN {
+            cargo.kill()?;
+            return Ok(End::GivenUp);
+        }
+        let why = format!("nothing came of it for {} s, and it was ended", SILENCE.as_secs());
+        println!("hangs: {}: {why}", if programs.is_empty() { "?".to_owned() } else { programs.join(", ") });
+        hung::end_programs_of(cargo.id())?;
+        if in_vain == 0 {
+            sum.hung(&why);
+        }
+        (heard, in_vain) = (Instant::now(), in_vain + 1);
     }
 }
 

@@ -98,8 +98,13 @@ impl Sum {
     }
 
     /// The program that runs was ended, because nothing came of it any more: it will not sum up, and those that it ran have failed.
+    /// Where it hung before its first test or after its last it has failed itself, and a second look at other tests says nothing
+    /// about that.
     pub(super) fn hung(&mut self, why: &str) {
-        let Some(program) = self.running.take() else { return };
+        let Some(program) = self.running.take() else {
+            self.failed += 1;
+            return;
+        };
         let told = program.passed + program.failed + program.ignored + program.slow.len();
         self.passed += program.passed;
         self.failed += program.failed + program.slow.len();
@@ -205,6 +210,19 @@ mod tests {
             cut.unheard() == 5 && !cut.is_accident(),
             "a second look at one says nothing about the others"
         );
+    }
+
+    #[test]
+    fn a_program_that_hung_outside_its_tests_has_failed_and_gets_no_second_look() {
+        let mut sum = Sum::default();
+        for line in ["running 6 tests", "test a ... FAILED", OK] {
+            sum.add(line);
+        }
+        sum.failed = 1;
+        assert!(!sum.is_running() && sum.is_accident());
+        sum.hung("silent");
+        assert_eq!((sum.passed, sum.failed, sum.unheard()), (5, 2, 0));
+        assert!(!sum.is_accident(), "one of the two cannot be named");
     }
 
     #[test]
