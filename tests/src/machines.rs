@@ -68,6 +68,15 @@ impl<'a> Workshop<'a> {
         Some(workshop)
     }
 
+    /// The same, with curl, every library that it is linked with, and a bundle of authorities in the image.
+    pub fn with_curl(caller: &'a Caller) -> Option<Self> {
+        if !Path::new(CURL).exists() {
+            caller.skip("no /usr/bin/curl (apt-get install curl)");
+            return None;
+        }
+        Self::with(caller, |root| add_curl(caller, root))
+    }
+
     /// A command about the store that succeeds.
     #[track_caller]
     pub fn fine(&self, words: &[&str]) -> String {
@@ -157,10 +166,9 @@ pub(crate) fn kernel() -> Option<(PathBuf, PathBuf)> {
 }
 
 /// A program of the host that images are given.
-pub const CURL: &str = "/usr/bin/curl";
+const CURL: &str = "/usr/bin/curl";
 
-/// [`CURL`] and every library that it is linked with, in an image; and a bundle of authorities.
-pub fn add_curl(caller: &Caller, root: &Path) {
+fn add_curl(caller: &Caller, root: &Path) {
     let ended = caller.program(Path::new("/usr/bin/ldd"), [CURL]).end();
     let libraries = ended.text();
     let files = libraries.split_whitespace().filter(|word| word.starts_with('/')).chain([CURL]);

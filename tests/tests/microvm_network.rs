@@ -4,15 +4,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 
-use blastbox_tests::census::{family, lives};
-use blastbox_tests::daemon::signal;
+use blastbox_tests::census::{end, family, lives};
 use blastbox_tests::internet::{Internet, PUBLIC, RESOLVER};
-use blastbox_tests::machines::{CURL, ONE_AT_A_TIME, PATIENCE, Workshop, add_curl};
+use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
 use blastbox_tests::{Caller, both_ways, text, wait_until};
 use blastbox_wire::receipt::Receipt;
-use rustix::process::Signal;
 
 both_ways!(a_machine_reaches_what_a_rule_allows_and_nothing_else_and_nothing_without_its_gateway);
 
@@ -39,12 +36,9 @@ const CARD: &str = r#"until [ "$card" ]; do
 done; echo $card"#;
 
 fn a_machine_reaches_what_a_rule_allows_and_nothing_else_and_nothing_without_its_gateway(caller: &Caller) {
-    if !Path::new(CURL).exists() {
-        return caller.skip("no /usr/bin/curl (apt-get install curl)");
-    }
     let _turn = ONE_AT_A_TIME.lock();
     let Some(internet) = Internet::build(caller) else { return };
-    let Some(workshop) = Workshop::with(caller, |root| add_curl(caller, root)) else { return };
+    let Some(workshop) = Workshop::with_curl(caller) else { return };
     for (name, address) in [
         ("echo.example.com", PUBLIC),
         ("inside.example.com", "10.9.9.9"),
@@ -98,8 +92,7 @@ fn a_machine_reaches_what_a_rule_allows_and_nothing_else_and_nothing_without_its
             everybody = family(held.id());
             let gateway = everybody.iter().find(|process| process.name == "blastbox-egress");
             let gateway = gateway.expect("a gateway");
-            signal(gateway.pid, Signal::KILL);
-            assert!(wait_until(|| !lives(gateway)));
+            end(gateway);
             std::io::Write::write_all(&mut writer, b"\n").expect("let it go on");
         }
     }

@@ -3,14 +3,11 @@
 #![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use blastbox_tests::census::{family, lives};
-use blastbox_tests::daemon::signal;
+use blastbox_tests::census::{end, family};
 use blastbox_tests::internet::{Internet, PUBLIC};
-use blastbox_tests::machines::{CURL, ONE_AT_A_TIME, PATIENCE, Workshop, add_curl};
-use blastbox_tests::{Caller, Served, both_ways, text, wait_until};
-use rustix::process::Signal;
+use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
+use blastbox_tests::{Caller, Served, both_ways, text};
 
 both_ways!(copies_of_a_machine_with_network_have_a_way_out_of_their_own);
 
@@ -72,12 +69,9 @@ fn reaches(served: &Served<'_>, id: &str) -> Looks {
 }
 
 fn copies_of_a_machine_with_network_have_a_way_out_of_their_own(caller: &Caller) {
-    if !Path::new(CURL).exists() {
-        return caller.skip("no /usr/bin/curl (apt-get install curl)");
-    }
     let _turn = ONE_AT_A_TIME.lock();
     let Some(internet) = Internet::build(caller) else { return };
-    let Some(workshop) = Workshop::with(caller, |root| add_curl(caller, root)) else { return };
+    let Some(workshop) = Workshop::with_curl(caller) else { return };
     workshop.first_files();
     for name in ["echo.example.com", "other.example.com", "api.example.test"] {
         internet.name(name, &[&[PUBLIC]]);
@@ -128,8 +122,7 @@ fn copies_of_a_machine_with_network_have_a_way_out_of_their_own(caller: &Caller)
         family(served.id()).into_iter().filter(|process| process.name == "blastbox-egress").collect();
     assert_eq!(gateways.len(), 4, "{gateways:?}");
     let last = gateways.iter().max_by_key(|process| process.pid).expect("a gateway");
-    signal(last.pid, Signal::KILL);
-    assert!(wait_until(|| !lives(last)));
+    end(last);
     let reached = |id: &str| sh(&served, id, &ECHO.replace("-w 30", "-w 5")) == "hello";
     let cut: Vec<&str> = [id.as_str(), one, two, &begun].into_iter().filter(|id| !reached(id)).collect();
     assert_eq!(cut, [one], "it was resumed last");

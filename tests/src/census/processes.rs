@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+
+use crate::daemon::signal;
+use crate::wait_until;
 
 const WARDEN: &str = "blastbox-warden";
 /// How the first processes of boxes are called, and who makes them. The kernel keeps 15 letters of a name.
@@ -69,6 +72,13 @@ pub fn family(of: u32) -> Vec<Process> {
 /// Whether a process that was seen still lives, whoever its parent is now.
 pub fn lives(seen: &Process) -> bool {
     look(seen.pid).is_some_and(|(now, state)| now.name == seen.name && !matches!(state, 'Z' | 'X'))
+}
+
+/// Kills a process that was seen, and waits until it is gone.
+#[track_caller]
+pub fn end(seen: &Process) {
+    signal(seen.pid, Signal::KILL);
+    assert!(wait_until(|| !lives(seen)), "{seen:?} cannot be killed");
 }
 
 /// The first living child of a process.
