@@ -267,7 +267,7 @@ fn least(says: &str, least: f64, measured: Option<f64>) -> Promise {
     Promise { says: says.to_owned(), measured: word, kept: measured.map(|value| value >= least) }
 }
 
-fn most(says: &str, most: f64, measured: Option<f64>) -> Promise {
+pub(crate) fn most(says: &str, most: f64, measured: Option<f64>) -> Promise {
     let word = measured.map_or("not seen".to_owned(), |value| format!("{value:.2}; at most {most}"));
     Promise { says: says.to_owned(), measured: word, kept: measured.map(|value| value <= most) }
 }

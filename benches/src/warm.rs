@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use blastbox_engine::Command;
 use blastbox_engine::keeper::{ExecEnded, Keeper, KeeperConfig, NewBox, TapeEvent, Tenant};
 use blastbox_images::Image;
-use blastbox_policy::{Profile, SealedPolicy};
+use blastbox_policy::{Profile, SealedPolicy, parse};
 use blastbox_wire::agent::{Io, User};
 
 use crate::boxes::{House, runtime};
+use crate::network::most;
 use crate::options::Options;
 use crate::paper::{Finding, Promise, Row, Wrong};
 use crate::process::{Start, bare};
@@ -16,44 +17,59 @@ use crate::sample::Samples;
 
 const TRUE: &str = "/bin/true";
 const WARM_UP: usize = 40;
+/// Whatever it may reach, it reaches nothing here.
+const NETWORK: &str = r#"
+threat = "high"
+accept = ["host-image", "shared-kernel"]
+[network]
+mode = "allow"
+allow = [{ host = "example.com", ports = [443] }]
+"#;
 
 /// Measures it.
 pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
-    let [mut boxes, mut claims, mut forked] = [const { Samples::new() }; 3];
-    let mut warm = 0_u64;
+    let [mut boxes, mut claims, mut claims_with_network, mut forked] = [const { Samples::new() }; 4];
+    let (mut warm, mut warm_with_network) = (0_u64, 0_u64);
     let count = options.samples(300, 60);
     runtime()?.block_on(async {
         let keeper = Keeper::start(House::open()?.into_engine(), KeeperConfig::default());
         let policy = Profile::Default.draft()?.seal()?;
+        let network = parse(NETWORK)?.seal()?;
         for _ in 0..WARM_UP {
             cycle(&keeper, &policy).await?;
+            cycle(&keeper, &network).await?;
         }
         for _ in 0..count {
             let begun = Instant::now();
-            let cycle = cycle(&keeper, &policy).await?;
+            let cycle = self::cycle(&keeper, &policy).await?;
             boxes.add_since(begun);
             claims.add(cycle.claim);
             warm += u64::from(cycle.warm);
             forked.add(bare(TRUE, Start::Fork)?);
+            let cycle = self::cycle(&keeper, &network).await?;
+            claims_with_network.add(cycle.claim);
+            warm_with_network += u64::from(cycle.warm);
         }
         keeper.stop().await;
         Ok::<_, Wrong>(())
     })?;
     let (boxes, forked) = (boxes.summary(), forked.summary());
+    let (claims, claims_with_network) = (claims.summary(), claims_with_network.summary());
+    let later = claims_with_network.median - claims.median;
     Ok(Finding {
         title: "warm · claim from the pool → /bin/true → destroyed, keeper in this process, one at a time",
         rows: vec![
             Row::times("box", "Keeper::create, exec /bin/true, kill", boxes),
-            Row::times("  of it, until it is the caller's", "Keeper::create", claims.summary()),
+            Row::times("  of it, until it is the caller's", "Keeper::create", claims),
+            Row::times("  the same with network", "Keeper::create", claims_with_network),
             Row::times("bare process, fork + exec", "std::process::Command with uid(), /bin/true", forked),
             Row::said("from the pool", "BoxCard::warm", format!("{warm} of {count}")),
+            Row::said("  with network", "BoxCard::warm", format!("{warm_with_network} of {count}")),
         ],
-        promises: vec![Promise::at_most(
-            "a warm box's life costs at most 2.5 bare processes",
-            2.5,
-            boxes,
-            forked,
-        )],
+        promises: vec![
+            Promise::at_most("a warm box's life costs at most 2.5 bare processes", 2.5, boxes, forked),
+            most("a warm box with network is its caller's later, in ms", 1.0, Some(later)),
+        ],
     })
 }
 
