@@ -114,7 +114,7 @@ deny:
 	@cargo deny --workspace --all-features check --hide-inclusion-graph bans licenses sources
 
 bench: shipped wasm ## measure against the bare process and against peers
-	@tools/need.sh bwrap=bubblewrap crun=crun runc=runc slirp4netns=slirp4netns pasta=passt ip=iproute2 python3=python3
+	@tools/need.sh bwrap=bubblewrap crun=crun runc=runc slirp4netns=slirp4netns pasta=passt ip=iproute2 python3=python3 ipython3=ipython3
 	@tools/runsc.sh $(SHIPPED)
 	@ln -sfn $(PROGRAMS)/wasm $(SHIPPED)/wasm
 	@tools/e2b.sh $(TARGET_DIR)/e2b

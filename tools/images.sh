@@ -6,6 +6,9 @@ set -euo pipefail
 programs=${1:?usage: tools/images.sh PROGRAMS DIRECTORY}
 store=${2:?usage: tools/images.sh PROGRAMS DIRECTORY}
 here=$(dirname "${BASH_SOURCE[0]}")
+# Made anew when they are made otherwise.
+made_by=$(cat "${BASH_SOURCE[0]}" "$here/../crates/cli/src/image/debian.rs" | sha256sum)
+[[ -e $store.holds && $(<"$store.holds") == "$made_by" ]] || rm -rf "$store"
 [[ -e $store/names/tiny && -e $store/names/code-interpreter ]] && exit
 "$here/need.sh" mmdebstrap=mmdebstrap
 
@@ -19,3 +22,4 @@ image() {
 
 image tiny debian tiny --packages bash,adduser,libstdc++6,libatomic1
 image code-interpreter make code-interpreter
+echo "$made_by" >"$store.holds"

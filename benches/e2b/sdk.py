@@ -70,11 +70,11 @@ for _ in range(max(samples // 4, 3)):
     # A member with a kernel takes about a second to get ready.
     time.sleep(3)
     box = Interpreter.create(timeout=600)
-    timed("first code", lambda: box.run_code("1+1"))
+    assert timed("first code", lambda: box.run_code("1+1")).text == "2"
     made = {"sandboxID": box.sandbox_id, "envdAccessToken": box._envd_access_token}
     ask = json.dumps({"code": "1+1"})
     for _ in range(20):
-        timed("code", lambda: box.run_code("1+1"))
+        assert timed("code", lambda: box.run_code("1+1")).text == "2"
         timed("code, raw", lambda: raw.inside(made, 49999, "/execute", ask))
     box.kill()
 

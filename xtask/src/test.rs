@@ -147,7 +147,12 @@ fn follow(mut cargo: Child, sum: &mut Sum) -> io::Result<End> {
                 println!("{line}");
                 continue;
             }
-            Err(RecvTimeoutError::Disconnected) => return Ok(End::Over(cargo.wait()?)),
+            Err(RecvTimeoutError::Disconnected) => {
+                if sum.is_running() {
+                    sum.hung("its program ended without summing up");
+                }
+                return Ok(End::Over(cargo.wait()?));
+            }
             Err(RecvTimeoutError::Timeout) => {}
         }
         // Silent for a while: cargo compiles, or a test takes its time, or cargo is gone and somebody else holds the pipe.

@@ -184,7 +184,9 @@ impl Problem {
             Self::Fetch { .. } => {
                 "see what it says above; try `apt-get update`, or bring a kernel of your own: `blastbox kernel add FILE`"
             }
-            Self::PausedUnread { .. } => "do it as the user whose daemon that is; nothing was taken away",
+            Self::PausedUnread { .. } => {
+                "name the state directory of the daemon as it is, and do it as its user; nothing was taken away"
+            }
             Self::NoStore => "name one with --store DIR, or set HOME",
             Self::Workspace(_) => "name an existing directory that you may read: --workspace DIR[:cow|:ro]",
             Self::LongArgument { .. } | Self::LongCommand { .. } | Self::ManyArguments { .. } => {

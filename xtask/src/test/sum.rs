@@ -71,7 +71,12 @@ impl Sum {
         }
         if let Some(tests) =
             line.strip_prefix("running ").and_then(|rest| rest.split(' ').next()?.parse().ok())
+            // What a failed test said may look like anything.
+            && !self.saying
         {
+            if self.is_running() {
+                self.hung("its program ended without summing up");
+            }
             self.running = Some(Program { tests, ..Program::default() });
         }
         if let Some(program) = &mut self.running {
@@ -97,9 +102,9 @@ impl Sum {
         self.running.is_some()
     }
 
-    /// The program that runs was ended, because nothing came of it any more: it will not sum up, and those that it ran have failed.
-    /// Where it hung before its first test or after its last it has failed itself, and a second look at other tests says nothing
-    /// about that.
+    /// The program that runs was ended, because nothing came of it any more, or died: it will not sum up, and those that it ran have failed.
+    /// Where it ran none that is known (before its first test, between two, after its last) it has failed itself, and a second look at
+    /// other tests says nothing about that.
     pub(super) fn hung(&mut self, why: &str) {
         let Some(program) = self.running.take() else {
             self.failed += 1;
@@ -107,7 +112,7 @@ impl Sum {
         };
         let told = program.passed + program.failed + program.ignored + program.slow.len();
         self.passed += program.passed;
-        self.failed += program.failed + program.slow.len();
+        self.failed += program.failed + program.slow.len().max(1);
         self.skipped += program.ignored;
         self.unheard += program.tests.saturating_sub(told);
         self.said.extend(program.slow.iter().map(|name| format!("{name} never ended: {why}")));
@@ -168,6 +173,27 @@ mod tests {
             sum.add(line);
         }
         assert_eq!((sum.passed, sum.failed, sum.skipped), (7, 3, 1));
+    }
+
+    #[test]
+    fn a_program_that_dies_has_failed_and_gets_no_second_look() {
+        let added = |lines: &[&str]| {
+            let mut sum = Sum::default();
+            lines.iter().for_each(|line| sum.add(line));
+            sum
+        };
+        let flaky = ["running 1 test", "test b ... FAILED", "test result: FAILED. 0 passed; 1 failed"];
+        assert!(added(&flaky).is_accident());
+        // All told and no sum, or nothing told at all: a second look at `b` would say nothing about it.
+        for died in
+            [&["running 1 test", "test a ... ok"][..], &["running 1 test"][..], &["running 0 tests"][..]]
+        {
+            let sum = added(&[died, &flaky[..]].concat());
+            assert_eq!((sum.failed, sum.is_accident()), (2, false), "{died:?}");
+        }
+        let said =
+            ["running 1 test", "test b ... FAILED", "---- b stdout ----", "running 7 tests", "failures:"];
+        assert!(added(&[&said[..], &flaky[2..]].concat()).is_accident(), "what a test said is no program");
     }
 
     #[test]

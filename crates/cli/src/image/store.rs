@@ -45,6 +45,11 @@ impl StoreFlag {
     /// Images that boxes need which are paused to disk. Their files lie beside the store, in the usual place of a daemon's state, or
     /// where it was named. A place that cannot be read is an error: what is taken away is not made again.
     pub(crate) fn needed(store: &Store, state: Option<&Path>) -> Result<Needs, Problem> {
+        if let Some(state) = state {
+            // A directory that is none has no daemon's boxes, and one whose name was mistyped neither.
+            std::fs::read_dir(state)
+                .map_err(|error| Problem::PausedUnread { place: state.to_owned(), error })?;
+        }
         let beside = store.path().parent().map(|state| state.join("snapshots"));
         let named = state.map(|state| state.join("snapshots"));
         let usual = Self::usual().and_then(|store| Some(store.parent()?.join("snapshots")));
