@@ -46,7 +46,8 @@ mod words;
 pub use amounts::{BadAmount, Bytes, Cpus, Seconds};
 pub use boundary::{Boundary, MIN_EFFECTIVE_BOUNDARIES, enough_boundaries};
 pub use credentials::{
-    BadBinding, Binding, BindingParts, CredentialMode, CredentialRules, Given, SecretName, Slot,
+    BadBinding, Binding, BindingParts, CredentialMode, CredentialRules, Given, MOST_BINDINGS, SecretName,
+    Slot,
 };
 #[cfg(feature = "text")]
 pub use digest::{BadDigest, PolicyDigest};

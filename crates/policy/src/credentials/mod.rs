@@ -13,7 +13,8 @@ use crate::words::spoken;
 use crate::{AllowRule, HostPattern, Protocol, ThreatLevel, TlsMode};
 
 /// Most bindings of one policy.
-const MOST_BINDINGS: usize = 32;
+/// More secrets than this are bound to no box.
+pub const MOST_BINDINGS: usize = 32;
 /// Most characters in hosts, methods and paths of all bindings: the whole policy goes to the gateway in one message.
 const MOST_CHARACTERS: usize = 4 * 1024;
 

@@ -1,4 +1,5 @@
-//! Whoever writes for a tenant does so alone. Neither other tenants nor readers wait for its disk.
+//! Whoever writes for a tenant does so alone. Neither other tenants nor readers wait for its turn; the threads that may wait for disks
+//! are everybody's.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -35,7 +35,10 @@ pub(in crate::e2b) async fn bytes(request: Request) -> Result<Vec<u8>, No> {
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, No> {
     let bytes = if bytes.iter().all(u8::is_ascii_whitespace) { b"{}" } else { bytes };
     serde_json::from_slice(bytes).map_err(|error| {
-        No::bad(format!("the body is not what this call takes: {}", echo(&error.to_string())))
+        let error = error.to_string();
+        // What stands there instead may be a secret in the wrong place: it is not repeated.
+        let wanted = error.rsplit_once(", expected ").map(|(_, wanted)| format!("expected {wanted}"));
+        No::bad(format!("the body is not what this call takes: {}", echo(&wanted.unwrap_or(error))))
     })
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use blastbox_engine::leases::GivenSecret;
-use blastbox_policy::{Binding, BindingParts, Host, SealedPolicy, SecretName};
+use blastbox_policy::{Binding, BindingParts, Host, MOST_BINDINGS, SealedPolicy, SecretName};
 use serde::Deserialize;
 
 use super::network::Asked;
@@ -58,6 +58,12 @@ impl Headers {
         for (host, rules) in rules.into_iter().flatten() {
             let transforms = rules.iter().filter_map(|rule| rule.transform.as_ref());
             for (name, value) in transforms.filter_map(|transform| transform.headers.as_ref()).flatten() {
+                // Before it is filled in: a few bytes that name a secret become all of it.
+                if all.len() >= MOST_BINDINGS {
+                    return Err(refused(format!(
+                        "network.rules: at most {MOST_BINDINGS} headers can be set"
+                    )));
+                }
                 all.push(Header::new(all.len(), host, name, value.expose(), fill)?);
             }
         }
@@ -255,6 +261,35 @@ mod tests {
         assert_eq!(kept.0[0].binding, filled.0[0].binding);
         // What is filled in is held against the same rules.
         assert!(Headers::of(Some(&asked), &|_| Ok(Hidden::new("two\r\nlines".to_owned()))).is_err());
+    }
+
+    #[test]
+    fn a_body_that_names_one_secret_a_thousand_times_is_refused_before_it_is_all_of_them() {
+        let many: Vec<String> = (0..1000).map(|n| format!(r#""x-{n}":"${{e2b.secrets.key}}""#)).collect();
+        let asked = format!(r#"{{"rules":{}}}"#, headers("a.test", &format!("{{{}}}", many.join(","))));
+        let asked: Asked = serde_json::from_str(&asked).unwrap();
+        let filled = std::cell::Cell::new(0);
+        let no = Headers::of(Some(&asked), &|_| {
+            filled.set(filled.get() + 1);
+            Ok(Hidden::new(SECRET.to_owned()))
+        });
+        assert!(format!("{:?}", no.unwrap_err()).contains("at most 32 headers"));
+        assert_eq!(filled.get(), MOST_BINDINGS);
+    }
+
+    #[test]
+    fn a_secret_in_the_wrong_place_is_not_repeated() {
+        for wrong in [
+            r#"{"rules":{"a.test":[{"transform":{"headers":"sk-real, expected"}}]}}"#,
+            r#"{"rules":{"a.test":"sk-real"}}"#,
+        ] {
+            let no = crate::e2b::control::body::parse::<Asked>(wrong.as_bytes()).unwrap_err();
+            let said = format!("{no:?}");
+            assert!(
+                said.contains("expected") && said.contains("line 1") && !said.contains("sk-real"),
+                "{said}"
+            );
+        }
     }
 
     #[test]
