@@ -281,7 +281,8 @@ fn check_own(plan: &Plan, descriptors: usize) -> Result<(), UnsafePlan> {
     if scratch { Ok(()) } else { Err(UnsafePlan::Scratch) }
 }
 
-/// Whether Landlock keeps sockets and pipes out of a volume. What it grants above a directory holds in it too.
+/// Whether Landlock keeps sockets and pipes out of a volume, by the words of the plan. What it grants above a directory holds in it too.
+/// It says nothing about a directory that the same plan shows a second time elsewhere, or leads a link to: only who writes plans keeps from that.
 fn is_closed(volume: &GuestPath, landlock: &Landlock) -> bool {
     let mut there =
         landlock.grants.iter().filter(|grant| Path::new(grant.at.as_str()).starts_with(VOLUMES_AT));
