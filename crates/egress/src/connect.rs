@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use blastbox_policy::{Below, PrivateOpening, may_dial};
 use blastbox_wire::egress::Reason;
+use rustix::net::sockopt::set_socket_oobinline;
 use tokio::net::TcpStream;
 
 use crate::decide::{Allowed, Target};
@@ -47,6 +48,8 @@ pub async fn dial(
             Ok(Ok(stream)) => {
                 // Small messages go at once; an error here costs nothing but speed.
                 stream.set_nodelay(true).ok();
+                // Urgent bytes are carried like any other, in their place; an error here costs them alone.
+                set_socket_oobinline(&stream, true).ok();
                 return Ok(Dialled { stream, address });
             }
             Ok(Err(_)) => Reason::Unreachable,

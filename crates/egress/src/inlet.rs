@@ -16,7 +16,8 @@ use std::task::{Context, Poll, ready};
 use blastbox_sys::shortcut::untaken;
 use rustix::io::Errno;
 use rustix::net::sockopt::{
-    set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size, set_tcp_nodelay,
+    set_socket_linger, set_socket_oobinline, set_socket_recv_buffer_size, set_socket_send_buffer_size,
+    set_tcp_nodelay,
 };
 use rustix::net::{SocketFlags, accept_with};
 use tokio::io::unix::AsyncFd;
@@ -217,6 +218,8 @@ impl Arrived {
     fn new(taken: OwnedFd, room: Room) -> io::Result<Self> {
         set_socket_linger(&taken, Some(Duration::ZERO))?;
         set_tcp_nodelay(&taken, true)?;
+        // Urgent bytes are carried like any other, in their place; else the kernel would take them out.
+        set_socket_oobinline(&taken, true)?;
         // The largest is what every socket there may have; the kernel doubles what it is told.
         if room.size() < LARGE_BUFFER {
             set_socket_recv_buffer_size(&taken, room.size() / 2)?;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::{fmt, io};
 
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -81,9 +82,11 @@ impl fmt::Debug for OnTheWay {
 /// What came of taking a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
+    /// So many bytes; never none.
     Bytes(usize),
-    /// There is no pipe for it.
-    NoPipe,
+    /// There is no pipe, or nothing that a pipe can take. At the mark of urgent data that does not mean that there is nothing, nor, once
+    /// the sender has said everything, that this was all: only whoever reads knows.
+    Nothing,
 }
 
 impl OnTheWay {
@@ -91,34 +94,27 @@ impl OnTheWay {
         self.bytes == 0
     }
 
-    /// Takes what is there; nothing may be on the way. No bytes: whoever sends them has said everything.
+    /// Takes what is there; nothing may be on the way.
     pub(crate) fn poll_take(
         &mut self,
         context: &mut Context<'_>,
         from: &TcpStream,
     ) -> Poll<io::Result<Taken>> {
-        loop {
-            ready!(from.poll_read_ready(context))?;
-            let Some(pipe) = self.pipe.take().or_else(Pipe::take) else {
-                return Poll::Ready(Ok(Taken::NoPipe));
-            };
-            // The pipe is empty, so that only the socket can be what would block.
-            let moved =
-                from.try_io(Interest::READABLE, || Ok(splice(from, None, &pipe.to, None, ROOM, how())?));
-            match moved {
-                Ok(0) => pipe.give_back(),
-                Ok(bytes) => {
-                    self.pipe = Some(pipe);
-                    self.bytes = bytes;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    pipe.give_back();
-                    continue;
-                }
-                Err(error) => return Poll::Ready(Err(error)),
+        ready!(from.poll_read_ready(context))?;
+        let Some(pipe) = self.pipe.take().or_else(Pipe::take) else {
+            return Poll::Ready(Ok(Taken::Nothing));
+        };
+        // Not by `try_io`, which would take the socket for empty: that is for whoever reads to say.
+        match splice(from, None, &pipe.to, None, ROOM, how()) {
+            Ok(0) | Err(Errno::AGAIN) => pipe.give_back(),
+            Ok(bytes) => {
+                self.pipe = Some(pipe);
+                self.bytes = bytes;
+                return Poll::Ready(Ok(Taken::Bytes(bytes)));
             }
-            return Poll::Ready(Ok(Taken::Bytes(self.bytes)));
+            Err(error) => return Poll::Ready(Err(error.into())),
         }
+        Poll::Ready(Ok(Taken::Nothing))
     }
 
     /// Gives some of what is on the way to whom it is for; how much that was.

@@ -123,7 +123,7 @@ impl<'a> Way<'a> {
         Poll::Pending
     }
 
-    /// Takes a piece that does not come into this program.
+    /// Takes a piece that does not come into this program; what no pipe takes is read.
     fn one_pipe<R, W>(&mut self, context: &mut Context<'_>, from: &mut R, to: &mut W) -> Poll<io::Result<()>>
     where
         R: End,
@@ -133,17 +133,15 @@ impl<'a> Way<'a> {
         ready!(to.poll_allowance(context));
         let taken = match (from.socket(), to.socket()) {
             (Some(from), Some(_)) => ready!(self.on_the_way.poll_take(context, from))?,
-            _ => Taken::NoPipe,
+            _ => Taken::Nothing,
         };
         match taken {
-            Taken::Bytes(0) => self.state = State::Said,
             Taken::Bytes(bytes) => {
                 self.bulky = bytes >= BULKY;
-                from.taken(bytes)?;
+                Poll::Ready(from.taken(bytes))
             }
-            Taken::NoPipe => self.bulky = false,
+            Taken::Nothing => self.one_piece(context, from, to),
         }
-        Poll::Ready(Ok(()))
     }
 
     /// Gives what is on the way.
@@ -163,16 +161,15 @@ impl<'a> Way<'a> {
         let mut shared = SHARED.take();
         shared.resize(PIECE, 0);
         let most = if self.kept.load(Ordering::Relaxed) < CROWDED { PIECE } else { SMALL };
-        let mut piece = ReadBuf::new(shared.get_mut(..most).unwrap_or_default());
+        let piece = shared.get_mut(..most).unwrap_or_default();
         let by_sockets = from.socket().is_some() && to.socket().is_some();
-        let read = Pin::new(from).poll_read(context, &mut piece);
-        let carried = match read {
-            Poll::Ready(Ok(())) => {
-                let bytes = piece.filled();
+        let carried = match read(context, from, piece) {
+            Poll::Ready(Ok(length)) => {
+                let bytes = piece.get(..length).unwrap_or_default();
                 if bytes.is_empty() {
                     self.state = State::Said;
                 }
-                self.bulky = by_sockets && bytes.len() == PIECE;
+                self.bulky = by_sockets && bytes.len() >= if self.bulky { BULKY } else { PIECE };
                 let written = write(context, to, bytes);
                 Poll::Ready(written.map(|written| {
                     self.left.extend_from_slice(bytes.get(written..).unwrap_or_default());
@@ -184,7 +181,7 @@ impl<'a> Way<'a> {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 _ => Poll::Pending,
             },
-            failed => failed,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
         };
         SHARED.set(shared);
         carried
@@ -195,6 +192,26 @@ impl Drop for Way<'_> {
     fn drop(&mut self) {
         self.kept.fetch_sub(self.left.len(), Ordering::Relaxed);
     }
+}
+
+/// Reads what is there; how much that was. A socket is read until it says itself that it is empty, and not taken for empty because it gave less
+/// than there was room for: a read ends at the mark of urgent data too, and what lies behind it would wait for what comes next.
+fn read<R: End>(context: &mut Context<'_>, from: &mut R, piece: &mut [u8]) -> Poll<io::Result<usize>> {
+    if from.socket().is_none() {
+        let mut piece = ReadBuf::new(piece);
+        ready!(Pin::new(from).poll_read(context, &mut piece))?;
+        return Poll::Ready(Ok(piece.filled().len()));
+    }
+    ready!(from.poll_allowance(context));
+    while let Some(socket) = from.socket() {
+        ready!(socket.poll_read_ready(context))?;
+        match socket.try_read(piece) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Poll::Ready(Err(error)),
+            Ok(bytes) => return Poll::Ready(from.taken(bytes).map(|()| bytes)),
+        }
+    }
+    Poll::Ready(Ok(0))
 }
 
 /// Writes what is taken now; how much that was.

@@ -176,3 +176,44 @@ async fn a_socket_that_takes_nothing_keeps_its_pipe_to_itself() {
     stuck.await.unwrap_err();
     drop(far);
 }
+
+/// A read ends at the mark of urgent data, and a pipe takes nothing there: it says that there is nothing, or even that this was the end.
+#[tokio::test]
+async fn urgent_data_neither_stalls_nor_cuts_off_what_follows_it() {
+    const PIECES: usize = 12;
+    const PIECE: usize = 300_000;
+    async fn urgent(stream: &TcpStream) {
+        // Where there is no room for one more byte, it is said later.
+        let send = || Ok(rustix::net::send(stream, b"!", rustix::net::SendFlags::OOB)?);
+        stream.async_io(tokio::io::Interest::WRITABLE, send).await.unwrap();
+    }
+    let ((mut near, mut one), (mut other, mut far)) = (sockets().await, sockets().await);
+    rustix::net::sockopt::set_socket_oobinline(&one, true).unwrap();
+    near.write_all(b"so").await.unwrap();
+    urgent(&near).await;
+    let carried = tokio::spawn(async move { carry(&mut one, &mut other, &KEPT).await });
+    // Nobody says anything more until it is heard.
+    let mut heard = vec![0; 3];
+    far.read_exact(&mut heard).await.unwrap();
+    assert_eq!(heard, b"so!");
+    let said = tokio::spawn(async move {
+        for _ in 0..PIECES {
+            near.write_all(&[1; PIECE]).await.unwrap();
+            urgent(&near).await;
+        }
+        near
+    });
+    let mut whole = vec![0; (PIECE + 1) * PIECES];
+    far.read_exact(&mut whole).await.unwrap();
+    assert!(whole == [vec![1; PIECE], vec![b'!']].concat().repeat(PIECES));
+    let mut near = said.await.unwrap();
+    near.write_all(&[2; PIECE]).await.unwrap();
+    urgent(&near).await;
+    near.write_all(b"the end").await.unwrap();
+    near.shutdown().await.unwrap();
+    heard.clear();
+    far.read_to_end(&mut heard).await.unwrap();
+    assert!(heard == [&[2; PIECE][..], b"!the end"].concat());
+    drop(far);
+    carried.await.unwrap().unwrap();
+}

@@ -6,6 +6,7 @@ mod attacks;
 mod bound;
 mod death;
 mod doctor;
+mod urgent;
 
 use blastbox_tests::internet::{Internet, PUBLIC};
 use blastbox_tests::{Boxed, Caller, Who, both_ways};
