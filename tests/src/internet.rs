@@ -47,6 +47,7 @@ pub struct Internet {
 struct Log {
     over: AtomicBool,
     names: Mutex<Answers>,
+    aliases: Mutex<HashMap<String, String>>,
     questions: Mutex<Vec<String>>,
     visits: Mutex<Vec<String>>,
     requests: Mutex<Vec<String>>,
@@ -118,6 +119,11 @@ impl Internet {
     pub fn name(&self, name: &str, answers: &[&[&str]]) {
         let read = |list: &&[&str]| list.iter().map(|text| text.parse().expect("an address")).collect();
         lock(&self.log.names).insert(name.to_owned(), answers.iter().map(read).collect());
+    }
+
+    /// From now on a name is an alias of another (a CNAME); the answer has the whole way, as a resolver's has.
+    pub fn alias(&self, name: &str, of: &str) {
+        lock(&self.log.aliases).insert(name.to_owned(), of.to_owned());
     }
 
     /// Names that were asked for, in order.
@@ -282,8 +288,12 @@ impl Log {
         let question = packet.get(12..at + 5)?;
         let wants_v6 = packet.get(at + 2) == Some(&28);
         lock(&self.questions).push(name.clone());
+        let way: Vec<String> = {
+            let aliases = lock(&self.aliases);
+            std::iter::successors(aliases.get(&name), |next| aliases.get(*next)).cloned().collect()
+        };
         let mut names = lock(&self.names);
-        let list = names.get_mut(&name);
+        let list = names.get_mut(way.last().unwrap_or(&name));
         let found = list.as_ref().map(|list| list.first().cloned().unwrap_or_default());
         // A and AAAA are asked together, in whatever order; the next list is for whoever asks for an A after that.
         if let Some(list) = list.filter(|list| list.len() > 1 && !wants_v6) {
@@ -293,12 +303,22 @@ impl Log {
         let addresses: Vec<IpAddr> =
             found.iter().flatten().copied().filter(|address| address.is_ipv6() == wants_v6).collect();
         let code = if found.is_some() { 0 } else { 3 };
+        let count = u8::try_from(way.len() + addresses.len()).ok()?;
         let mut answer = packet.get(..2)?.to_vec();
-        answer.extend([0x81, 0x80 | code, 0, 1, 0, u8::try_from(addresses.len()).ok()?, 0, 0, 0, 0]);
+        answer.extend([0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0]);
         answer.extend(question);
+        // By pointer to the question; a time to live of 0, so that every connection asks again.
+        let mut owner = vec![0xc0, 12];
+        for alias in way {
+            let target = wire_name(&alias)?;
+            answer.extend(&owner);
+            answer.extend([0, 5, 0, 1, 0, 0, 0, 0, 0, u8::try_from(target.len()).ok()?]);
+            answer.extend(&target);
+            owner = target;
+        }
         for address in addresses {
-            // By pointer to the question; a time to live of 0, so that every connection asks again.
-            answer.extend([0xc0, 12, 0, if wants_v6 { 28 } else { 1 }, 0, 1, 0, 0, 0, 0]);
+            answer.extend(&owner);
+            answer.extend([0, if wants_v6 { 28 } else { 1 }, 0, 1, 0, 0, 0, 0]);
             match address {
                 IpAddr::V4(v4) => answer.extend([0, 4].into_iter().chain(v4.octets())),
                 IpAddr::V6(v6) => answer.extend([0, 16].into_iter().chain(v6.octets())),
@@ -306,4 +326,15 @@ impl Log {
         }
         Some(answer)
     }
+}
+
+/// A name as DNS writes it.
+fn wire_name(name: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for label in name.split('.') {
+        bytes.push(u8::try_from(label.len()).ok()?);
+        bytes.extend(label.as_bytes());
+    }
+    bytes.push(0);
+    Some(bytes)
 }

@@ -307,6 +307,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn questions_are_limited_in_rate() {
+        let meter = Meter::new(&NetworkLimits { questions_per_second: 3, ..limits() });
+        let asked = || (0..10).filter(|_| meter.question().is_ok()).count();
+        assert_eq!((asked(), meter.question()), (3, Err(Reason::RateLimit)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(asked(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn bytes_are_limited_for_the_box_and_for_each_host() {
         let meter =
             Meter::new(&NetworkLimits { bytes: Bytes(3000), bytes_per_host: Bytes(2000), ..limits() });

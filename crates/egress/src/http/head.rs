@@ -168,6 +168,21 @@ pub(super) fn named_by_connection(headers: &mut HeaderMap) {
     }
 }
 
+/// Whether a resolver is asked over HTTPS, as far as a request shows it: by its media types, or by the path that such resolvers have. What a box
+/// asks in names goes to its gateway and nobody else, also where a rule leads to a host that would answer.
+pub(super) fn asks_resolver(headers: &HeaderMap, path: Option<&str>) -> bool {
+    const TYPES: [&str; 3] = ["dns-message", "dns-json", "oblivious-dns-message"];
+    let of_dns = |part: &str| {
+        let kind = part.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        kind.strip_prefix("application/").is_some_and(|kind| TYPES.contains(&kind))
+    };
+    let named = [header::ACCEPT, header::CONTENT_TYPE].iter().any(|name| {
+        let values = headers.get_all(name).iter();
+        values.filter_map(|value| value.to_str().ok()).any(|value| value.split(',').any(of_dns))
+    });
+    named || path.is_some_and(|path| path == "/dns-query")
+}
+
 #[cfg(test)]
 #[path = "head_tests.rs"]
 mod tests;

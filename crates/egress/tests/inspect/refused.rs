@@ -2,6 +2,7 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::lent::{ask, get};
 use crate::rig::World;
 use crate::server::{answering, ok};
 
@@ -146,4 +147,35 @@ async fn a_server_that_is_down_is_said_to_be_down() {
         raw(&world, &format!("GET /repos/acme/x HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
             .await;
     assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("unreachable"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_resolver_over_https_is_not_asked_although_its_host_is_allowed() {
+    let (world, seen) = world().await;
+    let name = "other.github.com";
+    for alpn in [&b"http/1.1"[..], b"h2"] {
+        for (method, path, header) in [
+            ("POST", "/any", ("content-type", "application/dns-message")),
+            (
+                "GET",
+                "/any?dns=AAABAAABAAAAAAAAA3d3dw",
+                ("accept", "text/html, Application/DNS-Message;q=0.9"),
+            ),
+            ("GET", "/resolve?name=data.evil.test", ("accept", "application/dns-json")),
+            ("GET", "/dns-query?dns=AAABAAABAAAAAAAAA3d3dw", ("accept", "*/*")),
+        ] {
+            let mut request = get(&world, name, alpn, path, &[header]);
+            *request.method_mut() = method.parse().unwrap();
+            let answer = ask(&world, name, alpn, request).await;
+            assert_eq!(answer.status, 403, "{method} {path}");
+        }
+    }
+    assert_eq!(seen.lock().unwrap().len(), 0);
+    assert_eq!(world.denials(), ["resolver-not-allowed"]);
+    for (path, kind) in
+        [("/dns", "application/json"), ("/x/dns-query", "application/dns"), ("/?dns=1", "*/*")]
+    {
+        let request = get(&world, name, b"http/1.1", path, &[("accept", kind)]);
+        assert_eq!(ask(&world, name, b"http/1.1", request).await.status, 200, "{path}");
+    }
 }
