@@ -1,6 +1,8 @@
 //! A snippet in a fresh guest of a Wasm box that is there already, beside the native interpreter, in turns; one with pandas imported
 //! already; and the next piece of code in a guest that remembers.
 
+mod cost;
+
 use std::time::{Duration, Instant};
 
 use blastbox_engine::{BoxSpec, Command, Engine, ExecEnd, ExecEvent, LiveBox};
@@ -42,8 +44,10 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
     let (snake, server) = (native("python3", "-c", "print(1)"), native("node", "-e", "console.log(1)"));
     let begun = Instant::now();
     let mut start = begun.elapsed();
+    let mut costs = Vec::new();
     runtime()?.block_on(async {
         let warden = Warden::start_program(&programs()?.join("blastbox-warden"))?;
+        let pid = warden.pid();
         let mut facts = Facts::look();
         facts.wasm = Guests::at(&programs()?.join("wasm"));
         let again = warden.program().to_owned();
@@ -55,6 +59,7 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
             .create(BoxSpec { policy: &policy, image: &image, workspace: None, volumes: &[], secrets: &[] })
             .await?;
         start = begun.elapsed();
+        costs.push(cost::waiting(&live, pid).await?);
         for turn in 0..WARM_UP + options.samples(200, 40) {
             let counts = turn >= WARM_UP;
             for (command, times) in [(&PYTHON, &mut python), (&JS, &mut js)] {
@@ -81,6 +86,7 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
                 pandas.add_since(begun);
             }
         }
+        costs.push(cost::rate(&live, pid, options.samples(400, 80)).await?);
         for (command, times) in SESSIONS.iter().zip([&mut python_turn, &mut js_turn]) {
             session(&live, command, options.samples(200, 40), times).await?;
         }
@@ -121,6 +127,7 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
         Row::times("next turn in a js", "the same, by `turns`", js_turn.summary()),
         Row::said("the box itself, once", "Engine::create until the worker answers", format!("{start:?}")),
     ];
+    rows.extend(costs);
     rows.extend(python3.map(|times| Row::times("native python3", "python3 -c 'print(1)'", times)));
     rows.extend(node.map(|times| Row::times("native node", "node -e 'console.log(1)'", times)));
     Ok(Finding {

@@ -104,6 +104,11 @@ fn a_program_that_fails_says_so_and_its_code_passes_through(caller: &Caller) {
     let boxed = python(caller, "raise ValueError('no')");
     assert_eq!((boxed.outcome(), boxed.receipt.exit_code), ("exited", 1));
     assert!(boxed.stderr.contains("ValueError: no") && !boxed.stderr.contains('\u{1b}'), "{}", boxed.stderr);
+    // It is called as elsewhere, and nothing of what runs it is told.
+    let places = |boxed: &Boxed| boxed.stderr.matches("File ").count();
+    assert!(boxed.stderr.contains("File \"<stdin>\", line 1") && places(&boxed) == 1, "{}", boxed.stderr);
+    let boxed = caller.run(&["--tier", "wasm"], &["python", "-c", "\n1 / 0"]);
+    assert!(boxed.stderr.contains("File \"<string>\", line 2") && places(&boxed) == 1, "{}", boxed.stderr);
     assert_eq!(python(caller, "import sys\nsys.exit(7)").receipt.exit_code, 7);
     // Whatever way it ends, what it has printed comes out; a stream that it closed itself is its own affair.
     for (end, code) in [("pass", 0), ("sys.exit(0)", 0), ("sys.exit(3)", 3), ("quit()", 0), ("1 / 0", 1)] {

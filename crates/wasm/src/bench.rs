@@ -1,10 +1,10 @@
-//! The threads that run guests, and the guests that are kept ready for them.
+//! The threads that run guests, and the guests that are kept ready for them. One that has nothing to do listens to the host; while all
+//! of them have, the worker's first thread does.
 //!
 //! A guest that has run is never run again: its memory goes back to the kernel, and the next one begins from the image.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,8 +17,10 @@ use crate::budget::Budget;
 use crate::engine::{GUEST_STACK, Metering};
 use crate::files::Tree;
 use crate::guests::{self, Room, Seat, Used};
+use crate::session::{End, Session};
 use crate::shelf::{Loaded, Shelf, ShelfError};
-use crate::streams::{Streams, ring};
+use crate::streams::Streams;
+use crate::voice::Voice;
 
 /// Stack of a guest's thread: the guest's own, and what our functions need beneath it.
 const THREAD_STACK: usize = GUEST_STACK + (4 << 20);
@@ -46,11 +48,16 @@ pub(crate) struct Done {
 
 struct State {
     jobs: VecDeque<Job>,
-    done: Vec<Done>,
+    /// Who listens to the host, while nobody does it.
+    ear: Option<Session>,
+    /// Why the worker ends.
+    end: Option<End>,
     /// Guests to be made ready.
     wanted: Vec<Arc<Loaded>>,
     /// What is made ready when nobody has asked for anything for a while.
     later: Vec<Arc<Loaded>>,
+    /// Threads that have nothing to do.
+    waiting: usize,
     /// Threads that could not lock themselves in, or 0 when all could.
     unlocked: usize,
     locked: usize,
@@ -59,7 +66,8 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    bell: Arc<OwnedFd>,
+    over: Condvar,
+    voice: Arc<Voice>,
     room: Room,
 }
 
@@ -68,12 +76,42 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Listens to the host until there are commands, or the end.
+    fn listen<'a>(&'a self, state: MutexGuard<'a, State>, mut ear: Session) -> MutexGuard<'a, State> {
+        drop(state);
+        let heard = ear.listen();
+        let mut state = self.lock();
+        match heard {
+            Ok(jobs) => {
+                state.jobs.extend(jobs);
+                state.ear = Some(ear);
+            }
+            Err(end) => {
+                state.end = Some(end);
+                self.over.notify_one();
+            }
+        }
+        state
+    }
+}
+
+impl State {
+    /// Finds somebody for what is left when a thread has taken its share: each that is woken takes one, and wakes the next.
+    fn wake(&self, shared: &Shared) {
+        if self.waiting > 0 && (self.ear.is_some() || !self.jobs.is_empty()) {
+            shared.changed.notify_one();
+        } else if self.ear.is_some() {
+            shared.over.notify_one();
+        }
+    }
 }
 
 /// The threads.
+#[derive(Clone)]
 pub(crate) struct Bench {
     shared: Arc<Shared>,
-    shelf: Shelf,
+    shelf: Arc<Shelf>,
     metering: Metering,
     places: usize,
 }
@@ -85,13 +123,13 @@ impl Bench {
         shelf: Shelf,
         budget: Budget,
         tree: Arc<Mutex<Tree>>,
-        bell: Arc<OwnedFd>,
+        voice: Arc<Voice>,
         arguments: &Arguments,
     ) -> io::Result<Self> {
         let keeps = |guest: &&Arc<Loaded>| guests::is_worth_keeping(guest.kind);
         let later = shelf.guests.iter().filter(keeps).cloned().collect();
-        let (jobs, done, wanted) = (VecDeque::new(), Vec::new(), Vec::new());
-        let state = State { jobs, done, wanted, later, unlocked: 0, locked: 0 };
+        let (jobs, wanted) = (VecDeque::new(), Vec::new());
+        let state = State { jobs, ear: None, end: None, wanted, later, waiting: 0, unlocked: 0, locked: 0 };
         let room = Room {
             engine,
             budget,
@@ -102,7 +140,8 @@ impl Bench {
             http: arguments.http,
             ready: Arc::default(),
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), bell, room });
+        let (changed, over) = (Condvar::new(), Condvar::new());
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed, over, voice, room });
         let places = usize::try_from(arguments.threads).unwrap_or(1);
         for _ in 0..places {
             let shared = Arc::clone(&shared);
@@ -116,7 +155,7 @@ impl Bench {
             return Err(io::Error::other("a thread could not give up its system calls"));
         }
         drop(state);
-        Ok(Self { shared, shelf, metering: arguments.metering(), places })
+        Ok(Self { shared, shelf: Arc::new(shelf), metering: arguments.metering(), places })
     }
 
     /// Guests that may run at the same time.
@@ -134,19 +173,29 @@ impl Bench {
         usable.cloned().map(Ok).or_else(unusable).or_else(unmade)
     }
 
-    pub(crate) fn give(&self, job: Job) {
-        self.shared.lock().jobs.push_back(job);
-        self.shared.changed.notify_one();
+    /// Has the threads listen to the host, until the end.
+    pub(crate) fn preside(&self, ear: Session) -> End {
+        let mut state = self.shared.lock();
+        state.ear = Some(ear);
+        loop {
+            if let Some(end) = state.end.take() {
+                return end;
+            }
+            state.wake(&self.shared);
+            // This thread has not the stack for a guest: what it hears another one has to be woken for.
+            if state.waiting == 0
+                && let Some(ear) = state.ear.take()
+            {
+                state = self.shared.listen(state, ear);
+                continue;
+            }
+            state = self.shared.over.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Makes every running guest look whether it is to end.
     pub(crate) fn interrupt(&self) {
         self.shared.room.engine.increment_epoch();
-    }
-
-    /// The commands that have ended since the last call.
-    pub(crate) fn ended(&self) -> Vec<Done> {
-        std::mem::take(&mut self.shared.lock().done)
     }
 }
 
@@ -170,25 +219,28 @@ fn work(shared: &Shared) {
     loop {
         if let Some(job) = state.jobs.pop_front() {
             state.later.clear();
+            state.wake(shared);
             drop(state);
             let guest = job.guest.clone().ok();
             let seat = guest.as_ref().and_then(|guest| ready.take(&guest.name));
             let (done, left) = run(shared, job, seat);
-            shared.lock().done.push(done);
-            ring(&shared.bell);
+            shared.voice.end(done);
             drop(left);
             state = shared.lock();
             state.wanted.extend(guest.filter(|guest| guests::is_worth_keeping(guest.kind)));
+        } else if let Some(ear) = state.ear.take() {
+            state = shared.listen(state, ear);
         } else if let Some(guest) = state.wanted.pop() {
             drop(state);
             let made = make_ready(shared, &guest);
             state = shared.lock();
             state.wanted.extend(made.then_some(guest));
-        } else if state.later.is_empty() {
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         } else {
-            let waited = shared.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            let patience = if state.later.is_empty() { Duration::MAX } else { IDLE };
+            state.waiting += 1;
+            let waited = shared.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
             state = waited.0;
+            state.waiting -= 1;
             if waited.1.timed_out() {
                 let later = std::mem::take(&mut state.later);
                 state.wanted.extend(later);

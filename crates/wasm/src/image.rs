@@ -10,8 +10,6 @@ mod rewrite;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use crate::budget::Budget;
 use crate::engine::{self, Metering, Purpose};
 use crate::files::{Caps, Tree};
@@ -19,6 +17,7 @@ use crate::guests::{self, Room, Seat, python};
 use crate::manifest::Hash;
 use crate::shelf::{self, Loaded};
 use crate::streams::Streams;
+use crate::voice::Voice;
 
 pub use rewrite::Unfit;
 
@@ -144,10 +143,9 @@ fn open(shelf: &Path, name: &str) -> Result<(Arc<Loaded>, Room), ImageError> {
 
 /// One turn, which must come to its end.
 fn do_turn(seat: &mut Seat, source: &[u8]) -> Result<(), ImageError> {
-    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .map_err(|errno| ImageError::Guest(errno.to_string()))?;
+    let voice = Voice::unheard().map_err(|error| ImageError::Guest(error.to_string()))?;
     // Nobody carries it before the turn is over: what it says must fit.
-    let streams = Arc::new(Streams::new(128 * 1024, false, Arc::new(bell)));
+    let streams = Arc::new(Streams::new(128 * 1024, false, voice));
     seat.hear(Some(Arc::clone(&streams)));
     let code = python::turn(seat, source).map_err(broken)?;
     seat.hear(None);

@@ -32,6 +32,7 @@ mod session;
 mod shelf;
 mod streams;
 mod tools;
+mod voice;
 mod wasi;
 mod workspace;
 

@@ -1,6 +1,6 @@
-//! The loop that speaks with the host. Guests run on threads of their own; nothing here waits for one.
+//! What listens to the host. It is no thread: whoever has nothing else to do listens, and when there is a command, leaves that to the
+//! next one and runs it. So nobody has to be woken before a command begins. Nothing here waits for a guest.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -9,11 +9,10 @@ use blastbox_wire::agent::{AgentFrame, BootFacts, ExecSpec, FrameError, HostFram
 use blastbox_wire::limits::MAX_AGENT_TEXT;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::Arguments;
-use crate::bench::{Bench, Done, Job};
+use crate::bench::{Bench, Job};
 use crate::budget::Budget;
 use crate::control::{Control, Received};
 use crate::desk::Desk;
@@ -21,8 +20,9 @@ use crate::engine::{self, Purpose};
 use crate::files::{Caps, Tree};
 use crate::guests;
 use crate::shelf;
-use crate::streams::{Call, OverWindow, Streams};
+use crate::streams::{OverWindow, Streams};
 use crate::tools::Answer;
+use crate::voice::{Mouth, Voice};
 use crate::workspace;
 
 const CONTROL: u64 = 0;
@@ -61,36 +61,34 @@ enum Greeting {
     Farewell,
 }
 
-/// The worker at work.
+/// The worker's ear.
 pub(crate) struct Session {
     epoll: OwnedFd,
-    events: Vec<Event>,
-    control: Control,
     interest: EventFlags,
-    bell: Arc<OwnedFd>,
+    voice: Arc<Voice>,
     bench: Bench,
     desk: Desk,
-    running: BTreeMap<u32, Arc<Streams>>,
-    /// Guests that have ended while the host was slow to read.
-    ended: Vec<Done>,
+    /// Commands that were heard and not handed on.
+    asked: Vec<Job>,
     greeting: Greeting,
 }
 
 impl Session {
     /// Loads the guests, locks the door behind them and says hello. `Err`: the code to leave with.
     pub(crate) fn open(stream: OwnedFd, arguments: &Arguments) -> Result<Self, u8> {
-        let mut control = Control::new(stream);
-        Self::prepare(arguments)
+        let voice = Arc::new(Voice::new(Control::new(stream)).map_err(|_| 1)?);
+        Self::prepare(arguments, &voice)
             .map_err(|why| {
+                let control = &mut voice.mouth().control;
                 control.send(&AgentFrame::Fault { text: cut(&why) });
                 control.flush().ok();
                 1
             })?
-            .finish(control)
+            .finish()
             .map_err(|_| 1)
     }
 
-    fn prepare(arguments: &Arguments) -> Result<Prepared, String> {
+    fn prepare(arguments: &Arguments, voice: &Arc<Voice>) -> Result<Prepared, String> {
         let broken = |error: wasmtime::Error| format!("no engine: {error}");
         let engine = engine::engine(Purpose::Run, arguments.metering()).map_err(broken)?;
         let shelf = shelf::load(&engine, arguments.metering(), &arguments.guests).map_err(broken)?;
@@ -105,95 +103,83 @@ impl Session {
             workspace::load(&mut tree, access).map_err(|trouble| trouble.to_string())?;
         }
         let tree = Arc::new(Mutex::new(tree));
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = Arc::new(eventfd(0, flags).map_err(|errno| errno.to_string())?);
         let desk = Desk::new(Arc::clone(&tree));
-        let bench = Bench::open(engine, shelf, budget, tree, Arc::clone(&bell), arguments)
+        let bench = Bench::open(engine, shelf, budget, tree, Arc::clone(voice), arguments)
             .map_err(|error| error.to_string())?;
-        Ok(Prepared { bench, desk, bell })
+        Ok(Prepared { bench, desk, voice: Arc::clone(voice) })
     }
 
     /// Works until the end.
-    pub(crate) fn run(mut self) -> End {
-        let end = loop {
+    pub(crate) fn run(self) -> End {
+        let bench = self.bench.clone();
+        bench.preside(self)
+    }
+
+    /// Listens until there are commands to run.
+    pub(crate) fn listen(&mut self) -> Result<Vec<Job>, End> {
+        while self.asked.is_empty() {
             if let Err(end) = self.turn() {
-                break end;
-            }
-        };
-        match &end {
-            End::Shutdown | End::HostGone => {}
-            End::HostBroken(_) | End::Breach(_) | End::Failed(_) => {
-                self.control.send(&AgentFrame::Fault { text: cut(&end.to_string()) });
+                let control = &mut self.voice.mouth().control;
+                match &end {
+                    End::Shutdown | End::HostGone => {}
+                    End::HostBroken(_) | End::Breach(_) | End::Failed(_) => {
+                        control.send(&AgentFrame::Fault { text: cut(&end.to_string()) });
+                    }
+                }
+                // Last words: to a host that does not listen they are lost. Guests end with the process.
+                control.flush().ok();
+                return Err(end);
             }
         }
-        // Last words: to a host that does not listen they are lost. Guests end with the process.
-        self.control.flush().ok();
-        end
+        Ok(std::mem::take(&mut self.asked))
     }
 
     fn turn(&mut self) -> Result<(), End> {
-        self.carry();
-        self.desk.pump(&mut self.control);
-        self.control.flush()?;
-        let idle = self.running.is_empty() && self.desk.is_empty();
-        if idle && self.greeting == Greeting::Farewell && self.control.is_empty() {
-            return Err(End::Shutdown);
-        }
-        let interest = self.control.interest();
+        let interest = self.say()?;
         if interest != self.interest {
-            epoll::modify(&self.epoll, &self.control, EventData::new_u64(CONTROL), interest)
+            let mouth = self.voice.mouth();
+            epoll::modify(&self.epoll, &mouth.control, EventData::new_u64(CONTROL), interest)
                 .map_err(io::Error::from)?;
             self.interest = interest;
         }
-        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), None) {
+        let mut events: Vec<Event> = Vec::with_capacity(8);
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(End::Failed(errno.into())),
         }
-        let mut events = std::mem::take(&mut self.events);
-        for event in events.drain(..) {
+        for event in events {
             let (token, flags) = (event.data.u64(), event.flags);
             match token {
                 BELL => {
                     // Read before anything is carried: a ring that comes meanwhile is heard.
-                    rustix::io::read(&self.bell, &mut [0; 8]).ok();
+                    rustix::io::read(self.voice.bell(), &mut [0; 8]).ok();
                 }
                 _ if flags == EventFlags::OUT => {}
                 _ => self.hear()?,
             }
         }
-        self.events = events;
         Ok(())
     }
 
-    /// Carries what guests wrote and took, and how they ended.
-    fn carry(&mut self) {
-        if !self.control.has_room() {
-            return;
+    /// Says what there is to say. Returns what is waited for.
+    fn say(&mut self) -> Result<EventFlags, End> {
+        let mut mouth = self.voice.mouth();
+        mouth.carry(&self.voice);
+        self.desk.pump(&mut mouth.control);
+        mouth.control.flush()?;
+        let idle = mouth.running.is_empty() && self.desk.is_empty();
+        if idle && self.greeting == Greeting::Farewell && mouth.control.is_empty() {
+            return Err(End::Shutdown);
         }
-        // First who has ended, then what was written: the end of a guest comes behind its last word.
-        self.ended.extend(self.bench.ended());
-        for (&exec, streams) in &self.running {
-            let carried = streams.carry();
-            for (stream, bytes) in &carried.output {
-                self.control.send(&AgentFrame::Output { exec, stream: *stream, bytes });
-            }
-            if let Some(Call { number, tool, input }) = &carried.call {
-                self.control.send(&AgentFrame::Call { exec, call: *number, tool, input });
-            }
-            if carried.taken > 0 {
-                self.control.send(&AgentFrame::StdinTaken { exec, bytes: carried.taken });
-            }
-        }
-        for Done { exec, exit, usage } in self.ended.drain(..) {
-            self.running.remove(&exec);
-            self.control.send(&AgentFrame::Exited { exec, exit, usage });
-        }
+        Ok(mouth.control.interest())
     }
 
     fn hear(&mut self) -> Result<(), End> {
-        let received = self.control.receive()?;
-        while let Some(frame) = self.control.next().map_err(End::HostBroken)? {
-            self.obey(frame)?;
+        let voice = Arc::clone(&self.voice);
+        let mouth = &mut *voice.mouth();
+        let received = mouth.control.receive()?;
+        while let Some(frame) = mouth.control.next().map_err(End::HostBroken)? {
+            self.obey(mouth, frame)?;
         }
         match received {
             Received::Bytes => Ok(()),
@@ -201,10 +187,10 @@ impl Session {
         }
     }
 
-    fn obey(&mut self, frame: HostFrame) -> Result<(), End> {
+    fn obey(&mut self, mouth: &mut Mouth, frame: HostFrame) -> Result<(), End> {
         match (self.greeting, frame) {
             (_, HostFrame::Shutdown) => return Err(End::Shutdown),
-            (_, HostFrame::Ping { token }) => self.control.send(&AgentFrame::Pong { token }),
+            (_, HostFrame::Ping { token }) => mouth.control.send(&AgentFrame::Pong { token }),
             // Nobody learns of a denied system call here: what to do about one does not arise.
             // Only boxes of the jail outlive their host.
             (Greeting::Awaited, HostFrame::Begin { heritable: true, .. }) | (_, HostFrame::Resync { .. }) => {
@@ -219,15 +205,18 @@ impl Session {
             (Greeting::Farewell, HostFrame::Exec(_)) => {
                 return Err(End::Breach("a command after the farewell"));
             }
-            (_, HostFrame::Farewell) => self.greeting = Greeting::Farewell,
-            (Greeting::Heard, HostFrame::Exec(spec)) => self.start(spec),
+            (_, HostFrame::Farewell) => {
+                self.greeting = Greeting::Farewell;
+                mouth.farewell = true;
+            }
+            (Greeting::Heard, HostFrame::Exec(spec)) => self.start(mouth, spec),
             (_, HostFrame::Stdin { exec, bytes }) => {
-                if let Some(streams) = self.running.get(&exec) {
+                if let Some(streams) = mouth.running.get(&exec) {
                     streams.push(&bytes).map_err(|OverWindow| End::Breach("input over its window"))?;
                 }
             }
             (_, HostFrame::StdinEnd { exec }) => {
-                if let Some(streams) = self.running.get(&exec) {
+                if let Some(streams) = mouth.running.get(&exec) {
                     streams.end_input();
                 }
             }
@@ -235,59 +224,59 @@ impl Session {
             (_, HostFrame::Resize { .. }) => {}
             (_, HostFrame::Signal { exec, signal }) => {
                 if ends(signal)
-                    && let Some(streams) = self.running.get(&exec)
+                    && let Some(streams) = mouth.running.get(&exec)
                 {
                     streams.tell(signal);
                     self.bench.interrupt();
                 }
             }
             (_, HostFrame::Credit { exec, bytes }) => {
-                if let Some(streams) = self.running.get(&exec) {
+                if let Some(streams) = mouth.running.get(&exec) {
                     streams.credit(bytes);
                 }
             }
             (_, HostFrame::Answer { exec, call, good, bytes }) => {
-                if let Some(streams) = self.running.get(&exec) {
+                if let Some(streams) = mouth.running.get(&exec) {
                     streams.answer(call, Answer { good, bytes });
                 }
             }
             (_, HostFrame::File { op, ask }) => {
-                self.desk.hear(op, ask, &mut self.control).map_err(End::Breach)?;
+                self.desk.hear(op, ask, &mut mouth.control).map_err(End::Breach)?;
             }
         }
         Ok(())
     }
 
     /// Starts a command, or tells the host why not.
-    fn start(&mut self, spec: ExecSpec) {
+    fn start(&mut self, mouth: &mut Mouth, spec: ExecSpec) {
         let exec = spec.exec;
         let refuse = |control: &mut Control, stage, errno: Errno| {
             control.send(&AgentFrame::NotStarted { exec, stage, errno: errno.raw_os_error() });
         };
-        if self.running.contains_key(&exec) {
-            return refuse(&mut self.control, Stage::Admission, Errno::EXIST);
+        if mouth.running.contains_key(&exec) {
+            return refuse(&mut mouth.control, Stage::Admission, Errno::EXIST);
         }
-        if self.running.len() >= self.bench.places() {
-            return refuse(&mut self.control, Stage::Admission, Errno::AGAIN);
+        if mouth.running.len() >= self.bench.places() {
+            return refuse(&mut mouth.control, Stage::Admission, Errno::AGAIN);
         }
         let has_input = match spec.io {
             Io::Pipes => false,
             Io::PipesWithStdin => true,
             // A guest has no terminal to be given.
-            Io::Terminal { .. } => return refuse(&mut self.control, Stage::Streams, Errno::NOTTY),
+            Io::Terminal { .. } => return refuse(&mut mouth.control, Stage::Streams, Errno::NOTTY),
         };
         let Some(guest) = self.bench.find(spec.arguments.first().map_or(b"", Vec::as_slice)) else {
-            return refuse(&mut self.control, Stage::Find, Errno::NOENT);
+            return refuse(&mut mouth.control, Stage::Find, Errno::NOENT);
         };
         if self.desk.is_missing(&spec.directory) {
-            return refuse(&mut self.control, Stage::Directory, Errno::NOENT);
+            return refuse(&mut mouth.control, Stage::Directory, Errno::NOENT);
         }
-        let streams = Arc::new(Streams::new(spec.window, has_input, Arc::clone(&self.bell)));
-        self.running.insert(exec, Arc::clone(&streams));
+        let streams = Arc::new(Streams::new(spec.window, has_input, Arc::clone(&self.voice)));
+        mouth.running.insert(exec, Arc::clone(&streams));
         // Guests are no processes; the host is told the number that it gave, moved past the first process.
         let pid = exec.saturating_add(2);
-        self.control.send(&AgentFrame::Started { exec, pid });
-        self.bench.give(Job { spec, guest, streams });
+        mouth.control.send(&AgentFrame::Started { exec, pid });
+        self.asked.push(Job { spec, guest, streams });
     }
 }
 
@@ -295,17 +284,18 @@ impl Session {
 struct Prepared {
     bench: Bench,
     desk: Desk,
-    bell: Arc<OwnedFd>,
+    voice: Arc<Voice>,
 }
 
 impl Prepared {
-    fn finish(self, mut control: Control) -> io::Result<Session> {
-        let Self { bench, desk, bell } = self;
+    fn finish(self) -> io::Result<Session> {
+        let Self { bench, desk, voice } = self;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let interest = EventFlags::IN;
-        epoll::add(&epoll, &control, EventData::new_u64(CONTROL), interest)?;
-        epoll::add(&epoll, &*bell, EventData::new_u64(BELL), EventFlags::IN)?;
-        // This thread runs no guest, but reads what they wrote: it is locked like theirs.
+        let mut mouth = voice.mouth();
+        epoll::add(&epoll, &mouth.control, EventData::new_u64(CONTROL), interest)?;
+        epoll::add(&epoll, voice.bell(), EventData::new_u64(BELL), EventFlags::IN)?;
+        // This thread runs no guest and hears none, and is locked like theirs all the same.
         crate::lock::lock()?;
         let facts = BootFacts {
             pid: u32::try_from(rustix::process::getpid().as_raw_nonzero().get()).unwrap_or(0),
@@ -314,19 +304,9 @@ impl Prepared {
             sees_denials: false,
             kernel: crate::engine::LABEL.to_owned(),
         };
-        control.send(&AgentFrame::Hello { version: VERSION, facts });
-        Ok(Session {
-            epoll,
-            events: Vec::with_capacity(8),
-            control,
-            interest,
-            bell,
-            bench,
-            desk,
-            running: BTreeMap::new(),
-            ended: Vec::new(),
-            greeting: Greeting::Awaited,
-        })
+        mouth.control.send(&AgentFrame::Hello { version: VERSION, facts });
+        drop(mouth);
+        Ok(Session { epoll, interest, voice, bench, desk, asked: Vec::new(), greeting: Greeting::Awaited })
     }
 }
 

@@ -3,13 +3,13 @@
 //! Whatever a guest waits for, it waits for here, on one condition: to be told to end wakes it from everything.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use blastbox_wire::limits::{MAX_OUTPUT_CHUNK, STDIN_WINDOW};
 
 use crate::tools::Answer;
+use crate::voice::Voice;
 
 /// Output that waits for the host's thread. Beyond it the guest waits.
 const FULL: usize = 4 * MAX_OUTPUT_CHUNK;
@@ -51,12 +51,10 @@ pub(crate) struct Call {
 }
 
 /// The streams of one command.
-#[derive(Debug)]
 pub(crate) struct Streams {
     state: Mutex<State>,
     changed: Condvar,
-    /// Wakes the thread that speaks with the host.
-    bell: Arc<OwnedFd>,
+    voice: Arc<Voice>,
 }
 
 /// What the thread of the host carries away.
@@ -68,9 +66,9 @@ pub(crate) struct Carried {
 }
 
 impl Streams {
-    pub(crate) fn new(window: u32, has_input: bool, bell: Arc<OwnedFd>) -> Self {
+    pub(crate) fn new(window: u32, has_input: bool, voice: Arc<Voice>) -> Self {
         let state = State { credit: u64::from(window), input_ended: !has_input, ..State::default() };
-        Self { state: Mutex::new(state), changed: Condvar::new(), bell }
+        Self { state: Mutex::new(state), changed: Condvar::new(), voice }
     }
 
     /// A guest's thread that panicked aborts the worker, so no lock is ever poisoned.
@@ -79,15 +77,24 @@ impl Streams {
     }
 
     fn ring(&self) {
-        ring(&self.bell);
+        self.voice.ring();
     }
 
     // The guest's side.
 
     /// Writes everything, as fast as the host takes it.
     pub(crate) fn write(&self, stream: u8, mut bytes: &[u8]) -> Result<(), Told> {
-        let mut state = self.lock();
         while !bytes.is_empty() {
+            bytes = self.queue(stream, bytes)?;
+            self.voice.speak();
+        }
+        Ok(())
+    }
+
+    /// Queues what may go now, or waits until something may. Returns the rest.
+    fn queue<'a>(&self, stream: u8, bytes: &'a [u8]) -> Result<&'a [u8], Told> {
+        let mut state = self.lock();
+        loop {
             if let Some(signal) = state.told {
                 return Err(Told(signal));
             }
@@ -105,10 +112,8 @@ impl Streams {
                 }
                 _ => state.output.push_back((stream, now.to_vec())),
             }
-            bytes = later;
-            self.ring();
+            return Ok(later);
         }
-        Ok(())
     }
 
     /// Reads what is there, or waits for something. 0: there will be no more.
@@ -281,12 +286,6 @@ impl Streams {
     }
 }
 
-/// Wakes whoever waits for the bell.
-pub(crate) fn ring(bell: &impl AsFd) {
-    // Full means that it rings already.
-    rustix::io::write(bell, &1_u64.to_ne_bytes()).ok();
-}
-
 fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
@@ -294,11 +293,9 @@ fn count(length: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::event::{EventfdFlags, eventfd};
 
     fn streams(window: u32, has_input: bool) -> Arc<Streams> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
-        Arc::new(Streams::new(window, has_input, bell))
+        Arc::new(Streams::new(window, has_input, Voice::unheard().unwrap()))
     }
 
     #[test]

@@ -21,6 +21,8 @@ const TURNS: &[u8] = b"__blastbox_turns";
 const CALL: &[u8] = b"__blastbox_call";
 /// Where the prelude finds what was thrown, or what a piece of code came to.
 const THROWN: &[u8] = b"__blastbox_thrown";
+/// What a program might do. Nobody hears it.
+const REHEARSAL: &[u8] = b"console.log(0)";
 /// Top-level `await` is allowed; the result is a promise.
 const ASYNC: u32 = 128;
 /// Depth of calls; more would be more than the guest's stack holds.
@@ -191,7 +193,11 @@ pub(super) fn warm_up(seat: &mut Seat) -> Result<(), Broken> {
     if seat.call::<u32, u32>("qjs_is_exception", evaluated)? != 0 {
         return Err(stuck("its prelude does not run"));
     }
-    Ok(())
+    // Does all that a command does: the pages that it writes to are the guest's own from then on.
+    match piece_of_code(seat, REHEARSAL, b"<command>")? {
+        Ran::Well(_) => Ok(()),
+        Ran::Badly | Ran::Never => Err(stuck("its rehearsal does not run")),
+    }
 }
 
 pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
@@ -214,9 +220,7 @@ pub(super) fn run(seat: &mut Seat, spec: ExecSpec) -> Result<u8, Broken> {
             }
         },
     };
-    if !seat.warm {
-        warm_up(seat)?;
-    }
+    seat.warm_unheard(warm_up)?;
     seat.fill()?;
     let rest: Vec<Vec<u8>> = rest.collect();
     argv.extend_from_slice(&rest);

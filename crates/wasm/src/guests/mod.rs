@@ -239,6 +239,19 @@ pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, Used, Op
 }
 
 impl Seat {
+    /// Takes a guest that was begun when its command was there as far as one that waited, so that the command cannot tell.
+    fn warm_unheard(&mut self, warm_up: impl FnOnce(&mut Self) -> Result<(), Broken>) -> Result<(), Broken> {
+        if self.warm {
+            return Ok(());
+        }
+        let streams = self.store.data_mut().host.streams.take();
+        warm_up(self)?;
+        let told_meanwhile = streams.as_ref().and_then(|streams| streams.told());
+        self.store.data_mut().host.streams = streams;
+        // The epoch that went with it was not heard.
+        told_meanwhile.map_or(Ok(()), |signal| Err(told(signal)))
+    }
+
     /// The command begins: from here on it is its work that is counted.
     fn fill(&mut self) -> Result<(), Broken> {
         match self.fuel {

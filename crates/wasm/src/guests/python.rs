@@ -6,23 +6,22 @@ use blastbox_wire::agent::{ExecSpec, Exit};
 use blastbox_wire::limits::{MAX_TOOL_INPUT, MAX_TOOL_NAME};
 use wasmtime::{Caller, Extern, Linker};
 
-use super::{Broken, Seat, piece, stuck, told};
+use super::{Broken, Seat, piece, stuck};
 use crate::tools;
 use crate::wasi::Guest;
 
-/// Behind the program: its last expression is not echoed as in a dialogue, and what it has buffered goes out without a turn of its own.
-const SCRIPT: &[u8] = b"\ntry: __import__('sys').stdout.flush()\nexcept Exception: pass\n";
-/// The first turn.
+/// How the interpreter runs every turn but the first.
+const RUN: &[u8] = include_bytes!("python/run.py");
+/// What the first turn does.
 pub(crate) const FIRST: &[u8] = b"print(end='')\n__import__('os').chdir('/workspace')\n";
-/// The first turn of an image that was taken after some: the interpreter sows its own numbers in its first one alone, and
+/// The same for an image that was taken after some turns: the interpreter sows its own numbers in its first one alone, and
 /// without this every guest would draw the same.
-const SOW: &[u8] = b"__import__('random').seed(), __import__('numpy').random.seed(), None\n__import__('os').chdir('/workspace')\n";
+const SOW: &[u8] =
+    b"__import__('random').seed(), __import__('numpy').random.seed()\n__import__('os').chdir('/workspace')\n";
 /// A variable of the rehearsal.
 const REHEARSED: &[u8] = b"BLASTBOX_REHEARSAL=1";
 /// What a program might do. Nobody hears it.
 const REHEARSAL: &[u8] = b"print(__import__('os').environ.pop('BLASTBOX_REHEARSAL'))";
-/// Buffered output of a script that did not come to its end goes out too.
-const FLUSH: &[u8] = b"__import__('sys').stdout.flush()\n";
 /// The module by which a program calls functions of the caller and has requests made. It is there where either is offered.
 const TOOLS: &[u8] = include_bytes!("python/tools.py");
 /// The answers to a guest that calls: it has one; what it says cannot be read.
@@ -80,61 +79,93 @@ fn host_call(
 
 /// Does all that a command does, and leaves nothing of it: the pages that it writes to are the guest's own from then on.
 pub(super) fn warm_up(seat: &mut Seat, image: Image) -> Result<(), Broken> {
-    let sown = match image {
-        Image::Bare => turn(seat, FIRST)?,
-        Image::Data => turn(seat, SOW)?,
+    let begin = match image {
+        Image::Bare => FIRST,
+        Image::Data => SOW,
     };
-    if sown != 0 {
+    let run = quoted(RUN);
+    let run = format!(
+        "exec(compile({run}, '<reactor>', 'exec'), __import__('sys').modules['_reactor'].__dict__)\n"
+    );
+    if turn(seat, &[begin, run.as_bytes()].concat())? != 0 {
         return Err(stuck("its numbers cannot be sown"));
     }
-    turn(seat, prologue(&[b"-c".to_vec()], &[REHEARSED.to_vec()], b"/workspace").as_bytes())?;
-    turn(seat, &[REHEARSAL, SCRIPT].concat()).map(drop)
+    let rehearsal = Program {
+        name: b"<string>".to_vec(),
+        source: REHEARSAL.to_vec(),
+        arguments: vec![b"-c".to_vec()],
+        unbuffered: false,
+    };
+    match turn(seat, &rehearsal.given(&[REHEARSED.to_vec()], b"/workspace"))? {
+        0 => Ok(()),
+        _ => Err(stuck("its rehearsal does not run")),
+    }
+}
+
+/// What a command asks for.
+struct Program {
+    /// What errors call it.
+    name: Vec<u8>,
+    source: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
+    unbuffered: bool,
+}
+
+impl Program {
+    /// As the turn that runs it is given it: the source behind what it finds when it begins.
+    fn given(&self, environment: &[Vec<u8>], directory: &[u8]) -> Vec<u8> {
+        let count = self.arguments.len().to_string();
+        let unbuffered: &[u8] = if self.unbuffered { b"u" } else { b"" };
+        let mut given = Vec::new();
+        for word in [&self.name, directory, unbuffered, count.as_bytes()]
+            .into_iter()
+            .chain(self.arguments.iter().map(Vec::as_slice))
+            .chain(environment.iter().filter(|pair| is_variable(pair)).map(Vec::as_slice))
+        {
+            given.push(if given.is_empty() { 0 } else { b' ' });
+            // Digits: whatever bytes a word has, it is text, and ends where it ends.
+            given.extend(word.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(digit));
+        }
+        given.push(0);
+        given.extend_from_slice(&self.source);
+        given
+    }
+}
+
+fn digit(value: u8) -> u8 {
+    value + if value < 10 { b'0' } else { b'a' - 10 }
+}
+
+/// Whether this has a name and a value.
+fn is_variable(pair: &[u8]) -> bool {
+    pair.iter().position(|byte| *byte == b'=').is_some_and(|at| at > 0)
 }
 
 pub(super) fn run(seat: &mut Seat, spec: ExecSpec, image: Image) -> Result<u8, Broken> {
     let ExecSpec { arguments, environment, directory, .. } = spec;
     let mut rest = arguments.into_iter().skip(1).peekable();
     let unbuffered = rest.next_if(|word| word == b"-u").is_some();
-    let (source, script) = match rest.next() {
-        None => (seat.read_source()?, Vec::new()),
+    let (source, script, name) = match rest.next() {
+        None => (seat.read_source()?, Vec::new(), b"<stdin>".to_vec()),
         Some(word) => match word.as_slice() {
-            b"-" => (seat.read_source()?, word),
-            b"-c" => (rest.next().unwrap_or_default(), word),
+            b"-" => (seat.read_source()?, word, b"<stdin>".to_vec()),
+            b"-c" => (rest.next().unwrap_or_default(), word, b"<string>".to_vec()),
             [b'-', ..] => {
                 let why = format!("python takes -u, -c CODE, - or a file, and not {}", quoted(&word));
                 return Err(Broken { exit: Exit::Code(2), why: Some(why) });
             }
-            path => (seat.read_file(&directory, path)?, word),
+            path => (seat.read_file(&directory, path)?, word.clone(), word),
         },
     };
-    let mut given = vec![script];
-    given.extend(rest);
-    if !seat.warm {
-        // The same, so that the command cannot tell: but with nothing heard of it.
-        let streams = seat.store.data_mut().host.streams.take();
-        warm_up(seat, image)?;
-        let told_meanwhile = streams.as_ref().and_then(|streams| streams.told());
-        seat.store.data_mut().host.streams = streams;
-        // The epoch that went with it was not heard.
-        if let Some(signal) = told_meanwhile {
-            return Err(told(signal));
-        }
-    }
+    let mut arguments = vec![script];
+    arguments.extend(rest);
+    seat.warm_unheard(|seat| warm_up(seat, image))?;
     seat.fill()?;
-    turn(seat, prologue(&given, &environment, &directory).as_bytes())?;
     if seat.store.data().host.tools || seat.store.data().host.http {
         turn(seat, &module(TOOLS))?;
     }
-    if unbuffered {
-        turn(seat, b"__import__('sys').stdout.reconfigure(write_through=True)\n")?;
-    }
-    let mut source = source;
-    source.extend_from_slice(SCRIPT);
-    let code = raw_turn(seat, &source)?;
-    if code != 0 {
-        turn(seat, FLUSH)?;
-    }
-    Ok(code_of(code))
+    let program = Program { name, source, arguments, unbuffered };
+    turn(seat, &program.given(&environment, &directory))
 }
 
 /// Makes a module of this source, and leaves no name behind.
@@ -147,45 +178,14 @@ fn module(source: &[u8]) -> Vec<u8> {
     .into_bytes()
 }
 
-/// One turn: source in, code out.
+/// One turn: source in, code out. What it has printed goes out with it, however it ends.
 pub(crate) fn turn(seat: &mut Seat, source: &[u8]) -> Result<u8, Broken> {
-    raw_turn(seat, source).map(code_of)
-}
-
-/// The same, with the bit that tells of `quit()`. 0: it came to its end.
-fn raw_turn(seat: &mut Seat, source: &[u8]) -> Result<i32, Broken> {
     let (at, length) = seat.put("host_alloc", source)?;
-    seat.call("turn", (at, length))
+    let code: i32 = seat.call("turn", (at, length))?;
+    Ok(u8::try_from(code & QUIT).unwrap_or(1))
 }
 
-fn code_of(code: i32) -> u8 {
-    u8::try_from(code & QUIT).unwrap_or(1)
-}
-
-/// Arguments, environment and directory of this command. Leaves no name behind.
-fn prologue(arguments: &[Vec<u8>], environment: &[Vec<u8>], directory: &[u8]) -> String {
-    let list: Vec<String> = arguments.iter().map(|word| text(word)).collect();
-    let pairs: Vec<String> = environment
-        .iter()
-        .filter_map(|pair| {
-            let at = pair.iter().position(|byte| *byte == b'=').filter(|at| *at > 0)?;
-            let (name, value) = pair.split_at(at);
-            Some(format!("{}: {}", text(name), text(value.get(1..).unwrap_or_default())))
-        })
-        .collect();
-    format!(
-        "__import__('sys').argv[:] = [{}]\n__import__('os').environ.update({{{}}})\n__import__('os').chdir({})\n",
-        list.join(", "),
-        pairs.join(", "),
-        text(directory)
-    )
-}
-
-/// Bytes as an expression of Python that gives a string, whatever is in them.
-fn text(bytes: &[u8]) -> String {
-    format!("{}.decode('utf-8', 'surrogateescape')", quoted(bytes))
-}
-
+/// Bytes as Python writes them, whatever is in them.
 fn quoted(bytes: &[u8]) -> String {
     let mut out = String::from("b'");
     for byte in bytes {
@@ -211,8 +211,20 @@ mod tests {
 
     #[test]
     fn a_variable_without_a_name_is_left_out() {
-        let said = prologue(&[b"-".to_vec()], &[b"=x".to_vec(), b"A=b=c".to_vec(), b"none".to_vec()], b"/");
-        assert!(said.contains("environ.update({b'A'.decode('utf-8', 'surrogateescape'): b'b=c'."), "{said}");
-        assert!(!said.contains("none"));
+        let program =
+            Program { name: b"x".to_vec(), source: b"1".to_vec(), arguments: Vec::new(), unbuffered: true };
+        let environment = [b"=x".to_vec(), b"A=b".to_vec(), b"none".to_vec()];
+        assert_eq!(program.given(&environment, b"/"), b"\x0078 2f 75 30 413d62\x001");
+    }
+
+    #[test]
+    fn no_argument_ends_before_its_end() {
+        let program = Program {
+            name: Vec::new(),
+            source: Vec::new(),
+            arguments: vec![b" \0\xff".to_vec()],
+            unbuffered: false,
+        };
+        assert_eq!(program.given(&[], b""), b"\x00   31 2000ff\x00");
     }
 }
