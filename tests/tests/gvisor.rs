@@ -7,14 +7,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use blastbox_tests::census::family;
-use blastbox_tests::daemon::signal;
-use blastbox_tests::{Boxed, Caller, both_ways, tiers};
+use blastbox_tests::daemon::{Daemon, signal};
+use blastbox_tests::{Boxed, Caller, both_ways, tiers, wait_until};
 use rustix::process::Signal;
 
 both_ways!(
     its_processes_have_no_power_on_the_host,
     the_payload_runs_on_gvisors_kernel_and_does_not_reach_what_is_behind,
     what_is_no_gvisor_is_refused_or_told_by_its_own_words,
+    a_box_that_waits_has_run_something_before_it_is_anybodys,
 );
 
 fn its_processes_have_no_power_on_the_host(caller: &Caller) {
@@ -105,4 +106,30 @@ fn what_is_no_gvisor_is_refused_or_told_by_its_own_words(caller: &Caller) {
     let boxed = run(&with_runsc(caller, "open", &format!("{new}; echo taken >&2; exit 1"), 0o777));
     let reason = boxed.receipt.reason.map(|reason| format!("{reason:?}")).unwrap_or_default();
     assert!(!reason.contains("taken"), "{reason}");
+}
+
+/// The first command of gVisor's kernel is the dearest one: its owner does not wait for it, and the ledger has it.
+fn a_box_that_waits_has_run_something_before_it_is_anybodys(caller: &Caller) {
+    let Some(bench) = tiers::gvisor(caller) else { return };
+    let warm = "[pool]\nmax = 1\n[[pool.warm]]\nmin = 1\ntier = \"gvisor\"\naccept = [\"silent-denials\"]\n";
+    let config = caller.file("warm.toml", warm).display().to_string();
+    let mut daemon = Daemon::shipped(caller).with_config(config);
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    assert!(wait_until(|| daemon.ask(&["metrics"]).contains("blastbox_pool_boxes 1")));
+    let made = daemon.ask(&[&["create"][..], &bench.with(&[])].concat());
+    let hits = daemon.ask(&["metrics"]);
+    assert!(hits.contains("blastbox_pool_hits_total 1"), "{hits}");
+    assert_eq!(daemon.ask(&["exec", &made, "--", "sh", "-c", "echo mine"]), "mine");
+    daemon.ask(&["kill", &made]);
+    let ledger = daemon.state().join("ledger").display().to_string();
+    daemon.stop();
+    let shown = caller.blastbox(["audit", "show", &ledger, "--box", &made, "--json"]).end().text();
+    let told: Vec<&str> =
+        ["command_asked", "command_ended", "box_ready", "command_asked", "command_ended"].into();
+    let seen: Vec<&str> = shown
+        .lines()
+        .filter_map(|line| told.iter().copied().find(|word| line.contains(&format!("\"{word}\""))))
+        .collect();
+    assert_eq!(seen, told, "{shown}");
 }

@@ -1,4 +1,4 @@
-//! The command line: `blastbox-agent --control FD [--denials FD [--writes closed|own|callers]]`.
+//! The command line: `blastbox-agent --control FD [--lend] [--denials FD [--writes closed|own|callers]]`.
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -14,6 +14,8 @@ pub struct Arguments {
     pub denials: Option<RawFd>,
     /// Whether calls that change files come in by it too, and where commands work.
     pub writes: Option<Workplace>,
+    /// Whether commands get ready on this process's own memory: where a copy of it is dear.
+    pub lends: bool,
     /// Whether the box has a root: said by whoever made its users, never by a command line.
     pub root: bool,
     /// The line to the process that keeps the powers of a guest, where there is one: never said by a command line either.
@@ -31,7 +33,7 @@ pub struct NurseLine {
 
 /// `None`: not our command line. Each option at most once, each descriptor above the standard ones, none twice.
 pub fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Arguments> {
-    let (mut control, mut denials, mut writes) = (None, None, None);
+    let (mut control, mut denials, mut writes, mut lends) = (None, None, None, false);
     while let Some(option) = words.next() {
         if option == "--writes" {
             let workplace = match words.next()?.to_str()? {
@@ -45,6 +47,9 @@ pub fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Arguments> {
             }
             continue;
         }
+        if option == "--lend" && !std::mem::replace(&mut lends, true) {
+            continue;
+        }
         let place = match option.to_str()? {
             "--control" => &mut control,
             "--denials" => &mut denials,
@@ -56,7 +61,7 @@ pub fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Arguments> {
         }
     }
     let control = control.filter(|_| control != denials && (writes.is_none() || denials.is_some()))?;
-    Some(Arguments { control, denials, writes, root: false, nurse: None })
+    Some(Arguments { control, denials, writes, lends, root: false, nurse: None })
 }
 
 #[cfg(test)]
@@ -69,16 +74,18 @@ mod tests {
 
     #[test]
     fn both_descriptors_are_read_in_any_order() {
-        let with =
-            |writes| Some(Arguments { control: 7, denials: Some(8), writes, root: false, nurse: None });
+        let with = |writes| {
+            Some(Arguments { control: 7, denials: Some(8), writes, lends: false, root: false, nurse: None })
+        };
         let (both, three) = (with(None), with(Some(Workplace::Own)));
         assert_eq!(parsed("--control 7 --writes own --denials 8"), three);
         assert_eq!(parsed("--control 7 --denials 8"), both);
         assert_eq!(parsed("--denials 8 --control 7"), both);
-        assert_eq!(
-            parsed("--control 3"),
-            Some(Arguments { control: 3, denials: None, writes: None, root: false, nurse: None })
-        );
+        let alone = |lends| {
+            Some(Arguments { control: 3, denials: None, writes: None, lends, root: false, nurse: None })
+        };
+        assert_eq!(parsed("--control 3"), alone(false));
+        assert_eq!(parsed("--lend --control 3"), alone(true));
     }
 
     #[test]
@@ -95,6 +102,8 @@ mod tests {
             "--control 3 --writes own",
             "--control 3 --denials 4 --writes all",
             "--control 3 --denials 4 --writes own --writes own",
+            "--lend",
+            "--control 3 --lend --lend",
             "--control 3 more",
             "--help",
         ] {

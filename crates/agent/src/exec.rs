@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use blastbox_sys::spawn::{self, Dead, Identity, Spawn, Spawned, Terminal};
+use blastbox_sys::spawn::{self, Dead, Identity, Memory, Spawn, Spawned, Terminal};
 use blastbox_wire::agent::{AgentFrame, ExecSpec, Exit, Io, Stage, StandingExec, Usage};
 use blastbox_wire::limits::OUTPUT_WINDOW;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -73,6 +73,7 @@ impl Exec {
         spec: ExecSpec,
         user: Option<Identity>,
         oom_score_adj: Option<i16>,
+        memory: Memory,
         epoll: &OwnedFd,
         token: impl Fn(Part) -> u64,
     ) -> Result<Self, NotStarted> {
@@ -110,6 +111,7 @@ impl Exec {
             streams: streams.theirs.standard(),
             terminal,
             oom_score_adj,
+            memory,
         });
         let Spawned { pid, outcome } = spawned.map_err(not_started)?;
         if let Err(refused) = watch(&outcome, Part::Outcome, EventFlags::IN) {

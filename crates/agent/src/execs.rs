@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-use blastbox_sys::spawn::{self, Dead, Identity};
+use blastbox_sys::spawn::{self, Dead, Identity, Memory};
 use blastbox_wire::agent::{AgentFrame, ExecSpec, Stage, StandingExec, User};
 use blastbox_wire::limits::MAX_EXECS;
 use rustix::io::Errno;
@@ -46,6 +46,7 @@ pub(crate) struct Execs {
     payload: Option<Identity>,
     root: Option<Identity>,
     oom: Volunteering,
+    memory: Memory,
     /// Bytes that all commands have printed.
     printed: u64,
     /// The last commands that have ended, with what they have printed.
@@ -53,9 +54,14 @@ pub(crate) struct Execs {
 }
 
 impl Execs {
-    pub(crate) fn new(payload: Option<Identity>, root: Option<Identity>, oom: Volunteering) -> Self {
+    pub(crate) fn new(
+        payload: Option<Identity>,
+        root: Option<Identity>,
+        oom: Volunteering,
+        memory: Memory,
+    ) -> Self {
         let serial = FIRST_TOKEN / TOKENS;
-        Self { list: Vec::new(), serial, payload, root, oom, printed: 0, over: VecDeque::new() }
+        Self { list: Vec::new(), serial, payload, root, oom, memory, printed: 0, over: VecDeque::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -84,7 +90,8 @@ impl Execs {
         };
         let serial = self.serial;
         let token = |part: Part| serial.saturating_mul(TOKENS).saturating_add(part.number());
-        match admitted.and_then(|user| Exec::start(spec, user, self.oom.own_word(), epoll, token)) {
+        let word = self.oom.own_word();
+        match admitted.and_then(|user| Exec::start(spec, user, word, self.memory, epoll, token)) {
             Ok(exec) => {
                 self.serial = serial.saturating_add(1);
                 self.list.push((serial, exec));

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use blastbox_sys::identity::{ROOT, secure_bits};
-use blastbox_sys::spawn::{Identity, keep_only};
+use blastbox_sys::spawn::{Identity, Memory, keep_only};
 use rustix::process::{DumpableBehavior, Resource};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -36,6 +36,8 @@ pub(crate) struct House {
     pub(crate) root: Option<Identity>,
     /// Where commands work, if somebody wants to hear of writes elsewhere.
     pub(crate) writes: Option<Workplace>,
+    /// The memory on which its commands get ready.
+    pub(crate) memory: Memory,
     /// The line to whoever keeps the powers of a guest.
     pub(crate) nurse: Option<Nurse>,
 }
@@ -79,7 +81,12 @@ pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
     };
     let root = arguments.root.then(root_of_box).transpose()?;
     let nurse = nurse.zip(arguments.nurse).map(|(line, told)| Nurse::new(line, told.authority));
-    Ok(House { control, denials, payload, capabilities, root, writes: arguments.writes, nurse })
+    // A call that is judged outside waits for this process, which waits for its memory.
+    let memory = match arguments.lends && denials.is_none() {
+        true => Memory::Lent,
+        false => Memory::Copied,
+    };
+    Ok(House { control, denials, payload, capabilities, root, writes: arguments.writes, memory, nurse })
 }
 
 /// The root of the box, with all that it may ever have.

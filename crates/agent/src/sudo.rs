@@ -15,7 +15,7 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use blastbox_sys::spawn::{self, Dead, Identity, Spawn, Spawned, Terminal};
+use blastbox_sys::spawn::{self, Dead, Identity, Memory, Spawn, Spawned, Terminal};
 use blastbox_wire::agent::{SUDO_NAME, SUDO_PROGRAM, SudoAnswer, SudoRequest};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -253,6 +253,7 @@ fn start(
         streams,
         terminal: Terminal::None,
         oom_score_adj,
+        memory: Memory::Copied,
     })
     .map_err(refused)
 }

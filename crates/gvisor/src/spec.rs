@@ -25,7 +25,7 @@ pub(crate) fn write(arguments: &Arguments, host_name: &str) -> String {
         .ok();
     }
     format!(
-        r#"{{"ociVersion":"1.0.2","hostname":"{host_name}","root":{{"path":"/","readonly":false}},"mounts":[{mounts}],"process":{{"user":{{"uid":0,"gid":0}},"cwd":"/","args":["{agent}","--control","3"],"env":[],"noNewPrivileges":true,"capabilities":{{"bounding":{CAPABILITIES},"effective":{CAPABILITIES},"permitted":{CAPABILITIES}}},"rlimits":[{{"type":"RLIMIT_NOFILE","soft":{open_files},"hard":{open_files}}},{{"type":"RLIMIT_FSIZE","soft":{file_size},"hard":{file_size}}},{{"type":"RLIMIT_CORE","soft":0,"hard":0}}]}},"linux":{{"namespaces":[{{"type":"pid"}},{{"type":"mount"}},{{"type":"ipc"}},{{"type":"uts"}}]}}}}"#
+        r#"{{"ociVersion":"1.0.2","hostname":"{host_name}","root":{{"path":"/","readonly":false}},"mounts":[{mounts}],"process":{{"user":{{"uid":0,"gid":0}},"cwd":"/","args":["{agent}","--control","3","--lend"],"env":[],"noNewPrivileges":true,"capabilities":{{"bounding":{CAPABILITIES},"effective":{CAPABILITIES},"permitted":{CAPABILITIES}}},"rlimits":[{{"type":"RLIMIT_NOFILE","soft":{open_files},"hard":{open_files}}},{{"type":"RLIMIT_FSIZE","soft":{file_size},"hard":{file_size}}},{{"type":"RLIMIT_CORE","soft":0,"hard":0}}]}},"linux":{{"namespaces":[{{"type":"pid"}},{{"type":"mount"}},{{"type":"ipc"}},{{"type":"uts"}}]}}}}"#
     )
 }
 
@@ -39,7 +39,7 @@ mod tests {
         let text = write(&parsed(LINE).unwrap(), "bx\"-7");
         assert!(text.contains(r#""hostname":"bx-7""#), "{text}");
         assert!(text.contains(r#"{"destination":"/tmp","type":"bind","source":"/tmp","options":["rw","nosuid","nodev","exec"]},{"destination":"/dev/shm","#), "{text}");
-        assert!(text.contains(r#""args":["/.blastbox/agent","--control","3"]"#), "{text}");
+        assert!(text.contains(r#""args":["/.blastbox/agent","--control","3","--lend"]"#), "{text}");
         assert!(text.contains(r#"{"type":"RLIMIT_NOFILE","soft":1024,"hard":1024}"#), "{text}");
         let (open, close) = (text.matches('{').count(), text.matches('}').count());
         assert_eq!(open, close);

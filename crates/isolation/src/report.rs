@@ -33,6 +33,9 @@ pub struct Lowered {
     /// Whether its commands have requests made by a call: see [`Self::calls_http`].
     #[serde(skip)]
     pub http: bool,
+    /// Whether the first command of such a box costs far more than the next one, so that one that waits should have run it.
+    #[serde(skip)]
+    pub rehearses: bool,
 }
 
 impl Lowered {
@@ -44,7 +47,18 @@ impl Lowered {
         report: Vec<BoundaryReport>,
         gaps: Vec<Gap>,
     ) -> Self {
-        Self { tier, plan, shows, report, gaps, copies: None, workspace_disk: None, fuel: None, http: false }
+        Self {
+            tier,
+            plan,
+            shows,
+            report,
+            gaps,
+            copies: None,
+            workspace_disk: None,
+            fuel: None,
+            http: false,
+            rehearses: false,
+        }
     }
 }
 

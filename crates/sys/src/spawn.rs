@@ -4,8 +4,8 @@
 //! [`Spawned`]: nobody waits for the child. That matters, because a child that has made a denied system call sleeps
 //! until its parent answers it; a parent that slept for the child would never wake up.
 //!
-//! Must not: be used by a program with threads. The child runs on a copy of the parent's memory, and what another
-//! thread held at that moment stays held.
+//! Must not: be used by a program with threads. The child runs on a copy of the parent's memory (or, where that is lent,
+//! on the parent's), and what another thread held at that moment stays held.
 
 mod child;
 mod house;
@@ -42,6 +42,16 @@ pub enum Terminal {
     Controlling,
 }
 
+/// The memory on which a child prepares to be the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// A copy of the parent's: the parent goes on at once.
+    Copied,
+    /// The parent's own, which waits until it has it back. For kernels in which a copy costs more than the command (gVisor's), and
+    /// only where no call of the child waits for an answer of its parent: that would be for ever.
+    Lent,
+}
+
 /// A command, ready to be started.
 #[derive(Debug, Clone, Copy)]
 pub struct Spawn<'a> {
@@ -61,6 +71,8 @@ pub struct Spawn<'a> {
     pub terminal: Terminal,
     /// How gladly the kernel kills it when memory runs out, -1000 to 1000. Best effort. `None`: as gladly as its parent.
     pub oom_score_adj: Option<i16>,
+    /// Where it gets ready.
+    pub memory: Memory,
 }
 
 /// Where a start failed.
@@ -150,10 +162,13 @@ pub fn spawn(spawn: &Spawn<'_>) -> Result<Spawned, SpawnError> {
         oom_score_adj: score.as_deref().map(str::as_bytes),
         report: report.as_raw_fd(),
     };
-    // A plain fork, by the old call: the box's filter knows what `clone` asks for, but cannot look into `clone3`.
-    // SAFETY: without CLONE_VM the child has its own copy of everything, and runs only `child::become_command`, which
-    // keeps to calls that are safe after a fork and never returns.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    let pid = match spawn.memory {
+        // A plain fork, by the old call: the box's filter knows what `clone` asks for, but cannot look into `clone3`.
+        // SAFETY: without CLONE_VM the child has its own copy of everything, and runs only `child::become_command`, which
+        // keeps to calls that are safe after a fork and never returns.
+        Memory::Copied => unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) },
+        Memory::Lent => child::on_lent_memory(&orders),
+    };
     if pid == 0 {
         child::become_command(&orders);
     }
@@ -185,6 +200,10 @@ fn last_errno() -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::process::{WaitOptions, waitpid};
+
     use super::*;
 
     #[test]
@@ -193,6 +212,36 @@ mod tests {
             [Stage::Find, Stage::Directory, Stage::Streams, Stage::Fork, Stage::Identity, Stage::Execute]
         {
             assert_eq!(Stage::from_letter(stage.letter()), stage);
+        }
+    }
+
+    /// Starts it by these paths, and says what became of the start and of the command.
+    fn started(memory: Memory, programs: &[&CStr]) -> (Result<(), SpawnError>, Option<i32>) {
+        let programs: Vec<CString> = programs.iter().map(|&path| path.into()).collect();
+        let [input, output, error] = [0; 3].map(|_| pipe_with(PipeFlags::CLOEXEC).unwrap().1);
+        let Spawned { pid, outcome: told } = spawn(&Spawn {
+            programs: &programs,
+            arguments: &[c"sh".into(), c"-c".into(), c"exit 7".into()],
+            environment: &[],
+            directory: c"/",
+            identity: None,
+            streams: [input.as_fd(), output.as_fd(), error.as_fd()],
+            terminal: Terminal::None,
+            oom_score_adj: None,
+            memory,
+        })
+        .unwrap();
+        let told = outcome(told.as_fd()).unwrap();
+        let (_, status) = waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap();
+        (told, status.exit_status())
+    }
+
+    #[test]
+    fn a_command_runs_or_says_why_not_on_either_memory() {
+        for memory in [Memory::Copied, Memory::Lent] {
+            assert_eq!(started(memory, &[c"/nowhere/sh", c"/bin/sh"]), (Ok(()), Some(7)), "{memory:?}");
+            let missing = SpawnError { stage: Stage::Find, errno: libc::ENOENT };
+            assert_eq!(started(memory, &[c"/nowhere/sh"]), (Err(missing), Some(127)), "{memory:?}");
         }
     }
 }

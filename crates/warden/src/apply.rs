@@ -125,6 +125,7 @@ pub(crate) fn become_agent(making: Making<'_>) -> Result<Infallible, Trouble> {
         denials: listener.as_ref().map(|_| DENIALS),
         writes: (plan.denials == Denials::WithWrites && listener.is_some())
             .then(|| blastbox_agent::Workplace::of(plan)),
+        lends: false,
         root: plan.ids == Ids::OwnBlock,
         nurse: None,
     };

@@ -161,7 +161,7 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     let writes = (orders.denials == Denials::WithWrites).then(|| orders.workspace.workplace());
     let denials = listener.as_ref().map(|_| DENIALS);
     let nurse = Some(blastbox_agent::NurseLine { line: NURSE, authority: orders.authority });
-    Ok(Arguments { control: CONTROL, denials, writes, root: false, nurse })
+    Ok(Arguments { control: CONTROL, denials, writes, lends: false, root: false, nurse })
 }
 
 /// What a payload could use against the guest's own kernel.

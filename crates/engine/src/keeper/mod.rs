@@ -45,6 +45,7 @@ mod prepare;
 mod provision;
 mod pump;
 mod register;
+mod rehearse;
 mod repeats;
 mod snapshot_card;
 mod snapshot_id;

@@ -16,6 +16,7 @@ use super::pen;
 use super::pool::{Pool, Survey};
 use super::prepare::Prepared;
 use super::provision::{Given, launch};
+use super::rehearse::rehearse;
 use crate::live::LiveBox;
 
 /// How often the pool is looked through while there is something in it.
@@ -103,7 +104,9 @@ async fn prepare(
     recipe: &Recipe,
     nobody: &About,
 ) -> Result<Option<Prepared>, NotReady> {
-    let Some(preparation) = &recipe.preparation else { return Ok(None) };
+    let Some(preparation) = &recipe.preparation else {
+        return if rehearse(house, live, nobody).await { Ok(None) } else { Err(NotReady) };
+    };
     Prepared::begin(house, live, preparation, nobody).await.map(Some).ok_or(NotReady)
 }
 

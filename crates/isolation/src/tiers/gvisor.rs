@@ -93,6 +93,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         workspace_disk: _,
         fuel: _,
         http: _,
+        rehearses: _,
     } = jail::lower(policy, facts, request)?;
     debug_assert!(none.is_empty(), "a jail shows nothing");
     if policy.kernel().memory.0 < LEAST_MEMORY {
@@ -129,7 +130,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     let gaps = gaps_of(&gaps);
     let report = report::write(policy, facts, &plan, report, &gaps);
-    Ok(Lowered::new(Tier::Gvisor, plan, shows, report, gaps))
+    Ok(Lowered { rehearses: true, ..Lowered::new(Tier::Gvisor, plan, shows, report, gaps) })
 }
 
 /// A /proc of our making. Its processes may find themselves by name; to open what is in there, their memory above all, is

@@ -1,8 +1,9 @@
 //! What the child does between fork and exec.
 //!
-//! Must not: allocate, lock, panic or return. Only calls that are safe after a fork; every failure ends in `_exit`.
+//! Must not: allocate, lock, panic or return. Only calls that are safe after a fork; every failure ends in `_exit`. Where the
+//! memory is the parent's, it writes nothing but its own stack and `errno`.
 
-use std::ffi::{CStr, c_int, c_long};
+use std::ffi::{CStr, c_int, c_long, c_void};
 
 use super::{Identity, Stage, Terminal, last_errno};
 
@@ -19,6 +20,24 @@ pub(super) struct Orders<'a> {
     pub(super) terminal: Terminal,
     pub(super) oom_score_adj: Option<&'a [u8]>,
     pub(super) report: c_int,
+}
+
+/// The child's stack where it has no copy of its parent's. Far more than a few calls need.
+const STACK: usize = 32 << 10;
+
+/// Starts the child on the parent's memory, on a stack of its own. Returns when it is the command, or has ended.
+pub(super) fn on_lent_memory(orders: &Orders<'_>) -> c_long {
+    extern "C" fn begin(orders: *mut c_void) -> c_int {
+        // SAFETY: what `on_lent_memory` was given, whose frame waits for the end of this.
+        become_command(unsafe { &*orders.cast::<Orders<'_>>() })
+    }
+    // Nobody writes it beforehand: memory that is touched has its price.
+    let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
+    let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack grows down from the end of memory that is nobody else's, and the child is done with it and with the orders
+    // before this call returns (CLONE_VFORK). Files, directory and signal dispositions are the child's own.
+    unsafe { libc::clone(begin, top.cast(), flags, (&raw const *orders).cast_mut().cast()) }.into()
 }
 
 /// Becomes the command, or tells the parent why not.
