@@ -123,6 +123,13 @@ pub(crate) fn would_allow(rules: &NetworkRules, url: &Url) -> Answer {
     };
     for rule in &governing {
         if speaks(rule, *protocol) && covers_path(rule, path) {
+            // As the gateway does, where it sees it.
+            if path == "/dns-query" && is_read(rule) {
+                return Answer::Denied(
+                    "requests there are read, and DNS over HTTPS is refused: a box asks its own resolver"
+                        .to_owned(),
+                );
+            }
             return Answer::Allowed(describe(rule, rules));
         }
     }
@@ -142,6 +149,10 @@ fn speaks(rule: &AllowRule, protocol: Protocol) -> bool {
         (Protocol::Https, Protocol::Ws) => rule.tls() == TlsMode::Passthrough,
         (one, other) => one == other,
     }
+}
+
+fn is_read(rule: &AllowRule) -> bool {
+    rule.protocol() == Protocol::Http || rule.tls() == TlsMode::Inspect
 }
 
 fn covers_path(rule: &AllowRule, path: &str) -> bool {
@@ -229,6 +240,17 @@ mod tests {
         assert!(
             matches!(ask("", "https://a.test/"), Answer::Denied(text) if text.contains("network.mode is \"off\""))
         );
+    }
+
+    #[test]
+    fn a_resolver_over_https_is_denied_where_the_gateway_sees_it() {
+        let rules =
+            "mode = \"allow\"\nallow = [{ host = \"a.test\", tls = \"inspect\" }, { host = \"b.test\" }]";
+        let says =
+            |url: &str| matches!(ask(rules, url), Answer::Denied(text) if text.contains("DNS over HTTPS"));
+        assert!(says("https://a.test/dns-query?dns=AAAB"));
+        assert!(matches!(ask(rules, "https://a.test/dns"), Answer::Allowed(_)));
+        assert!(matches!(ask(rules, "https://b.test/dns-query"), Answer::Allowed(_)), "nobody reads it");
     }
 
     #[test]

@@ -11,17 +11,25 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use blastbox_sys::mount::{self, Attributes, Beneath};
 use blastbox_wire::egress::{BUNDLE, BUNDLE_FILES, JAVA_STORES};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, unlinkat};
 
 /// Longest bundle that is taken for one; Debian's has 220 kB. A longer one stays as it is.
 const LONGEST: u64 = 2 << 20;
+
+/// Directories in which Javas lie that may bring a store of their own: distributions', and where images put one.
+const JAVAS: [&str; 5] = ["usr/lib/jvm", "usr/java", "usr/local", "opt/java", "opt"];
+/// Where it lies in such a Java; the second until Java 8.
+const STORES_OF_JAVA: [&str; 2] = ["lib/security/cacerts", "jre/lib/security/cacerts"];
+/// Of an image that has more, the others stay as they are.
+const MOST_IN_PLACE: usize = 64;
+const MOST_OWN: usize = 6;
 
 /// The directory of [`BUNDLE`], where nothing else lies in a box that has one.
 const SHELF: &str = "run";
 
 /// Puts the authority behind each bundle of the root, and the whole of it at [`BUNDLE`].
 pub fn believe(root: &OwnedFd, authority: &str) -> io::Result<()> {
-    let options = [("mode", Some("0755")), ("size", Some("20m")), ("nr_inodes", Some("32"))];
+    let options = [("mode", Some("0755")), ("size", Some("32m")), ("nr_inodes", Some("32"))];
     let attributes = Attributes::PLAIN.no_programs();
     let shelf = mount::create("tmpfs", &options, attributes)?;
     // First: kernels before 6.15 copy nothing of a mount that is attached nowhere.
@@ -38,6 +46,12 @@ pub fn believe(root: &OwnedFd, authority: &str) -> io::Result<()> {
         let store = read(root, at).and_then(|theirs| java::with(&theirs, &largest, authority));
         store.map_or(Ok(()), |store| lay(root, &shelf, at, &store))?;
     }
+    // Written anew from nothing, a store would believe the gateway and nobody else.
+    let own = own_stores(root).filter(|_| !largest.is_empty());
+    let own = own.filter_map(|at| Some((java::with(&read(root, &at)?, &largest, authority)?, at)));
+    for (store, at) in own.take(MOST_OWN) {
+        lay(root, &shelf, &at, &store)?;
+    }
     let name = BUNDLE.rsplit('/').next().unwrap_or_default();
     write(&shelf, name, &both(&largest, authority))?;
     mount::restrict(shelf.as_fd(), attributes.read_only(), Beneath::LeftOut)
@@ -47,19 +61,38 @@ pub fn believe(root: &OwnedFd, authority: &str) -> io::Result<()> {
 /// then programs believe both: the other one signs for the gateway of another box, and nobody here has its key.
 pub fn believe_another(root: &OwnedFd, authority: &str) -> io::Result<()> {
     let laid = BUNDLE_FILES.iter().chain(JAVA_STORES).map(|at| (*at).to_owned());
-    for at in laid.chain([format!("/{SHELF}")]) {
+    let own = own_stores(root).map(|at| format!("/{at}"));
+    for at in laid.chain(own).chain([format!("/{SHELF}")]) {
         // Most of them are not there.
         mount::detach(&at).ok();
     }
     believe(root, authority)
 }
 
+/// Where stores may lie that Javas bring, whether there is one or not.
+fn own_stores(root: &OwnedFd) -> impl Iterator<Item = String> {
+    let names = |place: &'static str| {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let found = openat2(root, place, flags, Mode::empty(), stay()).and_then(Dir::new);
+        let names = found.into_iter().flat_map(|found| found.flatten().take(MOST_IN_PLACE));
+        let names = names.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
+        let names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+        names.into_iter().map(move |name| format!("{place}/{name}"))
+    };
+    let javas: Vec<String> = JAVAS.into_iter().flat_map(names).collect();
+    javas.into_iter().flat_map(|java| STORES_OF_JAVA.map(|store| format!("{java}/{store}")))
+}
+
+/// What is an image's leads nowhere else.
+fn stay() -> ResolveFlags {
+    ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS
+}
+
 /// A bundle of the root; `None` where there is none that can be taken for one.
 fn read(root: &OwnedFd, at: &str) -> Option<Vec<u8>> {
-    let stay = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     // Not to be kept waiting by a pipe.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = openat2(root, at, flags, Mode::empty(), stay).ok()?;
+    let file = openat2(root, at, flags, Mode::empty(), stay()).ok()?;
     let found = fstat(&file).ok()?;
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         return None;
@@ -110,6 +143,26 @@ mod tests {
             assert_eq!(read(&root, "bundle").map(|text| text.len()), whole.then_some(length));
         }
         assert_eq!(read(&root, "nothing"), None);
+        std::fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn the_store_that_a_java_brings_is_found_and_a_link_is_not_followed() {
+        let place = std::env::temp_dir().join(format!("javas-{}", std::process::id()));
+        for home in ["usr/lib/jvm/brings", "usr/lib/jvm/links", "opt/java/openjdk", "usr/java/old/jre"] {
+            std::fs::create_dir_all(place.join(home).join("lib/security")).unwrap();
+        }
+        let stores = ["usr/lib/jvm/brings", "usr/java/old/jre", "opt/java/openjdk"]
+            .map(|home| format!("{home}/lib/security/cacerts"));
+        for store in &stores {
+            std::fs::write(place.join(store), "a store").unwrap();
+        }
+        let link = place.join("usr/lib/jvm/links/lib/security/cacerts");
+        std::os::unix::fs::symlink("../../../brings/lib/security/cacerts", link).unwrap();
+        std::os::unix::fs::symlink("brings", place.join("usr/lib/jvm/default")).unwrap();
+        let root = OwnedFd::from(std::fs::File::open(&place).unwrap());
+        let found: Vec<String> = own_stores(&root).filter(|at| read(&root, at).is_some()).collect();
+        assert_eq!(found, stores);
         std::fs::remove_dir_all(&place).unwrap();
     }
 }
