@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use blastbox_tests::machines::{ONE_AT_A_TIME, Workshop};
 use blastbox_tests::suites::{
-    CONFIG, Daemon, PYTEST, installed, javascript, javascript_with, pytest, run, store_with, suite,
+    CONFIG, Daemon, PYTEST, installed, javascript, javascript_with, pytest, run, store_of, store_with, suite,
 };
 use blastbox_tests::{Caller, both_ways};
 
@@ -267,21 +267,34 @@ fn the_checks_of_inspect_ai(caller: &Caller) {
         return caller.skip("without root on the host no box has a root, and evaluations name users");
     }
     let Some(place) = installed(caller, "inspect") else { return };
-    let daemon = Daemon::start(caller);
+    // The host's own view cannot have another user: its /etc is read-only.
+    let image = "code-interpreter";
+    let store = store_of(caller, image);
+    let words: Vec<&str> = store.iter().flat_map(|store| ["--store", store.as_str()]).collect();
+    let daemon = Daemon::start_in(caller, CONFIG, &words);
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk/inspect-blastbox");
     let words = PYTEST.into_iter().chain(["--rootdir"]).map(Path::new);
     let checks = package.join("tests");
-    // The host's own view cannot have another user: its /etc is read-only. An image of Debian passes this one too.
-    caller.leave_out("test_exec_as_user of inspect-ai", "it adds a user, which the host's view cannot have");
-    let left_out = ["--deselect", "tests/test_self_check.py::test_exec_as_user"].map(Path::new);
+    let left_out: &[&str] = match &store {
+        Some(_) => &[],
+        None => {
+            caller.leave_out(
+                "test_exec_as_user of inspect-ai",
+                "it adds a user, which the host's view cannot have",
+            );
+            &["--deselect", "tests/test_self_check.py::test_exec_as_user"]
+        }
+    };
+    let left_out = left_out.iter().map(Path::new);
     let words: Vec<&Path> =
         words.chain([package.as_path()]).chain(left_out).chain([checks.as_path()]).collect();
     let (source, socket) = (package.join("src"), caller.place().join("api.sock"));
+    let image = if store.is_some() { image } else { "host" };
     run(
         caller,
         &place.join("bin/python"),
         &words,
         &daemon,
-        &[("PYTHONPATH", &source), ("BLASTBOX_SOCKET", &socket)],
+        &[("PYTHONPATH", &source), ("BLASTBOX_SOCKET", &socket), ("BLASTBOX_IMAGE", Path::new(image))],
     );
 }

@@ -5,12 +5,14 @@
 use std::path::{Path, PathBuf};
 
 use blastbox_tests::internet::{Internet, PUBLIC};
+use blastbox_tests::spoken::with_key;
 use blastbox_tests::suites::{CONFIG, Daemon, installed, javascript_with, pytest, suite};
 use blastbox_tests::{Caller, both_ways};
 
 both_ways!(
     a_host_gets_what_its_owner_keeps_and_nobody_else_does,
-    there_are_no_secrets_unless_the_operator_says_so
+    there_are_no_secrets_unless_the_operator_says_so,
+    a_file_that_is_damaged_is_one_tenants
 );
 
 const HOST: &str = "api.example.test";
@@ -59,6 +61,36 @@ fn a_host_gets_what_its_owner_keeps_and_nobody_else_does(caller: &Caller) {
 fn there_are_no_secrets_unless_the_operator_says_so(caller: &Caller) {
     let Some(place) = installed(caller, "python") else { return };
     pytest(caller, &place, &[suite("secrets_off")], &Daemon::start(caller), &[]);
+}
+
+fn a_file_that_is_damaged_is_one_tenants(caller: &Caller) {
+    let config = format!("{CONFIG}[e2b.secrets]\n");
+    let (ours, other) = (Daemon::key(caller, &["suite"], "bbx_"), Daemon::key(caller, &["other"], "bbx_"));
+    let new = r#"{"name":"token","value":"sk-value-of-the-owner"}"#;
+    let mut daemon = Daemon::start_again(caller, &config, &[], ours.clone());
+    assert!(with_key(&daemon, "POST /secrets", new).starts_with("HTTP/1.1 201"));
+    daemon.key.clone_from(&other);
+    assert!(with_key(&daemon, "POST /secrets", new).starts_with("HTTP/1.1 201"));
+    drop(daemon);
+    let file = caller.place().join("state/e2b/secrets/suite.json");
+    let whole = std::fs::read(&file).expect("the file of one tenant");
+    let half = whole.get(..whole.len() / 2).expect("a part of it");
+    std::fs::write(&file, half).expect("damage it");
+    let mut daemon = Daemon::start_again(caller, &config, &[], ours.clone());
+    let rules = r#"{"templateID":"base","network":{"allowOut":["a.example.com"],"rules":{"a.example.com":
+        [{"transform":{"headers":{"X-Token":"${e2b.secrets.token}"}}}]}}}"#;
+    for (what, body) in [("GET /secrets", ""), ("POST /secrets", new), ("POST /v2/sandboxes", rules)] {
+        let said = with_key(&daemon, what, body);
+        assert!(said.starts_with("HTTP/1.1 500") && said.contains("cannot be read"), "{what}: {said}");
+        assert!(!said.contains("sk-value"), "{said}");
+    }
+    assert_eq!(std::fs::read(&file).expect("it is kept"), half);
+    daemon.key = other;
+    assert!(with_key(&daemon, "GET /secrets", "").contains("\"token\""));
+    drop(daemon);
+    std::fs::write(&file, whole).expect("mend it");
+    let daemon = Daemon::start_again(caller, &config, &[], ours);
+    assert!(with_key(&daemon, "GET /secrets", "").contains("\"token\""));
 }
 
 fn files_beneath(at: &Path) -> Vec<PathBuf> {

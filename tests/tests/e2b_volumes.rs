@@ -2,11 +2,13 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "only tests; one that cannot work must fail at once")]
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::Ordering;
 
+use blastbox_tests::ear::Ear;
+use blastbox_tests::spoken::{ask, begin, end, field, with_key};
 use blastbox_tests::suites::{CONFIG, Daemon, installed, javascript_with, pytest, suite};
 use blastbox_tests::{Caller, both_ways, wait_until};
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
@@ -16,6 +18,8 @@ both_ways!(
     there_are_no_volumes_unless_the_operator_says_so,
     what_is_left_of_a_volume_keeps_no_daemon_from_starting,
     a_record_that_is_damaged_keeps_no_daemon_from_starting,
+    a_volume_stays_while_its_sandbox_ends,
+    a_volume_stays_while_somebody_writes_to_it,
     uploads_at_once_do_not_pass_a_size_together,
     an_upload_ends_when_the_disk_is_nearly_full,
     a_disk_that_is_nearly_full_ends_sandboxes_with_volumes_and_no_others
@@ -109,44 +113,6 @@ impl Drop for Disk {
     }
 }
 
-/// Sends the beginning of a request over a connection of its own.
-fn begin(daemon: &Daemon, head: &str, body: &[u8]) -> TcpStream {
-    let mut stream = TcpStream::connect(daemon.url.trim_start_matches("http://")).expect("connect");
-    stream
-        .write_all(format!("{head}\r\nHost: volumes\r\nConnection: close\r\n\r\n").as_bytes())
-        .expect("ask");
-    // An error: it is answered before everything was sent.
-    stream.write_all(body).ok();
-    stream
-}
-
-/// Everything that is answered.
-fn end(mut stream: TcpStream) -> String {
-    let mut answer = Vec::new();
-    // An error: the connection ends behind the answer, with what nobody read.
-    stream.read_to_end(&mut answer).ok();
-    String::from_utf8_lossy(&answer).into_owned()
-}
-
-fn ask(daemon: &Daemon, head: &str, body: &[u8]) -> String {
-    end(begin(daemon, head, body))
-}
-
-/// Asks with the daemon's key.
-fn with_key(daemon: &Daemon, what: &str, body: &str) -> String {
-    let head = format!(
-        "{what} HTTP/1.1\r\nX-API-KEY: {}\r\nContent-Type: application/json\r\nContent-Length: {}",
-        daemon.key,
-        body.len()
-    );
-    ask(daemon, &head, body.as_bytes())
-}
-
-fn field(answer: &str, name: &str) -> String {
-    let value = answer.split(&format!("\"{name}\":\"")).nth(1).and_then(|rest| rest.split('"').next());
-    value.unwrap_or_else(|| panic!("no {name}: {answer}")).to_owned()
-}
-
 /// A new volume: its id and its token.
 fn volume(daemon: &Daemon) -> (String, String) {
     let made = with_key(daemon, "POST /volumes", r#"{"name":"v"}"#);
@@ -184,6 +150,66 @@ fn a_record_that_is_damaged_keeps_no_daemon_from_starting(caller: &Caller) {
     let (id, token) = &made;
     let head = format!("GET /volumecontent/{id}/file?path=/file HTTP/1.1\r\nAuthorization: Bearer {token}");
     assert!(ask(&daemon, &head, b"").ends_with("kept"));
+}
+
+const MOUNTS: &str = r#"{"templateID":"base","volumeMounts":[{"name":"v","path":"/mnt/v"}]}"#;
+
+fn a_volume_stays_while_its_sandbox_ends(caller: &Caller) {
+    let ear = Ear::new(true);
+    let sink = format!("[[sinks]]\nname = \"siem\"\nkind = \"http\"\nurl = \"http://{}/in\"\n", ear.address);
+    let daemon = Daemon::start_with(caller, &format!("{}{sink}require_ack = true\n", config()));
+    let (id, _) = volume(&daemon);
+    let place = caller.place().join("state/e2b/volumes").join(&id);
+    let made = with_key(&daemon, "POST /sandboxes", MOUNTS);
+    if made.contains("volumes_unavailable") {
+        caller.skip("this host has no volumes");
+        return;
+    }
+    let sandbox = field(&made, "sandboxID");
+    // Until this has heard of its end, a sandbox has not ended.
+    ear.open.store(false, Ordering::SeqCst);
+    let head = format!("DELETE /sandboxes/{sandbox} HTTP/1.1\r\nX-API-KEY: {}", daemon.key);
+    let killed = begin(&daemon, &head, b"");
+    let is_there = || with_key(&daemon, &format!("GET /sandboxes/{sandbox}"), "").starts_with("HTTP/1.1 200");
+    assert!(wait_until(|| !is_there()));
+    let head = format!("DELETE /volumes/{id} HTTP/1.1\r\nX-API-KEY: {}", daemon.key);
+    let deleted = begin(&daemon, &head, b"");
+    // It is waited for, and refused where that takes too long.
+    for _ in 0..20 {
+        assert!(place.exists());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    ear.open.store(true, Ordering::SeqCst);
+    let killed = end(killed);
+    assert!(killed.starts_with("HTTP/1.1 204"), "{killed}");
+    let deleted = end(deleted);
+    assert!(deleted.starts_with("HTTP/1.1 204") || deleted.contains("volume_in_use"), "{deleted}");
+    assert!(wait_until(|| ask(&daemon, &head, b"").starts_with("HTTP/1.1 404")));
+    assert!(!place.exists());
+}
+
+fn a_volume_stays_while_somebody_writes_to_it(caller: &Caller) {
+    let (key, volumes) = shelf(caller);
+    let daemon = Daemon::start_again(caller, &config(), &[], key);
+    let made = volume(&daemon);
+    let mut comes = begin(&daemon, &upload(&made, "/file", 8), b"half");
+    assert!(wait_until(|| drafts(&volumes) == 1));
+    let delete = format!("DELETE /volumes/{}", made.0);
+    let early = with_key(&daemon, &delete, "");
+    assert!(early.starts_with("HTTP/1.1 409") && early.contains("volume_in_use"), "{early}");
+    comes.write_all(b"half").expect("send");
+    let came = end(comes);
+    assert!(came.starts_with("HTTP/1.1 201"), "{came}");
+    // One of those who delete it at once does, and nothing of it is left.
+    let both = [(); 2].map(|()| {
+        let head = format!("{delete} HTTP/1.1\r\nX-API-KEY: {}", daemon.key);
+        begin(&daemon, &head, b"")
+    });
+    let both = both.map(end);
+    assert_eq!(both.iter().filter(|said| said.starts_with("HTTP/1.1 204")).count(), 1, "{both:?}");
+    assert!(!volumes.join(&made.0).exists());
+    let late = ask(&daemon, &upload(&made, "/late", 4), b"late");
+    assert!(late.starts_with("HTTP/1.1 401"), "{late}");
 }
 
 fn uploads_at_once_do_not_pass_a_size_together(caller: &Caller) {
@@ -240,8 +266,7 @@ fn a_disk_that_is_nearly_full_ends_sandboxes_with_volumes_and_no_others(caller: 
     let daemon = Daemon::start_again(caller, &config(), &[], key);
     volume(&daemon);
     let without = with_key(&daemon, "POST /sandboxes", r#"{"templateID":"base"}"#);
-    let mounts = r#"{"templateID":"base","volumeMounts":[{"name":"v","path":"/mnt/v"}]}"#;
-    let with = with_key(&daemon, "POST /sandboxes", mounts);
+    let with = with_key(&daemon, "POST /sandboxes", MOUNTS);
     if with.contains("volumes_unavailable") {
         caller.skip("this host has no volumes");
         return;
@@ -256,9 +281,9 @@ fn a_disk_that_is_nearly_full_ends_sandboxes_with_volumes_and_no_others(caller: 
     std::fs::write(volumes.join("much"), vec![7; 8 << 20]).expect("fill the disk");
     assert!(wait_until(|| !is_there(&with)));
     assert!(is_there(&without));
-    let refused = with_key(&daemon, "POST /sandboxes", mounts);
+    let refused = with_key(&daemon, "POST /sandboxes", MOUNTS);
     assert!(refused.starts_with("HTTP/1.1 507"), "{refused}");
     std::fs::remove_file(volumes.join("much")).expect("make room");
-    assert!(with_key(&daemon, "POST /sandboxes", mounts).starts_with("HTTP/1.1 201"));
+    assert!(with_key(&daemon, "POST /sandboxes", MOUNTS).starts_with("HTTP/1.1 201"));
     drop(daemon);
 }

@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
 use blastbox_engine::keeper::Tenant;
 
-use crate::keys::Keys;
+use crate::keys::{KeyMark, Keys};
 use crate::{Hall, Trouble};
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -29,6 +29,8 @@ pub(crate) enum Peer {
 pub(crate) struct Caller {
     pub(crate) tenant: Tenant,
     pub(crate) reach: Reach,
+    /// The key that came along. None: it sits at the socket.
+    pub(crate) key: Option<KeyMark>,
 }
 
 /// What a caller may name.
@@ -93,12 +95,12 @@ fn decide(
         return Err(Denied::Origin);
     }
     match (key(headers)?, peer) {
-        (Some(key), _) => match keys.tenant_of(key) {
-            Ok(Some(tenant)) => Ok(Caller { tenant, reach: Reach::Boxes }),
+        (Some(key), _) => match keys.find(key) {
+            Ok(Some((tenant, mark))) => Ok(Caller { tenant, reach: Reach::Boxes, key: Some(mark) }),
             Ok(None) => Err(Denied::WrongKey),
             Err(_) => Err(Denied::Broken),
         },
-        (None, Peer::Socket { .. }) => Ok(Caller { tenant: Tenant::local(), reach: Reach::Host }),
+        (None, Peer::Socket { .. }) => Ok(Caller { tenant: Tenant::local(), reach: Reach::Host, key: None }),
         (None, Peer::Tcp) => Err(Denied::NoKey),
     }
 }

@@ -122,6 +122,12 @@ impl Hall {
         self.volumes.as_ref().map(|shelf| shelf.damaged()).unwrap_or_default()
     }
 
+    /// Files of secrets that cannot be read, each with the reason. Their tenants have none until they are mended, and they are kept.
+    #[must_use]
+    pub fn damaged_secrets(&self) -> &[String] {
+        self.secrets.as_ref().map_or(&[], |drawer| drawer.wrong())
+    }
+
     /// With what the operator says of kernels in the pool, in `[[pool.warm]]`.
     #[must_use]
     pub fn with_kernels(mut self, warm: &[(WarmText, usize)]) -> Self {

@@ -90,6 +90,10 @@ pub struct KeyCard {
     sha256: String,
 }
 
+/// Tells one key from all others, also from a later one of its name. It opens nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyMark(String);
+
 /// How a key is written. Both hold the same 256 bits of randomness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyForm {
@@ -204,16 +208,32 @@ impl Keys {
         Ok(self.read()?.1)
     }
 
-    /// Whose key this is. Every key is compared in full, so that the time tells nothing.
+    /// Whose key this is.
     pub fn tenant_of(&self, key: &str) -> Result<Option<Tenant>, KeyError> {
+        Ok(self.find(key)?.map(|(tenant, _)| tenant))
+    }
+
+    /// Whose key this is, and how it is told from others. Every key is compared in full, so that the time tells nothing.
+    pub(crate) fn find(&self, key: &str) -> Result<Option<(Tenant, KeyMark)>, KeyError> {
         let given = URL_SAFE_NO_PAD.encode(digest(key));
         let mut found = None;
         for card in self.current()?.iter() {
             if same(card.sha256.as_bytes(), given.as_bytes()) {
-                found = Some(card.tenant.clone());
+                found = Some((card.tenant.clone(), KeyMark(card.sha256.clone())));
             }
         }
         Ok(found)
+    }
+
+    /// Whether there still is this key.
+    pub(crate) fn has(&self, mark: &KeyMark) -> bool {
+        self.current().is_ok_and(|all| all.iter().any(|card| card.sha256 == mark.0))
+    }
+
+    /// Whether anybody may come as this tenant: it has a key, or is the socket's.
+    pub(crate) fn lets_in(&self, tenant: &Tenant) -> bool {
+        let has_one = || self.current().is_ok_and(|all| all.iter().any(|card| card.tenant == *tenant));
+        *tenant == Tenant::local() || has_one()
     }
 
     /// The keys as they are now; the file is read only when it has changed.

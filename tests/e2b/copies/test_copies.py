@@ -115,15 +115,21 @@ def test_a_snapshot_is_kept_found_begun_with_replaced_and_deleted(source):
             Sandbox.create(snapshot.snapshot_id)
 
 
-def test_a_copy_reaches_what_its_original_reached_and_never_begins_closed_without_being_so():
-    source = Sandbox.create(
-        "machine", network={"allow_out": ["example.com"]}, timeout=600, request_timeout=PATIENCE
-    )
+def test_a_copy_reaches_and_shows_what_its_original_did_and_never_begins_closed_without_being_so():
+    network = {"allow_out": ["example.com"], "allow_public_traffic": False}
+    source = Sandbox.create("machine", network=network, timeout=600, request_timeout=PATIENCE)
     source.create_snapshot(name="reaching", request_timeout=PATIENCE)
     for closed in ({"allow_internet_access": False}, {"network": {"deny_out": ["0.0.0.0/0"]}}):
         with pytest.raises(SandboxException, match="cannot begin closed"):
             Sandbox.create("reaching", **closed)
     begun = Sandbox.create("reaching", timeout=600, request_timeout=PATIENCE)
+    # Nor are its ports everybody's, unless its owner says so; each has a token of its own for them.
+    [fork] = source.fork(timeout=600, request_timeout=PATIENCE)
+    assert len({box.traffic_access_token for box in (source, begun, fork)} - {None}) == 3
+    fork.kill()
+    network = {"allow_public_traffic": True}
+    opened = Sandbox.create("reaching", network=network, timeout=600, request_timeout=PATIENCE)
+    assert opened.traffic_access_token is None and opened.kill()
     for box in (source, begun):
         box.pause(request_timeout=PATIENCE)
         box.connect(timeout=600, request_timeout=PATIENCE)

@@ -219,6 +219,15 @@ def test_files_become_one_which_is_whole_or_not_there(shared):
     assert shared.files.read("new/kept") == "kept\n" and shared.files.read("new/link") == "1\n"
     assert refused(**compose(source_paths=["/etc/passwd"], destination="new/link"))[0] == 403
     assert sorted(entry.name for entry in shared.files.list("new")) == ["kept", "link", "whole.txt"]
+    # The result by another name is no source that goes: over a link, over two, and by a way back.
+    shared.commands.run("mkdir -p deep/in; ln -s ../deep new/a; ln -s /home/user/new/a/in alias; echo -n 1 > deep/in/x; echo -n 2 > deep/y")
+    for same in "alias/x", "new/a/in/x", "alias/../in/x", "deep/in/../in/./x":
+        assert fetch(**compose(source_paths=[same, "deep/y"], destination="deep/in/x"))[0] == 200
+        assert shared.files.read("deep/in/x") == "12" and not shared.files.exists("deep/y")
+        shared.files.write_files([{"path": "deep/in/x", "data": "1"}, {"path": "deep/y", "data": "2"}])
+    assert fetch(**compose(source_paths=["deep/in/x"], destination="alias/x"))[0] == 200
+    assert shared.files.read("deep/in/x") == "1"
+    shared.commands.run("rm -r deep alias new/a")
     for wrong in {"source_paths": []}, {"source_paths": ["~other/x"]}, {"source_paths": ["new"]}:
         assert refused(**compose(destination="x", **wrong))[0] == 400
     unknown = refused(**compose(source_paths=["new/whole.txt"], destination="x", username="nobody"))

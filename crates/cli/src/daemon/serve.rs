@@ -180,6 +180,12 @@ async fn keep(
             "blastbox: a volume is left out, and its data kept: {damaged}; put that file back from a copy, or remove it to give the volume up, and start again\n"
         ));
     }
+    for damaged in hall.damaged_secrets() {
+        let damaged = output::plain(damaged);
+        said.push_str(&format!(
+            "blastbox: secrets are left out, and their file kept: {damaged}; put it back from a copy, or remove it to give them up, and start again\n"
+        ));
+    }
     if let Err(error) = hall.keep_warm(config.warm).await {
         // Boxes that were taken over are worth more than boxes that wait: they would end with this daemon.
         if adopted == 0 {

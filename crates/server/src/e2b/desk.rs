@@ -13,6 +13,7 @@ use blastbox_images::Image;
 use blastbox_wire::BoxId;
 use serde_json::json;
 
+use super::apart::Apart;
 use super::control::once::Promises;
 use super::copies;
 use super::no::No;
@@ -62,6 +63,8 @@ pub(super) struct Desk {
     all: Mutex<HashMap<String, Arc<Sandbox>>>,
     following: Once,
     pub(super) promises: Promises,
+    /// Where tenants wait for the disk.
+    pub(super) apart: Apart,
     /// An error: why what tenants have built cannot be had.
     templates: Result<Arc<Templates>, Unopened>,
     /// What the next daemon is told of sandboxes that outlive this one. `None`: there is no place for it.
@@ -75,7 +78,7 @@ impl Desk {
         let templates = opened(hall.templates.as_deref(), lying);
         let passports = hall.templates.as_deref().map(Passports::beside);
         let (all, following, promises) = (Mutex::default(), Once::new(), Promises::default());
-        Self { hall, all, following, promises, templates, passports }
+        Self { hall, all, following, promises, apart: Apart::default(), templates, passports }
     }
 
     /// Takes in the sandboxes of an earlier daemon whose boxes are there: they are paused to disk. Looks at the disk, and is for the start.
@@ -174,6 +177,13 @@ impl Desk {
         let cards = self.keeper().list(tenant).into_iter().filter(is_there);
         let all = self.all();
         cards.filter_map(|card| all.get(name_of(&card.id)).cloned().map(|sandbox| (sandbox, card))).collect()
+    }
+
+    /// Those too of which something may still run: they are about to end.
+    pub(super) fn not_yet_gone(&self, tenant: &Tenant) -> Vec<Arc<Sandbox>> {
+        let cards = self.keeper().list(tenant);
+        let all = self.all();
+        cards.iter().filter_map(|card| all.get(name_of(&card.id)).cloned()).collect()
     }
 
     /// One of a tenant's own sandboxes. What belongs to somebody else is not there.

@@ -6,7 +6,7 @@
 //! - [`control`]: REST about sandboxes. [`envd`]: files and facts over HTTP. [`rpc`]: Connect-RPC, with
 //!   [`process`] and [`filesystem`] as its two services. [`ports`]: servers inside a sandbox, from outside.
 //!   [`interpreter`]: what the code interpreter's SDKs take for one of those.
-//! - [`passport`]: what the next daemon has to know of them. [`copies`]: snapshots and forks. [`template`]: what sandboxes are made of; [`templates`]: those that tenants build. [`volumes`]: directories that outlive sandboxes. [`secrets`]: values that headers are filled with. [`ending`]: boxes that end with whoever
+//! - [`passport`]: what the next daemon has to know of them. [`copies`]: snapshots and forks. [`template`]: what sandboxes are made of; [`templates`]: those that tenants build. [`volumes`]: directories that outlive sandboxes. [`secrets`]: values that headers are filled with. [`apart`]: threads that wait for disks. [`ending`]: boxes that end with whoever
 //!   made them.
 //!
 //! A box has one name here and another in the native API: a sandbox id is a box id without `bx_`, because E2B's becomes a
@@ -15,6 +15,7 @@
 //! Trust: caller. Whoever has a key may ask for sandboxes; whoever has the token of a sandbox may use that one. Must not:
 //! open more of the network than a sealed policy names, or do anything as another user than the box's own.
 
+mod apart;
 mod control;
 mod copies;
 mod desk;

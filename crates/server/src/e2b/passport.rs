@@ -217,6 +217,20 @@ mod tests {
     }
 
     #[test]
+    fn nobody_waits_for_a_disk_to_say_that_a_sandbox_lies_down_or_rises() {
+        let one = sandbox(1);
+        one.lies_as(Portrait::default());
+        one.documented(|portrait| {
+            // On this very thread: whoever held it while it writes would wait for ever.
+            assert!(portrait.is_some() && one.rises().is_some() && one.rises().is_none());
+            one.lies_as(Portrait::default());
+            Ok(())
+        })
+        .unwrap();
+        assert!(one.rises().is_some());
+    }
+
+    #[test]
     fn what_is_no_passport_is_taken_away_and_an_ended_sandbox_gets_none_any_more() {
         let scratch = Scratch::new("passports");
         let passports = Passports::beside(scratch.path());

@@ -67,7 +67,7 @@ pub(super) struct Sandbox {
     internet: Mutex<Option<bool>>,
     log: Mutex<VecDeque<LogLine>>,
     /// What has to be known of it when it goes on from disk.
-    portrait: Mutex<Option<Portrait>>,
+    portrait: Mutex<Option<Arc<Portrait>>>,
     /// Whether something may still be written down of it. Held while that is done.
     documented: Mutex<bool>,
 }
@@ -212,11 +212,11 @@ impl Sandbox {
 
     /// It lies on disk, and was this.
     pub(super) fn lies_as(&self, portrait: Portrait) {
-        *self.portrait.lock().unwrap_or_else(PoisonError::into_inner) = Some(portrait);
+        *self.portrait.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(portrait));
     }
 
     /// It goes on from there, as this.
-    pub(super) fn rises(&self) -> Option<Portrait> {
+    pub(super) fn rises(&self) -> Option<Arc<Portrait>> {
         self.portrait.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -230,7 +230,9 @@ impl Sandbox {
         if !*documented {
             return Ok(());
         }
-        write(self.portrait.lock().unwrap_or_else(PoisonError::into_inner).as_ref())
+        // Not held while the disk is written: threads of the runtime look into it.
+        let portrait = self.portrait.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        write(portrait.as_deref())
     }
 
     /// Nothing is written down of it any more.

@@ -108,7 +108,8 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     let plans_of_a_copy = plans_of_a_copy(&asked);
     let headers = Headers::of(asked.network.as_ref(), &|name| secrets::fill(desk, tenant, name))?;
     refuse_what_is_not_served(&asked)?;
-    let traffic_token = match asked.network.as_ref().and_then(|network| network.allow_public_traffic) {
+    let public = asked.network.as_ref().and_then(|network| network.allow_public_traffic);
+    let traffic_token = match public {
         Some(false) => Some(Token::new().ok_or_else(No::defect)?),
         Some(true) | None => None,
     };
@@ -144,7 +145,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
                 return Err(No::bad(why).coded("sandbox_create_refused"));
             }
             let (plans, envs) = (plans_of_a_copy?, Envs(envs));
-            let wanted = Wanted { asked: name, plans, metadata, envs, life, token, traffic_token };
+            let wanted = Wanted { asked: name, plans, metadata, envs, life, token, public };
             return copies::begin(desk, tenant, &card, wanted).await;
         }
         Err(no) => return Err(no),
@@ -158,6 +159,9 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         bounded("envVars, with those of the template,", &envs, MOST_ENVS)?;
     }
     let volumes = Mounts::open(desk, tenant, mounts.as_deref()).await?;
+    if !volumes.mounts.is_empty() {
+        volumes::watch(desk)?;
+    }
     let policy = headers.bound(match volumes.mounts.is_empty() {
         true => template.policy,
         false => volumes::accepted(&template.policy)?,
@@ -186,9 +190,6 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     sandbox.mounts = volumes.mounts;
     pooled::take_over(desk.keeper(), &sandbox);
     let sandbox = desk.add(sandbox);
-    if !sandbox.mounts.is_empty() {
-        volumes::watch(desk);
-    }
     // From here on it is the sandbox that has them.
     drop(volumes.claim);
     if let Some(built) = &built {

@@ -29,7 +29,8 @@ pub(in crate::e2b) struct Wanted {
     pub(in crate::e2b) envs: Envs,
     pub(in crate::e2b) life: Duration,
     pub(in crate::e2b) token: Token,
-    pub(in crate::e2b) traffic_token: Option<Token>,
+    /// Whether its ports are everybody's, where its owner says so.
+    pub(in crate::e2b) public: Option<bool>,
 }
 
 pub(in crate::e2b) async fn begin(
@@ -38,7 +39,7 @@ pub(in crate::e2b) async fn begin(
     card: &SnapshotCard,
     wanted: Wanted,
 ) -> Result<Value, No> {
-    let Wanted { asked, plans, metadata, envs, life, token, traffic_token } = wanted;
+    let Wanted { asked, plans, metadata, envs, life, token, public } = wanted;
     let gone = |error: &KeepError| match error {
         KeepError::NotFound => No::new(404, format!("snapshot '{}' not found", echo(&asked))),
         error => No::kept(error, &asked),
@@ -46,6 +47,9 @@ pub(in crate::e2b) async fn begin(
     let opened = desk.keeper().open_snapshot(tenant, &card.id).await.map_err(|error| gone(&error))?;
     may_reach(desk, &opened.policy, &plans)?;
     let portrait = Portrait::read(opened.caption.clone());
+    // What was closed stays closed, unless its owner opens it by name.
+    let public = public.unwrap_or(!portrait.private_ports);
+    let traffic_token = (!public).then(|| Token::new().ok_or_else(No::defect)).transpose()?;
     // What was said of variables before, its owner may say otherwise.
     let mut variables = portrait.envs.clone();
     variables.extend(envs.0);

@@ -23,6 +23,8 @@ pub(in crate::e2b) struct Portrait {
     pub(super) called: Option<(String, String)>,
     pub(super) envs: BTreeMap<String, String>,
     pub(super) workdir: Option<String>,
+    /// Whether its ports are closed to whoever has no token for them.
+    pub(super) private_ports: bool,
     marks: BTreeMap<String, Mark>,
     processes: Vec<(u32, Told)>,
     contexts: Vec<Standing>,
@@ -42,6 +44,7 @@ impl Portrait {
             called,
             envs: sandbox.envs.0.clone(),
             workdir: sandbox.workdir.clone(),
+            private_ports: sandbox.traffic_token.is_some(),
             marks: sandbox.marks.copied(),
             processes: sandbox.processes.told(),
             contexts,

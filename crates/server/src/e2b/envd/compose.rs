@@ -1,5 +1,6 @@
 //! `POST /files/compose`: several files of the box become one, and are gone. The one appears whole or not at all.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -7,7 +8,7 @@ use axum::extract::Request;
 use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse as _;
 use blastbox_engine::{FileError, LiveBox, Slice, Upload};
-use blastbox_wire::agent::{Depth, Fault, Parents, User, Writing};
+use blastbox_wire::agent::{Depth, Fault, Links, Parents, User, Writing};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -15,7 +16,7 @@ use super::{file_trouble, paths, user_named};
 use crate::answer::Answer;
 use crate::e2b::control::body;
 use crate::e2b::desk::Desk;
-use crate::e2b::no::No;
+use crate::e2b::no::{No, echo};
 use crate::e2b::sandbox::Sandbox;
 
 /// Files of one request.
@@ -84,7 +85,16 @@ impl Composing {
     }
 
     async fn remove(&self, sources: &[String], destination: &str) -> Result<(), No> {
-        for source in sources.iter().filter(|source| paths::plain(source) != paths::plain(destination)) {
+        let mut known = BTreeMap::new();
+        let result = self.real(destination, &mut known).await?;
+        // All of them first: where one cannot be told from the result, none is gone.
+        let mut others = Vec::new();
+        for source in sources {
+            if self.real(source, &mut known).await? != result {
+                others.push(source);
+            }
+        }
+        for source in others {
             match self.live.files_as(self.user).remove(source.as_bytes(), Depth::One).await {
                 // Named twice, or gone meanwhile: it is as it should be.
                 Err(error) if error.fault() != Some(Fault::NotFound) => {
@@ -94,5 +104,52 @@ impl Composing {
             }
         }
         Ok(())
+    }
+
+    /// The same place without links on the way: two paths may lead to one file. Its last name is not followed, as neither who writes nor
+    /// who removes follows it.
+    async fn real(&self, path: &str, known: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Vec<u8>, No> {
+        let mut real = Vec::new();
+        let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+        for (place, name) in names.iter().enumerate() {
+            if *name == ".." {
+                let above = real.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+                real.truncate(above);
+                continue;
+            }
+            let next = [real.as_slice(), b"/", name.as_bytes()].concat();
+            if place + 1 == names.len() {
+                return Ok(next);
+            }
+            real = match known.get(&next) {
+                Some(found) => found.clone(),
+                None => {
+                    let found = self.beyond(&next).await?;
+                    known.insert(next, found.clone());
+                    found
+                }
+            };
+        }
+        Ok(real)
+    }
+
+    /// Where a directory is that may be a link to one.
+    async fn beyond(&self, at: &[u8]) -> Result<Vec<u8>, No> {
+        let path = String::from_utf8_lossy(at);
+        let entry = match self.live.files_as(self.user).stat(at, Links::Keep).await {
+            // Then nothing is there to be removed.
+            Err(error) if error.fault() == Some(Fault::NotFound) => return Ok(at.to_vec()),
+            found => found.map_err(self.failed(&path))?,
+        };
+        let Some(link) = entry.link else { return Ok(at.to_vec()) };
+        link.beyond.map(|beyond| beyond.path).filter(|path| !path.is_empty()).ok_or_else(|| {
+            No::new(
+                500,
+                format!(
+                    "the files became one, and none was removed: where \"{}\" leads cannot be told",
+                    echo(&path)
+                ),
+            )
+        })
     }
 }

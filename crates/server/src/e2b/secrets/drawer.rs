@@ -6,7 +6,7 @@
 //! ```
 //! Must not: print a value, or what is in a file that cannot be read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -69,6 +69,8 @@ pub(super) enum Undone {
     Taken,
     TooMany,
     Unknown,
+    /// Nobody knows what its tenant has, so that nothing is written over it.
+    Damaged,
     Disk(io::Error),
 }
 
@@ -79,6 +81,10 @@ pub(crate) struct Drawer {
     /// Never held while the disk is written: threads of the runtime look into it. Changed by whoever has its tenant's turn.
     all: Mutex<BTreeMap<Tenant, Vec<Kept>>>,
     writing: Turns,
+    /// Tenants whose files cannot be read: nothing of theirs is used, and the files stay as they are.
+    damaged: BTreeSet<Tenant>,
+    /// What is wrong with files, each with its reason.
+    wrong: Vec<String>,
 }
 
 impl fmt::Debug for Drawer {
@@ -91,19 +97,39 @@ impl Drawer {
     /// Opens the place, or makes it. Looks at the disk, and is for the start.
     pub(crate) fn open(path: &Path, limits: SecretLimits) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        let mut all = BTreeMap::new();
+        let (mut all, mut damaged, mut wrong) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
         for entry in fs::read_dir(path)? {
             let (name, path) = entry.map(|entry| (entry.file_name(), entry.path()))?;
             let name = name.to_string_lossy();
             if name.ends_with(DRAFT) {
                 // Of a daemon that was killed: values are in it.
-                fs::remove_file(path)?;
+                wrong
+                    .extend(fs::remove_file(&path).err().map(|error| format!("{}: {error}", path.display())));
             } else if let Some(tenant) = name.strip_suffix(END) {
-                let tenant = tenant.parse().map_err(|error| bad(&path, &error))?;
-                all.insert(tenant, read(&path)?);
+                let whose = tenant.parse::<Tenant>();
+                let kept = whose.as_ref().map_err(|error| bad(&path, error)).and_then(|_| read(&path));
+                match (whose, kept) {
+                    (Ok(tenant), Ok(kept)) => drop(all.insert(tenant, kept)),
+                    // One tenant's, and no reason to start for nobody.
+                    (whose, Err(error)) => {
+                        damaged.extend(whose.ok());
+                        wrong.push(error.to_string());
+                    }
+                    (Err(_), Ok(_)) => {}
+                }
             }
         }
-        Ok(Self { path: path.to_owned(), limits, all: Mutex::new(all), writing: Turns::default() })
+        let (all, writing) = (Mutex::new(all), Turns::default());
+        Ok(Self { path: path.to_owned(), limits, all, writing, damaged, wrong })
+    }
+
+    /// Files that cannot be read or removed, each with the reason. They are kept.
+    pub(crate) fn wrong(&self) -> &[String] {
+        &self.wrong
+    }
+
+    pub(super) fn is_damaged(&self, tenant: &Tenant) -> bool {
+        self.damaged.contains(tenant)
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<Tenant, Vec<Kept>>> {
@@ -220,6 +246,9 @@ impl Drawer {
 
     /// Either the whole of it is there afterwards or what was there before.
     fn write(&self, tenant: &Tenant, text: io::Result<Text>) -> Result<(), Undone> {
+        if self.is_damaged(tenant) {
+            return Err(Undone::Damaged);
+        }
         text.and_then(|text| self.replace(tenant, &text)).map_err(Undone::Disk)
     }
 
@@ -270,7 +299,7 @@ fn place(own: &[Kept], called: &str) -> Option<usize> {
 }
 
 fn read(path: &Path) -> io::Result<Vec<Kept>> {
-    let text = Zeroizing::new(fs::read(path)?);
+    let text = Zeroizing::new(fs::read(path).map_err(|error| bad(path, &error))?);
     // What the parser says may repeat what it read.
     serde_json::from_slice(&text).map_err(|error| {
         bad(

@@ -24,6 +24,7 @@ pub(crate) use self::drawer::{Drawer, SecretLimits};
 
 use self::drawer::{About, Metadata, PREFIX, Undone};
 pub(super) use self::value::Hidden;
+use super::apart::Threads;
 use super::control::{body, page};
 use super::desk::Desk;
 use super::no::{No, echo};
@@ -49,7 +50,11 @@ fn drawer(desk: &Desk) -> Result<&Arc<Drawer>, No> {
 
 /// The value of a tenant's secret as it is now, for the gateway of a new sandbox.
 pub(super) fn fill(desk: &Desk, tenant: &Tenant, name: &str) -> Result<Hidden, No> {
-    drawer(desk)?.value(tenant, name).ok_or_else(|| {
+    let drawer = drawer(desk)?;
+    if drawer.is_damaged(tenant) {
+        return Err(damaged());
+    }
+    drawer.value(tenant, name).ok_or_else(|| {
         No::bad(format!("network.rules: secret \"{}\" not found", echo(name))).coded("sandbox_create_refused")
     })
 }
@@ -68,18 +73,21 @@ pub(super) async fn answer(
     request: Request,
 ) -> Result<Response<Body>, No> {
     let drawer = drawer(desk)?;
+    let by = By { drawer, tenant, threads: desk.apart.of(tenant) };
+    if drawer.is_damaged(tenant) {
+        return Err(damaged());
+    }
     match (method, parts) {
-        ("POST", ["secrets"]) => create(drawer, tenant, request).await,
+        ("POST", ["secrets"]) => create(&by, request).await,
         ("GET", ["secrets"]) => list(drawer, tenant, request.uri().query()),
         ("GET", ["secrets", called]) => {
             let about = drawer.find(tenant, called).ok_or_else(|| unknown(called))?;
             Ok(show(StatusCode::OK, shown(&about)))
         }
-        ("POST", ["secrets", called]) => renew(drawer, tenant, called, request).await,
+        ("POST", ["secrets", called]) => renew(&by, called, request).await,
         ("DELETE", ["secrets", called]) => {
             let called = (*called).to_owned();
-            done(drawer, tenant, called.clone(), move |drawer, tenant| drawer.remove(tenant, &called))
-                .await?;
+            by.done(called.clone(), move |drawer, tenant| drawer.remove(tenant, &called)).await?;
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         (_, ["secrets"] | ["secrets", _]) => Err(No::new(405, "this route takes other methods")),
@@ -142,51 +150,62 @@ async fn read<T: DeserializeOwned>(request: Request, fields: &str) -> Result<T, 
     })
 }
 
-async fn create(drawer: &Arc<Drawer>, tenant: &Tenant, request: Request) -> Result<Response<Body>, No> {
+async fn create(by: &By<'_>, request: Request) -> Result<Response<Body>, No> {
     let New { name, value, metadata } = read(request, "{name, value, metadata?}").await?;
     let (name, metadata) = (named(&name)?, metadata.unwrap_or_default());
     check(&value, Some(&metadata))?;
     let called = name.clone();
     let make = move |drawer: &Drawer, tenant: &Tenant| drawer.make(tenant, name, value, metadata);
-    Ok(show(StatusCode::CREATED, shown(&done(drawer, tenant, called, make).await?)))
+    Ok(show(StatusCode::CREATED, shown(&by.done(called, make).await?)))
 }
 
-async fn renew(
-    drawer: &Arc<Drawer>,
-    tenant: &Tenant,
-    called: &str,
-    request: Request,
-) -> Result<Response<Body>, No> {
+async fn renew(by: &By<'_>, called: &str, request: Request) -> Result<Response<Body>, No> {
     let Update { value, metadata } = read(request, "{value, metadata?}").await?;
     check(&value, metadata.as_ref())?;
     let called = called.to_owned();
     let name = called.clone();
     let renew = move |drawer: &Drawer, tenant: &Tenant| drawer.renew(tenant, &name, value, metadata);
-    Ok(show(StatusCode::OK, shown(&done(drawer, tenant, called, renew).await?)))
+    Ok(show(StatusCode::OK, shown(&by.done(called, renew).await?)))
 }
 
-/// Does it on a thread that may wait for the disk.
-async fn done<T: Send + 'static>(
-    drawer: &Arc<Drawer>,
-    tenant: &Tenant,
-    called: String,
-    act: impl FnOnce(&Drawer, &Tenant) -> Result<T, Undone> + Send + 'static,
-) -> Result<T, No> {
-    let (on, tenant) = (Arc::clone(drawer), tenant.clone());
-    let done = tokio::task::spawn_blocking(move || act(&on, &tenant)).await;
-    done.map_err(|_| No::defect())?.map_err(|undone| match undone {
-        Undone::Unknown => unknown(&called),
-        Undone::Taken => No::new(409, format!("there is a secret called \"{}\" already", echo(&called))),
-        Undone::TooMany => {
-            let most = drawer.limits.count;
-            No::new(
-                429,
-                format!("a key has at most {most} secrets: delete one, or have the operator raise it"),
-            )
-            .coded("secret_limit_reached")
-        }
-        Undone::Disk(error) => No::new(500, format!("secrets cannot be written: {error}")),
-    })
+/// Whoever asks, and of what.
+struct By<'a> {
+    drawer: &'a Arc<Drawer>,
+    tenant: &'a Tenant,
+    threads: Threads,
+}
+
+impl By<'_> {
+    /// Does it on a thread that may wait for the disk.
+    async fn done<T: Send + 'static>(
+        &self,
+        called: String,
+        act: impl FnOnce(&Drawer, &Tenant) -> Result<T, Undone> + Send + 'static,
+    ) -> Result<T, No> {
+        let (on, tenant) = (Arc::clone(self.drawer), self.tenant.clone());
+        let done = self.threads.run(move || act(&on, &tenant)).await?;
+        done.map_err(|undone| match undone {
+            Undone::Unknown => unknown(&called),
+            Undone::Taken => No::new(409, format!("there is a secret called \"{}\" already", echo(&called))),
+            Undone::TooMany => {
+                let most = self.drawer.limits.count;
+                No::new(
+                    429,
+                    format!("a key has at most {most} secrets: delete one, or have the operator raise it"),
+                )
+                .coded("secret_limit_reached")
+            }
+            Undone::Damaged => damaged(),
+            Undone::Disk(error) => No::new(500, format!("secrets cannot be written: {error}")),
+        })
+    }
+}
+
+fn damaged() -> No {
+    No::new(
+        500,
+        "the secrets of this key cannot be read, and are kept as they are: the operator finds out why where the daemon was started",
+    )
 }
 
 /// The name as it is kept: one that a header can refer to, and that is no id.

@@ -51,12 +51,11 @@ use self::place::Place;
 pub(super) use self::record::{Build, Made};
 pub(super) use self::trees::Lying;
 use self::trees::Trees;
-pub(super) use self::uploads::is_let_in;
 use self::uploads::{Lanes, Passes};
 use super::control::{body, page::Next};
 use super::desk::Desk;
 use super::no::{No, echo};
-use super::{copies, template};
+use super::{copies, edge, template};
 use crate::Hall;
 use crate::answer::Answer;
 use crate::config::Builds;
@@ -257,7 +256,8 @@ pub(super) async fn answer(
             ))
         }
         ("GET", ["templates", id, "files", hash]) => {
-            uploads::link(templates, tenant, (id, hash), request.headers())
+            let key = edge::caller(&request)?.key;
+            uploads::link(templates, (tenant, key.as_ref()), (id, hash), request.headers())
         }
         ("POST", ["v2", "templates", id, "builds", build_id]) => {
             let plan = body::read::<ask::StartBuild>(request).await?.check()?;

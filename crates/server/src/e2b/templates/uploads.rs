@@ -24,7 +24,7 @@ use super::{Templates, ask};
 use crate::e2b::no::{No, echo};
 use crate::e2b::token::Token;
 use crate::e2b::{edge, form};
-use crate::keys::Keys;
+use crate::keys::{KeyMark, Keys};
 
 /// How long an address is good for, how long its caller may be silent, and how long a whole upload may take.
 const GOOD_FOR: Duration = Duration::from_secs(3_600);
@@ -88,17 +88,21 @@ pub(super) struct Passes(Mutex<HashMap<String, Pass>>);
 #[derive(Debug, Clone)]
 struct Pass {
     tenant: Tenant,
+    /// The key that it was asked for with. None: at the socket.
+    key: Option<KeyMark>,
     hash: String,
     until: Instant,
 }
 
 impl Passes {
     /// An address for this file: the one that there is, or a new one, for which a tenant's oldest makes place.
-    fn give(&self, tenant: &Tenant, hash: &str) -> Result<String, No> {
+    fn give(&self, (tenant, key): (&Tenant, Option<&KeyMark>), hash: &str) -> Result<String, No> {
         let now = Instant::now();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, pass| pass.until > now);
-        let same = |(_, pass): &(&String, &mut Pass)| pass.tenant == *tenant && pass.hash == hash;
+        let same = |(_, pass): &(&String, &mut Pass)| {
+            pass.tenant == *tenant && pass.key.as_ref() == key && pass.hash == hash
+        };
         if let Some((token, pass)) = all.iter_mut().find(same) {
             pass.until = now + GOOD_FOR;
             return Ok(token.clone());
@@ -110,21 +114,27 @@ impl Passes {
             all.remove(&oldest);
         }
         let token = Token::new().ok_or_else(No::defect)?.show_to_owner().to_owned();
-        let pass = Pass { tenant: tenant.clone(), hash: hash.to_owned(), until: now + GOOD_FOR };
+        let (tenant, key, hash) = (tenant.clone(), key.cloned(), hash.to_owned());
+        let pass = Pass { tenant, key, hash, until: now + GOOD_FOR };
         all.insert(token.clone(), pass);
         Ok(token)
     }
 
-    /// Whose it is, where it is good for this file.
-    fn whose(&self, token: &str, hash: &str) -> Option<Tenant> {
+    /// Whose it is, where it is good for this file. It does not outlive the key that it was asked for with.
+    fn whose(&self, keys: &Keys, token: &str, hash: &str) -> Option<Tenant> {
+        let (tenant, key) = self.good(token, hash)?;
+        key.is_none_or(|key| keys.has(&key)).then_some(tenant)
+    }
+
+    fn good(&self, token: &str, hash: &str) -> Option<(Tenant, Option<KeyMark>)> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pass = all.get(token).filter(|pass| pass.hash == hash && pass.until > Instant::now())?;
-        Some(pass.tenant.clone())
+        Some((pass.tenant.clone(), pass.key.clone()))
     }
 
     /// It is good once.
     fn take(&self, token: &str, hash: &str) -> Option<Tenant> {
-        let tenant = self.whose(token, hash)?;
+        let (tenant, _) = self.good(token, hash)?;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(token).map(|_| tenant)
     }
@@ -133,16 +143,17 @@ impl Passes {
 /// `GET /templates/{id}/files/{hash}`: whether it is there, and where to put it.
 pub(super) fn link(
     templates: &Templates,
-    tenant: &Tenant,
+    caller: (&Tenant, Option<&KeyMark>),
     (template, hash): (&str, &str),
     headers: &HeaderMap,
 ) -> Result<Response<Body>, No> {
+    let (tenant, _) = caller;
     templates.book.own(tenant, template)?;
     if !ask::is_hash(hash) {
         return Err(No::bad("the hash of files is 64 hexadecimal digits in lower case"));
     }
     let present = templates.place.has_upload(tenant, hash).map_err(|error| unkept(&error))?;
-    let token = templates.passes.give(tenant, hash)?;
+    let token = templates.passes.give(caller, hash)?;
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
     // Whoever ends TLS in front says so; it is the caller's own address that this makes.
     let secure = headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
@@ -163,8 +174,7 @@ pub(super) async fn put(
     let query = form::pairs(request.uri().query());
     let token = form::value(&query, "pass").unwrap_or_default();
     let not_good = || No::new(403, "this address for an upload is not good, or not any more");
-    let tenant = templates.passes.whose(token, hash).filter(|tenant| is_let_in(keys, tenant));
-    let tenant = tenant.ok_or_else(not_good)?;
+    let tenant = templates.passes.whose(keys, token, hash).ok_or_else(not_good)?;
     edge::sit_down(&request, &tenant)?;
     let _lane = templates.lanes.wait(&tenant).await?;
     make_room(templates, &tenant).await;
@@ -178,11 +188,6 @@ pub(super) async fn put(
     let at = templates.place.upload(&tenant, hash).map_err(|error| unkept(&error))?;
     draft.keep(at).await.map_err(|error| unkept(&error))?;
     Ok(StatusCode::OK.into_response())
-}
-
-/// Whether anybody may still come as this tenant: an address must not outlive the keys that it was asked for with.
-pub(in crate::e2b) fn is_let_in(keys: &Keys, tenant: &Tenant) -> bool {
-    *tenant == Tenant::local() || keys.list().is_ok_and(|all| all.iter().any(|card| card.tenant == *tenant))
 }
 
 async fn receive(mut draft: Draft, mut body: Body) -> Result<Draft, No> {
@@ -235,7 +240,7 @@ mod tests {
     fn an_address_is_good_once_and_for_one_file() {
         let passes = Passes::default();
         let tenant: Tenant = "ours".parse().unwrap();
-        let token = passes.give(&tenant, "a").unwrap();
+        let token = passes.give((&tenant, None), "a").unwrap();
         assert!(passes.take(&token, "b").is_none() && passes.take("other", "a").is_none());
         assert_eq!(passes.take(&token, "a"), Some(tenant));
         assert!(passes.take(&token, "a").is_none());
@@ -245,13 +250,33 @@ mod tests {
     fn one_tenants_addresses_make_place_for_its_own_and_leave_others_theirs() {
         let passes = Passes::default();
         let (ann, bob): (Tenant, Tenant) = ("ann".parse().unwrap(), "bob".parse().unwrap());
-        let his = passes.give(&bob, "a").unwrap();
-        let first = passes.give(&ann, "0").unwrap();
-        assert_eq!(passes.give(&ann, "0").unwrap(), first, "one file has one address");
-        (1..=MOST_PASSES).for_each(|number| drop(passes.give(&ann, &number.to_string()).unwrap()));
+        let his = passes.give((&bob, None), "a").unwrap();
+        let first = passes.give((&ann, None), "0").unwrap();
+        assert_eq!(passes.give((&ann, None), "0").unwrap(), first, "one file has one address");
+        (1..=MOST_PASSES).for_each(|number| drop(passes.give((&ann, None), &number.to_string()).unwrap()));
         assert_eq!(passes.0.lock().unwrap().len(), MOST_PASSES + 1);
         assert!(passes.take(&first, "0").is_none());
         assert_eq!(passes.take(&his, "a"), Some(bob));
+    }
+
+    #[test]
+    fn an_address_is_gone_with_the_key_that_it_was_asked_for_with() {
+        let scratch = crate::testing::Scratch::new("passes");
+        let (keys, passes) = (Keys::in_directory(scratch.path()), Passes::default());
+        let ours: Tenant = "ours".parse().unwrap();
+        let [old, new] = ["old", "new"].map(|name| {
+            let key = keys.create(name.parse().unwrap(), Some(ours.clone())).unwrap();
+            keys.find(key.show_once()).unwrap().unwrap().1
+        });
+        let [old, new] = [old, new].map(|key| passes.give((&ours, Some(&key)), "a").unwrap());
+        let socket = passes.give((&Tenant::local(), None), "a").unwrap();
+        let whose = |token: &str| passes.whose(&keys, token, "a");
+        assert!(whose(&old) == Some(ours.clone()) && whose(&new) == Some(ours.clone()));
+        keys.remove(&"old".parse().unwrap()).unwrap();
+        // Nor does a later key of that name bring it back.
+        keys.create("old".parse().unwrap(), Some(ours.clone())).unwrap();
+        assert!(whose(&old).is_none() && whose(&new) == Some(ours));
+        assert_eq!(whose(&socket), Some(Tenant::local()));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderValue, Response, StatusCode};
+use axum::http::{HeaderValue, Method, Response, StatusCode};
 use axum::response::IntoResponse;
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -16,12 +16,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::room::{Hold, new_entries};
-use super::shelf::{Shelf, Volume};
+use super::shelf::{Claim, Shelf, Volume};
 use super::tree::{Amount, Found, Place, Tree};
+use crate::e2b::apart::Threads;
 use crate::e2b::control::body;
 use crate::e2b::desk::Desk;
 use crate::e2b::no::{No, echo};
-use crate::e2b::templates::is_let_in;
 use crate::e2b::{edge, form, moment};
 
 /// Who owns everything in a volume, as boxes see it.
@@ -58,7 +58,11 @@ async fn reply(desk: &Desk, parts: &[&str], request: Request) -> Result<Response
     let path = form::value(&query, "path").ok_or_else(|| No::bad("path is missing"))?;
     let place = Place::read(path).ok_or_else(|| No::bad("path leads out of the volume, or is too long"))?;
     let wish = Wish::read(&query)?;
-    let on = On { shelf, volume, place };
+    let threads = desk.apart.of(&volume.tenant);
+    let writes = request.method() != Method::GET;
+    // A volume does not go while somebody writes to it: what came would lie in what is nobody's any more.
+    let claim = if writes { Some(shelf.claim_one(&volume.id).ok_or_else(|| gone(&volume))?) } else { None };
+    let on = On { shelf, volume, place, threads, _claim: claim.map(Arc::new) };
     match (request.method().as_str(), *what) {
         ("GET", "path") => on.ask(StatusCode::OK, |tree, place| tree.look(place)).await,
         ("PATCH", "path") => {
@@ -99,7 +103,7 @@ fn opened_by(desk: &Desk, shelf: &Shelf, id: &str, request: &Request) -> Result<
     let token =
         request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
     let volume = shelf.find(None, id).filter(|volume| token.is_some_and(|token| volume.token.is(token)));
-    let volume = volume.filter(|volume| is_let_in(&desk.hall().keys, &volume.tenant));
+    let volume = volume.filter(|volume| desk.hall().keys.lets_in(&volume.tenant));
     volume.ok_or_else(|| No::new(401, "the token of a volume is missing, or not this one's"))
 }
 
@@ -156,6 +160,9 @@ struct On {
     shelf: Arc<Shelf>,
     volume: Volume,
     place: Place,
+    threads: Threads,
+    /// Until nothing is done there any more, also on a thread whose caller has gone away. None: nothing is written.
+    _claim: Option<Arc<Claim>>,
 }
 
 impl On {
@@ -164,7 +171,8 @@ impl On {
         self,
         deed: impl FnOnce(&Self) -> Result<T, No> + Send + 'static,
     ) -> Result<T, No> {
-        tokio::task::spawn_blocking(move || deed(&self)).await.map_err(|_| No::defect())?
+        let threads = self.threads.clone();
+        threads.run(move || deed(&self)).await?
     }
 
     async fn blocking<T: Send + 'static>(
@@ -196,6 +204,10 @@ impl On {
         let held = room.and_then(|room| room.hold(amount));
         held.map_err(|error| unheard(&error, &self.place))?.ok_or_else(|| full(self.shelf.most().bytes))
     }
+}
+
+fn gone(volume: &Volume) -> No {
+    No::new(404, format!("volume \"{}\" is about to be deleted", volume.name))
 }
 
 fn full(most: u64) -> No {

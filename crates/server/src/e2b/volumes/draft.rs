@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::room::Hold;
+use crate::e2b::apart::Threads;
 
 /// It is gone with this, unless it has arrived.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub(super) struct Draft {
     path: PathBuf,
     /// None: it has arrived, or is gone.
     open: Mutex<Option<Open>>,
+    /// Where it is taken away.
+    threads: Threads,
 }
 
 #[derive(Debug)]
@@ -24,8 +27,8 @@ struct Open {
 }
 
 impl Draft {
-    pub(super) fn begin((file, path): (File, PathBuf), hold: Hold) -> Self {
-        Self { path, open: Mutex::new(Some(Open { file, length: 0, hold })) }
+    pub(super) fn begin((file, path): (File, PathBuf), hold: Hold, threads: Threads) -> Self {
+        Self { path, open: Mutex::new(Some(Open { file, length: 0, hold })), threads }
     }
 
     fn open(&self) -> MutexGuard<'_, Option<Open>> {
@@ -72,9 +75,10 @@ impl Drop for Draft {
         let Some(open) = self.open().take() else { return };
         let path = std::mem::take(&mut self.path);
         let go = move || take_away(&path, open);
+        let threads = self.threads.clone();
         // A large file takes its time: not on a thread that others wait for.
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(go)),
+            Ok(runtime) => drop(runtime.spawn(async move { threads.run(go).await })),
             Err(_) => go(),
         }
     }

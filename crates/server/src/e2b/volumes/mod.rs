@@ -16,6 +16,7 @@ mod tree;
 mod watch;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -24,6 +25,7 @@ use axum::response::IntoResponse;
 use blastbox_engine::keeper::Tenant;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 pub(super) use self::content::{answer as content, is_content};
 pub(super) use self::mounts::{Asked as AskedMount, Mounts, accepted};
@@ -35,6 +37,9 @@ use super::desk::Desk;
 use super::no::{No, echo};
 
 const LONGEST_NAME: usize = 128;
+/// How long a sandbox that is about to end keeps whoever deletes its volume waiting, and how often it is looked.
+const ENDING: Duration = Duration::from_secs(10);
+const LOOKS_AGAIN: Duration = Duration::from_millis(20);
 
 /// The volumes of this daemon, where the operator wants some.
 pub(super) fn shelf(desk: &Desk) -> Result<&Arc<Shelf>, No> {
@@ -56,7 +61,7 @@ pub(super) async fn answer(
 ) -> Result<Response<Body>, No> {
     let shelf = shelf(desk)?;
     match (method, parts) {
-        ("POST", ["volumes"]) => create(shelf, tenant, request).await,
+        ("POST", ["volumes"]) => create(desk, shelf, tenant, request).await,
         ("GET", ["volumes"]) => {
             let listed = shelf.of(tenant);
             let listed = listed.iter().map(|volume| json!({ "volumeID": volume.id, "name": volume.name }));
@@ -78,7 +83,11 @@ fn with_token(volume: &Volume) -> Value {
 }
 
 fn own(shelf: &Shelf, tenant: &Tenant, id: &str) -> Result<Volume, No> {
-    shelf.find(Some(tenant), id).ok_or_else(|| No::new(404, format!("volume \"{}\" not found", echo(id))))
+    shelf.find(Some(tenant), id).ok_or_else(|| unknown(id))
+}
+
+fn unknown(id: &str) -> No {
+    No::new(404, format!("volume \"{}\" not found", echo(id)))
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,7 +95,12 @@ struct New {
     name: String,
 }
 
-async fn create(shelf: &Arc<Shelf>, tenant: &Tenant, request: Request) -> Result<Response<Body>, No> {
+async fn create(
+    desk: &Desk,
+    shelf: &Arc<Shelf>,
+    tenant: &Tenant,
+    request: Request,
+) -> Result<Response<Body>, No> {
     let New { name } = body::read(request).await?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(plain) {
@@ -94,9 +108,9 @@ async fn create(shelf: &Arc<Shelf>, tenant: &Tenant, request: Request) -> Result
             "the name of a volume is 1 to {LONGEST_NAME} of a-z, A-Z, 0-9, `_` and `-`"
         )));
     }
+    let threads = desk.apart.of(tenant);
     let (on, tenant, called) = (Arc::clone(shelf), tenant.clone(), name.clone());
-    let made = tokio::task::spawn_blocking(move || on.make(&tenant, &called)).await;
-    match made.map_err(|_| No::defect())? {
+    match threads.run(move || on.make(&tenant, &called)).await? {
         Ok(volume) => Ok(show(StatusCode::CREATED, with_token(&volume))),
         Err(Unmade::Taken) => Err(No::new(409, format!("there is a volume called \"{name}\" already"))),
         Err(Unmade::Damaged) => Err(No::new(
@@ -114,6 +128,12 @@ async fn create(shelf: &Arc<Shelf>, tenant: &Tenant, request: Request) -> Result
     }
 }
 
+/// Whether nobody has it but sandboxes that are about to end.
+fn is_ending(desk: &Desk, volume: &Volume) -> bool {
+    let lives = desk.of(&volume.tenant).iter().any(|(sandbox, _)| sandbox.mounts.has(&volume.id));
+    !lives && desk.not_yet_gone(&volume.tenant).iter().any(|sandbox| sandbox.mounts.has(&volume.id))
+}
+
 async fn delete(
     desk: &Arc<Desk>,
     shelf: &Arc<Shelf>,
@@ -121,9 +141,15 @@ async fn delete(
     id: &str,
 ) -> Result<Response<Body>, No> {
     let volume = own(shelf, tenant, id)?;
+    // Whoever was told that its sandbox is gone is not refused because the last of it is still going.
+    let given_up = Instant::now() + ENDING;
+    while is_ending(desk, &volume) && Instant::now() < given_up {
+        sleep(LOOKS_AGAIN).await;
+    }
+    let threads = desk.apart.of(tenant);
     let (desk, on, of) = (Arc::clone(desk), Arc::clone(shelf), volume.clone());
-    let taken_out = tokio::task::spawn_blocking(move || {
-        let is_used = || desk.of(&of.tenant).iter().any(|(sandbox, _)| sandbox.mounts.has(&of.id));
+    let taken_out = threads.run(move || {
+        let is_used = || desk.not_yet_gone(&of.tenant).iter().any(|sandbox| sandbox.mounts.has(&of.id));
         let parting = on.take_out(&of.id, is_used);
         if matches!(parting, Ok(Parting::Gone)) {
             // It is gone for everybody; what stays of it after an error goes when the daemon starts again.
@@ -132,10 +158,11 @@ async fn delete(
         parting
     });
     let name = &volume.name;
-    match taken_out.await.map_err(|_| No::defect())? {
+    match taken_out.await? {
         Ok(Parting::Gone) => Ok(StatusCode::NO_CONTENT.into_response()),
+        Ok(Parting::Unknown) => Err(unknown(id)),
         Ok(Parting::Used) => {
-            let why = format!("volume \"{name}\" is used by a sandbox: end that first");
+            let why = format!("volume \"{name}\" is used by a sandbox, or written to: end that first");
             Err(No::new(409, why).coded("volume_in_use"))
         }
         Ok(Parting::Underway) => Err(No::new(409, format!("volume \"{name}\" is about to be deleted"))),

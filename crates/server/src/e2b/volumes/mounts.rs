@@ -87,8 +87,8 @@ impl Mounts {
             path: asked.path.clone(),
         });
         let mounts = Self(mounts.collect());
-        let opened = tokio::task::spawn_blocking(move || directories(&shelf, &volumes, places)).await;
-        let directories = opened.map_err(|_| No::defect())??;
+        let opened = desk.apart.of(tenant).run(move || directories(&shelf, &volumes, places)).await;
+        let directories = opened??;
         Ok(Wanted { directories, mounts, claim: Some(claim) })
     }
 }

@@ -16,7 +16,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blastbox_engine::keeper::Tenant;
 use blastbox_wire::plan::VOLUMES;
@@ -65,7 +65,8 @@ pub(crate) struct Shelf {
     damaged: BTreeMap<String, Damaged>,
     /// What is nobody's and stays until the next start, and why.
     left: Vec<String>,
-    pub(super) watching: Once,
+    /// Whether it is looked how much lies in them.
+    pub(super) watched: Mutex<bool>,
 }
 
 #[derive(Debug)]
@@ -114,8 +115,9 @@ impl Shelf {
             }
         }
         directories.retain(|id| !damaged.contains_key(id));
-        let (all, writing, left, watching) = (Mutex::default(), Turns::default(), Vec::new(), Once::new());
-        let mut shelf = Self { path: path.to_owned(), limits, all, writing, damaged, left, watching };
+        let (all, writing, left, watched) =
+            (Mutex::default(), Turns::default(), Vec::new(), Mutex::default());
+        let mut shelf = Self { path: path.to_owned(), limits, all, writing, damaged, left, watched };
         volumes.into_iter().for_each(|volume| shelf.keep(volume));
         directories.retain(|id| !shelf.all().contains_key(id));
         let cleared = directories.into_iter().map(|id| (path.join(&id), shelf.clear(&id)));

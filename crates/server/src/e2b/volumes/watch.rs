@@ -9,27 +9,33 @@ mod endings;
 mod guard;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use self::endings::Endings;
 use super::shelf::Shelf;
 use crate::e2b::desk::Desk;
+use crate::e2b::no::No;
 
 /// How often it is looked.
 const EVERY: Duration = Duration::from_secs(2);
 /// Looks in a row that may fail: a box can change what is looked at, and an honest one does not every time.
 const MOST_BLIND: u32 = 3;
 
-/// Begins to look, once there is something to look at.
-pub(in crate::e2b) fn watch(desk: &Arc<Desk>) {
-    let Some(shelf) = desk.hall().volumes.clone() else { return };
+/// Begins to look, once there will be something to look at. Where nobody can look there is no sandbox with volumes.
+pub(in crate::e2b) fn watch(desk: &Arc<Desk>) -> Result<(), No> {
+    let shelf = Arc::clone(super::shelf(desk)?);
     let (desk, on, endings) = (Arc::downgrade(desk), Arc::clone(&shelf), Endings::default());
-    shelf.watching.call_once(|| {
-        // A task each: a volume may take its time to be measured, and the disk fills meanwhile.
-        drop(tokio::spawn(guard::guard(desk.clone(), Arc::clone(&on), endings.clone())));
+    let mut watched = shelf.watched.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*watched {
+        // Each by itself: a volume may take its time to be measured, and the disk fills meanwhile.
+        guard::guard(desk.clone(), Arc::clone(&on), endings.clone()).map_err(|error| {
+            No::new(503, format!("nobody can look how full the disk is: no thread could be started: {error}"))
+        })?;
         drop(tokio::spawn(look(desk, on, endings)));
-    });
+        *watched = true;
+    }
+    Ok(())
 }
 
 async fn look(desk: Weak<Desk>, shelf: Arc<Shelf>, endings: Endings) {

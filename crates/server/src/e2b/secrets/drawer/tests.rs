@@ -103,6 +103,35 @@ fn what_cannot_be_written_is_not_kept_and_what_cannot_be_read_is_not_repeated() 
     assert_eq!(drawer.value(&tenant("ann"), "one").unwrap().expose(), VALUE);
     fs::remove_dir(path.join("ann.json.new")).unwrap();
     fs::write(path.join("ann.json"), r#"["sk-real-value"]"#).unwrap();
-    let said = Drawer::open(&path, LIMITS).unwrap_err().to_string();
+    let next = Drawer::open(&path, LIMITS).unwrap();
+    let [said] = next.wrong() else { panic!("{:?}", next.wrong()) };
     assert!(said.contains("line 1") && said.contains("ann.json") && !said.contains("sk-real"), "{said}");
+}
+
+#[test]
+fn a_file_that_is_damaged_is_one_tenants_and_is_kept_as_it_is() {
+    let scratch = Scratch::new("secrets-damaged");
+    let path = scratch.path();
+    let (ann, bob) = (tenant("ann"), tenant("bob"));
+    {
+        let drawer = Drawer::open(path, LIMITS).unwrap();
+        made(&drawer, "one").unwrap();
+        drawer.make(&bob, "one".to_owned(), hidden(VALUE), Metadata::new()).unwrap();
+    }
+    let whole = fs::read(path.join("ann.json")).unwrap();
+    let half = &whole[..whole.len() / 2];
+    fs::write(path.join("ann.json"), half).unwrap();
+    fs::write(path.join("Nobody at all.json"), "[]").unwrap();
+    // Nobody can remove a directory as a file, whoever they are.
+    fs::create_dir(path.join("bob.json.new")).unwrap();
+    let drawer = Drawer::open(path, LIMITS).unwrap();
+    assert!(drawer.is_damaged(&ann) && !drawer.is_damaged(&bob));
+    assert_eq!(drawer.wrong().len(), 3, "{:?}", drawer.wrong());
+    assert!(drawer.of(&ann).is_empty() && drawer.value(&ann, "one").is_none());
+    assert_eq!(drawer.value(&bob, "one").unwrap().expose(), VALUE);
+    // What is new would be written over what may be mended.
+    assert!(matches!(made(&drawer, "two"), Err(Undone::Damaged)));
+    assert_eq!(fs::read(path.join("ann.json")).unwrap(), half);
+    fs::write(path.join("ann.json"), whole).unwrap();
+    assert_eq!(Drawer::open(path, LIMITS).unwrap().value(&ann, "one").unwrap().expose(), VALUE);
 }

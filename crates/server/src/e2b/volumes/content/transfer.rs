@@ -25,12 +25,13 @@ const GULP: usize = 64 * 1024;
 const BETWEEN_LOOKS: u64 = 1 << 20;
 
 pub(super) async fn read(on: On) -> Result<Response<Body>, No> {
+    let threads = on.threads.clone();
     let (mut file, length) = on.blocking(|tree, place| tree.read(place)).await?;
     let (filler, body) = feed::channel();
     tokio::spawn(async move {
         let mut left = length;
         while left > 0 {
-            let read = tokio::task::spawn_blocking(move || {
+            let read = threads.run(move || {
                 let mut piece = vec![0; GULP.min(usize::try_from(left).unwrap_or(GULP))];
                 let read = file.read(&mut piece).map(|count| {
                     piece.truncate(count);
@@ -64,11 +65,12 @@ pub(super) async fn write(on: On, wish: &Wish, request: Request) -> Result<Respo
     let begin = move |on: &On| {
         let hold = on.hold(new_entries(1, told))?;
         let file = on.shelf.draft().map_err(|error| unheard(&error, &on.place))?;
-        Ok(Arc::new(Draft::begin(file, hold)))
+        Ok(Arc::new(Draft::begin(file, hold, on.threads.clone())))
     };
     let draft = on.clone().apart(begin).await?;
     let received = timeout(WHOLE, receive(&on, &draft, request.into_body())).await;
     let received = received.unwrap_or_else(|_| Err(No::new(408, "the upload took too long")));
+    let threads = on.threads.clone();
     let (mode, replace, arriving) = (wish.mode, wish.force != Some(false), Arc::clone(&draft));
     let arrive = move |on: &On| {
         let arrived = on.at_disk(|tree, place| arriving.arrive(|path| tree.put(path, place, replace)))?;
@@ -84,7 +86,7 @@ pub(super) async fn write(on: On, wish: &Wish, request: Request) -> Result<Respo
     };
     if arrived.is_err() {
         // Whoever is answered finds its room free again.
-        tokio::task::spawn_blocking(move || draft.discard()).await.ok();
+        threads.run(move || draft.discard()).await.ok();
     }
     Ok(show(StatusCode::CREATED, stat(&arrived?)))
 }

@@ -28,6 +28,7 @@ impl Place {
         Draft::begin(
             (File::create(&path).unwrap(), path),
             self.room.hold(new_entries(1, 0)).unwrap().unwrap(),
+            Threads::default(),
         )
     }
 

@@ -8,7 +8,7 @@ use blastbox_engine::keeper::Tenant;
 
 use super::{Kept, Shelf, Stay, Volume};
 
-/// Volumes that a sandbox in the making will have: they stay until it has them, or this is dropped.
+/// Volumes that a sandbox in the making will have, or one that is written to: they stay until it has them, or this is dropped.
 #[derive(Debug)]
 pub(in crate::e2b) struct Claim {
     shelf: Arc<Shelf>,
@@ -44,7 +44,9 @@ impl Drop for Leaving<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::e2b::volumes) enum Parting {
     Gone,
-    /// A sandbox has it, or will.
+    /// Somebody else has taken it out, and clears it.
+    Unknown,
+    /// A sandbox has it, or will, or somebody writes to it.
     Used,
     /// Somebody else is about to.
     Underway,
@@ -76,6 +78,15 @@ impl Shelf {
         Ok((Claim { shelf: Arc::clone(self), ids }, claimed))
     }
 
+    /// Claims one to write to it. `None`: it is gone, or about to go.
+    pub(in crate::e2b::volumes) fn claim_one(self: &Arc<Self>, id: &str) -> Option<Claim> {
+        let mut all = self.all();
+        let kept = all.get_mut(id).filter(|kept| kept.stay == Stay::Stays)?;
+        kept.claims += 1;
+        drop(all);
+        Some(Claim { shelf: Arc::clone(self), ids: vec![id.to_owned()] })
+    }
+
     /// Takes a volume out, unless somebody has it: what is in it stays until [`Self::clear`]. Looks at the disk.
     pub(in crate::e2b::volumes) fn take_out(
         &self,
@@ -83,7 +94,7 @@ impl Shelf {
         is_used: impl FnOnce() -> bool,
     ) -> io::Result<Parting> {
         match self.all().get_mut(id) {
-            None => return Ok(Parting::Gone),
+            None => return Ok(Parting::Unknown),
             Some(Kept { stay: Stay::Leaves, .. }) => return Ok(Parting::Underway),
             Some(kept) if kept.claims > 0 => return Ok(Parting::Used),
             Some(kept) => kept.stay = Stay::Leaves,

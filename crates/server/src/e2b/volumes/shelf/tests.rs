@@ -39,8 +39,28 @@ fn what_somebody_has_is_not_taken_out() {
     assert!(shelf.find(None, &id).is_some());
     assert_eq!(shelf.take_out(&id, || false).unwrap(), Parting::Gone);
     assert!(shelf.claim(&ann, &["data"]).is_err());
+    // Whoever comes second has nothing to clear.
+    assert_eq!(shelf.take_out(&id, || false).unwrap(), Parting::Unknown);
     shelf.clear(&id).unwrap();
     assert!(Shelf::open(scratch.path(), LIMITS).unwrap().of(&ann).is_empty());
+}
+
+#[test]
+fn one_that_is_written_to_stays_and_one_that_is_about_to_go_is_not_written_to() {
+    let scratch = Scratch::new("shelf-written");
+    let ann: Tenant = "ann".parse().unwrap();
+    let shelf = Arc::new(Shelf::open(scratch.path(), LIMITS).unwrap());
+    let id = shelf.make(&ann, "data").unwrap().id;
+    let (one, other) = (shelf.claim_one(&id).unwrap(), shelf.claim_one(&id).unwrap());
+    drop(one);
+    assert_eq!(shelf.take_out(&id, || false).unwrap(), Parting::Used);
+    drop(other);
+    let looked = shelf.take_out(&id, || {
+        assert!(shelf.claim_one(&id).is_none());
+        false
+    });
+    assert_eq!(looked.unwrap(), Parting::Gone);
+    assert!(shelf.claim_one(&id).is_none());
 }
 
 #[test]
