@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
 use blastbox_tests::machines::{ONE_AT_A_TIME, Workshop};
 use blastbox_tests::suites::{
     CONFIG, Daemon, PYTEST, installed, javascript, javascript_with, pytest, run, store_of, store_with, suite,
@@ -35,7 +36,24 @@ both_ways!(
 
 fn the_sdk_for_python(caller: &Caller) {
     let Some(place) = installed(caller, "python") else { return };
-    pytest(caller, &place, &[suite("python")], &Daemon::start(caller), &[]);
+    let pair = pair(caller);
+    let more = [("E2B_PAIR", pair.as_path())];
+    pytest(caller, &place, &[suite("python")], &Daemon::start(caller), &more);
+}
+
+/// A certificate that nobody has signed but itself, with its key, for a server in a sandbox.
+fn pair(caller: &Caller) -> PathBuf {
+    let made = rcgen::generate_simple_self_signed(["inside".to_owned()]).expect("a certificate");
+    let parts =
+        [("CERTIFICATE", made.cert.der().to_vec()), ("PRIVATE KEY", made.signing_key.serialize_der())];
+    let text = parts.map(|(name, bytes)| {
+        let body = base64::engine::general_purpose::STANDARD.encode(bytes);
+        format!("-----BEGIN {name}-----\n{body}\n-----END {name}-----\n")
+    });
+    let text = text.concat();
+    let path = caller.place().join("pair.pem");
+    std::fs::write(&path, text).expect("write it");
+    path
 }
 
 fn the_sdk_for_javascript(caller: &Caller) {

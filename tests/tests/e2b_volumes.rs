@@ -1,5 +1,5 @@
 //! Directories that outlive sandboxes, with E2B's published SDKs against a real daemon (suites in `tests/e2b`).
-#![expect(clippy::expect_used, clippy::panic, reason = "only tests; one that cannot work must fail at once")]
+#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
 use std::fs::File;
 use std::io::Write as _;

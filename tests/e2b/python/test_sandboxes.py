@@ -2,6 +2,7 @@
 
 import datetime
 import http.client
+import os
 import urllib.parse
 import uuid
 
@@ -161,6 +162,53 @@ def test_a_server_inside_is_reached_by_its_host():
         box.kill()
 
 
+#: Says which host it hears; with a certificate of its own, over TLS.
+HEARS = '''
+import http.server, ssl, sys
+class Says(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        said = self.headers["Host"].encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Says)
+if len(sys.argv) > 2:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[2])
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+'''
+
+
+def test_servers_inside_hear_the_name_and_speak_the_tls_that_their_owner_names():
+    network = {"mask_request_host": "localhost:${PORT}", "https_ports": [8443, 8444]}
+    box = Sandbox.create(timeout=600, network=network)
+    try:
+        shown = box.get_info().network
+        assert shown["mask_request_host"] == network["mask_request_host"]
+        assert sorted(shown["https_ports"]) == network["https_ports"]
+        # A certificate that nobody has signed: nobody asks.
+        with open(os.environ["E2B_PAIR"], encoding="ascii") as pair:
+            box.files.write_files([{"path": "pair.pem", "data": pair.read()}, {"path": "hears.py", "data": HEARS}])
+        for words in "8000", "8443 pair.pem", "8444":
+            box.commands.run(f"python3 hears.py {words}", background=True)
+        daemon = urllib.parse.urlsplit(URL)
+
+        def ask(port):
+            line = http.client.HTTPConnection(daemon.hostname, daemon.port, timeout=PATIENCE)
+            line.request("GET", "/", headers={"Host": box.get_host(port)})
+            answer = line.getresponse()
+            return answer.status, answer.read().decode()
+
+        for port in 8000, 8443:
+            assert until(lambda: (said := ask(port))[0] == 200 and said) == (200, f"localhost:{port}")
+        # One that speaks no TLS where its owner says that it does.
+        assert until(lambda: "port is not open" not in (said := ask(8444))[1] and said)[0] == 502
+    finally:
+        box.kill()
+
+
 def test_what_was_decided_when_a_sandbox_was_made_is_told_so():
     box = Sandbox.create(timeout=600)
     try:
@@ -215,7 +263,9 @@ def test_what_is_refused_says_why():
         ({"allow_out": ["10.0.0.1"]}, "10.0.0.1"),
         ({"allow_out": ["*.com"]}, r"\*.com"),
         ({"deny_out": ["93.184.216.34"]}, "denyOut"),
-        ({"mask_request_host": "x"}, "network.maskRequestHost"),
+        ({"mask_request_host": "no host"}, "network.maskRequestHost"),
+        ({"https_ports": [49983]}, "network.httpsPorts"),
+        ({"egress_proxy": {"address": "proxy.test:1080"}}, "network.egressProxy"),
         ({"rules": {"a.test": [{"transform": {"headers": {"x": "y"}}}]}}, "network.rules"),
     ]:
         with pytest.raises(SandboxException, match=f"400: .*{what}"):

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::control::network::Reaches;
 use super::copies::Portrait;
+use super::ports::Front;
 use super::sandbox::{AtTimeout, Envs, Made, OnTraffic, Plans, Sandbox};
 use super::template::Size;
 use super::token::Token;
@@ -44,6 +45,8 @@ struct Passport<P> {
     reaches: Option<Vec<String>>,
     life_seconds: u64,
     workdir: Option<String>,
+    #[serde(default)]
+    front: Front,
     /// What it was when it was paused to disk.
     portrait: Option<P>,
 }
@@ -108,7 +111,7 @@ fn read(path: &Path, box_id: BoxId) -> Option<Sandbox> {
     let mut text = Vec::new();
     File::open(path).ok()?.take(MOST).read_to_end(&mut text).ok()?;
     let passport: Passport<Portrait> = serde_json::from_slice(&text).ok()?;
-    let sandbox = Sandbox::new(Made {
+    let mut sandbox = Sandbox::new(Made {
         box_id,
         tenant: passport.tenant.parse().ok()?,
         template: passport.template,
@@ -133,6 +136,7 @@ fn read(path: &Path, box_id: BoxId) -> Option<Sandbox> {
         life: Duration::from_secs(passport.life_seconds),
         workdir: passport.workdir,
     });
+    sandbox.front = passport.front;
     if let Some(portrait) = passport.portrait {
         sandbox.lies_as(portrait);
     }
@@ -159,6 +163,7 @@ impl<'a> Passport<&'a Portrait> {
             },
             life_seconds: sandbox.life().as_secs(),
             workdir: sandbox.workdir.clone(),
+            front: sandbox.front.clone(),
             portrait,
         }
     }
@@ -197,7 +202,8 @@ mod tests {
         let scratch = Scratch::new("passports");
         let passports = Passports::beside(scratch.path());
         assert!(passports.take_up(|_, _| true).is_empty());
-        let (one, other) = (sandbox(1), sandbox(2));
+        let (mut one, other) = (sandbox(1), sandbox(2));
+        one.front = Front::of(Some("localhost:${PORT}"), Some(&[443])).unwrap();
         one.lies_as(Portrait::default());
         passports.write(&one).unwrap();
         passports.write(&other).unwrap();
@@ -212,6 +218,7 @@ mod tests {
             (again.plans.clone(), again.life(), again.size),
             (one.plans.clone(), one.life(), one.size)
         );
+        assert_eq!(again.front, one.front);
         assert_eq!((again.envs.0["KEY"].as_str(), again.workdir.as_deref()), ("value", Some("/srv")));
         assert!(!passports.file(other.id()).exists(), "its box is gone, and so is what was known of it");
     }

@@ -20,7 +20,7 @@ use super::envd::marks::Marks;
 use super::filesystem::watchers::Watchers;
 use super::interpreter::Contexts;
 use super::moment;
-use super::ports::Pace;
+use super::ports::{Front, Pace};
 use super::process::table::Processes;
 use super::template::Size;
 use super::token::Token;
@@ -52,6 +52,8 @@ pub(super) struct Sandbox {
     pub(super) workdir: Option<String>,
     /// Volumes that it has.
     pub(super) mounts: Mounts,
+    /// How servers in it are spoken to.
+    pub(super) front: Front,
     /// How long it lives from a resume that traffic brought about, in seconds.
     life: AtomicU64,
     pub(super) processes: Processes,
@@ -168,6 +170,7 @@ impl Sandbox {
             plans,
             workdir,
             mounts: Mounts::default(),
+            front: Front::default(),
             life: AtomicU64::new(life.as_secs()),
             processes: Processes::default(),
             watchers: Watchers::default(),

@@ -109,6 +109,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
     let headers = Headers::of(asked.network.as_ref(), &|name| secrets::fill(desk, tenant, name))?;
     refuse_what_is_not_served(&asked)?;
     let public = asked.network.as_ref().and_then(|network| network.allow_public_traffic);
+    let front = asked.network.as_ref().map(network::Asked::front).transpose()?;
     let traffic_token = match public {
         Some(false) => Some(Token::new().ok_or_else(No::defect)?),
         Some(true) | None => None,
@@ -145,7 +146,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
                 return Err(No::bad(why).coded("sandbox_create_refused"));
             }
             let (plans, envs) = (plans_of_a_copy?, Envs(envs));
-            let wanted = Wanted { asked: name, plans, metadata, envs, life, token, public };
+            let wanted = Wanted { asked: name, plans, metadata, envs, life, token, public, front };
             return copies::begin(desk, tenant, &card, wanted).await;
         }
         Err(no) => return Err(no),
@@ -188,6 +189,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         workdir: built.as_ref().map(|built| built.workdir.clone()),
     });
     sandbox.mounts = volumes.mounts;
+    sandbox.front = front.unwrap_or_default();
     pooled::take_over(desk.keeper(), &sandbox);
     let sandbox = desk.add(sandbox);
     // From here on it is the sandbox that has them.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::headers::Rule;
 use crate::config::Internet;
 use crate::e2b::no::{No, echo};
+use crate::e2b::ports::Front;
 use crate::trouble::line;
 
 /// Names of one sandbox. Each is two rules: TLS on its port, HTTP on its own.
@@ -176,11 +177,14 @@ impl Asked {
         Ok(denied)
     }
 
+    /// How servers inside are to be spoken to.
+    pub(super) fn front(&self) -> Result<Front, No> {
+        Front::of(self.mask_request_host.as_deref(), self.https_ports.as_deref())
+    }
+
     fn refuse_what_is_not_there(&self) -> Result<(), No> {
         let asked = [
             (self.egress_proxy.as_ref().is_some_and(|proxy| !proxy.is_null()), "network.egressProxy"),
-            (self.mask_request_host.is_some(), "network.maskRequestHost"),
-            (self.https_ports.as_ref().is_some_and(|ports| !ports.is_empty()), "network.httpsPorts"),
             (self.dns_servers.as_ref().is_some_and(|servers| !servers.is_empty()), "network.dnsServers"),
         ];
         match asked.iter().find(|(asked, _)| *asked) {
@@ -304,8 +308,6 @@ mod tests {
             (r#"{"allowOut":["169.254.169.254"]}"#, "169.254.169.254"),
             (r#"{"allowOut":["a b"]}"#, "a b"),
             (r#"{"egressProxy":{"address":"a:1"}}"#, "network.egressProxy"),
-            (r#"{"maskRequestHost":"x"}"#, "network.maskRequestHost"),
-            (r#"{"httpsPorts":[1]}"#, "network.httpsPorts"),
             (r#"{"dnsServers":["8.8.8.8"]}"#, "network.dnsServers"),
             (r#"{"denyOut":["nonsense"]}"#, "nonsense"),
         ] {

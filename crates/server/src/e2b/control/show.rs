@@ -77,6 +77,7 @@ pub(super) fn detail(desk: &Desk, tenant: &Tenant, id: &str) -> Result<Response<
             policy.map_or_else(|_| sandbox.plans.reaches.show(), |policy| reached(&policy).show());
         if let Some(network) = network.as_object_mut() {
             network.insert("allowPublicTraffic".to_owned(), json!(public));
+            sandbox.front.show(network);
         }
         fields.insert("network".to_owned(), network);
         if card.phase == Phase::Paused {

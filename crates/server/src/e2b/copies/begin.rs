@@ -15,6 +15,7 @@ use crate::e2b::control::create::{MOST_ENVS, bounded, new_box};
 use crate::e2b::control::show;
 use crate::e2b::desk::Desk;
 use crate::e2b::no::{No, echo};
+use crate::e2b::ports::Front;
 use crate::e2b::sandbox::{Envs, Made, Plans, Sandbox, name_of};
 use crate::e2b::template::Size;
 use crate::e2b::token::Token;
@@ -31,6 +32,7 @@ pub(in crate::e2b) struct Wanted {
     pub(in crate::e2b) token: Token,
     /// Whether its ports are everybody's, where its owner says so.
     pub(in crate::e2b) public: Option<bool>,
+    pub(in crate::e2b) front: Option<Front>,
 }
 
 pub(in crate::e2b) async fn begin(
@@ -39,7 +41,7 @@ pub(in crate::e2b) async fn begin(
     card: &SnapshotCard,
     wanted: Wanted,
 ) -> Result<Value, No> {
-    let Wanted { asked, plans, metadata, envs, life, token, public } = wanted;
+    let Wanted { asked, plans, metadata, envs, life, token, public, front } = wanted;
     let gone = |error: &KeepError| match error {
         KeepError::NotFound => No::new(404, format!("snapshot '{}' not found", echo(&asked))),
         error => No::kept(error, &asked),
@@ -60,7 +62,7 @@ pub(in crate::e2b) async fn begin(
     let new = new_box(opened.policy.clone(), image, metadata, life, &plans);
     let made = desk.keeper().create(tenant, opened.begin(new)).await.map_err(|error| gone(&error))?;
     // Nothing waits from here on: whoever goes away leaves a sandbox that is known.
-    let sandbox = Sandbox::new(Made {
+    let mut sandbox = Sandbox::new(Made {
         box_id: made.id.clone(),
         tenant: tenant.clone(),
         template: asked.strip_suffix(":default").unwrap_or(&asked).to_owned(),
@@ -73,6 +75,9 @@ pub(in crate::e2b) async fn begin(
         life,
         workdir: portrait.workdir.clone(),
     });
+    // As the one it was taken of, where its owner says nothing.
+    sandbox.front =
+        front.filter(|front| *front != Front::default()).unwrap_or_else(|| portrait.front.clone());
     portrait.hang(desk.keeper(), &sandbox);
     let sandbox = desk.add(sandbox);
     sandbox.note("info", "sandbox created from a snapshot", json!({ "sandboxID": name_of(&made.id) }));

@@ -84,7 +84,7 @@ fn take_in(
 ) -> Result<Value, No> {
     let ending = Ending::of(desk.keeper(), &source.tenant, &card.id);
     let token = || Token::new().ok_or_else(No::defect);
-    let sandbox = Sandbox::new(Made {
+    let mut sandbox = Sandbox::new(Made {
         box_id: card.id.clone(),
         tenant: source.tenant.clone(),
         template: source.template.clone(),
@@ -97,6 +97,7 @@ fn take_in(
         life,
         workdir: portrait.workdir.clone(),
     });
+    sandbox.front = portrait.front.clone();
     portrait.hang(desk.keeper(), &sandbox);
     let sandbox = desk.add(sandbox);
     ending.keep();

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::e2b::envd::marks::Mark;
 use crate::e2b::interpreter::copied::{self, Held, Standing};
 use crate::e2b::no::No;
+use crate::e2b::ports::Front;
 use crate::e2b::process::table::Told;
 use crate::e2b::sandbox::Sandbox;
 
@@ -25,6 +26,8 @@ pub(in crate::e2b) struct Portrait {
     pub(super) workdir: Option<String>,
     /// Whether its ports are closed to whoever has no token for them.
     pub(super) private_ports: bool,
+    /// How servers in it are spoken to.
+    pub(super) front: Front,
     marks: BTreeMap<String, Mark>,
     processes: Vec<(u32, Told)>,
     contexts: Vec<Standing>,
@@ -45,6 +48,7 @@ impl Portrait {
             envs: sandbox.envs.0.clone(),
             workdir: sandbox.workdir.clone(),
             private_ports: sandbox.traffic_token.is_some(),
+            front: sandbox.front.clone(),
             marks: sandbox.marks.copied(),
             processes: sandbox.processes.told(),
             contexts,

@@ -4,6 +4,7 @@
 //! passed on as they are, less the headers that open something here: those of [`OURS`], and `Authorization` where it holds a key. Keys
 //! elsewhere (a body, a cookie, another header) are the client's own and pass. Must not: listen on, or connect to, any port of the host.
 
+mod front;
 mod pace;
 mod relay;
 
@@ -31,6 +32,8 @@ use super::sandbox::Sandbox;
 use crate::door::Seat;
 use crate::keys::PREFIXES;
 
+pub(super) use front::Front;
+use front::{Line, encrypted};
 pub(super) use pace::Pace;
 
 const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
@@ -39,6 +42,8 @@ const OURS: [&str; 5] =
     ["e2b-sandbox-id", "e2b-sandbox-port", "x-access-token", "x-api-key", "e2b-traffic-access-token"];
 /// How long a server may take until its answer begins.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long it may take over a greeting.
+const HANDSHAKE: Duration = Duration::from_secs(20);
 /// What the answer of a server may begin with. It is the guest's.
 const MOST_HEAD: usize = 64 * 1024;
 const MOST_HEADERS: usize = 128;
@@ -56,12 +61,20 @@ pub(super) async fn answer(
     desk.wake(sandbox).await?;
     let line = relay::dial(desk.keeper(), sandbox, port, place).await;
     let line = line.map_err(|_| if desk.runs(sandbox) { No::port_closed(id, port) } else { No::gone(id) })?;
+    let mut line: Box<dyn Line> = Box::new(line);
+    if sandbox.front.is_https(port) {
+        let silent = || No::new(502, "the server in the sandbox did not answer in TLS");
+        line = timeout(HANDSHAKE, encrypted(line)).await.map_err(|_| silent())?.map_err(|_| silent())?;
+    }
     let broken = |_| No::new(502, "the server in the sandbox did not answer in HTTP/1.1");
     let mut builder = http1::Builder::new();
     builder.max_buf_size(MOST_HEAD).max_headers(MOST_HEADERS);
     let (mut asks, talk) = builder.handshake::<_, Body>(TokioIo::new(line)).await.map_err(broken)?;
     tokio::spawn(talk.with_upgrades());
-    let (request, switch) = pass_on(request)?;
+    let (mut request, switch) = pass_on(request)?;
+    if let Some(host) = sandbox.front.host(port) {
+        request.headers_mut().insert(HOST, host);
+    }
     let answered = timeout(PATIENCE, asks.send_request(request)).await;
     let answered = answered.map_err(|_| No::new(504, "the server in the sandbox did not answer in time"))?;
     let mut answered = answered.map_err(broken)?;
