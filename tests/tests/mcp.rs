@@ -26,6 +26,7 @@ both_ways!(
     what_an_agent_asks_wrongly_is_answered_in_words,
     files_go_in_and_come_out,
     boxes_are_started_listed_described_and_stopped,
+    what_the_network_denied_is_told_with_its_reason,
     output_is_cut_in_the_middle,
     a_call_that_is_cancelled_ends_its_command,
     progress_is_told_to_whoever_wants_it,
@@ -221,6 +222,33 @@ fn boxes_are_started_listed_described_and_stopped(caller: &Caller) {
     let receipt = client.done("stop_box", json!({ "box": second }));
     assert_eq!(receipt["box_id"], second, "{receipt}");
     assert!(client.refused("stop_box", json!({ "box": second })).contains("no box"));
+    client.end();
+}
+
+fn what_the_network_denied_is_told_with_its_reason(caller: &Caller) {
+    let mut client = Client::start(caller, &["--allow", "a.example.com"]);
+    // Nobody is asked outside: the gateway answers by its rules.
+    let ask = json!({ "command": ["getent", "hosts", "b.example.com"] });
+    let asked = client.call("run_command", ask);
+    if asked.to_string().contains("/dev/net/tun") {
+        caller.skip("boxes with network need /dev/net/tun");
+        return;
+    }
+    let begun = Instant::now();
+    loop {
+        let about = client.done("describe_policy", json!({}));
+        assert!(about["policy"].as_str().unwrap().contains("a.example.com"), "{about}");
+        let denied = about["denied_connections"].as_array().unwrap();
+        if let Some(denied) = denied.iter().find(|denied| denied["target"] == "b.example.com") {
+            assert_eq!(
+                (&denied["port"], &denied["reason"]),
+                (&json!(53), &json!("host-not-allowed")),
+                "{about}"
+            );
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{about}");
+    }
     client.end();
 }
 

@@ -28,6 +28,8 @@ const MOST_READ: u64 = 256 * 1024;
 const MOST_LISTED: u32 = 1_000;
 /// Bytes of one list.
 const MOST_LISTED_BYTES: usize = 1024 * 1024;
+/// Kinds of connections that a box was denied, in one answer.
+const MOST_UNREACHED: usize = 200;
 const DEEPEST: u32 = 10;
 
 /// What went wrong is for the model to read, so it is an answer and no error of the protocol.
@@ -159,7 +161,7 @@ impl Session {
     /// Tells what a box may do, and what it was denied.
     #[tool(
         description = "What a box may do (network, files, limits, time), which weaknesses were accepted, and which \
-            system calls it was denied so far. Policies cannot be changed from here.",
+            system calls and connections it was denied so far, and why. Policies cannot be changed from here.",
         annotations(title = "Describe the policy", read_only_hint = true)
     )]
     async fn describe_policy(
@@ -270,6 +272,8 @@ impl Session {
         let (card, _) = self.desk.keeper.get(&self.desk.tenant, &id)?;
         let mut events = self.desk.keeper.subscribe_after(Some(&self.desk.tenant), Some(0));
         let mut denied = std::collections::BTreeMap::<String, u64>::new();
+        // The box chooses the names: those that came first are told.
+        let mut unreached = std::collections::BTreeMap::<(String, u16, String), u64>::new();
         loop {
             let event = tokio::select! {
                 biased;
@@ -281,6 +285,12 @@ impl Session {
                     if let Happened::SyscallDenied { syscall, count } = &event.what {
                         *denied.entry(syscall.clone()).or_default() += count;
                     }
+                    if let Happened::NetworkDenied { target, port, reason, count } = &event.what {
+                        let known = (target.clone(), *port, reason.clone());
+                        if unreached.len() < MOST_UNREACHED || unreached.contains_key(&known) {
+                            *unreached.entry(known).or_default() += u64::from(*count);
+                        }
+                    }
                 }
                 Some(_) => {}
                 None => break,
@@ -289,9 +299,12 @@ impl Session {
         let (keeper, tenant) = (&self.desk.keeper, &self.desk.tenant);
         let policy = network::policy_text(keeper, tenant, &id)?;
         let ends = keeper.ends(tenant, &id)?;
-        Ok(CallToolResult::structured(
-            json!({ "box": about(&card), "policy": policy, "ends": ends, "denied_system_calls": denied }),
-        ))
+        let connection = |((target, port, reason), count): ((String, u16, String), u64)| json!({ "target": target, "port": port, "reason": reason, "count": count });
+        let unreached: Vec<Value> = unreached.into_iter().map(connection).collect();
+        Ok(CallToolResult::structured(json!({
+            "box": about(&card), "policy": policy, "ends": ends, "denied_system_calls": denied,
+            "denied_connections": unreached,
+        })))
     }
 }
 
