@@ -83,11 +83,11 @@ pub(super) fn warm_up(seat: &mut Seat, image: Image) -> Result<(), Broken> {
         Image::Bare => FIRST,
         Image::Data => SOW,
     };
-    let run = quoted(RUN);
-    let run = format!(
-        "exec(compile({run}, '<reactor>', 'exec'), __import__('sys').modules['_reactor'].__dict__)\n"
-    );
-    if turn(seat, &[begin, run.as_bytes()].concat())? != 0 {
+    // All in one expression: the first turn still makes objects of everything that stands there.
+    let run = quoted(&[begin, RUN].concat());
+    let first =
+        format!("exec(compile({run}, '<reactor>', 'exec'), __import__('sys').modules['_reactor'].__dict__)");
+    if turn(seat, first.as_bytes())? != 0 {
         return Err(stuck("its numbers cannot be sown"));
     }
     let rehearsal = Program {
