@@ -79,6 +79,9 @@ def test_rich_results(box):
     assert svg.svg.startswith("<svg") and jsoned.json == {"a": 1}
     assert [result.is_main_result for result in ran.results] == [False] * 5 + [True]
     assert ran.text == "last"
+    kinds = {"application/pdf": "JVBERi0=", "application/javascript": "alert(1)", "image/jpeg": "/9j/", "x/y": "else"}
+    [one] = box.run_code(f"display({kinds}, raw=True)").results
+    assert (one.pdf, one.javascript, one.jpeg, one.extra) == ("JVBERi0=", "alert(1)", "/9j/", {"x/y": "else"})
 
 
 def test_a_figure_is_a_picture(box):
