@@ -1,6 +1,7 @@
 // E2B's published SDK for JavaScript against a daemon that is already running: E2B_API_URL, E2B_SANDBOX_URL and
 // E2B_API_KEY say where, NODE_PATH where the package is. Run with `node --test`.
 'use strict'
+const http = require('node:http')
 const { test, before, after } = require('node:test')
 const assert = require('node:assert/strict')
 const {
@@ -172,6 +173,45 @@ test('signed addresses', async () => {
   const uploaded = await fetch(await box.uploadUrl('up.txt'), { method: 'POST', body: form })
   assert.equal(uploaded.status, 200)
   assert.equal(await box.files.read('up.txt'), 'from outside')
+})
+
+test('a server inside is reached by its host, and hears the one that its owner names', async () => {
+  const network = { allowPublicTraffic: false, maskRequestHost: 'localhost:${PORT}', httpsPorts: [8443] }
+  const own = await Sandbox.create({ timeoutMs: 600_000, network })
+  try {
+    const { network: shown } = await own.getInfo()
+    assert.equal(shown.maskRequestHost, network.maskRequestHost)
+    assert.deepEqual(shown.httpsPorts, network.httpsPorts)
+    const says =
+      'import http.server\n' +
+      'class Says(http.server.BaseHTTPRequestHandler):\n' +
+      '    def do_GET(self):\n' +
+      '        self.send_response(200)\n        self.end_headers()\n' +
+      '        self.wfile.write(self.headers["Host"].encode())\n' +
+      'http.server.HTTPServer(("127.0.0.1", 8000), Says).serve_forever()\n'
+    await own.files.write('says.py', says)
+    await own.commands.run('python3 says.py', { background: true })
+    const at = new URL(process.env.E2B_SANDBOX_URL)
+    const ask = (headers) =>
+      new Promise((resolve, reject) => {
+        const options = { host: at.hostname, port: at.port, headers: { Host: own.getHost(8000), ...headers } }
+        const asked = http.get(options, async (answer) => {
+          const pieces = []
+          for await (const piece of answer) pieces.push(piece)
+          resolve([answer.statusCode, Buffer.concat(pieces).toString()])
+        })
+        asked.on('error', reject)
+      })
+    const token = { 'E2B-Traffic-Access-Token': own.trafficAccessToken }
+    const heard = await until(async () => {
+      const said = await ask(token)
+      return said[0] === 200 && said
+    })
+    assert.deepEqual(heard, [200, 'localhost:8000'])
+    assert.equal((await ask({}))[0], 403)
+  } finally {
+    await own.kill()
+  }
 })
 
 test('a sandbox that is killed cuts its streams off', async () => {
