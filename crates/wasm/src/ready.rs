@@ -31,14 +31,18 @@ impl Ready {
         room(&self.lock(), name)
     }
 
-    /// Lets one wait, if there is still room. Says whether it does.
+    /// Lets one wait, if there is still room, or one of which another waits makes some. Says whether it does.
     pub(crate) fn add(&self, name: &str, seat: Seat) -> bool {
         let mut all = self.lock();
-        let room = room(&all, name);
-        if room {
-            all.push((name.to_owned(), seat));
+        if !room(&all, name) {
+            return false;
         }
-        room
+        let gone = if all.len() < MOST { None } else { double(&all).map(|at| all.swap_remove(at)) };
+        all.push((name.to_owned(), seat));
+        drop(all);
+        // Not dropped under the lock.
+        drop(gone);
+        true
     }
 
     /// Lets all of them go. `false`: there was none.
@@ -49,6 +53,33 @@ impl Ready {
     }
 }
 
-fn room(all: &[(String, Seat)], name: &str) -> bool {
-    all.len() < MOST && all.iter().filter(|(other, _)| other == name).count() < DEPTH
+fn room<T>(all: &[(String, T)], name: &str) -> bool {
+    (all.len() < MOST || double(all).is_some()) && count(all, name) < DEPTH
+}
+
+/// One that does not wait alone under its name.
+fn double<T>(all: &[(String, T)]) -> Option<usize> {
+    all.iter().position(|(name, _)| count(all, name) > 1)
+}
+
+fn count<T>(all: &[(String, T)], name: &str) -> usize {
+    all.iter().filter(|(other, _)| other == name).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(names: &[&str]) -> Vec<(String, ())> {
+        names.iter().map(|name| ((*name).to_owned(), ())).collect()
+    }
+
+    #[test]
+    fn a_third_kind_finds_room_and_no_kind_loses_its_last_one() {
+        assert!(room(&waiting(&["a", "a", "b", "b"]), "c"));
+        assert_eq!(double(&waiting(&["c", "a", "b", "b"])), Some(2));
+        assert!(room(&waiting(&["c", "a", "b", "b"]), "c"));
+        assert!(!room(&waiting(&["c", "a", "b", "c"]), "c"));
+        assert!(!room(&waiting(&["a", "b", "c", "d"]), "e"));
+    }
 }
