@@ -24,14 +24,25 @@ use crate::link::Link;
 pub(crate) struct Source {
     pub(crate) template: Arc<Template>,
     pub(crate) bound: Hash,
-    /// Where it is forgotten if it turns out to be useless; `None`: it is somebody's snapshot, and theirs to keep.
-    pub(crate) store: Option<Templates>,
+    /// What becomes of it if it turns out to be useless.
+    pub(crate) useless: Useless,
+}
+
+/// What becomes of a machine of which a copy never spoke.
+#[derive(Debug, Clone)]
+pub(crate) enum Useless {
+    /// Nobody begins with it any more, in this process or the next.
+    ForgetIn(Templates),
+    /// The same of one that only this process has.
+    Forget,
+    /// It is somebody's snapshot, and theirs to keep.
+    Stays,
 }
 
 impl Source {
     /// Somebody's box as it was when it slept.
     pub(crate) fn snapshot(template: Arc<Template>, bound: Hash) -> Self {
-        Self { template, bound, store: None }
+        Self { template, bound, useless: Useless::Stays }
     }
 }
 
@@ -44,12 +55,16 @@ pub(crate) struct Birth {
 }
 
 impl Birth {
-    /// The copy never spoke. Whatever is wrong with its template, nobody else begins with it, in this process or the next.
+    /// The copy never spoke. Whatever is wrong with its template, nobody else begins with it.
     pub(crate) fn failed(self) {
-        let Source { template, bound, store } = self.from;
-        if let Some(store) = store {
-            template.spoil();
-            store.forget(&bound);
+        let Source { template, bound, useless } = self.from;
+        match useless {
+            Useless::ForgetIn(store) => {
+                template.spoil();
+                store.forget(&bound);
+            }
+            Useless::Forget => template.spoil(),
+            Useless::Stays => {}
         }
     }
 
@@ -102,7 +117,7 @@ impl Source {
         let template = Arc::new(memory.unwrap());
         let (bound, store) =
             (Hash::from_bytes([1; 32]), Templates::of_store(std::path::Path::new("/nowhere")));
-        (Self { template: Arc::clone(&template), bound, store: Some(store) }, template)
+        (Self { template: Arc::clone(&template), bound, useless: Useless::ForgetIn(store) }, template)
     }
 }
 

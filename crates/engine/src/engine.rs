@@ -2,6 +2,7 @@
 
 mod adopt;
 mod launch;
+mod prepared;
 mod seat;
 mod snapshot;
 mod variables;
@@ -27,8 +28,9 @@ use crate::shelf::Shelf;
 use crate::tenancy::Tenancy;
 use crate::volume::VolumeDir;
 use crate::workspace::WorkspaceDir;
+pub(crate) use prepared::Machine;
 pub(crate) use seat::{Seat, connect};
-pub(crate) use snapshot::Afterwards;
+pub(crate) use snapshot::{Afterwards, Whose};
 pub use snapshot::{Snapshot, SnapshotError};
 use variables::path_of_root;
 

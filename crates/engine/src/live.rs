@@ -8,7 +8,7 @@ use std::time::Duration;
 use blastbox_images::Hold;
 use blastbox_images::machine::Template;
 use blastbox_isolation::{Choice, GatewayError};
-use blastbox_policy::SealedPolicy;
+use blastbox_policy::{Boundary, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::{ExecSpec, Io, User};
 use blastbox_wire::egress::Record;
@@ -92,6 +92,15 @@ impl LiveBox {
     #[must_use]
     pub fn choice(&self) -> &Choice {
         &self.choice
+    }
+
+    /// Adds to what its receipt says of how it began.
+    pub(crate) fn note_beginning(&mut self, told: String) {
+        if let Ok(lowered) = &mut Arc::make_mut(&mut self.choice).chosen
+            && let Some(kernel) = lowered.report.iter_mut().find(|line| line.boundary == Boundary::Kernel)
+        {
+            kernel.how.push(told);
+        }
     }
 
     /// Waits until its agent has answered. A command can be given without waiting.

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use blastbox_images::machine::{Template, Templates};
+use blastbox_wire::BoxId;
 use blastbox_wire::event::Hash;
 use tokio::sync::TryLockError;
 use tokio::time::Instant;
 
-use crate::copies::{Need, Source};
+use crate::copies::{Need, Source, Useless};
 use crate::host_memory;
 use crate::sleeper::{self, Unmade};
 
@@ -43,7 +44,34 @@ struct Known {
     kept: Vec<(Hash, Arc<Template>)>,
     failed: Vec<(Hash, Instant)>,
     /// All that have memory: a box keeps that of what it began as, also where nobody else will begin with it.
-    alive: Vec<Weak<Template>>,
+    alive: Vec<(Hash, Weak<Template>)>,
+    /// Bytes of those that are being made.
+    pending: u64,
+    /// What is known of the prepared machines among them.
+    prepared: Vec<(Hash, PreparedBox)>,
+}
+
+/// What boxes have to know that begin as copies of a prepared machine.
+#[derive(Debug, Clone)]
+pub(crate) struct PreparedBox {
+    /// What a copy relies on.
+    pub(crate) bound: Hash,
+    /// The box that was prepared.
+    pub(crate) of: BoxId,
+}
+
+/// Room for one that is being made, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Pending<'a> {
+    shelf: &'a Shelf,
+    bytes: u64,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let mut known = self.shelf.known();
+        known.pending = known.pending.saturating_sub(self.bytes);
+    }
 }
 
 /// How a box begins, in words for its receipt.
@@ -91,7 +119,7 @@ impl Shelf {
         };
         let store = workshop.templates();
         let copy = |template, told: String| {
-            let from = Source { template, bound, store: Some(store.clone()) };
+            let from = Source { template, bound, useless: Useless::ForgetIn(store.clone()) };
             Origin::Copy { from, told }
         };
         if let Some(template) = self.find(&bound) {
@@ -111,15 +139,15 @@ impl Shelf {
                 told: "it booted by itself: no template could be made a while ago".to_owned(),
             };
         }
-        if !self.make_room(memory) {
+        let Some(_pending) = self.make_room(memory) else {
             return Origin::Boot {
                 told: "it booted by itself: a template of it does not fit into the memory that there is for templates, or others take it"
                     .to_owned(),
             };
-        }
+        };
         let refused = match on_thread(&store, move |store| store.find(&bound, memory)).await {
             Some(Ok(Some(template))) => {
-                let template = self.put(bound, template);
+                let template = self.put(bound, Arc::new(template));
                 fill_meanwhile(&template);
                 return copy(template, COPIED.to_owned());
             }
@@ -138,7 +166,7 @@ impl Shelf {
                 };
             }
         };
-        let template = self.put(bound, made);
+        let template = self.put(bound, Arc::new(made));
         let mut told = COPIED.to_owned();
         if let Some(refused) = refused {
             told = format!("{told}; that machine was made anew, because {refused}");
@@ -154,7 +182,13 @@ impl Shelf {
 
     fn find(&self, bound: &Hash) -> Option<Arc<Template>> {
         let mut known = self.known();
-        let at = known.kept.iter().position(|(kept, _)| kept == bound)?;
+        let Some(at) = known.kept.iter().position(|(kept, _)| kept == bound) else {
+            // Kept no more, and there all the same: a box has begun with it.
+            let alive = known.alive.iter().filter(|(alive, _)| alive == bound);
+            return alive
+                .filter_map(|(_, template)| template.upgrade())
+                .find(|template| !template.is_spoilt());
+        };
         let (bound, template) = known.kept.remove(at);
         if template.is_spoilt() {
             // Not tried again at once: what made it useless may still be there.
@@ -167,17 +201,17 @@ impl Shelf {
 
     /// Whether there is memory for one more, if need be instead of those that no box has begun with. Nobody's quota has it: without a
     /// bound of its own, boxes of ever other kinds would take the host's.
-    fn make_room(&self, memory: u64) -> bool {
+    pub(crate) fn make_room(&self, memory: u64) -> Option<Pending<'_>> {
         let budget = self.budget();
         let mut known = self.known();
-        known.alive.retain(|template| template.strong_count() > 0);
-        let alive = known.alive.iter().filter_map(Weak::upgrade);
-        let mut taken = alive.map(|template| template.bytes()).fold(0, u64::saturating_add);
+        known.alive.retain(|(_, template)| template.strong_count() > 0);
+        let alive = known.alive.iter().filter_map(|(_, template)| template.upgrade());
+        let mut taken = alive.map(|template| template.bytes()).fold(known.pending, u64::saturating_add);
         let idle = known.kept.iter().filter(|(_, template)| Arc::strong_count(template) == 1);
         let idle = idle.map(|(_, template)| template.bytes()).fold(0, u64::saturating_add);
         // Nothing of others is dropped for what would not fit all the same.
         if taken.saturating_sub(idle).saturating_add(memory) > budget {
-            return false;
+            return None;
         }
         let mut dropped = Vec::new();
         while taken.saturating_add(memory) > budget {
@@ -187,16 +221,51 @@ impl Shelf {
             taken = taken.saturating_sub(template.bytes());
             dropped.push(template);
         }
+        known.pending = known.pending.saturating_add(memory);
         // The kernel takes its time to have gigabytes back: nobody waits for that with the lock.
         drop(known);
         drop(dropped);
-        true
+        Some(Pending { shelf: self, bytes: memory })
     }
 
-    fn put(&self, bound: Hash, template: Template) -> Arc<Template> {
-        let template = Arc::new(template);
+    /// A machine that was prepared, and what copies of it rely on.
+    pub(crate) fn find_prepared(&self, kind: &Hash) -> Option<(Arc<Template>, PreparedBox)> {
+        let template = self.find(kind)?;
+        let prepared = &self.known().prepared;
+        prepared.iter().find(|(known, _)| known == kind).map(|(_, known)| (template, known.clone()))
+    }
+
+    /// Boxes begin as copies of this one from now on. Whoever puts it here has made room for it.
+    pub(crate) fn put_prepared(&self, kind: Hash, of: PreparedBox, template: &Arc<Template>) {
         let mut known = self.known();
-        known.alive.push(Arc::downgrade(&template));
+        let alive = known.alive.iter().filter(|(_, one)| one.strong_count() > 0);
+        let alive: Vec<Hash> = alive.map(|(kind, _)| *kind).collect();
+        known.prepared.retain(|(other, _)| *other != kind && alive.contains(other));
+        known.prepared.push((kind, of));
+        drop(known);
+        self.put(kind, Arc::clone(template));
+    }
+
+    pub(crate) fn forget_prepared(&self, kind: &Hash) {
+        let mut known = self.known();
+        known.prepared.retain(|(other, _)| other != kind);
+        let at = known.kept.iter().position(|(other, _)| other == kind);
+        let forgotten = at.map(|at| known.kept.remove(at));
+        drop(known);
+        drop(forgotten);
+    }
+
+    pub(crate) fn has_failed(&self, kind: &Hash) -> bool {
+        self.known().has_failed(kind)
+    }
+
+    pub(crate) fn fail(&self, kind: Hash) {
+        self.known().note_failure(kind);
+    }
+
+    fn put(&self, bound: Hash, template: Arc<Template>) -> Arc<Template> {
+        let mut known = self.known();
+        known.alive.push((bound, Arc::downgrade(&template)));
         known.kept.push((bound, Arc::clone(&template)));
         let oldest = (known.kept.len() > KEPT).then(|| known.kept.remove(0));
         drop(known);
@@ -275,7 +344,7 @@ mod tests {
     async fn a_template_that_failed_a_copy_is_used_no_more_and_few_are_kept() {
         let shelf = Shelf::default();
         for number in 0..=4 {
-            shelf.put(bound(number), template());
+            shelf.put(bound(number), Arc::new(template()));
             // The first one is in use.
             assert!(number == 4 || shelf.find(&bound(0)).is_some());
         }
@@ -292,24 +361,50 @@ mod tests {
         let shelf = Shelf { budget: OnceLock::from(3 << 20), ..Shelf::default() };
         let mut used = Vec::new();
         for number in 0..3 {
-            assert!(shelf.make_room(1 << 20));
-            used.push(shelf.put(bound(number), template()));
+            assert!(shelf.make_room(1 << 20).is_some());
+            used.push(shelf.put(bound(number), Arc::new(template())));
         }
         // Boxes have begun with all of them: also one that is kept no more has its memory.
         shelf.known().kept.remove(0);
-        assert!(!shelf.make_room(1 << 20), "a fourth");
+        assert!(shelf.make_room(1 << 20).is_none(), "a fourth");
         used.remove(0);
-        assert!(shelf.make_room(1 << 20), "its last box is gone");
-        assert!(!shelf.make_room(2 << 20) && shelf.find(&bound(1)).is_some());
+        assert!(shelf.make_room(1 << 20).is_some(), "its last box is gone");
+        assert!(shelf.make_room(2 << 20).is_none() && shelf.find(&bound(1)).is_some());
         // One that nobody uses makes room, and only as much as is needed.
         drop(used);
-        assert!(shelf.make_room(2 << 20));
+        assert!(shelf.make_room(2 << 20).is_some());
         assert_eq!(shelf.known().kept.len(), 1);
-        assert!(!shelf.make_room(4 << 20), "more than all of it");
+        assert!(shelf.make_room(4 << 20).is_none(), "more than all of it");
         assert_eq!(shelf.known().kept.len(), 1, "for which nothing is dropped");
         // Nor for what does not fit beside those in use.
-        let used = [shelf.put(bound(7), template()), shelf.put(bound(8), template())];
-        assert!(!shelf.make_room(2 << 20));
+        let used = [shelf.put(bound(7), Arc::new(template())), shelf.put(bound(8), Arc::new(template()))];
+        assert!(shelf.make_room(2 << 20).is_none());
         assert_eq!((shelf.known().kept.len(), used.len()), (3, 2));
+    }
+
+    #[test]
+    fn a_prepared_machine_is_one_of_the_templates_in_their_bound_and_is_found_while_a_box_has_begun_with_it()
+    {
+        let shelf = Shelf { budget: OnceLock::from(3 << 20), ..Shelf::default() };
+        let of = || PreparedBox { bound: bound(9), of: BoxId::from_random([1; 20]) };
+        let room = shelf.make_room(2 << 20).unwrap();
+        assert!(shelf.make_room(2 << 20).is_none(), "what is being made counts");
+        let machine = Arc::new(template());
+        shelf.put_prepared(bound(0), of(), &machine);
+        drop(room);
+        assert_eq!(shelf.find_prepared(&bound(0)).unwrap().1.bound, bound(9));
+        assert!(shelf.find_prepared(&bound(1)).is_none());
+        assert!(shelf.make_room(3 << 20).is_none(), "it is in use, and counts");
+        shelf.known().kept.clear();
+        assert!(shelf.find_prepared(&bound(0)).is_some(), "a box has it");
+        machine.spoil();
+        assert!(shelf.find_prepared(&bound(0)).is_none());
+        drop(machine);
+        assert!(shelf.make_room(3 << 20).is_some());
+        shelf.put_prepared(bound(0), of(), &Arc::new(template()));
+        shelf.forget_prepared(&bound(0));
+        assert!(shelf.find_prepared(&bound(0)).is_none() && !shelf.has_failed(&bound(0)));
+        shelf.fail(bound(0));
+        assert!(shelf.has_failed(&bound(0)));
     }
 }

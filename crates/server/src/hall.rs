@@ -15,7 +15,7 @@ use crate::gallery::Gallery;
 use crate::keys::Keys;
 use crate::mcp::http::Services;
 use crate::rest::room::Rooms;
-use crate::warm::{WarmKernel, WarmText};
+use crate::warm::{Begins, WarmText};
 
 /// What every handler shares. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -32,8 +32,8 @@ pub struct Hall {
     pub(crate) internet: Internet,
     /// Whether commands in E2B's sandboxes may be their root.
     pub(crate) root: BoxRoot,
-    /// What the operator said of kernels that run in the pool, by template.
-    pub(crate) kernels: Arc<BTreeMap<String, WarmKernel>>,
+    /// What the operator said of what boxes begin while they wait in the pool, by template.
+    pub(crate) begins: Arc<BTreeMap<String, Begins>>,
     /// Where templates that tenants build are kept, and what a build may do, where the operator wants builds.
     pub(crate) templates: Option<Arc<Path>>,
     pub(crate) builds: Option<Builds>,
@@ -65,7 +65,7 @@ impl Hall {
             rooms: Arc::default(),
             internet: Internet::default(),
             root: BoxRoot::None,
-            kernels: Arc::default(),
+            begins: Arc::default(),
             templates: None,
             builds: None,
             volumes: None,
@@ -128,10 +128,10 @@ impl Hall {
         self.secrets.as_ref().map_or(&[], |drawer| drawer.wrong())
     }
 
-    /// With what the operator says of kernels in the pool, in `[[pool.warm]]`.
+    /// With what the operator says of what boxes begin in the pool, in `[[pool.warm]]`.
     #[must_use]
-    pub fn with_kernels(mut self, warm: &[(WarmText, usize)]) -> Self {
-        self.kernels = Arc::new(warm.iter().filter_map(|(text, _)| text.kernel_of()).collect());
+    pub fn with_begins(mut self, warm: &[(WarmText, usize)]) -> Self {
+        self.begins = Arc::new(warm.iter().filter_map(|(text, _)| text.begins_of()).collect());
         self
     }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use blastbox_engine::Command;
 use blastbox_engine::keeper::{Keeper, Preparation, WarmError};
 use blastbox_images::Image;
 use blastbox_policy::{BoxRoot, Gap, Profile, SealedPolicy, ThreatLevel, TierChoice};
@@ -27,6 +28,10 @@ pub struct WarmText {
     template: Option<String>,
     /// What its boxes have begun while they wait [default: `python` for the code interpreter's].
     kernel: Option<WarmKernel>,
+    /// What that kernel has imported by then.
+    imports: Vec<String>,
+    /// A command that has come to its end, with 0, in each box that waits: once for all of them where they are machines.
+    prewarm: Vec<String>,
     profile: Option<Profile>,
     policy: Option<String>,
     threat: Option<ThreatLevel>,
@@ -47,6 +52,17 @@ pub enum WarmKernel {
     None,
 }
 
+/// What boxes of a template have begun while they wait, as far as the operator says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Begins {
+    pub(crate) kernel: Option<WarmKernel>,
+    pub(crate) imports: Vec<String>,
+    pub(crate) prewarm: Vec<String>,
+}
+
+/// Modules that a kernel may have imported.
+const MOST_IMPORTS: usize = 64;
+
 type Opened = (SealedPolicy, Arc<Image>, Option<Preparation>);
 
 /// Why boxes are not kept warm.
@@ -62,19 +78,39 @@ pub struct NotWarm {
 impl WarmText {
     /// Whether it is a template and something else.
     pub(crate) fn is_mixed(&self) -> bool {
-        let (template, kernel) = (self.template.clone(), self.kernel);
-        let alone = Self { min: self.min, template, kernel, ..Self::default() };
+        let Begins { kernel, imports, prewarm } = self.begins();
+        let alone = Self {
+            min: self.min,
+            template: self.template.clone(),
+            kernel,
+            imports,
+            prewarm,
+            ..Self::default()
+        };
         self.template.is_some() && *self != alone
+    }
+
+    fn begins(&self) -> Begins {
+        Begins { kernel: self.kernel, imports: self.imports.clone(), prewarm: self.prewarm.clone() }
+    }
+
+    /// Whether what it says of imports is of no kernel, or no module has such a name.
+    pub(crate) fn has_bad_imports(&self) -> bool {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.".contains(&byte);
+        let named = |name: &String| (1..=128).contains(&name.len()) && name.bytes().all(plain);
+        let bad = self.imports.len() > MOST_IMPORTS || !self.imports.iter().all(named);
+        bad || (self.kernel == Some(WarmKernel::None) && !self.imports.is_empty())
     }
 
     /// Whether it says which kernel runs in boxes of no template.
     pub(crate) fn has_stray_kernel(&self) -> bool {
-        self.template.is_none() && self.kernel.is_some()
+        self.template.is_none() && (self.kernel.is_some() || !self.imports.is_empty())
     }
 
-    /// What it says of the kernel of a template.
-    pub(crate) fn kernel_of(&self) -> Option<(String, WarmKernel)> {
-        Some((self.template.clone()?, self.kernel?))
+    /// What it says of what the boxes of a template begin.
+    pub(crate) fn begins_of(&self) -> Option<(String, Begins)> {
+        let begins = self.begins();
+        Some((self.template.clone()?, begins)).filter(|(_, begins)| *begins != Begins::default())
     }
 
     /// Opens the image, so not on a thread that others wait for.
@@ -83,15 +119,17 @@ impl WarmText {
         images: &Gallery,
         internet: Internet,
         root: BoxRoot,
-        kernels: &BTreeMap<String, WarmKernel>,
+        begins: &BTreeMap<String, Begins>,
     ) -> Result<Opened, String> {
         if let Some(template) = &self.template {
-            return e2b::warm(template, images, internet, root, kernels);
+            return e2b::warm(template, images, internet, root, begins);
         }
         let Self {
             min: _,
             template: _,
             kernel: _,
+            imports: _,
+            prewarm,
             profile,
             policy,
             threat,
@@ -113,7 +151,9 @@ impl WarmText {
             ..ask::NewBox::default()
         };
         let wanted = asked.one_source().and_then(|()| asked.check(Reach::Host, images, &[]));
-        wanted.map(|new| (new.policy, new.image, None)).map_err(|trouble: Trouble| line(&trouble))
+        let new = wanted.map_err(|trouble: Trouble| line(&trouble))?;
+        let first = (!prewarm.is_empty()).then(|| first(prewarm)).transpose()?;
+        Ok((new.policy, new.image, first.map(|first| Preparation::after(first, None))))
     }
 }
 
@@ -122,8 +162,8 @@ impl Hall {
     pub async fn keep_warm(&self, warm: Vec<(WarmText, usize)>) -> Result<(), NotWarm> {
         for (index, (text, least)) in warm.into_iter().enumerate() {
             let (images, internet, root) = (Arc::clone(&self.images), self.internet, self.root);
-            let kernels = Arc::clone(&self.kernels);
-            let open = move || text.open(&images, internet, root, &kernels);
+            let begins = Arc::clone(&self.begins);
+            let open = move || text.open(&images, internet, root, &begins);
             let opened = tokio::task::spawn_blocking(open).await;
             let opened = opened.unwrap_or_else(|_| Err("it could not be opened".to_owned()));
             let kept = match opened {
@@ -134,6 +174,13 @@ impl Hall {
         }
         Ok(())
     }
+}
+
+/// The command that boxes have run while they wait, started as any command of theirs is.
+pub(crate) fn first(prewarm: Vec<String>) -> Result<Command, String> {
+    let asked = ask::NewExec { command: prewarm, ..ask::NewExec::default() };
+    let checked = asked.check().map_err(|trouble| format!("`prewarm`: {}", line(&trouble)))?;
+    Ok(checked.start(false).0)
 }
 
 async fn keep(keeper: &Keeper, opened: Opened, least: usize) -> Result<(), String> {

@@ -164,7 +164,7 @@ async fn keep(
     let images = Gallery::new(config.images, Some(images)).with_templates(config.templates);
     let hall = Hall::new(keeper.clone(), keys, images);
     let hall = hall.with_roots(config.roots).with_origins(config.origins);
-    let hall = hall.with_e2b(config.internet, config.domain, config.root).with_kernels(&config.warm);
+    let hall = hall.with_e2b(config.internet, config.domain, config.root).with_begins(&config.warm);
     let hall = hall.with_templates(&state.path().join("e2b"), config.builds);
     let hall = hall.with_volumes(&state.path().join("e2b/volumes"), config.volumes);
     let hall = hall.map_err(DaemonProblem::Volumes)?;

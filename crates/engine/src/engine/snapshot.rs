@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use super::launch::open_shows;
 use super::{Engine, new_id};
-use crate::copies::{self, Source};
+use crate::copies::{self, Source, Useless};
 use crate::driver::Sleepless;
 use crate::error::{Blame, CreateError};
 use crate::live::LiveBox;
@@ -42,6 +42,9 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 const TOLD: &str = "it began as a copy of a box that ran, with everything that ran in it; randomness, clock and name were its own \
                     before any of that went on";
+
+const PREPARED: &str = "it began as a copy of a machine that was prepared once, before it was anybody's, with everything that ran in \
+                        it; randomness, clock and name were its own before any of that went on";
 
 /// How long a machine of this size may take.
 fn patience(memory: u64) -> Duration {
@@ -164,6 +167,16 @@ pub struct Snapshot {
     pub(crate) template: Arc<Template>,
     /// What a copy relies on.
     pub(crate) bound: Hash,
+    pub(crate) whose: Whose,
+}
+
+/// Whose box it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Somebody's.
+    Owners,
+    /// Nobody's: it was prepared so that others begin as copies of it.
+    Nobodys,
 }
 
 impl Snapshot {
@@ -173,9 +186,17 @@ impl Snapshot {
             return Err(CreateError::Foreign);
         }
         if let Some(kernel) = lowered.report.iter_mut().find(|line| line.boundary == Boundary::Kernel) {
-            kernel.how.push(TOLD.to_owned());
+            let told = match self.whose {
+                Whose::Owners => TOLD,
+                Whose::Nobodys => PREPARED,
+            };
+            kernel.how.push(told.to_owned());
         }
-        Ok(Source::snapshot(Arc::clone(&self.template), self.bound))
+        let source = Source::snapshot(Arc::clone(&self.template), self.bound);
+        Ok(match self.whose {
+            Whose::Owners => source,
+            Whose::Nobodys => Source { useless: Useless::Forget, ..source },
+        })
     }
 }
 
@@ -206,7 +227,8 @@ impl Engine {
         let link = &self.house.link;
         let need = copies::Need { link, copies, image, shows: &shows, id, timeout: MOST };
         let (template, known) = take(need, live, line, afterwards, asleep).await?;
-        Ok((Snapshot { template: Arc::new(template), bound: copies.bound }, known))
+        let (template, bound) = (Arc::new(template), copies.bound);
+        Ok((Snapshot { template, bound, whose: Whose::Owners }, known))
     }
 
     /// Lets a box go on that was copied and stands still.

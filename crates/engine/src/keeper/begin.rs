@@ -16,7 +16,7 @@ use super::on_disk::OnDisk;
 use super::snapshot_card::Caption;
 use super::snapshot_id::SnapshotId;
 use super::snapshot_note::{Note, NotedExec};
-use crate::engine::Snapshot;
+use crate::engine::{Snapshot, Whose};
 use crate::store::ExecRow;
 
 /// What a box begins as, instead of as one of its kind that ran nothing.
@@ -59,8 +59,8 @@ pub(crate) struct Begun {
     pub(crate) inherited: Vec<Inherited>,
     pub(crate) from: String,
     pub(crate) itself: Option<Itself>,
-    /// That of the machine, which all of its copies share.
-    pub(crate) room: Arc<Room>,
+    /// That of the machine, which all of its copies share. `None`: it is a template, and those have room of their own.
+    pub(crate) room: Option<Arc<Room>>,
 }
 
 impl Begin {
@@ -68,10 +68,10 @@ impl Begin {
     pub(crate) async fn open(self, house: &Arc<House>) -> Result<Begun, KeepError> {
         let Self { machine, execs, inherited, from, itself, origin } = self;
         let (snapshot, room) = match origin {
-            Origin::Taken(snapshot, room) => (snapshot, room),
+            Origin::Taken(snapshot, room) => (snapshot, Some(room)),
             Origin::Kept(name, note) => {
                 let (template, room) = open(house, name, *note).await?;
-                (Snapshot { template, bound: machine }, room)
+                (Snapshot { template, bound: machine, whose: Whose::Owners }, Some(room))
             }
         };
         Ok(Begun { snapshot, execs, inherited, from, itself, room })

@@ -23,6 +23,7 @@ use super::member::{Kind, Member, Recipe};
 use super::metrics::Stretch;
 use super::pool::Claim;
 use super::prepare::Prepared;
+use super::prepared_machine::{self, Ready};
 use super::provision::{Given, provision};
 use super::register::Entry;
 use super::{pen, tend, watch};
@@ -123,7 +124,7 @@ async fn try_make(
         Some(hold) => hold,
         None => house.admission.reserve(tenant, need).map_err(stays)?,
     };
-    let recipe = Recipe { policy, image, tier, copied: copies.is_some(), preparation };
+    let mut recipe = Recipe { policy, image, tier, copied: copies.is_some(), preparation };
     let kind = match workspace {
         Some(_) => None,
         None if from.is_some() || !volumes.is_empty() => None,
@@ -132,8 +133,10 @@ async fn try_make(
         None => Kind::of(&recipe.image, &recipe.policy, tier, recipe.preparation.as_ref())
             .filter(|_| !house.pool.is_off()),
     };
-    let claimed = match kind {
-        Some(kind) => claim(house, &kind, &recipe).await,
+    // What the operator has begun in such boxes is begun in all of them that wait, whoever asks.
+    let kind = kind.map(|kind| prepared_kind(house, &mut recipe, kind));
+    let claimed = match &kind {
+        Some(kind) => claim(house, kind, &recipe).await,
         None => None,
     };
     let fresh = match claimed {
@@ -155,10 +158,21 @@ async fn try_make(
                 None => None,
             };
             let asked = itself.as_ref().map_or_else(SystemTime::now, |itself| itself.lies.made_at);
-            let given = Given { workspace: workspace.as_ref(), volumes: &volumes, secrets: &secrets };
-            let made = provision(house, &recipe, begun.as_ref(), given, &about).await;
-            let (live, entry) = made.map_err(stays)?;
-            Fresh { live, entry, room, asked, pooled: None, prepared: None, begun }
+            let ready = match &kind {
+                Some(kind) => prepared_machine::at_once(house, kind, &recipe, &about).await,
+                None => None,
+            };
+            match ready {
+                Some(Ready { live, entry, prepared }) => {
+                    Fresh { live, entry, room, asked, pooled: None, prepared, begun: None }
+                }
+                None => {
+                    let given = Given { workspace: workspace.as_ref(), volumes: &volumes, secrets: &secrets };
+                    let made = provision(house, &recipe, begun.as_ref(), given, &about).await;
+                    let (live, entry) = made.map_err(stays)?;
+                    Fresh { live, entry, room, asked, pooled: None, prepared: None, begun }
+                }
+            }
         }
     };
     // A box that nobody can be told of is nobody's: it goes with `fresh`.
@@ -207,7 +221,7 @@ async fn move_in(
     let pooled = pooled.unwrap_or_default();
     let register = Arc::clone(&house.register);
     let Recipe { policy, image, .. } = recipe;
-    let number = prepared.as_ref().map(Prepared::number);
+    let number = prepared.as_ref().and_then(Prepared::number);
     // It was ready when they were named: nobody waits here.
     let stood = live.take_stood().await;
     let itself = begun.as_ref().and_then(|begun| begun.itself.as_ref());
@@ -219,7 +233,7 @@ async fn move_in(
     let kept =
         Kept::new(Made { card, live, image, policy, register, asked, pooled, clock, prepared: number });
     let (execs, inherited, shared) = match begun {
-        Some(Begun { execs, inherited, room, .. }) => (execs, inherited, Some(room)),
+        Some(Begun { execs, inherited, room, .. }) => (execs, inherited, room),
         None => (Vec::new(), Vec::new(), None),
     };
     execs.iter().for_each(|exec| house.register.exec_found(&kept.card.id, exec));
@@ -256,6 +270,15 @@ async fn move_in(
     }
     drop(whole);
     Ok(card)
+}
+
+/// The kind of a box whose caller does not say what is begun in it: what the operator said of such boxes.
+fn prepared_kind(house: &House, recipe: &mut Recipe, kind: Kind) -> Kind {
+    if recipe.preparation.is_none() {
+        recipe.preparation = house.pool.preparation_of(&kind);
+    }
+    let Recipe { policy, image, tier, preparation, .. } = recipe;
+    Kind::of(image, policy, *tier, preparation.as_ref()).unwrap_or(kind)
 }
 
 /// What a box with this policy may use.

@@ -43,6 +43,14 @@ impl Kind {
         Some(Self { image: image.label(), config, policy: policy.digest(), tier, preparation })
     }
 
+    /// A name for all of it.
+    pub(crate) fn digest(&self) -> Hash {
+        let Self { image, config, policy, tier, preparation } = self;
+        let text = |hash: &Option<Hash>| hash.as_ref().map(ToString::to_string).unwrap_or_default();
+        let words = [image, &text(config), &policy.to_string(), tier.as_str(), &text(preparation)];
+        Hash::of_command(&words.map(|word| word.as_bytes().to_vec()))
+    }
+
     /// The same boxes with nothing begun in them; `None`: these are such.
     pub(crate) fn unprepared(&self) -> Option<Self> {
         self.preparation.as_ref().map(|_| Self { preparation: None, ..self.clone() })

@@ -42,6 +42,7 @@ mod pen;
 mod pool;
 mod post;
 mod prepare;
+mod prepared_machine;
 mod provision;
 mod pump;
 mod register;

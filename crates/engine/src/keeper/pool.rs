@@ -16,6 +16,7 @@ use super::demand::Demand;
 use super::gate::Need;
 use super::make::need_of;
 use super::member::{Kind, Member, Recipe};
+use super::prepare::Preparation;
 use super::warm::MOST_WARM;
 
 /// Kinds that are remembered. The one that was not asked for the longest makes place.
@@ -69,6 +70,8 @@ pub(crate) struct Pool {
     pub(crate) claimed: Notify,
     /// Rings, for whoever listens then, when a command has ended.
     pub(crate) quiet: Notify,
+    /// One machine is prepared at a time, and whoever wants copies of it waits for it.
+    pub(crate) preparing: tokio::sync::Mutex<()>,
 }
 
 /// What a look through the pool found.
@@ -103,6 +106,7 @@ impl Pool {
             bell: Notify::new(),
             claimed: Notify::new(),
             quiet: Notify::new(),
+            preparing: tokio::sync::Mutex::default(),
         })
     }
 
@@ -257,6 +261,22 @@ impl Pool {
     /// One does not get ready. Whether that is to be told: of several, and again and again, it is once.
     pub(crate) fn is_unready(&self, kind: &Kind) -> bool {
         self.shelves().get_mut(kind).is_some_and(|shelf| !std::mem::replace(&mut shelf.unready, true))
+    }
+
+    /// Whether more than one of a kind will be made, as far as that can be known.
+    pub(crate) fn is_sought(&self, kind: &Kind) -> bool {
+        let wanted = |shelf: &Shelf| shelf.demand.wanted(&self.config, shelf.floor, Instant::now());
+        self.shelves().get(kind).is_some_and(|shelf| shelf.floor > 0 || wanted(shelf) > 1)
+    }
+
+    /// What members of this kind begin that wait always, where whoever asks for such a box does not have to know of it.
+    pub(crate) fn preparation_of(&self, kind: &Kind) -> Option<Preparation> {
+        let shelves = self.shelves();
+        let kept = shelves
+            .iter()
+            .filter(|(other, shelf)| shelf.floor > 0 && other.unprepared().as_ref() == Some(kind));
+        let mut known = kept.filter_map(|(_, shelf)| shelf.recipe.preparation.clone());
+        known.find(|preparation| !preparation.waits())
     }
 
     /// One that was told to be made was not tried: there is no room on the host.

@@ -59,7 +59,7 @@ impl Keeper {
             let name = new_name()?;
             let Copied { snapshot, execs, inherited, .. } =
                 copy(&house, &kept, name.as_str(), Afterwards::GoesOn).await?;
-            let Snapshot { template, bound } = snapshot;
+            let Snapshot { template, bound, .. } = snapshot;
             let note = note_down(&kept, bound, &template, (&execs, inherited), caption, None);
             on_thread(move || {
                 let bytes = keep(&files, &name, &note, &template)?;

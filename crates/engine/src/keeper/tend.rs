@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use blastbox_wire::event::{About, Event, Label};
+use blastbox_wire::event::{Event, Label};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -14,10 +14,7 @@ use super::make::need_of;
 use super::member::{Kind, Member, Recipe};
 use super::pen;
 use super::pool::{Pool, Survey};
-use super::prepare::Prepared;
-use super::provision::{Given, launch};
-use super::rehearse::rehearse;
-use crate::live::LiveBox;
+use super::prepared_machine::{self, Ready, Unready};
 
 /// How often the pool is looked through while there is something in it.
 const ROUND: Duration = Duration::from_secs(1);
@@ -65,24 +62,18 @@ async fn fill(house: Arc<House>, kind: Kind, recipe: Recipe, room: super::admiss
     let asked = SystemTime::now();
     let nobody =
         pen::about(None, &Tenant::local(), &recipe.policy, &recipe.image.label(), Some(recipe.tier), &[]);
-    let made = match launch(&house, &recipe, None, Given::default(), &nobody).await {
-        Ok((live, entry)) => {
-            live.live_until(Instant::now() + house.pool.longest());
-            match prepare(&house, &live, &recipe, &nobody).await {
-                Ok(prepared) => {
-                    house.register.pooled(live.id());
-                    Some(Member { live, entry, room, asked, made: Instant::now(), prepared })
-                }
-                Err(NotReady) => {
-                    if house.pool.is_unready(&kind) {
-                        tell_poisoned(&house, "what boxes of its kind begin does not get ready");
-                    }
-                    live.end().await;
-                    None
-                }
-            }
+    let made = match prepared_machine::member(&house, &kind, &recipe, &nobody).await {
+        Ok(Ready { live, entry, prepared }) => {
+            house.register.pooled(live.id());
+            Some(Member { live, entry, room, asked, made: Instant::now(), prepared })
         }
-        Err(_) => None,
+        Err(Unready::Unprepared) => {
+            if house.pool.is_unready(&kind) {
+                tell_poisoned(&house, "what boxes of its kind begin does not get ready");
+            }
+            None
+        }
+        Err(Unready::Unmade) => None,
     };
     if made.is_none() {
         // Nobody waits for it; whoever watches the numbers sees that none can be made.
@@ -93,21 +84,6 @@ async fn fill(house: Arc<House>, kind: Kind, recipe: Recipe, room: super::admiss
     if house.is_closed() {
         end_all(house.pool.shed());
     }
-}
-
-/// What a member has to begin did not get ready.
-struct NotReady;
-
-async fn prepare(
-    house: &House,
-    live: &LiveBox,
-    recipe: &Recipe,
-    nobody: &About,
-) -> Result<Option<Prepared>, NotReady> {
-    let Some(preparation) = &recipe.preparation else {
-        return if rehearse(house, live, nobody).await { Ok(None) } else { Err(NotReady) };
-    };
-    Prepared::begin(house, live, preparation, nobody).await.map(Some).ok_or(NotReady)
 }
 
 /// Ends members in the background; their room is free when they are gone.

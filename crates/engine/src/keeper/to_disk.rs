@@ -104,7 +104,7 @@ async fn write(
     house: &Arc<House>,
     kept: &Arc<Kept>,
     name: SnapshotId,
-    Snapshot { template, bound }: Snapshot,
+    Snapshot { template, bound, .. }: Snapshot,
     commands: (&[ExecRow], Vec<Inherited>),
 ) -> Result<(), KeepError> {
     let note = note_down(kept, bound, &template, commands, None, Some(kept.live.last_number()));

@@ -40,11 +40,14 @@ impl Pool {
             let least = warm.min.unwrap_or(config.min.max(1));
             match () {
                 () if warm.is_mixed() => Err(ConfigError::Warm(
-                    "a `template` says all; only `min` and `kernel` can stand beside it",
+                    "a `template` says all; only `min`, `kernel`, `imports` and `prewarm` can stand beside it",
                 )),
                 () if warm.has_stray_kernel() => {
                     Err(ConfigError::Warm("a `kernel` is a template's: name the `template`"))
                 }
+                () if warm.has_bad_imports() => Err(ConfigError::Warm(
+                    "`imports` names modules, at most 64, that a kernel has imported: not with `kernel = \"none\"`",
+                )),
                 () if !(1..=config.max).contains(&least) => {
                     Err(ConfigError::Warm("`min` of an entry is at least 1 and at most `pool.max`"))
                 }

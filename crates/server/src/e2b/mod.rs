@@ -66,7 +66,7 @@ use crate::Hall;
 use crate::config::{Internet, Shape};
 use crate::gallery::Gallery;
 use crate::trouble::line;
-use crate::warm::WarmKernel;
+use crate::warm::Begins;
 
 /// Words in the paths of this face, which the log may repeat.
 pub(crate) const WORDS: &[&str] = &[
@@ -168,14 +168,14 @@ pub(crate) fn warm(
     images: &Gallery,
     internet: Internet,
     root: BoxRoot,
-    kernels: &BTreeMap<String, WarmKernel>,
+    begins: &BTreeMap<String, Begins>,
 ) -> Result<(SealedPolicy, Arc<Image>, Option<Preparation>), String> {
     let reaches = match internet {
         Internet::Closed => Reaches::Nothing,
         Internet::DangerouslyOpen => Reaches::Everything,
     };
     let opened = template::open(template, images, &reaches, root).map_err(No::message)?;
-    let preparation = template::preparation(&opened.name, kernels);
+    let preparation = template::preparation(&opened.name, begins);
     Ok((opened.policy, Arc::new(opened.image), preparation))
 }
 

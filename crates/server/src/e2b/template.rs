@@ -18,7 +18,7 @@ use super::no::{No, echo};
 use crate::config::Shape;
 use crate::gallery::Gallery;
 use crate::trouble::line;
-use crate::warm::WarmKernel;
+use crate::warm::{Begins, WarmKernel};
 
 /// What the SDKs ask for where their caller names none.
 pub(super) const BASE: &str = "base";
@@ -221,13 +221,15 @@ pub(super) fn image(asked: &str, images: &Gallery) -> Result<(String, Image), No
 
 /// What members of the pool begin that wait for this template: what the operator said of it; else the code interpreter's begin
 /// their kernel, and others nothing.
-pub(super) fn preparation(name: &str, kernels: &BTreeMap<String, WarmKernel>) -> Option<Preparation> {
-    let usual = if interprets(name) { WarmKernel::Python } else { WarmKernel::None };
-    let said = kernels.iter().find(|(other, _)| canonical(other) == canonical(name));
-    match said.map_or(usual, |(_, kernel)| *kernel) {
-        WarmKernel::Python => Some(pooled::preparation()),
+pub(super) fn preparation(name: &str, begins: &BTreeMap<String, Begins>) -> Option<Preparation> {
+    let said = begins.iter().find(|(other, _)| canonical(other) == canonical(name));
+    let Begins { kernel, imports, prewarm } = said.map(|(_, said)| said.clone()).unwrap_or_default();
+    let usual = if interprets(name) || !imports.is_empty() { WarmKernel::Python } else { WarmKernel::None };
+    let kernel = match kernel.unwrap_or(usual) {
+        WarmKernel::Python => Some(pooled::preparation(&imports)),
         WarmKernel::None => None,
-    }
+    };
+    if prewarm.is_empty() { kernel } else { Some(pooled::after(prewarm, kernel.as_ref())) }
 }
 
 /// A name without the tag that it has where nobody says one.
@@ -270,7 +272,9 @@ mod tests {
 
     #[test]
     fn what_the_operator_says_of_a_kernel_holds_by_whichever_name_the_template_is_asked_for() {
-        let said = |name: &str, kernel| BTreeMap::from([(name.to_owned(), kernel)]);
+        let said = |name: &str, kernel| {
+            BTreeMap::from([(name.to_owned(), Begins { kernel: Some(kernel), ..Begins::default() })])
+        };
         for named in ["tools", "tools:latest", "tools:default"] {
             let kernels = said(named, WarmKernel::Python);
             assert!(preparation("tools", &kernels).is_some(), "{named}");

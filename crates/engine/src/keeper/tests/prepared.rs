@@ -133,6 +133,44 @@ async fn a_member_that_never_gets_ready_is_none_and_its_kind_is_made_when_it_is_
     assert_eq!(told, 1, "however often it is tried");
 }
 
+#[tokio::test]
+async fn what_has_to_end_first_has_ended_in_a_member_and_whoever_asks_for_such_a_box_gets_it_without_a_word()
+{
+    let Some(keeper) = keeper(pooling(1)) else { return };
+    let first = Preparation::after(shell("echo heard by nobody; echo left > /tmp/left"), None);
+    keep(&keeper, &first).await;
+    until("one is made", || keeper.metrics().pool_size == 1).await;
+    let card = keeper.create(&me(), new_box()).await.unwrap();
+    assert!(card.warm && keeper.prepared(&me(), &card.id).unwrap().is_none());
+    let commands = keeper.get(&me(), &card.id).unwrap().1;
+    assert!(commands.is_empty(), "it is no command of its owner's: {commands:?}");
+    let exec = keeper.exec(&me(), &card.id, shell("cat /tmp/left")).await.unwrap();
+    assert_eq!(hear(keeper.tape(&me(), &card.id, exec, None).unwrap()).await.0, b"left\n");
+    // Before what waits, where both are wanted.
+    let both = Preparation::after(shell("echo left > /tmp/left"), Some(&prepared_by("cat /tmp/$word")));
+    assert_ne!(both.digest(), first.digest());
+    assert!(both.waits() && !first.waits());
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn a_member_whose_first_command_fails_is_none_and_that_is_told_once() {
+    for script in ["exit 3", "kill -9 $$"] {
+        let Some(keeper) = keeper(pooling(1)) else { return };
+        let mut events = keeper.subscribe(None);
+        keep(&keeper, &Preparation::after(shell(script), None)).await;
+        until("it was tried", || keeper.metrics().failures >= 1).await;
+        let card = keeper.create(&me(), new_box()).await.unwrap();
+        assert!(!card.warm && keeper.metrics().pool_size == 0, "{script}");
+        keeper.stop().await;
+        let mut told = 0;
+        while let Some(EventItem::Event(event)) = events.next().await {
+            told += usize::from(event.what == Happened::PoolPoisoned);
+        }
+        assert_eq!(told, 1, "{script}");
+    }
+}
+
 /// What cannot be had is refused before anybody makes room for it.
 #[tokio::test]
 async fn a_machine_for_which_there_is_never_room_costs_no_member_of_a_pool() {

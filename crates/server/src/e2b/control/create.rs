@@ -167,7 +167,7 @@ async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Gener
         true => template.policy,
         false => volumes::accepted(&template.policy)?,
     })?;
-    let preparation = template::preparation(&template.name, &desk.hall().kernels);
+    let preparation = template::preparation(&template.name, &desk.hall().begins);
     let size = Size::of(&policy);
     let has_root = policy.kernel().root == BoxRoot::Allowed;
     let new = new_box(policy, template.image, metadata, life, &plans);

@@ -6,7 +6,7 @@ import sys
 # Files that lie where code works are for code to import, not for this.
 here = sys.path.pop(0) if sys.path[:1] == [""] else None
 
-import base64, bisect, codecs, datetime, json, math, os, random, re, shlex, signal, subprocess, threading, time
+import base64, bisect, codecs, datetime, importlib, json, math, os, random, re, shlex, signal, subprocess, threading, time
 
 asks = os.fdopen(os.dup(0), "r", encoding="utf-8", newline="\n")
 says = os.dup(1)
@@ -217,6 +217,10 @@ def begin(variables):
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
+    # OpenSSL has a generator of its own, which does not notice that its machine is a copy.
+    ssl = sys.modules.get("_ssl")
+    if ssl is not None:
+        ssl.RAND_add(os.urandom(64), 64.0)
 
 
 def main():
@@ -284,6 +288,14 @@ def main():
     shell.display_formatter.format(0)
     if here is not None:
         sys.path.insert(0, here)
+    # What its operator says that most code imports.
+    imports, sys.argv[1:] = sys.argv[1:], []
+    for name in imports:
+        try:
+            importlib.import_module(name)
+        except Exception as missing:
+            say(type="unable", text="%s cannot be imported (%s)" % (name, missing))
+            return
     say(type="ready")
     for line in asks:
         asked = json.loads(line)

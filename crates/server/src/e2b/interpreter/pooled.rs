@@ -26,20 +26,31 @@ const READ_AT_THE_START: [&str; 13] = [
 const FAMILIES_READ_AT_THE_START: [&str; 8] =
     ["PYTHON", "IPYTHON", "JUPYTER", "LD_", "LC_", "XDG_", "MALLOC_", "GLIBC_"];
 
-/// What members of a pool begin whose template has a kernel.
-pub(in crate::e2b) fn preparation() -> Preparation {
+/// What members of a pool begin whose template has a kernel, which has imported these.
+pub(in crate::e2b) fn preparation(imports: &[String]) -> Preparation {
     static SAME: OnceLock<Preparation> = OnceLock::new();
     let new = || {
-        let command = Command {
-            arguments: kernel::words(Language::Python),
-            environment: environment::of_nobody(),
-            directory: HOME.as_bytes().to_vec(),
-            io: Io::PipesWithStdin,
-            user: User::Payload,
-        };
-        Preparation::new(command, READY, QUESTION, ANSWER)
+        let mut arguments = kernel::words(Language::Python);
+        arguments.extend(imports.iter().map(|name| name.clone().into_bytes()));
+        Preparation::new(of_nobody(arguments), READY, QUESTION, ANSWER)
     };
-    SAME.get_or_init(new).clone()
+    if imports.is_empty() { SAME.get_or_init(new).clone() } else { new() }
+}
+
+/// The same after a command of the operator's has come to its end.
+pub(in crate::e2b) fn after(prewarm: Vec<String>, then: Option<&Preparation>) -> Preparation {
+    let words = prewarm.into_iter().map(String::into_bytes).collect();
+    Preparation::after(of_nobody(words), then)
+}
+
+fn of_nobody(arguments: Vec<Vec<u8>>) -> Command {
+    Command {
+        arguments,
+        environment: environment::of_nobody(),
+        directory: HOME.as_bytes().to_vec(),
+        io: Io::PipesWithStdin,
+        user: User::Payload,
+    }
 }
 
 /// Gives a sandbox the kernel that its box had begun. Where its variables come too late for that one, it ends, and the first
