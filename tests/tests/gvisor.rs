@@ -16,6 +16,7 @@ both_ways!(
     the_payload_runs_on_gvisors_kernel_and_does_not_reach_what_is_behind,
     what_is_no_gvisor_is_refused_or_told_by_its_own_words,
     a_box_that_waits_has_run_something_before_it_is_anybodys,
+    what_is_not_to_be_dumped_is_nobodys_to_trace,
 );
 
 fn its_processes_have_no_power_on_the_host(caller: &Caller) {
@@ -132,4 +133,28 @@ fn a_box_that_waits_has_run_something_before_it_is_anybodys(caller: &Caller) {
         .filter_map(|line| told.iter().copied().find(|word| line.contains(&format!("\"{word}\""))))
         .collect();
     assert_eq!(seen, told, "{shown}");
+}
+
+/// A command that begins has the payload's user and, for a moment, the agent's memory: what keeps other commands out of it is this alone.
+fn what_is_not_to_be_dumped_is_nobodys_to_trace(caller: &Caller) {
+    let Some(bench) = tiers::gvisor(caller) else { return };
+    let script = r#"exec python3 - <<'END'
+import ctypes, os, signal
+c = ctypes.CDLL(None, use_errno=True)
+class Vector(ctypes.Structure):
+    _fields_ = [("at", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+eight = ctypes.create_string_buffer(8)
+vector = ctypes.byref(Vector(ctypes.addressof(eight), 8))
+for dumpable in 1, 0:
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        c.prctl(4, dumpable, 0, 0, 0)
+        os.write(tell, b".")
+        signal.pause()
+    os.read(ready, 1)
+    print(dumpable, c.process_vm_readv(child, vector, 1, vector, 1, 0), c.process_vm_writev(child, vector, 1, vector, 1, 0), c.ptrace(16, child, 0, 0))
+    os.kill(child, 9)
+END"#;
+    assert_eq!(bench.sh(&[], script).fine().stdout, "1 8 8 0\n0 -1 -1 -1\n");
 }

@@ -249,10 +249,14 @@ impl Shelf {
     pub(crate) fn forget_prepared(&self, kind: &Hash) {
         let mut known = self.known();
         known.prepared.retain(|(other, _)| other != kind);
+        // Boxes that have begun with it hold it still, and nobody finds it there.
+        let alive =
+            known.alive.iter().filter(|(other, _)| other == kind).filter_map(|(_, one)| one.upgrade());
+        let held: Vec<_> = alive.inspect(|template| template.spoil()).collect();
         let at = known.kept.iter().position(|(other, _)| other == kind);
         let forgotten = at.map(|at| known.kept.remove(at));
         drop(known);
-        drop(forgotten);
+        drop((forgotten, held));
     }
 
     pub(crate) fn has_failed(&self, kind: &Hash) -> bool {

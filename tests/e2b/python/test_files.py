@@ -230,5 +230,8 @@ def test_files_become_one_which_is_whole_or_not_there(shared):
     shared.commands.run("rm -r deep alias new/a")
     for wrong in {"source_paths": []}, {"source_paths": ["~other/x"]}, {"source_paths": ["new"]}:
         assert refused(**compose(destination="x", **wrong))[0] == 400
+    # Each name on the way may have to be looked at.
+    winding = refused(**compose(source_paths=["deep/../" * 600 + "x"] * 20, destination="x"))
+    assert winding[0] == 400 and "names on their way" in str(winding), winding
     unknown = refused(**compose(source_paths=["new/whole.txt"], destination="x", username="nobody"))
     assert unknown[0] == 401 and "nobody" in unknown[1]["message"]

@@ -6,6 +6,7 @@ import os
 import urllib.parse
 import uuid
 
+import httpx
 import pytest
 from conftest import PATIENCE, URL, paused_or_skip, until
 from e2b import (
@@ -204,7 +205,7 @@ def test_servers_inside_hear_the_name_and_speak_the_tls_that_their_owner_names()
         for port in 8000, 8443:
             assert until(lambda: (said := ask(port))[0] == 200 and said) == (200, f"localhost:{port}")
         # One that speaks no TLS where its owner says that it does.
-        assert until(lambda: "port is not open" not in (said := ask(8444))[1] and said)[0] == 502
+        assert until(lambda: (said := ask(8444))[0] == 502 and "port is not open" not in said[1])
     finally:
         box.kill()
 
@@ -215,6 +216,10 @@ def test_what_was_decided_when_a_sandbox_was_made_is_told_so():
         box.update_network({"allow_internet_access": False})
         with pytest.raises(SandboxException, match="409: .*decided when it is made"):
             box.update_network({"allow_out": ["example.com"]})
+        url = f"{URL}/sandboxes/{box.sandbox_id}/network"
+        for spoken in {"httpsPorts": [8443]}, {"maskRequestHost": "localhost"}:
+            said = httpx.put(url, json=spoken, headers={"X-API-KEY": os.environ["E2B_API_KEY"]})
+            assert said.status_code == 409 and "spoken to" in said.text, said.text
     finally:
         box.kill()
 

@@ -7,7 +7,7 @@ use http::header::{self, HeaderMap, HeaderName};
 use http::request::Parts;
 use http::{Method, Uri};
 
-use super::path::canonical;
+use super::path::{canonical, decoded};
 use crate::decide::Upgrade;
 
 /// The connection as the request must describe it.
@@ -170,17 +170,26 @@ pub(super) fn named_by_connection(headers: &mut HeaderMap) {
 
 /// Whether a resolver is asked over HTTPS, as far as a request shows it: by its media types, or by the path that such resolvers have. What a box
 /// asks in names goes to its gateway and nobody else, also where a rule leads to a host that would answer.
-pub(super) fn asks_resolver(headers: &HeaderMap, path: Option<&str>) -> bool {
-    const TYPES: [&str; 3] = ["dns-message", "dns-json", "oblivious-dns-message"];
-    let of_dns = |part: &str| {
-        let kind = part.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        kind.strip_prefix("application/").is_some_and(|kind| TYPES.contains(&kind))
+pub(super) fn asks_resolver(headers: &HeaderMap, path: Option<&str>, as_sent: &str) -> bool {
+    const TYPES: [&str; 3] =
+        ["application/dns-message", "application/dns-json", "application/oblivious-dns-message"];
+    // Bytes, not text: a header that is no text goes upstream as any other.
+    let of_dns = |part: &[u8]| {
+        let kind = part.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known.as_bytes()))
     };
     let named = [header::ACCEPT, header::CONTENT_TYPE].iter().any(|name| {
         let values = headers.get_all(name).iter();
-        values.filter_map(|value| value.to_str().ok()).any(|value| value.split(',').any(of_dns))
+        values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).any(of_dns)
     });
-    named || path.is_some_and(|path| path == "/dns-query")
+    named
+        || match path {
+            Some(path) => path == "/dns-query",
+            // It can be read in two ways, and one of them is a resolver's.
+            None => decoded(as_sent)
+                .split(|byte| b"/\\".contains(byte))
+                .any(|name| name.eq_ignore_ascii_case(b"dns-query")),
+        }
 }
 
 #[cfg(test)]

@@ -139,3 +139,18 @@ fn only_what_is_for_the_server_goes_on() {
     left.sort_unstable();
     assert_eq!(left, ["accept", "cookie", "te"]);
 }
+
+#[test]
+fn a_resolver_is_known_by_headers_that_are_no_text_and_by_paths_that_have_two_meanings() {
+    let asks = |kind: &[u8], path: Option<&str>, as_sent: &str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, http::HeaderValue::from_bytes(kind).unwrap());
+        asks_resolver(&headers, path, as_sent)
+    };
+    assert!(asks(b"application/dns-message;x=\xff", Some("/x"), "/x"));
+    assert!(asks(b"\x80, APPLICATION/dns-json", Some("/x"), "/x"));
+    for as_sent in ["//dns-query", "/./DNS-query", "/x%2Fdns-query", "/%64ns-query/", "/x\\dns-query"] {
+        assert!(asks(b"*/*", None, as_sent), "{as_sent}");
+    }
+    assert!(!asks(b"*/*", None, "//dns-queries") && !asks(b"*/*", Some("/x"), "/x"));
+}

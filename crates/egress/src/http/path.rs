@@ -37,6 +37,17 @@ pub enum AmbiguousPath {
     BadByte,
 }
 
+/// What it says at first sight, for paths that have no canonical form.
+pub(super) fn decoded(path: &str) -> Vec<u8> {
+    let (mut plain, mut rest) = (Vec::with_capacity(path.len()), path.as_bytes());
+    while let Some((&byte, after)) = rest.split_first() {
+        let (byte, after) = (byte == b'%').then(|| triplet(after)).flatten().unwrap_or((byte, after));
+        plain.push(byte);
+        rest = after;
+    }
+    plain
+}
+
 /// The canonical form: unreserved characters plain, everything else that needs it as `%XX` in upper case.
 ///
 /// `path` is without query. Applied to its own result it changes nothing.

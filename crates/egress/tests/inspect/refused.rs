@@ -163,6 +163,9 @@ async fn a_resolver_over_https_is_not_asked_although_its_host_is_allowed() {
             ),
             ("GET", "/resolve?name=data.evil.test", ("accept", "application/dns-json")),
             ("GET", "/dns-query?dns=AAABAAABAAAAAAAAA3d3dw", ("accept", "*/*")),
+            ("GET", "//dns-query?dns=AAABAAABAAAAAAAAA3d3dw", ("accept", "*/*")),
+            ("GET", "/x/../dns-query?dns=AAABAAABAAAAAAAAA3d3dw", ("accept", "*/*")),
+            ("GET", "/%2e/%64ns-query?dns=AAABAAABAAAAAAAAA3d3dw", ("accept", "*/*")),
         ] {
             let mut request = get(&world, name, alpn, path, &[header]);
             *request.method_mut() = method.parse().unwrap();

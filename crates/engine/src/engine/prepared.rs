@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use blastbox_images::Image;
+use blastbox_images::machine::Template;
 use blastbox_policy::SealedPolicy;
 use blastbox_wire::BoxId;
 use blastbox_wire::event::Hash;
@@ -80,6 +81,12 @@ impl Engine {
         shelf.put_prepared(kind, of, &snapshot.template);
         drop(room);
         Ok(())
+    }
+
+    /// Copies of it do not become what they should: nobody begins with it any more, and none is made for a while.
+    pub(crate) fn spoil_prepared(&self, kind: Hash, template: &Template) {
+        template.spoil();
+        self.house.copies.fail(kind);
     }
 
     /// The host makes other machines by now: nobody begins with this one any more.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use blastbox_images::ImageRef;
 use blastbox_policy::{Gap, SealedPolicy, Tier};
 use blastbox_wire::BoxId;
+use blastbox_wire::agent::Exit;
 use blastbox_wire::event::{About, Event, Hash, ImageMark, Label};
 
 use super::cards::Tenant;
@@ -17,6 +18,7 @@ use super::kept::Kept;
 use super::post::{PAUSE, Post, Unheard};
 use crate::ledger::{Ledger, LedgerError};
 use crate::live::Command;
+use crate::outlet::ExecEnd;
 use crate::store::BoxRow;
 
 /// The keeper's hand on its ledger, where it has one.
@@ -157,6 +159,16 @@ pub(crate) fn asked(exec: u32, command: &Command) -> Event {
         arguments: u32::try_from(arguments).unwrap_or(u32::MAX),
         digest: Hash::of_command(&command.arguments),
     }
+}
+
+/// How a command of nobody's ended; `None`: it did not, and ends with its box.
+pub(crate) fn over(exec: u32, end: Option<&ExecEnd>) -> Event {
+    let (code, signal) = match end {
+        Some(ExecEnd::Exited { exit: Exit::Code(code), .. }) => (Some(*code), None),
+        Some(ExecEnd::Exited { exit: Exit::Signal(signal), .. }) => (None, Some(*signal)),
+        _ => (None, None),
+    };
+    Event::CommandEnded { exec, code, signal, fuel: None }
 }
 
 #[cfg(test)]

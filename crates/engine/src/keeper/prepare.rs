@@ -127,7 +127,9 @@ impl Prepared {
         let Words { first, waits, .. } = &*preparation.0;
         if let Some(first) = first {
             let exec = start(house, live, first, &about).await?;
-            timeout(FIRST, ends_well(exec)).await.ok().filter(|well| *well)?;
+            let end = timeout(FIRST, end_of(&exec)).await.ok().flatten();
+            house.pen.record(&about, &pen::over(exec.number(), end.as_ref()));
+            end.filter(|end| matches!(end, ExecEnd::Exited { exit: Exit::Code(0), .. }))?;
         }
         let Some(words) = waits else { return Some(Self { waiting: None }) };
         let exec = start(house, live, &words.command, &about).await?;
@@ -217,15 +219,13 @@ async fn start(house: &House, live: &LiveBox, command: &Command, about: &About) 
     Some(live.exec_as(number, command.clone(), Vec::new()).await)
 }
 
-/// Whether it comes to its end, with 0. What it prints is nobody's to hear.
-async fn ends_well(exec: Exec) -> bool {
+/// How it ends; `None`: it calls what it was not offered. What it prints is nobody's to hear.
+async fn end_of(exec: &Exec) -> Option<ExecEnd> {
     loop {
         match exec.next().await {
             ExecEvent::Started { .. } | ExecEvent::Output { .. } => {}
-            ExecEvent::Called(_) => return false,
-            ExecEvent::Ended(end) => {
-                return matches!(end, ExecEnd::Exited { exit: Exit::Code(0), .. });
-            }
+            ExecEvent::Called(_) => return None,
+            ExecEvent::Ended(end) => return Some(end),
         }
     }
 }

@@ -71,10 +71,15 @@ pub(super) async fn member(
         return by_itself(house, recipe, preparation, nobody, None).await;
     }
     let name = kind.digest();
-    let turn = house.pool.preparing.lock().await;
+    // One at a time is made. Whoever has its machine, or can have none, waits for nobody; whoever waited looks again.
+    let turn = match house.engine.prepared(&name) {
+        Machine::Wanted => Some(house.pool.preparing.lock().await),
+        Machine::There(..) | Machine::Failed => None,
+    };
     match house.engine.prepared(&name) {
         Machine::There(..) => {}
         Machine::Failed => {
+            drop(turn);
             let why = "no machine could be prepared for all of its kind a while ago";
             return by_itself(house, recipe, preparation, nobody, Some(why.to_owned())).await;
         }
@@ -93,8 +98,10 @@ pub(super) async fn member(
     drop(turn);
     match copy_of(house, &name, recipe, (preparation, PATIENCE), nobody).await {
         Some(made) => made.inspect(|made| made.live.live_until(Instant::now() + house.pool.longest())),
-        // Templates that others need have taken its place already.
-        None => by_itself(house, recipe, preparation, nobody, None).await,
+        None => {
+            let why = "templates that others need have taken the place of the machine that was prepared";
+            by_itself(house, recipe, preparation, nobody, Some(why.to_owned())).await
+        }
     }
 }
 
@@ -181,13 +188,15 @@ async fn copy_of(
             return Some(Err(Unready::Unmade));
         }
     };
+    // Longer than it is waited for: a copy that dies of its time would look like one that died by itself.
+    live.live_until(Instant::now() + patience + PATIENCE);
     let found = timeout(patience, Prepared::find(house, &live, preparation, about)).await;
     if let Some(prepared) = found.unwrap_or_default() {
         return Some(Ok(Ready { live, entry, prepared: Some(prepared) }));
     }
-    if !live.is_stopped() {
-        // What its copies have is not what was begun: nobody begins with it any more.
-        template.spoil();
+    if !house.is_closed() {
+        // What its copies have is not what was begun, or they die of it: nobody begins with it any more.
+        house.engine.spoil_prepared(*name, &template);
     }
     live.end().await;
     drop(entry);

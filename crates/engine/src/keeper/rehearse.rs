@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use blastbox_wire::agent::{Exit, Io, User};
-use blastbox_wire::event::{About, Event};
+use blastbox_wire::agent::{Io, User};
+use blastbox_wire::event::About;
 use tokio::time::timeout;
 
 use super::house::House;
@@ -44,11 +44,6 @@ pub(crate) async fn rehearse(house: &House, live: &LiveBox, nobody: &About) -> b
         }
     };
     let end = timeout(PATIENCE, over).await.ok();
-    let (code, signal) = match &end {
-        Some(ExecEnd::Exited { exit: Exit::Code(code), .. }) => (Some(*code), None),
-        Some(ExecEnd::Exited { exit: Exit::Signal(signal), .. }) => (None, Some(*signal)),
-        _ => (None, None),
-    };
-    house.pen.record(&about, &Event::CommandEnded { exec: number, code, signal, fuel: None });
+    house.pen.record(&about, &pen::over(number, end.as_ref()));
     matches!(end, Some(ExecEnd::Exited { .. } | ExecEnd::NotStarted { .. }))
 }

@@ -15,6 +15,7 @@ use super::{body, empty};
 use crate::config::Internet;
 use crate::e2b::desk::Desk;
 use crate::e2b::no::No;
+use crate::e2b::ports::Front;
 use crate::e2b::secrets;
 use crate::trouble::line;
 
@@ -77,6 +78,9 @@ async fn replace_once(
     }
     if asked.allow_public_traffic.is_some_and(|public| public != sandbox.traffic_token.is_none()) {
         return Err(sealed("whether the ports of a sandbox are public"));
+    }
+    if ![Front::default(), sandbox.front.clone()].contains(&asked.front()?) {
+        return Err(sealed("how servers in a sandbox are spoken to"));
     }
     let hosts = match (&now, &wanted) {
         (Reaches::Everything, Reaches::Everything) => return Ok(Some(empty())),

@@ -76,8 +76,7 @@ pub(in crate::e2b) async fn begin(
         workdir: portrait.workdir.clone(),
     });
     // As the one it was taken of, where its owner says nothing.
-    sandbox.front =
-        front.filter(|front| *front != Front::default()).unwrap_or_else(|| portrait.front.clone());
+    sandbox.front = front.unwrap_or_default().or(&portrait.front);
     portrait.hang(desk.keeper(), &sandbox);
     let sandbox = desk.add(sandbox);
     sandbox.note("info", "sandbox created from a snapshot", json!({ "sandboxID": name_of(&made.id) }));

@@ -56,9 +56,10 @@ impl Portrait {
         (portrait, held)
     }
 
-    /// As it was written down. What another version wrote says nothing.
+    /// As it was written down. What another version wrote says nothing, and may have said that ports are closed.
     pub(super) fn read(caption: Option<Caption>) -> Self {
-        caption.and_then(|Caption(value)| serde_json::from_value(value).ok()).unwrap_or_default()
+        let Some(Caption(value)) = caption else { return Self::default() };
+        serde_json::from_value(value).unwrap_or_else(|_| Self { private_ports: true, ..Self::default() })
     }
 
     pub(super) fn write(&self) -> Result<Caption, No> {
@@ -102,7 +103,8 @@ mod tests {
     #[test]
     fn one_that_says_nothing_or_something_else_is_an_empty_one_and_one_that_is_too_long_is_refused() {
         assert!(Portrait::read(None).envs.is_empty());
-        assert!(Portrait::read(Some(Caption(json!({ "envs": 7 })))).envs.is_empty());
+        let other = Portrait::read(Some(Caption(json!({ "envs": 7 }))));
+        assert!(other.envs.is_empty() && other.private_ports, "what may have been closed is closed");
         let envs = BTreeMap::from([("A".to_owned(), "x".repeat(MOST))]);
         assert_eq!(Portrait { envs, ..Portrait::default() }.write().unwrap_err().status(), 400);
     }

@@ -21,6 +21,10 @@ use crate::e2b::sandbox::Sandbox;
 
 /// Files of one request.
 const MOST: usize = 1_000;
+/// Names on the way to all of them. Each may have to be looked at, one after the other.
+const MOST_NAMES: usize = 10_000;
+/// Bytes of names that are remembered meanwhile: the daemon's memory is everybody's, and a short path may lead to a long one.
+const REMEMBERED: usize = 1 << 20;
 const MODE: u32 = 0o644;
 
 #[derive(Debug, Deserialize)]
@@ -46,6 +50,12 @@ pub(super) async fn compose(
     };
     let sources = source_paths.iter().map(|path| resolve(path)).collect::<Result<Vec<_>, _>>()?;
     let destination = resolve(&destination)?;
+    let names = |path: &String| path.split('/').count();
+    if sources.iter().chain([&destination]).map(names).sum::<usize>() > MOST_NAMES {
+        return Err(No::bad(format!(
+            "source_paths and destination have at most {MOST_NAMES} names on their way"
+        )));
+    }
     let work = Composing { live: desk.live(sandbox)?, user, sandbox: Arc::clone(sandbox) };
     // Also where its caller goes away meanwhile: sources are gone only when all is in its place, and then all of them are.
     let composed = tokio::spawn(async move {
@@ -55,6 +65,23 @@ pub(super) async fn compose(
     });
     let entry = composed.await.unwrap_or_else(|_| Err(No::defect()))?;
     Ok(Answer(StatusCode::OK, entry).into_response())
+}
+
+/// Directories that were looked at, and where they are.
+#[derive(Default)]
+struct Known {
+    places: BTreeMap<Vec<u8>, Vec<u8>>,
+    bytes: usize,
+}
+
+impl Known {
+    fn remember(&mut self, at: Vec<u8>, found: &[u8]) {
+        let bytes = self.bytes.saturating_add(at.len()).saturating_add(found.len());
+        if bytes <= REMEMBERED {
+            self.bytes = bytes;
+            self.places.insert(at, found.to_vec());
+        }
+    }
 }
 
 struct Composing {
@@ -85,7 +112,7 @@ impl Composing {
     }
 
     async fn remove(&self, sources: &[String], destination: &str) -> Result<(), No> {
-        let mut known = BTreeMap::new();
+        let mut known = Known::default();
         let result = self.real(destination, &mut known).await?;
         // All of them first: where one cannot be told from the result, none is gone.
         let mut others = Vec::new();
@@ -108,7 +135,7 @@ impl Composing {
 
     /// The same place without links on the way: two paths may lead to one file. Its last name is not followed, as neither who writes nor
     /// who removes follows it.
-    async fn real(&self, path: &str, known: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Vec<u8>, No> {
+    async fn real(&self, path: &str, known: &mut Known) -> Result<Vec<u8>, No> {
         let mut real = Vec::new();
         let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
         for (place, name) in names.iter().enumerate() {
@@ -121,11 +148,11 @@ impl Composing {
             if place + 1 == names.len() {
                 return Ok(next);
             }
-            real = match known.get(&next) {
+            real = match known.places.get(&next) {
                 Some(found) => found.clone(),
                 None => {
                     let found = self.beyond(&next).await?;
-                    known.insert(next, found.clone());
+                    known.remember(next, &found);
                     found
                 }
             };

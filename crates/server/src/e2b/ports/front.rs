@@ -49,6 +49,12 @@ impl Front {
         Ok(Self { host: host.map(str::to_owned), https })
     }
 
+    /// The same, with what it leaves out as another says it.
+    pub(in crate::e2b) fn or(self, other: &Self) -> Self {
+        let https = if self.https.is_empty() { other.https.clone() } else { self.https };
+        Self { host: self.host.or_else(|| other.host.clone()), https }
+    }
+
     /// The host that a server on this port hears, where it is not the one that was asked for.
     pub(super) fn host(&self, port: u16) -> Option<HeaderValue> {
         let host = self.host.as_ref()?.replace(PORT, &port.to_string());

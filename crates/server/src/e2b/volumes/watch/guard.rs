@@ -5,6 +5,7 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -39,8 +40,10 @@ fn on_a_thread_of_its_own(
     every: Duration,
     mut look: impl FnMut() -> ControlFlow<()> + Send + 'static,
 ) -> io::Result<()> {
+    // A look that panics is one look: without the next one, sandboxes would write with nobody there to end them.
+    let mut careful = move || catch_unwind(AssertUnwindSafe(&mut look)).unwrap_or(ControlFlow::Continue(()));
     let looks = move || {
-        while look().is_continue() {
+        while careful().is_continue() {
             std::thread::sleep(every);
         }
     };
