@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use blastbox_policy::SealedPolicy;
 use blastbox_wire::event::{Event, Label};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep};
@@ -31,8 +32,10 @@ pub(super) struct Copied {
     pub(super) snapshot: Snapshot,
     pub(super) execs: Vec<ExecRow>,
     pub(super) inherited: Vec<Inherited>,
-    /// Until this is dropped nobody else puts the box to sleep, pauses it or changes its rules.
-    pub(super) whole: (OwnedMutexGuard<()>, OwnedMutexGuard<()>),
+    /// The rules that held while it slept.
+    pub(super) policy: Arc<SealedPolicy>,
+    /// Until this is dropped nobody else puts the box to sleep or pauses it, nor changes the rules of one that stands still.
+    pub(super) whole: (OwnedMutexGuard<()>, Option<OwnedMutexGuard<()>>),
 }
 
 /// Copies a box. What is told to the ledger before.
@@ -43,8 +46,12 @@ pub(super) async fn copy(
     afterwards: Afterwards,
 ) -> Result<Copied, KeepError> {
     let whole = Arc::clone(&kept.copying).lock_owned().await;
-    // What is written down with a copy are the rules that it was copied under.
-    let rules = Arc::clone(&kept.changing).lock_owned().await;
+    // One that does not go on has the rules that are written down. Of one that goes on they can be changed all the while: nobody who
+    // takes a rule away waits until a copy is whole.
+    let rules = match afterwards {
+        Afterwards::StandsStill => Some(Arc::clone(&kept.changing).lock_owned().await),
+        Afterwards::GoesOn => None,
+    };
     match kept.phase() {
         Phase::Ready | Phase::Executing => {}
         Phase::Ending | Phase::Gone => return Err(KeepError::Gone),
@@ -60,14 +67,16 @@ pub(super) async fn copy(
     let commands = || {
         let execs = house.register.execs(&kept.card.id).into_iter();
         let running = execs.filter(|exec| exec.ended.is_none()).take(MOST_EXECS);
-        (running.collect::<Vec<ExecRow>>(), kept.commands.inherited())
+        (running.collect::<Vec<ExecRow>>(), kept.commands.inherited(), kept.policy())
     };
     let copied = house.engine.snapshot(&kept.live, &kept.policy(), image, afterwards, commands).await;
-    let (snapshot, (execs, inherited)) = copied.map_err(|error| {
+    let (snapshot, (execs, inherited, policy)) = copied.map_err(|error| {
         // One that was ended meanwhile, or because it did not answer, does not go on.
         if kept.live.is_stopped() { KeepError::Gone } else { KeepError::Snapshot(error) }
     })?;
-    Ok(Copied { snapshot, execs, inherited, whole: (whole, rules) })
+    // Those of then: they may have been changed since it was asked whether it can be copied.
+    house.engine.may_snapshot(&kept.live, &policy).map_err(KeepError::Snapshot)?;
+    Ok(Copied { snapshot, execs, inherited, policy, whole: (whole, rules) })
 }
 
 impl House {

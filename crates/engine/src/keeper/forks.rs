@@ -136,7 +136,8 @@ async fn copy_for(
     let Asked { tenant, life, idle, holds, together } = asked;
     let room = keeper.0.room_for_machine(need_of(&kept.policy()).memory).await?;
     let to = format!("{} forks", holds.len());
-    let Copied { snapshot, execs, inherited, .. } = copy(&keeper.0, kept, &to, Afterwards::GoesOn).await?;
+    let Copied { snapshot, execs, inherited, policy, .. } =
+        copy(&keeper.0, kept, &to, Afterwards::GoesOn).await?;
     let filling = Arc::clone(&snapshot.template);
     on_thread(move || fill(&filling)).await?;
     drop(turn);
@@ -162,7 +163,7 @@ async fn copy_for(
             origin: Origin::Taken(snapshot.clone(), Arc::clone(&room)),
         };
         let new = NewBox {
-            policy: SealedPolicy::clone(&kept.policy()),
+            policy: SealedPolicy::clone(&policy),
             image: Arc::clone(image),
             preparation: None,
             workspace: None,

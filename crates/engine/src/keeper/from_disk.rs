@@ -52,9 +52,7 @@ impl Keeper {
 }
 
 async fn go_on(house: &Arc<House>, lies: &Arc<OnDisk>, image: Image) -> Result<BoxCard, KeepError> {
-    let note = read(house, lies).await.inspect_err(|error| {
-        house.pen.record(&lies.about(), &Event::BoxRefused { reason: error.code().into() });
-    })?;
+    let note = read(house, lies).await.inspect_err(|error| refused(house, lies, error))?;
     house.pen.announce(Some(&lies.about()), &Event::BoxResumed)?;
     let BoxCard { metadata, on_timeout, .. } = lies.card();
     let begin = Begin {
@@ -78,7 +76,12 @@ async fn go_on(house: &Arc<House>, lies: &Arc<OnDisk>, image: Image) -> Result<B
         on_timeout,
         from: Some(begin),
     };
-    make::make(house, lies.tenant(), new, None).await
+    // That it goes on is in the ledger already: so must be that it does not.
+    make::make(house, lies.tenant(), new, None).await.inspect_err(|error| refused(house, lies, error))
+}
+
+fn refused(house: &House, lies: &OnDisk, error: &KeepError) {
+    house.pen.record(&lies.about(), &Event::BoxRefused { reason: error.code().into() });
 }
 
 /// What was written down beside its machine. Under the box's name there must be that box.

@@ -100,8 +100,10 @@ async fn try_make(
         match house.engine.choose(&policy, &image, access, &volumes).await?.chosen {
             Ok(lowered) => lowered,
             Err(refusal) => {
-                let about = pen::about(id, tenant, &policy, &label, None, &[]);
-                house.pen.announce(Some(&about), &Event::BoxRefused { reason: refusal.code().into() })?;
+                if itself.is_none() {
+                    let about = pen::about(id, tenant, &policy, &label, None, &[]);
+                    house.pen.announce(Some(&about), &Event::BoxRefused { reason: refusal.code().into() })?;
+                }
                 return Err(KeepError::Refused { refusal });
             }
         };
@@ -109,12 +111,13 @@ async fn try_make(
     if itself.is_none() {
         house.pen.announce(Some(&about), &Event::BoxAsked { threat: policy.level() })?;
     }
+    // Of a box that was to go on, whoever said so says that too, whatever it is that it fails at.
     let refuse = |error: KeepError| {
-        house.pen.record(&about, &Event::BoxRefused { reason: error.code().into() });
+        if itself.is_none() {
+            house.pen.record(&about, &Event::BoxRefused { reason: error.code().into() });
+        }
         error
     };
-    // That it goes on is in the ledger already: so must be that it does not.
-    let stays = |error: KeepError| if itself.is_some() { refuse(error) } else { error };
     let bound = copies.as_ref().map(|copies| copies.bound);
     if from.as_ref().is_some_and(|from| bound != Some(from.machine)) {
         return Err(refuse(KeepError::Snapshot(SnapshotError::Foreign)));
@@ -122,7 +125,7 @@ async fn try_make(
     let need = need_of(&policy);
     let hold = match hold {
         Some(hold) => hold,
-        None => house.admission.reserve(tenant, need).map_err(stays)?,
+        None => house.admission.reserve(tenant, need)?,
     };
     let mut recipe = Recipe { policy, image, tier, copied: copies.is_some(), preparation };
     let kind = match workspace {
@@ -151,7 +154,7 @@ async fn try_make(
         },
         None => {
             let shed = || drop(tend::end_all(house.pool.shed()));
-            let room = house.admission.room(tenant, need, shed).await.map_err(stays)?;
+            let room = house.admission.room(tenant, need, shed).await?;
             house.count(|metrics| metrics.took(Stretch::Queue, began.elapsed()));
             let begun = match from {
                 Some(from) => Some(from.open(house).await.map_err(refuse)?),
@@ -169,7 +172,7 @@ async fn try_make(
                 None => {
                     let given = Given { workspace: workspace.as_ref(), volumes: &volumes, secrets: &secrets };
                     let made = provision(house, &recipe, begun.as_ref(), given, &about).await;
-                    let (live, entry) = made.map_err(stays)?;
+                    let (live, entry) = made?;
                     Fresh { live, entry, room, asked, pooled: None, prepared: None, begun }
                 }
             }

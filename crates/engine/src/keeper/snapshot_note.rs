@@ -62,20 +62,34 @@ pub(super) fn list(files: &Snapshots) -> impl Iterator<Item = (SnapshotId, Note,
 }
 
 /// The boxes that lie on disk in this directory of snapshots, each with the label of the image that it needs to go on: for whoever
-/// takes images away without asking a keeper. What cannot be read may be one of them, and is an error; what is broken goes on no more.
+/// takes images away without asking a keeper. What cannot be read may be one of them, and is an error with its name.
 pub fn paused_in(place: &Path) -> io::Result<Vec<(BoxId, String)>> {
-    match std::fs::read_dir(place) {
+    let listed = match std::fs::read_dir(place) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        listed => drop(listed?),
-    }
+        listed => listed?,
+    };
     let files = Snapshots::at(place);
     let mut paused = Vec::new();
-    for name in files.names() {
+    for entry in listed {
+        let entry = entry?;
+        let Some(name) = files.named(&entry.file_name()) else { continue };
+        let unread = |why: &dyn std::fmt::Display| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "{name} may be a box that is paused and cannot be read ({why}): `blastbox snapshot rm {name}`, or `kill` of its box, takes it away"
+                ),
+            )
+        };
         let note = match files.note(&name) {
             Err(SnapshotFault::Place(error)) => return Err(error),
-            note => note.ok().flatten().and_then(|(note, _)| serde_json::from_slice::<Note>(&note).ok()),
+            Err(fault) => return Err(unread(&fault)),
+            // It is gone since it was listed.
+            Ok(None) => continue,
+            Ok(Some((note, _))) => note,
         };
-        paused.extend(note.filter(|note| note.paused.is_some()).map(|note| (note.of, note.image)));
+        let note: Note = serde_json::from_slice(&note).map_err(|error| unread(&error))?;
+        paused.extend(note.paused.is_some().then_some((note.of, note.image)));
     }
     Ok(paused)
 }
@@ -136,5 +150,26 @@ mod tests {
         let unread = paused_in(&place);
         std::fs::remove_file(&place).unwrap();
         assert!(unread.is_err());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_understood_may_be_a_paused_box_and_is_named() {
+        let place = std::env::temp_dir().join(format!("blastbox-unread-{}", std::process::id()));
+        std::fs::create_dir(&place).unwrap();
+        let memory = blastbox_images::machine::blank(1 << 20).unwrap();
+        let machine = blastbox_images::machine::Template::seal(memory, b"state".to_vec()).unwrap();
+        let files = Snapshots::at(&place);
+        let read = |name: &str| {
+            let read = paused_in(&place).map_err(|error| error.to_string());
+            files.remove(name).unwrap();
+            read
+        };
+        std::fs::write(place.join("notes.txt"), "no snapshot").unwrap();
+        assert_eq!(read("sn_other"), Ok(Vec::new()));
+        std::fs::write(place.join("sn_short.snapshot"), "blastbox").unwrap();
+        assert!(read("sn_short").unwrap_err().contains("sn_short"));
+        files.keep("sn_odd", b"{}", &Hash::from_bytes([1; 32]), &machine).unwrap();
+        assert!(read("sn_odd").unwrap_err().contains("sn_odd"));
+        std::fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -57,10 +57,10 @@ impl Keeper {
             has_room(&house, &files, &tenant, &kept).await?;
             let _room = house.room_for_machine(need_of(&kept.policy()).memory).await?;
             let name = new_name()?;
-            let Copied { snapshot, execs, inherited, .. } =
+            let Copied { snapshot, execs, inherited, policy, .. } =
                 copy(&house, &kept, name.as_str(), Afterwards::GoesOn).await?;
             let Snapshot { template, bound, .. } = snapshot;
-            let note = note_down(&kept, bound, &template, (&execs, inherited), caption, None);
+            let note = note_down((&kept, &policy), bound, &template, (&execs, inherited), caption, None);
             on_thread(move || {
                 let bytes = keep(&files, &name, &note, &template)?;
                 failpoint::reach("snapshot-kept");
@@ -122,21 +122,20 @@ impl Keeper {
 
 /// What is written down beside the machine of a box.
 pub(super) fn note_down(
-    kept: &Kept,
+    (kept, policy): (&Kept, &SealedPolicy),
     machine: Hash,
     template: &Template,
     (execs, inherited): (&[ExecRow], Vec<Inherited>),
     caption: Option<Caption>,
     paused: Option<u32>,
 ) -> Note {
-    let policy = kept.policy();
     Note {
         tenant: kept.card.tenant.to_string(),
         of: kept.card.id.clone(),
         created_at: wall_clock(SystemTime::now()),
         image: kept.card.image.clone(),
         policy: policy.digest().to_string(),
-        policy_text: to_toml(&policy),
+        policy_text: to_toml(policy),
         level: policy.level(),
         machine,
         memory: template.bytes(),

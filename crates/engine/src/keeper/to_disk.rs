@@ -80,8 +80,8 @@ impl Keeper {
 async fn write_and_leave(house: &Arc<House>, kept: &Arc<Kept>) -> Result<(), KeepError> {
     let name = SnapshotId::of_box(&kept.card.id);
     let copied = copy(house, kept, name.as_str(), Afterwards::StandsStill).await?;
-    let Copied { snapshot, execs, inherited, whole } = copied;
-    let written = write(house, kept, name, snapshot, (&execs, inherited)).await;
+    let Copied { snapshot, execs, inherited, policy, whole } = copied;
+    let written = write(house, (kept, &policy), name, snapshot, (&execs, inherited)).await;
     let left = match written {
         Ok(()) if kept.leave_for_disk() => Ok(()),
         // It was killed, or its time was over, meanwhile.
@@ -102,12 +102,12 @@ async fn write_and_leave(house: &Arc<House>, kept: &Arc<Kept>) -> Result<(), Kee
 
 async fn write(
     house: &Arc<House>,
-    kept: &Arc<Kept>,
+    (kept, policy): (&Arc<Kept>, &SealedPolicy),
     name: SnapshotId,
     Snapshot { template, bound, .. }: Snapshot,
     commands: (&[ExecRow], Vec<Inherited>),
 ) -> Result<(), KeepError> {
-    let note = note_down(kept, bound, &template, commands, None, Some(kept.live.last_number()));
+    let note = note_down((kept, policy), bound, &template, commands, None, Some(kept.live.last_number()));
     let files = house.album.files()?;
     on_thread(move || keep(&files, &name, &note, &template).map(drop)).await?;
     failpoint::reach("box-written");

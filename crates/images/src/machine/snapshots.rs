@@ -7,6 +7,7 @@
 //! The note is its owner's: whose it is, of which box, with which policy and image. What is in the machine was chosen by whoever
 //! ran in it; it is carried as bytes, and read by nobody but a machine in a jail. A file appears whole or not at all.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -131,10 +132,13 @@ impl Snapshots {
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let list = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        list.filter_map(|entry| {
-            Some(entry.file_name().to_str()?.strip_suffix(&format!(".{END}"))?.to_owned())
-        })
-        .collect()
+        list.filter_map(|entry| self.named(&entry.file_name())).collect()
+    }
+
+    /// The name of the one that lies in a file of this name; `None`: none does.
+    #[must_use]
+    pub fn named(&self, file: &OsStr) -> Option<String> {
+        Some(file.to_str()?.strip_suffix(&format!(".{END}"))?.to_owned())
     }
 
     /// Bytes of all of them, also of those that cannot be read.
