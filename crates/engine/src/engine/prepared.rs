@@ -47,40 +47,34 @@ impl Engine {
         policy: &SealedPolicy,
         image: &Image,
     ) -> Result<(), SnapshotError> {
-        let taken = self.take_prepared(kind, live, policy, image).await;
+        let take = async {
+            self.may_snapshot(live, policy)?;
+            let memory = live.begun_from.as_ref().map_or(0, |begun| begun.bytes());
+            let shelf = &self.house.copies;
+            let Some(room) = shelf.make_room(memory) else {
+                return Err(SnapshotError::Failed(
+                    "it does not fit into the memory that there is for templates, or others take it"
+                        .to_owned(),
+                ));
+            };
+            let (snapshot, ()) = self.snapshot(live, policy, image, Afterwards::StandsStill, || ()).await?;
+            let filling = Arc::clone(&snapshot.template);
+            // A copy must not pay for what is empty in it.
+            let filled = tokio::task::spawn_blocking(move || filling.fill()).await;
+            if let Ok(Err(error)) = filled {
+                self.go_on(live).await;
+                return Err(SnapshotError::Failed(format!("no memory for it: {error}")));
+            }
+            let of = PreparedBox { bound: snapshot.bound, of: live.id().clone() };
+            shelf.put_prepared(kind, of, &snapshot.template);
+            drop(room);
+            Ok(())
+        };
+        let taken = take.await;
         if taken.is_err() {
             self.house.copies.fail(kind);
         }
         taken
-    }
-
-    async fn take_prepared(
-        &self,
-        kind: Hash,
-        live: &LiveBox,
-        policy: &SealedPolicy,
-        image: &Image,
-    ) -> Result<(), SnapshotError> {
-        self.may_snapshot(live, policy)?;
-        let memory = live.begun_from.as_ref().map_or(0, |begun| begun.bytes());
-        let shelf = &self.house.copies;
-        let Some(room) = shelf.make_room(memory) else {
-            return Err(SnapshotError::Failed(
-                "it does not fit into the memory that there is for templates, or others take it".to_owned(),
-            ));
-        };
-        let (snapshot, ()) = self.snapshot(live, policy, image, Afterwards::StandsStill, || ()).await?;
-        let filling = Arc::clone(&snapshot.template);
-        // A copy must not pay for what is empty in it.
-        let filled = tokio::task::spawn_blocking(move || filling.fill()).await;
-        if let Ok(Err(error)) = filled {
-            self.go_on(live).await;
-            return Err(SnapshotError::Failed(format!("no memory for it: {error}")));
-        }
-        let of = PreparedBox { bound: snapshot.bound, of: live.id().clone() };
-        shelf.put_prepared(kind, of, &snapshot.template);
-        drop(room);
-        Ok(())
     }
 
     /// Copies of it do not become what they should: nobody begins with it any more, and none is made for a while.

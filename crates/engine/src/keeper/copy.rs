@@ -74,8 +74,11 @@ pub(super) async fn copy(
         // One that was ended meanwhile, or because it did not answer, does not go on.
         if kept.live.is_stopped() { KeepError::Gone } else { KeepError::Snapshot(error) }
     })?;
-    // Those of then: they may have been changed since it was asked whether it can be copied.
-    house.engine.may_snapshot(&kept.live, &policy).map_err(KeepError::Snapshot)?;
+    // Those of then: they may have been changed since it was asked whether it can be copied. Not of one that stands still, whose rules
+    // nobody changes: whoever returns here lets nothing go on.
+    if rules.is_none() {
+        house.engine.may_snapshot(&kept.live, &policy).map_err(KeepError::Snapshot)?;
+    }
     Ok(Copied { snapshot, execs, inherited, policy, whole: (whole, rules) })
 }
 
