@@ -8,12 +8,13 @@ use std::path::PathBuf;
 
 use blastbox_tests::census::family;
 use blastbox_tests::daemon::{Daemon, signal};
-use blastbox_tests::{Boxed, Caller, both_ways, tiers, wait_until};
+use blastbox_tests::{Boxed, Caller, both_ways, text, tiers, wait_until};
 use rustix::process::Signal;
 
 both_ways!(
     its_processes_have_no_power_on_the_host,
     the_payload_runs_on_gvisors_kernel_and_does_not_reach_what_is_behind,
+    the_platform_is_the_policys_choice,
     what_is_no_gvisor_is_refused_or_told_by_its_own_words,
     a_box_that_waits_has_run_something_before_it_is_anybodys,
     what_is_not_to_be_dumped_is_nobodys_to_trace,
@@ -63,6 +64,24 @@ fn the_payload_runs_on_gvisors_kernel_and_does_not_reach_what_is_behind(caller: 
                   head -c 1 $at/box/1/$file && echo READ; done; done'; true";
     let boxed = bench.sh(&[], script).fine();
     assert!(!boxed.stdout.contains("READ"), "{boxed:?}");
+}
+
+fn the_platform_is_the_policys_choice(caller: &Caller) {
+    let Some(bench) = tiers::gvisor(caller) else { return };
+    let usual = caller.blastbox(["policy", "show", "--profile", "default"]).end().text();
+    let policy = |platform: &str| {
+        let written = usual.replace("\"systrap\"", &format!("\"{platform}\""));
+        text(&caller.file(&format!("{platform}.toml"), written)).to_owned()
+    };
+    let traced = policy("ptrace");
+    let boxed = bench.sh(&["--policy", &traced], "uname -r; (echo a; echo b) | tail -n 1").fine();
+    let host = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    assert!(boxed.stdout.ends_with("\nb\n") && !boxed.stdout.contains(host.trim()), "{boxed:?}");
+    let options = ["explain", "--tier", "gvisor", "--accept", "silent-denials", "--policy", &traced];
+    let said = caller.blastbox(options).end().text();
+    assert!(said.contains("platform ptrace"), "{said}");
+    let unknown = caller.blastbox(["policy", "check", &policy("xen")]).end();
+    assert!(unknown.code != 0 && unknown.err.contains(r#""systrap", "ptrace", "kvm""#), "{unknown:?}");
 }
 
 /// The programs once more, with a `runsc` of the test's own.

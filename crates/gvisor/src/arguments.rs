@@ -9,6 +9,8 @@ pub(crate) enum Platform {
     Systrap,
     /// By `ptrace`: slow, works everywhere.
     Ptrace,
+    /// In a virtual machine of its own, by `/dev/kvm`.
+    Kvm,
 }
 
 impl Platform {
@@ -16,6 +18,7 @@ impl Platform {
         match self {
             Self::Systrap => "systrap",
             Self::Ptrace => "ptrace",
+            Self::Kvm => "kvm",
         }
     }
 }
@@ -106,7 +109,9 @@ fn once<T>(at: &mut Option<T>, value: T) -> Option<()> {
 }
 
 fn platform_of(text: &str) -> Option<Platform> {
-    [Platform::Systrap, Platform::Ptrace].into_iter().find(|platform| platform.as_str() == text)
+    [Platform::Systrap, Platform::Ptrace, Platform::Kvm]
+        .into_iter()
+        .find(|platform| platform.as_str() == text)
 }
 
 fn network_of(text: &str) -> Option<Network> {
@@ -147,14 +152,16 @@ pub(crate) mod tests {
         assert_eq!((arguments.cpus, arguments.memory, arguments.open_files), (2, 1 << 30, 1024));
         assert_eq!(arguments.places.len(), 2);
         assert!(!arguments.places[1].exec);
-        assert_eq!(parsed(&LINE.replace("systrap", "ptrace")).unwrap().platform, Platform::Ptrace);
+        for other in [Platform::Ptrace, Platform::Kvm] {
+            assert_eq!(parsed(&LINE.replace("systrap", other.as_str())).unwrap().platform, other);
+        }
     }
 
     #[test]
     fn anything_else_is_not_our_command_line() {
         assert_eq!(parsed(""), None);
         for (from, to) in [
-            ("systrap", "kvm"),
+            ("systrap", "xen"),
             ("none", "sandbox"),
             ("/.blastbox/runsc", "runsc"),
             ("/.blastbox/runsc", "/a\"b"),

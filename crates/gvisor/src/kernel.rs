@@ -11,7 +11,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, WaitOptions};
 
 use crate::CONTROL;
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Platform};
 use crate::fault::{Fault, Trying};
 use crate::spec;
 
@@ -130,6 +130,13 @@ fn start_kernel(arguments: &Arguments, ends: &Ends, text: &str, control: &OwnedF
     ];
     given.extend(ends.files.iter().map(|(_, kernel)| ("--io-fds", kernel)));
     given.extend(nulls.iter().map(|null| ("--stdio-fds", null)));
+    let machines = match arguments.platform {
+        Platform::Systrap | Platform::Ptrace => None,
+        Platform::Kvm => {
+            Some(open("/dev/kvm", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).tried("open /dev/kvm")?)
+        }
+    };
+    given.extend(machines.iter().map(|machines| ("--device-fd", machines)));
     given.push((PASS, control));
     spawn(command, &given, Some(NAME), "start gVisor's kernel")
 }

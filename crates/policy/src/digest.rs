@@ -6,8 +6,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::words::clip;
 use crate::{
-    AllowRule, Binding, BoxRoot, CredentialRules, FileRules, Gap, Given, Gpu, KernelRules, LifetimeRules,
-    NetworkLimits, NetworkRules, PathPattern, PrivateOpening, SealedPolicy, Slot, SurvivesDaemon,
+    AllowRule, Binding, BoxRoot, CredentialRules, FileRules, Gap, Given, Gpu, GvisorPlatform, KernelRules,
+    LifetimeRules, NetworkLimits, NetworkRules, PathPattern, PrivateOpening, SealedPolicy, Slot,
+    SurvivesDaemon,
 };
 
 /// The digest of a sealed policy, in every ledger line and receipt. Prints as `sha256:<hex>`.
@@ -34,8 +35,18 @@ impl PolicyDigest {
 /// The first line changes whenever the form does: digests of different forms must not be compared.
 fn canonical(policy: &SealedPolicy) -> String {
     // No `..` in any of these: a rule that is added does not compile until it is part of the digest.
-    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic, fuel } =
-        policy.kernel();
+    let KernelRules {
+        tier,
+        cpus,
+        memory,
+        pids,
+        on_denied_syscall,
+        root,
+        gpu,
+        deterministic,
+        fuel,
+        gvisor_platform,
+    } = policy.kernel();
     let FileRules { workspace, disk, inodes, file_size, open_files, exec, report_writes } = policy.files();
     let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
         policy.network();
@@ -57,6 +68,7 @@ fn canonical(policy: &SealedPolicy) -> String {
          {gpu}\
          {counted}\
          {metered}\
+         {platform}\
          files.workspace {workspace}\n\
          files.disk {disk}\n\
          files.inodes {inodes}\n\
@@ -92,6 +104,10 @@ fn canonical(policy: &SealedPolicy) -> String {
         // A line only where it is asked for, as with entries of a list: what was sealed before keeps its digest.
         counted = if *deterministic { "kernel.deterministic true\n" } else { "" },
         metered = fuel.map(|fuel| format!("kernel.fuel {fuel}\n")).unwrap_or_default(),
+        platform = match gvisor_platform {
+            GvisorPlatform::Systrap => String::new(),
+            other => format!("kernel.gvisor_platform {other}\n"),
+        },
         watched = if *report_writes { "files.report_writes true\n" } else { "" },
         // Only where it is so: the names of policies that were there before this rule stay.
         survives = match survives_daemon {

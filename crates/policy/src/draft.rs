@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::{
     AllowRule, BadRule, Binding, BoxRoot, Bytes, Cpus, CredentialMode, CredentialRules, FileRules, Gap, Gpu,
-    Host, HostPattern, KernelRules, LifetimeRules, Loopback, NetworkLimits, NetworkMode, NetworkRules,
-    OnDenied, PolicyError, PrivateOpening, RuleParts, ScratchExec, SealedPolicy, Seconds, SurvivesDaemon,
-    ThreatLevel, TierChoice, TlsMode, Workspace,
+    GvisorPlatform, Host, HostPattern, KernelRules, LifetimeRules, Loopback, NetworkLimits, NetworkMode,
+    NetworkRules, OnDenied, PolicyError, PrivateOpening, RuleParts, ScratchExec, SealedPolicy, Seconds,
+    SurvivesDaemon, ThreatLevel, TierChoice, TlsMode, Workspace,
 };
 
 /// A policy that is still being written. It can be used only after [`Draft::seal`].
@@ -117,6 +117,12 @@ impl Draft {
     /// Says how much work a command may do, counted and not timed.
     pub fn fuel(mut self, fuel: Option<u64>) -> Self {
         self.kernel.fuel = fuel.filter(|fuel| *fuel > 0);
+        self
+    }
+
+    /// Says how gVisor gets hold of the payload's system calls.
+    pub fn gvisor_platform(mut self, platform: GvisorPlatform) -> Self {
+        self.kernel.gvisor_platform = platform;
         self
     }
 

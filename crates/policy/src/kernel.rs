@@ -24,6 +24,8 @@ pub struct KernelRules {
     pub deterministic: bool,
     /// The work that each command may do, counted by the engine that runs it and not by a clock.
     pub fuel: Option<u64>,
+    /// How gVisor runs the instructions of a box in the tier `gvisor`. Others do not ask.
+    pub gvisor_platform: GvisorPlatform,
 }
 
 /// Whether commands may run as root of the box: uid 0 in its own user namespace, with power over the box's own users and
@@ -62,6 +64,20 @@ pub enum Gpu {
 
 spoken!(Gpu, "rule for a GPU", { None = "none", One = "one" });
 
+/// How gVisor gets hold of the payload's system calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum GvisorPlatform {
+    /// By traps: the fast way without hardware virtualisation.
+    #[default]
+    Systrap,
+    /// By tracing every process: slow, and the way of gVisor's first years.
+    Ptrace,
+    /// In a virtual machine of its own, by the host's KVM.
+    Kvm,
+}
+
+spoken!(GvisorPlatform, "platform of gVisor", { Systrap = "systrap", Ptrace = "ptrace", Kvm = "kvm" });
+
 /// What follows a system call that the filter denies. It is denied either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum OnDenied {
@@ -87,6 +103,7 @@ impl KernelRules {
             gpu: Gpu::None,
             deterministic: false,
             fuel: None,
+            gvisor_platform: GvisorPlatform::Systrap,
         }
     }
 }

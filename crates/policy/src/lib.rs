@@ -55,7 +55,7 @@ pub use draft::Draft;
 pub use error::{Place, PolicyError, Section};
 pub use files::{FileRules, ScratchExec, Workspace};
 pub use gap::Gap;
-pub use kernel::{BoxRoot, Gpu, KernelRules, OnDenied};
+pub use kernel::{BoxRoot, Gpu, GvisorPlatform, KernelRules, OnDenied};
 pub use lifetime::{LifetimeRules, SurvivesDaemon};
 pub use network::{
     AllowRule, BadChange, BadHost, BadRule, Below, Denied, Destination, Host, HostPattern, Loopback, Network,

@@ -25,6 +25,7 @@ pub(crate) fn check_kernel(rules: &KernelRules) -> Result<(), PolicyError> {
         gpu: _,
         deterministic: _,
         fuel,
+        gvisor_platform: _,
     } = rules;
     // The kernel's smallest quota is one millisecond in each period of 100.
     within("kernel.cpus", *cpus, Cpus::from_millis(10), Cpus::from_millis(1_024_000))?;

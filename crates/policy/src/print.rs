@@ -8,8 +8,18 @@ use crate::{
 /// The whole effective policy, in a fixed order. [`parse`](crate::parse) and sealing give the same policy back.
 pub fn to_toml(policy: &SealedPolicy) -> String {
     // No `..` in any of these: a rule that is added does not compile until it is written out.
-    let KernelRules { tier, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic, fuel } =
-        policy.kernel();
+    let KernelRules {
+        tier,
+        cpus,
+        memory,
+        pids,
+        on_denied_syscall,
+        root,
+        gpu,
+        deterministic,
+        fuel,
+        gvisor_platform,
+    } = policy.kernel();
     let FileRules { workspace, disk, inodes, file_size, open_files, exec, report_writes } = policy.files();
     let NetworkRules { mode: network_mode, loopback, allow, dangerously_allow_private, limits } =
         policy.network();
@@ -39,6 +49,7 @@ root = "{root}"
 gpu = "{gpu}"
 deterministic = {deterministic}
 fuel = {fuel}
+gvisor_platform = "{gvisor_platform}"
 
 [files]
 workspace = "{workspace}"

@@ -25,8 +25,18 @@ use crate::{
 pub const MAX_POLICY_TEXT: usize = 64 * 1024;
 
 const TOP: &[&str] = &["threat", "accept", "kernel", "files", "network", "credentials", "lifetime"];
-const KERNEL: &[&str] =
-    &["tier", "cpus", "memory", "pids", "on_denied_syscall", "root", "gpu", "deterministic", "fuel"];
+const KERNEL: &[&str] = &[
+    "tier",
+    "cpus",
+    "memory",
+    "pids",
+    "on_denied_syscall",
+    "root",
+    "gpu",
+    "deterministic",
+    "fuel",
+    "gvisor_platform",
+];
 const FILES: &[&str] = &["workspace", "disk", "inodes", "file_size", "open_files", "exec", "report_writes"];
 const LIFETIME: &[&str] = &["timeout", "output", "survives_daemon"];
 
@@ -85,6 +95,7 @@ impl Source<'_> {
                 "gpu" => rules.gpu = self.word("kernel.gpu", value)?,
                 "deterministic" => rules.deterministic = self.truth("kernel.deterministic", value)?,
                 "fuel" => rules.fuel = Some(self.count("kernel.fuel", value)?).filter(|fuel| *fuel > 0),
+                "gvisor_platform" => rules.gvisor_platform = self.word("kernel.gvisor_platform", value)?,
                 _ => return Err(self.unknown_key(key, Section::Named("kernel"), KERNEL)),
             }
         }

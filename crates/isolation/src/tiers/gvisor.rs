@@ -9,14 +9,14 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use blastbox_policy::{BoxRoot, Gap, Gpu, OnDenied, Refusal, SealedPolicy, Tier};
+use blastbox_policy::{BoxRoot, Gap, Gpu, GvisorPlatform, OnDenied, Refusal, SealedPolicy, Tier};
 use blastbox_wire::plan::{
-    Denials, Exec, First, Grant, GrantAccess, GuestPath, Limits, Monitor, MonitorKind, Network, Plan, Slot,
-    Step,
+    Denials, DeviceName, Exec, First, Grant, GrantAccess, GuestPath, Limits, Monitor, MonitorKind, Network,
+    Plan, Slot, Step,
 };
 
 use super::jail;
-use crate::facts::Version;
+use crate::facts::{Kvm, Version};
 use crate::{Facts, Lowered, Request};
 
 /// The oldest release that this was built against: older ones cannot hand a descriptor to their guest, or know neither
@@ -82,6 +82,15 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
             "without Landlock nothing keeps its file server from the memory of its own processes",
         );
     }
+    let platform = policy.kernel().gvisor_platform;
+    // Asked only where it decides: the answer is measured.
+    if platform == GvisorPlatform::Kvm
+        && let Kvm::Unusable(why) = &facts.machines.found().kvm
+    {
+        return unavailable(&format!(
+            "the policy asks for its platform kvm (kernel.gvisor_platform), and {why}"
+        ));
+    }
     let shows = programs(policy, facts)?;
     let Lowered {
         tier: _,
@@ -113,6 +122,11 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     // Each by itself: what else lies there is nobody's to read.
     for at in [RUNSC, KEEPER, AGENT] {
         plan.landlock.grants.push(Grant { at: path(at)?, access: GrantAccess::ReadExecute });
+    }
+    if platform == GvisorPlatform::Kvm {
+        plan.template.push(Step::Device { name: DeviceName::Kvm });
+        // With its ioctls, without which it is nothing.
+        plan.landlock.grants.push(Grant { at: path("/dev/kvm")?, access: GrantAccess::Terminals });
     }
     plan.first = first;
     plan.denials = Denials::Silent;
@@ -209,7 +223,7 @@ fn first(policy: &SealedPolicy, plan: &Plan) -> Result<First, Refusal> {
     let pairs = [
         ("--runsc", RUNSC.to_owned()),
         ("--agent", AGENT.to_owned()),
-        ("--platform", "systrap".to_owned()),
+        ("--platform", policy.kernel().gvisor_platform.to_string()),
         ("--network", network.to_owned()),
         ("--cpus", cpus.to_string()),
         ("--memory", memory.to_string()),

@@ -52,8 +52,18 @@ pub(super) fn lower_around(
     // No `..` in any of these: a rule that is added does not compile until the jail says what it does with it.
     // The tier was chosen before; how long the box lives and how much it says is held by the engine.
     // Whether it is to be deterministic or metered is judged before, for every tier.
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic: _, fuel: _ } =
-        policy.kernel();
+    let KernelRules {
+        tier: _,
+        cpus,
+        memory,
+        pids,
+        on_denied_syscall,
+        root,
+        gpu,
+        deterministic: _,
+        fuel: _,
+        gvisor_platform: _,
+    } = policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec, report_writes } = policy.files();
     // What passes the gateway is the gateway's to judge; here it is only whether there is one.
     let NetworkRules { mode, loopback, allow: _, dangerously_allow_private: _, limits: _ } = policy.network();

@@ -46,8 +46,18 @@ const OWN_FILES: u32 = 256;
 /// What the tier makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
     // No `..` in any of these: a rule that is added does not compile until this tier says what it does with it.
-    let KernelRules { tier: _, cpus, memory, pids, on_denied_syscall, root, gpu, deterministic, fuel } =
-        policy.kernel();
+    let KernelRules {
+        tier: _,
+        cpus,
+        memory,
+        pids,
+        on_denied_syscall,
+        root,
+        gpu,
+        deterministic,
+        fuel,
+        gvisor_platform: _,
+    } = policy.kernel();
     // Whether programs may be started from scratch space does not arise: a guest starts none.
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _, report_writes: _ } =
         policy.files();

@@ -208,7 +208,7 @@ fn check_first(plan: &Plan, descriptors: usize) -> Result<(), UnsafePlan> {
         }
     };
     let machines = plan.template.contains(&Step::Device { name: DeviceName::Kvm });
-    if machines && kind != Some(MonitorKind::Qemu) {
+    if machines && !matches!(kind, Some(MonitorKind::Qemu | MonitorKind::Gvisor)) {
         return Err(UnsafePlan::DeviceOfMonitor(DeviceName::Kvm.as_str()));
     }
     // A monitor's devices are its own; a GPU is for the programs of a jail.

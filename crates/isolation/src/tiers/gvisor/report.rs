@@ -52,7 +52,10 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
         if gaps.contains(&gap) { instead.to_owned() } else { format!("{limit} ({interface})") }
     };
     vec![
-        "gVisor's kernel in user space answers every system call of the payload (platform systrap)".to_owned(),
+        format!(
+            "gVisor's kernel in user space answers every system call of the payload (platform {})",
+            rules.gvisor_platform
+        ),
         "a call that it does not offer fails, and nobody learns of it".to_owned(),
         "around it the jail: a list of allowed system calls of its own (seccomp), namespaces, no capabilities, no new \
          privileges"

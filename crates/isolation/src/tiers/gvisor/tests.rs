@@ -125,6 +125,31 @@ fn what_gvisor_cannot_keep_is_refused() {
     assert!(why(lowered(small, &host()).unwrap_err()).contains("48M"));
 }
 
+/// A host whose KVM was found so.
+fn with_kvm(kvm: Kvm) -> Facts {
+    let build = blastbox_wire::event::Hash::from_bytes([5; 32]);
+    let view = blastbox_images::HostImage::look();
+    let found = crate::facts::Found { version: None, kvm, processors: 2, view, reads: Vec::new(), build };
+    Facts { machines: crate::Machines::of(found), ..host() }
+}
+
+#[test]
+fn its_platform_is_the_policys_and_kvm_only_where_there_is_a_fast_one() {
+    let kvm = Step::Device { name: DeviceName::Kvm };
+    let traced = lowered(draft().gvisor_platform(GvisorPlatform::Ptrace), &host()).unwrap();
+    assert!(arguments(&traced.plan).contains("--platform ptrace") && !traced.plan.template.contains(&kvm));
+    let fast = with_kvm(Kvm::Fast);
+    assert!(!lowered(draft(), &fast).unwrap().plan.template.contains(&kvm), "nobody asked for it");
+    let virtual_one = lowered(draft().gvisor_platform(GvisorPlatform::Kvm), &fast).unwrap();
+    assert!(
+        arguments(&virtual_one.plan).contains("--platform kvm") && virtual_one.plan.template.contains(&kvm)
+    );
+    assert!(virtual_one.report.iter().any(|report| report.how.join(" ").contains("platform kvm")));
+    let slow = with_kvm(Kvm::Unusable("there is no /dev/kvm".to_owned()));
+    let said = why(lowered(draft().gvisor_platform(GvisorPlatform::Kvm), &slow).unwrap_err());
+    assert!(said.contains("kernel.gvisor_platform") && said.contains("no /dev/kvm"), "{said}");
+}
+
 #[test]
 fn without_the_gap_accepted_nobody_starts_a_program_to_ask() {
     let unasked = Gvisor::of(Version::Of(20_221_219));

@@ -103,6 +103,7 @@ impl VmSpec {
             gpu: _,
             deterministic: _,
             fuel: _,
+            gvisor_platform: _,
         } = policy.kernel();
         let FileRules { disk, inodes, file_size, open_files, exec, workspace: _, report_writes } =
             policy.files();
