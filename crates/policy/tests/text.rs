@@ -240,6 +240,7 @@ root = "none"
 gpu = "none"
 deterministic = false
 fuel = 0
+gvisor_platform = "systrap"
 
 [files]
 workspace = "scratch"
