@@ -92,6 +92,8 @@ test: build wasm failpoints lifted ## install what the tests need, run them all,
 	@tools/kernel.sh $(TARGET_DIR)/kernel
 	@tools/machine.sh $(PROGRAMS) $(TARGET_DIR)/kernel $(TARGET_DIR)/machine
 	@tools/need.sh python3=python3 strace=strace ip=iproute2 pgrep=procps node=nodejs npm=npm curl=curl git=git ipython3=ipython3
+	@# By itself: where there is no such package, the others come all the same. A small program in Go.
+	@tools/need.sh gron=gron
 	@[ -d /usr/lib/python3/dist-packages/matplotlib ] || tools/need.sh never-there=python3-matplotlib
 	@[ -d /usr/lib/python3/dist-packages/pandas ] || tools/need.sh never-there=python3-pandas
 	@$(call tarball,$(PROGRAMS))

@@ -4,6 +4,8 @@
 mod plain;
 mod secure;
 
+pub use secure::Visitor;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};

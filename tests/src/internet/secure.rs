@@ -1,6 +1,6 @@
-//! A server of the small internet that speaks TLS, and an authority that its host believes.
+//! Servers of the small internet that speak TLS, and an authority that its host believes.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -27,17 +27,35 @@ impl Internet {
     /// A server for one name, over TLS that the host believes, which gives back the head of every request and remembers it;
     /// `false`, and reported: the host has no bundle that could name its authority.
     pub fn secure_echo(&self, caller: &Caller, name: &str) -> bool {
+        self.secure_server(caller, &[name], |visitor| {
+            let Some(head) = visitor.head() else { return };
+            let length = head.len();
+            visitor.say(
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{head}")
+                    .as_bytes(),
+            );
+        })
+    }
+
+    /// A server for these names, over TLS that the host believes: each visitor has a thread of its own, and the end of what is
+    /// done with it is the end of its connection. `false`, and reported: the host has no bundle that could name its authority.
+    pub fn secure_server(
+        &self,
+        caller: &Caller,
+        names: &[&str],
+        with: impl Fn(&mut Visitor<'_>) + Send + Sync + 'static,
+    ) -> bool {
         if !Path::new(BUNDLE).exists() {
             caller.skip("there are no authorities of the host (apt-get install ca-certificates)");
             return false;
         }
-        let (authority, config) = believed(name);
+        let (authority, config) = believed(names);
         let bundle = caller.file("believed.crt", authority);
         let host = self.host.id().to_string();
         let words = ["--target", &host, "--mount", "/bin/mount", "--bind", text(&bundle), BUNDLE];
         let ended = caller.root_program(Path::new("/usr/bin/nsenter"), words).end();
         assert_eq!(ended.code, 0, "have the host believe a server: {}", ended.err);
-        let log = Arc::clone(&self.log);
+        let (log, with) = (Arc::clone(&self.log), Arc::new(with));
         self.in_world(move || {
             let listener = TcpListener::bind(("::", PORT)).expect("a server");
             listener.set_nonblocking(true).expect("a server");
@@ -47,8 +65,8 @@ impl Internet {
                         thread::sleep(Duration::from_millis(2));
                         continue;
                     };
-                    let (log, config) = (Arc::clone(&log), Arc::clone(&config));
-                    thread::spawn(move || answer(stream, config, &log));
+                    let (log, config, with) = (Arc::clone(&log), Arc::clone(&config), Arc::clone(&with));
+                    thread::spawn(move || visit(stream, config, &log, &*with));
                 }
             });
         });
@@ -61,14 +79,87 @@ impl Internet {
     }
 }
 
-/// An authority as text, and what a server of this name says by it.
-fn believed(name: &str) -> (String, Arc<ServerConfig>) {
+/// Somebody who speaks TLS with a server of the small internet.
+#[derive(Debug)]
+pub struct Visitor<'v> {
+    stream: Stream<'v, ServerConnection, TcpStream>,
+    log: &'v Log,
+}
+
+impl Visitor<'_> {
+    /// The head of the next request, which is remembered; `None`: there is none.
+    pub fn head(&mut self) -> Option<String> {
+        let (mut head, mut byte) = (Vec::new(), [0; 1]);
+        while !head.ends_with(b"\r\n\r\n") {
+            if head.len() == MOST || self.stream.read_exact(&mut byte).is_err() {
+                return None;
+            }
+            head.extend(byte);
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        lock(&self.log.requests).push(head.clone());
+        Some(head)
+    }
+
+    /// The body of the request with this head, by whichever of the two ways it has a length.
+    pub fn body(&mut self, head: &str) -> Option<Vec<u8>> {
+        let head = head.to_ascii_lowercase();
+        let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        if let Some(length) = field("content-length:") {
+            return self.exactly(length.parse().ok()?);
+        }
+        let mut body = Vec::new();
+        if field("transfer-encoding:").is_none() {
+            return Some(body);
+        }
+        loop {
+            let mut line = Vec::new();
+            while !line.ends_with(b"\r\n") {
+                line.extend(self.exactly(1)?);
+            }
+            let digits = String::from_utf8(line).ok()?;
+            let length = usize::from_str_radix(digits.trim(), 16).ok()?;
+            let chunk = self.exactly(length + 2)?;
+            body.extend(chunk.get(..length)?);
+            if length == 0 {
+                return Some(body);
+            }
+        }
+    }
+
+    /// This many bytes.
+    fn exactly(&mut self, length: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.stream.read_exact(&mut bytes).ok().map(|()| bytes)
+    }
+
+    /// Whatever comes next; nothing where it is over.
+    pub fn some(&mut self) -> Vec<u8> {
+        let mut bytes = vec![0; 16_384];
+        let length = self.stream.read(&mut bytes).unwrap_or_default();
+        bytes.truncate(length);
+        bytes
+    }
+
+    /// Says these bytes; somebody who is gone does not hear them.
+    pub fn say(&mut self, bytes: &[u8]) {
+        self.try_say(bytes).ok();
+    }
+
+    fn try_say(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
+    }
+}
+
+/// An authority as text, and what a server of these names says by it.
+fn believed(names: &[&str]) -> (String, Arc<ServerConfig>) {
     let key = || KeyPair::generate().expect("a key");
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, key()).expect("an authority");
     let own = key();
-    let certificate = CertificateParams::new(vec![name.to_owned()])
+    let certificate = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
         .and_then(|params| params.signed_by(&own, &authority))
         .expect("a certificate");
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -84,25 +175,18 @@ fn believed(name: &str) -> (String, Arc<ServerConfig>) {
     (format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"), Arc::new(config))
 }
 
-/// One request: its head is the answer.
-fn answer(mut socket: TcpStream, config: Arc<ServerConfig>, log: &Log) {
+/// One visit, from its first byte to its last.
+fn visit(
+    mut socket: TcpStream,
+    config: Arc<ServerConfig>,
+    log: &Log,
+    with: &(impl Fn(&mut Visitor<'_>) + ?Sized),
+) {
     socket.set_nonblocking(false).expect("a visit");
     socket.set_read_timeout(Some(PATIENCE)).expect("a visit");
     let Ok(mut session) = ServerConnection::new(config) else { return };
-    let mut stream = Stream::new(&mut session, &mut socket);
-    let (mut head, mut byte) = (Vec::new(), [0; 1]);
-    while !head.ends_with(b"\r\n\r\n") {
-        if head.len() == MOST || stream.read_exact(&mut byte).is_err() {
-            return;
-        }
-        head.extend(byte);
-    }
-    let head = String::from_utf8_lossy(&head).into_owned();
-    lock(&log.requests).push(head.clone());
-    let length = head.len();
-    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{head}");
-    if stream.write_all(answer.as_bytes()).is_ok() {
-        stream.conn.send_close_notify();
-        stream.flush().ok();
-    }
+    let mut visitor = Visitor { stream: Stream::new(&mut session, &mut socket), log };
+    with(&mut visitor);
+    visitor.stream.conn.send_close_notify();
+    visitor.stream.flush().ok();
 }
