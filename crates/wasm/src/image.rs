@@ -1,11 +1,11 @@
-//! The memory of a Python that has imported its packages, as a module of its own: what the guest `python-data` begins from.
+//! The memory of an interpreter that has begun, as what its guests begin with: whatever it does only the first time is done.
 //!
-//! The interpreter is run as a worker runs it, from machine code that lies on the shelf, with clocks that count and chance from a
-//! fixed seed, so that the same image comes out again. Whoever begins from it must sow its random numbers anew.
+//! The interpreter is run as a worker runs it, from machine code that was just made, with clocks that count and chance from a fixed
+//! seed, so that the same image comes out again. Whoever begins from it must sow its random numbers anew.
 //!
 //! Trust: the interpreter and its packages are held against a hash by whoever calls; as in a worker, they have no system call.
 
-mod rewrite;
+mod artefact;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -13,78 +13,86 @@ use std::sync::{Arc, Mutex};
 use crate::budget::Budget;
 use crate::engine::{self, Metering, Purpose};
 use crate::files::{Caps, Tree};
-use crate::guests::{self, Room, Seat, python};
-use crate::manifest::Hash;
+use crate::guests::{self, Room, Seat, js, python};
+use crate::manifest::{Begins, Hash, Kind};
 use crate::shelf::{self, Loaded};
 use crate::streams::Streams;
 use crate::voice::Voice;
 
-pub use rewrite::Unfit;
+pub use artefact::Unfit;
 
-/// What is done before the image is taken.
-const PREPARATION: &[u8] = include_bytes!("guests/python/data.py");
-/// Memory that the interpreter may take for it.
+/// Memory that an interpreter may take until then.
 const MEMORY: u64 = 1 << 30;
-/// The guest that is asked, and whose module is given.
-const FROM: &str = "python";
 /// What is told of an interpreter's complaint.
 const MOST_SAID: usize = 2000;
 
 /// Why there is no image.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// The interpreter on the shelf cannot be run.
-    #[error("the guest {FROM} cannot be run: {0}")]
+    /// The interpreter cannot be run.
+    #[error("the guest cannot be run: {0}")]
     Guest(String),
-    /// It was made of another module than the one that is given.
-    #[error("the guest {FROM} on the shelf was not made of this module; run `make wasm`")]
-    OtherModule,
     /// What is done before the image is taken failed.
-    #[error("Python did not import its packages (code {code}): {said}")]
+    #[error("what an image is taken after did not come to its end (code {code}): {said}")]
     Preparation {
         /// What the turn ended with.
         code: u8,
         /// The end of what it said.
         said: String,
     },
-    /// The module cannot carry another memory.
-    #[error("the module cannot carry an image: {0}")]
-    Module(#[from] Unfit),
+    /// The code cannot carry another memory.
+    #[error("the machine code cannot carry an image: {0}")]
+    Code(#[from] Unfit),
     /// A guest that begins from the image has another memory.
     #[error("a guest that begins does not have the memory of its image: {0} pages differ")]
     NotTheSame(usize),
 }
 
-/// What an image is known by: the module that it was taken from, and what was done in it.
+/// What an image is known by: what it was taken from, a module or another image, and all that was done in it.
 #[must_use]
-pub fn origin(module: Hash) -> Hash {
-    Hash::of(&[module.to_string().as_bytes(), PREPARATION].concat())
+pub fn origin(kind: Kind, from: Hash) -> Hash {
+    let done: &[&[u8]] = match kind {
+        Kind::Python => &python::begin::DONE,
+        Kind::PythonData => &[python::begin::PACKAGES],
+        Kind::Js => &js::begin::DONE,
+        Kind::Module => &[],
+    };
+    let done = done.iter().map(|text| Hash::of(text).to_string()).collect::<String>();
+    Hash::of(format!("{from} {done}").as_bytes())
 }
 
-/// Takes the image: a module whose memory is that of the interpreter after it has imported its packages.
+/// Takes the image of a guest of this kind: of one that lies there bare, or, of a Python with packages, of a Python with an image.
 ///
 /// # Errors
-/// When the interpreter on this shelf is not the one that the module says, or does not do what it is told.
-pub fn take(shelf: &Path, module: &[u8], made_of: Hash) -> Result<Vec<u8>, ImageError> {
-    if Hash::of(module) != made_of {
-        return Err(ImageError::OtherModule);
-    }
-    let (guest, room) = open(shelf, FROM)?;
+/// When it cannot be run, or does not do what it is told.
+pub fn take(shelf: &Path, name: &str, kind: Kind, metering: Metering) -> Result<Vec<u8>, ImageError> {
+    let (guest, room) = open(shelf, name, metering)?;
     let mut seat = guests::seat(&room, &guest, None).map_err(broken)?;
-    do_turn(&mut seat, python::FIRST)?;
-    do_turn(&mut seat, PREPARATION)?;
-    Ok(rewrite::with_memory(module, seat.bytes().map_err(broken)?)?)
+    match kind {
+        Kind::Python => python::begin::turns().iter().try_for_each(|turn| do_turn(&mut seat, turn))?,
+        Kind::PythonData => do_turn(&mut seat, python::begin::PACKAGES)?,
+        Kind::Js => js::begin::begin(&mut seat).map_err(broken)?,
+        Kind::Module => {}
+    }
+    Ok(seat.bytes().map_err(broken)?.to_vec())
+}
+
+/// The same machine code with this memory to begin with.
+///
+/// # Errors
+/// When it cannot carry another one.
+pub fn put(code: &[u8], image: &[u8]) -> Result<Vec<u8>, ImageError> {
+    Ok(artefact::with_memory(code, image)?)
 }
 
 /// Holds the guest that was made of an image against it: one that begins has its memory.
 ///
 /// # Errors
 /// When it does not.
-pub fn prove(shelf: &Path, name: &str, module: &[u8]) -> Result<(), ImageError> {
-    let wanted = rewrite::memory(module)?;
-    let (guest, room) = open(shelf, name)?;
+pub fn prove(shelf: &Path, name: &str, metering: Metering, image: &[u8]) -> Result<(), ImageError> {
+    let (guest, room) = open(shelf, name, metering)?;
     let seat = guests::seat(&room, &guest, None).map_err(broken)?;
-    match rewrite::differing(seat.bytes().map_err(broken)?, &wanted) {
+    match artefact::differing(seat.bytes().map_err(broken)?, image) {
         0 => Ok(()),
         pages => Err(ImageError::NotTheSame(pages)),
     }
@@ -95,29 +103,30 @@ pub fn prove(shelf: &Path, name: &str, module: &[u8]) -> Result<(), ImageError> 
 ///
 /// # Errors
 /// When one does not.
-pub fn follow(shelf: &Path, name: &str) -> Result<usize, ImageError> {
-    let (guest, room) = open(shelf, name)?;
+pub fn follow(shelf: &Path, name: &str, metering: Metering) -> Result<usize, ImageError> {
+    let (guest, room) = open(shelf, name, metering)?;
     let begin = || guests::seat(&room, &guest, None).map_err(broken);
     let wanted = begin()?.bytes().map_err(broken)?.to_vec();
     let mut written = 0;
     for _ in 0..2 * engine::SLOTS {
         let seat = begin()?;
-        let pages = rewrite::differing(seat.bytes().map_err(broken)?, &wanted);
+        let pages = artefact::differing(seat.bytes().map_err(broken)?, &wanted);
         if pages > 0 {
             return Err(ImageError::NotTheSame(pages));
         }
         let used = guests::warm_up(seat, &guest).map_err(broken)?;
-        written += rewrite::differing(used.bytes().map_err(broken)?, &wanted);
+        written += artefact::differing(used.bytes().map_err(broken)?, &wanted);
     }
     Ok(written)
 }
 
 /// One guest of a shelf, and a room in which everything is the same every time.
-fn open(shelf: &Path, name: &str) -> Result<(Arc<Loaded>, Room), ImageError> {
+fn open(shelf: &Path, name: &str, metering: Metering) -> Result<(Arc<Loaded>, Room), ImageError> {
     let unusable = |why: String| ImageError::Guest(why);
-    let engine = engine::engine(Purpose::Run, Metering::None).map_err(|error| unusable(error.to_string()))?;
+    let engine = engine::engine(Purpose::Run, metering).map_err(|error| unusable(error.to_string()))?;
     let names = [(shelf.to_owned(), name.to_owned())];
-    let found = shelf::load(&engine, Metering::None, &names).map_err(|error| unusable(error.to_string()))?;
+    let found = shelf::load_all((&engine, metering), &names, |_, _: Begins| true)
+        .map_err(|error| unusable(error.to_string()))?;
     if let Some((_, why)) = found.unusable.first() {
         return Err(unusable(why.to_string()));
     }
@@ -134,7 +143,7 @@ fn open(shelf: &Path, name: &str) -> Result<(Arc<Loaded>, Room), ImageError> {
         tree,
         open_files: 64,
         deterministic: true,
-        fuel: None,
+        fuel: (metering == Metering::Fuel).then_some(u64::MAX),
         http: false,
         ready: Arc::default(),
     };

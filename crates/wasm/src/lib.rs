@@ -18,6 +18,8 @@ mod chance;
 mod clock;
 mod control;
 mod desk;
+#[cfg(any(test, feature = "compiler"))]
+mod elf;
 pub mod engine;
 mod files;
 mod guests;

@@ -99,12 +99,26 @@ impl Kind {
     }
 }
 
+/// What a guest begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begins {
+    /// The memory that its module has. No interpreter is run like that: it has not begun.
+    Bare,
+    /// The image of one that has begun.
+    FromImage,
+}
+
+/// What the word for a kind ends with where there is an image.
+const IMAGE: &str = " image";
+
 /// What is known of one compiled guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
     /// How it is run.
     pub kind: Kind,
-    /// Hash of the module that it was made from; of an image, of that and of what was done in it ([`crate::image::origin`]).
+    /// What it begins with.
+    pub begins: Begins,
+    /// Hash of the module that it was made from; with an image, of that and of what was done in it ([`crate::image::origin`]).
     pub wasm: Hash,
     /// Hash of the machine code.
     pub code: Hash,
@@ -145,8 +159,12 @@ impl Manifest {
             return Err(BadManifest::OtherEngine { found: engine.chars().take(80).collect(), wanted });
         }
         let hash = |text: &str| Hash::parse(text).ok_or(BadManifest::Malformed);
+        let kind = value("kind ")?;
+        let (kind, begins) =
+            kind.strip_suffix(IMAGE).map_or((kind, Begins::Bare), |kind| (kind, Begins::FromImage));
         Ok(Self {
-            kind: Kind::parse(value("kind ")?).ok_or(BadManifest::Malformed)?,
+            kind: Kind::parse(kind).ok_or(BadManifest::Malformed)?,
+            begins,
             wasm: hash(value("wasm ")?)?,
             code: hash(value("code ")?)?,
             size: value("size ")?.parse().map_err(|_| BadManifest::Malformed)?,
@@ -157,9 +175,10 @@ impl Manifest {
 
 impl fmt::Display for Manifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, wasm, code, size, metering } = self;
+        let Self { kind, begins, wasm, code, size, metering } = self;
         let (kind, engine) = (kind.as_str(), metering.label());
-        write!(f, "{FIRST}\nengine {engine}\nkind {kind}\nwasm {wasm}\ncode {code}\nsize {size}\n")
+        let image = if *begins == Begins::FromImage { IMAGE } else { "" };
+        write!(f, "{FIRST}\nengine {engine}\nkind {kind}{image}\nwasm {wasm}\ncode {code}\nsize {size}\n")
     }
 }
 
@@ -169,7 +188,8 @@ mod tests {
 
     fn good() -> Manifest {
         let metering = Metering::None;
-        Manifest { kind: Kind::Js, wasm: Hash::of(b"a"), code: Hash::of(b"b"), size: 7, metering }
+        let (kind, begins) = (Kind::Js, Begins::FromImage);
+        Manifest { kind, begins, wasm: Hash::of(b"a"), code: Hash::of(b"b"), size: 7, metering }
     }
 
     fn read(text: &str) -> Result<Manifest, BadManifest> {
@@ -179,6 +199,8 @@ mod tests {
     #[test]
     fn what_is_written_can_be_read() {
         assert_eq!(read(&good().to_string()), Ok(good()));
+        let bare = Manifest { begins: Begins::Bare, ..good() };
+        assert_eq!(read(&bare.to_string()), Ok(bare));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use wasmtime::{Engine, InstancePre, Linker, Module};
 use crate::engine::Metering;
 use crate::guests::LIBRARY;
 use crate::machine_code;
-use crate::manifest::{BadManifest, HASHED_ALWAYS, Hash, Kind, MOST, Manifest};
+use crate::manifest::{BadManifest, Begins, HASHED_ALWAYS, Hash, Kind, MOST, Manifest};
 use crate::wasi::{self, Guest};
 
 /// A guest that can be run.
@@ -56,12 +56,22 @@ pub(crate) enum ShelfError {
     UnmadeData,
     #[error("guest {name}: {source}; run `make wasm`")]
     Manifest { name: String, source: BadManifest },
+    #[error(
+        "guest {name}: no image of it was taken, as older versions of blastbox took none; run `{}`",
+        made_by(name)
+    )]
+    Bare { name: String },
     #[error("guest {name}: its machine code is not what its manifest says; run `make wasm`")]
     Changed { name: String },
     #[error(
         "guest {name}: the engine does not take it: {source}; run `make wasm`, or take it from the shelf"
     )]
     Engine { name: String, source: wasmtime::Error },
+}
+
+/// What makes a guest.
+fn made_by(name: &str) -> &'static str {
+    if name == DATA { "make wasm DATA=yes" } else { "make wasm" }
 }
 
 impl ShelfError {
@@ -81,17 +91,29 @@ impl ShelfError {
     }
 }
 
-/// Loads these guests.
+/// Loads these guests, if they are to be run.
 pub(crate) fn load(
     engine: &Engine,
     metering: Metering,
     guests: &[(PathBuf, String)],
 ) -> wasmtime::Result<Shelf> {
+    load_all((engine, metering), guests, |kind, begins| match kind {
+        Kind::Python | Kind::PythonData | Kind::Js => begins == Begins::FromImage,
+        Kind::Module => true,
+    })
+}
+
+/// Loads these guests, where what they begin with is fit for what is done with them.
+pub(crate) fn load_all(
+    (engine, metering): (&Engine, Metering),
+    guests: &[(PathBuf, String)],
+    is_fit: impl Fn(Kind, Begins) -> bool,
+) -> wasmtime::Result<Shelf> {
     let mut wasi = Linker::new(engine);
     wasi::link(&mut wasi)?;
     let mut shelf = Shelf { guests: Vec::new(), unusable: Vec::new() };
     for (directory, name) in guests {
-        match load_one((engine, metering), &wasi, directory, name) {
+        match load_one((engine, metering), &wasi, (directory, name), &is_fit) {
             Ok(loaded) => shelf.guests.push(Arc::new(loaded)),
             Err(why) => shelf.unusable.push((name.clone(), why.to_string().into())),
         }
@@ -102,8 +124,8 @@ pub(crate) fn load(
 fn load_one(
     (engine, metering): (&Engine, Metering),
     wasi: &Linker<Guest>,
-    shelf: &Path,
-    name: &str,
+    (shelf, name): (&Path, &str),
+    is_fit: impl Fn(Kind, Begins) -> bool,
 ) -> Result<Loaded, ShelfError> {
     let stem = metering.stem(name);
     let read = |what: &'static str| move |source| ShelfError::Read { name: name.to_owned(), what, source };
@@ -118,7 +140,9 @@ fn load_one(
     about.take(most).read_to_string(&mut text).map_err(read("its manifest"))?;
     let manifest = Manifest::parse(&text, metering)
         .map_err(|source| ShelfError::Manifest { name: name.to_owned(), source })?;
-
+    if !is_fit(manifest.kind, manifest.begins) {
+        return Err(ShelfError::Bare { name: name.to_owned() });
+    }
     let code = File::open(shelf.join(format!("{stem}.cwasm"))).map_err(read("its machine code"))?;
     let size = code.metadata().map_err(read("its machine code"))?.len();
     let mut same = size == manifest.size;
@@ -168,5 +192,6 @@ mod tests {
         assert!(ShelfError::unmetered("python").to_string().contains("make wasm METERED=all"));
         assert!(unmade(Metering::None).contains("make wasm DATA=yes"));
         assert!(ShelfError::unmade(b"python", Metering::Fuel).is_none());
+        assert!(ShelfError::Bare { name: DATA.to_owned() }.to_string().contains("make wasm DATA=yes"));
     }
 }

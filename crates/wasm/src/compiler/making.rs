@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use blastbox_wasm::engine::Metering;
-use blastbox_wasm::manifest::{Hash, Kind, Manifest};
+use blastbox_wasm::manifest::{Begins, Hash, Kind, Manifest};
 use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -53,12 +53,23 @@ impl Making {
         begin().map_err(broken)
     }
 
-    /// Where it is made, with what guests of this kind find beside themselves.
-    pub(crate) fn place(&self, shelf: &Path) -> Result<&Path, Trouble> {
-        let (from, to) = (shelf.join(LIBRARY), self.directory.join(LIBRARY));
+    /// Where it is made.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Puts there what guests of this kind find beside themselves.
+    pub(crate) fn furnish(&self, kind: Kind, shelf: &Path) -> Result<(), Trouble> {
+        match kind {
+            Kind::Python | Kind::PythonData => self.link(shelf, LIBRARY),
+            Kind::Js | Kind::Module => Ok(()),
+        }
+    }
+
+    fn link(&self, shelf: &Path, file: &str) -> Result<(), Trouble> {
+        let (from, to) = (shelf.join(file), self.directory.join(file));
         let broken = |source| Trouble::File { what: "link", path: from.clone(), source };
-        fs::hard_link(&from, to).map_err(broken)?;
-        Ok(&self.directory)
+        fs::hard_link(&from, to).map_err(broken)
     }
 
     /// Compiles a module, and writes code and manifest, which says what it was made of.
@@ -66,26 +77,53 @@ impl Making {
         &self,
         (kind, metering): (Kind, Metering),
         wasm: &[u8],
+        name: &str,
+    ) -> Result<Manifest, Trouble> {
+        let path = self.directory.join(format!("{}.cwasm", metering.stem(name)));
+        let mut file = fresh(&path).map_err(unwritten(&path))?;
+        let (code, size) = have_translated((kind, metering), wasm, &mut file)?;
+        file.sync_all().map_err(unwritten(&path))?;
+        let begins = Begins::Bare;
+        self.tell(Manifest { kind, begins, wasm: Hash::of(wasm), code, size, metering }, name)
+    }
+
+    /// Takes over what lies on a shelf already.
+    pub(crate) fn take_over(&self, shelf: &Path, metering: Metering, name: &str) -> Result<(), Trouble> {
+        for ending in ["cwasm", "guest"] {
+            self.link(shelf, &format!("{}.{ending}", metering.stem(name)))?;
+        }
+        Ok(())
+    }
+
+    /// Writes code that carries an image, in the place of what there is, and its manifest.
+    pub(crate) fn write(
+        &self,
+        (kind, metering): (Kind, Metering),
+        code: &[u8],
         origin: Hash,
         name: &str,
     ) -> Result<Manifest, Trouble> {
-        let stem = metering.stem(name);
-        let path = self.directory.join(format!("{stem}.cwasm"));
-        let broken = |path: &Path| {
-            let path = path.to_owned();
-            move |source| Trouble::File { what: "write", path, source }
-        };
-        let mut file = fresh(&path).map_err(broken(&path))?;
-        let (code, size) = have_translated((kind, metering), wasm, &mut file)?;
-        file.sync_all().map_err(broken(&path))?;
-        let manifest = Manifest { kind, wasm: origin, code, size, metering };
-        let path = self.directory.join(format!("{stem}.guest"));
+        let path = self.directory.join(format!("{}.cwasm", metering.stem(name)));
         let write = || {
+            gone(&path)?;
+            let mut file = fresh(&path)?;
+            file.write_all(code)?;
+            file.sync_all()
+        };
+        write().map_err(unwritten(&path))?;
+        let (begins, size) = (Begins::FromImage, u64::try_from(code.len()).unwrap_or(u64::MAX));
+        self.tell(Manifest { kind, begins, wasm: origin, code: Hash::of(code), size, metering }, name)
+    }
+
+    fn tell(&self, manifest: Manifest, name: &str) -> Result<Manifest, Trouble> {
+        let path = self.directory.join(format!("{}.guest", manifest.metering.stem(name)));
+        let write = || {
+            gone(&path)?;
             let mut file = fresh(&path)?;
             file.write_all(manifest.to_string().as_bytes())?;
             file.sync_all()
         };
-        write().map_err(broken(&path))?;
+        write().map_err(unwritten(&path))?;
         Ok(manifest)
     }
 
@@ -135,6 +173,19 @@ fn alone(home: &Path) -> io::Result<File> {
 fn is_left(directory: &Path) -> bool {
     let operation = FlockOperation::NonBlockingLockExclusive;
     File::open(directory).is_ok_and(|file| flock(&file, operation).is_ok())
+}
+
+fn unwritten(path: &Path) -> impl FnOnce(io::Error) -> Trouble {
+    let path = path.to_owned();
+    move |source| Trouble::File { what: "write", path, source }
+}
+
+/// Removes a file of ours, if it is there: what is written anew may be a link to what somebody runs.
+fn gone(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn fresh(path: &Path) -> io::Result<File> {

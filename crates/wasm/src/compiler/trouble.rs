@@ -15,7 +15,7 @@ pub(crate) const MOST_CODE: u64 = 1 << 30;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     #[error(
-        "write `blastbox-wasm-compile [--metered] compile KIND MODULE SHELF NAME`, `… image python-data MODULE SHELF NAME`, `… keep MODULE CACHE NAME`, `… verify SHELF NAME` or `… follow SHELF NAME`"
+        "write `blastbox-wasm-compile [--metered] compile KIND MODULE SHELF NAME`, `… image python-data SHELF NAME`, `… keep MODULE CACHE NAME`, `… verify SHELF NAME` or `… follow SHELF NAME`"
     )]
     Usage,
     #[error("cannot {what} {}: {source}", path.display())]
@@ -46,6 +46,8 @@ pub(crate) enum Trouble {
     Said { code: u8, said: String },
     #[error("wasm_no_image: {0}")]
     Image(#[from] ImageError),
+    #[error("wasm_no_image: the guest python on this shelf has not begun; run `make wasm`")]
+    Bare,
     #[error("{0}")]
     Manifest(BadManifest),
     #[error("wasm_artefact_changed: the machine code of {0} is not what its manifest says; make it again")]
@@ -64,7 +66,7 @@ impl Trouble {
             | Self::Needs(_)
             | Self::Ended => 3,
             Self::Said { code, .. } => *code,
-            Self::Manifest(_) | Self::Changed(_) | Self::Image(_) => 4,
+            Self::Manifest(_) | Self::Changed(_) | Self::Image(_) | Self::Bare => 4,
             Self::File { .. } | Self::Process { .. } => 1,
         }
     }

@@ -1,4 +1,4 @@
-//! What the compiler does: `compile KIND MODULE SHELF NAME`, `image KIND MODULE SHELF NAME`, `origin KIND HASH`, `keep MODULE CACHE NAME`,
+//! What the compiler does: `compile KIND MODULE SHELF NAME`, `image python-data SHELF NAME`, `origin KIND HASH`, `keep MODULE CACHE NAME`,
 //! `verify SHELF NAME` or `follow SHELF NAME`; with `--metered` in front, for code that counts its work.
 
 use std::ffi::OsString;
@@ -7,12 +7,14 @@ use std::path::Path;
 
 use blastbox_wasm::engine::Metering;
 use blastbox_wasm::image;
-use blastbox_wasm::manifest::{Hash, Kind, Manifest};
+use blastbox_wasm::manifest::{Begins, Hash, Kind, Manifest};
 
 use crate::making::Making;
 use crate::translate::{take, translate};
 use crate::trouble::{MOST_CODE, MOST_MODULE, Trouble};
 
+/// The guest that packages are imported in.
+const PYTHON: &str = "python";
 /// Longest manifest.
 const MOST_MANIFEST: u64 = 4096;
 
@@ -29,15 +31,17 @@ pub(crate) fn carry_out(words: impl Iterator<Item = OsString>) -> Result<Vec<u8>
             let kind = Kind::parse(kind).ok_or(Trouble::Usage)?;
             compile((kind, metering), Path::new(module), Path::new(shelf), name)?.to_string()
         }
-        Some(["image", "python-data", module, shelf, name]) => {
-            image(metering, Path::new(module), Path::new(shelf), name)?.to_string()
+        // One that counts its work is offered to nobody.
+        Some(["image", "python-data", shelf, name]) if metering == Metering::None => {
+            with_packages(Path::new(shelf), name)?.to_string()
         }
-        Some(["origin", "python-data", hash]) => {
-            format!("{}\n", image::origin(Hash::parse(hash).ok_or(Trouble::Usage)?))
+        Some(["origin", kind, hash]) => {
+            let kind = Kind::parse(kind).ok_or(Trouble::Usage)?;
+            format!("{}\n", image::origin(kind, Hash::parse(hash).ok_or(Trouble::Usage)?))
         }
         Some(["keep", module, cache, name]) => keep(metering, Path::new(module), Path::new(cache), name)?,
         Some(["follow", shelf, name]) => {
-            format!("pages written {}\n", image::follow(Path::new(shelf), name)?)
+            format!("pages written {}\n", image::follow(Path::new(shelf), name, metering)?)
         }
         Some(["verify", shelf, name]) => verify(metering, Path::new(shelf), name)?.to_string(),
         // Started by this program alone.
@@ -47,24 +51,63 @@ pub(crate) fn carry_out(words: impl Iterator<Item = OsString>) -> Result<Vec<u8>
     Ok(said.into_bytes())
 }
 
+/// Compiles a guest; an interpreter is also begun, and carries the image of that.
 fn compile(what: (Kind, Metering), module: &Path, shelf: &Path, name: &str) -> Result<Manifest, Trouble> {
+    let (kind, metering) = what;
+    let is_interpreter = match kind {
+        Kind::Python | Kind::Js => true,
+        Kind::Module => false,
+        Kind::PythonData => return Err(Trouble::Usage),
+    };
     let wasm = read(module, MOST_MODULE)?;
+    let hash = Hash::of(&wasm);
     let making = Making::begin(shelf)?;
-    let manifest = making.make(what, &wasm, Hash::of(&wasm), name)?;
-    making.shelve(what.1, name)?;
+    // Older versions left it there bare: minutes of work that need not be done again.
+    let is_it = |found: &Manifest| found.kind == kind && found.begins == Begins::Bare && found.wasm == hash;
+    let mut manifest = match verify(metering, shelf, name).ok().filter(is_it).filter(|_| is_interpreter) {
+        Some(found) => {
+            making.take_over(shelf, metering, name)?;
+            found
+        }
+        None => making.make(what, &wasm, name)?,
+    };
+    if is_interpreter {
+        making.furnish(kind, shelf)?;
+        let place = making.directory();
+        let taken = image::take(place, name, kind, metering)?;
+        let code = read(&place.join(format!("{}.cwasm", metering.stem(name))), MOST_CODE)?;
+        manifest = carry(&making, what, (&code, &taken), (name, hash))?;
+    }
+    making.shelve(metering, name)?;
     Ok(manifest)
 }
 
-/// Makes a guest of the image of another one, which lies on the same shelf, and holds it against that image.
-fn image(metering: Metering, module: &Path, shelf: &Path, name: &str) -> Result<Manifest, Trouble> {
-    let made_of = verify(Metering::None, shelf, "python")?.wasm;
-    let taken = image::take(shelf, &read(module, MOST_MODULE)?, made_of)?;
-    let making = Making::begin(shelf)?;
-    let manifest = making.make((Kind::PythonData, metering), &taken, image::origin(made_of), name)?;
-    if metering == Metering::None {
-        image::prove(making.place(shelf)?, name, &taken)?;
+/// Makes a guest of a Python on the same shelf that has imported packages: the same code, with another image.
+fn with_packages(shelf: &Path, name: &str) -> Result<Manifest, Trouble> {
+    let (kind, metering) = (Kind::PythonData, Metering::None);
+    let python = verify(metering, shelf, PYTHON)?;
+    if python.begins == Begins::Bare {
+        return Err(Trouble::Bare);
     }
+    let making = Making::begin(shelf)?;
+    making.furnish(kind, shelf)?;
+    let taken = image::take(shelf, PYTHON, kind, metering)?;
+    let code = read(&shelf.join(format!("{PYTHON}.cwasm")), MOST_CODE)?;
+    let manifest = carry(&making, (kind, metering), (&code, &taken), (name, python.wasm))?;
     making.shelve(metering, name)?;
+    Ok(manifest)
+}
+
+/// Gives code the image that was taken, and holds a guest that begins from it against that.
+fn carry(
+    making: &Making,
+    what: (Kind, Metering),
+    (code, taken): (&[u8], &[u8]),
+    (name, origin): (&str, Hash),
+) -> Result<Manifest, Trouble> {
+    let origin = image::origin(what.0, origin);
+    let manifest = making.write(what, &image::put(code, taken)?, origin, name)?;
+    image::prove(making.directory(), name, what.1, taken)?;
     Ok(manifest)
 }
 
@@ -81,7 +124,7 @@ fn keep(metering: Metering, module: &Path, cache: &Path, name: &str) -> Result<S
     };
     if !is_whole() {
         let making = Making::begin(cache)?;
-        making.make((Kind::Module, metering), &wasm, hash, name)?;
+        making.make((Kind::Module, metering), &wasm, name)?;
         making.become_one(&place, is_whole)?;
     }
     Ok(key)

@@ -1,4 +1,7 @@
-//! JavaScript: QuickJS as a reactor, with a console and timers of our own.
+//! JavaScript: QuickJS as a reactor, with a console and timers of our own. Its image is taken when both are there.
+
+#[cfg(feature = "compiler")]
+pub(crate) mod begin;
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +14,6 @@ use crate::streams::Told;
 use crate::tools;
 use crate::wasi::Guest;
 
-/// Console, timers and randomness, written in JavaScript.
-const PRELUDE: &[u8] = include_bytes!("js/prelude.js");
 /// What the prelude calls, and takes out of sight of the program.
 const WRITE: &[u8] = b"__blastbox_write";
 const RANDOM: &[u8] = b"__blastbox_random";
@@ -25,8 +26,6 @@ const THROWN: &[u8] = b"__blastbox_thrown";
 const REHEARSAL: &[u8] = b"console.log(0)";
 /// Top-level `await` is allowed; the result is a promise.
 const ASYNC: u32 = 128;
-/// Depth of calls; more would be more than the guest's stack holds.
-const STACK: u32 = 512 * 1024;
 /// A promise's states.
 const PENDING: u32 = 0;
 const REJECTED: u32 = 2;
@@ -177,23 +176,17 @@ fn function<P: wasmtime::WasmParams, R: wasmtime::WasmResults>(
     found.ok_or_else(|| wasmtime::Error::msg("a function of QuickJS is missing"))?.typed(&*caller)
 }
 
+/// Sows its numbers, and writes to the pages that a command writes to: they are the guest's own from then on.
 pub(super) fn warm_up(seat: &mut Seat) -> Result<(), Broken> {
-    seat.call::<(), ()>("_initialize", ())?;
-    if seat.call::<(), u32>("qjs_init", ())? != 0 {
-        return Err(stuck("QuickJS does not start"));
+    let sown = evaluate(seat, b"__blastbox_sow()", b"prelude", 0)?;
+    if seat.call::<u32, u32>("qjs_is_exception", sown)? != 0 {
+        return Err(stuck("its numbers cannot be sown"));
     }
-    seat.call::<u32, ()>("qjs_set_max_stack_size", STACK)?;
-    let global: u32 = seat.call("qjs_get_global", ())?;
-    for name in [WRITE, RANDOM, ABOUT, TURNS, CALL] {
-        let (at, length) = seat.put("wasm_malloc", name)?;
-        let made: u32 = seat.call("qjs_new_host_function", (at, length, 0_u32))?;
-        seat.call::<(u32, u32, u32), u32>("qjs_set_prop_string", (global, at, made))?;
-    }
-    let evaluated = evaluate(seat, PRELUDE, b"prelude", 0)?;
-    if seat.call::<u32, u32>("qjs_is_exception", evaluated)? != 0 {
-        return Err(stuck("its prelude does not run"));
-    }
-    // Does all that a command does: the pages that it writes to are the guest's own from then on.
+    rehearse(seat)
+}
+
+/// Does all that a command does.
+fn rehearse(seat: &mut Seat) -> Result<(), Broken> {
     match piece_of_code(seat, REHEARSAL, b"<command>")? {
         Ran::Well(_) => Ok(()),
         Ran::Badly | Ran::Never => Err(stuck("its rehearsal does not run")),

@@ -1,6 +1,6 @@
 //! The guests: how each kind is begun, kept ready, run once, and how its end is told.
 
-mod js;
+pub(crate) mod js;
 mod module;
 pub(crate) mod python;
 

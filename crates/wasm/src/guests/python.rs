@@ -1,6 +1,10 @@
-//! Python: CPython as a reactor whose image was taken after the interpreter had started.
+//! Python: CPython as a reactor whose image was taken after its first turns.
 //!
-//! Its first turn sets up what must differ between guests: the seed of `random`, the environment, the library.
+//! Its module is the image of an interpreter that had only started, whose first turn sets up the rest: environment, library, how turns
+//! are run. That is done when the guest is made, so that a guest begins with its first command.
+
+#[cfg(feature = "compiler")]
+pub(crate) mod begin;
 
 use blastbox_wire::agent::{ExecSpec, Exit};
 use blastbox_wire::limits::{MAX_TOOL_INPUT, MAX_TOOL_NAME};
@@ -10,18 +14,13 @@ use super::{Broken, Seat, piece, stuck};
 use crate::tools;
 use crate::wasi::Guest;
 
-/// How the interpreter runs every turn but the first.
-const RUN: &[u8] = include_bytes!("python/run.py");
-/// What the first turn does.
-pub(crate) const FIRST: &[u8] = b"print(end='')\n__import__('os').chdir('/workspace')\n";
-/// The same for an image that was taken after some turns: the interpreter sows its own numbers in its first one alone, and
-/// without this every guest would draw the same.
-const SOW: &[u8] =
-    b"__import__('random').seed(), __import__('numpy').random.seed()\n__import__('os').chdir('/workspace')\n";
 /// A variable of the rehearsal.
 const REHEARSED: &[u8] = b"BLASTBOX_REHEARSAL=1";
 /// What a program might do. Nobody hears it.
 const REHEARSAL: &[u8] = b"print(__import__('os').environ.pop('BLASTBOX_REHEARSAL'))";
+/// What comes before it where the image has drawn numbers: without this every guest would draw the same. One without packages has
+/// drawn none, and has not even loaded what draws them: whoever does that sows by it.
+const SOW: &[u8] = b"__import__('random').seed(), __import__('numpy').random.seed()\n";
 /// The module by which a program calls functions of the caller and has requests made. It is there where either is offered.
 const TOOLS: &[u8] = include_bytes!("python/tools.py");
 /// The answers to a guest that calls: it has one; what it says cannot be read.
@@ -36,7 +35,7 @@ const QUIT: i32 = 0xff;
 /// What the interpreter's image was taken of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Image {
-    /// One that had only started.
+    /// One that has not imported anything.
     Bare,
     /// One that had imported packages, and drawn numbers.
     Data,
@@ -77,26 +76,24 @@ fn host_call(
     Ok(if written { ANSWERED } else { FAULT })
 }
 
-/// Does all that a command does, and leaves nothing of it: the pages that it writes to are the guest's own from then on.
-pub(super) fn warm_up(seat: &mut Seat, image: Image) -> Result<(), Broken> {
-    let begin = match image {
-        Image::Bare => FIRST,
+/// A turn that does all that a command does, and leaves nothing of it.
+fn rehearsal(image: Image) -> Vec<u8> {
+    let sow = match image {
+        Image::Bare => b"",
         Image::Data => SOW,
     };
-    // All in one expression: the first turn still makes objects of everything that stands there.
-    let run = quoted(&[begin, RUN].concat());
-    let first =
-        format!("exec(compile({run}, '<reactor>', 'exec'), __import__('sys').modules['_reactor'].__dict__)");
-    if turn(seat, first.as_bytes())? != 0 {
-        return Err(stuck("its numbers cannot be sown"));
-    }
     let rehearsal = Program {
         name: b"<string>".to_vec(),
-        source: REHEARSAL.to_vec(),
+        source: [sow, REHEARSAL].concat(),
         arguments: vec![b"-c".to_vec()],
         unbuffered: false,
     };
-    match turn(seat, &rehearsal.given(&[REHEARSED.to_vec()], b"/workspace"))? {
+    rehearsal.given(&[REHEARSED.to_vec()], b"/workspace")
+}
+
+/// Sows numbers where any were drawn, and writes to the pages that a command writes to: they are the guest's own from then on.
+pub(super) fn warm_up(seat: &mut Seat, image: Image) -> Result<(), Broken> {
+    match turn(seat, &rehearsal(image))? {
         0 => Ok(()),
         _ => Err(stuck("its rehearsal does not run")),
     }

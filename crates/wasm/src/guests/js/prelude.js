@@ -14,8 +14,8 @@
   const hidden = (name, value) =>
     Object.defineProperty(global, name, { value, writable: true, configurable: true, enumerable: false });
 
-  // Numbers: sfc32, sown anew in every guest. QuickJS takes its seed from a clock.
-  let a = random(), b = random(), c = random(), d = 1;
+  // Numbers: sfc32, sown anew in every guest before its command. QuickJS takes its seed from a clock.
+  let a, b, c, d;
   const next = () => {
     const t = (((a + b) | 0) + d) | 0;
     d = (d + 1) | 0;
@@ -25,7 +25,11 @@
     c = (c + t) | 0;
     return t >>> 0;
   };
-  for (let i = 0; i < 12; i++) next();
+  hidden("__blastbox_sow", () => {
+    delete global.__blastbox_sow;
+    a = random(), b = random(), c = random(), d = 1;
+    for (let i = 0; i < 12; i++) next();
+  });
   Math.random = () => ((next() >>> 5) * 67108864 + (next() >>> 6)) / 9007199254740992;
 
   // Arguments and environment, asked for when somebody looks: this runs before there is a command.
