@@ -56,6 +56,8 @@ struct State {
     wanted: Vec<Arc<Loaded>>,
     /// What is made ready when nobody has asked for anything for a while.
     later: Vec<Arc<Loaded>>,
+    /// Whether there is one thread for guests and no other.
+    alone: bool,
     /// Threads that have nothing to do.
     waiting: usize,
     /// Threads that could not lock themselves in, or 0 when all could.
@@ -97,9 +99,15 @@ impl Shared {
 }
 
 impl State {
+    /// Whether the only thread leaves listening to the worker's first one: nobody else would make the first guests ready.
+    fn is_kept_free(&self) -> bool {
+        self.alone && !self.later.is_empty()
+    }
+
     /// Finds somebody for what is left when a thread has taken its share: each that is woken takes one, and wakes the next.
     fn wake(&self, shared: &Shared) {
-        if self.waiting > 0 && (self.ear.is_some() || !self.jobs.is_empty()) {
+        let for_them = self.ear.is_some() && !self.is_kept_free();
+        if self.waiting > 0 && (for_them || !self.jobs.is_empty()) {
             shared.changed.notify_one();
         } else if self.ear.is_some() {
             shared.over.notify_one();
@@ -129,7 +137,10 @@ impl Bench {
         let keeps = |guest: &&Arc<Loaded>| guests::is_worth_keeping(guest.kind);
         let later = shelf.guests.iter().filter(keeps).cloned().collect();
         let (jobs, wanted) = (VecDeque::new(), Vec::new());
-        let state = State { jobs, ear: None, end: None, wanted, later, waiting: 0, unlocked: 0, locked: 0 };
+        let places = usize::try_from(arguments.threads).unwrap_or(1);
+        let alone = places == 1;
+        let state =
+            State { jobs, ear: None, end: None, wanted, later, alone, waiting: 0, unlocked: 0, locked: 0 };
         let room = Room {
             engine,
             budget,
@@ -142,7 +153,6 @@ impl Bench {
         };
         let (changed, over) = (Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { state: Mutex::new(state), changed, over, voice, room });
-        let places = usize::try_from(arguments.threads).unwrap_or(1);
         for _ in 0..places {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().stack_size(THREAD_STACK).spawn(move || work(&shared))?;
@@ -183,7 +193,7 @@ impl Bench {
             }
             state.wake(&self.shared);
             // This thread has not the stack for a guest: what it hears another one has to be woken for.
-            if state.waiting == 0
+            if (state.waiting == 0 || state.is_kept_free())
                 && let Some(ear) = state.ear.take()
             {
                 state = self.shared.listen(state, ear);
@@ -228,7 +238,9 @@ fn work(shared: &Shared) {
             drop(left);
             state = shared.lock();
             state.wanted.extend(guest.filter(|guest| guests::is_worth_keeping(guest.kind)));
-        } else if let Some(ear) = state.ear.take() {
+        } else if !state.is_kept_free()
+            && let Some(ear) = state.ear.take()
+        {
             state = shared.listen(state, ear);
         } else if let Some(guest) = state.wanted.pop() {
             drop(state);

@@ -164,9 +164,16 @@ impl Session {
     /// Says what there is to say. Returns what is waited for.
     fn say(&mut self) -> Result<EventFlags, End> {
         let mut mouth = self.voice.mouth();
-        mouth.carry(&self.voice);
-        self.desk.pump(&mut mouth.control);
-        mouth.control.flush()?;
+        loop {
+            mouth.carry(&self.voice);
+            self.desk.pump(&mut mouth.control);
+            let was_full = !mouth.control.has_room();
+            mouth.control.flush()?;
+            // What was left behind a full queue has room now: it would wait for the next event.
+            if !was_full || !mouth.control.has_room() {
+                break;
+            }
+        }
         let idle = mouth.running.is_empty() && self.desk.is_empty();
         if idle && self.greeting == Greeting::Farewell && mouth.control.is_empty() {
             return Err(End::Shutdown);

@@ -83,9 +83,18 @@ impl Voice {
 impl Mouth {
     /// Whether all was said, and whoever listens needs to know nothing of it.
     fn speak(&mut self, voice: &Voice) -> bool {
-        self.carry(voice);
-        // What went wrong goes wrong again where it is told.
-        self.control.flush().is_ok() && self.control.is_empty() && !self.farewell
+        loop {
+            self.carry(voice);
+            let was_full = !self.control.has_room();
+            if self.control.flush().is_err() {
+                // What went wrong goes wrong again where it is told.
+                return false;
+            }
+            // What was left behind a full queue has room now, and nobody else would come for it.
+            if !was_full || !self.control.has_room() {
+                return self.control.is_empty() && !self.farewell;
+            }
+        }
     }
 
     /// Carries what guests wrote and took, and how they ended.
@@ -112,5 +121,25 @@ impl Mouth {
             running.remove(&exec);
             control.send(&AgentFrame::Exited { exec, exit, usage });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blastbox_wire::agent::{Exit, Usage};
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    #[test]
+    fn an_end_behind_a_full_queue_is_told_as_soon_as_the_queue_is_sent() {
+        // A host that takes everything at once.
+        let host = memfd_create("host", MemfdFlags::CLOEXEC).unwrap();
+        let voice = Voice::new(Control::new(host)).unwrap();
+        while voice.mouth().control.has_room() {
+            voice.mouth().control.send(&AgentFrame::Pong { token: 1 });
+        }
+        let usage = Usage { user_micros: 0, system_micros: 0, peak_bytes: 0, fuel: None };
+        voice.end(Done { exec: 7, exit: Exit::Code(0), usage });
+        assert!(voice.done().is_empty() && voice.mouth().control.is_empty());
     }
 }
