@@ -20,6 +20,7 @@ use rustix::process::Signal;
 both_ways!(
     a_survivor_keeps_its_name_its_deadline_its_files_and_its_commands,
     a_daemon_killed_at_each_place_leaves_survivors_to_the_next_and_nothing_else,
+    a_commands_own_time_is_over_also_with_the_next_daemon,
     a_box_whose_life_was_over_does_not_go_on_with_the_next_daemon,
     what_cannot_outlive_its_daemon_is_refused,
     where_nobody_comes_survivors_end_too,
@@ -208,6 +209,37 @@ fn a_daemon_killed_at_each_place_leaves_survivors_to_the_next_and_nothing_else(c
     daemon.ask(&["kill", &made]);
     daemon.stop();
     census.expect_nothing("the survivor of a whole matrix");
+}
+
+/// The daemon that was asked for it is killed before that time is over, and the next one has to know of it.
+fn a_commands_own_time_is_over_also_with_the_next_daemon(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let mut daemon = daemon(caller, Daemon::shipped(caller));
+    daemon.start(None);
+    assert!(daemon.await_answer());
+    let policy = policy(caller, "");
+    let made =
+        daemon.ask(&["create", "--memory", "64MiB", "--policy", &policy, "--life", "1h", "--idle", "1h"]);
+    daemon.ask(&["exec", "--detach", &made, "--", "/bin/sh", "-c", COUNT]);
+    streams(&daemon, &made, "1", "at first");
+    // Where a busy host let the time pass before the kill, the command is over and unknown to the next daemon: once more, with more time.
+    let ended = ["3s", "1m"].iter().find_map(|time| {
+        let number = daemon.ask(&["exec", "--detach", "--timeout", time, &made, "--", "/bin/sleep", "1h"]);
+        daemon.kill();
+        daemon.start(None);
+        assert!(daemon.await_answer());
+        let attached = daemon.client(&["attach", "--no-stdin", &made, &number]).start();
+        let ended = attached.end_within(Duration::from_secs(150));
+        (ended.code == 137 || *time == "1m").then_some(ended)
+    });
+    let ended = ended.expect("the last one counts");
+    assert_eq!(ended.code, 137, "{}", ended.err);
+    // One without a time of its own goes on.
+    streams(&daemon, &made, "1", "after the other one has ended");
+    census.accept_files();
+    daemon.ask(&["kill", &made]);
+    daemon.stop();
+    census.expect_nothing("a command whose time was over");
 }
 
 /// Killed in the moment between the two: its time is written down as over, and nothing has stopped it yet.

@@ -134,8 +134,12 @@ pub(super) fn find_commands(
         // Nobody is at the other end of what carried bytes between the box that was copied and a stranger.
         let carries = known.is_some_and(|known| known.carrier);
         let purpose = if carries { Purpose::Carrier } else { Purpose::Owner };
-        let timeout = if carries { Some(Duration::ZERO) } else { known.and_then(Inherited::left) };
-        let title = Title::found(execs.iter().find(|exec| exec.number == found.exec), purpose);
+        let row = execs.iter().find(|exec| exec.number == found.exec);
+        // It went on while no daemon was there, and so did its time.
+        let left = || row?.ends_up.map(|ends| ends.saturating_sub(Now::read().up));
+        let timeout =
+            if carries { Some(Duration::ZERO) } else { known.and_then(Inherited::left).or_else(left) };
+        let title = Title::found(row, purpose);
         let (from, pid) = (found.from, found.pid);
         let exec = kept.commands.add(title, kept.live.found(found), Tape::begun_at(from));
         if pid != 0 {

@@ -72,7 +72,7 @@ impl Keeper {
         let number = kept.live.take_number();
         self.0.pen.announce(Some(&kept.about()), &pen::asked(number, &command))?;
         if purpose == Purpose::Owner {
-            self.0.register.exec_begun(id, number, &command);
+            self.0.register.exec_begun(id, number, &command, terms.timeout);
         }
         failpoint::reach("exec-noted");
         let exec = kept.live.exec_as(number, command, terms.tools.clone()).await;

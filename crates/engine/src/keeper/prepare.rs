@@ -176,9 +176,9 @@ impl Prepared {
     /// From here on it is a command of the box's owner.
     pub(crate) fn hand_over(self, house: &Arc<House>, kept: &Arc<Kept>) {
         let Some(Waiting { words: Waits { command, .. }, exec, began, pid }) = self.waiting else { return };
-        house.register.exec_begun(&kept.card.id, exec.number(), &command);
-        let title = Title::begun_at(&command, Purpose::Owner, began);
         let terms = Terms::default();
+        house.register.exec_begun(&kept.card.id, exec.number(), &command, terms.timeout);
+        let title = Title::begun_at(&command, Purpose::Owner, began);
         let exec = kept.commands.add(title, exec, terms.tape());
         if let Some(pid) = pid {
             exec.started(pid);

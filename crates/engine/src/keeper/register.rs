@@ -4,13 +4,14 @@
 //! store: the worst of it is a row that says less than is true, of a box whose warden is written down.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use blastbox_policy::{SealedPolicy, SurvivesDaemon, Tier, to_toml};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::Io;
 
 use super::cards::{BoxCard, Tenant};
+use super::clock::Now;
 use super::error::KeepError;
 use crate::live::Command;
 use crate::store::{BoxRow, BoxState, Deadlines, ExecRow, Store};
@@ -139,7 +140,7 @@ impl Register {
         self.0.as_deref().is_some_and(|store| store.remembers(tenant, id))
     }
 
-    pub(crate) fn exec_begun(&self, id: &BoxId, number: u32, command: &Command) {
+    pub(crate) fn exec_begun(&self, id: &BoxId, number: u32, command: &Command, timeout: Option<Duration>) {
         let program = command.arguments.first().map(|word| String::from_utf8_lossy(word)).unwrap_or_default();
         let program = program.get(..program.floor_char_boundary(PROGRAM)).unwrap_or_default().to_owned();
         let row = ExecRow {
@@ -148,6 +149,7 @@ impl Register {
             arguments: u32::try_from(command.arguments.len().saturating_sub(1)).unwrap_or(u32::MAX),
             terminal: matches!(command.io, Io::Terminal { .. }),
             started_at: SystemTime::now(),
+            ends_up: timeout.map(|timeout| Now::read().up.saturating_add(timeout)),
             ended: None,
         };
         self.may(|store| store.begin_exec(id, &row));

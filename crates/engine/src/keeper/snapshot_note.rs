@@ -121,7 +121,8 @@ impl NotedExec {
     pub(super) fn row(&self) -> ExecRow {
         let Self { number, program, arguments, terminal, started_at } = self.clone();
         let started_at = UNIX_EPOCH + Duration::from_secs(started_at.min(1 << 40));
-        ExecRow { number, program, arguments, terminal, started_at, ended: None }
+        // What is left of its own time is told besides: the clock on which it ends stood still.
+        ExecRow { number, program, arguments, terminal, started_at, ends_up: None, ended: None }
     }
 }
 

@@ -133,6 +133,8 @@ pub struct ExecRow {
     pub terminal: bool,
     /// When it was asked for.
     pub started_at: SystemTime,
+    /// When its own time is over, on the kernel's monotonic clock: whoever finds it running has outlived no start of the machine.
+    pub ends_up: Option<Duration>,
     /// How it ended, in a word; absent while it runs.
     pub ended: Option<String>,
 }
@@ -326,15 +328,16 @@ impl Store {
         self.ask("note a command", |connection| {
             run(
                 connection,
-                "INSERT OR REPLACE INTO execs (box, number, program, arguments, terminal, started_at) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                "INSERT OR REPLACE INTO execs (box, number, program, arguments, terminal, started_at, ends_up) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                 params![
                     id.as_str(),
                     exec.number,
                     exec.program,
                     exec.arguments,
                     exec.terminal,
-                    millis(exec.started_at)
+                    millis(exec.started_at),
+                    exec.ends_up.map(span)
                 ],
             )
         })
@@ -364,7 +367,7 @@ impl Store {
     pub fn execs(&self, id: &BoxId) -> Result<Vec<ExecRow>, StoreError> {
         self.ask("list commands", |connection| {
             let mut statement = connection.prepare(
-                "SELECT number, program, arguments, terminal, started_at, ended FROM execs WHERE box = ?1 ORDER BY number",
+                "SELECT number, program, arguments, terminal, started_at, ended, ends_up FROM execs WHERE box = ?1 ORDER BY number",
             )?;
             let rows = statement.query_map([id.as_str()], |row| {
                 Ok(ExecRow {
@@ -374,6 +377,7 @@ impl Store {
                     terminal: row.get(3)?,
                     started_at: at(row.get(4)?),
                     ended: row.get(5)?,
+                    ends_up: row.get::<_, Option<i64>>(6)?.map(long),
                 })
             })?;
             rows.collect()

@@ -17,8 +17,9 @@ use super::error::StoreError;
 const NAME: &str = "boxes.db";
 /// What says that an SQLite file is ours: `bbox`.
 const OURS: u32 = 0x6262_6f78;
-/// The form of what is in it. The third has boxes that lie on disk, which a daemon of before would take for lost.
-const VERSION: u32 = 3;
+/// The form of what is in it. The third has boxes that lie on disk, which a daemon of before would take for lost;
+/// the fourth has commands whose own time goes on with the next daemon.
+const VERSION: u32 = 4;
 /// Statements whose meaning is kept: more than there are.
 const STATEMENTS: usize = 32;
 /// After so many pages the log of changes is written back, and it is never kept larger than this many bytes.
@@ -37,6 +38,7 @@ const SCHEMA: &str = "
     CREATE TABLE execs (
         box TEXT NOT NULL REFERENCES boxes (id) ON DELETE CASCADE, number INTEGER NOT NULL, program TEXT NOT NULL,
         arguments INTEGER NOT NULL, terminal INTEGER NOT NULL, started_at INTEGER NOT NULL, ended TEXT,
+        ends_up INTEGER,
         PRIMARY KEY (box, number)
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE resources (
@@ -53,6 +55,9 @@ const SINCE_1: &str = "
     ALTER TABLE boxes ADD COLUMN boot TEXT;
     ALTER TABLE boxes ADD COLUMN overtime INTEGER NOT NULL DEFAULT 0;
 ";
+
+/// What those before the fourth do not have.
+const SINCE_3: &str = "ALTER TABLE execs ADD COLUMN ends_up INTEGER;";
 
 /// What a daemon knows. One process at a time has it.
 #[derive(Debug)]
@@ -142,8 +147,12 @@ impl Store {
             if tables == 0 {
                 transaction.execute_batch(SCHEMA)?;
                 transaction.pragma_update(None, "application_id", OURS)?;
-            } else if version < 2 {
+            }
+            if tables != 0 && version < 2 {
                 transaction.execute_batch(SINCE_1)?;
+            }
+            if tables != 0 && version < 4 {
+                transaction.execute_batch(SINCE_3)?;
             }
             transaction.pragma_update(None, "user_version", VERSION)?;
             transaction.execute("UPDATE opened SET at = ?1", [now()])?;

@@ -75,7 +75,16 @@ fn begin(store: &Store, number: u8) {
 
 fn exec(number: u32) -> ExecRow {
     let at = UNIX_EPOCH + Duration::from_millis(1_700_000_000_500);
-    ExecRow { number, program: "sh".to_owned(), arguments: 2, terminal: false, started_at: at, ended: None }
+    let ends_up = (number % 2 == 1).then_some(Duration::from_millis(7_500));
+    ExecRow {
+        number,
+        program: "sh".to_owned(),
+        arguments: 2,
+        terminal: false,
+        started_at: at,
+        ends_up,
+        ended: None,
+    }
 }
 
 #[test]
@@ -86,6 +95,7 @@ fn what_was_written_is_there_for_the_next_daemon() {
     begin(&store, 2);
     store.give_box(&row(1)).unwrap();
     store.begin_exec(&id(1), &exec(1)).unwrap();
+    store.begin_exec(&id(1), &exec(2)).unwrap();
     store.note(ResourceKind::Warden, "aa").unwrap();
     store.note_process(ResourceKind::Warden, "aa", 7, 9).unwrap();
     // As a kill leaves it: nothing is closed.
@@ -93,7 +103,7 @@ fn what_was_written_is_there_for_the_next_daemon() {
     drop(place.open_after_kill());
     let store = place.open_after_kill();
     assert_eq!(store.unfinished().unwrap(), (vec![row(1)], vec![id(2)]));
-    assert_eq!(store.execs(&id(1)).unwrap(), vec![exec(1)]);
+    assert_eq!(store.execs(&id(1)).unwrap(), vec![exec(1), exec(2)]);
     let noted = store.resources().unwrap();
     assert_eq!((noted.len(), noted[0].process), (1, Some((7, 9))));
 }
@@ -250,7 +260,7 @@ fn a_file_of_the_first_form_is_taken_over_and_a_deadline_of_another_start_is_the
     for column in ["ends_up", "boot", "overtime"] {
         edit(&format!("ALTER TABLE boxes DROP COLUMN {column}"));
     }
-    edit("PRAGMA user_version = 1");
+    edit("ALTER TABLE execs DROP COLUMN ends_up; PRAGMA user_version = 1");
     for _ in 0..2 {
         assert_eq!(place.open().unfinished().unwrap().0[0].deadlines, Deadlines { ends_up: None, ..longer });
     }
