@@ -77,6 +77,16 @@ impl<'a> Workshop<'a> {
         Self::with(caller, |root| add_curl(caller, root))
     }
 
+    /// The same, with as much of this host's Python as draws numbers.
+    pub fn with_python(caller: &'a Caller) -> Option<Self> {
+        // A link to the one with its version in its name, by which its library is found.
+        let Ok(python) = fs::read_link(PYTHON).map(|name| Path::new("/usr/bin").join(name)) else {
+            caller.skip("no /usr/bin/python3 with a version (apt-get install python3)");
+            return None;
+        };
+        Self::with(caller, |root| add_python(caller, &python, root))
+    }
+
     /// A command about the store that succeeds.
     #[track_caller]
     pub fn fine(&self, words: &[&str]) -> String {
@@ -166,17 +176,39 @@ pub(crate) fn kernel() -> Option<(PathBuf, PathBuf)> {
 }
 
 /// A program of the host that images are given.
+const PYTHON: &str = "/usr/bin/python3";
 const CURL: &str = "/usr/bin/curl";
 
-fn add_curl(caller: &Caller, root: &Path) {
-    let ended = caller.program(Path::new("/usr/bin/ldd"), [CURL]).end();
+/// A program of this host, and every library that it is linked with.
+fn add_program(caller: &Caller, program: &str, root: &Path) {
+    let ended = caller.program(Path::new("/usr/bin/ldd"), [program]).end();
     let libraries = ended.text();
-    let files = libraries.split_whitespace().filter(|word| word.starts_with('/')).chain([CURL]);
+    let files = libraries.split_whitespace().filter(|word| word.starts_with('/')).chain([program]);
     for file in files {
         let to = root.join(file.trim_start_matches('/'));
         fs::create_dir_all(to.parent().expect("a directory")).expect("make a directory");
         fs::copy(file, to).expect("copy a library");
     }
+}
+
+/// Modules that lie beside each other, encodings, and what its distribution has not built in; no packages.
+fn add_python(caller: &Caller, python: &Path, root: &Path) {
+    add_program(caller, &text(python), root);
+    fs::rename(root.join(text(python).trim_start_matches('/')), root.join("bin/python3")).expect("name it");
+    let version = python.file_name().expect("a name").to_owned();
+    let library = Path::new("/usr/lib").join(version);
+    for place in ["", "encodings", "lib-dynload"] {
+        let to = root.join(text(&library).trim_start_matches('/')).join(place);
+        fs::create_dir_all(&to).expect("make a directory");
+        let entries = fs::read_dir(library.join(place)).into_iter().flatten().flatten();
+        for file in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())) {
+            fs::copy(file.path(), to.join(file.file_name())).expect("copy a module");
+        }
+    }
+}
+
+fn add_curl(caller: &Caller, root: &Path) {
+    add_program(caller, CURL, root);
     fs::create_dir_all(root.join("etc/ssl/certs")).expect("make a directory");
     fs::write(root.join("etc/ssl/certs/ca-certificates.crt"), "").expect("write a bundle");
     fs::write(root.join("etc/resolv.conf"), "nameserver 192.0.2.1\n").expect("name a resolver");

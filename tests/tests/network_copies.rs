@@ -3,13 +3,18 @@
 #![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use blastbox_tests::census::{end, family};
 use blastbox_tests::internet::{Internet, PUBLIC};
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
 use blastbox_tests::{Caller, Served, both_ways, text};
+use serde_json::Value;
 
-both_ways!(copies_of_a_machine_with_network_have_a_way_out_of_their_own);
+both_ways!(
+    copies_of_a_machine_with_network_have_a_way_out_of_their_own,
+    members_of_a_pool_with_network_have_a_way_out_of_their_own,
+);
 
 const POLICY: &str = r#"
 threat = "medium"
@@ -68,18 +73,59 @@ fn reaches(served: &Served<'_>, id: &str) -> Looks {
     Looks { card, authority }
 }
 
-fn copies_of_a_machine_with_network_have_a_way_out_of_their_own(caller: &Caller) {
-    let _turn = ONE_AT_A_TIME.lock();
-    let Some(internet) = Internet::build(caller) else { return };
-    let Some(workshop) = Workshop::with_curl(caller) else { return };
+/// The names that the policy allows, and who answers there.
+fn around(caller: &Caller) -> Option<(Internet, Workshop<'_>)> {
+    let (internet, workshop) = (Internet::build(caller)?, Workshop::with_curl(caller)?);
     workshop.first_files();
     for name in ["echo.example.com", "other.example.com", "api.example.test"] {
         internet.name(name, &[&[PUBLIC]]);
     }
     internet.echo(7);
-    if !internet.secure_echo(caller, "api.example.test") {
-        return;
+    internet.secure_echo(caller, "api.example.test").then_some((internet, workshop))
+}
+
+/// The machine that is prepared for them has used its way out, which none of them inherits.
+fn members_of_a_pool_with_network_have_a_way_out_of_their_own(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some((internet, workshop)) = around(caller) else { return };
+    let prewarm =
+        "cp /run/authorities.crt /tmp/before && echo hello | nc -w 30 echo.example.com 7 > /tmp/said";
+    let config = format!(
+        "[pool]\nmax = 2\nttl = \"1h\"\n[[pool.warm]]\nmin = 2\ntier = \"microvm\"\nimage = \"tools\"\n\
+         policy = '''{POLICY}'''\nprewarm = [\"sh\", \"-c\", \"{prewarm}\"]\n"
+    );
+    let config = caller.file("daemon.toml", config);
+    let served =
+        Served::start_in(&internet, caller, &["--store", &workshop.store, "--config", text(&config)]);
+    let begun = Instant::now();
+    while !served.ask(["metrics"]).contains("blastbox_pool_boxes 2\n") {
+        assert!(begun.elapsed() < PATIENCE, "{}", served.ask(["metrics"]));
+        std::thread::sleep(Duration::from_millis(100));
     }
+    let policy = caller.file("policy.toml", POLICY);
+    let create = ["create", "--tier", "microvm", "--image", "tools", "--policy", text(&policy)];
+    let members = [ask(&served, &create), ask(&served, &create)];
+    assert!(served.ask(["metrics"]).contains("blastbox_pool_hits_total 2\n"));
+    let before = sh(&served, &members[0], "cat /tmp/before");
+    let mut all = BTreeSet::from([before.clone()]);
+    for id in &members {
+        // What the machine did that they are copies of.
+        assert_eq!(sh(&served, id, "cat /tmp/said"), "hello");
+        assert_eq!(sh(&served, id, "cat /tmp/before"), before);
+        let Looks { card, authority } = reaches(&served, id);
+        assert!(all.insert(card) && all.insert(authority), "{id} is like another one: {all:?}");
+    }
+    for id in &members {
+        let (status, receipt) = served.request("DELETE", &format!("/v1/boxes/{id}"), &Value::Null);
+        let how = receipt.to_string();
+        assert!(status == 200 && how.contains("a machine that was prepared once"), "{how}");
+    }
+    assert_eq!(served.stop().code, 0);
+}
+
+fn copies_of_a_machine_with_network_have_a_way_out_of_their_own(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some((internet, workshop)) = around(caller) else { return };
     // Boxes that wait would have gateways too.
     let config = caller.file("daemon.toml", "[pool]\nmax = 0\n");
     let served =

@@ -193,7 +193,7 @@ fn seconds() -> i64 {
 /// The same file twice, as after a disk was put back: a machine that took its chance from there would say the same again.
 fn what_goes_on_from_disk_has_the_time_of_now_and_chance_of_its_own(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
-    let Some(workshop) = Workshop::new(caller) else { return };
+    let Some(workshop) = Workshop::with_python(caller) else { return };
     workshop.first_files();
     let options = ["--store", workshop.store.as_str()];
     let served = Served::start(caller, &options);
@@ -218,7 +218,12 @@ fn what_goes_on_from_disk_has_the_time_of_now_and_chance_of_its_own(caller: &Cal
             said.len() > 40
         }));
         let after = seconds();
-        let own = served.sh(&id, "head -c 16 /dev/urandom | hexdump -e '16/1 \"%02x\"'");
+        // Of the kernel, of a Python that is started now, and where that one puts its words.
+        let own = served.sh(
+            &id,
+            "head -c 16 /dev/urandom | hexdump -e '16/1 \"%02x\" \" \"'
+            PYTHONHOME=/usr python3 -S -c 'import random; print(random.random(), hash(\"word\"))'",
+        );
         let own_time: i64 = served.sh(&id, "date +%s").parse().expect("a time");
         signal(served.id(), Signal::KILL);
         let (chance, time) = said.split_at(32);
@@ -226,6 +231,8 @@ fn what_goes_on_from_disk_has_the_time_of_now_and_chance_of_its_own(caller: &Cal
         // A clock that went on from the file would be behind by all that passed meanwhile.
         assert!((before - 1..=after + 1).contains(&time), "{before} {time} {after}");
         assert!((after - 1..=seconds() + 1).contains(&own_time), "{after} {own_time}");
+        let own: Vec<String> = own.split_whitespace().map(str::to_owned).collect();
+        assert_eq!(own.len(), 3, "{own:?}");
         (chance.to_owned(), own)
     };
     let first = once();
@@ -233,7 +240,8 @@ fn what_goes_on_from_disk_has_the_time_of_now_and_chance_of_its_own(caller: &Cal
     fs::rename(&second, &state).expect("put it back");
     let again = once();
     assert_ne!(first.0, again.0, "of what ran already");
-    assert_ne!(first.1, again.1, "of what was started then");
+    let differ = first.1.iter().zip(&again.1).all(|(one, other)| one != other);
+    assert!(differ, "of what was started then: {:?} {:?}", first.1, again.1);
 }
 
 fn ends_at(card: &Value) -> String {

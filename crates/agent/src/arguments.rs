@@ -29,6 +29,8 @@ pub struct NurseLine {
     pub line: RawFd,
     /// Whether a copy of this guest is told whom its programs believe.
     pub authority: bool,
+    /// Whether others begin as copies of this guest: then it sleeps before it takes a frame.
+    pub asleep: bool,
 }
 
 /// `None`: not our command line. Each option at most once, each descriptor above the standard ones, none twice.

@@ -1,21 +1,26 @@
-//! A box that runs falls asleep to be copied, and wakes as itself or as a copy.
+//! A guest that others begin as copies of sleeps before anything has run in it; a box that runs falls asleep to be copied, and wakes as
+//! itself or as a copy.
 //!
 //! ```text
+//! whole ─► ASLEEP ─► silence ─► Wake ─► Hello
 //! Sleep ─► everything stopped ─► all that waits is said ─► Asleep ─► silence ─► Morning ─► everything goes on
 //! ```
+//! A template has its users, limits and filter on, and everything ready: what a copy does not do any more need not be done in each of
+//! them. What the copies share is what was drawn at the boot (where the kernel and the agent lie in memory, seeds of tables) and the image.
+//!
 //! From `Asleep` to the morning nothing is on the stream in either direction: whatever machine this memory wakes in begins with an
 //! empty one. Nothing of the payload runs before a copy has randomness, a clock and a name of its own.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-use blastbox_wire::agent::{AgentFrame, Morning, WAKE};
+use blastbox_wire::agent::{ASLEEP, AgentFrame, Morning, WAKE, Wake};
 use blastbox_wire::egress::MAX_AUTHORITY;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::control::Control;
-use crate::nurse::Errand;
+use crate::nurse::{Errand, Nurse};
 use crate::session::{End, Session};
 
 /// A copy whose port is not there yet looks as if the host had gone.
@@ -25,6 +30,17 @@ const PAUSE: Duration = Duration::from_millis(2);
 const NOBODY: i32 = 38;
 
 impl Session {
+    /// Of a guest that others begin as copies of: waits until it is one of them. In every other one there is nothing to wait for.
+    pub(crate) fn be_copied(&mut self) -> Result<(), End> {
+        match &self.nurse {
+            Some(nurse) if nurse.is_a_templates() => {
+                let wake = wait_to_be_copied(&mut self.control)?;
+                rise(nurse, wake, &mut self.control)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Sleeps until the morning, in this machine or in a copy of it. Where it cannot, all goes on.
     pub(crate) fn sleep(&mut self) -> Result<(), End> {
         if self.control.has_more() {
@@ -42,15 +58,41 @@ impl Session {
         self.denials.flush(&mut self.control);
         self.control.send(&AgentFrame::Asleep { errno: 0 });
         say_all(&mut self.control)?;
-        let risen = match hear_morning(&mut self.control)? {
-            Morning::Same => nurse.send(&Errand::Thaw),
-            Morning::Copy(wake) if nurse.needs_authority() => {
-                let authority = hear_authority(&mut self.control)?;
-                nurse.send_with(&Errand::Rise(wake), &authority)
-            }
-            Morning::Copy(wake) => nurse.send(&Errand::Rise(wake)),
-        };
-        risen.map_err(End::Failed)
+        match hear_morning(&mut self.control)? {
+            Morning::Same => nurse.send(&Errand::Thaw).map_err(End::Failed),
+            Morning::Copy(wake) => rise(nurse, wake, &mut self.control),
+        }
+    }
+}
+
+/// Has this copy made another machine than every other one.
+fn rise(nurse: &Nurse, wake: Wake, control: &mut Control) -> Result<(), End> {
+    let authority = if nurse.needs_authority() { hear_authority(control)? } else { Vec::new() };
+    nurse.send_with(&Errand::Rise(wake), &authority).map_err(End::Failed)
+}
+
+/// Says that this guest can be copied, and waits to be woken. In a copy it comes back.
+fn wait_to_be_copied(control: &mut Control) -> Result<Wake, End> {
+    // Not queued: what waits to be said first is the copy's.
+    let mut left = ASLEEP.as_slice();
+    while !left.is_empty() {
+        match rustix::io::write(&*control, left) {
+            Ok(count) => left = left.get(count..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => wait_for(control, PollFlags::OUT)?,
+            Err(errno) => return Err(End::Failed(errno.into())),
+        }
+    }
+    match hear_morning(control)? {
+        Morning::Copy(wake) => Ok(wake),
+        Morning::Same => Err(End::Breach("a template that is to go on")),
+    }
+}
+
+fn wait_for(control: &mut Control, what: PollFlags) -> Result<(), End> {
+    match poll(&mut [PollFd::new(&*control, what)], None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(End::Failed(errno.into())),
     }
 }
 
@@ -61,10 +103,7 @@ fn say_all(control: &mut Control) -> Result<(), End> {
         if control.is_empty() {
             return Ok(());
         }
-        match poll(&mut [PollFd::new(&*control, PollFlags::OUT)], None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(End::Failed(errno.into())),
-        }
+        wait_for(control, PollFlags::OUT)?;
     }
 }
 
@@ -104,12 +143,61 @@ fn hear(control: &mut Control, bytes: &mut [u8]) -> Result<(), End> {
                 filled = filled.saturating_add(count);
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => match poll(&mut [PollFd::new(&*control, PollFlags::IN)], None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(End::Failed(errno.into())),
-            },
+            Err(Errno::AGAIN) => wait_for(control, PollFlags::IN)?,
             Err(errno) => return Err(End::Failed(errno.into())),
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn pair() -> (UnixStream, OwnedFd) {
+        let (host, guest) = UnixStream::pair().unwrap();
+        guest.set_nonblocking(true).unwrap();
+        (host, guest.into())
+    }
+
+    #[test]
+    fn a_guest_sleeps_until_it_is_woken_and_reads_nothing_of_what_follows() {
+        let (mut host, guest) = pair();
+        let mut control = Control::new(guest.try_clone().unwrap());
+        // What it says first comes after that, in each copy.
+        control.send(&AgentFrame::Pong { token: 7 });
+        let wake = Wake { fresh: [3; 64], time: (1, 2), name: "bx-1".to_owned() };
+        let bytes = wake.encode();
+        std::thread::scope(|scope| {
+            let sleeping = scope.spawn(|| wait_to_be_copied(&mut control));
+            let mut said = [0_u8; ASLEEP.len()];
+            host.read_exact(&mut said).unwrap();
+            assert_eq!(said, ASLEEP);
+            // In pieces, and with the first frame behind it.
+            host.write_all(&bytes[..100]).unwrap();
+            host.write_all(&bytes[100..]).unwrap();
+            host.write_all(b"frame").unwrap();
+            assert_eq!(sleeping.join().unwrap().unwrap(), wake);
+        });
+        let mut next = [0_u8; 5];
+        rustix::io::read(&guest, &mut next).unwrap();
+        assert_eq!(&next, b"frame");
+        say_all(&mut control).unwrap();
+        let mut said = vec![0; AgentFrame::Pong { token: 7 }.encode().len()];
+        host.read_exact(&mut said).unwrap();
+        assert_eq!(said, AgentFrame::Pong { token: 7 }.encode());
+    }
+
+    #[test]
+    fn what_is_no_wake_ends_the_guest() {
+        for no_wake in [vec![0; WAKE], Morning::Same.encode()] {
+            let (mut host, guest) = pair();
+            host.write_all(&no_wake).unwrap();
+            assert!(wait_to_be_copied(&mut Control::new(guest)).is_err());
+        }
+    }
 }

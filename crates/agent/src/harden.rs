@@ -80,7 +80,7 @@ pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
         false => give_up_capabilities(payload, arguments.root)?,
     };
     let root = arguments.root.then(root_of_box).transpose()?;
-    let nurse = nurse.zip(arguments.nurse).map(|(line, told)| Nurse::new(line, told.authority));
+    let nurse = nurse.zip(arguments.nurse).map(|(line, told)| Nurse::new(line, told));
     // A call that is judged outside waits for this process, which waits for its memory.
     let memory = match arguments.lends && denials.is_none() {
         true => Memory::Lent,

@@ -9,6 +9,8 @@ use std::os::fd::OwnedFd;
 
 use blastbox_wire::agent::{WAKE, Wake};
 
+use crate::arguments::NurseLine;
+
 /// Bytes of an errand: its kind, and what a copy is given.
 pub const ERRAND: usize = 1 + WAKE;
 /// Bytes of the answer: an errno, 0 where it is done.
@@ -55,17 +57,22 @@ impl Errand {
 #[derive(Debug)]
 pub(crate) struct Nurse {
     line: OwnedFd,
-    authority: bool,
+    told: NurseLine,
 }
 
 impl Nurse {
-    pub(crate) fn new(line: OwnedFd, authority: bool) -> Self {
-        Self { line, authority }
+    pub(crate) fn new(line: OwnedFd, told: NurseLine) -> Self {
+        Self { line, told }
+    }
+
+    /// Whether others begin as copies of this guest.
+    pub(crate) fn is_a_templates(&self) -> bool {
+        self.told.asleep
     }
 
     /// Whether a copy is told whom its programs believe, behind its wake.
     pub(crate) fn needs_authority(&self) -> bool {
-        self.authority
+        self.told.authority
     }
 
     /// Has an errand done, and waits for that.

@@ -141,10 +141,13 @@ impl Session {
 
     /// Works until the end, and takes the box with it.
     pub(crate) fn run(mut self) -> End {
-        let end = loop {
-            if let Err(end) = self.turn() {
-                break end;
-            }
+        let end = match self.be_copied() {
+            Ok(()) => loop {
+                if let Err(end) = self.turn() {
+                    break end;
+                }
+            },
+            Err(end) => end,
         };
         self.denials.flush(&mut self.control);
         match &end {

@@ -1,8 +1,11 @@
 //! The first process of a virtual machine: makes of a kernel that has just started what a box is, and then is the agent.
 //!
 //! ```text
-//! kernel ─► begin ─► drivers ─► port to the host ─► root ─► (asleep, copied, woken) ─► (network) ─► users, limits, filter ─► the agent ─► switch the machine off
+//! kernel ─► begin ─► drivers ─► port to the host ─► root ─► (network) ─► nurse ─► users, limits, filter ─► the agent ─► switch the machine off
 //! ```
+//!
+//! A guest that others begin as copies of sleeps when the agent is about to take its first frame. Its network is brought up in the copy, by
+//! the nurse.
 //!
 //! The walls between payload and host are the machine's. Those that are put up here stand between payload and agent, and
 //! keep the guest's own kernel out of reach: the same filter, the same limits and the same read-only root as in a jail.
@@ -13,6 +16,7 @@ mod nurse;
 mod orders;
 mod root;
 mod sleep;
+mod warm;
 
 use std::ffi::OsString;
 use std::io;
@@ -121,22 +125,19 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
         .tried("open /proc")?;
     harden(&proc).tried("harden its kernel")?;
     root::make(orders).tried("make the root of the box")?;
+    let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .tried("open the root of the box")?;
     if orders.asleep {
-        // Here, because what follows takes the powers away that a copy needs to become another one.
-        let wake = sleep::sleep(port).tried("be woken")?;
-        sleep::rise(&wake).tried("become another machine than the one that it was copied from")?;
-    }
-    if orders.authority {
+        warm::up(&root);
+    } else if orders.authority {
         let authority = network::hear_authority(port).tried("hear whom its programs believe")?;
-        let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .tried("open the root of the box")?;
         blastbox_agent::believe(&root, &authority).tried("have its programs believe the gateway")?;
     }
-    if orders.network {
+    if orders.network && !orders.asleep {
         network::bring_up().tried("bring its network card up")?;
     }
     // Here, because it needs the powers that are given up next.
-    let nurse = nurse::start(nurse::Renewed::of(orders)).tried("start the process that keeps its powers")?;
+    let nurse = nurse::start(nurse::Renewal::of(orders)).tried("start the process that keeps its powers")?;
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).tried("open /dev/null")?;
     rustix::process::setsid().ok();
     identity::no_new_privileges().tried("give up new privileges")?;
@@ -160,7 +161,8 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     identity::limit(Resource::Nofile, orders.files).tried("limit open files")?;
     let writes = (orders.denials == Denials::WithWrites).then(|| orders.workspace.workplace());
     let denials = listener.as_ref().map(|_| DENIALS);
-    let nurse = Some(blastbox_agent::NurseLine { line: NURSE, authority: orders.authority });
+    let nurse =
+        Some(blastbox_agent::NurseLine { line: NURSE, authority: orders.authority, asleep: orders.asleep });
     Ok(Arguments { control: CONTROL, denials, writes, lends: false, root: false, nurse })
 }
 

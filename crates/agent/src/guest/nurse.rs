@@ -34,21 +34,23 @@ const KERNEL: u32 = 0x0020_0000;
 
 /// What a copy of this guest has to have anew besides.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Renewed {
+pub(super) struct Renewal {
     /// Its network card.
     card: bool,
     /// Whom its programs believe.
     authority: bool,
+    /// Whether it had them before: a template has neither.
+    had: bool,
 }
 
-impl Renewed {
+impl Renewal {
     pub(super) fn of(orders: &Orders) -> Self {
-        Self { card: orders.network, authority: orders.authority }
+        Self { card: orders.network, authority: orders.authority, had: !orders.asleep }
     }
 }
 
 /// Starts it. The agent's end of the line.
-pub(super) fn start(renewed: Renewed) -> io::Result<OwnedFd> {
+pub(super) fn start(renewal: Renewal) -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     match fork::fork(&SingleThreaded::prove()?, Unshare::NOTHING, None)? {
         Side::Parent(_) => Ok(ours),
@@ -57,14 +59,14 @@ pub(super) fn start(renewed: Renewed) -> io::Result<OwnedFd> {
             // Nothing of the agent's, above all not its line to the host.
             if let Ok([line]) = spawn::keep_only([theirs.as_raw_fd()]) {
                 std::mem::forget(theirs);
-                serve(&line, renewed).ok();
+                serve(&line, renewal).ok();
             }
             fork::leave(0)
         }
     }
 }
 
-fn serve(line: &OwnedFd, renewed: Renewed) -> io::Result<()> {
+fn serve(line: &OwnedFd, mut renewal: Renewal) -> io::Result<()> {
     rustix::thread::set_name(c"blastbox-nurse").ok();
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     let mut ward = None;
@@ -73,7 +75,13 @@ fn serve(line: &OwnedFd, renewed: Renewed) -> io::Result<()> {
         sleep::read_whole(line, &mut bytes)?;
         let done = match Errand::parse(&bytes) {
             Some(Errand::Rise(wake)) => {
-                rise(line, &wake, renewed).and_then(|()| carry_out(&mut ward, Deed::Thaw))
+                let risen = rise(line, &wake, renewal);
+                renewal.had = true;
+                // Where nothing was ever stopped nothing waits to go on.
+                match ward {
+                    Some(_) => risen.and_then(|()| carry_out(&mut ward, Deed::Thaw)),
+                    None => risen,
+                }
             }
             Some(Errand::Thaw) => carry_out(&mut ward, Deed::Thaw),
             Some(Errand::Freeze) => carry_out(&mut ward, Deed::Freeze),
@@ -86,14 +94,20 @@ fn serve(line: &OwnedFd, renewed: Renewed) -> io::Result<()> {
 }
 
 /// Makes a copy another machine, before anything in it goes on.
-fn rise(line: &OwnedFd, wake: &Wake, renewed: Renewed) -> io::Result<()> {
+fn rise(line: &OwnedFd, wake: &Wake, renewal: Renewal) -> io::Result<()> {
     sleep::rise(wake)?;
-    if renewed.authority {
+    let Renewal { card, authority, had } = renewal;
+    if authority {
         let authority = network::hear_authority(line)?;
         let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        blastbox_agent::believe_another(&root, &authority)?;
+        let believe = if had { blastbox_agent::believe_another } else { blastbox_agent::believe };
+        believe(&root, &authority)?;
     }
-    if renewed.card { network::renew() } else { Ok(()) }
+    match (card, had) {
+        (false, _) => Ok(()),
+        (true, false) => network::bring_up(),
+        (true, true) => network::renew(),
+    }
 }
 
 /// What is done to everything that runs in the box.
