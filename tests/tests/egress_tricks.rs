@@ -1,5 +1,5 @@
 //! Ways round a name that a box with network may try: aliases of the resolver's, its own hosts file, other ways to write an address, a name that
-//! is encrypted. Each on a small internet, at both ends.
+//! is encrypted, a resolver under an allowed wildcard. Each on a small internet, at both ends.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -15,6 +15,7 @@ both_ways!(
     however_an_address_is_written_it_is_no_way_round,
     what_a_box_believes_of_names_changes_nothing,
     an_encrypted_name_in_tls_is_refused,
+    a_public_resolver_is_not_opened_by_a_wildcard_around_it,
 );
 
 /// `tried(function, …)`: what it returned, or the name of the errno.
@@ -177,4 +178,41 @@ print(json.dumps([tried(said, hello(unknown)), tried(said, hello(known))]))"#;
     assert_eq!(seen, json!(["carried", "15030300020231"]));
     assert_eq!(internet.visits(), [format!("{PUBLIC}:443")]);
     assert_eq!(reasons(&boxed, "a.example.com"), ["tls-name-encrypted"]);
+}
+
+/// Nobody reads what passes on such a connection: questions would be told from nothing else. By every door.
+fn a_public_resolver_is_not_opened_by_a_wildcard_around_it(caller: &Caller) {
+    let Some(internet) = Internet::build(caller) else { return };
+    internet.name("dns.quad9.net", &[&[PUBLIC]]);
+    internet.name("www.quad9.net", &[&[PUBLIC]]);
+    internet.echo(80);
+    let code = r#"
+def connect(authority):
+    with socket.create_connection(("198.18.0.1", 3128), timeout=20) as one:
+        one.sendall(f"CONNECT {authority} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        return one.recv(4096).split(b" ")[1].decode()
+def socks(name):
+    with socket.create_connection(("198.18.0.1", 1080), timeout=20) as one:
+        one.sendall(b"\x05\x01\x00")
+        one.recv(2)
+        one.sendall(b"\x05\x01\x00\x03" + bytes([len(name)]) + name.encode() + b"\x00\x50")
+        return one.recv(10)[1]
+print(json.dumps([[tried(talk, name, 80), tried(connect, name + ":80"), tried(socks, name)] for name in ("dns.quad9.net", "www.quad9.net")]))"#;
+    let (seen, boxed) = tried(&internet, caller, &["*.quad9.net:80"], code);
+    assert_eq!(seen, json!([["no such name", "403", 2], ["hello", "200", 0]]));
+    // As a question, and as a connection by a proxy.
+    assert_eq!(reasons(&boxed, "dns.quad9.net"), ["resolver-not-allowed"; 2]);
+    assert_eq!(internet.visits(), vec![format!("{PUBLIC}:80"); 3]);
+    assert!(!internet.questions().iter().any(|name| name == "dns.quad9.net"));
+    // By its own name it opens with the word for it alone.
+    let ended = internet.blastbox(caller, &["run", "--allow", "dns.quad9.net", "--", "true"]).end();
+    assert_eq!(ended.code, 125, "{}", ended.err);
+    assert!(ended.err.contains("resolver = \"dangerously-allowed\""), "{}", ended.err);
+    let policy = "threat = \"medium\"\naccept = [\"shared-kernel\", \"host-image\", \"shared-uid\", \"no-memory-limit\", \
+        \"no-cpu-limit\", \"no-pids-limit\", \"weak-landlock\", \"swap-unlimited\", \"silent-denials\"]\n[network]\nmode = \"allow\"\n\
+        allow = [{ host = \"dns.quad9.net\", ports = [80], protocol = \"tcp\", resolver = \"dangerously-allowed\" }]\n";
+    let policy = caller.file("policy.toml", policy);
+    let words = ["--policy", policy.to_str().unwrap()];
+    let boxed = internet.python(caller, &words, &format!("{TRIED}\nprint(talk('dns.quad9.net', 80))")).fine();
+    assert_eq!(boxed.stdout, "hello\n");
 }

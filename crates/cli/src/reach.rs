@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use blastbox_policy::{
-    AllowRule, BadRule, Below, Destination, Host, NetworkMode, NetworkRules, Protocol, TlsMode, Ungoverned,
-    may_dial,
+    AllowRule, BadRule, Below, Destination, Host, NetworkMode, NetworkRules, Protocol, ResolverUse, TlsMode,
+    Ungoverned, may_dial,
 };
 
 /// A host that the box may reach.
@@ -115,6 +115,12 @@ pub(crate) fn would_allow(rules: &NetworkRules, url: &Url) -> Answer {
         Err(Ungoverned::Host) => {
             return Answer::Denied(format!("no rule names {to}; this one would\n  {missing}"));
         }
+        Err(Ungoverned::Resolver) => {
+            return Answer::Denied(format!(
+                "{to} is a public resolver (DNS over HTTPS), which no wildcard opens: a box asks its gateway; this rule would, \
+                 with all that questions carry out\n  {missing}"
+            ));
+        }
         Err(Ungoverned::Port) => {
             return Answer::Denied(format!(
                 "rules name {to}, but not port {port}; this one would\n  {missing}"
@@ -124,7 +130,7 @@ pub(crate) fn would_allow(rules: &NetworkRules, url: &Url) -> Answer {
     for rule in &governing {
         if speaks(rule, *protocol) && covers_path(rule, path) {
             // As the gateway does, where it sees it.
-            if path == "/dns-query" && is_read(rule) {
+            if path == "/dns-query" && is_read(rule) && rule.resolver() == ResolverUse::Refused {
                 return Answer::Denied(
                     "requests there are read, and DNS over HTTPS is refused: a box asks its own resolver"
                         .to_owned(),
@@ -188,7 +194,11 @@ fn smallest(url: &Url) -> String {
         (Destination::Name(_), protocol) => *protocol,
     };
     let tls = if protocol == Protocol::Ws { ", tls = \"inspect\"" } else { "" };
-    format!("{{ host = \"{to}\", ports = [{port}], protocol = \"{protocol}\"{tls} }}")
+    let resolver = match to {
+        Destination::Name(name) if name.is_public_resolver() => ", resolver = \"dangerously-allowed\"",
+        Destination::Name(_) | Destination::Address(_) => "",
+    };
+    format!("{{ host = \"{to}\", ports = [{port}], protocol = \"{protocol}\"{tls}{resolver} }}")
 }
 
 fn below(address: IpAddr, port: u16, class: Below) -> String {
@@ -251,6 +261,23 @@ mod tests {
         assert!(says("https://a.test/dns-query?dns=AAAB"));
         assert!(matches!(ask(rules, "https://a.test/dns"), Answer::Allowed(_)));
         assert!(matches!(ask(rules, "https://b.test/dns-query"), Answer::Allowed(_)), "nobody reads it");
+    }
+
+    #[test]
+    fn a_public_resolver_is_explained_and_its_smallest_rule_has_the_word() {
+        let wild = "mode = \"allow\"\nallow = [{ host = \"*.quad9.net\" }]";
+        let word = "{ host = \"dns.quad9.net\", ports = [443], protocol = \"https\", resolver = \"dangerously-allowed\" }";
+        let Answer::Denied(text) = ask(wild, "https://dns.quad9.net/dns-query") else { panic!("allowed") };
+        assert!(text.contains("which no wildcard opens") && text.ends_with(word), "{text}");
+        assert!(matches!(ask(wild, "https://www.quad9.net/"), Answer::Allowed(_)));
+        let Answer::Denied(text) = ask(RULES, "https://dns.quad9.net/") else { panic!("allowed") };
+        assert!(text.contains("no rule names dns.quad9.net") && text.ends_with(word), "{text}");
+        for rule in
+            [word, "{ host = \"dns.quad9.net\", tls = \"inspect\", resolver = \"dangerously-allowed\" }"]
+        {
+            let rules = format!("mode = \"allow\"\nallow = [{rule}]");
+            assert!(matches!(ask(&rules, "https://dns.quad9.net/dns-query"), Answer::Allowed(_)), "{rule}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The decision: may this go there, by which rule. Pure: no clock, no I/O, no names looked up.
 
-use blastbox_policy::{AllowRule, Host, NetworkRules, Protocol, TlsMode, Ungoverned};
+use blastbox_policy::{AllowRule, Host, NetworkRules, Protocol, ResolverUse, TlsMode, Ungoverned};
 use blastbox_wire::egress::Reason;
 
 pub use blastbox_policy::Destination as Target;
@@ -74,6 +74,7 @@ pub struct Allowed {
     rule: String,
     protocol: Protocol,
     tls: TlsMode,
+    resolver: ResolverUse,
 }
 
 impl Allowed {
@@ -102,19 +103,21 @@ impl Allowed {
     pub fn tls(&self) -> TlsMode {
         self.tls
     }
+    /// Whether the target may be asked for names.
+    #[must_use]
+    pub fn resolver(&self) -> ResolverUse {
+        self.resolver
+    }
 }
 
 /// Decides. The rules that describe the target most closely decide alone: see [`NetworkRules::governing`].
 pub fn decide(rules: &NetworkRules, ask: &Ask<'_>) -> Verdict {
     let governing = match rules.governing(ask.target, ask.port) {
         Ok(governing) => governing,
-        Err(Ungoverned::Port) => return Verdict::Deny(Reason::PortNotAllowed),
-        Err(Ungoverned::Host) => {
-            return Verdict::Deny(match ask.target {
-                Target::Name(_) => Reason::HostNotAllowed,
-                Target::Address(_) => Reason::AddressNotAllowed,
-            });
+        Err(Ungoverned::Host) if matches!(ask.target, Target::Address(_)) => {
+            return Verdict::Deny(Reason::AddressNotAllowed);
         }
+        Err(why) => return Verdict::Deny(unnamed(why)),
     };
     let mut refused = Reason::PortNotAllowed;
     for rule in governing {
@@ -126,12 +129,22 @@ pub fn decide(rules: &NetworkRules, ask: &Ask<'_>) -> Verdict {
                     rule: rule.host().to_string(),
                     protocol: rule.protocol(),
                     tls: rule.tls(),
+                    resolver: rule.resolver(),
                 });
             }
             Err(reason) => refused = reason,
         }
     }
     Verdict::Deny(refused)
+}
+
+/// Why no rule decides about a name, as it is told.
+pub(crate) fn unnamed(why: Ungoverned) -> Reason {
+    match why {
+        Ungoverned::Host => Reason::HostNotAllowed,
+        Ungoverned::Port => Reason::PortNotAllowed,
+        Ungoverned::Resolver => Reason::Resolver,
+    }
 }
 
 /// Whether the rule lets the box say this.

@@ -102,7 +102,7 @@ impl House {
         let slot = self.meter.connection(allowed.target())?;
         if let Target::Name(name) = allowed.target() {
             let rules = self.rules();
-            let pattern = rules.closest(name).ok_or(Reason::HostNotAllowed)?;
+            let pattern = rules.closest(name).map_err(decide::unnamed)?;
             let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
             names.number(name, pattern, self.meter.names_per_wildcard())?;
         }

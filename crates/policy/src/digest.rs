@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use crate::words::clip;
 use crate::{
     AllowRule, Binding, BoxRoot, CredentialRules, FileRules, Gap, Given, Gpu, GvisorPlatform, KernelRules,
-    LifetimeRules, NetworkLimits, NetworkRules, PathPattern, PrivateOpening, SealedPolicy, Slot,
+    LifetimeRules, NetworkLimits, NetworkRules, PathPattern, PrivateOpening, ResolverUse, SealedPolicy, Slot,
     SurvivesDaemon,
 };
 
@@ -134,8 +134,13 @@ fn reach(allow: &[AllowRule], opened: &[PrivateOpening], limits: &NetworkLimits)
         .iter()
         .map(|rule| {
             let paths: Vec<&str> = rule.paths().iter().map(PathPattern::as_str).collect();
+            // Only where it is so: the names of policies that were there before this word stay.
+            let resolver = match rule.resolver() {
+                ResolverUse::Refused => "",
+                ResolverUse::DangerouslyAllowed => " resolver",
+            };
             format!(
-                "network.allow {} {} {} {} {} {}\n",
+                "network.allow {} {} {} {} {} {}{resolver}\n",
                 rule.host(),
                 join(rule.ports()),
                 rule.protocol(),

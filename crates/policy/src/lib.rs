@@ -59,8 +59,8 @@ pub use kernel::{BoxRoot, Gpu, GvisorPlatform, KernelRules, OnDenied};
 pub use lifetime::{LifetimeRules, SurvivesDaemon};
 pub use network::{
     AllowRule, BadChange, BadHost, BadRule, Below, Denied, Destination, Host, HostPattern, Loopback, Network,
-    NetworkLimits, NetworkMode, NetworkRules, PathPattern, PrivateOpening, Protocol, RuleChange, RuleParts,
-    TlsMode, Ungoverned, below_floor, may_dial,
+    NetworkLimits, NetworkMode, NetworkRules, PathPattern, PrivateOpening, Protocol, ResolverUse, RuleChange,
+    RuleParts, TlsMode, Ungoverned, below_floor, may_dial,
 };
 #[cfg(feature = "text")]
 pub use print::to_toml;

@@ -2,7 +2,7 @@
 
 use crate::{
     AllowRule, Binding, CredentialRules, FileRules, Given, KernelRules, LifetimeRules, NetworkLimits,
-    NetworkRules, PathPattern, SealedPolicy, Slot,
+    NetworkRules, PathPattern, ResolverUse, SealedPolicy, Slot,
 };
 
 /// The whole effective policy, in a fixed order. [`parse`](crate::parse) and sealing give the same policy back.
@@ -106,8 +106,12 @@ fn lines<T>(items: &[T], each: impl Fn(&T) -> String) -> String {
 fn rule(rule: &AllowRule) -> String {
     let methods = rule.methods().iter().map(String::as_str).collect();
     let paths = rule.paths().iter().map(PathPattern::as_str).collect();
+    let resolver = match rule.resolver() {
+        ResolverUse::Refused => "",
+        ResolverUse::DangerouslyAllowed => ", resolver = \"dangerously-allowed\"",
+    };
     format!(
-        "{{ host = \"{}\", ports = {:?}, protocol = \"{}\", tls = \"{}\", methods = [{}], paths = [{}] }}",
+        "{{ host = \"{}\", ports = {:?}, protocol = \"{}\", tls = \"{}\", methods = [{}], paths = [{}]{resolver} }}",
         rule.host(),
         rule.ports(),
         rule.protocol(),

@@ -18,6 +18,7 @@ fn rules_open_the_network_and_read_back_the_same() {
          [[network.allow]]\nhost = \"API.example.com.\"\n\
          [[network.allow]]\nhost = \"*.example.org\"\nports = [8443, 443, 443]\n\
          [[network.allow]]\nhost = \"10.1.2.3\"\nports = [5432]\nprotocol = \"tcp\"\n\
+         [[network.allow]]\nhost = \"dns.google\"\nresolver = \"dangerously-allowed\"\n\
          [network.limits]\nflows = 8\nbandwidth = \"1MiB\"\n",
     )
     .unwrap();
@@ -25,7 +26,10 @@ fn rules_open_the_network_and_read_back_the_same() {
     assert_eq!(rules.mode, NetworkMode::Allow);
     let written: Vec<String> =
         rules.allow.iter().map(|rule| format!("{} {:?}", rule.host(), rule.ports())).collect();
-    assert_eq!(written, ["api.example.com [443]", "*.example.org [443, 8443]", "10.1.2.3 [5432]"]);
+    assert_eq!(
+        written,
+        ["api.example.com [443]", "*.example.org [443, 8443]", "10.1.2.3 [5432]", "dns.google [443]"]
+    );
     assert_eq!(rules.limits.flows, 8);
     let again = parse(&to_toml(&policy)).and_then(Draft::seal).unwrap();
     assert_eq!(again, policy);
@@ -42,6 +46,7 @@ fn every_part_of_a_rule_is_part_of_the_digest() {
         "allow = [{ host = \"a.example.com\", ports = [444] }]",
         "allow = [{ host = \"a.example.com\", ports = [443], protocol = \"tcp\" }]",
         "allow = [{ host = \"a.example.com\" }, { host = \"b.example.com\" }]",
+        "allow = [{ host = \"a.example.com\", resolver = \"dangerously-allowed\" }]",
         "allow = [{ host = \"a.example.com\" }]\ndangerously_allow_private = [{ cidr = \"10.0.0.0/8\", ports = [443] }]",
         "allow = [{ host = \"a.example.com\" }]\nlimits.bytes = \"1MiB\"",
     ] {
@@ -111,6 +116,11 @@ fn rules_that_nobody_could_hold_do_not_load() {
             "has no TLS to inspect",
         ),
         ("host = \"a.example.com\", ports = [853]", "port 853 is DNS"),
+        ("host = \"dns.google\"", "dns.google is a public resolver (DNS over HTTPS)"),
+        ("host = \"dns.google\", tls = \"inspect\"", "resolver = \"dangerously-allowed\""),
+        ("host = \"*.cloudflare-dns.com\"", "cloudflare-dns.com is a public resolver"),
+        ("host = \"*.example.com\", resolver = \"dangerously-allowed\"", "takes one host by its whole name"),
+        ("host = \"dns.google\", resolver = \"allowed\"", "unknown use of a resolver"),
         ("host = \"a.example.com\", ports = [0]", "each from 1 to 65535"),
         ("host = \"1.1.1.1\"", "takes protocol = \"tcp\" only"),
         ("host = \"a.example.com\", tls = \"inspect\", methods = [\"get\"]", "write it in capitals"),

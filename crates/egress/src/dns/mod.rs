@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use blastbox_policy::{Host, NetworkRules};
 use blastbox_wire::egress::Reason;
 
+use crate::decide::unnamed;
 use names::{Names, Number};
 
 const A: u16 = 1;
@@ -131,8 +132,9 @@ impl Question<'_> {
             Ok(_) => return self.reply(NO_SUCH_NAME, None, Some(Reason::QuestionKind)),
             Err(_) => return self.reply(NO_SUCH_NAME, None, Some(Reason::BadName)),
         };
-        let Some(pattern) = rules.closest(&host) else {
-            return self.reply(NO_SUCH_NAME, None, Some(Reason::HostNotAllowed));
+        let pattern = match rules.closest(&host) {
+            Ok(pattern) => pattern,
+            Err(why) => return self.reply(NO_SUCH_NAME, None, Some(unnamed(why))),
         };
         match self.kind {
             A | AAAA => match names.number(&host, pattern, budget) {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use blastbox_policy::SecretName;
+use blastbox_policy::{ResolverUse, SecretName};
 use blastbox_wire::egress::{Reason, Record};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Request, Response, StatusCode};
@@ -64,7 +64,9 @@ impl Room {
         let (mut parts, body) = request.into_parts();
         let wish = head::read(&parts, &self.to).map_err(bad_head)?;
         let allowed = self.judge(parts.method.as_str(), &wish)?;
-        if head::asks_resolver(&parts.headers, wish.path.as_deref(), parts.uri.path()) {
+        if allowed.resolver() == ResolverUse::Refused
+            && head::asks_resolver(&parts.headers, wish.path.as_deref(), parts.uri.path())
+        {
             let detail =
                 "names are asked of the box's own resolver; DNS over HTTPS would carry data out in questions";
             return Err(Refused::denied(Reason::Resolver, detail));

@@ -7,7 +7,8 @@ use crate::rig::World;
 use crate::server::{answering, ok};
 
 const ALLOW: &str = r#"{ host = "api.github.com", ports = [PORT], tls = "inspect", methods = ["GET", "POST"], paths = ["/repos/acme/*"] },
- { host = "other.github.com", ports = [PORT], tls = "inspect" }"#;
+ { host = "other.github.com", ports = [PORT], tls = "inspect" },
+ { host = "dns.github.com", ports = [PORT], tls = "inspect", resolver = "dangerously-allowed" }"#;
 
 /// Sends raw bytes over an inspected connection and reads until its end.
 async fn raw(world: &World, bytes: &str) -> String {
@@ -21,7 +22,9 @@ async fn raw(world: &World, bytes: &str) -> String {
 
 async fn world() -> (World, crate::server::Seen) {
     let world = World::new(ALLOW, "", &[]).await;
-    let seen = answering(&world, &["api.github.com", "other.github.com"], &[], |_, _| ok("served"));
+    let seen = answering(&world, &["api.github.com", "other.github.com", "dns.github.com"], &[], |_, _| {
+        ok("served")
+    });
     (world, seen)
 }
 
@@ -175,6 +178,10 @@ async fn a_resolver_over_https_is_not_asked_although_its_host_is_allowed() {
     }
     assert_eq!(seen.lock().unwrap().len(), 0);
     assert_eq!(world.denials(), ["resolver-not-allowed"]);
+    // Where the rule has the word for it, it is.
+    let path = "/dns-query?dns=AAABAAABAAAAAAAAA3d3dw";
+    let request = get(&world, "dns.github.com", b"http/1.1", path, &[("accept", "application/dns-message")]);
+    assert_eq!(ask(&world, "dns.github.com", b"http/1.1", request).await.status, 200);
     for (path, kind) in
         [("/dns", "application/json"), ("/x/dns-query", "application/dns"), ("/?dns=1", "*/*")]
     {

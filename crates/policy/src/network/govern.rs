@@ -30,6 +30,8 @@ pub enum Ungoverned {
     Host,
     /// Rules are about the host, but not about this port.
     Port,
+    /// The host is a public resolver, and only a wildcard is about it.
+    Resolver,
 }
 
 impl NetworkRules {
@@ -40,6 +42,10 @@ impl NetworkRules {
             return Err(Ungoverned::Host);
         }
         let covering: Vec<&AllowRule> = self.allow.iter().filter(|rule| covers(rule.host(), to)).collect();
+        let covering = match to {
+            Destination::Name(name) => self.without_resolvers(name, covering)?,
+            Destination::Address(_) => covering,
+        };
         // Where everything is open, a rule only says more about its own ports.
         if self.mode == NetworkMode::Open && !covering.iter().any(|rule| rule.ports().contains(&port)) {
             return Ok(vec![&ANYTHING]);
@@ -54,14 +60,30 @@ impl NetworkRules {
     }
 
     /// The pattern that describes a name most closely, on whatever port: whether DNS answers for it.
-    #[must_use]
-    pub fn closest(&self, name: &Host) -> Option<&HostPattern> {
+    pub fn closest(&self, name: &Host) -> Result<&HostPattern, Ungoverned> {
         if self.mode == NetworkMode::Off {
-            return None;
+            return Err(Ungoverned::Host);
         }
-        let covering = self.allow.iter().map(AllowRule::host).filter(|host| host.covers(name));
+        let covering = self.allow.iter().filter(|rule| rule.host().covers(name)).collect();
+        let covering = self.without_resolvers(name, covering)?;
         let open = (self.mode == NetworkMode::Open).then_some(&HostPattern::Any);
-        covering.max_by_key(|host| host.closeness()).or(open)
+        let closest = covering.into_iter().map(AllowRule::host).max_by_key(|host| host.closeness());
+        closest.or(open).ok_or(Ungoverned::Host)
+    }
+
+    /// What a wildcard opens is not opened as a resolver: such a host is named, with the word for it, or not reached. Where
+    /// everything is open, the network is no boundary, and this would only look like one.
+    fn without_resolvers<'r>(
+        &self,
+        name: &Host,
+        covering: Vec<&'r AllowRule>,
+    ) -> Result<Vec<&'r AllowRule>, Ungoverned> {
+        if self.mode != NetworkMode::Allow || covering.is_empty() || !name.is_public_resolver() {
+            return Ok(covering);
+        }
+        let named = |rule: &&AllowRule| matches!(rule.host(), HostPattern::Exact(_));
+        let named: Vec<&AllowRule> = covering.into_iter().filter(named).collect();
+        if named.is_empty() { Err(Ungoverned::Resolver) } else { Ok(named) }
     }
 }
 
@@ -101,7 +123,7 @@ mod tests {
             (by("api.example.com", 443), by("api.example.com", 80)),
             ("api.example.com".into(), "*".into())
         );
-        assert_eq!(rules.closest(&"elsewhere.test".parse().unwrap()), Some(&HostPattern::Any));
+        assert_eq!(rules.closest(&"elsewhere.test".parse().unwrap()), Ok(&HostPattern::Any));
     }
 
     #[test]
@@ -116,5 +138,25 @@ mod tests {
             matches!(critical, Err(PolicyError::OpenNotAtLevel { level: at }) if at == level),
             "{critical:?}"
         );
+    }
+
+    #[test]
+    fn a_wildcard_does_not_open_a_public_resolver_and_its_own_name_with_the_word_does() {
+        let text = |more: &str| {
+            format!(
+                "threat = \"medium\"\n[network]\nmode = \"allow\"\nallow = [{{ host = \"*.quad9.net\" }}{more}]\n"
+            )
+        };
+        let name = |text: &str| Destination::Name(text.parse().unwrap());
+        let wild = sealed(&text("")).unwrap();
+        assert_eq!(wild.governing(&name("dns.quad9.net"), 443), Err(Ungoverned::Resolver));
+        assert_eq!(wild.closest(&"dns.quad9.net".parse().unwrap()), Err(Ungoverned::Resolver));
+        assert!(wild.governing(&name("www.quad9.net"), 443).is_ok());
+        // On its own ports, and not on those of the wildcard.
+        let rule = ", { host = \"dns.quad9.net\", ports = [5053], resolver = \"dangerously-allowed\" }";
+        let named = sealed(&text(rule)).unwrap();
+        assert!(named.governing(&name("dns.quad9.net"), 5053).is_ok());
+        assert_eq!(named.governing(&name("dns.quad9.net"), 443), Err(Ungoverned::Port));
+        assert_eq!(named.governing(&name("dns9.quad9.net"), 443), Err(Ungoverned::Resolver));
     }
 }

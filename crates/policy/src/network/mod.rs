@@ -6,6 +6,7 @@ mod govern;
 mod host;
 mod problem;
 mod range;
+mod resolver;
 mod rule;
 
 pub use change::{BadChange, Denied, RuleChange};
@@ -14,6 +15,7 @@ pub use govern::{Destination, Ungoverned};
 pub use host::{BadHost, Host};
 pub use problem::BadRule;
 pub use range::{Network, PrivateOpening};
+pub use resolver::ResolverUse;
 pub use rule::{AllowRule, HostPattern, PathPattern, Protocol, RuleParts, TlsMode};
 
 use crate::words::spoken;

@@ -104,6 +104,23 @@ pub enum BadRule {
         /// The port.
         port: u16,
     },
+    /// A resolver that answers anybody over HTTPS.
+    #[error(
+        "{name} is a public resolver (DNS over HTTPS), and questions carry data out; a box asks its gateway. If the box is to ask \
+         it all the same, name that host in a rule with resolver = \"dangerously-allowed\""
+    )]
+    PublicResolver {
+        /// The host, or what the wildcard stands before.
+        name: Host,
+    },
+    /// The word for resolvers where no host is named.
+    #[error(
+        "the rule for {host} has resolver = \"dangerously-allowed\", which takes one host by its whole name, as in \"dns.example.com\""
+    )]
+    ResolverUnnamed {
+        /// The host pattern.
+        host: String,
+    },
     /// Methods or paths where nobody reads requests.
     #[error(
         "the rule for {host} has methods or paths, but with {because} nobody reads the requests; write tls = \"inspect\", or leave methods and paths out"

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::{fmt, str::FromStr};
 
-use super::{BadRule, Host, below_floor};
+use super::{BadRule, Host, ResolverUse, below_floor};
 use crate::words::spoken;
 
 /// Most methods or paths in one rule.
@@ -185,6 +185,7 @@ pub struct AllowRule {
     tls: TlsMode,
     methods: Vec<String>,
     paths: Vec<PathPattern>,
+    resolver: ResolverUse,
 }
 
 /// The parts of a rule as they were written, before anybody has checked that they fit together.
@@ -200,6 +201,8 @@ pub struct RuleParts {
     pub methods: Vec<String>,
     /// The paths that requests may have; none means every path.
     pub paths: Vec<PathPattern>,
+    /// Whether the host may be asked for names.
+    pub resolver: ResolverUse,
 }
 
 impl AllowRule {
@@ -211,11 +214,12 @@ impl AllowRule {
         tls: TlsMode::Passthrough,
         methods: Vec::new(),
         paths: Vec::new(),
+        resolver: ResolverUse::DangerouslyAllowed,
     };
 
     /// Checks that the parts fit together.
     pub fn new(host: HostPattern, parts: RuleParts) -> Result<Self, BadRule> {
-        let RuleParts { mut ports, protocol, tls, mut methods, paths } = parts;
+        let RuleParts { mut ports, protocol, tls, mut methods, paths, resolver } = parts;
         if ports.is_empty() {
             ports.push(protocol.usual_port().ok_or_else(|| BadRule::NoPort { host: host.to_string() })?);
         }
@@ -228,6 +232,7 @@ impl AllowRule {
         if let Some(port) = ports.iter().find(|port| [53, 853].contains(*port)) {
             return Err(BadRule::Resolver { port: *port });
         }
+        check_resolver(&host, resolver)?;
         let reads_requests = !methods.is_empty() || !paths.is_empty();
         let in_tls = matches!(protocol, Protocol::Https | Protocol::Ws);
         if reads_requests && protocol == Protocol::Tcp {
@@ -261,7 +266,7 @@ impl AllowRule {
                 return Err(BadRule::NeverOpen { address, class });
             }
         }
-        Ok(Self { host, ports, protocol, tls, methods, paths })
+        Ok(Self { host, ports, protocol, tls, methods, paths, resolver })
     }
 
     /// The same rule without a port; `None` where it has no other.
@@ -300,6 +305,11 @@ impl AllowRule {
     pub fn paths(&self) -> &[PathPattern] {
         &self.paths
     }
+    /// Whether the host may be asked for names, over HTTPS.
+    #[must_use]
+    pub fn resolver(&self) -> ResolverUse {
+        self.resolver
+    }
     /// Whether somebody has to read requests for this rule to hold.
     #[must_use]
     pub fn is_inspected(&self) -> bool {
@@ -307,6 +317,21 @@ impl AllowRule {
             Protocol::Http => true,
             Protocol::Https | Protocol::Ws => self.tls == TlsMode::Inspect,
             Protocol::Tcp => false,
+        }
+    }
+}
+
+/// A public resolver opens by its own name and the word for it; no other pattern can have the word.
+fn check_resolver(host: &HostPattern, resolver: ResolverUse) -> Result<(), BadRule> {
+    match (host, resolver) {
+        (HostPattern::Exact(name) | HostPattern::Under(name), ResolverUse::Refused)
+            if name.is_public_resolver() =>
+        {
+            Err(BadRule::PublicResolver { name: name.clone() })
+        }
+        (HostPattern::Exact(_), _) | (_, ResolverUse::Refused) => Ok(()),
+        (HostPattern::Under(_) | HostPattern::Address(_) | HostPattern::Any, _) => {
+            Err(BadRule::ResolverUnnamed { host: host.to_string() })
         }
     }
 }

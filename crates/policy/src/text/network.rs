@@ -10,7 +10,7 @@ use std::str::FromStr;
 use toml::de::DeValue;
 
 pub(super) const NETWORK: &[&str] = &["mode", "loopback", "allow", "dangerously_allow_private", "limits"];
-const RULE: &[&str] = &["host", "ports", "protocol", "tls", "methods", "paths"];
+const RULE: &[&str] = &["host", "ports", "protocol", "tls", "methods", "paths", "resolver"];
 const OPENING: &[&str] = &["cidr", "ports"];
 const LIMITS: &[&str] = &[
     "flows",
@@ -56,6 +56,7 @@ impl Source<'_> {
                     let key = "network.allow.paths";
                     parts.paths = self.each(key, value, |path| self.parsed::<PathPattern>(key, path))?;
                 }
+                "resolver" => parts.resolver = self.word("network.allow.resolver", value)?,
                 _ => return Err(self.unknown_key(key, Section::Named("network.allow"), RULE)),
             }
         }
