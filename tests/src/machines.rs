@@ -175,6 +175,35 @@ pub(crate) fn kernel() -> Option<(PathBuf, PathBuf)> {
     Some((only(at.join("boot"), "vmlinuz-")?, only(at.join("lib/modules"), "")?))
 }
 
+/// A store with the images of another one, whose files are the same ones, and with all that machines with this one start from; `None`, and
+/// reported: something is missing.
+#[expect(clippy::disallowed_methods, reason = "a program of the host")]
+pub fn with_kernel(caller: &Caller, images: &str, name: &str) -> Option<String> {
+    if !Path::new("/usr/bin/qemu-system-x86_64").exists() {
+        caller.skip("QEMU is not installed (apt-get install qemu-system-x86)");
+        return None;
+    }
+    let Some((image, modules)) = kernel() else {
+        caller.skip("there is no kernel for guests (tools/kernel.sh fetches Debian's)");
+        return None;
+    };
+    let store = text(&caller.place().join("store"));
+    let linked = std::process::Command::new("/bin/cp").args(["-al", images, &store]).output();
+    if !linked.is_ok_and(|ended| ended.status.success()) {
+        caller.skip("the store with images of Debian lies on another file system than the tests");
+        return None;
+    }
+    let (image, modules) = (text(&image), text(&modules));
+    let words = ["kernel", "add", &image, "--modules", &modules, "--store", &store];
+    let ended = caller.blastbox(words).end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    // By whoever may write there: a daemon reads a store that is not in its state directory.
+    let words = ["plan", "--store", &store, "--tier", "microvm", "--accept", "emulated-cpu", "--image", name];
+    let ended = caller.blastbox(words).start().end_within(PATIENCE);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    Some(store)
+}
+
 /// A program of the host that images are given.
 const PYTHON: &str = "/usr/bin/python3";
 const CURL: &str = "/usr/bin/curl";

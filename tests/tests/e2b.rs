@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
-use blastbox_tests::machines::{ONE_AT_A_TIME, Workshop};
+use blastbox_tests::machines::{ONE_AT_A_TIME, Workshop, with_kernel};
 use blastbox_tests::suites::{
     CONFIG, Daemon, PYTEST, installed, javascript, javascript_with, pytest, run, store_of, store_with, suite,
 };
@@ -28,7 +28,10 @@ both_ways!(
     the_agents_of_openai_with_an_older_sdk,
     the_client_of_mcp,
     the_sdk_as_root,
+    the_sdk_where_there_is_no_root,
+    the_image_that_is_made_as_base,
     machines_that_the_sdks_copy,
+    the_code_interpreter_in_machines_that_are_prepared,
     machines_on_disk_are_known_to_the_next_daemon,
     sandboxes_of_a_daemon_that_was_killed_are_over,
     the_checks_of_inspect_ai
@@ -269,14 +272,41 @@ fn machines_that_the_sdks_copy(caller: &Caller) {
     javascript(caller, "js/copies.cjs", &daemon);
 }
 
-/// Root of the box, where the operator allows it.
+/// Python with what it imports in virtual machines before they are anybody's, on the image that is made for it; and in copies of them.
+fn the_code_interpreter_in_machines_that_are_prepared(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(place) = installed(caller, "interpreter") else { return };
+    let Some(images) = store_with(caller, "code-interpreter") else { return };
+    let Some(store) = with_kernel(caller, &images, "code-interpreter") else { return };
+    let more = "[pool]\nmax = 2\nttl = \"1h\"\n[[pool.warm]]\ntemplate = \"code-interpreter-v1\"\nmin = 2\nimports = [\"decimal\"]\n\
+        [e2b.templates.code-interpreter-v1]\ntier = \"microvm\"\naccept = [\"emulated-cpu\"]\nmemory = \"512MiB\"\n";
+    let daemon = Daemon::start_in(caller, &format!("{CONFIG}{more}"), &["--store", &store]);
+    pytest(caller, &place, &[suite("prepared")], &daemon, &[]);
+}
+
+/// Root of the box, without a word of the operator.
 fn the_sdk_as_root(caller: &Caller) {
     if !caller.is_root() {
         return caller.skip("without root on the host no box has a root");
     }
     let Some(place) = installed(caller, "python") else { return };
-    let daemon = Daemon::start_with(caller, &format!("{CONFIG}[e2b]\nroot = \"allowed\"\n"));
-    pytest(caller, &place, &[suite("root")], &daemon, &[]);
+    pytest(caller, &place, &[suite("root")], &Daemon::start(caller), &[]);
+}
+
+/// None, where the operator wants none; without root on the host nobody has to say so.
+fn the_sdk_where_there_is_no_root(caller: &Caller) {
+    let Some(place) = installed(caller, "python") else { return };
+    let more = if caller.is_root() { "[e2b]\nroot = \"none\"\n" } else { "" };
+    let daemon = Daemon::start_with(caller, &format!("{CONFIG}{more}"));
+    pytest(caller, &place, &[suite("root_off")], &daemon, &[]);
+}
+
+/// `blastbox image make base`, for real: what it makes is what the SDKs ask for where nobody names a template.
+fn the_image_that_is_made_as_base(caller: &Caller) {
+    let Some(place) = installed(caller, "python") else { return };
+    let Some(store) = store_with(caller, "base") else { return };
+    let daemon = Daemon::start_in(caller, CONFIG, &["--store", &store]);
+    pytest(caller, &place, &[suite("base_image")], &daemon, &[]);
 }
 
 /// inspect-ai's own checks of a provider, through the package in `sdk/inspect-blastbox`, at the daemon's socket.

@@ -11,7 +11,7 @@ use blastbox_tests::{Caller, both_ways};
 
 both_ways!(
     a_host_gets_what_its_owner_keeps_and_nobody_else_does,
-    there_are_no_secrets_unless_the_operator_says_so,
+    there_are_no_secrets_where_the_operator_wants_none,
     a_file_that_is_damaged_is_one_tenants
 );
 
@@ -58,16 +58,17 @@ fn a_host_gets_what_its_owner_keeps_and_nobody_else_does(caller: &Caller) {
     assert_eq!(files_beneath(&state.join("e2b/secrets")).len(), 1, "one tenant had some");
 }
 
-fn there_are_no_secrets_unless_the_operator_says_so(caller: &Caller) {
+fn there_are_no_secrets_where_the_operator_wants_none(caller: &Caller) {
     let Some(place) = installed(caller, "python") else { return };
-    pytest(caller, &place, &[suite("secrets_off")], &Daemon::start(caller), &[]);
+    let daemon = Daemon::start_with(caller, &format!("{CONFIG}[e2b.secrets]\nenabled = false\n"));
+    pytest(caller, &place, &[suite("secrets_off")], &daemon, &[]);
 }
 
 fn a_file_that_is_damaged_is_one_tenants(caller: &Caller) {
-    let config = format!("{CONFIG}[e2b.secrets]\n");
+    let config = CONFIG;
     let (ours, other) = (Daemon::key(caller, &["suite"], "bbx_"), Daemon::key(caller, &["other"], "bbx_"));
     let new = r#"{"name":"token","value":"sk-value-of-the-owner"}"#;
-    let mut daemon = Daemon::start_again(caller, &config, &[], ours.clone());
+    let mut daemon = Daemon::start_again(caller, config, &[], ours.clone());
     assert!(with_key(&daemon, "POST /secrets", new).starts_with("HTTP/1.1 201"));
     daemon.key.clone_from(&other);
     assert!(with_key(&daemon, "POST /secrets", new).starts_with("HTTP/1.1 201"));
@@ -76,7 +77,7 @@ fn a_file_that_is_damaged_is_one_tenants(caller: &Caller) {
     let whole = std::fs::read(&file).expect("the file of one tenant");
     let half = whole.get(..whole.len() / 2).expect("a part of it");
     std::fs::write(&file, half).expect("damage it");
-    let mut daemon = Daemon::start_again(caller, &config, &[], ours.clone());
+    let mut daemon = Daemon::start_again(caller, config, &[], ours.clone());
     let rules = r#"{"templateID":"base","network":{"allowOut":["a.example.com"],"rules":{"a.example.com":
         [{"transform":{"headers":{"X-Token":"${e2b.secrets.token}"}}}]}}}"#;
     for (what, body) in [("GET /secrets", ""), ("POST /secrets", new), ("POST /v2/sandboxes", rules)] {
@@ -89,7 +90,7 @@ fn a_file_that_is_damaged_is_one_tenants(caller: &Caller) {
     assert!(with_key(&daemon, "GET /secrets", "").contains("\"token\""));
     drop(daemon);
     std::fs::write(&file, whole).expect("mend it");
-    let daemon = Daemon::start_again(caller, &config, &[], ours);
+    let daemon = Daemon::start_again(caller, config, &[], ours);
     assert!(with_key(&daemon, "GET /secrets", "").contains("\"token\""));
 }
 

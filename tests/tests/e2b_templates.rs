@@ -7,29 +7,23 @@ use blastbox_tests::suites::{CONFIG, Daemon, installed, javascript, pytest, stor
 use blastbox_tests::{Caller, both_ways, fill_with};
 
 both_ways!(
-    templates_where_nobody_asked_for_them,
+    templates_where_the_operator_wants_none,
     templates_that_the_sdks_build,
     templates_on_an_image_of_the_store,
     templates_whose_steps_are_root,
     templates_with_packages_of_real_package_managers
 );
 
-/// Templates are built only where the operator asks for it.
-fn with_builds() -> String {
-    format!("{CONFIG}[e2b.builds]\n")
-}
-
-/// A daemon whose operator has said nothing of builds.
-fn templates_where_nobody_asked_for_them(caller: &Caller) {
+fn templates_where_the_operator_wants_none(caller: &Caller) {
     let Some(place) = installed(caller, "python") else { return };
-    let daemon = Daemon::start(caller);
+    let daemon = Daemon::start_with(caller, &format!("{CONFIG}[e2b.builds]\nenabled = false\n"));
     pytest(caller, &place, &[suite("templates_off")], &daemon, &[]);
 }
 
 /// Steps that change a sandbox's home, which every daemon can have.
 fn templates_that_the_sdks_build(caller: &Caller) {
     let Some(place) = installed(caller, "python") else { return };
-    let daemon = Daemon::start_with(caller, &with_builds());
+    let daemon = Daemon::start(caller);
     let other = Daemon::key(caller, &["other", "--tenant", "other"], "bbx_");
     pytest(caller, &place, &[suite("templates")], &daemon, &[("E2B_OTHER_KEY", Path::new(&other))]);
     javascript(caller, "js/templates.cjs", &daemon);
@@ -62,11 +56,11 @@ fn small(caller: &Caller, more: &[&str]) -> Option<String> {
 fn templates_on_an_image_of_the_store(caller: &Caller) {
     let Some(place) = installed(caller, "python") else { return };
     let Some(store) = small(caller, &[]) else { return };
-    let daemon = Daemon::start_in(caller, &with_builds(), &["--store", &store]);
+    let daemon = Daemon::start_in(caller, CONFIG, &["--store", &store]);
     pytest(caller, &place, &[suite("templates_stored")], &daemon, &[]);
 }
 
-/// Steps that are root of their boxes, where the operator allows it.
+/// Steps that are root of their boxes, without a word of the operator.
 fn templates_whose_steps_are_root(caller: &Caller) {
     if !caller.is_root() {
         return caller.skip("without root on the host no box has a root");
@@ -75,8 +69,7 @@ fn templates_whose_steps_are_root(caller: &Caller) {
     let Some(store) = small(caller, &["chown", "ln", "mkfifo", "mknod", "mount", "mv", "test"]) else {
         return;
     };
-    let config = format!("{}root = \"allowed\"\n", with_builds());
-    let daemon = Daemon::start_in(caller, &config, &["--store", &store]);
+    let daemon = Daemon::start_in(caller, CONFIG, &["--store", &store]);
     pytest(caller, &place, &[suite("templates_root")], &daemon, &[]);
 }
 
@@ -87,8 +80,7 @@ fn templates_with_packages_of_real_package_managers(caller: &Caller) {
     }
     let Some(place) = installed(caller, "python") else { return };
     let Some(store) = store_with(caller, "tiny") else { return };
-    let config = format!("{}root = \"allowed\"\n", with_builds());
-    let daemon = Daemon::start_in(caller, &config, &["--store", &store]);
+    let daemon = Daemon::start_in(caller, CONFIG, &["--store", &store]);
     for manager in ["test_apt.py", "test_npm.py"] {
         pytest(caller, &place, &[suite("templates_packages").join(manager)], &daemon, &[]);
     }

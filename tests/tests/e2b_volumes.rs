@@ -19,6 +19,7 @@ both_ways!(
     what_is_left_of_a_volume_keeps_no_daemon_from_starting,
     a_record_that_is_damaged_keeps_no_daemon_from_starting,
     a_volume_stays_while_its_sandbox_ends,
+    whoever_hangs_up_leaves_a_volume_that_can_be_deleted,
     a_volume_stays_while_somebody_writes_to_it,
     uploads_at_once_do_not_pass_a_size_together,
     an_upload_ends_when_the_disk_is_nearly_full,
@@ -186,6 +187,25 @@ fn a_volume_stays_while_its_sandbox_ends(caller: &Caller) {
     assert!(deleted.starts_with("HTTP/1.1 204") || deleted.contains("volume_in_use"), "{deleted}");
     assert!(wait_until(|| ask(&daemon, &head, b"").starts_with("HTTP/1.1 404")));
     assert!(!place.exists());
+}
+
+/// A sandbox that nobody waits for any more is made to its end, and ended: only then its volume is nobody's.
+fn whoever_hangs_up_leaves_a_volume_that_can_be_deleted(caller: &Caller) {
+    let daemon = Daemon::start_with(caller, &config());
+    let (id, _) = volume(&daemon);
+    for _ in 0..3 {
+        let head = format!(
+            "POST /sandboxes HTTP/1.1\r\nX-API-KEY: {}\r\nContent-Type: application/json\r\nContent-Length: {}",
+            daemon.key,
+            MOUNTS.len()
+        );
+        drop(begin(&daemon, &head, MOUNTS.as_bytes()));
+    }
+    let none = || with_key(&daemon, "GET /v2/sandboxes", "").ends_with("[]");
+    assert!(wait_until(none), "none is left");
+    let delete = format!("DELETE /volumes/{id}");
+    assert!(wait_until(|| with_key(&daemon, &delete, "").starts_with("HTTP/1.1 204")));
+    assert!(!caller.place().join("state/e2b/volumes").join(&id).exists());
 }
 
 fn a_volume_stays_while_somebody_writes_to_it(caller: &Caller) {

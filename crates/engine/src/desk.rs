@@ -67,6 +67,8 @@ pub(crate) enum Order {
     Ping(oneshot::Sender<()>),
     /// Which limits the box has met. What is found rings the alarm.
     Look,
+    /// What was printed so far was nobody's, and counts for nobody.
+    Forgive,
 }
 
 /// Where the outcome of a pause, or of its end, is waited for.

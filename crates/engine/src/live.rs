@@ -255,6 +255,11 @@ impl LiveBox {
         self.orders.send(Order::Ping(to)).await.is_ok() && from.await.is_ok()
     }
 
+    /// What it has printed so far counts for nobody. An error: the box is being ended.
+    pub(crate) async fn forgive_output(&self) {
+        self.orders.send(Order::Forgive).await.ok();
+    }
+
     /// Has somebody look which limits it has met. Where there is no room for the question now, the next one does.
     pub(crate) fn look_for_limits(&self) {
         self.orders.try_send(Order::Look).ok();

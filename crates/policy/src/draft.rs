@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    AllowRule, BadRule, Binding, BoxRoot, Bytes, Cpus, CredentialMode, CredentialRules, FileRules, Gap, Gpu,
-    GvisorPlatform, Host, HostPattern, KernelRules, LifetimeRules, Loopback, NetworkLimits, NetworkMode,
-    NetworkRules, OnDenied, PolicyError, PrivateOpening, RuleParts, ScratchExec, SealedPolicy, Seconds,
-    SurvivesDaemon, ThreatLevel, TierChoice, TlsMode, Workspace,
+    AllowRule, BadRule, Binding, BoxRoot, Bytes, Cpus, CredentialMode, CredentialRules, Destination,
+    FileRules, Gap, Gpu, GvisorPlatform, Host, HostPattern, KernelRules, LifetimeRules, Loopback,
+    NetworkLimits, NetworkMode, NetworkRules, OnDenied, PolicyError, PrivateOpening, RuleParts, ScratchExec,
+    SealedPolicy, Seconds, SurvivesDaemon, ThreatLevel, TierChoice, TlsMode, Workspace,
 };
+
+/// Where requests over TLS go that say no port.
+const HTTPS: u16 = 443;
 
 /// A policy that is still being written. It can be used only after [`Draft::seal`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,8 +56,17 @@ impl Draft {
         self
     }
 
-    /// Has requests to a host read that are reached over TLS already, so that secrets can be put into them: on the usual port.
+    /// Has requests to a host read that is reached over TLS already, so that secrets can be put into them: on the usual port. It opens
+    /// nothing: where no rule leads there nothing changes, nor where one for more than this host has them read already, which may
+    /// say which of them pass.
     pub fn read(mut self, host: Host) -> Result<Self, BadRule> {
+        let wider = |rule: &AllowRule| !matches!(rule.host(), HostPattern::Exact(_));
+        let is_read = |rule: &AllowRule| rule.tls() == TlsMode::Inspect || *rule.host() == HostPattern::Any;
+        match self.network.governing(&Destination::Name(host.clone()), HTTPS) {
+            Err(_) => return Ok(self),
+            Ok(rules) if rules.iter().any(|rule| wider(rule) && is_read(rule)) => return Ok(self),
+            Ok(_) => {}
+        }
         let host = HostPattern::Exact(host);
         let rule = AllowRule::new(host.clone(), RuleParts { tls: TlsMode::Inspect, ..RuleParts::default() })?;
         let same = |known: &AllowRule| {

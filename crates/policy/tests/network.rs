@@ -165,3 +165,34 @@ fn rules_that_need_requests_to_be_read_are_taken() {
         seal(&format!("allow = [{{ host = \"a.example.com\", {rule} }}]")).unwrap();
     }
 }
+
+#[test]
+fn having_requests_read_opens_nothing() {
+    let read = |rules: &str| {
+        let draft = seal(rules).unwrap().draft().read("api.example.com".parse().unwrap()).unwrap();
+        let rules = draft.network_rules().allow.iter();
+        rules.map(|rule| format!("{} {} {:?}", rule.host(), rule.tls(), rule.methods())).collect::<Vec<_>>()
+    };
+    for (rules, expected) in [
+        // What is not reached stays so.
+        ("allow = [{ host = \"other.example.com\" }]", &["other.example.com passthrough []"][..]),
+        ("allow = [{ host = \"api.example.com\", ports = [8443] }]", &["api.example.com passthrough []"]),
+        // What is reached is read, under whichever name.
+        ("allow = [{ host = \"api.example.com\" }]", &["api.example.com inspect []"]),
+        (
+            "allow = [{ host = \"*.example.com\" }]",
+            &["*.example.com passthrough []", "api.example.com inspect []"],
+        ),
+        // What says which requests pass is not passed by.
+        (
+            "allow = [{ host = \"api.example.com\", tls = \"inspect\", methods = [\"GET\"] }]",
+            &["api.example.com inspect [\"GET\"]"],
+        ),
+        (
+            "allow = [{ host = \"*.example.com\", tls = \"inspect\", methods = [\"GET\"] }]",
+            &["*.example.com inspect [\"GET\"]"],
+        ),
+    ] {
+        assert_eq!(read(rules), expected, "{rules}");
+    }
+}

@@ -10,13 +10,12 @@ use std::collections::BTreeMap;
 use std::path::{Component, PathBuf};
 
 use blastbox_engine::keeper::{KeeperConfig, Tenant};
-use blastbox_policy::BoxRoot;
 use serde::Deserialize;
 use toml::Spanned;
 
 pub(crate) use self::e2b::Builds;
 use self::e2b::{E2b, check_templates, is_domain};
-pub use self::e2b::{Https, Internet, Shape};
+pub use self::e2b::{Https, Internet, Roots, Shape};
 use self::pool::{Pool, SHORTEST_TTL};
 use self::shares::{Host, Share, SnapshotText};
 use crate::door::Patience;
@@ -120,8 +119,8 @@ pub enum ConfigError {
     Warm(&'static str),
 }
 
-/// A configuration, read and checked.
-#[derive(Debug, Default)]
+/// A configuration, read and checked. Without a file it is what an empty one says.
+#[derive(Debug)]
 pub struct Config {
     /// What the keeper may give away.
     pub keeper: KeeperConfig,
@@ -139,13 +138,13 @@ pub struct Config {
     pub orders: Orders,
     /// What sandboxes of E2B's SDKs reach where their owner does not say.
     pub internet: Internet,
-    /// Whether commands in E2B's sandboxes may be their root.
-    pub root: BoxRoot,
-    /// What builds of their templates may do. `None`: there are none, unless the operator asks for them.
+    /// Which of E2B's sandboxes have a root.
+    pub roots_of_boxes: Roots,
+    /// What builds of their templates may do. `None`: the operator wants none.
     pub builds: Option<Builds>,
     /// What tenants may have of volumes. `None`: there are none, unless the operator asks for them.
     pub volumes: Option<VolumeLimits>,
-    /// What tenants may have of secrets. `None`: there are none, unless the operator asks for them.
+    /// What tenants may have of secrets. `None`: the operator wants none.
     pub secrets: Option<SecretLimits>,
     /// The domain in the names of their ports, such as `sbx.localhost:7080`.
     pub domain: Option<String>,
@@ -228,7 +227,8 @@ impl Config {
         }
         let E2b { internet, domain, root, builds, volumes, secrets, https, templates } = e2b;
         check_templates(&templates)?;
-        let builds = builds.map(|builds| builds.check(root)).transpose()?;
+        let roots_of_boxes = Roots::from(root);
+        let builds = builds.check(roots_of_boxes)?;
         if let Some(domain) = domain.iter().find(|domain| !is_domain(domain)) {
             return Err(ConfigError::Domain { domain: domain.clone() });
         }
@@ -244,11 +244,11 @@ impl Config {
             orders,
             internet,
             builds,
-            volumes: volumes.map(|volumes| volumes.limits()),
-            secrets: secrets.map(|secrets| secrets.limits()),
+            volumes: volumes.and_then(|volumes| volumes.limits()),
+            secrets: secrets.limits(),
             domain,
             https,
-            root,
+            roots_of_boxes,
             templates,
         })
     }

@@ -1,6 +1,5 @@
 //! What every handler shares.
 
-use blastbox_policy::BoxRoot;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use axum::extract::FromRef;
 use blastbox_engine::keeper::{Keeper, Tenant};
 
-use crate::config::{Builds, Internet};
+use crate::config::{Builds, Internet, Roots};
 use crate::e2b::{Drawer, SecretLimits, Shelf, VolumeLimits};
 use crate::gallery::Gallery;
 use crate::keys::Keys;
@@ -30,16 +29,16 @@ pub struct Hall {
     pub(crate) origins: Arc<Vec<String>>,
     /// What sandboxes of E2B's SDKs reach where their owner does not say.
     pub(crate) internet: Internet,
-    /// Whether commands in E2B's sandboxes may be their root.
-    pub(crate) root: BoxRoot,
+    /// Which of E2B's sandboxes have a root.
+    pub(crate) roots_of_boxes: Roots,
     /// What the operator said of what boxes begin while they wait in the pool, by template.
     pub(crate) begins: Arc<BTreeMap<String, Begins>>,
-    /// Where templates that tenants build are kept, and what a build may do, where the operator wants builds.
+    /// Where templates that tenants build are kept, and what a build may do, unless the operator wants no builds.
     pub(crate) templates: Option<Arc<Path>>,
     pub(crate) builds: Option<Builds>,
     /// Directories that outlive sandboxes, where the operator wants them.
     pub(crate) volumes: Option<Arc<Shelf>>,
-    /// Values that headers of sandboxes' requests are filled with, where the operator wants them.
+    /// Values that headers of sandboxes' requests are filled with, unless the operator wants none.
     pub(crate) secrets: Option<Arc<Drawer>>,
     /// The domain in the names of their ports.
     pub(crate) domain: Option<Arc<str>>,
@@ -64,7 +63,7 @@ impl Hall {
             origins: Arc::default(),
             rooms: Arc::default(),
             internet: Internet::default(),
-            root: BoxRoot::None,
+            roots_of_boxes: Roots::Nowhere,
             begins: Arc::default(),
             templates: None,
             builds: None,
@@ -85,8 +84,8 @@ impl Hall {
 
     /// With what the operator says of sandboxes of E2B's SDKs.
     #[must_use]
-    pub fn with_e2b(mut self, internet: Internet, domain: Option<String>, root: BoxRoot) -> Self {
-        (self.internet, self.domain, self.root) = (internet, domain.map(Into::into), root);
+    pub fn with_e2b(mut self, internet: Internet, domain: Option<String>, roots: Roots) -> Self {
+        (self.internet, self.domain, self.roots_of_boxes) = (internet, domain.map(Into::into), roots);
         self
     }
 

@@ -39,7 +39,7 @@ mod upgrade;
 mod verdict;
 mod warm;
 
-pub use config::{Config, ConfigError, Https, Internet, MAX_CONFIG_TEXT, Shape};
+pub use config::{Config, ConfigError, Https, Internet, MAX_CONFIG_TEXT, Roots, Shape};
 pub use door::{DEFAULT_PORT, Doors, Log, Patience, Socket, TcpAddress, TlsDoor, open_port};
 pub use error::DoorError;
 pub use gallery::Gallery;

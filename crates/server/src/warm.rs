@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use blastbox_engine::Command;
-use blastbox_engine::keeper::{Keeper, Preparation, WarmError};
+use blastbox_engine::keeper::{Preparation, WarmError};
 use blastbox_images::Image;
 use blastbox_policy::{BoxRoot, Gap, Profile, SealedPolicy, ThreatLevel, TierChoice};
 use serde::Deserialize;
@@ -118,11 +118,10 @@ impl WarmText {
         self,
         images: &Gallery,
         internet: Internet,
-        root: BoxRoot,
         begins: &BTreeMap<String, Begins>,
     ) -> Result<Opened, String> {
         if let Some(template) = &self.template {
-            return e2b::warm(template, images, internet, root, begins);
+            return e2b::warm(template, images, internet, begins);
         }
         let Self {
             min: _,
@@ -158,21 +157,54 @@ impl WarmText {
 }
 
 impl Hall {
+    /// What E2B's SDKs have here beside sandboxes, in one line for the operator.
+    pub async fn offers(&self) -> String {
+        let (images, internet, begins) = (Arc::clone(&self.images), self.internet, Arc::clone(&self.begins));
+        let open = move || e2b::warm(e2b::BASE, &images, internet, &begins);
+        let root = match tokio::task::spawn_blocking(open).await {
+            Ok(Ok((policy, image, _))) => {
+                let settled = e2b::settle(&self.keeper, self.roots_of_boxes, policy, &image).await;
+                settled.is_ok_and(|policy| policy.kernel().root == BoxRoot::Allowed)
+            }
+            Ok(Err(_)) | Err(_) => false,
+        };
+        let word = |on: bool| if on { "on" } else { "off" };
+        format!(
+            "sandboxes of E2B's SDKs: sudo in `base` {}, template builds {}, secrets {}, volumes {}",
+            word(root),
+            word(self.builds.is_some()),
+            word(self.secrets.is_some()),
+            word(self.volumes.is_some())
+        )
+    }
+
     /// Has boxes of these kinds wait from now on.
     pub async fn keep_warm(&self, warm: Vec<(WarmText, usize)>) -> Result<(), NotWarm> {
         for (index, (text, least)) in warm.into_iter().enumerate() {
-            let (images, internet, root) = (Arc::clone(&self.images), self.internet, self.root);
-            let begins = Arc::clone(&self.begins);
-            let open = move || text.open(&images, internet, root, &begins);
-            let opened = tokio::task::spawn_blocking(open).await;
-            let opened = opened.unwrap_or_else(|_| Err("it could not be opened".to_owned()));
-            let kept = match opened {
-                Ok(opened) => keep(&self.keeper, opened, least).await,
-                Err(why) => Err(why),
-            };
+            let kept = self.keep_one_warm(text, least).await;
             kept.map_err(|why| NotWarm { number: index + 1, why })?;
         }
         Ok(())
+    }
+
+    async fn keep_one_warm(&self, text: WarmText, least: usize) -> Result<(), String> {
+        let is_sandbox = text.template.is_some();
+        let (images, internet) = (Arc::clone(&self.images), self.internet);
+        let begins = Arc::clone(&self.begins);
+        let open = move || text.open(&images, internet, &begins);
+        let opened = tokio::task::spawn_blocking(open).await;
+        let (policy, image, preparation) =
+            opened.unwrap_or_else(|_| Err("it could not be opened".to_owned()))?;
+        let policy = match is_sandbox {
+            // As those get it that are asked for, or none of them would ever come from here.
+            true => {
+                let settled = e2b::settle(&self.keeper, self.roots_of_boxes, policy, &image).await;
+                settled.map_err(|error| line(&error))?
+            }
+            false => policy,
+        };
+        let kept = self.keeper.keep_warm(policy, image, preparation, least).await;
+        kept.map_err(|error: WarmError| line(&error))
     }
 }
 
@@ -181,9 +213,4 @@ pub(crate) fn first(prewarm: Vec<String>) -> Result<Command, String> {
     let asked = ask::NewExec { command: prewarm, ..ask::NewExec::default() };
     let checked = asked.check().map_err(|trouble| format!("`prewarm`: {}", line(&trouble)))?;
     Ok(checked.start(false).0)
-}
-
-async fn keep(keeper: &Keeper, opened: Opened, least: usize) -> Result<(), String> {
-    let (policy, image, preparation) = opened;
-    keeper.keep_warm(policy, image, preparation, least).await.map_err(|error: WarmError| line(&error))
 }

@@ -64,9 +64,8 @@ def test_where_a_command_starts(shared):
 
 def test_users(shared):
     assert shared.commands.run("id -un; id -u", user="user").stdout == "user\n1000\n"
-    for unknown in ["root", "nobody-there"]:
-        with pytest.raises(AuthenticationException, match=f"invalid username: '{unknown}'"):
-            shared.commands.run("id", user=unknown)
+    with pytest.raises(AuthenticationException, match="invalid username: 'nobody-there'"):
+        shared.commands.run("id", user="nobody-there")
 
 
 def test_a_command_line_that_no_kernel_takes(shared):

@@ -63,10 +63,8 @@ def test_what_cannot_be_read_or_written(shared):
         shared.files.write("~root/x", "x")
     with pytest.raises(SandboxException, match="403: permission denied"):
         shared.files.write("/usr/x", "x")
-    for unknown in ["root", "who"]:
-        message = f"error looking up user '{unknown}': user: unknown user {unknown}"
-        with pytest.raises(AuthenticationException, match=message):
-            shared.files.read("/tmp/none", user=unknown)
+    with pytest.raises(AuthenticationException, match="error looking up user 'who': user: unknown user who"):
+        shared.files.read("/tmp/none", user="who")
 
 
 def test_a_disk_that_is_full_says_so_and_keeps_nothing(box):

@@ -1,4 +1,4 @@
-"""Root of the box through E2B's published SDK, against a daemon whose operator allows it."""
+"""Root of the box through E2B's published SDK, against a daemon of root whose operator has said nothing of it."""
 
 import pytest
 from e2b import AuthenticationException, CommandExitException, PtySize, Sandbox

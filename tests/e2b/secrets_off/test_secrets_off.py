@@ -1,4 +1,4 @@
-"""A daemon whose operator has not asked for secrets has none, and says which section is missing."""
+"""A daemon whose operator wants no secrets has none, and says by which section."""
 
 import pytest
 from e2b import Sandbox, SandboxException, Secret

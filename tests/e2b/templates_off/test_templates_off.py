@@ -1,4 +1,4 @@
-"""A daemon whose operator has not asked for builds builds nothing, and says which section is missing."""
+"""A daemon whose operator wants no builds builds nothing, and says by which section."""
 
 import json
 import os

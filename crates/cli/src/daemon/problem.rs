@@ -93,7 +93,7 @@ impl DaemonProblem {
                 "raise --limit, if the box should be believed"
             }
             Self::Volumes(_) => "look at `e2b/volumes` there, or leave [e2b.volumes] out",
-            Self::Secrets(_) => "look at `e2b/secrets` there, or leave [e2b.secrets] out",
+            Self::Secrets(_) => "look at `e2b/secrets` there, or write `enabled = false` under [e2b.secrets]",
             Self::Confine(_)
             | Self::NoFile(_)
             | Self::CopyBroke

@@ -66,7 +66,7 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
-    let config = args.config.as_deref().map(read).transpose()?.unwrap_or_default();
+    let config = read(args.config.as_deref())?;
     let socket = super::socket(args.socket.as_deref())?;
     let state = StateDir::open(&super::state(args.state_dir.as_deref())?).map_err(DaemonProblem::Door)?;
     let _lock = state.lock().map_err(DaemonProblem::Door)?;
@@ -164,7 +164,7 @@ async fn keep(
     let images = Gallery::new(config.images, Some(images)).with_templates(config.templates);
     let hall = Hall::new(keeper.clone(), keys, images);
     let hall = hall.with_roots(config.roots).with_origins(config.origins);
-    let hall = hall.with_e2b(config.internet, config.domain, config.root).with_begins(&config.warm);
+    let hall = hall.with_e2b(config.internet, config.domain, config.roots_of_boxes).with_begins(&config.warm);
     let hall = hall.with_templates(&state.path().join("e2b"), config.builds);
     let hall = hall.with_volumes(&state.path().join("e2b/volumes"), config.volumes);
     let hall = hall.map_err(DaemonProblem::Volumes)?;
@@ -185,6 +185,9 @@ async fn keep(
         said.push_str(&format!(
             "blastbox: secrets are left out, and their file kept: {damaged}; put it back from a copy, or remove it to give them up, and start again\n"
         ));
+    }
+    if args.listen.is_some() {
+        said.push_str(&format!("blastbox: {}\n", hall.offers().await));
     }
     if let Err(error) = hall.keep_warm(config.warm).await {
         // Boxes that were taken over are worth more than boxes that wait: they would end with this daemon.
@@ -313,7 +316,12 @@ impl Lost {
     }
 }
 
-fn read(path: &Path) -> Result<Config, DaemonProblem> {
+/// The configuration. Where there is no file it is that of an empty one.
+fn read(path: Option<&Path>) -> Result<Config, DaemonProblem> {
+    let Some(path) = path else {
+        let none = |source| DaemonProblem::Config { path: PathBuf::new(), source };
+        return Config::parse("").map_err(none);
+    };
     let failed = |source| DaemonProblem::ReadConfig { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.is_dir() {

@@ -17,6 +17,7 @@ use super::gate::Need;
 use super::make::need_of;
 use super::member::{Kind, Member, Recipe};
 use super::prepare::Preparation;
+use super::prepared_machine::LastTry;
 use super::warm::MOST_WARM;
 
 /// Kinds that are remembered. The one that was not asked for the longest makes place.
@@ -70,8 +71,8 @@ pub(crate) struct Pool {
     pub(crate) claimed: Notify,
     /// Rings, for whoever listens then, when a command has ended.
     pub(crate) quiet: Notify,
-    /// One machine is prepared at a time, and whoever wants copies of it waits for it.
-    pub(crate) preparing: tokio::sync::Mutex<()>,
+    /// One machine is prepared at a time, and whoever wants copies of it waits for it. What came of the last one.
+    pub(crate) preparing: tokio::sync::Mutex<LastTry>,
 }
 
 /// What a look through the pool found.

@@ -130,6 +130,8 @@ impl Prepared {
             let end = timeout(FIRST, end_of(&exec)).await.ok().flatten();
             house.pen.record(&about, &pen::over(exec.number(), end.as_ref()));
             end.filter(|end| matches!(end, ExecEnd::Exited { exit: Exit::Code(0), .. }))?;
+            // Whoever gets the box has printed none of it.
+            live.forgive_output().await;
         }
         let Some(words) = waits else { return Some(Self { waiting: None }) };
         let exec = start(house, live, &words.command, &about).await?;

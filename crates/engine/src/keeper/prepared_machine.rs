@@ -48,6 +48,21 @@ pub(super) enum Unready {
     Unprepared,
 }
 
+/// The last machine whose kind's beginnings did not get ready, and when that was known.
+#[derive(Debug, Default)]
+pub(crate) struct LastTry(Option<(Hash, Instant)>);
+
+impl LastTry {
+    fn failed(kind: Hash) -> Self {
+        Self(Some((kind, Instant::now())))
+    }
+
+    /// Whether one of this kind failed while somebody waited for it since then: to try once more would only hold up the next.
+    fn failed_since(&self, kind: &Hash, asked: Instant) -> bool {
+        self.0.as_ref().is_some_and(|(other, at)| other == kind && *at >= asked)
+    }
+}
+
 /// Makes a member of a pool.
 pub(super) async fn member(
     house: &Arc<House>,
@@ -72,10 +87,15 @@ pub(super) async fn member(
     }
     let name = kind.digest();
     // One at a time is made. Whoever has its machine, or can have none, waits for nobody; whoever waited looks again.
-    let turn = match house.engine.prepared(&name) {
+    let asked = Instant::now();
+    let mut turn = match house.engine.prepared(&name) {
         Machine::Wanted => Some(house.pool.preparing.lock().await),
         Machine::There(..) | Machine::Failed => None,
     };
+    // The one before has just shown what would come of it.
+    if turn.as_ref().is_some_and(|last| last.failed_since(&name, asked)) {
+        return Err(Unready::Unprepared);
+    }
     match house.engine.prepared(&name) {
         Machine::There(..) => {}
         Machine::Failed => {
@@ -84,7 +104,11 @@ pub(super) async fn member(
             return by_itself(house, recipe, preparation, nobody, Some(why.to_owned())).await;
         }
         Machine::Wanted => {
-            let mut first = by_itself(house, recipe, preparation, nobody, None).await?;
+            let made = by_itself(house, recipe, preparation, nobody, None).await;
+            if let (Err(Unready::Unprepared), Some(last)) = (&made, &mut turn) {
+                **last = LastTry::failed(name);
+            }
+            let mut first = made?;
             if let Err(why) = copy(house, name, &first.live, recipe, nobody).await {
                 first.live.note_beginning(told(&format!("no copy could be made of it: {why}")));
                 first.live.live_until(Instant::now() + house.pool.longest());
@@ -201,4 +225,20 @@ async fn copy_of(
     live.end().await;
     drop(entry);
     Some(Err(Unready::Unprepared))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_those_who_waited_for_the_one_that_failed_and_want_the_same_are_told_so() {
+        let [one, other] = [b"one".as_slice(), b"other"].map(|name| Hash::of([name]));
+        let before = Instant::now();
+        assert!(!LastTry::default().failed_since(&one, before));
+        let last = LastTry::failed(one);
+        assert!(last.failed_since(&one, before) && !last.failed_since(&other, before));
+        let later = Instant::now() + Duration::from_millis(1);
+        assert!(!last.failed_since(&one, later), "the next round tries again");
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use blastbox_images::Image;
-use blastbox_policy::{Refusal, SealedPolicy, SurvivesDaemon};
+use blastbox_policy::{Refusal, SealedPolicy, SurvivesDaemon, Tier};
 
 use super::face::Keeper;
 use super::make::need_of;
@@ -50,6 +50,12 @@ pub enum WarmError {
 }
 
 impl Keeper {
+    /// Which tier a box with this policy would have here. `None`: it would be refused, or nobody can say.
+    pub async fn tier_of(&self, policy: &SealedPolicy, image: &Image) -> Option<Tier> {
+        let choice = self.0.engine.choose(policy, image, None, &[]).await.ok()?;
+        choice.chosen.ok().map(|lowered| lowered.tier)
+    }
+
     /// From now on so many boxes of this kind wait, as long as the host has room: whoever asks for another kind gets that room.
     /// They are made in the background. Refused where the host's limits could not hold all that waits always.
     pub async fn keep_warm(

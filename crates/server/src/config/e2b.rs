@@ -15,52 +15,80 @@ use crate::e2b::{Reaches, SecretLimits, VolumeLimits, reached_by_builds, seals};
 pub(super) struct E2b {
     pub(super) internet: Internet,
     pub(super) domain: Option<String>,
-    pub(super) root: BoxRoot,
-    pub(super) builds: Option<BuildsText>,
+    pub(super) root: Option<BoxRoot>,
+    pub(super) builds: BuildsText,
     pub(super) volumes: Option<VolumesText>,
-    pub(super) secrets: Option<SecretsText>,
+    pub(super) secrets: SecretsText,
     pub(super) https: Option<HttpsText>,
     pub(super) templates: BTreeMap<String, Shape>,
+}
+
+/// Which sandboxes have a root of their own: `sudo`, and `user="root"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Roots {
+    /// None of them.
+    Nowhere,
+    /// Those that are in a jail anyway, on a host where a jail can have one: nobody gets a weaker boundary for it, and nobody is
+    /// refused because of it.
+    #[default]
+    InJails,
+    /// All that may be in a jail, and where there can be none they are refused: the operator has asked for it.
+    Ordered,
+}
+
+impl From<Option<BoxRoot>> for Roots {
+    fn from(said: Option<BoxRoot>) -> Self {
+        match said {
+            None => Self::InJails,
+            Some(BoxRoot::None) => Self::Nowhere,
+            Some(BoxRoot::Allowed) => Self::Ordered,
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct BuildsText {
+    enabled: Option<bool>,
     allow: Vec<String>,
     root: Option<BoxRoot>,
 }
 
 impl BuildsText {
     /// Steps have a root where sandboxes have one, unless it is said otherwise.
-    pub(super) fn check(self, of_sandboxes: BoxRoot) -> Result<Builds, ConfigError> {
+    pub(super) fn check(self, of_sandboxes: Roots) -> Result<Option<Builds>, ConfigError> {
         let reaches = reached_by_builds(&self.allow).map_err(ConfigError::Builds)?;
-        Ok(Builds { reaches, root: self.root.unwrap_or(of_sandboxes) })
+        let roots = self.root.map_or(of_sandboxes, |said| Some(said).into());
+        Ok(self.enabled.unwrap_or(true).then_some(Builds { reaches, roots }))
     }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct VolumesText {
+    enabled: Option<bool>,
     count: Option<usize>,
     size: Option<Bytes>,
 }
 
 impl VolumesText {
-    pub(super) fn limits(&self) -> VolumeLimits {
+    pub(super) fn limits(&self) -> Option<VolumeLimits> {
         let size = self.size.unwrap_or(Bytes::mib(1_024)).0;
-        VolumeLimits { count: self.count.unwrap_or(20), size }
+        let limits = VolumeLimits { count: self.count.unwrap_or(20), size };
+        self.enabled.unwrap_or(true).then_some(limits)
     }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct SecretsText {
+    enabled: Option<bool>,
     count: Option<usize>,
 }
 
 impl SecretsText {
-    pub(super) fn limits(&self) -> SecretLimits {
-        SecretLimits { count: self.count.unwrap_or(100) }
+    pub(super) fn limits(&self) -> Option<SecretLimits> {
+        self.enabled.unwrap_or(true).then_some(SecretLimits { count: self.count.unwrap_or(100) })
     }
 }
 
@@ -103,8 +131,8 @@ pub struct Https {
 #[derive(Debug, Clone, Default)]
 pub struct Builds {
     pub(crate) reaches: Reaches,
-    /// Whether steps may be root of their boxes.
-    pub(crate) root: BoxRoot,
+    /// Which steps may be root of their boxes.
+    pub(crate) roots: Roots,
 }
 
 /// What sandboxes reach whose owner wants "the internet", or says nothing about it.

@@ -101,16 +101,39 @@ fn sandboxes_reach_nothing_by_themselves_unless_the_operator_says_so() {
 }
 
 #[test]
-fn nothing_is_built_unless_the_operator_says_so() {
-    assert!(Config::parse("").unwrap().builds.is_none());
-    assert!(Config::parse("[e2b]\nroot = \"allowed\"\n").unwrap().builds.is_none());
-    assert!(Config::parse("[e2b.builds]\n").unwrap().builds.is_some());
-    assert!(Config::parse("[e2b.builds]\nallow = [\"pypi.org\"]\n").unwrap().builds.is_some());
-    let root = |text: &str| Config::parse(text).unwrap().builds.unwrap().root;
-    assert_eq!(root("[e2b.builds]\n"), BoxRoot::None);
-    assert_eq!(root("[e2b.builds]\nroot = \"allowed\"\n"), BoxRoot::Allowed);
-    assert_eq!(root("[e2b]\nroot = \"allowed\"\n[e2b.builds]\n"), BoxRoot::Allowed);
-    assert_eq!(root("[e2b]\nroot = \"allowed\"\n[e2b.builds]\nroot = \"none\"\n"), BoxRoot::None);
+fn the_sdks_have_what_needs_no_word_of_the_operator_and_each_of_it_can_be_switched_off() {
+    let usual = Config::parse("").unwrap();
+    assert!(usual.builds.is_some() && usual.secrets.is_some());
+    assert!(usual.volumes.is_none(), "nothing in the kernel holds their size");
+    assert_eq!(usual.roots_of_boxes, Roots::InJails);
+    for (text, builds, secrets, volumes) in [
+        ("[e2b.builds]\nenabled = false\n", false, true, false),
+        ("[e2b.secrets]\nenabled = false\n", true, false, false),
+        ("[e2b.volumes]\n", true, true, true),
+        ("[e2b.volumes]\nenabled = false\n", true, true, false),
+        ("[e2b.builds]\nenabled = true\nallow = [\"pypi.org\"]\n", true, true, false),
+    ] {
+        let said = Config::parse(text).unwrap();
+        let on = (said.builds.is_some(), said.secrets.is_some(), said.volumes.is_some());
+        assert_eq!(on, (builds, secrets, volumes), "{text}");
+    }
+}
+
+#[test]
+fn steps_of_builds_have_a_root_where_sandboxes_have_one_unless_it_is_said() {
+    let roots = |text: &str| {
+        let config = Config::parse(text).unwrap();
+        (config.roots_of_boxes, config.builds.unwrap().roots)
+    };
+    let (none, allowed) = ("[e2b]\nroot = \"none\"\n", "[e2b]\nroot = \"allowed\"\n");
+    assert_eq!(roots(""), (Roots::InJails, Roots::InJails));
+    assert_eq!(roots(none), (Roots::Nowhere, Roots::Nowhere));
+    assert_eq!(roots(allowed), (Roots::Ordered, Roots::Ordered));
+    let builds =
+        |of_sandboxes: &str, root: &str| roots(&format!("{of_sandboxes}[e2b.builds]\nroot = \"{root}\"\n"));
+    assert_eq!(builds(allowed, "none"), (Roots::Ordered, Roots::Nowhere));
+    assert_eq!(builds(none, "allowed"), (Roots::Nowhere, Roots::Ordered));
+    assert_eq!(builds("", "none"), (Roots::InJails, Roots::Nowhere));
 }
 
 #[test]

@@ -6,14 +6,14 @@
 //! - [`control`]: REST about sandboxes. [`envd`]: files and facts over HTTP. [`rpc`]: Connect-RPC, with
 //!   [`process`] and [`filesystem`] as its two services. [`ports`]: servers inside a sandbox, from outside.
 //!   [`interpreter`]: what the code interpreter's SDKs take for one of those.
-//! - [`passport`]: what the next daemon has to know of them. [`copies`]: snapshots and forks. [`template`]: what sandboxes are made of; [`templates`]: those that tenants build. [`volumes`]: directories that outlive sandboxes. [`secrets`]: values that headers are filled with. [`apart`]: threads that wait for disks. [`ending`]: boxes that end with whoever
+//! - [`passport`]: what the next daemon has to know of them. [`copies`]: snapshots and forks. [`template`]: what sandboxes are made of, and [`rooted`]: which have a root; [`templates`]: those that tenants build. [`volumes`]: directories that outlive sandboxes. [`secrets`]: values that headers are filled with. [`apart`]: threads that wait for disks. [`ending`]: boxes that end with whoever
 //!   made them.
 //!
 //! A box has one name here and another in the native API: a sandbox id is a box id without `bx_`, because E2B's becomes a
 //! part of a host name.
 //!
 //! Trust: caller. Whoever has a key may ask for sandboxes; whoever has the token of a sandbox may use that one. Must not:
-//! open more of the network than a sealed policy names, or do anything as another user than the box's own.
+//! open more of the network than a sealed policy names, or do anything as another user than the box's own and its root.
 
 mod apart;
 mod control;
@@ -34,6 +34,7 @@ mod no;
 mod passport;
 mod ports;
 mod process;
+mod rooted;
 mod rpc;
 mod sandbox;
 mod secrets;
@@ -52,11 +53,13 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use blastbox_engine::keeper::Preparation;
 use blastbox_images::Image;
-use blastbox_policy::{BoxRoot, SealedPolicy};
+use blastbox_policy::SealedPolicy;
 use blastbox_wire::BoxId;
 
 pub(crate) use self::control::network::Reaches;
+pub(crate) use self::rooted::settle;
 pub(crate) use self::secrets::{Drawer, SecretLimits};
+pub(crate) use self::template::BASE;
 pub(crate) use self::volumes::{Shelf, VolumeLimits};
 
 use self::desk::Desk;
@@ -161,20 +164,19 @@ pub(crate) fn seals(shape: &Shape) -> Result<(), String> {
     template::seals(shape).map_err(|error| line(&error))
 }
 
-/// What a sandbox of this template is made of whose owner says nothing of its network. Opens the image, so not on a thread
-/// that others wait for.
+/// What a sandbox of this template is made of whose owner says nothing of its network. Whether it has a root is still to be
+/// settled. Opens the image, so not on a thread that others wait for.
 pub(crate) fn warm(
     template: &str,
     images: &Gallery,
     internet: Internet,
-    root: BoxRoot,
     begins: &BTreeMap<String, Begins>,
 ) -> Result<(SealedPolicy, Arc<Image>, Option<Preparation>), String> {
     let reaches = match internet {
         Internet::Closed => Reaches::Nothing,
         Internet::DangerouslyOpen => Reaches::Everything,
     };
-    let opened = template::open(template, images, &reaches, root).map_err(No::message)?;
+    let opened = template::open(template, images, &reaches).map_err(No::message)?;
     let preparation = template::preparation(&opened.name, begins);
     Ok((opened.policy, Arc::new(opened.image), preparation))
 }

@@ -5,9 +5,7 @@ use std::path::Path;
 
 use blastbox_engine::keeper::Preparation;
 use blastbox_images::{Image, StoredImage};
-use blastbox_policy::{
-    BoxRoot, Bytes, Cpus, Draft, Loopback, PolicyError, SealedPolicy, Tier, TierChoice, tiers_for,
-};
+use blastbox_policy::{Bytes, Cpus, Draft, Loopback, PolicyError, SealedPolicy, Tier, TierChoice};
 
 use blastbox_wire::event::Hash;
 use serde::{Deserialize, Serialize};
@@ -21,7 +19,7 @@ use crate::trouble::line;
 use crate::warm::{Begins, WarmKernel};
 
 /// What the SDKs ask for where their caller names none.
-pub(super) const BASE: &str = "base";
+pub(crate) const BASE: &str = "base";
 const INTERPRETER: &str = "code-interpreter";
 
 const MEMORY: Bytes = Bytes::mib(1_024);
@@ -68,17 +66,8 @@ pub(super) fn disk_mib(memory_mib: u64) -> u64 {
 
 /// The policy of every template: the profile `default` with room for an interpreter or two. The network that its owner
 /// asks for; a loopback interface of its own, so that servers and their clients can talk inside.
-fn policy(reaches: &Reaches, root: BoxRoot, shape: &Shape) -> Result<SealedPolicy, PolicyError> {
-    seal(draft(reaches, shape)?, root)
-}
-
-/// Only a jail has a root: where a policy never comes to one, asking for it would refuse every sandbox.
-fn seal(draft: Draft, root: BoxRoot) -> Result<SealedPolicy, PolicyError> {
-    let plain = draft.clone().root(BoxRoot::None).seal()?;
-    match root {
-        BoxRoot::Allowed if tiers_for(&plain).contains(&Tier::Jail) => draft.root(root).seal(),
-        BoxRoot::Allowed | BoxRoot::None => Ok(plain),
-    }
+fn policy(reaches: &Reaches, shape: &Shape) -> Result<SealedPolicy, PolicyError> {
+    draft(reaches, shape)?.seal()
 }
 
 /// What the operator said of a template, by whichever of its names and tags it is asked for.
@@ -90,7 +79,7 @@ pub(super) fn shape_of<'a>(asked: &str, images: &'a Gallery) -> Option<&'a Shape
 
 /// Whether a template that the operator describes has a policy.
 pub(super) fn seals(shape: &Shape) -> Result<(), PolicyError> {
-    policy(&Reaches::Nothing, BoxRoot::None, shape).map(|_| ())
+    policy(&Reaches::Nothing, shape).map(|_| ())
 }
 
 /// Whether sandboxes of a template are virtual machines, which can be copied as they are.
@@ -108,16 +97,15 @@ pub(super) fn machines(images: &Gallery) -> Vec<&str> {
 /// for it too.
 pub(super) fn sized(
     reaches: &Reaches,
-    root: BoxRoot,
     shape: &Shape,
     cpus: u32,
     memory_mib: u64,
 ) -> Result<SealedPolicy, PolicyError> {
     let memory = Bytes(memory_mib.saturating_mul(MIB));
-    seal(with_room(reaches, shape, (cpus, memory), room_for_files(memory))?, root)
+    with_room(reaches, shape, (cpus, memory), room_for_files(memory))?.seal()
 }
 
-/// The same for a step that is root of its box, where there can be one: what it installs lies in memory too, and is no sandbox's
+/// The same for a step that will be root of its box, where there can be one: what it installs lies in memory too, and is no sandbox's
 /// file afterwards.
 pub(super) fn sized_to_install(
     reaches: &Reaches,
@@ -127,7 +115,7 @@ pub(super) fn sized_to_install(
 ) -> Result<SealedPolicy, PolicyError> {
     let memory = Bytes(memory_mib.saturating_mul(MIB));
     let draft = with_room(reaches, shape, (cpus, memory), Bytes(memory.0 / 2))?;
-    seal(draft.inodes(INODES), BoxRoot::Allowed)
+    draft.inodes(INODES).seal()
 }
 
 fn with_room(
@@ -157,16 +145,18 @@ fn draft(reaches: &Reaches, shape: &Shape) -> Result<Draft, PolicyError> {
 }
 
 /// Finds a template: `base`, or an image that the operator named or put into the store. Opens the image, so not on a thread that others wait
-/// for.
-pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches, root: BoxRoot) -> Result<Template, No> {
+/// for. Whether its sandboxes have a root is still to be settled.
+pub(super) fn open(asked: &str, images: &Gallery, reaches: &Reaches) -> Result<Template, No> {
     let (name, image) = image(asked, images)?;
     let shape = shape_of(&name, images).cloned().unwrap_or_default();
-    // In a directory of the host root would read what that directory keeps from everybody but the host's root.
-    let root = if matches!(image, Image::Directory(_)) { BoxRoot::None } else { root };
     // Each host was a rule by itself; what they are together may still be too much.
-    let policy = policy(reaches, root, &shape)
-        .map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;
+    let policy = policy(reaches, &shape).map_err(|error| unsealed(&error))?;
     Ok(Template { name, policy, image })
+}
+
+/// What an owner hears whose sandbox has no policy.
+pub(super) fn unsealed(error: &PolicyError) -> No {
+    No::bad(line(error)).coded("sandbox_create_refused")
 }
 
 /// Whether a name is one of the operator's, so that no tenant takes it.
@@ -266,7 +256,7 @@ fn unknown(asked: &str, images: &Gallery) -> No {
 mod tests {
     use std::path::PathBuf;
 
-    use blastbox_policy::Profile;
+    use blastbox_policy::{Profile, tiers_for};
 
     use super::*;
 
@@ -310,32 +300,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_built_from_a_template_keeps_its_policy_and_only_a_jail_has_a_root() {
-        let shape = |profile, tier| Shape { profile, tier, ..Shape::default() };
-        let sized = |shape: &Shape| sized(&Reaches::Nothing, BoxRoot::Allowed, shape, 1, 1_024).unwrap();
-        let machine = sized(&shape(Profile::Strict, Some(TierChoice::Exactly(Tier::Microvm))));
+    fn what_is_built_from_a_template_keeps_its_policy() {
+        let tier = Some(TierChoice::Exactly(Tier::Microvm));
+        let shape = Shape { profile: Profile::Strict, tier, ..Shape::default() };
+        let machine = sized(&Reaches::Nothing, &shape, 1, 1_024).unwrap();
         assert_eq!(tiers_for(&machine), [Tier::Microvm]);
         assert!(machine.accepted().is_empty());
-        for profile in [Profile::Strict, Profile::Critical] {
-            let policy = policy(&Reaches::Nothing, BoxRoot::Allowed, &shape(profile, None)).unwrap();
-            assert_eq!(policy.kernel().root, BoxRoot::None, "{profile}");
-        }
-        assert_eq!(sized(&Shape::default()).kernel().root, BoxRoot::Allowed);
     }
 
     #[test]
     fn base_is_there_and_an_unknown_name_gets_the_list() {
         let images = BTreeMap::from([("tools".to_owned(), PathBuf::from("/nowhere"))]);
         let images = Gallery::new(images, None);
-        let base = open("base", &images, &Reaches::Nothing, BoxRoot::None).unwrap();
+        let base = open("base", &images, &Reaches::Nothing).unwrap();
         assert_eq!(Size::of(&base.policy), Size { cpus: 1, memory_mib: 1_024, disk_mib: 512 });
-        assert!(open("base:default", &images, &Reaches::Nothing, BoxRoot::None).is_ok());
-        let interpreter = open("code-interpreter-v1", &images, &Reaches::Nothing, BoxRoot::None);
+        assert!(open("base:default", &images, &Reaches::Nothing).is_ok());
+        let interpreter = open("code-interpreter-v1", &images, &Reaches::Nothing);
         assert_eq!(interpreter.is_ok(), host_interprets());
-        let no = open("nobody", &images, &Reaches::Nothing, BoxRoot::None).unwrap_err();
+        let no = open("nobody", &images, &Reaches::Nothing).unwrap_err();
         assert_eq!(no.status(), 404);
         let list = format!("{no:?}");
         assert!(list.contains("known templates: base") && list.contains("tools"), "{list}");
-        assert_eq!(open("tools", &images, &Reaches::Nothing, BoxRoot::None).unwrap_err().status(), 500);
+        assert_eq!(open("tools", &images, &Reaches::Nothing).unwrap_err().status(), 500);
     }
 }

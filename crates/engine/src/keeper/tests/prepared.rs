@@ -154,6 +154,24 @@ async fn what_has_to_end_first_has_ended_in_a_member_and_whoever_asks_for_such_a
 }
 
 #[tokio::test]
+async fn what_a_first_command_prints_is_not_counted_as_its_owners() {
+    let Some(keeper) = keeper(pooling(1)) else { return };
+    let print = "head -c 40000 /dev/zero";
+    let policy = new_box().policy.draft().output(Bytes(64 * 1024)).seal().unwrap();
+    let first = Preparation::after(shell(print), None);
+    keeper.keep_warm(policy.clone(), new_box().image, Some(first), 1).await.unwrap();
+    until("one is made", || keeper.metrics().pool_size == 1).await;
+    let card = keeper.create(&me(), NewBox { policy, ..new_box() }).await.unwrap();
+    assert!(card.warm);
+    let exec = keeper.exec(&me(), &card.id, shell(print)).await.unwrap();
+    let (printed, _, end) = hear(keeper.tape(&me(), &card.id, exec, None).unwrap()).await;
+    assert_eq!((printed.len(), end), (40_000, ExecEnded::Exited { code: 0 }));
+    let receipt = keeper.kill(&me(), &card.id).await.unwrap();
+    assert_eq!(receipt.output.stdout_bytes, 40_000);
+    keeper.stop().await;
+}
+
+#[tokio::test]
 async fn a_member_whose_first_command_fails_is_none_and_that_is_told_once() {
     for script in ["exit 3", "kill -9 $$"] {
         let Some(keeper) = keeper(pooling(1)) else { return };

@@ -13,6 +13,7 @@ use blastbox_engine::keeper::{NewBox, Tenant};
 use blastbox_images::Image;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use super::headers::Headers;
 use super::network::Reaches;
@@ -25,13 +26,13 @@ use crate::e2b::ending::Ending;
 use crate::e2b::interpreter::pooled;
 use crate::e2b::no::No;
 use crate::e2b::process::environment;
+use crate::e2b::rooted::settle;
 use crate::e2b::sandbox::{AtTimeout, Envs, Made, OnTraffic, Plans, Sandbox, name_of};
 use crate::e2b::secrets;
 use crate::e2b::template::{self, Size, Template};
 use crate::e2b::templates::{Build, Made as Built, Templates};
 use crate::e2b::token::Token;
 use crate::e2b::volumes::{self, AskedMount, Mounts};
-use crate::trouble::line;
 
 /// What each generation assumes where no time is given.
 const FIRST_TIMEOUT: i64 = 15;
@@ -74,13 +75,13 @@ pub(super) async fn create(
     let key = idempotency_key(request.headers())?;
     let bytes = body::bytes(request).await?;
     let Some(key) = key else {
-        return Ok(created(make(desk, tenant, &bytes, generation).await?));
+        return Ok(created(made(desk, tenant, &bytes, generation).await?));
     };
     match desk.promises.begin(tenant, &key, &bytes)? {
         Promise::Kept(answer) => Ok(created(answer)),
         // Dropping it without keeping it lets the next one try.
         Promise::Ours(promise) => {
-            let answer = make(desk, tenant, &bytes, generation).await?;
+            let answer = made(desk, tenant, &bytes, generation).await?;
             promise.keep(answer.clone());
             Ok(created(answer))
         }
@@ -101,8 +102,38 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, No> {
     Err(No::bad("Idempotency-Key is not 1 to 255 of a-z, 0-9 and -"))
 }
 
-async fn make(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Generation) -> Result<Value, No> {
+async fn made(desk: &Arc<Desk>, tenant: &Tenant, bytes: &[u8], generation: Generation) -> Result<Value, No> {
     let asked: Asked = body::parse(bytes)?;
+    if asked.volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()) {
+        return made_apart(desk, tenant, asked, generation).await;
+    }
+    make(desk, tenant, asked, generation).await
+}
+
+/// Makes a sandbox with volumes, whether its owner waits or not: a box that is half made has them, and whoever hangs up must not
+/// free them for somebody who deletes them. What nobody waits for any more is ended, as a sandbox that is known.
+async fn made_apart(
+    desk: &Arc<Desk>,
+    tenant: &Tenant,
+    asked: Asked,
+    generation: Generation,
+) -> Result<Value, No> {
+    let (tell, told) = oneshot::channel();
+    let (desk, tenant) = (Arc::clone(desk), tenant.clone());
+    tokio::spawn(async move {
+        let made = make(&desk, &tenant, asked, generation).await;
+        if let Err(Ok(unheard)) = tell.send(made)
+            && let Some(id) = unheard.get("sandboxID").and_then(Value::as_str)
+            && let Ok((sandbox, _)) = desk.own(&tenant, id)
+        {
+            // An error: it is gone already.
+            desk.keeper().kill(&tenant, &sandbox.box_id).await.ok();
+        }
+    });
+    told.await.unwrap_or_else(|_| Err(No::defect()))
+}
+
+async fn make(desk: &Arc<Desk>, tenant: &Tenant, asked: Asked, generation: Generation) -> Result<Value, No> {
     let life = life(asked.timeout, generation)?;
     let plans = plans(&asked, desk.hall().internet)?;
     let plans_of_a_copy = plans_of_a_copy(&asked);
@@ -298,21 +329,29 @@ async fn open_own(
 ) -> Result<Template, No> {
     let shape = made.base.as_deref().and_then(|base| template::shape_of(base, &desk.hall().images));
     let shape = shape.cloned().unwrap_or_default();
-    let policy = template::sized(reaches, desk.hall().root, &shape, build.cpus, build.memory_mib);
-    let policy = policy.map_err(|error| No::bad(line(&error)).coded("sandbox_create_refused"))?;
+    let policy = template::sized(reaches, &shape, build.cpus, build.memory_mib);
+    let policy = policy.map_err(|error| template::unsealed(&error))?;
     let (images, templates, tree) =
         (Arc::clone(&desk.hall().images), Arc::clone(desk.templates()?), made.tree);
     let open = move || templates.image(tree, &images);
     let image = tokio::task::spawn_blocking(open).await.unwrap_or_else(|_| Err(No::defect()))?;
-    Ok(Template { name: name.to_owned(), policy, image })
+    settled(desk, Template { name: name.to_owned(), policy, image }).await
 }
 
 /// Opens the image on a thread of its own: a directory on a dead file server must hold up nobody else.
 async fn open(desk: &Desk, name: String, reaches: Reaches) -> Result<Template, No> {
-    let (images, root) = (Arc::clone(&desk.hall().images), desk.hall().root);
-    let opened = tokio::task::spawn_blocking(move || template::open(&name, &images, &reaches, root)).await;
-    opened.unwrap_or_else(|_| Err(No::defect()))
+    let images = Arc::clone(&desk.hall().images);
+    let opened = tokio::task::spawn_blocking(move || template::open(&name, &images, &reaches)).await;
+    settled(desk, opened.unwrap_or_else(|_| Err(No::defect()))?).await
 }
+
+/// With a root, where its sandboxes have one.
+async fn settled(desk: &Desk, template: Template) -> Result<Template, No> {
+    let Template { name, policy, image } = template;
+    let policy = settle(desk.keeper(), desk.hall().roots_of_boxes, policy, &image).await;
+    Ok(Template { name, policy: policy.map_err(|error| template::unsealed(&error))?, image })
+}
+
 /// A box as every sandbox has one.
 pub(in crate::e2b) fn new_box(
     policy: SealedPolicy,

@@ -42,7 +42,7 @@ fn drawer(desk: &Desk) -> Result<&Arc<Drawer>, No> {
     desk.hall().secrets.as_ref().ok_or_else(|| {
         No::new(
             403,
-            "secrets are off here: the operator writes [e2b.secrets] into the daemon's configuration to have them",
+            "secrets are off here: the operator has switched them off (`enabled` under [e2b.secrets] of the daemon's configuration)",
         )
         .coded("secrets_off")
     })

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use blastbox_engine::keeper::Tenant;
 use blastbox_images::{Image, StoredImage};
-use blastbox_policy::{BoxRoot, SealedPolicy};
+use blastbox_policy::SealedPolicy;
 use blastbox_wire::agent::User;
 use blastbox_wire::event::Hash;
 use tokio::time::timeout;
@@ -60,7 +60,7 @@ pub(super) async fn start(
     let builds = may_do(desk.hall())?;
     let shape = made.base.as_deref().and_then(|base| template::shape_of(base, &desk.hall().images));
     let shape = shape.cloned().unwrap_or_default();
-    let root = Root::of(builds, &shape, &found, &made)?;
+    let root = Root::of(desk, templates, (builds, &shape, &found), &made).await?;
     foresee(&plan, &made, &root)?;
     templates.book.has_room(tenant)?;
     let policy = policy(&found, &builds.reaches, &shape, LEAST_MEMORY)?;
@@ -104,7 +104,7 @@ fn no_build(build: &str) -> No {
 }
 
 fn policy(build: &Build, reaches: &Reaches, shape: &Shape, least: u64) -> Result<SealedPolicy, No> {
-    let sized = template::sized(reaches, BoxRoot::None, shape, build.cpus, build.memory_mib.max(least));
+    let sized = template::sized(reaches, shape, build.cpus, build.memory_mib.max(least));
     sized.map_err(|error| No::new(500, line(&error)))
 }
 
@@ -231,12 +231,17 @@ fn finish(site: &Site, template: &str, outcome: Result<Made, Failed>) {
     site.templates.logs.end(&site.build);
 }
 
+/// The image with this tree. Looks at the disk, on a thread of its own.
+pub(super) async fn image(desk: &Desk, templates: &Arc<Templates>, tree: Option<Hash>) -> Result<Image, No> {
+    let (images, templates) = (Arc::clone(&desk.hall().images), Arc::clone(templates));
+    let done = tokio::task::spawn_blocking(move || templates.image(tree, &images));
+    done.await.unwrap_or_else(|_| Err(No::defect()))
+}
+
 impl Site {
     /// The image with this tree.
     pub(super) async fn image(&self, tree: Option<Hash>) -> Result<Image, String> {
-        let (images, templates) = (Arc::clone(&self.desk.hall().images), Arc::clone(&self.templates));
-        let done = tokio::task::spawn_blocking(move || templates.image(tree, &images));
-        done.await.unwrap_or_else(|_| Err(No::defect())).map_err(No::message)
+        image(&self.desk, &self.templates, tree).await.map_err(No::message)
     }
 
     /// The same, where it is one of a store.
@@ -253,9 +258,7 @@ impl Site {
             (User::Payload, _) => Ok(&self.policy),
             (User::Root, Root::Given(policy)) => Ok(policy),
             // Refused before anything was done.
-            (User::Root, Root::NotAllowed | Root::OverTheHost | Root::InNoJail) => {
-                Err("steps have no root here".to_owned())
-            }
+            (User::Root, Root::Without(_)) => Err("steps have no root here".to_owned()),
         }
     }
 
@@ -304,7 +307,7 @@ mod tests {
 
     use super::*;
 
-    const NONE: &Root = &Root::NotAllowed;
+    const NONE: &Root = &Root::Without(root::Why::NotAllowed);
 
     fn plan(steps: &Value) -> Plan {
         let body = json!({ "fromImage": "base", "steps": steps });

@@ -207,13 +207,13 @@ fn builds(method: &str, parts: &[&str]) -> bool {
     )
 }
 
-/// What builds may do, where the operator has asked for builds.
+/// What builds may do, unless the operator wants none.
 fn may_do(hall: &Hall) -> Result<&Builds, No> {
     hall.builds.as_ref().ok_or_else(|| {
         No::new(
             403,
-            "templates are not built here: the operator has not asked for it with the section [e2b.builds] of the daemon's \
-             configuration; see docs/e2b.md",
+            "templates are not built here: the operator has switched that off (`enabled` under [e2b.builds] of the daemon's \
+             configuration); see docs/e2b.md",
         )
         .coded("template_builds_off")
     })

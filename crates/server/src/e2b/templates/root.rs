@@ -1,22 +1,27 @@
-//! What of a build is done as root of its box, where the operator allows that and the image can be changed.
+//! What of a build is done as root of its box, where there is one and the image can be changed.
 //!
 //! Such a root is nobody outside of its box: no set-id, seven capabilities in a namespace of its own, under the same filter,
 //! Landlock and limits as every other command. What it leaves in the directories of the image becomes a tree.
+
+use std::sync::Arc;
 
 use blastbox_engine::LiveBox;
 use blastbox_engine::build::{StepMade, pack_trees};
 use blastbox_images::tree::Caps;
 use blastbox_images::{Image, OURS, StoredImage};
-use blastbox_policy::{BoxRoot, SealedPolicy};
+use blastbox_policy::{BoxRoot, PolicyError, SealedPolicy};
 use blastbox_wire::agent::User;
 
+use super::Templates;
 use super::ask::{self, What};
 use super::build::Site;
 use super::record::{Build, Made};
 use super::trees::NewTree;
-use crate::config::{Builds, Shape};
+use crate::config::{Builds, Roots, Shape};
+use crate::e2b::desk::Desk;
 use crate::e2b::envd::paths::HOME;
 use crate::e2b::no::No;
+use crate::e2b::rooted::settle;
 use crate::e2b::template;
 use crate::trouble::line;
 
@@ -28,29 +33,54 @@ const PER_ENTRY: u64 = 2_048;
 pub(super) enum Root {
     /// With this policy.
     Given(Box<SealedPolicy>),
-    /// The operator has not allowed it.
+    /// They cannot.
+    Without(Why),
+}
+
+/// Why steps have no root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The operator does not allow it.
     NotAllowed,
     /// There is no image that could be changed.
     OverTheHost,
-    /// The operator wants another tier for this template, and only a jail has a root.
+    /// Steps of this template are in another tier, or this host can have no root in a jail.
     InNoJail,
+}
+
+/// What can be said before it is known what a step's box would be.
+fn without(roots: Roots, made: &Made) -> Option<Why> {
+    match (roots, made.tree) {
+        (Roots::Nowhere, _) => Some(Why::NotAllowed),
+        (Roots::InJails | Roots::Ordered, None) => Some(Why::OverTheHost),
+        (Roots::InJails | Roots::Ordered, Some(_)) => None,
+    }
+}
+
+/// The policy of steps that will be root.
+fn to_install(builds: &Builds, shape: &Shape, build: &Build) -> Result<SealedPolicy, PolicyError> {
+    let memory = build.memory_mib.max(super::build::LEAST_MEMORY);
+    template::sized_to_install(&builds.reaches, shape, build.cpus, memory)
 }
 
 impl Root {
     /// What holds for a build that begins with this.
-    pub(super) fn of(builds: &Builds, shape: &Shape, build: &Build, made: &Made) -> Result<Self, No> {
-        match (builds.root, made.tree) {
-            (BoxRoot::None, _) => Ok(Self::NotAllowed),
-            (BoxRoot::Allowed, None) => Ok(Self::OverTheHost),
-            (BoxRoot::Allowed, Some(_)) => {
-                let memory = build.memory_mib.max(super::build::LEAST_MEMORY);
-                let policy = template::sized_to_install(&builds.reaches, shape, build.cpus, memory);
-                let policy = policy.map_err(|error| No::new(500, line(&error)))?;
-                match policy.kernel().root {
-                    BoxRoot::Allowed => Ok(Self::Given(Box::new(policy))),
-                    BoxRoot::None => Ok(Self::InNoJail),
-                }
-            }
+    pub(super) async fn of(
+        desk: &Desk,
+        templates: &Arc<Templates>,
+        (builds, shape, build): (&Builds, &Shape, &Build),
+        made: &Made,
+    ) -> Result<Self, No> {
+        if let Some(why) = without(builds.roots, made) {
+            return Ok(Self::Without(why));
+        }
+        let failed = |error: PolicyError| No::new(500, line(&error));
+        let plain = to_install(builds, shape, build).map_err(failed)?;
+        let image = super::build::image(desk, templates, made.tree).await?;
+        let policy = settle(desk.keeper(), builds.roots, plain, &image).await.map_err(failed)?;
+        match policy.kernel().root {
+            BoxRoot::Allowed => Ok(Self::Given(Box::new(policy))),
+            BoxRoot::None => Ok(Self::Without(Why::InNoJail)),
         }
     }
 
@@ -58,14 +88,16 @@ impl Root {
     pub(super) fn refuse(&self, number: usize, text: &str) -> Result<(), No> {
         let why = match self {
             Self::Given(_) => return Ok(()),
-            Self::NotAllowed => {
-                "which builds do not have here (`root = \"allowed\"` under [e2b.builds] is the operator's word)"
+            Self::Without(Why::NotAllowed) => {
+                "which the operator keeps from builds here (`root` in the daemon's configuration)"
             }
-            Self::OverTheHost => {
+            Self::Without(Why::OverTheHost) => {
                 "which changes nothing here: this template begins with the host's own programs, and not with an image of \
                  the store (the operator makes one with `blastbox image make base`)"
             }
-            Self::InNoJail => "which its tier has none of: only a jail has a root",
+            Self::Without(Why::InNoJail) => {
+                "which there is none of here: that takes a daemon of root, Linux 5.19 and the tier jail"
+            }
         };
         Err(No::bad(format!(
             "step {number} ({text}) needs root of its box, {why}: steps run as `user`, and what they leave in {HOME} goes \
@@ -212,20 +244,19 @@ mod tests {
             ready: None,
         };
         let (image, host) = (made(Some(Hash::of([b"x".as_slice()]))), made(None));
-        let closed = Builds::default();
-        let open = Builds { root: BoxRoot::Allowed, ..Builds::default() };
-        for (builds, made, why) in
-            [(&closed, &image, "operator's word"), (&closed, &host, "word"), (&open, &host, "host's own")]
-        {
-            let no =
-                Root::of(builds, &Shape::default(), &build, made).unwrap().refuse(3, "RUN x").unwrap_err();
+        for (roots, made, why) in [
+            (Roots::Nowhere, &image, "the operator keeps"),
+            (Roots::Nowhere, &host, "the operator keeps"),
+            (Roots::InJails, &host, "host's own"),
+            (Roots::Ordered, &host, "host's own"),
+        ] {
+            let no = Root::Without(without(roots, made).unwrap()).refuse(3, "RUN x").unwrap_err();
             let said = no.message();
             assert!(said.starts_with("step 3 (RUN x) needs root of its box") && said.contains(why), "{said}");
         }
-        let Root::Given(policy) = Root::of(&open, &Shape::default(), &build, &image).unwrap() else {
-            panic!("no root")
-        };
-        assert_eq!((policy.kernel().root, policy.network().mode), (BoxRoot::Allowed, NetworkMode::Off));
+        assert_eq!([Roots::InJails, Roots::Ordered].map(|roots| without(roots, &image)), [None, None]);
+        let policy = to_install(&Builds::default(), &Shape::default(), &build).unwrap();
+        assert_eq!((policy.kernel().root, policy.network().mode), (BoxRoot::None, NetworkMode::Off));
         assert_eq!(policy.files().disk.0, 1 << 30, "half of its memory");
     }
 

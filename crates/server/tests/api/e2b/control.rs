@@ -74,7 +74,8 @@ async fn nobody_sees_or_touches_another_tenants_sandbox() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_had_is_refused_by_name() {
-    let Some(daemon) = Daemon::start("e2b::what_cannot_be_had").await else { return };
+    let off = "[e2b.secrets]\nenabled = false\n";
+    let Some(daemon) = Daemon::written("e2b::what_cannot_be_had", off).await else { return };
     let client = Client::of(&daemon, "ann");
     for (more, status, words) in [
         (json!({ "templateID": "nope" }), 404, "template 'nope' not found; known templates: base"),
