@@ -13,7 +13,7 @@ use crate::internet::Internet;
 use crate::{Caller, Held, Start, wait_until};
 
 /// The bound of one suite. Nothing is asserted with it: a suite that needs it has hung.
-const PATIENCE: Duration = Duration::from_secs(420);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// More sandboxes at once than a small host promises by itself; they idle.
 pub const CONFIG: &str = "[host]\nboxes = 100\nmemory = \"200GiB\"\ncpus = \"100\"\npatience = \"120s\"\n";
 

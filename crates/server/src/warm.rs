@@ -9,11 +9,11 @@ use std::sync::Arc;
 use blastbox_engine::Command;
 use blastbox_engine::keeper::{Preparation, WarmError};
 use blastbox_images::Image;
-use blastbox_policy::{BoxRoot, Gap, Profile, SealedPolicy, ThreatLevel, TierChoice};
+use blastbox_policy::{Gap, Profile, SealedPolicy, ThreatLevel, TierChoice};
 use serde::Deserialize;
 
 use crate::caller::Reach;
-use crate::config::Internet;
+use crate::config::{Internet, Roots};
 use crate::gallery::Gallery;
 use crate::trouble::line;
 use crate::{Hall, Trouble, ask, e2b};
@@ -158,20 +158,16 @@ impl WarmText {
 
 impl Hall {
     /// What E2B's SDKs have here beside sandboxes, in one line for the operator.
-    pub async fn offers(&self) -> String {
-        let (images, internet, begins) = (Arc::clone(&self.images), self.internet, Arc::clone(&self.begins));
-        let open = move || e2b::warm(e2b::BASE, &images, internet, &begins);
-        let root = match tokio::task::spawn_blocking(open).await {
-            Ok(Ok((policy, image, _))) => {
-                let settled = e2b::settle(&self.keeper, self.roots_of_boxes, policy, &image).await;
-                settled.is_ok_and(|policy| policy.kernel().root == BoxRoot::Allowed)
-            }
-            Ok(Err(_)) | Err(_) => false,
+    pub fn offers(&self) -> String {
+        // Not asked of an image: that may take minutes where its sandboxes are machines, and nobody is served before.
+        let root = match self.roots_of_boxes {
+            Roots::Nowhere => "off",
+            Roots::InJails => "on where a jail can have a root",
+            Roots::Ordered => "on",
         };
         let word = |on: bool| if on { "on" } else { "off" };
         format!(
-            "sandboxes of E2B's SDKs: sudo in `base` {}, template builds {}, secrets {}, volumes {}",
-            word(root),
+            "sandboxes of E2B's SDKs: sudo {root}, template builds {}, secrets {}, volumes {}",
             word(self.builds.is_some()),
             word(self.secrets.is_some()),
             word(self.volumes.is_some())

@@ -187,7 +187,7 @@ async fn keep(
         ));
     }
     if args.listen.is_some() {
-        said.push_str(&format!("blastbox: {}\n", hall.offers().await));
+        said.push_str(&format!("blastbox: {}\n", hall.offers()));
     }
     if let Err(error) = hall.keep_warm(config.warm).await {
         // Boxes that were taken over are worth more than boxes that wait: they would end with this daemon.

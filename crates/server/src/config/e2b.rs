@@ -29,7 +29,7 @@ pub enum Roots {
     /// None of them.
     Nowhere,
     /// Those that are in a jail anyway, on a host where a jail can have one: nobody gets a weaker boundary for it, and nobody is
-    /// refused because of it.
+    /// refused because of it, but where all 4,096 blocks of ids are taken.
     #[default]
     InJails,
     /// All that may be in a jail, and where there can be none they are refused: the operator has asked for it.

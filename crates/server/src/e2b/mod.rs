@@ -59,7 +59,6 @@ use blastbox_wire::BoxId;
 pub(crate) use self::control::network::Reaches;
 pub(crate) use self::rooted::settle;
 pub(crate) use self::secrets::{Drawer, SecretLimits};
-pub(crate) use self::template::BASE;
 pub(crate) use self::volumes::{Shelf, VolumeLimits};
 
 use self::desk::Desk;

@@ -23,6 +23,8 @@ pub(crate) async fn settle(
     match roots {
         Roots::Nowhere => Ok(plain),
         Roots::Ordered => ordered(plain),
+        // Known without asking what this host can have.
+        Roots::InJails if !tiers_for(&plain).contains(&Tier::Jail) => Ok(plain),
         Roots::InJails => {
             let Ok(rooted) = ordered(plain.clone()) else { return Ok(plain) };
             let in_jail = keeper.tier_of(&plain, image).await == Some(Tier::Jail);
