@@ -6,7 +6,7 @@ import time
 
 import httpx
 import pytest
-from e2b import AsyncSandbox, NotFoundException, Sandbox, SandboxException, Template
+from e2b import AsyncSandbox, AuthenticationException, NotFoundException, Sandbox, SandboxException, Template
 
 OTHER = os.environ["E2B_OTHER_KEY"]
 SNAPSHOTS = os.environ["E2B_SNAPSHOTS"]
@@ -52,6 +52,16 @@ def all_of(pages):
     while pages.has_next:
         found += pages.next_items()
     return found
+
+
+def test_what_may_be_a_machine_is_one_although_a_jail_would_have_a_root():
+    with Sandbox.create("either", timeout=600, request_timeout=PATIENCE) as box:
+        with pytest.raises(AuthenticationException, match="invalid username: 'root'"):
+            box.commands.run("id", user="root")
+        # Only machines can be copied.
+        [fork] = box.fork(count=1, timeout=600, request_timeout=PATIENCE)
+        assert fork.commands.run("id -u").stdout == "1000\n"
+        fork.kill()
 
 
 def test_forks_go_on_where_their_source_is_and_each_is_its_own(source):
