@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::held::PATIENCE;
 use crate::internet::Internet;
 use crate::{Caller, Ended, Held, Start, wait_until};
 
@@ -80,6 +81,21 @@ impl<'a> Served<'a> {
         let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+
+    /// Asks for something that is told as it happens: the rest of the answer comes when it comes.
+    pub fn open(&self, path: &str) -> impl Read + use<> {
+        let mut line = UnixStream::connect(&self.socket).expect("the daemon listens");
+        line.set_read_timeout(Some(PATIENCE)).expect("bound the test");
+        let head = format!("GET {path} HTTP/1.1\r\nhost: blastbox\r\nconnection: close\r\n\r\n");
+        line.write_all(head.as_bytes()).expect("it reads");
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") {
+            line.read_exact(&mut byte).expect("it answers");
+            head.extend(byte);
+        }
+        assert!(head.starts_with(b"HTTP/1.1 200"), "{path}: {}", String::from_utf8_lossy(&head));
+        line
     }
 
     /// Where its socket is.

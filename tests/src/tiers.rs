@@ -1,12 +1,14 @@
 //! The tiers of this host, for tests whose bodies hold for all of them.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::symlink;
 
 use blastbox_policy::Tier;
 
-use crate::{Boxed, Caller, Held};
+use crate::machines::{PATIENCE, Workshop};
+use crate::{Boxed, Caller, Held, Served};
 
 /// A tier as somebody asks for it.
 #[derive(Debug)]
@@ -16,17 +18,49 @@ pub struct Bench<'a> {
     /// For what.
     pub tier: Tier,
     options: &'static [&'static str],
+    /// Where its images lie, if not where they usually do.
+    store: Option<String>,
+    /// The body, where several share a test.
+    body: Option<&'static str>,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
     /// The options that ask for it, and more.
-    pub fn with<'b>(&self, more: &[&'b str]) -> Vec<&'b str> {
+    pub fn with<'b>(&'b self, more: &[&'b str]) -> Vec<&'b str> {
+        let store = self.store.iter().flat_map(|store| ["--store", store.as_str()]);
+        store.chain(self.create(more)).collect()
+    }
+
+    /// The same for a box of a daemon, which has its own idea of where images lie.
+    pub fn create<'b>(&self, more: &[&'b str]) -> Vec<&'b str> {
         self.options.iter().copied().chain(more.iter().copied()).collect()
+    }
+
+    /// A daemon that keeps boxes of this tier.
+    pub fn serve(&self) -> Served<'a> {
+        let store: Vec<&str> = self.store.iter().flat_map(|store| ["--store", store.as_str()]).collect();
+        Served::start(self.caller, &store)
+    }
+
+    /// Reports that this host, or this tier, cannot do what a body asks.
+    pub fn skip(&self, reason: &str) {
+        match self.body {
+            Some(body) => self.caller.leave_out(body, reason),
+            None => self.caller.skip(reason),
+        }
+    }
+
+    /// A command in a box of this tier, to its end, with what it reads.
+    pub fn run(&self, more: &[&str], command: &[&str], input: &str) -> Boxed {
+        let words = ["run", "--json"].into_iter().chain(self.with(more)).chain(["--"]);
+        let start = self.caller.blastbox(words.chain(command.iter().copied())).input(input).start();
+        // A machine may have to boot first, on a busy host.
+        if self.tier == Tier::Microvm { start.end_within(PATIENCE).boxed() } else { start.end().boxed() }
     }
 
     /// A shell script in a box of this tier, to its end.
     pub fn sh(&self, more: &[&str], script: &str) -> Boxed {
-        self.caller.sh(&self.with(more), script)
+        self.run(more, &["/bin/sh", "-c", script], "")
     }
 
     /// A box whose command has said that it runs, and what else it says.
@@ -46,7 +80,7 @@ impl Bench<'_> {
 
 /// The jail: every host has it.
 pub fn jail(caller: &Caller) -> Option<Bench<'_>> {
-    Some(Bench { caller, tier: Tier::Jail, options: &["--tier", "jail"] })
+    Some(Bench { caller, tier: Tier::Jail, options: &["--tier", "jail"], store: None, body: None })
 }
 
 /// `None`, and reported: this host has no gVisor that can be used.
@@ -58,7 +92,78 @@ pub fn gvisor(caller: &Caller) -> Option<Bench<'_>> {
         caller.skip(&format!("no gVisor here: {}", asked.err.lines().next().unwrap_or_default()));
         return None;
     }
-    Some(Bench { caller, tier: Tier::Gvisor, options })
+    Some(Bench { caller, tier: Tier::Gvisor, options, store: None, body: None })
+}
+
+/// What a body of a suite is.
+pub type Body = fn(&Bench<'_>);
+
+/// What bodies call in a box beside the usual tools.
+const MORE_TOOLS: [&str; 12] =
+    ["true", "rm", "mv", "ln", "cp", "chmod", "cut", "tail", "tty", "stty", "od", "unshare"];
+
+/// All bodies in machines, one after the other, with one store: most of their boxes are copies of the same template. Reported where this
+/// host has no machines. The two callers go side by side: one that waited for the other would keep a thread from the tests of other tiers.
+pub fn microvm(caller: &Caller, bodies: &[(&'static str, Body)]) {
+    let workshop = Workshop::with(caller, |root| {
+        for tool in MORE_TOOLS {
+            symlink("busybox", root.join("bin").join(tool)).expect("make a link");
+        }
+        fs::write(root.join("etc/passwd"), "user:x:1000:1000::/home/user:/bin/sh\n").expect("write a file");
+    });
+    let Some(workshop) = workshop else { return };
+    // A daemon reads a store that is not its own: everything is made before it comes.
+    workshop.first_files();
+    for (body, try_it) in bodies {
+        try_it(&Bench {
+            caller,
+            tier: Tier::Microvm,
+            options: MACHINE,
+            store: Some(workshop.store.clone()),
+            body: Some(body),
+        });
+    }
+}
+
+/// An emulated processor is no boundary, so what the jail around it lacks is named too.
+const MACHINE: &[&str] = &[
+    "--tier",
+    "microvm",
+    "--image",
+    "tools",
+    "--memory",
+    "256MiB",
+    "--accept=emulated-cpu",
+    "--accept=shared-kernel",
+    "--accept=shared-uid",
+    "--accept=no-memory-limit",
+    "--accept=no-cpu-limit",
+    "--accept=no-pids-limit",
+    "--accept=swap-unlimited",
+];
+
+/// Two tests of all bodies in machines, which would take too long to boot for each: two callers.
+#[macro_export]
+macro_rules! conform_in_machines {
+    ($($body:ident),+ $(,)?) => {
+        mod in_a_machine {
+            const BODIES: &[(&str, $crate::tiers::Body)] = &[$((stringify!($body), super::$body)),+];
+
+            #[test]
+            fn as_root() {
+                if let Some(caller) = $crate::Caller::root(concat!(module_path!(), "::as_root")) {
+                    $crate::tiers::microvm(&caller, BODIES);
+                }
+            }
+
+            #[test]
+            fn as_user() {
+                if let Some(caller) = $crate::Caller::user(concat!(module_path!(), "::as_user")) {
+                    $crate::tiers::microvm(&caller, BODIES);
+                }
+            }
+        }
+    };
 }
 
 /// Four tests of each body: two tiers, two callers.

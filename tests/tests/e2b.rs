@@ -265,7 +265,8 @@ fn machines_that_the_sdks_copy(caller: &Caller) {
     let Some(place) = installed(caller, "python") else { return };
     let Some((config, workshop)) = machines(caller) else { return };
     // Whose tier nobody names: a jail would do for it, and have a root.
-    let either = "[e2b.templates.either]\nimage = \"tools\"\naccept = [\"emulated-cpu\"]\nmemory = \"384MiB\"\n";
+    let either =
+        "[e2b.templates.either]\nimage = \"tools\"\naccept = [\"emulated-cpu\"]\nmemory = \"384MiB\"\n";
     let daemon = Daemon::start_in(caller, &format!("{config}{either}"), &["--store", &workshop.store]);
     let other = Daemon::key(caller, &["other", "--tenant", "other"], "bbx_");
     let kept = caller.place().join("state/snapshots");
