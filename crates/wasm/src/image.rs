@@ -6,15 +6,20 @@
 //! Trust: the interpreter and its packages are held against a hash by whoever calls; as in a worker, they have no system call.
 
 mod artefact;
+mod written;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use blastbox_wire::agent::{ExecSpec, Exit, Io, User};
+
+use crate::bench::Job;
 use crate::budget::Budget;
 use crate::engine::{self, Metering, Purpose};
 use crate::files::{Caps, Tree};
 use crate::guests::{self, Room, Seat, js, python};
 use crate::manifest::{Begins, Hash, Kind};
+use crate::pages::Pages;
 use crate::shelf::{self, Loaded};
 use crate::streams::Streams;
 use crate::voice::Voice;
@@ -23,6 +28,8 @@ pub use artefact::Unfit;
 
 /// Memory that an interpreter may take until then.
 const MEMORY: u64 = 1 << 30;
+/// What it may say until then: it must fit.
+const WINDOW: u32 = 128 * 1024;
 /// What is told of an interpreter's complaint.
 const MOST_SAID: usize = 2000;
 
@@ -98,26 +105,69 @@ pub fn prove(shelf: &Path, name: &str, metering: Metering, image: &[u8]) -> Resu
     }
 }
 
+/// Finds out which pages the first command of a guest writes to, its rehearsal included.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn writes(shelf: &Path, name: &str, metering: Metering) -> Result<Pages, ImageError> {
+    let (guest, room) = open(shelf, name, metering)?;
+    let seat = guests::seat(&room, &guest, None).map_err(broken)?;
+    let seat = guests::warm_up(seat, &guest).map_err(broken)?;
+    let (flag, code) = match guest.kind {
+        Kind::Python | Kind::PythonData => ("-c", "print(1)"),
+        Kind::Js => ("-e", "console.log(1)"),
+        Kind::Module => return Ok(Pages::default()),
+    };
+    let spec = ExecSpec {
+        exec: 0,
+        arguments: [name, flag, code].map(|word| word.as_bytes().to_vec()).to_vec(),
+        environment: vec![b"HOME=/home/user".to_vec()],
+        directory: b"/workspace".to_vec(),
+        user: User::Payload,
+        io: Io::Pipes,
+        window: WINDOW,
+    };
+    let streams = unheard()?;
+    let job = Job { spec, guest: Ok(Arc::clone(&guest)), streams: Arc::clone(&streams) };
+    match guests::run(&room, job, Some(seat)) {
+        (Exit::Code(0), _, Some(seat)) => Ok(Pages::of(&written::written(seat.bytes().map_err(broken)?))),
+        (Exit::Code(code), ..) => Err(ImageError::Preparation { code, said: said(&streams) }),
+        (exit, ..) => Err(ImageError::Guest(format!("{exit:?}: {}", said(&streams)))),
+    }
+}
+
+/// What was found in the places that guests follow one another in.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Followed {
+    /// Pages that guests changed.
+    pub written: usize,
+    /// Pages that became a guest's own only when it wrote to them.
+    pub late: usize,
+}
+
 /// Holds guests against each other that follow one another in the same places: each begins with the memory that the first began
-/// with, whatever the last one wrote. Says how many pages those wrote.
+/// with, whatever the last one wrote.
 ///
 /// # Errors
 /// When one does not.
-pub fn follow(shelf: &Path, name: &str, metering: Metering) -> Result<usize, ImageError> {
+pub fn follow(shelf: &Path, name: &str, metering: Metering) -> Result<Followed, ImageError> {
     let (guest, room) = open(shelf, name, metering)?;
     let begin = || guests::seat(&room, &guest, None).map_err(broken);
     let wanted = begin()?.bytes().map_err(broken)?.to_vec();
-    let mut written = 0;
+    let own = |seat: &Seat| Ok::<_, ImageError>(written::written(seat.bytes().map_err(broken)?).len());
+    let mut found = Followed::default();
     for _ in 0..2 * engine::SLOTS {
         let seat = begin()?;
         let pages = artefact::differing(seat.bytes().map_err(broken)?, &wanted);
         if pages > 0 {
             return Err(ImageError::NotTheSame(pages));
         }
+        let before = own(&seat)?;
         let used = guests::warm_up(seat, &guest).map_err(broken)?;
-        written += artefact::differing(used.bytes().map_err(broken)?, &wanted);
+        found.written += artefact::differing(used.bytes().map_err(broken)?, &wanted);
+        found.late += own(&used)?.saturating_sub(before);
     }
-    Ok(written)
+    Ok(found)
 }
 
 /// One guest of a shelf, and a room in which everything is the same every time.
@@ -152,18 +202,27 @@ fn open(shelf: &Path, name: &str, metering: Metering) -> Result<(Arc<Loaded>, Ro
 
 /// One turn, which must come to its end.
 fn do_turn(seat: &mut Seat, source: &[u8]) -> Result<(), ImageError> {
-    let voice = Voice::unheard().map_err(|error| ImageError::Guest(error.to_string()))?;
-    // Nobody carries it before the turn is over: what it says must fit.
-    let streams = Arc::new(Streams::new(128 * 1024, false, voice));
+    let streams = unheard()?;
     seat.hear(Some(Arc::clone(&streams)));
     let code = python::turn(seat, source).map_err(broken)?;
     seat.hear(None);
     if code == 0 {
         return Ok(());
     }
+    Err(ImageError::Preparation { code, said: said(&streams) })
+}
+
+/// Streams that nobody carries before all is over.
+fn unheard() -> Result<Arc<Streams>, ImageError> {
+    let voice = Voice::unheard().map_err(|error| ImageError::Guest(error.to_string()))?;
+    Ok(Arc::new(Streams::new(WINDOW, false, voice)))
+}
+
+/// The end of what was said.
+fn said(streams: &Streams) -> String {
     let said: Vec<u8> = streams.carry().output.into_iter().flat_map(|(_, bytes)| bytes).collect();
     let said = said.get(said.len().saturating_sub(MOST_SAID)..).unwrap_or_default();
-    Err(ImageError::Preparation { code, said: String::from_utf8_lossy(said).into_owned() })
+    String::from_utf8_lossy(said).into_owned()
 }
 
 fn broken(why: guests::Broken) -> ImageError {

@@ -29,6 +29,7 @@ mod lock;
 mod machine_code;
 pub mod manifest;
 pub mod offered;
+pub mod pages;
 mod ready;
 mod session;
 mod shelf;

@@ -7,6 +7,7 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 
 use crate::engine::Metering;
+use crate::pages::Pages;
 
 /// First line of every manifest.
 const FIRST: &str = "blastbox guest 1";
@@ -126,6 +127,8 @@ pub struct Manifest {
     pub size: u64,
     /// Whether the code counts its work.
     pub metering: Metering,
+    /// What its first command writes to. A hint: nothing but time depends on it.
+    pub writes: Pages,
 }
 
 /// Why a manifest is of no use.
@@ -162,23 +165,29 @@ impl Manifest {
         let kind = value("kind ")?;
         let (kind, begins) =
             kind.strip_suffix(IMAGE).map_or((kind, Begins::Bare), |kind| (kind, Begins::FromImage));
-        Ok(Self {
+        let told = Self {
             kind: Kind::parse(kind).ok_or(BadManifest::Malformed)?,
             begins,
             wasm: hash(value("wasm ")?)?,
             code: hash(value("code ")?)?,
             size: value("size ")?.parse().map_err(|_| BadManifest::Malformed)?,
             metering,
-        })
+            writes: Pages::default(),
+        };
+        // Older versions did not say it: then each page is copied when it is written to.
+        let Some(writes) = lines.next() else { return Ok(told) };
+        let writes = writes.strip_prefix("writes ").and_then(Pages::parse).ok_or(BadManifest::Malformed)?;
+        Ok(Self { writes, ..told })
     }
 }
 
 impl fmt::Display for Manifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, begins, wasm, code, size, metering } = self;
+        let Self { kind, begins, wasm, code, size, metering, writes } = self;
         let (kind, engine) = (kind.as_str(), metering.label());
         let image = if *begins == Begins::FromImage { IMAGE } else { "" };
-        write!(f, "{FIRST}\nengine {engine}\nkind {kind}{image}\nwasm {wasm}\ncode {code}\nsize {size}\n")
+        write!(f, "{FIRST}\nengine {engine}\nkind {kind}{image}\nwasm {wasm}\ncode {code}\nsize {size}\n")?;
+        if writes.is_empty() { Ok(()) } else { writeln!(f, "writes {writes}") }
     }
 }
 
@@ -189,7 +198,15 @@ mod tests {
     fn good() -> Manifest {
         let metering = Metering::None;
         let (kind, begins) = (Kind::Js, Begins::FromImage);
-        Manifest { kind, begins, wasm: Hash::of(b"a"), code: Hash::of(b"b"), size: 7, metering }
+        Manifest {
+            kind,
+            begins,
+            wasm: Hash::of(b"a"),
+            code: Hash::of(b"b"),
+            size: 7,
+            metering,
+            writes: Pages::parse("3+2 9+1").unwrap(),
+        }
     }
 
     fn read(text: &str) -> Result<Manifest, BadManifest> {
@@ -199,7 +216,8 @@ mod tests {
     #[test]
     fn what_is_written_can_be_read() {
         assert_eq!(read(&good().to_string()), Ok(good()));
-        let bare = Manifest { begins: Begins::Bare, ..good() };
+        let bare = Manifest { begins: Begins::Bare, writes: Pages::default(), ..good() };
+        assert!(!bare.to_string().contains("writes"));
         assert_eq!(read(&bare.to_string()), Ok(bare));
     }
 
@@ -215,8 +233,15 @@ mod tests {
     #[test]
     fn nonsense_is_malformed() {
         let good = good().to_string();
-        for text in ["", "x", &good.replace("js", "perl"), &good.replace("size 7", "size many"), &good[..40]]
-        {
+        for text in [
+            "",
+            "x",
+            &good.replace("js", "perl"),
+            &good.replace("size 7", "size many"),
+            &good[..40],
+            &good.replace("writes", "reads"),
+            &good.replace("9+1", "4+1"),
+        ] {
             assert!(read(text).is_err(), "{text}");
         }
     }

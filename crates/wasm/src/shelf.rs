@@ -11,6 +11,7 @@ use crate::engine::Metering;
 use crate::guests::LIBRARY;
 use crate::machine_code;
 use crate::manifest::{BadManifest, Begins, HASHED_ALWAYS, Hash, Kind, MOST, Manifest};
+use crate::pages::Pages;
 use crate::wasi::{self, Guest};
 
 /// A guest that can be run.
@@ -22,6 +23,8 @@ pub(crate) struct Loaded {
     pub(crate) library: Option<Arc<File>>,
     /// Bytes of memory that are an image which all guests of it share until they write to it.
     pub(crate) shared: u64,
+    /// What the first command of a guest writes to.
+    pub(crate) writes: Pages,
 }
 
 /// A guest that everybody may ask for. It is made on request only, and never as code that counts its work.
@@ -169,7 +172,7 @@ fn load_one(
         Kind::Python | Kind::PythonData => image_of(&module),
         Kind::Js | Kind::Module => 0,
     };
-    Ok(Loaded { name: name.to_owned(), kind: manifest.kind, ready, library, shared })
+    Ok(Loaded { name: name.to_owned(), kind: manifest.kind, ready, library, shared, writes: manifest.writes })
 }
 
 /// Bytes that a module's memory has when it begins.

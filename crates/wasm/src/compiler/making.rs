@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use blastbox_wasm::engine::Metering;
 use blastbox_wasm::manifest::{Begins, Hash, Kind, Manifest};
+use blastbox_wasm::pages::Pages;
 use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -83,8 +84,8 @@ impl Making {
         let mut file = fresh(&path).map_err(unwritten(&path))?;
         let (code, size) = have_translated((kind, metering), wasm, &mut file)?;
         file.sync_all().map_err(unwritten(&path))?;
-        let begins = Begins::Bare;
-        self.tell(Manifest { kind, begins, wasm: Hash::of(wasm), code, size, metering }, name)
+        let (begins, wasm, writes) = (Begins::Bare, Hash::of(wasm), Pages::default());
+        self.tell(Manifest { kind, begins, wasm, code, size, metering, writes }, name)
     }
 
     /// Takes over what lies on a shelf already.
@@ -111,11 +112,13 @@ impl Making {
             file.sync_all()
         };
         write().map_err(unwritten(&path))?;
-        let (begins, size) = (Begins::FromImage, u64::try_from(code.len()).unwrap_or(u64::MAX));
-        self.tell(Manifest { kind, begins, wasm: origin, code: Hash::of(code), size, metering }, name)
+        let (size, writes) = (u64::try_from(code.len()).unwrap_or(u64::MAX), Pages::default());
+        let (begins, wasm, code) = (Begins::FromImage, origin, Hash::of(code));
+        self.tell(Manifest { kind, begins, wasm, code, size, metering, writes }, name)
     }
 
-    fn tell(&self, manifest: Manifest, name: &str) -> Result<Manifest, Trouble> {
+    /// Writes a manifest, in the place of what there is.
+    pub(crate) fn tell(&self, manifest: Manifest, name: &str) -> Result<Manifest, Trouble> {
         let path = self.directory.join(format!("{}.guest", manifest.metering.stem(name)));
         let write = || {
             gone(&path)?;

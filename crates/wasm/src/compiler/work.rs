@@ -1,12 +1,12 @@
 //! What the compiler does: `compile KIND MODULE SHELF NAME`, `image python-data SHELF NAME`, `origin KIND HASH`, `keep MODULE CACHE NAME`,
-//! `verify SHELF NAME` or `follow SHELF NAME`; with `--metered` in front, for code that counts its work.
+//! `verify SHELF NAME`, `rehearse SHELF NAME` or `follow SHELF NAME`; with `--metered` in front, for code that counts its work.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 
 use blastbox_wasm::engine::Metering;
-use blastbox_wasm::image;
+use blastbox_wasm::image::{self, Followed};
 use blastbox_wasm::manifest::{Begins, Hash, Kind, Manifest};
 
 use crate::making::Making;
@@ -41,8 +41,10 @@ pub(crate) fn carry_out(words: impl Iterator<Item = OsString>) -> Result<Vec<u8>
         }
         Some(["keep", module, cache, name]) => keep(metering, Path::new(module), Path::new(cache), name)?,
         Some(["follow", shelf, name]) => {
-            format!("pages written {}\n", image::follow(Path::new(shelf), name, metering)?)
+            let Followed { written, late } = image::follow(Path::new(shelf), name, metering)?;
+            format!("pages written {written}, become a guest's own only then {late}\n")
         }
+        Some(["rehearse", shelf, name]) => rehearse(metering, Path::new(shelf), name)?.to_string(),
         Some(["verify", shelf, name]) => verify(metering, Path::new(shelf), name)?.to_string(),
         // Started by this program alone.
         Some(["translate", kind]) => return translate(Kind::parse(kind).ok_or(Trouble::Usage)?, metering),
@@ -108,6 +110,18 @@ fn carry(
     let origin = image::origin(what.0, origin);
     let manifest = making.write(what, &image::put(code, taken)?, origin, name)?;
     image::prove(making.directory(), name, what.1, taken)?;
+    let writes = image::writes(making.directory(), name, what.1)?;
+    making.tell(Manifest { writes, ..manifest }, name)
+}
+
+/// Has the manifest of a guest that lies there say what its first command writes to.
+fn rehearse(metering: Metering, shelf: &Path, name: &str) -> Result<Manifest, Trouble> {
+    let manifest = verify(metering, shelf, name)?;
+    let writes = image::writes(shelf, name, metering)?;
+    let making = Making::begin(shelf)?;
+    making.take_over(shelf, metering, name)?;
+    let manifest = making.tell(Manifest { writes, ..manifest }, name)?;
+    making.shelve(metering, name)?;
     Ok(manifest)
 }
 

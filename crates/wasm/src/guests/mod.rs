@@ -178,6 +178,10 @@ pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -
         Err(error) => return Err(broken(&store, &error)),
     };
     store.data_mut().memory = instance.get_memory(&mut store, "memory");
+    if let Some(memory) = store.data().memory {
+        // Before anything of it is read.
+        guest.writes.own(memory.data_mut(&mut store));
+    }
     Ok(Seat { store, instance, warm: false, fuel: None })
 }
 

@@ -80,16 +80,13 @@ const NO_CODE: Check = Check::Is { arg: 2, mask: EXECUTABLE, values: &[0], yes: 
 pub(in super::super) const KEPT: &[(&[&str], Check, &str)] = &[
     (&["read", "write", "close"], ALLOW, "frames, the bell"),
     (&["pread64"], ALLOW, "Python's library, opened before"),
-    (&["epoll_wait", "epoll_pwait", "epoll_pwait2", "epoll_ctl"], ALLOW, "waiting"),
-    (&["futex", "sched_yield"], ALLOW, "locks, sleeping guests"),
-    (&["getrandom"], ALLOW, "randomness of guests"),
-    (&["clock_gettime"], ALLOW, "where the fast way is missing, and processor time"),
+    (&["epoll_wait", "epoll_pwait", "epoll_pwait2", "epoll_ctl", "futex", "sched_yield"], ALLOW, "waiting, locks, sleeping guests"),
+    (&["getrandom", "clock_gettime"], ALLOW, "randomness of guests; processor time, and clocks where the fast way is missing"),
     (&["mmap", "mprotect"], NO_CODE, "memory of guests, and its growth"),
-    (&["munmap", "mremap", "madvise", "brk"], ALLOW, "a guest that has ended gives its memory back"),
+    (&["munmap", "mremap", "madvise", "brk"], ALLOW, "a guest has the pages that it writes to before it runs, and gives its memory back when it has ended"),
     (&["sigaltstack", "rt_sigreturn", "rt_sigprocmask"], ALLOW, "traps of guests"),
     (&["rt_sigaction", "gettid", "getpid"], ALLOW, "the C library when it aborts"),
-    (&["restart_syscall"], ALLOW, "the kernel, after a stop"),
-    (&["exit", "exit_group"], ALLOW, "the end"),
+    (&["restart_syscall", "exit", "exit_group"], ALLOW, "the kernel, after a stop; the end"),
 ];
 
 /// What the compiler of guests still does once it has read a stranger's module: it computes, on several threads, and writes the
