@@ -66,9 +66,9 @@ fn a_delegated_group_is_as_it_was_when_the_run_returns() {
     // A shell that is in the group has two boxes at once, both limited within the group, and tells what it finds afterwards.
     let script = "echo $$ >\"$1/cgroup.procs\" || exit 99
         \"$0\" run -q -- sleep 60 & first=$!
-        tries=0; until ls -d \"$1\"/blastbox-warden-*/*/ >/dev/null 2>&1 || [ $((tries += 1)) = 200 ]; do sleep 0.05; done
+        tries=0; until ls -d \"$1\"/blastbox-warden-*/ >/dev/null 2>&1 || [ $((tries += 1)) = 200 ]; do sleep 0.05; done
         \"$0\" run --receipt r.json --pids 20 -- sleep 60 & second=$!
-        tries=0; until [ \"$(ls -d \"$1\"/blastbox-warden-*/*/ 2>/dev/null | wc -l)\" = 2 ] || [ $((tries += 1)) = 200 ]; do sleep 0.05; done
+        tries=0; until [ \"$(ls -d \"$1\"/blastbox-warden-*/ 2>/dev/null | wc -l)\" = 2 ] || [ $((tries += 1)) = 200 ]; do sleep 0.05; done
         [ $tries != 200 ] || { find \"$1\" -type d; exit 97; }
         kill $first $second; wait $first; [ $? = 143 ] || exit 96; wait $second; [ $? = 143 ] || exit 98
         echo \"pid $$\"; cat \"$1/cgroup.procs\" \"$1/cgroup.subtree_control\"; find \"$1\" -mindepth 1 -type d";

@@ -105,7 +105,11 @@ fn settle(warden: Result<Warden, WardenError>) {
 fn run_box(args: &RunArgs, warden: Result<Warden, WardenError>) -> Result<u8, Problem> {
     let told = |problem| unrun::told(args, problem);
     let warden = warden.map_err(|error| told(error.into()))?;
-    runtime().map_err(told)?.block_on(run::run(args, warden))
+    let runtime = runtime().map_err(told)?;
+    let code = runtime.block_on(run::run(args, warden));
+    // All that is left of it goes with this process, at once instead of one by one.
+    std::mem::forget(runtime);
+    code
 }
 
 /// Becomes the program that knows every verb.

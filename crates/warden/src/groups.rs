@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use blastbox_sys::cgroup::{Controller, Counts, Flavour, Group, Limits, Site};
+use blastbox_sys::cgroup::{Controller, Counts, Flavour, Group, Limits, Room, Site};
 use blastbox_wire::BoxId;
 use blastbox_wire::plan::{Cgroups, Plan};
 
@@ -34,8 +34,8 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// Looks for a place to make groups in.
-    pub(crate) fn find(name: Option<u64>) -> Result<Self, Trouble> {
-        let site = Site::find(name).tried("look for cgroups")?;
+    pub(crate) fn find(name: Option<u64>, room: Room) -> Result<Self, Trouble> {
+        let site = Site::find(name, room).tried("look for cgroups")?;
         Ok(Self {
             site,
             stock: Vec::new(),
@@ -254,7 +254,7 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "somebody who stays in a group although its box has ended")]
     fn ids_stay_taken_until_their_group_is_gone() {
         let number = u64::from(std::process::id()) << 32 | 0xBB;
-        let mut groups = Groups::find(Some(number)).unwrap();
+        let mut groups = Groups::find(Some(number), Room::Many).unwrap();
         let Some(site) = &groups.site else {
             blastbox_skips::skip_this("this host gives the tests no cgroups");
             return;
@@ -299,10 +299,46 @@ mod tests {
     }
 
     #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "somebody who stays in a group although its warden is gone"
+    )]
+    fn the_only_group_has_no_directory_around_it_and_is_found_when_its_warden_is_gone() {
+        let mut lasting = Groups::find(None, Room::Many).unwrap();
+        let mut groups = Groups::find(None, Room::One).unwrap();
+        let name = new_name().unwrap();
+        let Some(Ok(group)) = groups.site.as_ref().map(|site| site.make(name.as_str())) else {
+            blastbox_skips::skip_this("this host gives the tests no cgroups");
+            return;
+        };
+        let mut places = Vec::new();
+        named(Path::new("/sys/fs/cgroup"), &format!("blastbox-warden-{}", name.as_str()), &mut places);
+        let mut straggler = Command::new("/bin/sleep").arg("60").spawn().unwrap();
+        for place in &places {
+            std::fs::write(place.join("cgroup.procs"), straggler.id().to_string()).unwrap();
+        }
+
+        lasting.sweep();
+        let (alive, there) =
+            (straggler.try_wait().unwrap().is_none(), places.iter().all(|place| place.exists()));
+        // As if it were killed: nothing is given back, and the locks are open.
+        drop((group, groups.site.take()));
+        let swept = lasting.sweep();
+        let status = straggler.wait().unwrap();
+        lasting.sweep();
+        lasting.clear();
+
+        assert!(!places.is_empty() && alive && there, "whose warden lives is left alone: {places:?}");
+        assert!(swept >= 1, "a box was swept");
+        assert_eq!(status.signal(), Some(9), "who was in it is ended");
+        assert!(!places.iter().any(|place| place.exists()), "{places:?}");
+    }
+
+    #[test]
     fn ids_of_a_box_without_a_group_or_with_one_that_goes_are_free_at_once() {
-        let mut groups = Groups { site: None, ..Groups::find(None).unwrap() };
+        let mut groups = Groups { site: None, ..Groups::find(None, Room::One).unwrap() };
         assert!(!groups.has_lingering() && groups.release_lingering().is_empty());
-        let mut found = Groups::find(None).unwrap();
+        let mut found = Groups::find(None, Room::One).unwrap();
         let made = found.site.as_ref().map(|site| site.make(new_name().unwrap().as_str()));
         if let Some(Ok(group)) = made {
             let slot = Block::take().unwrap().slot().unwrap();

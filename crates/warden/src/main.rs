@@ -31,26 +31,23 @@ mod trouble;
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 
+use blastbox_sys::cgroup::Room;
 use blastbox_sys::first::ONE;
+use blastbox_sys::fork::leave;
 use forerunner::Forerunner;
 use trouble::Trouble;
 
-fn main() -> ExitCode {
+fn main() {
     // A bug must not leave half a warden: abort, and let the boxes die with it.
     std::panic::set_hook(Box::new(|_| std::process::abort()));
     #[cfg(feature = "test-build")]
     test_build::confess();
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => {
-            // Nobody to answer to yet, or no longer: the exit code and this line are all there is.
-            let text = format!("blastbox-warden: {trouble}\n");
-            rustix::io::write(std::io::stderr().as_fd(), text.as_bytes()).ok();
-            ExitCode::from(125)
-        }
-    }
+    let Err(trouble) = run() else { leave(0) };
+    // Nobody to answer to yet, or no longer: the exit code and this line are all there is.
+    let text = format!("blastbox-warden: {trouble}\n");
+    rustix::io::write(std::io::stderr().as_fd(), text.as_bytes()).ok();
+    leave(125)
 }
 
 fn run() -> Result<(), Trouble> {
@@ -59,7 +56,8 @@ fn run() -> Result<(), Trouble> {
         Some(word) if word == ONE => (None, Forerunner::Wanted),
         Some(word) => (chosen_name(&word)?, Forerunner::None),
     };
-    serve::serve(standing::Standing::take(name)?, forerunner)
+    let room = if forerunner.is_wanted() { Room::One } else { Room::Many };
+    serve::serve(standing::Standing::take(name, room)?, forerunner)
 }
 
 /// The name that the caller has chosen and written down: a number, so that it can never be a path.

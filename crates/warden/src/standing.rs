@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use blastbox_sys::cgroup::Controller;
+use blastbox_sys::cgroup::{Controller, Room};
 use blastbox_sys::fork::SingleThreaded;
 use blastbox_sys::namespaces::{self, DenyGroups, IdRow};
 use blastbox_sys::seccomp::{Filter, Monitor, Visibility, monitor_program};
@@ -57,7 +57,7 @@ pub(crate) struct Standing {
 
 impl Standing {
     /// Finds out what this warden may do, and takes what it needs for that.
-    pub(crate) fn take(name: Option<u64>) -> Result<Self, Trouble> {
+    pub(crate) fn take(name: Option<u64>, room: Room) -> Result<Self, Trouble> {
         // What a caller forgot to close is no business of any box's (CVE-2024-21626). The agent closes what is left once more.
         program::close_from(3).tried("let go of what the caller has left open")?;
         let proof = SingleThreaded::prove().tried("count the warden's threads")?;
@@ -73,7 +73,7 @@ impl Standing {
         let proc = open("/proc", directory, Mode::empty()).tried("open /proc")?;
         let tun = open("/dev/net/tun", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
         // Before the own users, who may not look for it; so whatever fails afterwards takes it away again.
-        let mut groups = Groups::find(name)?;
+        let mut groups = Groups::find(name, room)?;
         let (ids, base) = take_users(&proc).inspect_err(|_| groups.clear())?;
         Ok(Self {
             proof,

@@ -84,12 +84,12 @@ fn pids(text: &str) -> BTreeSet<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, OnceCell};
+    use std::cell::{Cell, OnceCell, RefCell};
     use std::fs;
     use std::path::{Path, PathBuf};
 
     use super::super::nest::Nest;
-    use super::super::site::Root;
+    use super::super::site::{Room, Root};
     use super::*;
 
     /// Plain directories with the files of a kernel, as far as stopping looks at them.
@@ -125,7 +125,8 @@ mod tests {
                 dir: open(&self.0),
                 delegated: false,
             }];
-            Site { roots, freezer: None, name: String::new(), nests, freezer_nest }
+            let (room, locks) = (Room::Many, RefCell::default());
+            Site { roots, freezer: None, name: String::new(), room, locks, nests, freezer_nest }
         }
     }
 

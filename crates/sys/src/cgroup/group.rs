@@ -8,9 +8,10 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, mkdirat, unlinkat};
 use rustix::io::Errno;
 
-use super::nest::Nest;
+use super::nest::{Nest, make_locked};
+use super::site::Room;
 use super::sweep::end_processes;
-use super::{Controller, Flavour, Site, read_at};
+use super::{Controller, Flavour, NEST, Site, read_at};
 use crate::namespaces::write_at;
 
 /// What a group is limited to.
@@ -48,11 +49,20 @@ pub struct Group {
 impl Site {
     /// Makes a group. It has no limits yet.
     pub fn make(&self, name: &str) -> io::Result<Group> {
-        let group = Group { name: name.to_owned(), was_paused: Cell::new(false) };
+        let name = if self.room == Room::One { format!("{NEST}{name}") } else { name.to_owned() };
+        let group = Group { name, was_paused: Cell::new(false) };
         for nest in self.nests()? {
-            if let Err(error) = mkdirat(&nest.dir, name, Mode::from_raw_mode(0o755)) {
+            let made = match self.room {
+                Room::One => {
+                    make_locked(&nest.dir, &group.name).map(|lock| self.locks.borrow_mut().push(lock))
+                }
+                Room::Many => {
+                    mkdirat(&nest.dir, &group.name, Mode::from_raw_mode(0o755)).map_err(io::Error::from)
+                }
+            };
+            if made.is_err() {
                 self.remove(&group)?;
-                return Err(error.into());
+                return made.map(|()| group);
             }
         }
         Ok(group)

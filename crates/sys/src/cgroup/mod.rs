@@ -1,7 +1,7 @@
 //! Control groups: who counts and limits what a box uses, on the old interface, the unified one, or a mix.
 //!
-//! Each warden has a directory of its own, which it locks; the groups of its boxes lie in it. The lock goes with the
-//! warden, however it ends, so that any later one can tell what is left over and release it by name alone
+//! Each warden has a directory of its own, which it locks; the groups of its boxes lie in it. One that makes a single box has none: it locks that
+//! box's group. The lock goes with the warden, however it ends, so that any later one can tell what is left over and release it by name alone
 //! ([`Site::sweep`]).
 
 mod aside;
@@ -14,7 +14,7 @@ mod sweep;
 mod tests;
 
 pub use group::{Counts, Group, Limits};
-pub use site::Site;
+pub use site::{Room, Site};
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The directory that one warden has in one hierarchy: all its groups lie in it, and its lock says that it lives.
+//! The directory that one warden has in one hierarchy, or is given there: all its groups lie in it, and a lock says that it lives.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, mkdirat, openat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::site::Root;
+use super::site::{Room, Root};
 use super::sweep::sweep_hierarchy;
 use super::{Controller, Flavour, Site, aside};
 use crate::namespaces::write_at;
@@ -18,7 +18,7 @@ use crate::namespaces::write_at;
 const TRIES: u32 = 500;
 const BETWEEN: Duration = Duration::from_millis(1);
 
-/// A warden's own directory in one hierarchy, locked for as long as it is open.
+/// Where a warden makes groups in one hierarchy: its own directory, locked for as long as it is open, or the one that this would lie in.
 #[derive(Debug)]
 pub(super) struct Nest {
     pub(super) flavour: Flavour,
@@ -41,7 +41,13 @@ impl Site {
         }
         let mut made = Vec::with_capacity(self.roots.len());
         for Root { flavour, controllers, dir, .. } in &self.roots {
-            let dir = make_locked(dir, &self.name, *flavour, controllers)?;
+            let dir = match self.room {
+                Room::One => dir.try_clone()?,
+                Room::Many => make_locked(dir, &self.name)?,
+            };
+            if self.room == Room::Many {
+                hand_down(&dir, *flavour, controllers)?;
+            }
             made.push(Nest { flavour: *flavour, controllers: controllers.clone(), dir });
         }
         Ok(self.nests.get_or_init(|| made))
@@ -65,7 +71,7 @@ impl Site {
         let Some(root) = &self.freezer else {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this host has no freezer controller"));
         };
-        let dir = make_locked(root, &self.name, Flavour::V1, &[])?;
+        let dir = make_locked(root, &self.name)?;
         Ok(self.freezer_nest.get_or_init(|| Nest { flavour: Flavour::V1, controllers: Vec::new(), dir }))
     }
 
@@ -84,12 +90,8 @@ impl Site {
     }
 }
 
-fn make_locked(
-    root: &OwnedFd,
-    name: &str,
-    flavour: Flavour,
-    controllers: &[Controller],
-) -> io::Result<OwnedFd> {
+/// Makes a directory that is swept when whoever made it is gone.
+pub(super) fn make_locked(root: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     let mut locked = false;
     for _ in 0..TRIES {
         match mkdirat(root, name, Mode::from_raw_mode(0o755)) {
@@ -102,16 +104,15 @@ fn make_locked(
         if let Ok(dir) = openat(root, name, flags, Mode::empty()) {
             locked = flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err();
             if !locked && statat(&dir, "cgroup.procs", AtFlags::empty()).is_ok() {
-                hand_down(&dir, flavour, controllers)?;
                 return Ok(dir);
             }
         }
         thread::sleep(BETWEEN);
     }
     Err(if locked {
-        io::Error::new(io::ErrorKind::ResourceBusy, "somebody else holds the lock of the warden's group")
+        io::Error::new(io::ErrorKind::ResourceBusy, "somebody else holds its lock")
     } else {
-        io::Error::other("the warden's group was taken away again and again")
+        io::Error::other("it was taken away again and again")
     })
 }
 

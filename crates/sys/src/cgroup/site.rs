@@ -1,6 +1,6 @@
 //! Where on this host groups can be made.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -21,6 +21,15 @@ pub(super) struct Root {
     pub(super) delegated: bool,
 }
 
+/// How many boxes a place is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Many: our own directory is made and locked once, and each group in it is only made.
+    Many,
+    /// One, most likely: its group is made and locked where our own directory would be. A level less to make and to remove.
+    One,
+}
+
 /// A place to make groups in.
 #[derive(Debug)]
 pub struct Site {
@@ -30,6 +39,9 @@ pub struct Site {
     pub(super) freezer: Option<OwnedFd>,
     /// The name of our own directory in each of them.
     pub(super) name: String,
+    pub(super) room: Room,
+    /// Those of groups that have no such directory around them, held until this process ends.
+    pub(super) locks: RefCell<Vec<OwnedFd>>,
     pub(super) nests: OnceCell<Vec<Nest>>,
     pub(super) freezer_nest: OnceCell<Nest>,
 }
@@ -37,13 +49,11 @@ pub struct Site {
 impl Site {
     /// Looks for a place, in which our own directory has this name or one that nobody else has. `None`: there is none
     /// that this process may use.
-    pub fn find(name: Option<u64>) -> io::Result<Option<Self>> {
+    pub fn find(name: Option<u64>, room: Room) -> io::Result<Option<Self>> {
         let mounts = read_at(rustix::fs::CWD, "/proc/self/mountinfo")?;
         let own = read_at(rustix::fs::CWD, "/proc/self/cgroup")?;
-        Ok(Self::find_in(&mounts, &own).map(|site| match name {
-            Some(name) => Self { name: nest_name(name), ..site },
-            None => site,
-        }))
+        let named = |site: Self| Self { name: name.map_or(site.name, nest_name), room, ..site };
+        Ok(Self::find_in(&mounts, &own).map(named))
     }
 
     /// Whether a controller works here.
@@ -80,7 +90,8 @@ impl Site {
         // Two wardens of one name would quarrel over one lock, and the second would fail; no worse can come of it.
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok();
         let name = nest_name(u64::from_ne_bytes(random));
-        Self { roots, freezer, name, nests: OnceCell::new(), freezer_nest: OnceCell::new() }
+        let (nests, locks) = (OnceCell::new(), RefCell::default());
+        Self { roots, freezer, name, room: Room::Many, locks, nests, freezer_nest: OnceCell::new() }
     }
 }
 

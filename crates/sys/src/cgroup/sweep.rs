@@ -8,6 +8,9 @@ use super::group::remove_by_name;
 use super::{NEST, Site, read_at};
 use crate::namespaces::write_at;
 
+/// How the name of a box begins.
+const BOX: &str = "bx_";
+
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Site {
@@ -28,11 +31,12 @@ pub(super) fn sweep_hierarchy(root: &OwnedFd) -> u32 {
         if flock(&nest, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        for group in names(&nest, "bx_") {
+        for group in names(&nest, BOX) {
             release(&nest, &group);
             boxes += 1;
         }
-        remove_by_name(root, &name).ok();
+        boxes += u32::from(name.strip_prefix(NEST).is_some_and(|box_id| box_id.starts_with(BOX)));
+        release(root, &name);
     }
     boxes
 }

@@ -2,12 +2,12 @@
 
 mod aside;
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fs;
 use std::path::PathBuf;
 
 use super::nest::Nest;
-use super::site::{Mounted, Root};
+use super::site::{Mounted, Room, Root};
 use super::{Controller, Flavour, Group, Limits, Site};
 
 /// A directory that goes with its test.
@@ -163,6 +163,8 @@ fn group_in(tree: &Tree, nests: &[Stage<'_>]) -> (Site, Group) {
         roots: Vec::new(),
         freezer: None,
         name,
+        room: Room::Many,
+        locks: RefCell::default(),
         nests: OnceCell::from(made),
         freezer_nest: OnceCell::new(),
     };

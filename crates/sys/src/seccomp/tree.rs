@@ -48,7 +48,7 @@ pub(super) fn compile(visibility: Visibility) -> Vec<sock_filter> {
 
 /// Compiles rules that are given for ascending numbers.
 pub(super) fn compile_rules(rules: &[(u32, Check)], visibility: Visibility) -> Vec<sock_filter> {
-    let mut program = Backwards { code: Vec::new(), visibility };
+    let mut program = Backwards { code: Vec::new(), returns: Vec::new(), visibility };
     let ranges = program.ranges(rules);
     let judged = program.tree(&ranges);
     let kill = Target::Action(libc::SECCOMP_RET_KILL_PROCESS);
@@ -66,6 +66,8 @@ pub(super) fn compile_rules(rules: &[(u32, Check)], visibility: Visibility) -> V
 /// A program under construction, last instruction first.
 struct Backwards {
     code: Vec<sock_filter>,
+    /// Where each verdict was written last.
+    returns: Vec<(u32, usize)>,
     visibility: Visibility,
 }
 
@@ -99,8 +101,10 @@ impl Backwards {
         add(next, super::arguments::ABSENT);
 
         let place = |&(first, rule): &(u32, Check)| {
-            let known = written.iter().find(|entry| entry.0 == rule).map(|entry| entry.1);
-            let target = known.unwrap_or_else(|| self.check(&rule));
+            if let Some(&(_, target)) = written.iter().find(|entry| entry.0 == rule) {
+                return (first, target);
+            }
+            let target = self.check(&rule);
             written.push((rule, target));
             (first, target)
         };
@@ -193,10 +197,11 @@ impl Backwards {
                 self.push(sock_filter { code: ALWAYS, jt: 0, jf: 0, k: gap });
             }
             Target::Action(action) => {
-                let near = self.code.iter().rev().take(REACH);
-                let found = near.enumerate().find(|(_, line)| line.code == RETURN && line.k == action);
-                if let Some((back, _)) = found {
-                    return here - back - 1;
+                let last = self.returns.iter_mut().find(|(written, _)| *written == action);
+                match last {
+                    Some((_, at)) if here - *at <= REACH => return *at,
+                    Some((_, at)) => *at = here,
+                    None => self.returns.push((action, here)),
                 }
                 self.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: action });
             }
@@ -217,7 +222,7 @@ mod tests {
 
     /// What the table wants, as the value that the filter has to return.
     fn wanted(visibility: Visibility, nr: u32, args: &[u64; 6]) -> u32 {
-        let program = Backwards { code: Vec::new(), visibility };
+        let program = Backwards { code: Vec::new(), returns: Vec::new(), visibility };
         match program.action(verdict(nr, args)) {
             Target::Action(action) => action,
             Target::Written(_) => unreachable!(),
