@@ -5,7 +5,8 @@
 set -euo pipefail
 dir=${1:?usage: tools/e2b.sh DIRECTORY}
 here=$(dirname "${BASH_SOURCE[0]}")
-node_packages=(e2b@2.51.0 @e2b/code-interpreter@2.8.0)
+# vite by its version too: vitest takes whatever is newest, which may want a newer Node than Debian has.
+node_packages=(e2b@2.51.0 @e2b/code-interpreter@2.8.0 vitest@4.1.12 vite@6.4.6)
 
 mkdir -p "$dir"
 missing() { echo "$1 could not be installed; its tests are skipped: $2" >&2; }

@@ -169,11 +169,9 @@ pub fn suite(name: &str) -> PathBuf {
 
 /// Words for pytest: quiet, ended by the first failure, and with a line for every test that was skipped.
 pub const PYTEST: [&str; 8] = ["-m", "pytest", "-q", "-x", "-rs", "--no-header", "-p", "no:cacheprovider"];
-/// Words for Node: one line for every test, in a form that is the same in each of its versions.
-const NODE: [&str; 2] = ["--test", "--test-reporter=tap"];
 
-/// What a suite says that it has skipped: where, and why. By pytest as `SKIPPED [2] conftest.py:47: why`, for so many tests; by Node
-/// as `ok 3 - name # SKIP why`.
+/// What a suite says that it has skipped: where, and why. By pytest as `SKIPPED [2] conftest.py:47: why`, for so many tests; by vitest
+/// as `tests/e2b/js/run.mjs` has it, `ok 3 - name # SKIP why`.
 fn skipped(said: &str) -> Vec<(String, &str)> {
     let mut found = Vec::new();
     for line in said.lines().map(str::trim) {
@@ -233,7 +231,7 @@ pub fn pytest(caller: &Caller, place: &Path, suites: &[PathBuf], daemon: &Daemon
     run(caller, &place.join("bin/python"), &words, daemon, more);
 }
 
-/// Runs a suite for Node.
+/// Runs a suite for Node with vitest.
 pub fn javascript(caller: &Caller, name: &str, daemon: &Daemon) {
     javascript_with(caller, name, daemon, &[]);
 }
@@ -243,8 +241,8 @@ pub fn javascript_with(caller: &Caller, name: &str, daemon: &Daemon, more: &[(&s
     let Some(place) = installed(caller, "node") else { return };
     let node = ["/usr/bin/node", "/usr/local/bin/node"].map(Path::new).into_iter().find(|node| node.exists());
     let Some(node) = node else { return caller.skip("there is no node") };
-    let suite = suite(name);
-    let words: Vec<&Path> = NODE.map(Path::new).into_iter().chain([suite.as_path()]).collect();
+    let (runner, suite) = (suite("js/run.mjs"), suite("js").join(name));
+    let words = [runner.as_path(), suite.as_path()];
     let modules = place.join("node_modules");
     let more: Vec<(&str, &Path)> = more.iter().copied().chain([("NODE_PATH", modules.as_path())]).collect();
     run(caller, node, &words, daemon, &more);
@@ -267,8 +265,7 @@ mod tests {
                 "test_x.py:9 (1 of 1)|no tun"
             ]
         );
-        let node =
-            "TAP version 13\n    ok 1 - pauses # SKIP this host freezes no box\nok 2 - runs\n# skipped 1";
+        let node = " RUN  v4.1.12\nok 1 - pauses # SKIP this host freezes no box\nok 2 - runs\n Tests  1 passed | 1 skipped (2)";
         assert_eq!(skipped(node), [("ok 1 - pauses".to_owned(), "this host freezes no box")]);
     }
 }

@@ -60,7 +60,7 @@ fn pair(caller: &Caller) -> PathBuf {
 }
 
 fn the_sdk_for_javascript(caller: &Caller) {
-    javascript(caller, "js/suite.cjs", &Daemon::start(caller));
+    javascript(caller, "sdk.test.mjs", &Daemon::start(caller));
 }
 
 /// A port that was free a moment ago.
@@ -95,7 +95,7 @@ fn the_sdks_over_https_by_the_names_of_sandboxes(caller: &Caller) {
     let Some(place) = installed(caller, "python") else { return };
     over_https(caller, |daemon, more| {
         pytest(caller, &place, &[suite("https")], daemon, more);
-        javascript_with(caller, "js/https.cjs", daemon, more);
+        javascript_with(caller, "https.test.mjs", daemon, more);
     });
 }
 
@@ -143,7 +143,7 @@ fn the_code_interpreter_from_the_pool(caller: &Caller) {
     let pool = "[pool]\nmax = 3\n[[pool.warm]]\ntemplate = \"code-interpreter-v1\"\nmin = 2\n";
     let daemon = Daemon::start_with(caller, &format!("{CONFIG}{pool}"));
     pytest(caller, &place, &[suite("pooled")], &daemon, &[]);
-    javascript(caller, "js/pooled.cjs", &daemon);
+    javascript(caller, "pooled.test.mjs", &daemon);
 }
 
 /// `blastbox image make code-interpreter`, for real: what it makes is what the SDKs ask for, with nothing of the host in it.
@@ -152,7 +152,7 @@ fn the_code_interpreter_on_the_image_that_is_made_for_it(caller: &Caller) {
     let Some(store) = store_with(caller, "code-interpreter") else { return };
     let daemon = Daemon::start_in(caller, CONFIG, &["--store", &store]);
     pytest(caller, &place, &[suite("interpreter_image"), suite("interpreter")], &daemon, &[]);
-    javascript(caller, "js/interpreter.cjs", &daemon);
+    javascript(caller, "interpreter.test.mjs", &daemon);
 }
 
 /// Agents of a framework, whose models are scripts, and whose code runs in boxes.
@@ -188,7 +188,7 @@ fn the_agents_of_openai_with_an_older_sdk(caller: &Caller) {
 
 fn the_code_interpreter_for_javascript(caller: &Caller) {
     if interprets(caller) {
-        javascript(caller, "js/interpreter.cjs", &Daemon::start(caller));
+        javascript(caller, "interpreter.test.mjs", &Daemon::start(caller));
     }
 }
 
@@ -272,7 +272,7 @@ fn machines_that_the_sdks_copy(caller: &Caller) {
     let kept = caller.place().join("state/snapshots");
     let more = [("E2B_OTHER_KEY", Path::new(&other)), ("E2B_SNAPSHOTS", kept.as_path())];
     pytest(caller, &place, &[suite("copies")], &daemon, &more);
-    javascript(caller, "js/copies.cjs", &daemon);
+    javascript(caller, "copies.test.mjs", &daemon);
 }
 
 /// Python with what it imports in virtual machines before they are anybody's, on the image that is made for it; and in copies of them.

@@ -42,7 +42,7 @@ fn a_host_gets_what_its_owner_keeps_and_nobody_else_does(caller: &Caller) {
         assert!(sent.contains(header), "{sent}");
         assert!(!header.starts_with("authorization") || !sent.contains("of-the-box"), "{sent}");
     }
-    javascript_with(caller, "js/secrets.cjs", &daemon, &more);
+    javascript_with(caller, "secrets.test.mjs", &daemon, &more);
     let sent: Vec<String> = internet.requests().into_iter().skip(requests.len()).collect();
     assert!(sent.iter().all(|request| request.contains("sk-value-of-the-owner-in-js")), "{sent:?}");
     // All were destroyed in the end: nothing of them is on disk, the ledger among it.

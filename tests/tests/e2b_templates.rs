@@ -26,7 +26,7 @@ fn templates_that_the_sdks_build(caller: &Caller) {
     let daemon = Daemon::start(caller);
     let other = Daemon::key(caller, &["other", "--tenant", "other"], "bbx_");
     pytest(caller, &place, &[suite("templates")], &daemon, &[("E2B_OTHER_KEY", Path::new(&other))]);
-    javascript(caller, "js/templates.cjs", &daemon);
+    javascript(caller, "templates.test.mjs", &daemon);
 }
 
 /// A store with a small image of this name, made of busybox under these names.

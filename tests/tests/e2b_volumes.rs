@@ -48,7 +48,7 @@ fn volumes_outlive_sandboxes(caller: &Caller) {
     let (url, state) = (daemon.url.clone(), caller.place().join("state"));
     let more = [("E2B_VOLUME_API_URL", Path::new(&url)), ("BLASTBOX_STATE", state.as_path())];
     pytest(caller, &place, &[suite("volumes")], &daemon, &more);
-    javascript_with(caller, "js/volumes.cjs", &daemon, &more);
+    javascript_with(caller, "volumes.test.mjs", &daemon, &more);
 }
 
 fn there_are_no_volumes_unless_the_operator_says_so(caller: &Caller) {

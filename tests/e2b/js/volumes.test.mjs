@@ -1,11 +1,7 @@
 // Volumes with E2B's published SDK for Node.
-'use strict';
-const { test, after } = require('node:test');
-const assert = require('node:assert');
-const { Sandbox, Volume } = require('e2b');
-
-// The SDK's idle connections would hold the process for another minute.
-after(() => { setTimeout(() => process.exit(), 1000).unref(); });
+import { test } from 'vitest'
+import assert from 'node:assert'
+import { Sandbox, Volume } from 'e2b'
 
 test('what a sandbox writes outlives it', async () => {
   const volume = await Volume.create(`js-${Date.now()}`);

@@ -1,15 +1,12 @@
 // E2B's published code interpreter SDK for Node against a daemon that is already running.
-'use strict';
-const { test, before, after } = require('node:test');
-const assert = require('node:assert');
-const { Sandbox } = require('@e2b/code-interpreter');
+import { afterAll, beforeAll, test } from 'vitest'
+import assert from 'node:assert'
+import { Sandbox } from '@e2b/code-interpreter'
 
 let box;
-before(async () => { box = await Sandbox.create({ timeoutMs: 600_000 }); });
-after(async () => {
+beforeAll(async () => { box = await Sandbox.create({ timeoutMs: 600_000 }); });
+afterAll(async () => {
   if (box) await box.kill();
-  // The SDK's idle connections would hold the process for another minute.
-  setTimeout(() => process.exit(), 1000).unref();
 });
 
 test('a context remembers', async () => {
@@ -43,8 +40,8 @@ test('contexts are made, listed and removed', async () => {
   await assert.rejects(box.runCode('1', { context }));
 });
 
-test('a figure is a picture and a chart', async (t) => {
-  if ((await box.runCode('import matplotlib')).error) return t.skip("the host's Python has no matplotlib");
+test('a figure is a picture and a chart', async ({ skip }) => {
+  if ((await box.runCode('import matplotlib')).error) return skip("the host's Python has no matplotlib");
   const ran = await box.runCode("import matplotlib.pyplot as plt\nplt.bar(['a', 'b'], [1, 2])\nplt.show()");
   const [result] = ran.results;
   assert.ok(result.png);

@@ -1,13 +1,14 @@
 // The SDK with nothing but a domain and a key, over the daemon's door with TLS.
-const test = require('node:test')
-const assert = require('node:assert')
-const dns = require('node:dns')
+import { test } from 'vitest'
+import assert from 'node:assert'
+import dns from 'node:dns'
 
 // Wildcard DNS, as an operator would have it.
 const real = dns.lookup
 dns.lookup = (host, options, done) => real(host.endsWith('sbx.test') ? '127.0.0.1' : host, options, done)
 
-const { Sandbox } = require('e2b')
+// Only now: nobody has looked up a name before.
+const { Sandbox } = await import('e2b')
 
 test('commands, files and a server inside', async () => {
   const box = await Sandbox.create({ timeoutMs: 600_000 })

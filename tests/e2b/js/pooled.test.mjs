@@ -1,11 +1,7 @@
 // E2B's published code interpreter SDK for Node against a daemon whose pool members have a Python kernel running.
-'use strict';
-const { test, after } = require('node:test');
-const assert = require('node:assert');
-const { Sandbox } = require('@e2b/code-interpreter');
-
-// The SDK's idle connections would hold the process for another minute.
-after(() => { setTimeout(() => process.exit(), 1000).unref(); });
+import { test } from 'vitest'
+import assert from 'node:assert'
+import { Sandbox } from '@e2b/code-interpreter'
 
 // Every process of the box whose words have the kernel's first line in them.
 const KERNELS = "for at in /proc/[0-9]*; do if tr '\\0' ' ' <$at/cmdline 2>/dev/null | grep -q 'The kernel of one [c]ontext'; " +

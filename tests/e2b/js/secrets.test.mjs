@@ -1,14 +1,10 @@
 // Secrets with E2B's published SDK for Node. BLASTBOX_SECRET_HOST is a host that says back over TLS what it was asked.
-'use strict';
-const { test, after } = require('node:test');
-const assert = require('node:assert');
-const { Sandbox, Secret, SecretError, SecretNotFoundError } = require('e2b');
+import { test } from 'vitest'
+import assert from 'node:assert'
+import { Sandbox, Secret, SecretError, SecretNotFoundError } from 'e2b'
 
 const HOST = process.env.BLASTBOX_SECRET_HOST;
 const VALUE = 'sk-value-of-the-owner-in-js';
-
-// The SDK's idle connections would hold the process for another minute.
-after(() => { setTimeout(() => process.exit(), 1000).unref(); });
 
 test('a secret reaches its host and never the sandbox', async () => {
   const name = `js-${Date.now()}`;

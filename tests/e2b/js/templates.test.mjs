@@ -1,21 +1,18 @@
 // E2B's published SDK for Node builds templates on a daemon that is already running, and makes sandboxes of them.
-'use strict';
-const { test, after } = require('node:test');
-const assert = require('node:assert');
-const fs = require('node:fs');
-const os = require('node:os');
-const path = require('node:path');
-const { Sandbox, Template, BuildError } = require('e2b');
+import { afterAll, test } from 'vitest'
+import assert from 'node:assert'
+import fs from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+import { Sandbox, Template, BuildError } from 'e2b'
 
 const name = () => `t-${Math.random().toString(36).slice(2, 12)}`;
 const place = fs.mkdtempSync(path.join(os.tmpdir(), 'blastbox-templates-'));
 fs.mkdirSync(path.join(place, 'app'));
 fs.writeFileSync(path.join(place, 'app', 'note.txt'), 'a note\n');
 
-after(() => {
+afterAll(() => {
   fs.rmSync(place, { recursive: true });
-  // The SDK's idle connections would hold the process for another minute.
-  setTimeout(() => process.exit(), 1000).unref();
 });
 
 test('a template is built and its sandboxes have what it has', async () => {

@@ -1,10 +1,9 @@
 // E2B's published SDK for JavaScript against a daemon that is already running: E2B_API_URL, E2B_SANDBOX_URL and
-// E2B_API_KEY say where, NODE_PATH where the package is. Run with `node --test`.
-'use strict'
-const http = require('node:http')
-const { test, before, after } = require('node:test')
-const assert = require('node:assert/strict')
-const {
+// E2B_API_KEY say where, NODE_PATH where the packages are. Run with `node run.mjs SUITE`.
+import http from 'node:http'
+import { afterAll, beforeAll, test } from 'vitest'
+import assert from 'node:assert/strict'
+import {
   AuthenticationError,
   CommandExitError,
   FileNotFoundError,
@@ -16,7 +15,7 @@ const {
   SandboxError,
   SandboxNotFoundError,
   TimeoutError,
-} = require('e2b')
+} from 'e2b'
 
 // Nothing is asserted with it: what needs it has hung.
 const PATIENCE = 60_000
@@ -31,10 +30,10 @@ const until = async (found) => {
 }
 
 let box
-before(async () => {
+beforeAll(async () => {
   box = await Sandbox.create({ timeoutMs: 600_000, envs: { MARK: 'js' } })
 })
-after(async () => {
+afterAll(async () => {
   await box.kill()
 })
 
@@ -64,14 +63,14 @@ test('a life is set, and connecting never shortens it', async () => {
   assert.equal((await again.commands.run('echo same')).stdout, 'same\n')
 })
 
-test('a paused sandbox goes on where it was', async (t) => {
+test('a paused sandbox goes on where it was', async ({ skip }) => {
   const own = await Sandbox.create({ timeoutMs: 600_000 })
   try {
     await own.files.write('kept.txt', 'kept')
     try {
       assert.equal(await own.pause(), true)
     } catch (error) {
-      if (String(error).includes('could not be paused')) return t.skip('this host freezes no box')
+      if (String(error).includes('could not be paused')) return skip('this host freezes no box')
       throw error
     }
     assert.equal(await own.isRunning(), false)

@@ -1,16 +1,10 @@
 // Snapshots and forks through E2B's published SDK for Node, of a template whose sandboxes are virtual machines.
-'use strict';
-const { test, after } = require('node:test');
-const assert = require('node:assert');
-const { Sandbox } = require('e2b');
+import { test } from 'vitest'
+import assert from 'node:assert'
+import { Sandbox } from 'e2b'
 
 // Nothing is asserted with it: what needs it has hung. Machines may be emulated.
 const requestTimeoutMs = 240_000;
-
-after(() => {
-  // The SDK's idle connections would hold the process for another minute.
-  setTimeout(() => process.exit(), 1000).unref();
-});
 
 test('forks and snapshots have what their source had', async () => {
   const box = await Sandbox.create('machine', { timeoutMs: 900_000, requestTimeoutMs, envs: { FROM: 'source' } });
