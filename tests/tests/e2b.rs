@@ -272,6 +272,7 @@ fn machines_that_the_sdks_copy(caller: &Caller) {
     let kept = caller.place().join("state/snapshots");
     let more = [("E2B_OTHER_KEY", Path::new(&other)), ("E2B_SNAPSHOTS", kept.as_path())];
     pytest(caller, &place, &[suite("copies")], &daemon, &more);
+    pytest(caller, &place, &[suite("wire").join("test_copies.py")], &daemon, &more);
     javascript(caller, "copies.test.mjs", &daemon);
 }
 

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -20,6 +21,7 @@ both_ways!(
     a_record_that_is_damaged_keeps_no_daemon_from_starting,
     a_volume_stays_while_its_sandbox_ends,
     whoever_hangs_up_leaves_a_volume_that_can_be_deleted,
+    whoever_hangs_up_frees_no_volume_before_its_sandbox_has_come_and_gone,
     a_volume_stays_while_somebody_writes_to_it,
     uploads_at_once_do_not_pass_a_size_together,
     an_upload_ends_when_the_disk_is_nearly_full,
@@ -189,23 +191,70 @@ fn a_volume_stays_while_its_sandbox_ends(caller: &Caller) {
     assert!(!place.exists());
 }
 
+/// Asks for a sandbox, and does not wait for it.
+fn wished(daemon: &Daemon, body: &str) -> TcpStream {
+    let head = format!(
+        "POST /sandboxes HTTP/1.1\r\nX-API-KEY: {}\r\nContent-Type: application/json\r\nContent-Length: {}",
+        daemon.key,
+        body.len()
+    );
+    begin(daemon, &head, body.as_bytes())
+}
+
 /// A sandbox that nobody waits for any more is made to its end, and ended: only then its volume is nobody's.
 fn whoever_hangs_up_leaves_a_volume_that_can_be_deleted(caller: &Caller) {
     let daemon = Daemon::start_with(caller, &config());
     let (id, _) = volume(&daemon);
     for _ in 0..3 {
-        let head = format!(
-            "POST /sandboxes HTTP/1.1\r\nX-API-KEY: {}\r\nContent-Type: application/json\r\nContent-Length: {}",
-            daemon.key,
-            MOUNTS.len()
-        );
-        drop(begin(&daemon, &head, MOUNTS.as_bytes()));
+        drop(wished(&daemon, MOUNTS));
     }
     let none = || with_key(&daemon, "GET /v2/sandboxes", "").ends_with("[]");
     assert!(wait_until(none), "none is left");
     let delete = format!("DELETE /volumes/{id}");
     assert!(wait_until(|| with_key(&daemon, &delete, "").starts_with("HTTP/1.1 204")));
     assert!(!caller.place().join("state/e2b/volumes").join(&id).exists());
+}
+
+/// Where the host is full a sandbox waits for room, and its volume is held: also when nobody waits for the sandbox any more.
+fn whoever_hangs_up_frees_no_volume_before_its_sandbox_has_come_and_gone(caller: &Caller) {
+    let narrow = config().replace("boxes = 100", "boxes = 1");
+    let daemon = Daemon::start_with(
+        caller,
+        &format!("{narrow}[default_quota]\nboxes = 9\n[pool]\nmin = 0\nmax = 0\n"),
+    );
+    let (id, _) = volume(&daemon);
+    let place = caller.place().join("state/e2b/volumes").join(&id);
+    let made = with_key(&daemon, "POST /sandboxes", MOUNTS);
+    if made.contains("volumes_unavailable") {
+        caller.skip("this host has no volumes");
+        return;
+    }
+    let kill = |made: &str| with_key(&daemon, &format!("DELETE /sandboxes/{}", field(made, "sandboxID")), "");
+    assert!(kill(&made).starts_with("HTTP/1.1 204"));
+    let plain = r#"{"templateID":"base","timeout":3600}"#;
+    let first = with_key(&daemon, "POST /sandboxes", plain);
+    assert!(first.starts_with("HTTP/1.1 201"), "{first}");
+    let wait = |count: u32| {
+        let line = format!("\nblastbox_create_waiting {count}\n");
+        assert!(wait_until(|| with_key(&daemon, "GET /metrics", "").contains(&line)), "{count} wait");
+    };
+    let with = wished(&daemon, MOUNTS);
+    wait(1);
+    let without = wished(&daemon, plain);
+    wait(2);
+    drop((with, without));
+    // One without volumes is let go: the daemon has heard that somebody hung up.
+    wait(1);
+    let delete = format!("DELETE /volumes/{id}");
+    let early = with_key(&daemon, &delete, "");
+    assert!(early.starts_with("HTTP/1.1 409") && early.contains("volume_in_use"), "{early}");
+    wait(1);
+    assert!(place.exists());
+    assert!(kill(&first).starts_with("HTTP/1.1 204"));
+    wait(0);
+    assert!(wait_until(|| with_key(&daemon, &delete, "").starts_with("HTTP/1.1 204")));
+    assert!(!place.exists());
+    assert!(with_key(&daemon, "GET /v2/sandboxes", "").ends_with("[]"));
 }
 
 fn a_volume_stays_while_somebody_writes_to_it(caller: &Caller) {

@@ -87,12 +87,13 @@ fn known(path: &str) -> String {
             .into_iter()
             .flat_map(|route| route.path.split('/'))
             .filter(|part| !part.starts_with('{'))
+            .chain(e2b::words())
             .collect()
     });
     let part = |part: &str| {
         let number = part.len() <= 10 && part.bytes().all(|b| b.is_ascii_digit());
-        let e2b = e2b::WORDS.contains(&part) || e2b::is_sandbox(part);
-        let ours = words.contains(part) || e2b || number || part.parse::<BoxId>().is_ok();
+        let a_box = part.parse::<BoxId>().is_ok() || e2b::is_sandbox(part);
+        let ours = words.contains(part) || number || a_box;
         if ours { part.to_owned() } else { "?".to_owned() }
     };
     path.split('/').take(8).map(part).collect::<Vec<_>>().join("/")

@@ -1,7 +1,7 @@
 //! The face that E2B's SDKs talk to, unmodified: their control plane, and the daemon that they expect inside a sandbox
 //! ("envd"), answered from the host through the agent of the box.
 //!
-//! - [`edge`]: which requests are for this face, and for which sandbox. [`no`]: what a caller hears when the answer is no.
+//! - [`edge`]: which requests are for this face, and for which sandbox. [`endpoints`]: what there is. [`no`]: what a caller hears when the answer is no.
 //! - [`desk`]: the sandboxes that were made through this face; [`sandbox`]: what is known of one.
 //! - [`control`]: REST about sandboxes. [`envd`]: files and facts over HTTP. [`rpc`]: Connect-RPC, with
 //!   [`process`] and [`filesystem`] as its two services. [`ports`]: servers inside a sandbox, from outside.
@@ -21,6 +21,7 @@ mod copies;
 mod desk;
 mod edge;
 mod ending;
+mod endpoints;
 mod envd;
 mod errand;
 mod feed;
@@ -57,6 +58,7 @@ use blastbox_policy::SealedPolicy;
 use blastbox_wire::BoxId;
 
 pub(crate) use self::control::network::Reaches;
+pub(crate) use self::endpoints::words;
 pub(crate) use self::rooted::settle;
 pub(crate) use self::secrets::{Drawer, SecretLimits};
 pub(crate) use self::volumes::{Shelf, VolumeLimits};
@@ -69,57 +71,6 @@ use crate::config::{Internet, Shape};
 use crate::gallery::Gallery;
 use crate::trouble::line;
 use crate::warm::Begins;
-
-/// Words in the paths of this face, which the log may repeat.
-pub(crate) const WORDS: &[&str] = &[
-    "v2",
-    "v3",
-    "sandboxes",
-    "templates",
-    "builds",
-    "aliases",
-    "tags",
-    "status",
-    "snapshots",
-    "volumes",
-    "volumecontent",
-    "path",
-    "dir",
-    "file",
-    "secrets",
-    "health",
-    "timeout",
-    "refreshes",
-    "connect",
-    "network",
-    "logs",
-    "fork",
-    "envs",
-    "init",
-    "compose",
-    "execute",
-    "contexts",
-    "restart",
-    "process.Process",
-    "List",
-    "Start",
-    "Connect",
-    "Update",
-    "SendInput",
-    "StreamInput",
-    "SendSignal",
-    "CloseStdin",
-    "filesystem.Filesystem",
-    "Stat",
-    "MakeDir",
-    "Move",
-    "ListDir",
-    "Remove",
-    "WatchDir",
-    "CreateWatcher",
-    "GetWatcherEvents",
-    "RemoveWatcher",
-];
 
 /// Whether a part of a path is the name of a sandbox: a box without its prefix.
 pub(crate) fn is_sandbox(part: &str) -> bool {

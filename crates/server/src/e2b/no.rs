@@ -63,11 +63,6 @@ impl No {
             .with("port", json!(port))
     }
 
-    /// What E2B has and this face does not serve.
-    pub(super) fn not_served(what: &str) -> Self {
-        Self::new(501, format!("blastbox does not serve {what}; see docs/e2b.md for what it does"))
-    }
-
     pub(super) fn coded(mut self, code: &'static str) -> Self {
         self.error_code = Some(code);
         self

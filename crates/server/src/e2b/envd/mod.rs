@@ -26,7 +26,7 @@ use super::desk::Desk;
 use super::no::{No, echo};
 use super::sandbox::Sandbox;
 use super::token::{Deed, SIGNATURE};
-use super::{edge, form, moment, rpc};
+use super::{edge, endpoints, form, moment, rpc};
 
 /// The port that envd has in every sandbox.
 pub(super) const PORT: u16 = 49_983;
@@ -49,6 +49,10 @@ pub(super) async fn answer(desk: &Arc<Desk>, id: &str, request: Request) -> Resu
         _ => {}
     }
     authorize(&sandbox, &request)?;
+    // Calls have words of their own for what there is not.
+    if !matches!(parts.as_slice(), ["process.Process" | "filesystem.Filesystem", _]) {
+        endpoints::check(endpoints::ENVD, method.as_str(), &parts)?;
+    }
     desk.wake(&sandbox).await?;
     match (method.as_str(), parts.as_slice()) {
         ("GET", ["envs"]) => Ok(about::envs(&sandbox)),
@@ -57,8 +61,7 @@ pub(super) async fn answer(desk: &Arc<Desk>, id: &str, request: Request) -> Resu
         (_, [service @ ("process.Process" | "filesystem.Filesystem"), method]) => {
             Ok(rpc::answer(desk, sandbox, service, method, request).await)
         }
-        (_, ["health" | "envs" | "metrics"]) => Err(No::new(405, "this route takes other methods")),
-        _ => Err(No::new(404, "not found")),
+        _ => Err(No::defect()),
     }
 }
 

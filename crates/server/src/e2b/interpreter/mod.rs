@@ -30,7 +30,7 @@ use super::desk::Desk;
 use super::envd::{self, paths};
 use super::no::{No, echo};
 use super::sandbox::Sandbox;
-use super::{edge, ports};
+use super::{edge, endpoints, ports};
 use crate::answer::Answer;
 
 /// The port that it has in every sandbox.
@@ -58,6 +58,7 @@ pub(super) async fn answer(desk: &Arc<Desk>, id: &str, request: Request) -> Resu
     }
     // Strangers may come this far, as to any other port.
     let _place = ports::let_in(&sandbox, PORT, &request)?;
+    endpoints::check(endpoints::INTERPRETER, method.as_str(), &parts)?;
     match (method.as_str(), parts.as_slice()) {
         ("GET", ["health"]) => Ok("\"OK\"".into_response()),
         ("GET", ["contexts"]) => {
@@ -78,8 +79,7 @@ pub(super) async fn answer(desk: &Arc<Desk>, id: &str, request: Request) -> Resu
             context.end(desk, &sandbox).await;
             Ok(StatusCode::OK.into_response())
         }
-        (_, ["health" | "execute" | "contexts", ..]) => Err(No::new(405, "this route takes other methods")),
-        _ => Err(No::new(404, "not found")),
+        _ => Err(No::defect()),
     }
 }
 

@@ -33,7 +33,7 @@ use super::desk::Desk;
 use super::envd::paths;
 use super::no::echo;
 use super::sandbox::Sandbox;
-use super::{filesystem, process};
+use super::{endpoints, filesystem, process};
 
 pub(super) use self::frames::Frames;
 pub(super) use self::message::{decoded, wanted};
@@ -83,7 +83,8 @@ pub(super) async fn answer(
     method: &str,
     request: Request,
 ) -> Response<Body> {
-    let Some((kind, takes, gives)) = kind(service, method) else {
+    let known = endpoints::check(endpoints::ENVD, "POST", &[service, method]);
+    let Some((kind, takes, gives)) = kind(service, method).filter(|_| known.is_ok()) else {
         let what = format!("{}/{} is not a procedure of this sandbox", echo(service), echo(method));
         return RpcError::new(Code::Unimplemented, what).unary();
     };

@@ -303,7 +303,7 @@ pub(super) async fn answer(
             build::sweep(templates).await;
             Ok(StatusCode::NO_CONTENT.into_response())
         }
-        _ => Err(No::not_served("this call about templates")),
+        _ => Err(No::defect()),
     }
 }
 

@@ -87,6 +87,6 @@ pub(super) async fn answer(
             })?;
             Ok(StatusCode::NO_CONTENT.into_response())
         }
-        _ => Err(No::not_served("this call about tags")),
+        _ => Err(No::defect()),
     }
 }

@@ -22,7 +22,7 @@ use crate::e2b::apart::Threads;
 use crate::e2b::control::body;
 use crate::e2b::desk::Desk;
 use crate::e2b::no::{No, echo};
-use crate::e2b::{edge, form, moment};
+use crate::e2b::{edge, endpoints, form, moment};
 
 /// Who owns everything in a volume, as boxes see it.
 const OWNER: u32 = 1_000;
@@ -51,7 +51,8 @@ pub(in crate::e2b) async fn answer(
 async fn reply(desk: &Desk, parts: &[&str], request: Request) -> Result<Response<Body>, No> {
     edge::let_through(&request)?;
     let shelf = Arc::clone(super::shelf(desk)?);
-    let ["volumecontent", id, what] = parts else { return Err(No::new(404, "there is no such route")) };
+    endpoints::check(endpoints::CONTROL, request.method().as_str(), parts)?;
+    let ["volumecontent", id, what] = parts else { return Err(No::defect()) };
     let volume = opened_by(desk, &shelf, id, &request)?;
     edge::sit_down(&request, &volume.tenant)?;
     let query = form::pairs(request.uri().query());
@@ -93,8 +94,7 @@ async fn reply(desk: &Desk, parts: &[&str], request: Request) -> Result<Response
         }
         ("GET", "file") => transfer::read(on).await,
         ("PUT", "file") => transfer::write(on, &wish, request).await,
-        (_, "path" | "dir" | "file") => Err(No::new(405, "this route takes other methods")),
-        _ => Err(No::new(404, "there is no such route")),
+        _ => Err(No::defect()),
     }
 }
 

@@ -69,8 +69,8 @@ pub(super) async fn answer(
         }
         ("GET", ["volumes", id]) => Ok(show(StatusCode::OK, with_token(&own(shelf, tenant, id)?))),
         ("DELETE", ["volumes", id]) => delete(desk, shelf, tenant, id).await,
-        (_, ["volumes"] | ["volumes", _]) => Err(No::new(405, "this route takes other methods")),
-        _ => Err(No::new(404, "there is no such route")),
+        // What else there is the table of endpoints refuses.
+        _ => Err(No::defect()),
     }
 }
 
