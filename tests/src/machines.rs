@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::{Boxed, Caller, Held};
+use crate::{Boxed, Caller, Held, programs};
 
 fn text(path: &Path) -> String {
     crate::text(path).to_owned()
@@ -129,8 +129,23 @@ impl<'a> Workshop<'a> {
         fs::read_dir(folder).expect("list it").flatten().map(|e| e.path()).find(first).expect("first files")
     }
 
+    /// A template for machines with these options lies in the store: one that an earlier test has made, or a new one, which later tests
+    /// find. For tests of what boxes do that begin as copies; those of how a machine boots do without.
+    pub fn template(&self, options: &[&str]) {
+        self.first_files();
+        let image = fs::read_dir(Path::new(&self.store).join("disks")).expect("list disks").flatten().next();
+        let kept = programs::built().with_file_name("templates").join(image.expect("a disk").file_name());
+        let here = Path::new(&self.store).join("templates");
+        take_templates(self.caller, &kept, &here);
+        let begun = self.sh(&[&["--timeout", "200s"], options].concat(), "true");
+        assert_eq!(begun.receipt.exit_code, 0, "{:?} {}", begun.receipt.reason, begun.stderr);
+        keep_templates(&here, &kept);
+    }
+
     /// The first files of a guest that somebody else has made: its first process is this script.
     pub fn hostile(&self, first: &Path, script: &str) {
+        // A box would begin as a copy of what was there before.
+        fs::remove_dir_all(Path::new(&self.store).join("templates")).ok();
         let mut archive = Vec::new();
         let script = format!("#!/bin/busybox sh\n{script}");
         let modules = first.parent().expect("a folder").join("modules");
@@ -150,6 +165,51 @@ impl<'a> Workshop<'a> {
         }
         entry(&mut archive, "TRAILER!!!", 0, &[]);
         fs::write(first, archive).expect("replace the first files");
+    }
+}
+
+/// Templates that are kept of one image, those that were made last: what they are bound to changes with the programs under test.
+const KEPT: usize = 6;
+
+fn templates_in(folder: &Path) -> Vec<PathBuf> {
+    let list = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    list.filter(|path| path.extension().is_some_and(|end| end == "template")).collect()
+}
+
+/// Each is bound to everything that a machine of it relies on, and checked by whoever reads it: it may lie in any store.
+fn take_templates(caller: &Caller, kept: &Path, store: &Path) {
+    if !store.exists() {
+        fs::create_dir(store).expect("make a directory");
+        caller.own(store);
+    }
+    for path in templates_in(kept) {
+        let to = store.join(path.file_name().expect("a name"));
+        // Whoever keeps them may throw one away meanwhile.
+        if !to.exists() && fs::hard_link(&path, &to).is_err() && fs::copy(&path, &to).is_ok() {
+            caller.own(&to);
+        }
+    }
+}
+
+/// As files of whoever runs the tests that every caller may read: nothing of anybody is in them.
+fn keep_templates(store: &Path, kept: &Path) {
+    for path in templates_in(store) {
+        let (name, number) = (path.file_name().expect("a name"), crate::place::number());
+        if kept.join(name).exists() || fs::create_dir_all(kept).is_err() {
+            continue;
+        }
+        let draft = kept.join(format!("{}-{number}.draft", std::process::id()));
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        let copied = fs::copy(&path, &draft).and_then(|_| fs::set_permissions(&draft, mode));
+        if copied.and_then(|()| fs::rename(&draft, kept.join(name))).is_err() {
+            fs::remove_file(draft).ok();
+        }
+    }
+    let made = |path: &PathBuf| fs::metadata(path).and_then(|found| found.modified()).ok();
+    let mut all: Vec<_> = templates_in(kept).into_iter().map(|path| (made(&path), path)).collect();
+    all.sort();
+    for (_, path) in all.iter().take(all.len().saturating_sub(KEPT)) {
+        fs::remove_file(path).ok();
     }
 }
 

@@ -112,8 +112,7 @@ pub fn microvm(caller: &Caller, bodies: &[(&'static str, Body)]) {
         fs::write(root.join("etc/passwd"), "user:x:1000:1000::/home/user:/bin/sh\n").expect("write a file");
     });
     let Some(workshop) = workshop else { return };
-    // A daemon reads a store that is not its own: everything is made before it comes.
-    workshop.first_files();
+    workshop.template(LIMITS);
     for (body, try_it) in bodies {
         try_it(&Bench {
             caller,
@@ -124,6 +123,9 @@ pub fn microvm(caller: &Caller, bodies: &[(&'static str, Body)]) {
         });
     }
 }
+
+/// Those of machines in which nothing else is limited.
+const LIMITS: &[&str] = &["--memory", "256MiB"];
 
 /// An emulated processor is no boundary, so what the jail around it lacks is named too.
 const MACHINE: &[&str] = &[

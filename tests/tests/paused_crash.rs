@@ -66,7 +66,7 @@ fn each_place(caller: &Caller, check: impl Fn(&mut Daemon<'_>, &str, (&str, blas
     let _turn = ONE_AT_A_TIME.lock();
     let mut census = Census::begin(caller);
     let Some(workshop) = Workshop::new(caller) else { return };
-    workshop.first_files();
+    workshop.template(&[]);
     let Some(daemon) = Daemon::with_failpoints(caller) else { return };
     let config = caller.file("daemon.toml", "[pool]\nmax = 0\n").display().to_string();
     let mut daemon = daemon.with_config(config).with_store(workshop.store.clone());

@@ -83,7 +83,7 @@ fn ledger(state: &Path) -> String {
 fn a_box_goes_on_from_disk_also_with_the_next_daemon_and_only_from_what_was_written(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
-    workshop.first_files();
+    workshop.template(&[]);
     let options = ["--store", workshop.store.as_str()];
     let served = Served::start(caller, &options);
     let id = create(&served);
@@ -156,7 +156,7 @@ fn a_box_goes_on_from_disk_also_with_the_next_daemon_and_only_from_what_was_writ
 fn a_box_on_disk_holds_no_room_and_one_that_cannot_be_written_goes_on(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
-    workshop.first_files();
+    workshop.template(&[]);
     let config = caller.file("daemon.toml", "[default_quota]\nboxes = 1\n");
     let served = Served::start(caller, &["--store", &workshop.store, "--config", text(&config)]);
     let id = create(&served);
@@ -194,7 +194,7 @@ fn seconds() -> i64 {
 fn what_goes_on_from_disk_has_the_time_of_now_and_chance_of_its_own(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::with_python(caller) else { return };
-    workshop.first_files();
+    workshop.template(&[]);
     let options = ["--store", workshop.store.as_str()];
     let served = Served::start(caller, &options);
     let id = create(&served);
@@ -251,7 +251,7 @@ fn ends_at(card: &Value) -> String {
 fn a_deadline_that_is_set_while_a_box_goes_on_is_the_one_that_holds(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
-    workshop.first_files();
+    workshop.template(&[]);
     let served = Served::start(caller, &["--store", workshop.store.as_str()]);
     let words =
         ["create", "--tier", "microvm", "--accept", "emulated-cpu", "--image", "tools", "--life", "1h"];

@@ -89,7 +89,7 @@ fn expect_different(said: &[String]) {
 fn what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
-    workshop.first_files();
+    workshop.template(&[]);
     let served = Served::start(caller, &["--store", &workshop.store]);
     let id = create(&served, &[]);
     served.sh(&id, "echo kept > /tmp/kept");
@@ -132,7 +132,7 @@ fn copied(caller: &Caller) -> usize {
 fn what_a_copy_owes_its_commands_and_its_caller(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
-    workshop.first_files();
+    workshop.template(&[]);
     let served = Served::start(caller, &["--store", &workshop.store]);
     let id = create(&served, &[]);
     // Killed by its own time, in the box and in what is a copy of it.
@@ -186,7 +186,7 @@ fn snapshots(caller: &Caller) -> Vec<PathBuf> {
 fn a_snapshot_outlives_its_daemon_and_is_refused_by_name_where_it_is_not_whole(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
-    workshop.first_files();
+    workshop.template(&[]);
     let port =
         TcpListener::bind("127.0.0.1:0").and_then(|door| door.local_addr()).expect("a free port").to_string();
     let config = caller.file("daemon.toml", "[snapshots]\ncount = 1\n");
