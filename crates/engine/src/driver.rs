@@ -32,6 +32,9 @@ use crate::state::{Effect, Event, State, Stop, step};
 pub(crate) const FULL_OUTBOX: usize = 1024 * 1024;
 /// How long the warden may take to confirm that a box is gone.
 const RELEASE: Duration = Duration::from_secs(5);
+/// How long an agent may take to say its first word, whatever the life of its box is: several times what the slowest machine takes to
+/// boot on a busy host. A guest that never speaks would otherwise have memory and a place for as long as a box may live.
+const SILENCE: Duration = Duration::from_secs(240);
 
 /// Everything about one box while it lives.
 #[derive(Debug)]
@@ -74,6 +77,7 @@ enum Happening {
     Order(Option<Order>),
     Agent(io::Result<()>),
     Deadline,
+    NeverSpoke,
     Credit,
     Moved,
     Stop,
@@ -87,6 +91,7 @@ impl Driver {
     /// Drives the box until nothing is left of it.
     pub(crate) async fn run(mut self) {
         let mut listening = true;
+        let spoken_by = Instant::now() + SILENCE;
         self.say_until();
         while self.state != State::Gone {
             let live = !matches!(self.state, State::Teardown);
@@ -96,6 +101,7 @@ impl Driver {
             } else {
                 Interest::READABLE | Interest::WRITABLE
             };
+            let mute = self.state == State::Provisioning && self.log.mute.is_none();
             let (asleep, late) = (self.rest.is_asleep(), self.rest.late_at());
             let takes_orders = live
                 && listening
@@ -108,6 +114,7 @@ impl Driver {
                 () = self.bells.stop.notified(), if live => Happening::Stop,
                 () = self.bells.moved.notified(), if live => Happening::Moved,
                 () = sleep_until(self.deadline) => Happening::Deadline,
+                () = sleep_until(spoken_by), if mute => Happening::NeverSpoke,
                 order = self.orders.recv(), if takes_orders => Happening::Order(order),
                 () = self.bells.credit.notified(), if live => Happening::Credit,
                 // Not to an agent that reads nothing: what it asked for would pile up here.
@@ -129,6 +136,7 @@ impl Driver {
                 Happening::Deadline if live && self.log.mute.is_some() => self.agent_gone(),
                 Happening::Deadline if live => self.stop(Stop::Deadline, Ending::TimedOut),
                 Happening::Deadline => self.give_up(),
+                Happening::NeverSpoke => self.stop(Stop::AgentGone, Ending::Lost(Loss::NeverSpoke(SILENCE))),
                 Happening::Credit => self.send_credit(),
                 Happening::Moved => {
                     self.deadline = self.bells.take_deadline().unwrap_or(self.deadline);
@@ -203,7 +211,9 @@ impl Driver {
             }
             Effect::EndCommands => {
                 let ending = self.log.ending.clone().unwrap_or(Ending::Lost(Loss::AgentGone));
-                if let (Some(birth), Ending::Lost(Loss::AgentGone)) = (self.birth.take(), &ending) {
+                if let (Some(birth), Ending::Lost(Loss::AgentGone | Loss::NeverSpoke(_))) =
+                    (self.birth.take(), &ending)
+                {
                     birth.failed();
                 }
                 for running in mem::take(&mut self.log.execs).into_values() {

@@ -119,7 +119,9 @@ pub(crate) fn blame_for(ending: &Ending) -> Blame {
         Ending::Exited(_)
         | Ending::TimedOut
         | Ending::OutputSpent
-        | Ending::Lost(Loss::GuestLied(_) | Loss::AgentGone | Loss::AgentGaveUp(_)) => Blame::Guest,
+        | Ending::Lost(Loss::GuestLied(_) | Loss::AgentGone | Loss::AgentGaveUp(_) | Loss::NeverSpoke(_)) => {
+            Blame::Guest
+        }
         Ending::NotStarted { .. }
         | Ending::Interrupted { .. }
         | Ending::Dismissed

@@ -1,6 +1,7 @@
 //! From how a command ended and what its box met to one word, one exit code and one reason. Pure.
 
 use std::io;
+use std::time::Duration;
 
 use blastbox_policy::Refusal;
 use blastbox_wire::agent::{Exit, Stage};
@@ -70,6 +71,8 @@ pub enum Loss {
     AgentGone,
     /// Its agent gave up, in these words (a guest's words).
     AgentGaveUp(String),
+    /// Its agent was waited for so long, and has said nothing.
+    NeverSpoke(Duration),
     /// The warden died; blame lies with the host.
     WardenGone,
     /// The warden did not confirm that the box is gone.
@@ -124,7 +127,9 @@ pub fn outcome(ending: &Ending, spent: &Spent) -> Verdict {
             let reason = Reason { code: "launch_failed".to_owned(), message, fix };
             (Outcome::Failed, EXIT_REFUSED, None, Some(reason))
         }
-        Ending::Lost(Loss::AgentGone | Loss::AgentGaveUp(_)) if spent.oom_kills > 0 => out_of_memory(),
+        Ending::Lost(Loss::AgentGone | Loss::AgentGaveUp(_) | Loss::NeverSpoke(_)) if spent.oom_kills > 0 => {
+            out_of_memory()
+        }
         Ending::Lost(loss) => (Outcome::Lost, EXIT_REFUSED, None, Some(lost(loss, spent))),
     };
     Verdict { outcome, exit_code, signal, reason, limits_hit: limits_hit(ending, spent) }
@@ -224,6 +229,13 @@ fn lost(loss: &Loss, spent: &Spent) -> Reason {
         Loss::AgentGaveUp(text) => {
             ("agent_gave_up", format!("the agent of the box gave up: {}", text.escape_debug()))
         }
+        Loss::NeverSpoke(waited) => (
+            "agent_silent",
+            format!(
+                "the agent of the box has not said a word in {} s, in which any box begins; it was ended",
+                waited.as_secs()
+            ),
+        ),
         Loss::NotReleased => (
             "not_released",
             "the warden did not confirm that the box is gone; the next one releases what is left".to_owned(),
@@ -281,6 +293,7 @@ mod tests {
             (Ending::Refused(Refusal::TooFewBoundaries { effective: 2 }), quiet, "refused", 125),
             (Ending::LaunchFailed { tried: "clone3".into(), errno: 1 }, quiet, "failed", 125),
             (Ending::Lost(Loss::AgentGone), quiet, "lost", 125),
+            (Ending::Lost(Loss::NeverSpoke(Duration::from_secs(9))), quiet, "lost", 125),
             (Ending::Lost(Loss::AgentGone), spent(1, 0), "out_of_memory", 137),
             (Ending::Lost(Loss::WardenGone), spent(1, 0), "lost", 125),
             (Ending::Lost(Loss::GuestLied("x".into())), quiet, "lost", 125),

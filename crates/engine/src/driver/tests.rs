@@ -568,3 +568,24 @@ async fn a_copy_that_never_spoke_spoils_its_template_and_one_that_has_spoken_doe
         assert_eq!(template.is_spoilt(), !spoke);
     }
 }
+
+/// Its neighbour under the same clock has spoken, and lives as long as it may.
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_never_speaks_is_lost_long_before_its_life_is_over_and_its_neighbour_is_not() {
+    let life = Duration::from_secs(3600);
+    let mut neighbour = rig(life, 1 << 30);
+    neighbour.hello();
+    neighbour.live.ready().await.unwrap();
+    let mute = rig(life, 1 << 30);
+    // Somebody has asked it for something already: that is no answer.
+    let exec = mute.exec().await;
+    tokio::time::advance(SILENCE).await;
+    let lost = Ending::Lost(Loss::NeverSpoke(SILENCE));
+    assert_eq!(last(&exec).await.1, ExecEnd::BoxEnded(lost.clone()));
+    let ended = mute.gone(Spent::default()).await;
+    assert_eq!(ended.ending, Some(lost.clone()));
+    let reason = crate::outcome::outcome(&lost, &Spent::default()).reason.unwrap();
+    assert_eq!(reason.code, "agent_silent");
+    assert!(reason.message.contains("in 240 s"), "{}", reason.message);
+    assert!(!neighbour.live.is_stopped());
+}
