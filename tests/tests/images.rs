@@ -2,16 +2,20 @@
 #![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use blastbox_tests::{Caller, Ended, Served, both_ways, cc, fill_with};
 use blastbox_wire::event::Hash;
 use blastbox_wire::tar::{BLOCK, padding};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 both_ways!(
     an_imported_image_runs_by_name_and_by_digest,
     what_is_unknown_is_refused_with_what_is_known,
     a_hostile_archive_is_refused_with_its_word_and_leaves_nothing,
+    ten_million_entries_in_a_small_file_are_refused_early,
     a_tree_that_was_changed_does_not_pass,
     an_image_that_a_box_uses_stays_and_its_digest_is_in_the_ledger,
     an_image_of_a_layout_brings_its_environment,
@@ -187,6 +191,19 @@ fn a_hostile_archive_is_refused_with_its_word_and_leaves_nothing(caller: &Caller
     let digest = digest(&fine(caller, &["import", &file, "--name", "x"])).replace(':', "-");
     let made = fs::metadata(caller.place().join("store/trees").join(digest).join("bin/sh")).expect("look");
     assert_eq!(std::os::unix::fs::MetadataExt::mode(&made) & 0o7777, 0o755);
+}
+
+/// An empty file, again and again: 5 GB of headers in some megabytes.
+fn ten_million_entries_in_a_small_file_are_refused_early(caller: &Caller) {
+    let headers = entry(b'0', "bin/sh", "", b"").repeat(100_000);
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&headers).expect("pack");
+    let file = text(&caller.file("many.tar.gz", packed.finish().expect("pack").repeat(100)));
+    refused(caller, &["import", &file, "--name", "x", "--max-entries", "20000"], "image_too_many_entries");
+    for room in ["trees", "facts", "names", "drafts"] {
+        let left = fs::read_dir(caller.place().join("store").join(room)).expect("list").count();
+        assert_eq!(left, 0, "{room}");
+    }
 }
 
 fn a_tree_that_was_changed_does_not_pass(caller: &Caller) {
