@@ -16,6 +16,10 @@ def test_a_machine_is_kept_and_forked(wire):
     assert forked.status == 201, forked
     fork = Box(forked.json[0]["sandbox"])
     assert fork.id != made.id and fork.token != made.token
+    # What stands still is not copied.
+    assert wire.ask("POST /sandboxes/{id}/pause", made.id, json_body={}).status == 204
+    assert wire.ask("POST /sandboxes/{id}/fork", made.id, json_body={}).status == 409
+    assert wire.ask("POST /sandboxes/{id}/snapshots", made.id, json_body={}).status == 409
     for box in made, fork:
         wire.end(box)
     assert wire.ask("POST /sandboxes/{id}/fork", fork.id, json_body={}).status == 404
