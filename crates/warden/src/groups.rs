@@ -323,14 +323,21 @@ mod tests {
             (straggler.try_wait().unwrap().is_none(), places.iter().all(|place| place.exists()));
         // As if it were killed: nothing is given back, and the locks are open.
         drop((group, groups.site.take()));
-        let swept = lasting.sweep();
-        let status = straggler.wait().unwrap();
-        lasting.sweep();
+        // A process that another test is starting has every lock for a moment, and the kernel forgets the dead in its own time.
+        let (mut swept, mut status) = (0, None);
+        for _ in 0..10_000 {
+            swept += lasting.sweep();
+            status = status.or(straggler.try_wait().unwrap());
+            if status.is_some() && !places.iter().any(|place| place.exists()) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         lasting.clear();
 
         assert!(!places.is_empty() && alive && there, "whose warden lives is left alone: {places:?}");
         assert!(swept >= 1, "a box was swept");
-        assert_eq!(status.signal(), Some(9), "who was in it is ended");
+        assert_eq!(status.and_then(|status| status.signal()), Some(9), "who was in it is ended");
         assert!(!places.iter().any(|place| place.exists()), "{places:?}");
     }
 
