@@ -15,7 +15,15 @@ fn command(program: impl Into<OsString>, directory: &Path) -> Command {
 
 /// The cargo that started us, so that toolchains never mix.
 pub(crate) fn cargo(root: &Path) -> Command {
-    command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), root)
+    let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), root);
+    // What it said of this program: build scripts that ask for such variables would run again, and half of everything be compiled anew.
+    let ours = |name: &OsString| {
+        ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix))
+    };
+    for name in std::env::vars_os().map(|(name, _)| name).filter(ours) {
+        cargo.env_remove(name);
+    }
+    cargo
 }
 
 /// Runs git in `root` and returns what it printed.
