@@ -97,7 +97,7 @@ test: build wasm failpoints lifted ## install what the tests need, run them all,
 	@[ -d /usr/lib/python3/dist-packages/matplotlib ] || tools/need.sh never-there=python3-matplotlib
 	@[ -d /usr/lib/python3/dist-packages/pandas ] || tools/need.sh never-there=python3-pandas
 	@$(call tarball,$(PROGRAMS))
-	@# Fetching and making takes as long as compiling the tests, and one processor at a time: side by side.
+	@# Fetching and making takes about as long as compiling the tests, and hardly more than one processor: side by side.
 	@{ tools/e2b.sh $(TARGET_DIR)/e2b && tools/registry.sh $(TARGET_DIR)/registry && tools/images.sh $(PROGRAMS) $(TARGET_DIR)/images && \
 	  tools/runsc.sh $(PROGRAMS); } & made=$$!; cargo test --workspace --no-run; built=$$?; wait $$made && exit $$built
 	@BLASTBOX_BIN_DIR=$(PROGRAMS) BLASTBOX_DIST=$(TARGET_DIR)/$(DIST).tar.gz cargo xtask test

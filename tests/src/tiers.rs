@@ -168,6 +168,15 @@ macro_rules! conform_in_machines {
     };
 }
 
+/// What every tier has to do: tests of each body in the jail and on gVisor, and of all of them in machines.
+#[macro_export]
+macro_rules! conform_everywhere {
+    ($($body:ident),+ $(,)?) => {
+        $crate::conform!($($body),+);
+        $crate::conform_in_machines!($($body),+);
+    };
+}
+
 /// Four tests of each body: two tiers, two callers.
 #[macro_export]
 macro_rules! conform {

@@ -9,24 +9,10 @@ use std::io::Read as _;
 
 use blastbox_policy::{Gap, Tier};
 use blastbox_tests::tiers::Bench;
-use blastbox_tests::{Boxed, Served, Terminal, conform, conform_in_machines, wait_until};
+use blastbox_tests::{Boxed, Served, Terminal, conform_everywhere, wait_until};
 use blastbox_wire::receipt::LimitName;
 
-conform!(
-    a_command_ends_as_it_ended,
-    the_receipt_tells_the_tier_and_its_gaps,
-    a_denied_call_is_told,
-    time_output_and_memory_are_limited,
-    processes_are_limited,
-    what_can_be_written_is_limited,
-    the_root_is_read_only_and_nothing_of_the_host_is_changed,
-    what_the_box_wrote_is_not_executed_where_the_policy_says_so,
-    nothing_is_reached_without_network,
-    the_gateway_keeps_a_box_from_what_is_not_allowed,
-    a_terminal_has_its_size_and_passes_on_every_byte,
-    a_kept_box_takes_commands_files_and_signals_is_watched_pauses_and_ends,
-);
-conform_in_machines!(
+conform_everywhere!(
     a_command_ends_as_it_ended,
     the_receipt_tells_the_tier_and_its_gaps,
     a_denied_call_is_told,

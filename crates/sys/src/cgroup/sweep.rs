@@ -31,7 +31,7 @@ pub(super) fn sweep_hierarchy(root: &OwnedFd) -> u32 {
         if flock(&nest, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        for group in names(&nest, BOX) {
+        for group in [BOX, NEST].into_iter().flat_map(|begin| names(&nest, begin)) {
             release(&nest, &group);
             boxes += 1;
         }
