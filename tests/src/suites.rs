@@ -90,6 +90,11 @@ impl Daemon {
         Self { held: Some(held), url, key, before: Vec::new() }
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.held.as_ref().expect("a daemon that was started").id()
+    }
+
     /// Ends it as no daemon would end itself.
     pub fn kill(mut self) {
         if let Some(mut held) = self.held.take() {

@@ -31,6 +31,7 @@ both_ways!(
     the_sdk_where_there_is_no_root,
     the_image_that_is_made_as_base,
     machines_that_the_sdks_copy,
+    machines_that_a_host_has_no_room_for,
     the_code_interpreter_in_machines_that_are_prepared,
     machines_on_disk_are_known_to_the_next_daemon,
     sandboxes_of_a_daemon_that_was_killed_are_over,
@@ -274,6 +275,20 @@ fn machines_that_the_sdks_copy(caller: &Caller) {
     pytest(caller, &place, &[suite("copies")], &daemon, &more);
     pytest(caller, &place, &[suite("wire").join("test_copies.py")], &daemon, &more);
     javascript(caller, "copies.test.mjs", &daemon);
+}
+
+/// What is asked of a host that has room for four machines and a little more.
+fn machines_that_a_host_has_no_room_for(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(place) = installed(caller, "python") else { return };
+    let Some((config, workshop)) = machines(caller) else { return };
+    let small = config.replace("200GiB", "1800MiB").replace("120s", "1s");
+    // It is the host that says no, not a quota, and nothing waits for the next one.
+    let small = format!("{small}[default_quota]\nmemory = \"100GiB\"\n[pool]\nmin = 0\nmax = 0\n");
+    let daemon = Daemon::start_in(caller, &small, &["--store", &workshop.store]);
+    let id = daemon.id().to_string();
+    let modules = [suite("wire").join("test_packed.py")];
+    pytest(caller, &place, &modules, &daemon, &[("BLASTBOX_DAEMON", Path::new(&id))]);
 }
 
 /// Python with what it imports in virtual machines before they are anybody's, on the image that is made for it; and in copies of them.

@@ -1,12 +1,15 @@
 """E2B's wire without an SDK, against a daemon that is already running: E2B_API_URL and E2B_API_KEY say where.
 
 `answers.txt` has, beneath the name of each of these modules, what endpoints answer. Whatever a module hears is held against
-that, and a line that nobody heard fails it. That every endpoint of the daemon is there, a test of the daemon's own table holds."""
+that, and a line that nobody heard fails it; so does an answer of which `documented.txt` says that nobody hears it. That every
+endpoint of the daemon is there, a test of the daemon's own table holds."""
 
+import contextlib
 import http.client
 import json
 import os
 import pathlib
+import signal
 import struct
 import time
 import urllib.parse
@@ -74,8 +77,10 @@ class Box:
 class Wire:
     def __init__(self, lines):
         self.missing = dict.fromkeys(lines)
+        self.unheard = unheard()
 
     def hear(self, endpoint, word, text):
+        assert (endpoint, str(word)) not in self.unheard, f"documented.txt says that nobody hears it: {endpoint} {word} {text}"
         for line in list(self.missing):
             of, said, words = line
             at = 0
@@ -137,6 +142,16 @@ class Wire:
         self.hear(f"POST /{procedure}", word, answer.text)
         return word, [message for _, message in all_]
 
+    def who_is_let_in(self, box, procedures):
+        """Nobody without its token, and to one that is gone nobody at all."""
+        gone = Box({"sandboxID": "a" * 20, "envdAccessToken": "x"})
+        for procedure in procedures:
+            for kind in "application/json", "application/connect+json":
+                headers = {"Content-Type": kind, "X-Access-Token": "wrong"}
+                assert self.inside(box, f"POST /{procedure}", headers=headers, body=b"{}").status == 401, procedure
+                said = self.inside(gone, f"POST /{procedure}", headers={"Content-Type": kind}, body=b"{}")
+                assert said.status == 502 and said.json["sandboxId"] == gone.id, said
+
     def make(self, **more):
         answer = asked(
             "POST",
@@ -162,6 +177,83 @@ def lines_of(name):
             found.append((f"{method} {path}", word, " ".join(words)))
     assert found, f"answers.txt says nothing of {name}"
     return found
+
+
+def unheard():
+    """Answers of which it is said why nobody hears them."""
+    text = pathlib.Path(__file__).with_name("documented.txt").read_text(encoding="utf-8")
+    endpoint, found = None, set()
+    for line in text.splitlines():
+        if line.startswith("  "):
+            found.add((endpoint, line.split()[0]))
+        else:
+            endpoint = " ".join(line.split()[:2])
+    return found
+
+
+@contextlib.contextmanager
+def crowded():
+    """A sandbox of another tenant, all of whose connections are taken."""
+    key, most = os.environ["E2B_OTHER_KEY"], int(os.environ["E2B_CONNECTIONS"])
+    lines = [http.client.HTTPConnection(DAEMON.hostname, DAEMON.port, timeout=PATIENCE) for _ in range(most)]
+
+    def ask(line, method, path, body=None):
+        line.request(method, path, body=body, headers={"X-API-KEY": key, "Content-Type": "application/json"})
+        answer = line.getresponse()
+        return Answer(answer.status, answer.headers, answer.read())
+
+    made = None
+    try:
+        for line in lines:
+            # Whoever had a place before may just be leaving.
+            until(lambda: ask(line, "GET", "/v2/sandboxes").status == 200)
+        made = ask(lines[0], "POST", "/v2/sandboxes", json.dumps({"templateID": "base", "timeout": 600}))
+        assert made.status == 201, made
+        yield Box(made.json)
+    finally:
+        if made:
+            ask(lines[0], "DELETE", f"/sandboxes/{made.json['sandboxID']}")
+        for line in lines:
+            line.close()
+
+
+def status_of(pid):
+    """What the kernel says of a process; nothing of one that is gone."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def processes():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def wardens():
+    """Those of the daemon. There is one, but for a moment in which it is replaced."""
+
+    def is_the_daemons(pid):
+        while pid > 1 and str(pid) != os.environ["BLASTBOX_DAEMON"]:
+            pid = int(status_of(pid).get("PPid", 0))
+        return pid > 1
+
+    named = [pid for pid in processes() if status_of(pid).get("Name", "").startswith("blastbox-warde")]
+    found = [pid for pid in named if is_the_daemons(pid)]
+    assert found, named
+    return found
+
+
+@contextlib.contextmanager
+def stopped(pids):
+    """These stand still meanwhile."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture(scope="module")

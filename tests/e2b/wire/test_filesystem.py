@@ -84,3 +84,7 @@ def test_watchers(wire, box):
     until(lambda: "keepalive" in read())
     wire.hear(f"POST /{FILES}WatchDir", "ok", "")
     line.close()
+
+
+def test_who_is_let_in(wire, box):
+    wire.who_is_let_in(box, [FILES + name for name in "Stat MakeDir Move ListDir Remove WatchDir CreateWatcher GetWatcherEvents RemoveWatcher".split()])

@@ -7,6 +7,7 @@ import pytest
 from conftest import Box
 
 PORT = 49999
+EVERYWHERE = "GET /health", "POST /execute", "GET /contexts", "POST /contexts", "POST /contexts/{id}/restart", "DELETE /contexts/{id}"
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +59,12 @@ def test_who_is_let_in(wire, coder):
     assert wire.ask("POST /execute", json_body=code, headers=named, key=None).status == 401
     assert wire.ask("POST /execute", json_body=code, headers={**named, "X-Access-Token": "wrong"}, key=None).status == 401
     gone = Box({"sandboxID": "a" * 20, "envdAccessToken": "x"})
-    for endpoint in "GET /health", "POST /execute", "GET /contexts", "POST /contexts":
-        assert wire.inside(gone, endpoint, port=PORT).status == 502, endpoint
+    for endpoint in EVERYWHERE:
+        assert wire.inside(gone, endpoint, "context", port=PORT).status == 502, endpoint
     closed = wire.make(network={"allowPublicTraffic": False})
     try:
-        for endpoint in "GET /health", "POST /execute", "GET /contexts", "POST /contexts":
+        for endpoint in EVERYWHERE:
             body = code if endpoint.startswith("POST") else None
-            assert wire.inside(closed, endpoint, port=PORT, json_body=body).status == 403, endpoint
+            assert wire.inside(closed, endpoint, "context", port=PORT, json_body=body).status == 403, endpoint
     finally:
         wire.end(closed)

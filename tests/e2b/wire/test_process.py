@@ -115,3 +115,7 @@ def test_a_silent_stream_says_that_it_is_there(wire, box):
 
 def test_what_is_no_call(wire, box):
     assert wire.call(box, PROCESS + "Nothing", {})[0] == "unimplemented"
+
+
+def test_who_is_let_in(wire, box):
+    wire.who_is_let_in(box, [PROCESS + name for name in "List Start Connect Update SendInput StreamInput SendSignal CloseStdin".split()])

@@ -1,9 +1,10 @@
 """The control plane about sandboxes, both generations."""
 
 import json
+import pathlib
 import threading
 
-from conftest import KEY, Box, asked, until
+from conftest import KEY, Box, asked, processes, status_of, stopped, until
 
 NEW = {"templateID": "base", "timeout": 600}
 NOBODY = "a" * 20
@@ -191,3 +192,41 @@ def test_a_sandbox_is_paused_and_goes_on(wire, box):
     finally:
         wire.end(made)
     assert json.loads(asked("GET", "/envs", made.headers()).text)["message"] == "The sandbox was not found"
+
+
+def agent_of(wire, box):
+    """The process that answers for a sandbox: the first one in it, as the host sees it."""
+    mark = f"mark-of-{box.id}"
+    script = f"sh -c 'sleep 1000000; :' {mark} > /dev/null 2>&1 &"
+    assert wire.stream(box, "process.Process/Start", {"process": {"cmd": "/bin/sh", "args": ["-c", script]}, "stdin": False})[0] == "ok"
+
+    def marked():
+        for pid in processes():
+            try:
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if mark.encode() in words:
+                return pid
+
+    pid = until(marked)
+    while status_of(pid)["NSpid"].split()[-1] != "1":
+        pid = int(status_of(pid)["PPid"])
+    return pid
+
+
+def test_a_pause_that_wants_an_agent_which_answers(wire):
+    made = wire.make()
+    pause = "POST /sandboxes/{id}/pause"
+    try:
+        try:
+            with stopped([agent_of(wire, made)]):
+                said = wire.ask(pause, made.id, json_body={"requireHealthyGuest": True})
+                assert said.status == 503 and "error_code" not in said.json, said
+                assert wire.ask("GET /sandboxes/{id}", made.id).json["state"] == "running"
+        except PermissionError:
+            wire.leave_out(pause, "whoever runs the tests may not stop a process of a sandbox")
+        said = wire.ask(pause, made.id, json_body={"requireHealthyGuest": True})
+        assert said.status == 204 or "could not be paused" in said.text, said
+    finally:
+        wire.end(made)

@@ -128,6 +128,7 @@ def test_a_template_is_built_tagged_and_deleted(wire):
     data = wire.ask(given, at, "two").json["data"]
     assert {"assignmentId", "buildId", "assignedAt", "buildCreatedAt", "buildFinishedAt"} <= set(data[0]), data
     assert wire.ask(given, at, "none").status == 404
+    assert wire.ask(given, at, "two", key=None).status == 401
     for endpoint in "tags", "tags/count", "tags/exists", "tags/groups":
         query = {"tag": "two"} if endpoint.endswith("exists") else None
         assert wire.ask(f"GET /templates/{{id}}/{endpoint}", "nothing", query=query).status == 404

@@ -59,7 +59,8 @@ def test_volumes(wire):
     assert [one["path"] for one in listed.json] == ["/d/file"], listed
     assert content(f"GET {directory}", "/none").status == 404
     assert content(f"GET {directory}", "/d", query={"depth": "0"}).status == 400
-    assert content(f"GET {directory}", "/d/file").status == 404
+    assert content(f"GET {directory}", "/d/file").status == 400
+    assert content(f"GET {directory}", "/d/file/none").status == 404
     assert content(f"GET {path}", "/d/file").json["name"] == "file"
     assert content(f"GET {path}", "/none").status == 404
     assert content(f"PATCH {path}", "/d/file", json_body={"mode": 0o600}).json["mode"] & 0o777 == 0o600

@@ -7,7 +7,7 @@ use blastbox_images::machine::Snapshots;
 use blastbox_wire::BoxId;
 use blastbox_wire::event::{Event, KilledBy, Label};
 use blastbox_wire::receipt::Receipt;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::admission::Admission;
 use super::album::Album;
@@ -38,6 +38,11 @@ const STOP: Duration = Duration::from_secs(15);
 const UNTOLD: Duration = Duration::from_secs(1);
 /// How long whoever ends a box waits for its end, and for a sink that must acknowledge it.
 pub(super) const ACKNOWLEDGED: Duration = Duration::from_secs(30);
+
+/// How long the agent of a box may take for a sign of life, on a busy host too, and how soon it is asked again where somebody else
+/// asks it.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Keeps many boxes for many owners. Cheap to clone; all clones are one keeper.
 ///
@@ -195,6 +200,24 @@ impl Keeper {
             Ok(kept.card())
         })
         .await
+    }
+
+    /// Whether the agent of a box that runs gives a sign of life, within a bounded time.
+    pub async fn answers(&self, tenant: &Tenant, id: &BoxId) -> Result<bool, KeepError> {
+        let kept = self.touch(tenant, id)?;
+        if let phase @ Phase::Paused = kept.phase() {
+            return Err(KeepError::WrongPhase(phase));
+        }
+        let late = Instant::now() + SIGN_OF_LIFE;
+        let asked = async {
+            // Only one at a time hears the answer; nothing is said of an agent because another one asks it too.
+            while !kept.live.answers().await {
+                kept.touch()?;
+                sleep(ASK_AGAIN).await;
+            }
+            Ok(true)
+        };
+        timeout_at(late, asked).await.unwrap_or(Ok(false))
     }
 
     /// Lets a paused box go on. One that was paused because its life was over begins it anew.

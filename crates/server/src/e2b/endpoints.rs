@@ -142,6 +142,8 @@ mod tests {
 
     /// What each of them is said to answer: a suite of tests hears every line from a real daemon.
     const ANSWERS: &str = include_str!("../../../../tests/e2b/wire/answers.txt");
+    /// What is documented of each.
+    const DOCUMENTED: &str = include_str!("../../../../tests/e2b/wire/documented.txt");
 
     #[test]
     fn a_path_that_is_written_out_goes_before_one_that_may_be_anything() {
@@ -155,18 +157,26 @@ mod tests {
         assert_eq!(said("GET", &["sandboxes", "abc", ""]), Err(404));
     }
 
-    #[test]
-    fn every_endpoint_has_an_answer_that_a_test_hears() {
-        let parts = [("control", CONTROL), ("envd", ENVD), ("interpreter", INTERPRETER)];
+    const PARTS: [(&str, &[Endpoint]); 3] =
+        [("control", CONTROL), ("envd", ENVD), ("interpreter", INTERPRETER)];
+
+    /// Lines of a list, without what nobody is told by.
+    fn lines(text: &'static str) -> impl Iterator<Item = &'static str> {
+        text.lines().map(str::trim_end).filter(|line| !line.is_empty() && !line.starts_with('#'))
+    }
+
+    /// Part, method, path and answer of each line that a suite hears.
+    fn heard() -> BTreeSet<(&'static str, &'static str, &'static str, &'static str)> {
         let part = |heading: &str| match heading {
-            "[envd]" | "[process]" | "[filesystem]" => parts[1],
-            "[interpreter]" => parts[2],
-            "[sandboxes]" | "[full]" | "[copies]" | "[templates]" | "[volumes]" | "[secrets]" => parts[0],
+            "[envd]" | "[process]" | "[filesystem]" | "[crowded]" => PARTS[1],
+            "[interpreter]" => PARTS[2],
+            "[sandboxes]" | "[full]" | "[trouble]" | "[copies]" | "[packed]" | "[templates]"
+            | "[volumes]" | "[secrets]" => PARTS[0],
             // Each heading is a module of the suite: beneath another one nobody would hear a line.
             _ => panic!("there is no suite {heading}"),
         };
-        let (mut of, mut heard) = (parts[0], BTreeSet::new());
-        for line in ANSWERS.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (mut of, mut heard) = (PARTS[0], BTreeSet::new());
+        for line in lines(ANSWERS) {
             if line.starts_with('[') {
                 of = part(line);
                 continue;
@@ -174,14 +184,53 @@ mod tests {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [method, path, answer, ..] = words.as_slice() else { panic!("half a line: {line}") };
             assert!(of.1.contains(&(method, path)), "there is no such endpoint: {line}");
-            if answer.starts_with('2') || *answer == "ok" {
-                heard.insert((of.0, *method, *path));
+            heard.insert((of.0, *method, *path, *answer));
+        }
+        heard
+    }
+
+    #[test]
+    fn every_endpoint_has_an_answer_that_a_test_hears() {
+        let heard = heard();
+        for (name, known) in PARTS {
+            for (method, path) in known {
+                let good = |answer: &str| answer.starts_with('2') || answer == "ok";
+                let found = heard
+                    .iter()
+                    .any(|(part, by, at, answer)| (part, by, at) == (&name, method, path) && good(answer));
+                assert!(found, "nothing says what {method} {path} answers");
             }
         }
-        for (name, known) in parts {
-            for (method, path) in known {
-                assert!(heard.contains(&(name, *method, *path)), "nothing says what {method} {path} answers");
+    }
+
+    #[test]
+    fn every_documented_answer_is_heard_or_it_says_why_not() {
+        let (heard, mut part, mut endpoint) = (heard(), "", ("", ""));
+        let (mut documented, mut unheard, mut known) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for line in lines(DOCUMENTED) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                [heading] => part = heading.trim_matches(['[', ']']),
+                [answer, _, _, ..] if line.starts_with("  ") => {
+                    assert!(unheard.insert((part, endpoint.0, endpoint.1, *answer)), "twice: {line}");
+                }
+                [method, path, answers @ ..] => {
+                    endpoint = (method, path);
+                    assert!(known.insert((part, *method, *path)), "twice: {line}");
+                    documented.extend(answers.iter().map(|answer| (part, *method, *path, *answer)));
+                }
+                [] => {}
             }
+        }
+        let of = |(name, known): (&'static str, &'static [Endpoint])| {
+            known.iter().map(move |(method, path)| (name, *method, *path))
+        };
+        assert_eq!(known, PARTS.into_iter().flat_map(of).collect(), "the endpoints of the daemon");
+        assert!(unheard.is_subset(&documented), "why is said of what nobody documents");
+        for answer in documented {
+            let why =
+                if unheard.contains(&answer) { "is heard, and is said not to be" } else { "is not heard" };
+            assert_ne!(heard.contains(&answer), unheard.contains(&answer), "{answer:?} {why}");
         }
     }
 }

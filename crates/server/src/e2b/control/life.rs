@@ -22,6 +22,7 @@ const CONNECT: i64 = 300;
 const RESUME: i64 = 15;
 const REFRESH: i64 = 15;
 const MOST_REFRESH: i64 = 3_600;
+const UNHEALTHY: &str = "requireHealthyGuest is true, and its agent gives no sign of life";
 
 #[derive(Debug, Deserialize)]
 struct Timeout {
@@ -40,8 +41,10 @@ struct Waking {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Pausing {
     memory: Option<bool>,
+    require_healthy_guest: Option<bool>,
 }
 
 /// `DELETE /sandboxes/{id}`.
@@ -139,10 +142,19 @@ pub(super) async fn pause(
     id: &str,
     request: Request,
 ) -> Result<Response<Body>, No> {
-    let Pausing { memory } = body::read(request).await?;
+    let Pausing { memory, require_healthy_guest } = body::read(request).await?;
     let (sandbox, _) = desk.own(tenant, id)?;
     with_memory(memory)?;
-    match copies::pause(desk, &sandbox).await {
+    let paused = match require_healthy_guest {
+        Some(true) => match desk.keeper().answers(tenant, &sandbox.box_id).await {
+            // Without a code: the SDKs take the one that E2B has for a snapshot that cannot be resumed.
+            Ok(false) => return Err(No::new(503, format!("sandbox \"{id}\" goes on: {UNHEALTHY}"))),
+            Ok(true) => copies::pause(desk, &sandbox).await,
+            Err(error) => Err(error),
+        },
+        Some(false) | None => copies::pause(desk, &sandbox).await,
+    };
+    match paused {
         Ok(()) => {
             // A paused sandbox waits; its own time begins anew when it goes on. An error: somebody woke it or ended it.
             desk.keeper().set_deadline(tenant, &sandbox.box_id, PAUSED_FOR).ok();

@@ -81,7 +81,7 @@ async fn reply(desk: &Desk, parts: &[&str], request: Request) -> Result<Response
         }
         ("GET", "dir") => {
             let depth = wish.depth;
-            let listed = on.blocking(move |tree, place| tree.list(place, depth)).await?;
+            let listed = on.apart(move |on| on.listed(depth)).await?;
             Ok(show(StatusCode::OK, listed.iter().map(stat).collect()))
         }
         ("POST", "dir") => {
@@ -193,6 +193,15 @@ impl On {
     fn at_disk<T>(&self, deed: impl FnOnce(&Tree, &Place) -> io::Result<T>) -> Result<T, No> {
         let done = self.shelf.tree(&self.volume.id).and_then(|tree| deed(&tree, &self.place));
         done.map_err(|error| unheard(&error, &self.place))
+    }
+
+    /// What lies in a directory. What is there and is none is told apart from what is not there.
+    fn listed(&self, depth: usize) -> Result<Vec<Found>, No> {
+        let listed = self.at_disk(|tree, place| {
+            let kind = FileType::from_raw_mode(tree.look(place)?.stat.st_mode);
+            Ok(if kind == FileType::Directory { Some(tree.list(place, depth)?) } else { None })
+        })?;
+        listed.ok_or_else(|| No::bad(format!("path \"{}\" is not a directory", echo(&self.place.text()))))
     }
 
     /// Holds room in the volume for something new. Looks at the disk.
