@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::credentials::{BadSecret, Secret};
 use crate::gateway::Gateway;
-use crate::harden;
+use crate::harden::{self, Carrier, Held, TooFew};
 use crate::house::House;
 use crate::inspection::{BadInspection, Inspection};
 use crate::netstack::Link;
@@ -61,6 +61,9 @@ pub enum Trouble {
     /// The policy is none.
     #[error("the policy does not hold: {0}")]
     Policy(#[from] blastbox_policy::PolicyError),
+    /// It allows more than this host lets a process hold.
+    #[error(transparent)]
+    TooFew(#[from] TooFew),
 }
 
 /// Says what was tried when it fails.
@@ -87,11 +90,9 @@ pub fn run(control: OwnedFd) -> Result<(), Trouble> {
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().tried("start the runtime")?;
-    let served = harden::give_up().tried("give up what a gateway does not need").and_then(|held| {
-        let served = runtime.block_on(serve(&control, beginning));
-        drop(held);
-        served
-    });
+    let served = harden::give_up()
+        .tried("give up what a gateway does not need")
+        .and_then(|held| runtime.block_on(serve(&control, beginning, &held)));
     if let Err(trouble) = &served {
         let failed = FromGateway::Failed { why: trouble.to_string() };
         // Where nobody hears it any more, nobody needs to.
@@ -198,7 +199,7 @@ async fn message(socket: &UnixStream, buffer: &mut [u8]) -> io::Result<Option<(u
     }
 }
 
-async fn serve(control: &OwnedFd, beginning: Beginning) -> Result<(), Trouble> {
+async fn serve(control: &OwnedFd, beginning: Beginning, held: &Held) -> Result<(), Trouble> {
     let Beginning { house, mut records, link } = beginning;
     let (control, link) = (watched(control)?, watched(&link)?);
     let mut word = [0_u8; 16];
@@ -214,6 +215,8 @@ async fn serve(control: &OwnedFd, beginning: Beginning) -> Result<(), Trouble> {
     }
     let is_card = word.get(..length) == Some(CARD_WORD);
     let by_packets = !is_card && descriptors.is_empty();
+    let carrier = if descriptors.is_empty() { Carrier::Gateway } else { Carrier::Kernel };
+    held.room_for(house.rules().limits.flows, carrier)?;
     let end = if is_card { Link::card(end) } else { Link::tun(end) }.tried("watch the link")?;
     let gateway = Gateway::new(Arc::clone(&house), end, descriptors).tried("listen behind the link")?;
     tell(&control, &FromGateway::Ready { by_packets }).await.tried("say that the gateway is ready")?;
@@ -223,7 +226,7 @@ async fn serve(control: &OwnedFd, beginning: Beginning) -> Result<(), Trouble> {
         // The box or its warden is gone.
         _ = message(&link, &mut word) => true,
         // The engine is gone, or talks nonsense.
-        () = listen(&control, &house, &gateway) => false,
+        () = listen(&control, &house, &gateway, (held, carrier)) => false,
         () = settle(house.reporter()) => false,
         () = pass_on(&control, &mut records) => false,
     };
@@ -245,7 +248,7 @@ async fn serve(control: &OwnedFd, beginning: Beginning) -> Result<(), Trouble> {
 }
 
 /// Takes new rules until the engine is gone or says something that is no message.
-async fn listen(control: &UnixStream, house: &House, gateway: &Gateway) {
+async fn listen(control: &UnixStream, house: &House, gateway: &Gateway, (held, carrier): (&Held, Carrier)) {
     let mut buffer = vec![0_u8; MAX_EGRESS_MESSAGE];
     while let Ok(Some((length, mut descriptors))) = message(control, &mut buffer).await {
         let heard = ToGateway::decode(buffer.get(..length).unwrap_or_default());
@@ -266,7 +269,10 @@ async fn listen(control: &UnixStream, house: &House, gateway: &Gateway) {
             }
             Ok(ToGateway::Open { .. } | ToGateway::Secret(_)) | Err(_) => return,
         };
-        let answer = match rules(&policy) {
+        let fits = |rules: NetworkRules| {
+            held.room_for(rules.limits.flows, carrier).map(|()| rules).map_err(Trouble::from)
+        };
+        let answer = match rules(&policy).and_then(fits) {
             Ok(rules) => {
                 gateway.change_rules(rules);
                 FromGateway::RulesTaken

@@ -66,8 +66,9 @@ pub(crate) fn check_network(limits: &NetworkLimits) -> Result<(), PolicyError> {
         bytes,
         bytes_per_host,
     } = limits;
-    // Each connection costs the gateway buffers: the ceiling is what one process can hold.
-    within("network.limits.flows", *flows, 1, 4096)?;
+    // Each connection costs the gateway buffers and two descriptors: the ceiling is what one process can hold. Whether this host lets it
+    // have so many descriptors is for the gateway to see.
+    within("network.limits.flows", *flows, 1, 16_384)?;
     within("network.limits.connections_per_second", *connections_per_second, 1, 100_000)?;
     within("network.limits.questions_per_second", *questions_per_second, 1, 100_000)?;
     within("network.limits.names_per_wildcard", *names_per_wildcard, 1, 65_536)?;

@@ -146,7 +146,8 @@ impl Visitor<'_> {
         self.try_say(bytes).ok();
     }
 
-    fn try_say(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// The same, for whoever has to know whether somebody is still there.
+    pub fn try_say(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)?;
         self.stream.flush()
     }
