@@ -150,9 +150,13 @@ impl TreeWriter {
     pub(crate) fn file(&mut self, path: &[&[u8]], size: u64) -> Result<File, TreeError> {
         self.grow(size)?;
         self.at(path, |parent, name| {
-            remove(parent, name)?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            openat(parent, name, flags, Mode::from_raw_mode(0o600)).map(File::from)
+            let make = || openat(parent, name, flags, Mode::from_raw_mode(0o600)).map(File::from);
+            // Nearly always nothing is there.
+            match make() {
+                Err(Errno::EXIST) => remove(parent, name).and_then(|()| make()),
+                made => made,
+            }
         })
     }
 
