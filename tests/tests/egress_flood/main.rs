@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail at once")]
 
 mod crowd;
+mod reflected;
 mod slow;
 mod watched;
 

@@ -26,7 +26,12 @@ pub(super) fn forms(secret: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
         json(secret, Escape::Html),
     ];
     for shift in 0..3 {
-        forms.push(base64_at(secret, shift, &STANDARD_NO_PAD));
+        let text = base64_at(secret, shift, &STANDARD_NO_PAD);
+        // A login in an address, or in JSON of a writer that escapes slashes: what base64 has of `+` and `/` looks different there.
+        forms.push(percent(&text, b"0123456789ABCDEF", Space::Percent));
+        forms.push(percent(&text, b"0123456789abcdef", Space::Percent));
+        forms.push(json(&text, Escape::Slash));
+        forms.push(text);
         forms.push(base64_at(secret, shift, &URL_SAFE_NO_PAD));
     }
     forms.retain(|form| form.len() >= SHORTEST_FORM);
@@ -142,6 +147,22 @@ mod tests {
         assert!(has(b"token-12", b"746f6b656e2d3132"));
         assert!(has(b"token-12", b"746F6B656E2D3132"));
         assert!(has(b"token-12", b"%74%6f%6b%65%6e%2d%31%32"));
+    }
+
+    #[test]
+    fn a_login_in_an_address_or_in_escaped_json_is_known_too() {
+        // `+` and `/` in every place of base64.
+        let secret = b"\xfb\xef\xbe\xff\xff\xff\xfb\xef\xbe";
+        for (plain, other) in [("+", "%2B"), ("+", "%2b"), ("/", "%2F"), ("/", "%2f"), ("/", "\\/")] {
+            let text = STANDARD_NO_PAD.encode(secret);
+            assert!(text.contains(plain));
+            let text = match other {
+                "%2B" | "%2F" => text.replace('+', "%2B").replace('/', "%2F"),
+                "%2b" | "%2f" => text.replace('+', "%2b").replace('/', "%2f"),
+                _ => text.replace(plain, other),
+            };
+            assert!(has(secret, text.as_bytes()), "{text}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use blastbox_policy::{Binding, Given, Host, SecretName, Slot};
+use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue, IF_RANGE, RANGE};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
@@ -178,13 +179,11 @@ impl Keyring {
                     })
                 }
             };
-            let Some(value) = value.map(Zeroizing::new) else { continue };
+            let Some(value) = value else { continue };
             if held.is_over() {
                 return Err(NotLent::Expired);
             }
-            let mut value = HeaderValue::from_bytes(&value).map_err(|_| NotLent::Unwritable)?;
-            value.set_sensitive(true);
-            headers.insert(name, value);
+            headers.insert(name, written(value)?);
             lent.push(held.binding.secret().clone());
         }
         if self.scrub(&on.host).is_some() {
@@ -238,16 +237,26 @@ fn in_target(stand_in: &Placeholder, target: &str) -> bool {
     stand_in.is_in(target.as_bytes()) || stand_in.is_in(&decoded)
 }
 
-fn whole(slot: &Slot, secret: &Secret) -> Vec<u8> {
+fn whole(slot: &Slot, secret: &Secret) -> Zeroizing<Vec<u8>> {
     let secret = secret.expose_to_upstream();
     match slot {
-        Slot::Bearer => [b"Bearer ", secret].concat(),
+        Slot::Bearer => Zeroizing::new([b"Bearer ", secret].concat()),
         Slot::Basic { user } => {
             let login = Zeroizing::new([user.as_bytes(), b":", secret].concat());
-            format!("Basic {}", STANDARD.encode(&*login)).into_bytes()
+            let login = Zeroizing::new(STANDARD.encode(&*login));
+            Zeroizing::new([b"Basic ", login.as_bytes()].concat())
         }
-        Slot::Header(_) => secret.to_vec(),
+        Slot::Header(_) => Zeroizing::new(secret.to_vec()),
     }
+}
+
+/// A header around this very memory, copies of the request included: wiped when the last of them is dropped.
+fn written(value: Zeroizing<Vec<u8>>) -> Result<HeaderValue, NotLent> {
+    let shared = HeaderValue::from_maybe_shared(Bytes::from_owner(value));
+    let mut value = shared.map_err(|_| NotLent::Unwritable)?;
+    // Never into the tables of HTTP/2, which outlive the request.
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 #[cfg(test)]

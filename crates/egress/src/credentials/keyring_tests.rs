@@ -158,3 +158,37 @@ async fn a_secret_whose_lease_is_over_is_not_lent_until_it_is_renewed() {
     keys.renewed(0, Duration::ZERO);
     assert_eq!(lend(), Err(NotLent::Expired));
 }
+
+/// What this process has at an address, whether anything lives there or not, read into memory that was there before.
+fn look(at: usize, bytes: &mut [u8]) -> &[u8] {
+    use std::os::unix::fs::FileExt;
+    // Memory that was given back to the kernel cannot be read, and holds nothing.
+    let read = std::fs::File::open("/proc/self/mem").unwrap().read_at(bytes, at.try_into().unwrap());
+    &bytes[..read.unwrap_or(0)]
+}
+
+#[test]
+fn a_header_with_a_secret_is_wiped_with_the_last_request_that_has_it() {
+    // No other test has it: whoever takes the memory next writes something else there.
+    let secret = "of-this-test-alone-".repeat(20);
+    let basic =
+        BindingParts { slot: Some("basic".into()), user: Some("me".into()), ..BindingParts::default() };
+    for parts in [BindingParts::default(), basic] {
+        let binding =
+            Binding::new("token".parse().unwrap(), "api.github.com".parse().unwrap(), parts).unwrap();
+        let keys =
+            Keyring::new(vec![(binding, Secret::new(secret.clone().into()).ok().unwrap(), None)]).unwrap();
+        let mut sent = HeaderMap::new();
+        keys.lend(&on("api.github.com", 443), get("/"), &mut sent).unwrap();
+        // As for a request that may have to be sent again.
+        let again = sent.clone();
+        let value = again["authorization"].as_bytes();
+        let at = value.as_ptr().addr();
+        // The first words of a block that was freed are the allocator's own.
+        let (mut seen, tail) = (vec![0; value.len()], value[64..].to_vec());
+        drop(sent);
+        assert!(look(at, &mut seen).ends_with(&tail), "it is one memory, which can be seen");
+        drop(again);
+        assert!(!look(at, &mut seen).ends_with(&tail));
+    }
+}

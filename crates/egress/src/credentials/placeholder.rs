@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use zeroize::Zeroizing;
 
 /// Random bytes in a stand-in.
 const RANDOM: usize = 16;
@@ -40,13 +41,13 @@ impl Placeholder {
     }
 
     /// The value with the real one in its place: in the text itself, or in a Basic login.
-    pub(super) fn replaced(&self, value: &[u8], real: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn replaced(&self, value: &[u8], real: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         if contains(value, self.0.as_bytes()) {
             return Some(replace(value, self.0.as_bytes(), real));
         }
         let login = login(value).filter(|login| contains(login, self.0.as_bytes()))?;
-        let login = zeroize::Zeroizing::new(replace(&login, self.0.as_bytes(), real));
-        Some(format!("Basic {}", STANDARD.encode(&*login)).into_bytes())
+        let login = Zeroizing::new(STANDARD.encode(&*replace(&login, self.0.as_bytes(), real)));
+        Some(Zeroizing::new([b"Basic ", login.as_bytes()].concat()))
     }
 }
 
@@ -61,8 +62,10 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-fn replace(text: &[u8], part: &[u8], by: &[u8]) -> Vec<u8> {
-    let mut result = Vec::with_capacity(text.len() + by.len());
+/// In memory that does not grow while it is written: what it grew out of would be freed, and not wiped.
+fn replace(text: &[u8], part: &[u8], by: &[u8]) -> Zeroizing<Vec<u8>> {
+    let times = text.windows(part.len()).filter(|window| *window == part).count();
+    let mut result = Zeroizing::new(Vec::with_capacity(text.len() + times * by.len()));
     let mut rest = text;
     while let Some(at) = rest.windows(part.len()).position(|window| window == part) {
         result.extend_from_slice(rest.get(..at).unwrap_or_default());
@@ -88,11 +91,11 @@ mod tests {
     fn it_is_replaced_in_a_value_and_in_a_login() {
         let stand_in = Placeholder::fresh("").unwrap();
         let bearer = format!("Bearer {}", stand_in.as_str());
-        assert_eq!(stand_in.replaced(bearer.as_bytes(), b"real").unwrap(), b"Bearer real");
+        assert_eq!(stand_in.replaced(bearer.as_bytes(), b"real").unwrap().as_slice(), b"Bearer real");
         let basic = format!("basic {}", STANDARD.encode(format!("user:{}", stand_in.as_str())));
         assert!(stand_in.is_in(basic.as_bytes()));
         let expected = format!("Basic {}", STANDARD.encode("user:real"));
-        assert_eq!(stand_in.replaced(basic.as_bytes(), b"real").unwrap(), expected.as_bytes());
+        assert_eq!(stand_in.replaced(basic.as_bytes(), b"real").unwrap().as_slice(), expected.as_bytes());
         assert_eq!(stand_in.replaced(b"Bearer other", b"real"), None);
         assert!(!stand_in.is_in(b"Basic !!!"));
     }
