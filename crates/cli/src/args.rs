@@ -89,6 +89,9 @@ pub(crate) enum Verb {
     /// Become another program, which ends when whoever started it does
     #[command(hide = true)]
     Tether(crate::tether::TetherArgs),
+    /// Run the commands of secrets for the daemon at standard input
+    #[command(hide = true)]
+    Clerk,
     #[command(flatten)]
     Daemon(DaemonVerb),
 }

@@ -7,6 +7,7 @@
 mod args;
 mod audit;
 mod capture;
+mod clerk;
 mod codes;
 mod daemon;
 mod doctor;
@@ -148,6 +149,7 @@ fn act(cli: Cli) -> Result<u8, Problem> {
         Verb::Daemon(verb) => daemon::daemon(verb, runtime),
         Verb::Papers(verb) => papers::papers(&verb),
         Verb::Tether(args) => tether::tether(args),
+        Verb::Clerk => clerk::clerk(),
         Verb::Policy(verb) => policy::policy(&verb),
         Verb::Run(args) => run_box(&args, Warden::start_for_one()),
         Verb::Mcp(args) => runtime()?.block_on(mcp::mcp(&args)),

@@ -104,6 +104,8 @@ pub(crate) enum Problem {
     HandOver { program: &'static str, source: io::Error },
     #[error("cannot find the program that this is")]
     OwnProgram(#[source] io::Error),
+    #[error("cannot hear the daemon whose commands of secrets this process runs")]
+    Clerk(#[source] io::Error),
     #[error("cannot write the report to {path}")]
     Page { path: PathBuf, source: io::Error },
     #[error("cannot write JSON")]
@@ -225,6 +227,7 @@ impl Problem {
             Self::Page { .. } => "name a file in a directory that you may write to",
             Self::BadUrl(_)
             | Self::OwnProgram(_)
+            | Self::Clerk(_)
             | Self::Tether { .. }
             | Self::Untethered { .. }
             | Self::Create(_)

@@ -83,7 +83,12 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     };
     // Every thread of the runtime comes from this one, and is confined like it.
     // What secrets stand for is read before; they themselves are read when a box needs them.
-    let sources = args.secrets.as_deref().map(Sources::load).transpose()?;
+    let mut sources = args.secrets.as_deref().map(Sources::load).transpose()?;
+    if let Some(sources) = &mut sources {
+        // Before the walls, which nobody behind them can leave.
+        let own = std::env::current_exe().map_err(Problem::OwnProgram)?;
+        sources.start_clerk(&own, &[crate::clerk::VERB])?;
+    }
     let images = args.store.open_beside(state.path())?;
     let mut place = workplace(&args, &config, &socket, &state)?;
     place.read.push(images.path().to_owned());

@@ -13,14 +13,15 @@ use serde::Deserialize;
 use tokio::io::AsyncReadExt;
 use zeroize::{Zeroize, Zeroizing};
 
+use super::clerk::Clerk;
 use super::error::MintError;
 use super::read::sized;
 use super::value::{LONGEST_VALUE, Minted};
 
 /// JSON around a secret of full length.
-const LONGEST_OUTPUT: usize = 2 * LONGEST_VALUE + 1024;
+pub(super) const LONGEST_OUTPUT: usize = 2 * LONGEST_VALUE + 1024;
 /// Variables that a program may need to work at all.
-const KEPT: &[&str] = &["PATH", "HOME", "USER", "LANG", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"];
+pub(super) const KEPT: &[&str] = &["PATH", "HOME", "USER", "LANG", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"];
 
 #[derive(Deserialize)]
 struct Printed {
@@ -28,8 +29,25 @@ struct Printed {
     ttl: Option<u64>,
 }
 
-pub(super) async fn run(secret: &SecretName, argv: &[String]) -> Result<Minted, MintError> {
+/// Runs it: by the clerk where there is one, here where this process may start programs.
+pub(super) async fn run(
+    secret: &SecretName,
+    argv: &[String],
+    clerk: Option<&Clerk>,
+) -> Result<Minted, MintError> {
     let program = PathBuf::from(argv.first().map(String::as_str).unwrap_or_default());
+    let output = match clerk {
+        Some(clerk) => clerk.run(secret, &program).await?,
+        None => run_here(secret, program, argv).await?,
+    };
+    minted(secret, output)
+}
+
+async fn run_here(
+    secret: &SecretName,
+    program: PathBuf,
+    argv: &[String],
+) -> Result<Zeroizing<Vec<u8>>, MintError> {
     #[expect(
         clippy::disallowed_methods,
         reason = "the operator's own program, named in the operator's own file"
@@ -62,6 +80,11 @@ pub(super) async fn run(secret: &SecretName, argv: &[String]) -> Result<Minted, 
     if !status.success() {
         return Err(MintError::Failed { secret: secret.clone(), program, status: status.to_string() });
     }
+    Ok(output)
+}
+
+/// What was printed, read.
+fn minted(secret: &SecretName, output: Zeroizing<Vec<u8>>) -> Result<Minted, MintError> {
     if output.trim_ascii_start().first() == Some(&b'{') {
         let problem = "its program printed JSON that is not {\"secret\": …, \"ttl\": seconds}";
         let answer = |_| MintError::Answer { secret: secret.clone(), problem };

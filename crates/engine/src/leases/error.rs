@@ -43,6 +43,9 @@ pub enum BadSources {
         "secrets.{0}.command: begin with the absolute path of a program; nothing is searched for, no shell reads it"
     )]
     Program(String),
+    /// The process that is to run commands could not be started.
+    #[error("cannot start the process that runs the commands of secrets")]
+    Clerk(#[source] io::Error),
     /// A path in Vault that is none.
     #[error("secrets.{0}.vault.path: letters, digits and - _ . / only, without a leading slash")]
     VaultPath(String),
@@ -116,6 +119,17 @@ pub enum MintError {
         secret: SecretName,
         /// The program.
         program: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The process that runs commands for a daemon is gone.
+    #[error(
+        "secret {secret}: the process that runs the commands of secrets does not answer; start the daemon again"
+    )]
+    NoClerk {
+        /// The secret.
+        secret: SecretName,
         /// Why.
         #[source]
         source: io::Error,
@@ -194,6 +208,7 @@ impl MintError {
             | Self::Variable { .. }
             | Self::Size(_)
             | Self::Start { .. }
+            | Self::NoClerk { .. }
             | Self::Failed { .. }
             | Self::TooSlow { .. }
             | Self::Answer { .. }

@@ -9,6 +9,7 @@
 
 mod ask;
 mod broker;
+mod clerk;
 mod command;
 mod error;
 mod given;
@@ -21,6 +22,7 @@ mod value;
 mod vault;
 
 pub use broker::{Broker, Lent, Renewable, leases};
+pub use clerk::serve_commands;
 pub use error::{BadSources, MintError, RegisterError};
 pub use given::GivenSecret;
 pub use register::{Found, Register, Revocable};

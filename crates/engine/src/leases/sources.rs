@@ -10,6 +10,7 @@ use std::time::Duration;
 use blastbox_policy::{Binding, Host, SecretName};
 use serde::Deserialize;
 
+use super::clerk::Clerk;
 use super::error::{BadSources, MintError};
 use super::value::{Minted, NotMinted};
 use super::vault::{Vault, VaultAccess};
@@ -25,6 +26,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Sources {
     pub(super) vault: Option<Vault>,
     secrets: BTreeMap<SecretName, Entry>,
+    /// Who runs commands where this process may not.
+    clerk: Option<Clerk>,
 }
 
 #[derive(Debug)]
@@ -100,7 +103,24 @@ impl Sources {
             let entry = entry.check(&name, vault.is_some())?;
             secrets.insert(parsed, entry);
         }
-        Ok(Self { vault, secrets })
+        Ok(Self { vault, secrets, clerk: None })
+    }
+
+    /// Starts the process that runs commands once this one may not any more: `program` with `words`, which begin
+    /// [`serve_commands`](super::serve_commands). Where no secret has a command, nothing.
+    pub fn start_clerk(&mut self, program: &Path, words: &[&str]) -> Result<(), BadSources> {
+        let commands: Vec<(&SecretName, &[String])> = self
+            .secrets
+            .iter()
+            .filter_map(|(name, entry)| match &entry.source {
+                WhichSource::Command(argv) => Some((name, argv.as_slice())),
+                WhichSource::File(_) | WhichSource::Environment(_) | WhichSource::Vault { .. } => None,
+            })
+            .collect();
+        if !commands.is_empty() {
+            self.clerk = Some(Clerk::start(program, words, commands.into_iter()).map_err(BadSources::Clerk)?);
+        }
+        Ok(())
     }
 
     /// Directories that secrets and tokens are read from. Not the files themselves: they are replaced by others of their
@@ -142,7 +162,7 @@ impl Sources {
         Ok(match source {
             WhichSource::File(path) => read::file(name.clone(), path).await?,
             WhichSource::Environment(variable) => read::environment(name, &variable)?,
-            WhichSource::Command(argv) => command::run(name, &argv).await?,
+            WhichSource::Command(argv) => command::run(name, &argv, self.clerk.as_ref()).await?,
             WhichSource::Vault { path, field } => match &self.vault {
                 Some(vault) => vault.fetch(name, &path, &field).await?,
                 None => return Err(MintError::Unknown(name.clone()).into()),
@@ -160,7 +180,8 @@ impl EntryText {
             (Some(path), None, None, None) => WhichSource::File(path),
             (None, Some(variable), None, None) => WhichSource::Environment(variable),
             (None, None, Some(argv), None) => {
-                if !argv.first().is_some_and(|program| program.starts_with('/')) {
+                let clean = argv.iter().all(|word| !word.contains('\0'));
+                if !clean || !argv.first().is_some_and(|program| program.starts_with('/')) {
                     return Err(BadSources::Program(name.to_owned()));
                 }
                 WhichSource::Command(argv)
