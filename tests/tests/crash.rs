@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use blastbox_tests::census::{Census, child_of};
+use blastbox_tests::census::{Census, child_of, descendants, orphans};
 use blastbox_tests::{Caller, Held, Terminal, both_ways, processes_naming, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -89,10 +89,15 @@ fn a_census_counts_what_lives(caller: &Caller) {
 
 fn when_a_run_returns_nothing_is_left(caller: &Caller) {
     let mut census = Census::begin(caller);
+    // Collects what others have left to this program.
+    descendants();
     for script in ["true", "sleep 30 & setsid sleep 30 & exit 3", "kill -9 $$", "exec sleep 30"] {
         let held = caller.blastbox(["run", "--timeout", "1s", "--", "/bin/sh", "-c", script]).start();
         census.see();
         let ended = held.end();
+        // Not only gone by chance: `run` has waited for the end of what it started.
+        let orphans = orphans();
+        assert!(orphans.is_empty(), "{script}: exit {}: not waited for: {orphans:?}", ended.code);
         let left = census.left();
         assert!(left.is_empty(), "{script}: exit {}: left at once: {left:?}", ended.code);
     }

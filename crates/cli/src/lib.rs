@@ -107,10 +107,9 @@ fn run_box(args: &RunArgs, warden: Result<Warden, WardenError>) -> Result<u8, Pr
     let told = |problem| unrun::told(args, problem);
     let warden = warden.map_err(|error| told(error.into()))?;
     let runtime = runtime().map_err(told)?;
-    let code = runtime.block_on(run::run(args, warden));
-    // All that is left of it goes with this process, at once instead of one by one.
-    std::mem::forget(runtime);
-    code
+    // Dropped afterwards, and with it whoever still listens to the warden: the last one to let go of the line waits until its process
+    // has ended.
+    runtime.block_on(run::run(args, warden))
 }
 
 /// Becomes the program that knows every verb.

@@ -51,6 +51,14 @@ pub fn descendants() -> Vec<Process> {
     all
 }
 
+/// Processes of ours whose parent has ended without collecting them, whether they live or not. Of those that were started while this
+/// program adopts orphans.
+pub fn orphans() -> Vec<String> {
+    let me = std::process::id();
+    let orphan = |(process, _): &(Process, char)| process.parent == me && was_adopted(&process.name);
+    pids().into_iter().filter_map(look).filter(orphan).map(|(process, _)| process.name).collect()
+}
+
 /// A living process with everything that descends from it.
 pub fn family(of: u32) -> Vec<Process> {
     let all: Vec<Process> = pids()
