@@ -227,8 +227,9 @@ fn a_machine_killed_at_each_step_leaves_nothing_and_its_neighbour_goes_on(caller
             // Of those before, the first is the neighbour's.
             let own = before.get(1).copied();
             let victim = if heirs { since.first().copied() } else { own.or(since.first().copied()) };
-            // On a busy host an order may have been carried out before anybody looked.
-            assert!(victim.is_some() || asked.is_none() || step == Step::Ends, "{what}: nobody to kill");
+            // On a busy host what is over quickly may have been before anybody looked; everything else is there.
+            let quick = heirs || matches!(step, Step::GoesOnFromDisk | Step::CopyBegins);
+            assert!(victim.is_some() || (quick && asked.is_none()), "{what}: nobody to kill");
             if let Some(victim) = victim {
                 signal(victim, Signal::KILL);
             }

@@ -43,12 +43,7 @@ fn ten_thousand_connections_at_once_are_held_and_the_next_is_refused(caller: &Ca
     let tries = CROWD + MORE;
     let code = r#"
 at = socket.getaddrinfo("echo.example.com", 7, socket.AF_INET)[0][4]
-def one_more():
-    one = socket.socket()
-    one.settimeout(40)
-    try: one.connect(at)
-    except OSError: one.close(); raise
-    return one
+def one_more(): return connected(at)
 def answered(some):
     for one in some: one.sendall(b"hello")
     return sum(one.recv(5) == b"hello" for one in some)

@@ -154,12 +154,7 @@ fn ten_thousand_connections_leave_the_gateway_as_small_as_it_was(caller: &Caller
                   [network.limits]\nflows = 256\nconnections_per_second = 100000\n";
     let code = r#"
 at = socket.getaddrinfo("echo.example.com", 7, socket.AF_INET)[0][4]
-def one_more():
-    one = socket.socket()
-    one.settimeout(40)
-    try: one.connect(at)
-    except OSError: one.close(); raise
-    return one
+def one_more(): return connected(at)
 def batch(size):
     held = [again(one_more) for _ in range(size)]
     for one in held: one.sendall(b"hello")

@@ -27,6 +27,12 @@ def get(host, path="/", more=""):
             got += more
         head, _, body = got.partition(b"\r\n\r\n")
         return head.decode().lower(), body
+def connected(at):
+    one = socket.socket()
+    one.settimeout(40)
+    try: one.connect(at)
+    except OSError: one.close(); raise
+    return one
 def again(what):
     "Once more where a limit says so: connections are given back when their end has come through."
     for _ in range(4000):

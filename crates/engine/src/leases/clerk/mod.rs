@@ -31,6 +31,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use zeroize::Zeroizing;
 
+use self::post::Room;
 pub use self::serve::serve_commands;
 use super::command::{KEPT, LONGEST_OUTPUT};
 use super::error::MintError;
@@ -95,8 +96,10 @@ impl Clerk {
         drop(command);
         let clerk = Self { socket, child };
         for (name, argv) in commands {
-            post::send(&clerk.socket, &post::order(name.as_str(), argv), &[])?;
+            post::send(&clerk.socket, &post::order(name.as_str(), argv), &[], Room::Awaited)?;
         }
+        // Said while this process is still to be believed: whoever takes it over later adds nothing.
+        post::send(&clerk.socket, &post::that_is_all(), &[], Room::Awaited)?;
         Ok(clerk)
     }
 
@@ -113,8 +116,8 @@ impl Clerk {
         line.set_nonblocking(true).map_err(gone)?;
         let mut line = UnixStream::from_std(line).map_err(gone)?;
         let printed = pipe::Receiver::from_owned_fd(from).map_err(gone)?;
-        post::send(&self.socket, &post::wish(secret.as_str()), &[to.as_fd(), theirs.as_fd()])
-            .map_err(gone)?;
+        let with = [to.as_fd(), theirs.as_fd()];
+        post::send(&self.socket, &post::wish(secret.as_str()), &with, Room::Wanted).map_err(gone)?;
         // Theirs alone from now on: each ends when they let it go.
         drop((to, theirs));
         let most = LONGEST_OUTPUT + 1;

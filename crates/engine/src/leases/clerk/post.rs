@@ -13,6 +13,7 @@ use rustix::net::{
 pub(super) const LONGEST: usize = 128 * 1024;
 /// What a message is about.
 const ORDER: u8 = b'o';
+const ALL: u8 = b'a';
 const WISH: u8 = b'w';
 /// Between words. None can be in one: such a command is refused when its file is read.
 const BORDER: char = '\0';
@@ -22,6 +23,8 @@ const BORDER: char = '\0';
 pub(super) enum Said {
     /// A secret has this command.
     Order { name: String, argv: Vec<String> },
+    /// There are no other commands, and never will be.
+    ThatIsAll,
     /// The command of this secret is to be run.
     Wish { name: String },
 }
@@ -29,6 +32,10 @@ pub(super) enum Said {
 pub(super) fn order(name: &str, argv: &[String]) -> Vec<u8> {
     let words: Vec<&str> = std::iter::once(name).chain(argv.iter().map(String::as_str)).collect();
     [&[ORDER], words.join(&BORDER.to_string()).as_bytes()].concat()
+}
+
+pub(super) fn that_is_all() -> Vec<u8> {
+    vec![ALL]
 }
 
 pub(super) fn wish(name: &str) -> Vec<u8> {
@@ -42,6 +49,7 @@ pub(super) fn read(message: &[u8]) -> Option<Said> {
     let name = words.next()?;
     match *kind {
         ORDER => Some(Said::Order { name, argv: words.collect() }),
+        ALL => text.is_empty().then_some(Said::ThatIsAll),
         WISH => words.next().is_none().then_some(Said::Wish { name }),
         _ => None,
     }
@@ -51,7 +59,16 @@ pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-pub(super) fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+/// Whether whoever sends something waits until there is room for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Room {
+    /// It waits.
+    Awaited,
+    /// It is an error: a clerk that stands still must not stop whoever asks it.
+    Wanted,
+}
+
+pub(super) fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>], room: Room) -> io::Result<()> {
     if bytes.len() > LONGEST {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command has more than 128 KiB"));
     }
@@ -60,7 +77,11 @@ pub(super) fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> i
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    let flags = match room {
+        Room::Awaited => SendFlags::NOSIGNAL,
+        Room::Wanted => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+    };
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?;
     Ok(())
 }
 
@@ -92,6 +113,7 @@ mod tests {
         let argv = ["/bin/mint".to_owned(), String::new(), "two words".to_owned()];
         let heard = read(&order("s", &argv));
         assert_eq!(heard, Some(Said::Order { name: "s".to_owned(), argv: argv.to_vec() }));
+        assert_eq!((read(&that_is_all()), read(b"ax")), (Some(Said::ThatIsAll), None));
         assert_eq!(read(&wish("s")), Some(Said::Wish { name: "s".to_owned() }));
         // A wish brings no words of its own.
         assert_eq!(read(b"ws\0/bin/sh"), None);
