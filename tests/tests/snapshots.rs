@@ -129,6 +129,17 @@ fn copied(caller: &Caller) -> usize {
     text.map(|text| text.matches("box_copied").count()).sum()
 }
 
+/// Whether this command of a box was ended because its time was over.
+fn timed_out(served: &Served<'_>, id: &str, exec: &str) -> bool {
+    let shown: serde_json::Value =
+        serde_json::from_str(&served.ask(["inspect", id, "--json"])).expect("a box");
+    let execs = shown.get("execs").and_then(serde_json::Value::as_array).expect("its commands");
+    execs.iter().any(|card| {
+        let number = card.get("exec").and_then(serde_json::Value::as_u64);
+        number == exec.parse().ok() && card.get("timed_out") == Some(&serde_json::Value::Bool(true))
+    })
+}
+
 fn what_a_copy_owes_its_commands_and_its_caller(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
@@ -138,10 +149,6 @@ fn what_a_copy_owes_its_commands_and_its_caller(caller: &Caller) {
     // Killed by its own time, in the box and in what is a copy of it.
     let exec = fine(&served, ["exec", "--detach", "--timeout", "30s", &id, "--", "sleep", "86400"]);
     let fork = fine(&served, ["fork", &id]);
-    for id in [&id, &fork] {
-        let over = || served.ask(["inspect", id, "--json"]).contains("\"timed_out\": true");
-        assert!(wait_until(over), "{exec}: {}", served.ask(["inspect", id, "--json"]));
-    }
     // Also what ends while the copy is still being written: one after the other does, and nothing runs on in the copy.
     for seconds in 1..=20 {
         let time = format!("{seconds}s");
@@ -151,6 +158,13 @@ fn what_a_copy_owes_its_commands_and_its_caller(caller: &Caller) {
     let idle = || served.ask(["inspect", &late, "--json"]).contains("\"phase\": \"ready\"");
     assert!(wait_until(idle), "{}", served.ask(["inspect", &late, "--json"]));
     fine(&served, ["kill", &late]);
+    for id in [&id, &fork] {
+        assert!(
+            wait_until(|| timed_out(&served, id, &exec)),
+            "{exec}: {}",
+            served.ask(["inspect", id, "--json"])
+        );
+    }
     // Whoever asked goes away in the middle of it: by the time that the next one is through, nothing is there of what it wanted.
     let before = copied(caller);
     let asking = served.blastbox(["fork", &id, "--count", "2"]).start();

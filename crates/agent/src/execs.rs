@@ -13,6 +13,7 @@ use crate::control::Control;
 use crate::denials::Denials;
 use crate::exec::{Exec, FIRST_TO_GO, NotStarted, Part};
 use crate::files::guise::Guise;
+use crate::nurse::Nurse;
 use crate::scratch::Scratch;
 
 /// Tokens below this are not about commands.
@@ -165,7 +166,12 @@ impl Execs {
 
     /// Carries input, output and ends, until nothing moves or the queue to the host is full. All commands in turn, so
     /// that one that says much does not silence the others.
-    pub(crate) fn pump(&mut self, control: &mut Control, denials: &mut Denials, scratch: &mut Scratch) {
+    pub(crate) fn pump(
+        &mut self,
+        control: &mut Control,
+        denials: &mut Denials,
+        (scratch, nurse): (&mut Scratch, Option<&Nurse>),
+    ) {
         for (_, exec) in &mut self.list {
             exec.pump_input(control);
         }
@@ -185,7 +191,7 @@ impl Execs {
             let Some((exit, usage)) = exec.finished().filter(|_| control.has_room()) else { return true };
             // First what the command was refused and has filled: with its end the host has seen everything about it.
             denials.flush(control);
-            scratch.look(control);
+            scratch.look(control, nurse);
             control.send(&AgentFrame::Exited { exec: exec.number(), exit, usage });
             over.push_back((exec.number(), exec.printed()));
             if over.len() > MAX_EXECS {

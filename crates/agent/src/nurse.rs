@@ -13,7 +13,7 @@ use crate::arguments::NurseLine;
 
 /// Bytes of an errand: its kind, and what a copy is given.
 pub const ERRAND: usize = 1 + WAKE;
-/// Bytes of the answer: an errno, 0 where it is done.
+/// Bytes of the answer: an errno, 0 where it is done; of a count, what was counted.
 pub const ANSWER: usize = 4;
 
 /// Something that the agent cannot do itself.
@@ -25,6 +25,9 @@ pub enum Errand {
     Thaw,
     /// Make this copy unlike every other one, and let its processes go on.
     Rise(Wake),
+    /// Say what the guest's kernel has counted since this was asked last: 1 where it has killed for want of memory, 2 where it has
+    /// refused a process.
+    Count,
 }
 
 impl Errand {
@@ -35,6 +38,7 @@ impl Errand {
             Self::Freeze => vec![1],
             Self::Thaw => vec![2],
             Self::Rise(wake) => [vec![3], wake.encode()].concat(),
+            Self::Count => vec![4],
         };
         bytes.resize(ERRAND, 0);
         bytes
@@ -48,6 +52,7 @@ impl Errand {
             1 => Some(Self::Freeze),
             2 => Some(Self::Thaw),
             3 => Wake::parse(rest.try_into().ok()?).ok().map(Self::Rise),
+            4 => Some(Self::Count),
             _ => None,
         }
     }
@@ -75,6 +80,12 @@ impl Nurse {
         self.told.authority
     }
 
+    /// Whether memory and processes have run out since this was asked last. One that cannot say has counted nothing.
+    pub(crate) fn count(&self) -> [bool; 2] {
+        let counted = self.ask(&Errand::Count.encode()).unwrap_or(0);
+        [1, 2].map(|bit| counted > 0 && counted & bit != 0)
+    }
+
     /// Has an errand done, and waits for that.
     pub(crate) fn send(&self, errand: &Errand) -> io::Result<()> {
         self.send_with(errand, &[])
@@ -82,9 +93,16 @@ impl Nurse {
 
     /// The same with what follows the errand.
     pub(crate) fn send_with(&self, errand: &Errand, more: &[u8]) -> io::Result<()> {
-        let bytes = [&errand.encode(), more].concat();
+        match self.ask(&[&errand.encode(), more].concat())? {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// The answer, as a number.
+    fn ask(&self, bytes: &[u8]) -> io::Result<i32> {
         // A line with nothing in it takes so little at once.
-        if rustix::io::retry_on_intr(|| rustix::io::write(&self.line, &bytes))? != bytes.len() {
+        if rustix::io::retry_on_intr(|| rustix::io::write(&self.line, bytes))? != bytes.len() {
             return Err(io::ErrorKind::WriteZero.into());
         }
         let mut answer = [0; ANSWER];
@@ -96,10 +114,7 @@ impl Nurse {
                 more => got = got.saturating_add(more),
             }
         }
-        match i32::from_be_bytes(answer) {
-            0 => Ok(()),
-            errno => Err(io::Error::from_raw_os_error(errno)),
-        }
+        Ok(i32::from_be_bytes(answer))
     }
 }
 

@@ -190,7 +190,8 @@ impl Session {
         }
         self.events = events;
         self.reap();
-        self.execs.pump(&mut self.control, &mut self.denials, &mut self.scratch);
+        let found = (&mut self.scratch, self.nurse.as_ref());
+        self.execs.pump(&mut self.control, &mut self.denials, found);
         self.files.pump(&mut self.control)?;
         self.denials.flush_if_due(&mut self.control);
         Ok(())
@@ -262,7 +263,7 @@ impl Session {
         match (self.greeting, frame) {
             (_, HostFrame::Shutdown) => return Err(End::Shutdown),
             (_, HostFrame::Ping { token }) => {
-                self.scratch.look(&mut self.control);
+                self.scratch.look(&mut self.control, self.nurse.as_ref());
                 self.control.send(&AgentFrame::Pong { token });
             }
             // A host newer than this agent adapts to it: any version is welcome.

@@ -218,7 +218,7 @@ impl Tally {
 
     /// What its scratch space had no more of.
     pub(crate) fn filled(&self) -> impl Iterator<Item = LimitName> {
-        self.met.names()
+        self.met.names().filter(|limit| matches!(limit, LimitName::Disk | LimitName::Inodes))
     }
 
     /// The system calls that it was denied, most frequent first.

@@ -99,8 +99,8 @@ impl Driver {
                 self.bells.wrote(what, count);
                 Ok(())
             }
-            AgentFrame::Full { bytes, inodes } => {
-                self.filled(bytes, inodes);
+            AgentFrame::Full { met } => {
+                self.filled(met);
                 Ok(())
             }
             AgentFrame::StdinTaken { exec, bytes } => {
@@ -162,8 +162,8 @@ impl Driver {
                 self.bells.wrote(what, count);
                 Ok(())
             }
-            AgentFrame::Full { bytes, inodes } => {
-                self.filled(bytes, inodes);
+            AgentFrame::Full { met } => {
+                self.filled(met);
                 Ok(())
             }
             AgentFrame::Standing { token, printed, execs } => {

@@ -1,7 +1,7 @@
 //! How often a box has met each of the limits that it outlives.
 //!
-//! What the kernel counted comes from the warden; that its scratch space is full is a claim of the guest, which can lie about
-//! nobody but itself.
+//! What the kernel counted comes from the warden; that its scratch space is full is a claim of the guest, as is what the kernel of a
+//! virtual machine counted. It can lie about nobody but itself.
 
 use blastbox_wire::receipt::LimitName;
 use blastbox_wire::warden::Spent;
@@ -22,10 +22,12 @@ impl Met {
         self.pids = self.pids.max(spent.pids_refused);
     }
 
-    /// The scratch space has become full.
-    pub(crate) fn filled(&mut self, bytes: bool, inodes: bool) {
+    /// The scratch space has become full, of bytes or files; memory or processes have run out in a machine.
+    pub(crate) fn filled(&mut self, [bytes, inodes, memory, pids]: [bool; 4]) {
         self.disk = self.disk.saturating_add(u64::from(bytes));
         self.inodes = self.inodes.saturating_add(u64::from(inodes));
+        self.memory = self.memory.saturating_add(u64::from(memory));
+        self.pids = self.pids.saturating_add(u64::from(pids));
     }
 
     /// Those that it has met.

@@ -113,6 +113,12 @@ impl Lowered {
         self.http
     }
 
+    /// Whether what runs in such a box has a kernel of its own, which alone knows what it has refused there.
+    #[must_use]
+    pub fn has_own_kernel(&self) -> bool {
+        self.tier == Tier::Microvm
+    }
+
     /// The boundaries that hold.
     #[must_use]
     pub fn effective(&self) -> Vec<Boundary> {

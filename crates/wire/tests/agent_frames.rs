@@ -59,7 +59,7 @@ fn agent_frame() -> impl Strategy<Value = AgentFrame<'static>> {
         ),
         any::<(u32, u32)>().prop_map(|(exec, bytes)| AgentFrame::StdinTaken { exec, bytes }),
         any::<u64>().prop_map(|token| AgentFrame::Pong { token }),
-        any::<(bool, bool)>().prop_map(|(bytes, inodes)| AgentFrame::Full { bytes, inodes }),
+        any::<[bool; 4]>().prop_map(|met| AgentFrame::Full { met }),
         (any::<[u64; 2]>(), vec(standing(), 0..20))
             .prop_map(|([token, printed], execs)| AgentFrame::Standing { token, printed, execs }),
         any::<i32>().prop_map(|errno| AgentFrame::Asleep { errno }),

@@ -39,6 +39,9 @@ const CONTROL: i32 = 3;
 const DENIALS: i32 = 4;
 const NURSE: i32 = 5;
 
+/// Where the group of the box limits processes, it does so before the limit of their user: the kernel counts what it refuses there alone.
+const SLACK: u64 = 16;
+
 /// What could not be done, in words for the host.
 struct Failed(&'static str, io::Error);
 
@@ -123,7 +126,10 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     }
     let proc = open("/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .tried("open /proc")?;
-    harden(&proc).tried("harden its kernel")?;
+    set(&proc, &SETTINGS).tried("harden its kernel")?;
+    let sys =
+        open("/sys", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).tried("open /sys")?;
+    set(&sys, &MEMORY).tried("tell its kernel when memory has run out")?;
     root::make(orders).tried("make the root of the box")?;
     let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .tried("open the root of the box")?;
@@ -137,13 +143,14 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
         network::bring_up().tried("bring its network card up")?;
     }
     // Here, because it needs the powers that are given up next.
-    let nurse = nurse::start(nurse::Renewal::of(orders)).tried("start the process that keeps its powers")?;
+    let (nurse, counted) = nurse::start(nurse::Renewal::of(orders), proc, orders.pids)
+        .tried("start the process that keeps its powers")?;
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).tried("open /dev/null")?;
     rustix::process::setsid().ok();
     identity::no_new_privileges().tried("give up new privileges")?;
     identity::become_user(0, 0, Groups::Clear).tried("become the agent's user")?;
     identity::reduce_capabilities(Keep::ForAgent).tried("drop capabilities")?;
-    limit(orders)?;
+    limit(orders, if counted { SLACK } else { 0 })?;
     for number in 0..=2 {
         program::place(null.as_fd(), number).tried("close the standard streams")?;
     }
@@ -166,8 +173,10 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     Ok(Arguments { control: CONTROL, denials, writes, lends: false, root: false, nurse })
 }
 
-/// What a payload could use against the guest's own kernel.
-const SETTINGS: [(&str, &[u8]); 5] = [
+/// What a payload could use against the guest's own kernel; and that memory is refused when it is used, as on the host, not when it is
+/// asked for.
+const SETTINGS: [(&str, &[u8]); 6] = [
+    ("sys/vm/overcommit_memory", b"1"),
     ("sys/user/max_user_namespaces", b"0"),
     ("sys/kernel/unprivileged_bpf_disabled", b"2"),
     ("sys/kernel/kptr_restrict", b"2"),
@@ -175,11 +184,17 @@ const SETTINGS: [(&str, &[u8]); 5] = [
     ("sys/kernel/modules_disabled", b"1"),
 ];
 
+/// Without swap a kernel whose memory is full of a payload's own drops its programs and reads them again, for ever. One that may drop
+/// nothing that young kills instead, and whoever waits hears of it. No longer than that, or whoever reads through a mapped file that is
+/// larger than the memory would be killed, too.
+const MEMORY: [(&str, &[u8]); 2] =
+    [("kernel/mm/lru_gen/enabled", b"y"), ("kernel/mm/lru_gen/min_ttl_ms", b"50")];
+
 /// A kernel without one of them has nothing there that could be reached. One that has it and does not take the value would
 /// leave the payload what the rules of its box say that it has not.
-fn harden(proc: &OwnedFd) -> io::Result<()> {
-    for (setting, value) in SETTINGS {
-        match namespaces::write_at(proc, setting, value) {
+fn set(place: &OwnedFd, settings: &[(&str, &[u8])]) -> io::Result<()> {
+    for (setting, value) in settings {
+        match namespaces::write_at(place, setting, value) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(io::Error::new(error.kind(), format!("{setting}: {error}")));
             }
@@ -189,11 +204,11 @@ fn harden(proc: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-fn limit(orders: &Orders) -> Result<(), Failed> {
+fn limit(orders: &Orders, slack: u64) -> Result<(), Failed> {
     for (resource, most) in [
         (Resource::Core, identity::NO_CORE),
         (Resource::Fsize, orders.size),
-        (Resource::Nproc, orders.pids),
+        (Resource::Nproc, orders.pids.saturating_add(slack)),
         (Resource::Memlock, 64 * 1024),
         (Resource::Msgqueue, 0),
         (Resource::Nice, 0),
@@ -215,13 +230,13 @@ mod tests {
         let place = std::env::temp_dir().join(format!("guest-settings-{}", std::process::id()));
         std::fs::create_dir_all(place.join("sys/kernel")).unwrap();
         let proc = OwnedFd::from(std::fs::File::open(&place).unwrap());
-        assert!(harden(&proc).is_ok());
+        assert!(set(&proc, &SETTINGS).is_ok());
         std::fs::write(place.join("sys/kernel/kptr_restrict"), "").unwrap();
-        assert!(harden(&proc).is_ok());
+        assert!(set(&proc, &SETTINGS).is_ok());
         assert_eq!(std::fs::read(place.join("sys/kernel/kptr_restrict")).unwrap(), b"2");
         // Cannot be written to, by nobody.
         std::fs::create_dir(place.join("sys/kernel/modules_disabled")).unwrap();
-        let refused = harden(&proc).unwrap_err().to_string();
+        let refused = set(&proc, &SETTINGS).unwrap_err().to_string();
         std::fs::remove_dir_all(&place).ok();
         assert!(refused.contains("modules_disabled"), "{refused}");
     }

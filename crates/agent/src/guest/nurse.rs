@@ -1,9 +1,9 @@
-//! The process of a guest that keeps its powers, for two errands of the agent: to stop everything before the machine is copied, and
-//! to make a copy another machine.
+//! The process of a guest that keeps its powers, for three errands of the agent: to stop everything before the machine is copied, to
+//! make a copy another machine, and to say what the kernel has counted.
 //!
 //! It is started before the agent gives its powers up, and hears from nobody else. Processes are stopped by the kernel's freezer,
-//! which they do not notice: no signal, no parent that is told. The group for that is made with the first errand, and is mounted
-//! nowhere that a path leads to.
+//! which they do not notice: no signal, no parent that is told. The groups for that are made before it, and are mounted nowhere that
+//! a path leads to: one for the agent and all that it runs, in which processes are counted, and one beneath it for what is stopped.
 
 use std::fs;
 use std::io;
@@ -22,8 +22,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use super::orders::Orders;
 use super::{network, sleep};
 
+/// Where the agent and everything that it runs are.
+const BOX: &str = "box";
 /// Where what runs in the box is put when it is stopped.
-const GROUP: &str = "payload";
+const GROUP: &str = "box/payload";
 /// How long processes may take to stop. Under emulation a call into the kernel may take long.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
@@ -49,27 +51,75 @@ impl Renewal {
     }
 }
 
-/// Starts it. The agent's end of the line.
-pub(super) fn start(renewal: Renewal) -> io::Result<OwnedFd> {
+/// Starts it, and puts the agent, which this process becomes, into its group. The agent's end of the line, and whether processes are
+/// limited and counted there. `kernel` is all of /proc.
+pub(super) fn start(renewal: Renewal, kernel: OwnedFd, pids: u64) -> io::Result<(OwnedFd, bool)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // A kernel without groups has no freezer either: such a guest is not copied, and nothing is counted.
+    let groups = open_groups().ok();
     match fork::fork(&SingleThreaded::prove()?, Unshare::NOTHING, None)? {
-        Side::Parent(_) => Ok(ours),
+        Side::Parent(_) => {
+            let Some(groups) = groups else { return Ok((ours, false)) };
+            // What is not there would not be stopped when the machine is copied.
+            namespaces::write_at(&groups, &format!("{BOX}/cgroup.procs"), b"0")?;
+            Ok((ours, limit(&groups, pids).is_ok()))
+        }
         Side::Child => {
             drop(ours);
             // Nothing of the agent's, above all not its line to the host.
-            if let Ok([line]) = spawn::keep_only([theirs.as_raw_fd()]) {
-                std::mem::forget(theirs);
-                serve(&line, renewal).ok();
+            let [line, kernel_fd] = [theirs.as_raw_fd(), kernel.as_raw_fd()];
+            let ward = groups.as_ref().map(AsRawFd::as_raw_fd);
+            let kept = match ward {
+                Some(ward) => spawn::keep_only([line, kernel_fd, ward]).map(|[line, kernel, groups]| {
+                    (line, Ward { groups: Some(groups), kernel, seen: [0; 2] })
+                }),
+                None => spawn::keep_only([line, kernel_fd])
+                    .map(|[line, kernel]| (line, Ward { groups: None, kernel, seen: [0; 2] })),
+            };
+            if let Ok((line, ward)) = kept {
+                std::mem::forget((theirs, kernel, groups));
+                serve(&line, renewal, ward).ok();
             }
             fork::leave(0)
         }
     }
 }
 
-fn serve(line: &OwnedFd, mut renewal: Renewal) -> io::Result<()> {
+/// What it looks at: the kernel's groups and its numbers, and those that it has seen.
+struct Ward {
+    groups: Option<OwnedFd>,
+    kernel: OwnedFd,
+    seen: [u64; 2],
+}
+
+impl Ward {
+    fn groups(&self) -> io::Result<&OwnedFd> {
+        self.groups.as_ref().ok_or_else(|| Errno::OPNOTSUPP.into())
+    }
+
+    /// What the kernel has counted since the last look, as [`Errand::Count`] says it.
+    fn count(&mut self) -> i32 {
+        let killed = read_at(&self.kernel, "vmstat").ok();
+        let refused = self.groups().and_then(|groups| read_at(groups, &format!("{BOX}/pids.events"))).ok();
+        let killed = killed.and_then(|text| number(&text, "oom_kill ")).unwrap_or(0);
+        let refused = refused.and_then(|text| number(&text, "max ")).unwrap_or(0);
+        let [killed_before, refused_before] = std::mem::replace(&mut self.seen, [killed, refused]);
+        i32::from(killed > killed_before) | i32::from(refused > refused_before) << 1
+    }
+}
+
+/// The number behind a word, in a list of such lines.
+fn number(text: &str, word: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(word)?.parse().ok())
+}
+
+fn serve(line: &OwnedFd, mut renewal: Renewal, mut ward: Ward) -> io::Result<()> {
     rustix::thread::set_name(c"blastbox-nurse").ok();
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
-    let mut ward = None;
+    // Whoever runs out of memory is a command: without this process the guest could never be copied again.
+    namespaces::write_at(&ward.kernel, "self/oom_score_adj", b"-1000")?;
+    // Where nothing was ever stopped nothing waits to go on.
+    let mut stopped = false;
     loop {
         let mut bytes = [0; ERRAND];
         sleep::read_whole(line, &mut bytes)?;
@@ -77,14 +127,21 @@ fn serve(line: &OwnedFd, mut renewal: Renewal) -> io::Result<()> {
             Some(Errand::Rise(wake)) => {
                 let risen = rise(line, &wake, renewal);
                 renewal.had = true;
-                // Where nothing was ever stopped nothing waits to go on.
-                match ward {
-                    Some(_) => risen.and_then(|()| carry_out(&mut ward, Deed::Thaw)),
-                    None => risen,
-                }
+                if stopped { risen.and_then(|()| thaw(ward.groups()?)) } else { risen }
             }
-            Some(Errand::Thaw) => carry_out(&mut ward, Deed::Thaw),
-            Some(Errand::Freeze) => carry_out(&mut ward, Deed::Freeze),
+            Some(Errand::Thaw) => ward.groups().and_then(thaw),
+            Some(Errand::Freeze) => {
+                stopped = true;
+                ward.groups().and_then(|groups| {
+                    freeze(groups).inspect_err(|_| {
+                        thaw(groups).ok();
+                    })
+                })
+            }
+            Some(Errand::Count) => {
+                rustix::io::write(line, &ward.count().to_be_bytes())?;
+                continue;
+            }
             None => Err(io::ErrorKind::InvalidData.into()),
         };
         let errno = done.err().map_or(0, |error| error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
@@ -110,32 +167,21 @@ fn rise(line: &OwnedFd, wake: &Wake, renewal: Renewal) -> io::Result<()> {
     }
 }
 
-/// What is done to everything that runs in the box.
-enum Deed {
-    Freeze,
-    Thaw,
-}
-
-fn carry_out(ward: &mut Option<OwnedFd>, deed: Deed) -> io::Result<()> {
-    let root = match ward {
-        Some(root) => root,
-        None => ward.insert(open_ward()?),
-    };
-    match deed {
-        Deed::Freeze => freeze(root).inspect_err(|_| {
-            thaw(root).ok();
-        }),
-        Deed::Thaw => thaw(root),
-    }
-}
-
-/// The kernel's groups, with one for what runs in the box.
-fn open_ward() -> io::Result<OwnedFd> {
+/// The kernel's groups, with those of the box.
+fn open_groups() -> io::Result<OwnedFd> {
     let root = mount::create("cgroup2", &[], Attributes::DEVICE)?;
-    match mkdirat(&root, GROUP, Mode::from_raw_mode(0o700)) {
-        Ok(()) | Err(Errno::EXIST) => Ok(root),
-        Err(errno) => Err(errno.into()),
+    for group in [BOX, GROUP] {
+        mkdirat(&root, group, Mode::from_raw_mode(0o700))?;
     }
+    Ok(root)
+}
+
+/// Has the kernel limit and count processes in the group of the box.
+fn limit(root: &OwnedFd, pids: u64) -> io::Result<()> {
+    namespaces::write_at(root, "cgroup.subtree_control", b"+pids")?;
+    // The agent is one of them.
+    let most = pids.saturating_add(1).to_string();
+    namespaces::write_at(root, &format!("{BOX}/pids.max"), most.as_bytes())
 }
 
 fn thaw(root: &OwnedFd) -> io::Result<()> {
@@ -168,7 +214,9 @@ fn gather(root: &OwnedFd) -> io::Result<usize> {
     let group =
         openat(root, format!("{GROUP}/cgroup.procs"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut moved = 0;
-    for pid in read_at(root, "cgroup.procs")?.lines().filter_map(|line| line.parse::<i32>().ok()) {
+    for pid in
+        read_at(root, &format!("{BOX}/cgroup.procs"))?.lines().filter_map(|line| line.parse::<i32>().ok())
+    {
         if pid == 1 || pid == own || is_kernels(pid) {
             continue;
         }
@@ -207,6 +255,15 @@ fn read_at(root: &OwnedFd, path: &str) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_found_by_its_whole_word() {
+        let text = "oom_kill_disable 7\noom_kill 3\nmax 4\n";
+        assert_eq!(
+            (number(text, "oom_kill "), number(text, "max "), number(text, "min ")),
+            (Some(3), Some(4), None)
+        );
+    }
 
     #[test]
     fn a_name_that_looks_like_the_rest_of_the_line_does_not_hide_what_a_process_is() {

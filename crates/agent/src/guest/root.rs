@@ -152,9 +152,23 @@ fn devices(root: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
+/// What is never the scratch space's: for the agent, and for commands that clear it. Files outlive whoever made them, so nobody could
+/// be killed for their memory, and a guest that has none left gives up.
+const NEVER_SCRATCH: u64 = 24 << 20;
+/// About what a name of a file and its entry take of the kernel's memory.
+const ENTRY: u64 = 1 << 10;
+
+/// How many bytes and files the scratch space has, in a guest with so much memory left. Never none, which kernels take for no end.
+fn room(free: u64, (bytes, inodes): (u64, u64)) -> (u64, u64) {
+    (bytes.min(free.saturating_sub(NEVER_SCRATCH).max(1 << 20)), inodes.min((free / 4 / ENTRY).max(1 << 10)))
+}
+
 /// One memory file system for everything that the box can write, shown at several places.
 fn scratch(before: &OwnedFd, root: &OwnedFd, orders: &Orders) -> io::Result<()> {
-    let (bytes, inodes) = (orders.bytes.to_string(), orders.inodes.to_string());
+    let info = rustix::system::sysinfo();
+    let (bytes, inodes) =
+        room(info.freeram.saturating_mul(info.mem_unit.into()), (orders.bytes, orders.inodes));
+    let (bytes, inodes) = (bytes.to_string(), inodes.to_string());
     let options =
         [("mode", Some("0755")), ("size", Some(bytes.as_str())), ("nr_inodes", Some(inodes.as_str()))];
     let scratch = mount::create("tmpfs", &options, Attributes::PLAIN)?;
@@ -218,4 +232,19 @@ fn workspace(before: &OwnedFd, root: &OwnedFd, scratch: &OwnedFd, orders: &Order
     ];
     let merged = mount::create("overlay", &options, attributes)?;
     mount::attach(merged.as_fd(), root.as_fd(), "workspace")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scratch_space_leaves_the_agent_memory_and_is_never_without_end() {
+        const MIB: u64 = 1 << 20;
+        let asked = (256 * MIB, 65_536);
+        assert_eq!(room(310 * MIB, asked), asked);
+        assert_eq!(room(64 * MIB, asked), (40 * MIB, 16 << 10));
+        assert_eq!(room(0, asked), (MIB, 1 << 10));
+        assert_eq!(room(0, (4096, 16)), (4096, 16));
+    }
 }

@@ -256,7 +256,7 @@ fn own(frame: AgentFrame<'_>) -> Said {
         AgentFrame::Standing { token, printed, execs } => Said::Standing(token, printed, execs),
         AgentFrame::Asleep { errno } => Said::Asleep(errno),
         AgentFrame::Pong { token } => Said::Pong(token),
-        AgentFrame::Full { bytes, inodes } => Said::Full(bytes, inodes),
+        AgentFrame::Full { met: [bytes, inodes, ..] } => Said::Full(bytes, inodes),
         AgentFrame::Fault { text } => Said::Fault(text.to_owned()),
         AgentFrame::Call { .. } => panic!("an agent of processes calls nobody"),
         AgentFrame::File { op, say } => Said::File(

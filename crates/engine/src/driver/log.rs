@@ -52,6 +52,8 @@ pub(crate) struct Log {
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Vec<u8>,
     pub(crate) tally: Tally,
+    /// Whether it has a kernel of its own, which says what it has met.
+    pub(crate) own_kernel: bool,
     pub(crate) facts: Option<BootFacts>,
     pub(crate) ending: Option<Ending>,
     pub(crate) spent: Spent,

@@ -38,9 +38,22 @@ impl Driver {
         self.bells.meet(|met| met.counted(spent));
     }
 
-    /// The scratch space has become full, says the guest.
-    pub(crate) fn filled(&mut self, bytes: bool, inodes: bool) {
-        self.log.tally.met.filled(bytes, inodes);
-        self.bells.meet(|met| met.filled(bytes, inodes));
+    /// What the guest says that it has met. Of memory and processes only one with a kernel of its own knows anything: elsewhere the
+    /// host's has counted, and is asked.
+    pub(crate) fn filled(&mut self, [bytes, inodes, memory, pids]: [bool; 4]) {
+        let own = self.log.own_kernel;
+        let parts = [bytes, inodes, memory && own, pids && own];
+        self.log.tally.met.filled(parts);
+        self.bells.meet(|met| met.filled(parts));
+    }
+
+    /// What the warden counted of a box that is over, with what the guest's own kernel has counted in it.
+    pub(super) fn spent_in_all(&self, spent: Spent) -> Spent {
+        let met = self.log.tally.met;
+        Spent {
+            oom_kills: spent.oom_kills.saturating_add(met.memory),
+            pids_refused: spent.pids_refused.saturating_add(met.pids),
+            ..spent
+        }
     }
 }

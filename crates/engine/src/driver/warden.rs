@@ -42,7 +42,7 @@ impl Driver {
                 if self.state != State::Teardown {
                     self.drain();
                 }
-                self.log.spent = spent;
+                self.log.spent = self.spent_in_all(spent);
                 self.log.stopped.get_or_insert_with(Instant::now);
                 if self.state != State::Teardown {
                     let ending = match self.is_done() {

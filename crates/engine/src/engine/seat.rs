@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use blastbox_isolation::Choice;
+use blastbox_isolation::{Choice, Lowered};
 use blastbox_wire::BoxId;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -45,6 +45,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
     let (ready_to, ready) = oneshot::channel();
     let (report_to, report) = oneshot::channel();
     let bells = Arc::new(Bells::default());
+    let own_kernel = choice.chosen.as_ref().is_ok_and(Lowered::has_own_kernel);
     let driver = Driver {
         id: id.clone(),
         state: State::Provisioning,
@@ -67,7 +68,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         mark: None,
         rest: Rest::default(),
         errands: None,
-        log: Log::default(),
+        log: Log { own_kernel, ..Log::default() },
     };
     let live = LiveBox {
         id,

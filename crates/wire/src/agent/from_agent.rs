@@ -201,12 +201,10 @@ pub enum AgentFrame<'a> {
         /// The number that the ping carried.
         token: u64,
     },
-    /// The scratch space has become full since it was looked at last: before the end of a command, and before a pong.
+    /// What was met since somebody looked last: before the end of a command, and before a pong.
     Full {
-        /// Nothing more can be written.
-        bytes: bool,
-        /// No other file can be made.
-        inodes: bool,
+        /// Nothing more can be written; no other file can be made; a guest's own kernel has killed for want of memory, or refused a process.
+        met: [bool; 4],
     },
     /// The agent gives up. Last frame of all.
     Fault {
@@ -326,7 +324,7 @@ fn decode(kind: u8, body: &[u8]) -> Result<Option<AgentFrame<'_>>, CodecError> {
         9 => AgentFrame::Pong { token: from.u64()? },
         10 => AgentFrame::Fault { text: from.text(MAX_AGENT_TEXT)? },
         18 => match from.u8()? {
-            parts @ 0..=3 => AgentFrame::Full { bytes: parts & 1 != 0, inodes: parts & 2 != 0 },
+            parts @ 0..=15 => AgentFrame::Full { met: [1, 2, 4, 8].map(|bit| parts & bit != 0) },
             other => return Err(CodecError::Unknown(other.into(), "part of what is full")),
         },
         17 => AgentFrame::Standing { token: from.u64()?, printed: from.u64()?, execs: standing(&mut from)? },
@@ -430,8 +428,8 @@ impl AgentFrame<'_> {
                 to.u64(*token);
                 9
             }
-            Self::Full { bytes, inodes } => {
-                to.u8(u8::from(*bytes) | u8::from(*inodes) << 1);
+            Self::Full { met } => {
+                to.u8(met.iter().rev().fold(0, |parts, one| parts << 1 | u8::from(*one)));
                 18
             }
             Self::Fault { text } => {

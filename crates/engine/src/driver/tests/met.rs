@@ -29,7 +29,7 @@ async fn whoever_looks_hears_what_the_kernel_counted_and_what_the_agent_found() 
     rig.link.hand_out(Answer::Counted { box_id: rig.id.clone(), spent });
     rig.live.bells.alarm.notified().await;
     assert_eq!(rig.live.bells.met(), Met { memory: 3, ..Met::default() });
-    rig.say(&AgentFrame::Full { bytes: true, inodes: false });
+    rig.say(&AgentFrame::Full { met: [true, false, false, false] });
     rig.live.bells.alarm.notified().await;
     assert_eq!(rig.live.bells.met(), Met { memory: 3, disk: 1, ..Met::default() });
     // An agent that has not answered is asked nothing more.
@@ -47,7 +47,7 @@ async fn whoever_looks_hears_what_the_kernel_counted_and_what_the_agent_found() 
 async fn a_guest_that_says_without_end_that_it_is_full_costs_a_number() {
     let mut rig = calm();
     rig.hello();
-    let full = AgentFrame::Full { bytes: false, inodes: true }.encode();
+    let full = AgentFrame::Full { met: [false, true, false, false] }.encode();
     rig.agent.write_all(&full.repeat(1_000)).unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     while rig.live.bells.met().inodes < 1_000 {
@@ -60,7 +60,7 @@ async fn a_guest_that_says_without_end_that_it_is_full_costs_a_number() {
 #[tokio::test]
 async fn what_a_box_met_before_it_was_taken_over_is_told_by_whoever_took_it() {
     let (mut rig, stood) = adopted::adopted(&[]).await;
-    rig.say(&AgentFrame::Full { bytes: true, inodes: false });
+    rig.say(&AgentFrame::Full { met: [true, false, false, false] });
     rig.say(&AgentFrame::Standing { token: 5, printed: 0, execs: Vec::new() });
     rig.live.ready().await.unwrap();
     stood.await.unwrap();
@@ -78,4 +78,25 @@ async fn what_a_box_met_before_it_was_taken_over_is_told_by_whoever_took_it() {
     assert_eq!(rig.live.bells.met(), Met { memory: 3, disk: 1, ..Met::default() });
     let ended = rig.gone(Spent::default()).await;
     assert_eq!(ended.tally.filled().collect::<Vec<_>>(), [LimitName::Disk]);
+}
+
+/// What decides about the outcome of a machine's box; of any other the host's kernel alone says it.
+#[tokio::test]
+async fn what_a_guest_says_of_memory_and_processes_counts_where_it_has_a_kernel_of_its_own() {
+    for own_kernel in [false, true] {
+        let (mut rig, mut driver) = parked(Duration::from_secs(60), 1 << 30);
+        driver.log.own_kernel = own_kernel;
+        tokio::spawn(driver.run());
+        rig.hello();
+        rig.live.ready().await.unwrap();
+        rig.say(&AgentFrame::Full { met: [false, false, true, true] });
+        rig.say(&AgentFrame::Full { met: [false, true, false, true] });
+        while rig.live.bells.met().inodes == 0 {
+            rig.live.bells.alarm.notified().await;
+        }
+        let ended = rig.gone(Spent { oom_kills: 1, ..Spent::default() }).await;
+        let counted = (ended.spent.oom_kills, ended.spent.pids_refused);
+        assert_eq!(counted, if own_kernel { (2, 2) } else { (1, 0) });
+        assert_eq!(ended.tally.filled().collect::<Vec<_>>(), [LimitName::Inodes]);
+    }
 }

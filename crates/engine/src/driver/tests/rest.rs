@@ -39,7 +39,7 @@ async fn a_box_that_sleeps_is_told_nothing_and_says_nothing_until_the_morning() 
     assert_eq!(rig.hear(), 147);
     rig.say(&AgentFrame::Asleep { errno: 0 });
     assert_eq!(falling.await.unwrap(), Ok(()));
-    rig.say(&AgentFrame::Full { bytes: true, inodes: false });
+    rig.say(&AgentFrame::Full { met: [true, false, false, false] });
     rig.live.stopped().await;
     assert!(matches!(rig.gone(Spent::default()).await.ending, Some(Ending::Lost(Loss::GuestLied(_)))));
 }
