@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use self::files::Elsewhere;
 use self::groups::unclaimed_groups;
-pub use self::processes::{Process, child_of, descendants, end, family, lives, orphans};
+pub use self::processes::{Process, begun_at, child_of, descendants, end, family, lives, orphans};
 use self::processes::{is_privileged, namespaces_of, pids, wardens_of_others};
 use crate::{Caller, Held, Who};
 

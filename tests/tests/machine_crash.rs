@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use blastbox_tests::census::{Census, family};
+use blastbox_tests::census::{Census, begun_at, family};
 use blastbox_tests::daemon::{Daemon, signal};
 use blastbox_tests::machines::{PATIENCE, Workshop};
 use blastbox_tests::{Caller, Held, both_ways};
@@ -86,13 +86,6 @@ fn machines(daemon: &Daemon<'_>) -> Vec<u32> {
     found.retain(|pid| is_qemu(*pid));
     found.sort_by_key(|pid| begun_at(*pid));
     found
-}
-
-/// In the kernel's ticks: numbers of processes begin anew.
-fn begun_at(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    rest.split(' ').nth(19).and_then(|word| word.parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// The boxes of a daemon.

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use blastbox_tests::census::{end, family};
+use blastbox_tests::census::{begun_at, end, family};
 use blastbox_tests::internet::{Internet, PUBLIC};
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
 use blastbox_tests::{Caller, Served, both_ways, text};
@@ -167,7 +167,7 @@ fn copies_of_a_machine_with_network_have_a_way_out_of_their_own(caller: &Caller)
     let gateways: Vec<_> =
         family(served.id()).into_iter().filter(|process| process.name == "blastbox-egress").collect();
     assert_eq!(gateways.len(), 4, "{gateways:?}");
-    let last = gateways.iter().max_by_key(|process| process.pid).expect("a gateway");
+    let last = gateways.iter().max_by_key(|process| begun_at(process.pid)).expect("a gateway");
     end(last);
     let reached = |id: &str| sh(&served, id, &ECHO.replace("-w 30", "-w 5")) == "hello";
     let cut: Vec<&str> = [id.as_str(), one, two, &begun].into_iter().filter(|id| !reached(id)).collect();

@@ -26,6 +26,13 @@ pub struct Process {
     pub name: String,
 }
 
+/// When a process began, in the kernel's ticks: numbers of processes begin anew, and say nothing about their order.
+pub fn begun_at(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    rest.split(' ').nth(19).and_then(|word| word.parse().ok()).unwrap_or(u64::MAX)
+}
+
 /// Every living process that this test program started, however deep. Collects adopted ones that have ended.
 pub fn descendants() -> Vec<Process> {
     let me = std::process::id();
