@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::desk::{Desk, Refused};
+use super::notebook;
 use super::work::{self, Asker, Came};
 use crate::rest::calls::Answered;
 
@@ -71,6 +72,15 @@ pub(crate) async fn answer(desk: &Desk, asked: AnswerCall, asker: &Asker) -> Res
         None => desk.own().await.ok_or_else(|| Refused("the session has no box".to_owned()))?,
     };
     let answer = Answered::new(result, error).check()?;
-    desk.keeper.answer_call(&desk.tenant, &id, exec, call, answer).await?;
-    work::attend(desk, &id, exec, asker).await
+    // Held from here on: nobody gives the interpreter another piece of code meanwhile.
+    let interpreter = desk.notebooks.waiting(&id, exec, call);
+    let answered = desk.keeper.answer_call(&desk.tenant, &id, exec, call, answer).await;
+    match interpreter {
+        // Also where it came too late, or the interpreter would wait until its time is over.
+        Some(waiting) => notebook::go_on(desk, waiting, answered, asker).await,
+        None => {
+            answered?;
+            work::attend(desk, &id, exec, asker).await
+        }
+    }
 }

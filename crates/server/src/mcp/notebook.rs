@@ -3,19 +3,23 @@
 //! It is the payload's own process, and whatever it says is the payload's word: a piece of code that forges the end of
 //! its own output fools only whoever wrote it.
 
-use std::collections::BTreeMap;
+mod turn;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use blastbox_engine::Stream;
-use blastbox_engine::keeper::{Keeper, TapeEvent, TapeReader, Tenant};
+use blastbox_engine::keeper::{KeepError, Keeper, TapeEvent, TapeReader, Tenant};
 use blastbox_images::Language;
 use blastbox_wire::BoxId;
 use serde::Serialize;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
+use self::turn::{Next, Turn, Watch};
+use super::calls;
 use super::desk::{Desk, Refused};
-use super::work::{Asker, Bounded, Came, timeout};
+use super::work::{Asker, Came, timeout};
 use crate::ask::{NewExec, StdinFrom};
 use crate::rest::execs;
 
@@ -61,6 +65,7 @@ impl Tongue {
 
 /// Held by the call that uses it: one piece of code at a time, in the order in which they come.
 type Page = tokio::sync::Mutex<Option<Notebook>>;
+type Held = OwnedMutexGuard<Option<Notebook>>;
 
 impl Notebooks {
     /// The page of a box. Those of boxes that are gone are thrown away.
@@ -69,7 +74,22 @@ impl Notebooks {
         pages.retain(|(other, _), _| lives(other));
         Arc::clone(pages.entry((id.clone(), tongue)).or_default())
     }
+
+    /// The interpreter that waits for this call, if that is one. A page that somebody holds waits for nobody.
+    pub(crate) fn waiting(&self, id: &BoxId, exec: u32, call: u32) -> Option<Waiting> {
+        let pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = pages.iter().filter(|((of, _), _)| of == id);
+        let mut held = held.filter_map(|(_, page)| Arc::clone(page).try_lock_owned().ok());
+        let waits = |held: &Held| {
+            held.as_ref().is_some_and(|notebook| notebook.exec == exec && notebook.waits_for() == Some(call))
+        };
+        held.find(waits).map(Waiting)
+    }
 }
+
+/// An interpreter that waits for a function.
+#[derive(Debug)]
+pub(crate) struct Waiting(Held);
 
 /// One interpreter. Whoever lets go of it in the middle of a piece of code ends it.
 #[derive(Debug)]
@@ -80,6 +100,10 @@ struct Notebook {
     exec: u32,
     reader: TapeReader,
     turns: u64,
+    /// The functions that it was begun with.
+    tools: BTreeSet<String>,
+    /// The piece of code that waits for one of them.
+    turn: Option<Turn>,
 }
 
 impl Drop for Notebook {
@@ -95,124 +119,85 @@ impl Drop for Notebook {
 
 impl Notebook {
     /// Starts an interpreter in a box.
-    async fn open(desk: &Desk, id: &BoxId, tongue: Tongue) -> Result<Self, Refused> {
+    async fn open(desk: &Desk, id: &BoxId, tongue: Tongue, tools: Vec<String>) -> Result<Self, Refused> {
         let command = tongue.command(desk, id)?;
-        let new = NewExec { command, stdin: StdinFrom::Stream, ..NewExec::default() };
+        let offered = tools.iter().cloned().collect();
+        let new = NewExec { command, stdin: StdinFrom::Stream, tools, ..NewExec::default() };
         let execs::Begun { exec } = execs::begin(&desk.keeper, &desk.tenant, id, new.check()?).await?;
         let reader = desk.keeper.tape(&desk.tenant, id, exec, None)?.hold_back();
         let (keeper, tenant, id) = (desk.keeper.clone(), desk.tenant.clone(), id.clone());
-        Ok(Self { keeper, tenant, id, exec, reader, turns: 0 })
+        Ok(Self { keeper, tenant, id, exec, reader, turns: 0, tools: offered, turn: None })
     }
 
-    /// Runs one piece of code, and tells whether the interpreter is still there for the next.
-    async fn turn(&mut self, code: &str, asker: &Asker) -> Result<(Came, bool), Refused> {
-        let id = &self.id;
+    /// The call that its piece of code waits for.
+    fn waits_for(&self) -> Option<u32> {
+        self.turn.as_ref()?.call
+    }
+
+    /// Whether it takes another piece of code, which is to have these functions. It has those that it was begun with, and no others.
+    fn may_take(&self, tools: &[String]) -> Result<(), Refused> {
+        if let Some(call) = self.waits_for() {
+            let exec = self.exec;
+            return Err(Refused(format!(
+                "the interpreter waits for a function: answer it first, by answer_call with exec = {exec} and call = {call}"
+            )));
+        }
+        if tools.is_empty() || self.tools.iter().eq(&tools.iter().cloned().collect::<BTreeSet<_>>()) {
+            return Ok(());
+        }
+        let has: Vec<&str> = self.tools.iter().map(String::as_str).collect();
+        let has = if has.is_empty() { "no functions".to_owned() } else { has.join(", ") };
+        Err(Refused(format!(
+            "the interpreter was begun with {has}, and gets no others: leave `tools` out, or begin one in another box (start_box)"
+        )))
+    }
+
+    /// The next piece of code, as the interpreter reads it.
+    fn begin(&mut self, code: &str, time: Duration) -> Result<(Turn, Vec<u8>), Refused> {
         self.turns += 1;
         // A line that code prints by accident is never this one.
-        let mark = format!("\0blastbox turn {} of {id}\0", self.turns);
+        let mark = format!("\0blastbox turn {} of {}\0", self.turns, self.id);
         let mut line =
             serde_json::to_vec(&Line { code, mark: &mark }).map_err(|error| Refused(error.to_string()))?;
         line.push(b'\n');
-        let (mut out, mut err) = (Catch::new(&mark), Catch::new(&mark));
-        let begun = Instant::now();
-        let mut ticks = interval_at(begun + PROGRESS, PROGRESS);
+        Ok((Turn::new(&mark, time), line))
+    }
+
+    /// Gives it a piece of code, or nothing where it has that, and listens until it is over or waits for a function.
+    async fn listen(&mut self, turn: &mut Turn, line: &[u8], desk: &Desk, asker: &Asker) -> Next {
+        let mut ticks = interval_at(Instant::now() + PROGRESS, PROGRESS);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let feed = self.keeper.write_stdin(&self.tenant, id, self.exec, &line);
-        tokio::pin!(feed);
-        let (mut fed, mut bytes) = (false, 0);
-        let alive = loop {
+        let mut feed = std::pin::pin!(self.keeper.write_stdin(&self.tenant, &self.id, self.exec, line));
+        let mut call = std::pin::pin!(calls::next(desk, &self.id, self.exec));
+        let mut fed = line.is_empty();
+        loop {
             let event = tokio::select! {
+                // What was printed before a call is told with it.
+                biased;
+                _ = ticks.tick() => {
+                    asker.progress(turn.begun, turn.bytes).await;
+                    continue;
+                }
                 sent = &mut feed, if !fed => {
                     fed = true;
                     // It does not read any more: its end is on the tape.
                     sent.ok();
                     continue;
                 }
-                _ = ticks.tick() => {
-                    asker.progress(begun, bytes).await;
-                    continue;
-                }
                 event = self.reader.next() => event,
+                card = &mut call, if !self.tools.is_empty() => return Next::Calls(card),
             };
             match event {
-                Some((_, TapeEvent::Output { stream, bytes: piece })) => {
-                    bytes += piece.len();
-                    match stream {
-                        Stream::Stdout => out.add(&piece),
-                        Stream::Stderr => err.add(&piece),
-                    }
-                    if out.failed().is_some() && err.over {
-                        break true;
+                Some((_, TapeEvent::Output { stream, bytes })) => {
+                    turn.add(stream, &bytes);
+                    if turn.is_over() {
+                        return Next::Over;
                     }
                 }
                 Some((_, TapeEvent::Started { .. } | TapeEvent::Dropped { .. })) => {}
-                Some((_, TapeEvent::Ended(_))) | None => break false,
+                Some((_, TapeEvent::Ended(_))) | None => return Next::Lost,
             }
-        };
-        let failed = out.failed();
-        let ((stdout, one), (stderr, two)) = (out.text.finish(), err.text.finish());
-        let (how, exit_code) = match (alive, failed) {
-            (true, Some(false)) => ("done".to_owned(), Some(0)),
-            (true, _) => ("it raised an exception".to_owned(), Some(1)),
-            (false, _) => ("the interpreter ended; the next stateful call begins anew".to_owned(), None),
-        };
-        let came = Came {
-            of: id.to_string(),
-            exec: Some(self.exec),
-            how,
-            exit_code,
-            stdout,
-            stderr,
-            left_out: one + two,
-            timed_out: false,
-            waits: None,
-        };
-        Ok((came, alive))
-    }
-}
-
-/// One stream up to the mark. What comes behind it belongs to nobody and is dropped.
-struct Catch {
-    text: Bounded,
-    /// What might be the beginning of the mark.
-    held: Vec<u8>,
-    mark: Vec<u8>,
-    over: bool,
-    verdict: Option<u8>,
-}
-
-impl Catch {
-    fn new(mark: &str) -> Self {
-        let (text, held) = Default::default();
-        Self { text, held, mark: mark.as_bytes().to_vec(), over: false, verdict: None }
-    }
-
-    fn add(&mut self, bytes: &[u8]) {
-        if self.over {
-            self.verdict = self.verdict.or(bytes.first().copied());
-            return;
         }
-        self.held.extend_from_slice(bytes);
-        let found = self.held.windows(self.mark.len()).position(|window| window == self.mark);
-        if let Some(at) = found {
-            self.over = true;
-            self.verdict = self.held.get(at + self.mark.len()).copied();
-            self.text.add(self.held.get(..at).unwrap_or_default());
-            self.held = Vec::new();
-            return;
-        }
-        // All but what could be the beginning of the mark.
-        let keep = (1..self.mark.len())
-            .rev()
-            .find(|length| self.held.ends_with(self.mark.get(..*length).unwrap_or_default()));
-        let ready = self.held.len() - keep.unwrap_or(0);
-        self.text.add(self.held.get(..ready).unwrap_or_default());
-        self.held.drain(..ready);
-    }
-
-    /// Once it is known: whether the code failed.
-    fn failed(&self) -> Option<bool> {
-        self.verdict.map(|digit| digit != b'0')
     }
 }
 
@@ -221,55 +206,86 @@ pub(crate) async fn run(
     desk: &Desk,
     id: &BoxId,
     (tongue, code): (Tongue, &str),
-    asked: Option<u64>,
+    (tools, asked): (Vec<String>, Option<u64>),
     asker: &Asker,
 ) -> Result<Came, Refused> {
     let time = Duration::from_secs(timeout(asked)?);
-    let page = desk.notebooks.page(id, tongue, |id| desk.lives(id));
-    let mut held = page.lock().await;
+    let mut held = desk.notebooks.page(id, tongue, |id| desk.lives(id)).lock_owned().await;
+    if let Some(notebook) = held.as_ref() {
+        notebook.may_take(&tools)?;
+    }
     let mut notebook = match held.take() {
         Some(notebook) => notebook,
-        None => Notebook::open(desk, id, tongue).await?,
+        None => Notebook::open(desk, id, tongue, tools).await?,
     };
-    tokio::select! {
-        turn = notebook.turn(code, asker) => {
-            let (came, alive) = turn?;
-            if alive {
-                *held = Some(notebook);
-            }
-            Ok(came)
-        }
-        () = sleep(time) => {
-            let how = "killed: its time was over; what the interpreter remembered is gone".to_owned();
-            Ok(Came { of: id.to_string(), how, timed_out: true, ..Came::default() })
-        }
-        () = asker.gave_up() => {
-            Err(Refused("cancelled; the interpreter was killed and what it remembered is gone".to_owned()))
-        }
-    }
+    let (turn, line) = notebook.begin(code, time)?;
+    attend(held, (notebook, turn), &line, desk, asker).await
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mark_is_found_whatever_pieces_it_comes_in() {
-        let text = b"before \0blast and after\0mark\0" as &[u8];
-        for cut in 0..=text.len() {
-            let mut catch = Catch::new("\0mark\0");
-            let (one, two) = text.split_at(cut);
-            catch.add(one);
-            catch.add(two);
-            assert!(catch.over, "{cut}");
-            catch.add(b"1");
-            assert_eq!(catch.failed(), Some(true));
-            assert_eq!(catch.text.finish().0, "before \0blast and after", "{cut}");
-        }
-        let mut catch = Catch::new("\0mark\0");
-        catch.add(b"x\0mark\0");
-        assert_eq!(catch.failed(), None);
-        catch.add(b"0rest");
-        assert_eq!(catch.failed(), Some(false));
+/// The call was answered, or that came too late: either way the piece of code goes on.
+pub(crate) async fn go_on(
+    desk: &Desk,
+    Waiting(mut held): Waiting,
+    answered: Result<(), KeepError>,
+    asker: &Asker,
+) -> Result<Came, Refused> {
+    let late = match answered {
+        Ok(()) => false,
+        Err(KeepError::CallOver) => true,
+        Err(error) => return Err(error.into()),
+    };
+    let gone = || Refused("the interpreter is gone".to_owned());
+    let mut notebook = held.take().ok_or_else(gone)?;
+    let turn = notebook.turn.take().ok_or_else(gone)?;
+    let mut came = attend(held, (notebook, turn), &[], desk, asker).await?;
+    if late {
+        came.how.push_str("; the answer came too late (call_over)");
     }
+    Ok(came)
+}
+
+/// Waits for what a piece of code does next. The interpreter is put back where it can be used again, and is gone otherwise.
+async fn attend(
+    mut held: Held,
+    (mut notebook, mut turn): (Notebook, Turn),
+    line: &[u8],
+    desk: &Desk,
+    asker: &Asker,
+) -> Result<Came, Refused> {
+    let (ends, of, exec) = (turn.ends, notebook.id.to_string(), notebook.exec);
+    let next = tokio::select! {
+        next = notebook.listen(&mut turn, line, desk, asker) => next,
+        () = sleep_until(ends) => {
+            let how = "killed: its time was over; what the interpreter remembered is gone".to_owned();
+            return Ok(Came { of, how, timed_out: true, ..Came::default() });
+        }
+        () = asker.gave_up() => {
+            return Err(Refused("cancelled; the interpreter was killed and what it remembered is gone".to_owned()));
+        }
+    };
+    let came = Came { of, exec: Some(exec), ..turn.came(&next) };
+    match next {
+        Next::Over => *held = Some(notebook),
+        Next::Lost => {}
+        Next::Calls(card) => {
+            turn.call = Some(card.call);
+            turn.watch.get_or_insert_with(|| watch(OwnedMutexGuard::mutex(&held), exec, ends));
+            notebook.turn = Some(turn);
+            *held = Some(notebook);
+        }
+    }
+    Ok(came)
+}
+
+/// Ends an interpreter whose piece of code still waits at its time: nobody else looks at it meanwhile.
+fn watch(page: &Arc<Page>, exec: u32, ends: Instant) -> Watch {
+    let page = Arc::downgrade(page);
+    Watch(tokio::spawn(async move {
+        sleep_until(ends).await;
+        let Some(page) = page.upgrade() else { return };
+        let mut held = page.lock().await;
+        if held.as_ref().is_some_and(|notebook| notebook.exec == exec && notebook.turn.is_some()) {
+            *held = None;
+        }
+    }))
 }

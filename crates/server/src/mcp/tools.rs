@@ -175,10 +175,6 @@ impl Session {
 impl Session {
     async fn code(&self, asked: RunCode, asker: Asker) -> Result<CallToolResult, Refused> {
         let RunCode { language, code, stateful, timeout_seconds, tools, of } = asked;
-        if stateful && !tools.is_empty() {
-            let why = "functions are offered to code that is not stateful; leave `stateful` or `tools` out";
-            return Err(Refused(why.to_owned()));
-        }
         let tongue = match (stateful, language) {
             (false, _) => None,
             (true, Code::Python) => Some(Tongue::Python),
@@ -192,7 +188,8 @@ impl Session {
         let id = self.desk.find(of.as_deref()).await?;
         if let Some(tongue) = tongue {
             let code = (tongue, code.as_str());
-            return Ok(notebook::run(&self.desk, &id, code, timeout_seconds, &asker).await?.answer());
+            let came = notebook::run(&self.desk, &id, code, (tools, timeout_seconds), &asker).await?;
+            return Ok(came.answer());
         }
         let command = self.desk.interpreter(&id, Language::from(language))?;
         let new = NewExec { command, stdin: StdinFrom::Stream, tools, ..NewExec::default() };

@@ -98,7 +98,7 @@ impl Came {
 }
 
 /// Output up to a bound: its beginning and its end.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Bounded {
     head: Vec<u8>,
     tail: Vec<u8>,

@@ -9,6 +9,9 @@ except OSError:
     # A guest of WebAssembly has one descriptor for it. The code finds no input either way.
     lines = open(0, "r", encoding="utf-8", closefd=False)
     sys.stdin = io.StringIO()
+if os.environ.get("BLASTBOX_TOOLS"):
+    # What was printed before a function is called is told with the call.
+    sys.stdout.reconfigure(line_buffering=True)
 space = {"__name__": "__main__", "__builtins__": __builtins__}
 for line in lines:
     asked = json.loads(line)
