@@ -28,6 +28,9 @@ pub struct Workshop<'a> {
     busybox: Vec<u8>,
 }
 
+/// The number of the machine that an image was made from, which is no box's.
+pub const IMAGES_OWN: &str = "00112233445566778899aabbccddeeff";
+
 impl<'a> Workshop<'a> {
     /// A store with an image `tools`; `None`, and reported: something is missing.
     pub fn new(caller: &'a Caller) -> Option<Self> {
@@ -66,6 +69,13 @@ impl<'a> Workshop<'a> {
         workshop.fine(&["image", "import", &text(&root), "--name", "tools"]);
         workshop.fine(&["kernel", "add", &text(&image), "--modules", &text(&modules)]);
         Some(workshop)
+    }
+
+    /// The same, with the number of some machine in the image, as images have it that were made from one.
+    pub fn with_number(caller: &'a Caller) -> Option<Self> {
+        Self::with(caller, |root| {
+            fs::write(root.join("etc/machine-id"), format!("{IMAGES_OWN}\n")).expect("write a number");
+        })
     }
 
     /// The same, with curl, every library that it is linked with, and a bundle of authorities in the image.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use blastbox_tests::census::{Census, child_of};
 use blastbox_tests::daemon::signal;
-use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
+use blastbox_tests::machines::{IMAGES_OWN, ONE_AT_A_TIME, PATIENCE, Workshop};
 use blastbox_tests::{Caller, Place, Served, both_ways, wait_until};
 use rustix::process::Signal;
 
@@ -35,6 +35,7 @@ const SELF: &str = "
     head -c 16 /dev/urandom | hexdump -e '16/1 \"%02x\" \"\n\"'
     while read range _ _ _ _ name; do [ \"$name\" = '[stack]' ] && echo $range; done < /proc/self/maps
     uname -n
+    cat /etc/machine-id
     date +%s";
 
 /// What a directory of the host asks for by name, where the processor is emulated or nobody is root.
@@ -111,22 +112,25 @@ fn now() -> u64 {
 /// Each of them began as a copy of one machine, which has the same memory, and so would draw the same.
 fn expect_different(said: &[String], began: u64) {
     let lines: Vec<Vec<&str>> = said.iter().map(|said| said.lines().collect()).collect();
-    for (place, what) in ["randomness", "a place in memory", "the name"].iter().enumerate() {
+    for (place, what) in ["randomness", "a place in memory", "the name", "the number"].iter().enumerate() {
         let mut values: Vec<&str> = lines.iter().filter_map(|lines| lines.get(place).copied()).collect();
         values.sort_unstable();
         values.dedup();
         assert_eq!(values.len(), said.len(), "{what}: {said:?}");
     }
     for line in &lines {
+        let number = line.get(3).expect("a number");
+        let is_drawn = number.len() == 32 && number.bytes().all(|digit| digit.is_ascii_hexdigit());
+        assert!(is_drawn && *number != IMAGES_OWN, "{number}");
         // Of the moment when it was made, not of that when the template fell asleep.
-        let time: u64 = line.get(3).and_then(|time| time.parse().ok()).expect("a time");
+        let time: u64 = line.get(4).and_then(|time| time.parse().ok()).expect("a time");
         assert!((began.saturating_sub(1)..=now() + 1).contains(&time), "{began} {time} {}", now());
     }
 }
 
 fn a_template_that_was_altered_is_refused_by_name_and_made_anew(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
-    let Some(workshop) = Workshop::new(caller) else { return };
+    let Some(workshop) = Workshop::with_number(caller) else { return };
     let run = || {
         let boxed = workshop.sh(&["--timeout", "200s"], SELF);
         assert_eq!(boxed.receipt.exit_code, 0, "{:?} {}", boxed.receipt.reason, boxed.stderr);
@@ -318,7 +322,7 @@ fn a_directory_of_the_host_goes_into_a_machine_and_is_never_changed(caller: &Cal
 
 fn daemon(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
-    let Some(workshop) = Workshop::new(caller) else { return };
+    let Some(workshop) = Workshop::with_number(caller) else { return };
     let config = text(&caller.file("daemon.toml", "[pool]\nmax = 0\n"));
     // A daemon reads its store, and writes to it where it lies with its state.
     workshop.first_files();
@@ -335,8 +339,10 @@ fn daemon(caller: &Caller) {
     });
     let said = [&id, &second, &third].map(|id| served.sh(id, SELF));
     expect_different(&said, began);
-    // What their kernel drew once, when the template booted, none of them can read; nor is there a name that images do not have.
-    let shared = "for at in /proc/sys /proc/cmdline /sys/kernel /etc/machine-id /var/lib/dbus/machine-id; do [ -e $at ] && echo $at; done; \
+    // What their kernel drew once, when the template booted, none of them can read, nor write the number that is theirs; and there is
+    // none where the image has none.
+    let shared = "for at in /proc/sys /proc/cmdline /sys/kernel /var/lib/dbus/machine-id; do [ -e $at ] && echo $at; done; \
+                  (echo mine > /etc/machine-id) 2>/dev/null && echo written; \
                   cat /proc/sys/kernel/random/boot_id 2>/dev/null; mount -t proc p /tmp 2>/dev/null; ls /tmp";
     for id in [&id, &second, &third] {
         assert_eq!(served.sh(id, shared), "", "{id}");

@@ -25,7 +25,8 @@ const COUNT: &str = "w=$(head -c 8 /dev/urandom | hexdump -e '8/1 \"%02x\"'); n=
 const SELF: &str = "
     head -c 16 /dev/urandom | hexdump -e '16/1 \"%02x\" \"\n\"'
     while read range _ _ _ _ name; do [ \"$name\" = '[stack]' ] && echo $range; done < /proc/self/maps
-    uname -n";
+    uname -n
+    cat /etc/machine-id";
 
 fn create(served: &Served<'_>, more: &[&str]) -> String {
     let words = ["create", "--tier", "microvm", "--accept", "emulated-cpu", "--image", "tools"];
@@ -78,7 +79,7 @@ fn start_counting(served: &Served<'_>, id: &str) -> (String, String, u64) {
 
 fn expect_different(said: &[String]) {
     let lines: Vec<Vec<&str>> = said.iter().map(|said| said.lines().collect()).collect();
-    for (place, what) in ["randomness", "a place in memory", "the name"].iter().enumerate() {
+    for (place, what) in ["randomness", "a place in memory", "the name", "the number"].iter().enumerate() {
         let mut values: Vec<&str> = lines.iter().filter_map(|lines| lines.get(place).copied()).collect();
         values.sort_unstable();
         values.dedup();
@@ -88,7 +89,7 @@ fn expect_different(said: &[String]) {
 
 fn what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
-    let Some(workshop) = Workshop::new(caller) else { return };
+    let Some(workshop) = Workshop::with_number(caller) else { return };
     workshop.template(&[]);
     let served = Served::start(caller, &["--store", &workshop.store]);
     let id = create(&served, &[]);

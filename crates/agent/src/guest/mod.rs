@@ -130,7 +130,7 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
     let sys =
         open("/sys", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).tried("open /sys")?;
     set(&sys, &MEMORY).tried("tell its kernel when memory has run out")?;
-    root::make(orders).tried("make the root of the box")?;
+    let machine = root::make(orders).tried("make the root of the box")?;
     let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .tried("open the root of the box")?;
     if orders.asleep {
@@ -143,7 +143,7 @@ fn begin(orders: &Orders, port: &OwnedFd) -> Result<Arguments, Failed> {
         network::bring_up().tried("bring its network card up")?;
     }
     // Here, because it needs the powers that are given up next.
-    let (nurse, counted) = nurse::start(nurse::Renewal::of(orders), proc, orders.pids)
+    let (nurse, counted) = nurse::start(nurse::Renewal::of(orders), (proc, machine), orders.pids)
         .tried("start the process that keeps its powers")?;
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).tried("open /dev/null")?;
     rustix::process::setsid().ok();

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::orders::Orders;
-use super::{network, sleep};
+use super::{network, root, sleep};
 
 /// Where the agent and everything that it runs are.
 const BOX: &str = "box";
@@ -52,8 +52,12 @@ impl Renewal {
 }
 
 /// Starts it, and puts the agent, which this process becomes, into its group. The agent's end of the line, and whether processes are
-/// limited and counted there. `kernel` is all of /proc.
-pub(super) fn start(renewal: Renewal, kernel: OwnedFd, pids: u64) -> io::Result<(OwnedFd, bool)> {
+/// limited and counted there. `kernel` is all of /proc, `machine` the file with the machine's number.
+pub(super) fn start(
+    renewal: Renewal,
+    (kernel, machine): (OwnedFd, OwnedFd),
+    pids: u64,
+) -> io::Result<(OwnedFd, bool)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // A kernel without groups has no freezer either: such a guest is not copied, and nothing is counted.
     let groups = open_groups().ok();
@@ -67,17 +71,20 @@ pub(super) fn start(renewal: Renewal, kernel: OwnedFd, pids: u64) -> io::Result<
         Side::Child => {
             drop(ours);
             // Nothing of the agent's, above all not its line to the host.
-            let [line, kernel_fd] = [theirs.as_raw_fd(), kernel.as_raw_fd()];
-            let ward = groups.as_ref().map(AsRawFd::as_raw_fd);
-            let kept = match ward {
-                Some(ward) => spawn::keep_only([line, kernel_fd, ward]).map(|[line, kernel, groups]| {
-                    (line, Ward { groups: Some(groups), kernel, seen: [0; 2] })
+            let own = [&theirs, &kernel, &machine].map(AsRawFd::as_raw_fd);
+            let [line, proc, id] = own;
+            let kept = match groups.as_ref().map(AsRawFd::as_raw_fd) {
+                Some(ward) => {
+                    spawn::keep_only([line, proc, id, ward]).map(|[line, kernel, machine, groups]| {
+                        (line, Ward { groups: Some(groups), kernel, machine, seen: [0; 2] })
+                    })
+                }
+                None => spawn::keep_only(own).map(|[line, kernel, machine]| {
+                    (line, Ward { groups: None, kernel, machine, seen: [0; 2] })
                 }),
-                None => spawn::keep_only([line, kernel_fd])
-                    .map(|[line, kernel]| (line, Ward { groups: None, kernel, seen: [0; 2] })),
             };
             if let Ok((line, ward)) = kept {
-                std::mem::forget((theirs, kernel, groups));
+                std::mem::forget((theirs, kernel, machine, groups));
                 serve(&line, renewal, ward).ok();
             }
             fork::leave(0)
@@ -85,10 +92,11 @@ pub(super) fn start(renewal: Renewal, kernel: OwnedFd, pids: u64) -> io::Result<
     }
 }
 
-/// What it looks at: the kernel's groups and its numbers, and those that it has seen.
+/// What it looks at: the kernel's groups and its numbers, and those that it has seen; and the file with the machine's own.
 struct Ward {
     groups: Option<OwnedFd>,
     kernel: OwnedFd,
+    machine: OwnedFd,
     seen: [u64; 2],
 }
 
@@ -125,7 +133,8 @@ fn serve(line: &OwnedFd, mut renewal: Renewal, mut ward: Ward) -> io::Result<()>
         sleep::read_whole(line, &mut bytes)?;
         let done = match Errand::parse(&bytes) {
             Some(Errand::Rise(wake)) => {
-                let risen = rise(line, &wake, renewal);
+                let risen = rise(line, &wake, renewal)
+                    .and_then(|()| root::renew_machine_id(&ward.machine, &wake.name));
                 renewal.had = true;
                 if stopped { risen.and_then(|()| thaw(ward.groups()?)) } else { risen }
             }

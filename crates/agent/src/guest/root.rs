@@ -36,14 +36,18 @@ const ROOT: &str = ".root";
 const SCRATCH: &str = ".scratch";
 const LOWER: &str = ".lower";
 const RESOLVERS: &str = ".resolvers";
+const MACHINE: &str = ".machine";
+/// Where programs look for a number that no other machine has.
+const MACHINE_IDS: [&str; 2] = ["etc/machine-id", "var/lib/dbus/machine-id"];
 /// What says that a path of the image leads to no file.
 const NOT_THERE: [Option<Errno>; 3] = [Some(Errno::NOENT), Some(Errno::NOTDIR), Some(Errno::LOOP)];
 
-/// Makes the root and goes there. Nothing of what was before can be reached afterwards.
-pub(super) fn make(orders: &Orders) -> io::Result<()> {
+/// Makes the root and goes there. Nothing of what was before can be reached afterwards, but for the file with the machine's number, for
+/// whoever makes a copy another machine.
+pub(super) fn make(orders: &Orders) -> io::Result<OwnedFd> {
     rustix::process::umask(Mode::empty());
     let before = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    for place in [IMAGE, ROOT, SCRATCH, RESOLVERS] {
+    for place in [IMAGE, ROOT, SCRATCH, RESOLVERS, MACHINE] {
         mkdirat(&before, place, Mode::from_raw_mode(0o755))?;
     }
     let image =
@@ -58,9 +62,11 @@ pub(super) fn make(orders: &Orders) -> io::Result<()> {
     }
     show(&image, &root)?;
     devices(&root)?;
+    // The image's own programs ask the gateway for names, where the image says whom they ask at all.
     if orders.network {
-        cover_resolvers(&before, &root)?;
+        cover(&before, &root, RESOLVERS, &["etc/resolv.conf"], RESOLV_CONF.as_bytes())?;
     }
+    let machine = cover(&before, &root, MACHINE, &MACHINE_IDS, machine_id(&orders.name).as_bytes())?;
     scratch(&before, &root, orders)?;
     let shown = [("hidepid", Some("ptraceable")), ("subset", Some("pid"))];
     let processes = mount::create("proc", &shown, Attributes::PLAIN.no_programs())?;
@@ -75,7 +81,24 @@ pub(super) fn make(orders: &Orders) -> io::Result<()> {
     // has no capability to look under the cover, and nothing is there that it could not see anyway.
     mount::cover_root(root.as_fd())?;
     rustix::process::chroot(".")?;
-    Ok(rustix::process::chdir("/")?)
+    rustix::process::chdir("/")?;
+    Ok(machine)
+}
+
+/// The number of a machine as it stands in its file: a digest (FNV-1a) of the name of its box, which no other has and which it keeps when
+/// it goes on from disk. An image's own would be that of all its boxes.
+fn machine_id(name: &str) -> String {
+    let step = |sum: u128, byte: u8| (sum ^ u128::from(byte)).wrapping_mul(0x100_0000_0000_0000_0000_013b);
+    format!("{:032x}\n", name.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, step))
+}
+
+/// Gives a machine the number that belongs to this name.
+pub(super) fn renew_machine_id(file: &OwnedFd, name: &str) -> io::Result<()> {
+    let text = machine_id(name);
+    match rustix::io::pwrite(file, text.as_bytes(), 0)? == text.len() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::WriteZero.into()),
+    }
 }
 
 /// Every entry at the top of the image, except what the box makes itself.
@@ -106,22 +129,26 @@ fn show(image: &OwnedFd, root: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the image's own programs ask the gateway for names, where the image says whom they ask at all.
-fn cover_resolvers(before: &OwnedFd, root: &OwnedFd) -> io::Result<()> {
+/// Shows a file of the box's own where the image has one: what it lies in as `name`, and the file itself, to be written to.
+fn cover(before: &OwnedFd, root: &OwnedFd, name: &str, places: &[&str], text: &[u8]) -> io::Result<OwnedFd> {
     // On a file system of its own: an image has names of its choice at the top of its root, also this one.
     let small = [("mode", Some("0755")), ("size", Some("64k")), ("nr_inodes", Some("16"))];
     let place = mount::create("tmpfs", &small, Attributes::PLAIN.no_programs())?;
-    mount::attach(place.as_fd(), before.as_fd(), RESOLVERS)?;
+    mount::attach(place.as_fd(), before.as_fd(), name)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = openat(&place, RESOLVERS, flags, Mode::from_raw_mode(0o644))?;
-    io::Write::write_all(&mut std::fs::File::from(file), RESOLV_CONF.as_bytes())?;
-    let file = mount::copy(&place, RESOLVERS, Beneath::LeftOut)?;
-    mount::restrict(file.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)?;
-    match mount::attach(file.as_fd(), root.as_fd(), "etc/resolv.conf") {
-        // No such file, or a link to somewhere: then there is nothing to cover.
-        Err(error) if NOT_THERE.contains(&Errno::from_io_error(&error)) => Ok(()),
-        attached => attached,
+    let file = openat(&place, name, flags, Mode::from_raw_mode(0o644))?;
+    let mut made = std::fs::File::from(file);
+    io::Write::write_all(&mut made, text)?;
+    for at in places {
+        let shown = mount::copy(&place, name, Beneath::LeftOut)?;
+        mount::restrict(shown.as_fd(), Attributes::PLAIN.no_programs().read_only(), Beneath::LeftOut)?;
+        match mount::attach(shown.as_fd(), root.as_fd(), at) {
+            // No such file, or a link to somewhere: then there is nothing to cover.
+            Err(error) if NOT_THERE.contains(&Errno::from_io_error(&error)) => {}
+            attached => attached?,
+        }
     }
+    Ok(made.into())
 }
 
 /// The harmless devices, on a file system of their own: the root itself allows none.
@@ -246,5 +273,12 @@ mod tests {
         assert_eq!(room(64 * MIB, asked), (40 * MIB, 16 << 10));
         assert_eq!(room(0, asked), (MIB, 1 << 10));
         assert_eq!(room(0, (4096, 16)), (4096, 16));
+    }
+
+    #[test]
+    fn a_machines_number_is_that_of_its_name() {
+        // The digest's own examples.
+        assert_eq!(machine_id(""), "6c62272e07bb014262b821756295c58d\n");
+        assert_eq!(machine_id("a"), "d228cb696f1a8caf78912b704e4a8964\n");
     }
 }
