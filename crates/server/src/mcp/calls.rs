@@ -73,7 +73,7 @@ pub(crate) async fn answer(desk: &Desk, asked: AnswerCall, asker: &Asker) -> Res
     };
     let answer = Answered::new(result, error).check()?;
     // Held from here on: nobody gives the interpreter another piece of code meanwhile.
-    let interpreter = desk.notebooks.waiting(&id, exec, call);
+    let interpreter = desk.notebooks.waiting(&id, exec, call).await?;
     let answered = desk.keeper.answer_call(&desk.tenant, &id, exec, call, answer).await;
     match interpreter {
         // Also where it came too late, or the interpreter would wait until its time is over.

@@ -6,7 +6,7 @@
 mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use blastbox_engine::keeper::{KeepError, Keeper, TapeEvent, TapeReader, Tenant};
@@ -14,7 +14,7 @@ use blastbox_images::Language;
 use blastbox_wire::BoxId;
 use serde::Serialize;
 use tokio::sync::OwnedMutexGuard;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout_at};
 
 use self::turn::{Next, Turn, Watch};
 use super::calls;
@@ -25,6 +25,7 @@ use crate::rest::execs;
 
 const SIGKILL: u8 = 9;
 const PROGRESS: Duration = Duration::from_secs(1);
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// What an interpreter is given to be one that remembers. Neither asks which tier it is on.
 const PYTHON: &str = include_str!("notebook/driver.py");
@@ -38,7 +39,7 @@ struct Line<'a> {
 
 /// The interpreters of everybody who may share boxes, one a box and language.
 #[derive(Debug, Default)]
-pub(crate) struct Notebooks(Mutex<BTreeMap<(BoxId, Tongue), Arc<Page>>>);
+pub(crate) struct Notebooks(Mutex<BTreeMap<(BoxId, Tongue), Page>>);
 
 /// A language that has an interpreter that remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,27 +64,49 @@ impl Tongue {
     }
 }
 
-/// Held by the call that uses it: one piece of code at a time, in the order in which they come.
-type Page = tokio::sync::Mutex<Option<Notebook>>;
+/// The place of one interpreter.
+#[derive(Debug, Clone, Default)]
+struct Page {
+    /// Held by the call that uses it: one piece of code at a time, in the order in which they come.
+    held: Arc<tokio::sync::Mutex<Option<Notebook>>>,
+    /// The command that it is, also for those who do not hold it. `None` before there was one.
+    exec: Arc<Mutex<Option<u32>>>,
+}
+
 type Held = OwnedMutexGuard<Option<Notebook>>;
 
+impl Page {
+    fn exec(&self) -> MutexGuard<'_, Option<u32>> {
+        self.exec.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Notebooks {
-    /// The page of a box. Those of boxes that are gone are thrown away.
-    fn page(&self, id: &BoxId, tongue: Tongue, lives: impl Fn(&BoxId) -> bool) -> Arc<Page> {
-        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pages.retain(|(other, _), _| lives(other));
-        Arc::clone(pages.entry((id.clone(), tongue)).or_default())
+    fn pages(&self) -> MutexGuard<'_, BTreeMap<(BoxId, Tongue), Page>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The interpreter that waits for this call, if that is one. A page that somebody holds waits for nobody.
-    pub(crate) fn waiting(&self, id: &BoxId, exec: u32, call: u32) -> Option<Waiting> {
-        let pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = pages.iter().filter(|((of, _), _)| of == id);
-        let mut held = held.filter_map(|(_, page)| Arc::clone(page).try_lock_owned().ok());
+    /// The page of a box. Those of boxes that are gone are thrown away.
+    fn page(&self, id: &BoxId, tongue: Tongue, lives: impl Fn(&BoxId) -> bool) -> Page {
+        let mut pages = self.pages();
+        pages.retain(|(other, _), _| lives(other));
+        pages.entry((id.clone(), tongue)).or_default().clone()
+    }
+
+    /// The interpreter that waits for this call. `None`: the command is no interpreter. An answer that is not for it is refused, and one
+    /// for whoever runs, too: nobody else may listen to an interpreter.
+    pub(crate) async fn waiting(&self, id: &BoxId, exec: u32, call: u32) -> Result<Option<Waiting>, Refused> {
+        let is_it = |((of, _), page): &(&(BoxId, Tongue), &Page)| of == id && *page.exec() == Some(exec);
+        let page = self.pages().iter().find(is_it).map(|(_, page)| page.clone());
+        let Some(page) = page else { return Ok(None) };
         let waits = |held: &Held| {
             held.as_ref().is_some_and(|notebook| notebook.exec == exec && notebook.waits_for() == Some(call))
         };
-        held.find(waits).map(Waiting)
+        // Whoever is told that it waits holds it for a moment, too.
+        match timeout_at(Instant::now() + MOMENT, page.held.lock_owned()).await {
+            Ok(held) if waits(&held) => Ok(Some(Waiting(held))),
+            _ => Err(KeepError::CallOver.into()),
+        }
     }
 }
 
@@ -210,7 +233,8 @@ pub(crate) async fn run(
     asker: &Asker,
 ) -> Result<Came, Refused> {
     let time = Duration::from_secs(timeout(asked)?);
-    let mut held = desk.notebooks.page(id, tongue, |id| desk.lives(id)).lock_owned().await;
+    let page = desk.notebooks.page(id, tongue, |id| desk.lives(id));
+    let mut held = Arc::clone(&page.held).lock_owned().await;
     if let Some(notebook) = held.as_ref() {
         notebook.may_take(&tools)?;
     }
@@ -218,6 +242,7 @@ pub(crate) async fn run(
         Some(notebook) => notebook,
         None => Notebook::open(desk, id, tongue, tools).await?,
     };
+    *page.exec() = Some(notebook.exec);
     let (turn, line) = notebook.begin(code, time)?;
     attend(held, (notebook, turn), &line, desk, asker).await
 }
@@ -278,7 +303,7 @@ async fn attend(
 }
 
 /// Ends an interpreter whose piece of code still waits at its time: nobody else looks at it meanwhile.
-fn watch(page: &Arc<Page>, exec: u32, ends: Instant) -> Watch {
+fn watch(page: &Arc<tokio::sync::Mutex<Option<Notebook>>>, exec: u32, ends: Instant) -> Watch {
     let page = Arc::downgrade(page);
     Watch(tokio::spawn(async move {
         sleep_until(ends).await;
