@@ -74,7 +74,10 @@ impl<'a> Workshop<'a> {
     /// The same, with the number of some machine in the image, as images have it that were made from one.
     pub fn with_number(caller: &'a Caller) -> Option<Self> {
         Self::with(caller, |root| {
-            fs::write(root.join("etc/machine-id"), format!("{IMAGES_OWN}\n")).expect("write a number");
+            fs::create_dir_all(root.join("var/lib/dbus")).expect("make a directory");
+            for place in ["etc/machine-id", "var/lib/dbus/machine-id"] {
+                fs::write(root.join(place), format!("{IMAGES_OWN}\n")).expect("write a number");
+            }
         })
     }
 
