@@ -17,7 +17,6 @@ both_ways!(
     a_store_that_is_damaged_is_refused_at_the_start_and_left_as_it_is,
     without_descriptors_callers_get_clear_answers_and_the_daemon_goes_on,
     a_stopped_guest_is_ended_like_any_other,
-    a_stopped_daemon_does_not_lengthen_the_life_of_its_boxes,
     a_reader_that_hardly_reads_costs_a_bound_and_loses_nothing,
     a_command_that_is_read_late_loses_nothing_and_one_that_nobody_reads_goes_on,
     half_closed_connections_are_answered_or_closed_and_leave_nothing,
@@ -100,31 +99,6 @@ fn a_stopped_guest_is_ended_like_any_other(caller: &Caller) {
     daemon.ask(&["kill", &made]);
     daemon.stop();
     census.expect_nothing("a stopped guest");
-}
-
-fn a_stopped_daemon_does_not_lengthen_the_life_of_its_boxes(caller: &Caller) {
-    let mut census = Census::begin(caller);
-    let mut daemon = Daemon::without_stock(caller);
-    census.accept_files();
-    let made = daemon.ask(&["create", "--memory", "64MiB", "--life", "3s"]);
-    daemon.ask(&["exec", "--detach", &made, "--", "/bin/sleep", "600"]);
-    let agent = daemon.agent().expect("an agent");
-    daemon.signal(Signal::STOP);
-    let lives = || {
-        let stat = std::fs::read_to_string(format!("/proc/{agent}/stat"));
-        stat.is_ok_and(|stat| !stat.contains(") Z "))
-    };
-    // The keeper has half a minute to end it in its own way, and the warden five seconds more.
-    assert!(
-        wait_until(|| !lives()) || wait_until(|| !lives()),
-        "it lives for as long as its daemon is stopped"
-    );
-    daemon.signal(Signal::CONT);
-    assert!(wait_until(|| !daemon.ask(&["ps"]).contains(&made)));
-    let receipt = daemon.ask(&["inspect", &made]);
-    assert!(receipt.contains("timed_out"), "{receipt}");
-    daemon.stop();
-    census.expect_nothing("a stopped daemon");
 }
 
 /// Sends something, and sees that it was taken.

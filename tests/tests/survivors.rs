@@ -23,7 +23,6 @@ both_ways!(
     a_commands_own_time_is_over_also_with_the_next_daemon,
     a_box_whose_life_was_over_does_not_go_on_with_the_next_daemon,
     what_cannot_outlive_its_daemon_is_refused,
-    where_nobody_comes_survivors_end_too,
 );
 
 const ACCEPTED: &str = r#"accept = ["shared-kernel", "host-image", "shared-uid", "no-memory-limit", "no-cpu-limit",
@@ -309,27 +308,4 @@ fn what_cannot_outlive_its_daemon_is_refused(caller: &Caller) {
     assert!(daemon.ask(&["ps"]).contains(&made));
     daemon.ask(&["kill", &made]);
     daemon.stop();
-}
-
-fn where_nobody_comes_survivors_end_too(caller: &Caller) {
-    let mut census = Census::begin(caller);
-    let mut daemon = daemon(caller, Daemon::shipped(caller));
-    daemon.start(None);
-    assert!(daemon.await_answer());
-    let policy = policy(caller, "");
-    // One by its own deadline, one because nobody came within the minute.
-    let short = daemon.ask(&["create", "--memory", "64MiB", "--policy", &policy, "--life", "2s"]);
-    let long = daemon.ask(&["create", "--memory", "64MiB", "--policy", &policy, "--life", "1h"]);
-    assert_eq!(agents(), 2);
-    daemon.kill();
-    census.accept_files();
-    assert!(wait_until(|| agents() == 1), "its time was over: {short}");
-    assert!(wait_until(|| agents() == 0) || wait_until(|| agents() == 0), "nobody came: {long}");
-    daemon.start(None);
-    assert!(daemon.await_answer());
-    assert_eq!(daemon.ask(&["ps", "--json"]), "[]");
-    assert!(daemon.client(&["exec", &long, "--", "/bin/true"]).end().err.contains("gone"));
-    daemon.signal(Signal::TERM);
-    assert_eq!(daemon.end().code, 0);
-    census.expect_nothing("nobody came");
 }

@@ -15,15 +15,20 @@ fn command(program: impl Into<OsString>, directory: &Path) -> Command {
 
 /// The cargo that started us, so that toolchains never mix.
 pub(crate) fn cargo(root: &Path) -> Command {
-    let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), root);
-    // What it said of this program: build scripts that ask for such variables would run again, and half of everything be compiled anew.
+    program(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), root)
+}
+
+/// A program that cargo has built, or cargo itself, in `directory`.
+pub(crate) fn program(file: impl Into<OsString>, directory: &Path) -> Command {
+    let mut program = command(file, directory);
+    // What cargo said of us: build scripts that ask for such variables would run again, and half of everything be compiled anew.
     let ours = |name: &OsString| {
         ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix))
     };
     for name in std::env::vars_os().map(|(name, _)| name).filter(ours) {
-        cargo.env_remove(name);
+        program.env_remove(name);
     }
-    cargo
+    program
 }
 
 /// Runs git in `root` and returns what it printed.

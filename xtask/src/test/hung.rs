@@ -5,29 +5,14 @@ use std::path::Path;
 
 use crate::run;
 
-/// The names of the test programs that `cargo` runs now; none while it compiles.
-pub(super) fn test_programs_of(cargo: u32) -> io::Result<Vec<String>> {
-    let program = |id: u32| test_program(&std::fs::read_link(format!("/proc/{id}/exe")).ok()?);
-    Ok(beneath(&processes()?, cargo).into_iter().filter_map(program).collect())
-}
-
-/// Ends the programs that `cargo` runs, with whatever they started, and prints what their threads waited for: libtest gives each the
-/// name of its test.
-pub(super) fn end_programs_of(cargo: u32) -> io::Result<()> {
-    for id in beneath(&processes()?, cargo) {
+/// Ends a program with whatever it started, and prints what their threads waited for: libtest gives each the name of its test.
+pub(super) fn end(program: u32) -> io::Result<()> {
+    for id in [program].into_iter().chain(beneath(&processes()?, program)) {
         tell_threads(id);
         // Whoever is gone already needs no ending.
         run::kill(id).ok();
     }
     Ok(())
-}
-
-/// The name of the test program that this file is: cargo puts them into a directory of their own, and documentation is tested by
-/// rustdoc. Neither the compiler nor what it starts is one.
-fn test_program(file: &Path) -> Option<String> {
-    let name = file.file_name()?.to_str()?;
-    let is_test = file.parent()?.ends_with("deps") || name == "rustdoc";
-    is_test.then(|| name.to_owned())
 }
 
 /// Whoever descends from this process.
@@ -89,23 +74,5 @@ mod tests {
     fn whoever_descends_from_a_process_is_found_and_nobody_else() {
         assert_eq!(beneath(&[(5, 1), (6, 5), (7, 1), (9, 8), (8, 6)], 5), [6, 8, 9]);
         assert!(beneath(&[(5, 1)], 5).is_empty());
-    }
-
-    #[test]
-    fn a_test_program_is_told_from_a_compiler() {
-        let told = |file: &str| test_program(Path::new(file));
-        for test in ["/x/target/debug/deps/jail-0f3a", "/x/target/debug/deps/jail-0f3a (deleted)"] {
-            assert!(told(test).is_some_and(|name| name.starts_with("jail-0f3a")), "{test}");
-        }
-        assert!(told("/toolchain/bin/rustdoc").is_some());
-        for other in
-            ["/toolchain/bin/rustc", "/x/target/debug/build/ring-1/build-script-build", "/usr/bin/cc"]
-        {
-            assert_eq!(told(other), None, "{other}");
-        }
-        // This one, by its own process.
-        let parent = std::os::unix::process::parent_id();
-        let us = std::env::current_exe().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
-        assert!(test_programs_of(parent).unwrap().contains(&us));
     }
 }

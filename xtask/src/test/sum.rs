@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// More than so many failures are no accident.
-const ACCIDENTS: usize = 3;
+pub(super) const ACCIDENTS: usize = 3;
 /// Lines of what failed tests said that are kept.
 const MOST_SAID: usize = 400;
 
@@ -119,6 +119,17 @@ impl Sum {
         self.names.extend(program.slow);
     }
 
+    /// Takes over what was heard of another program, which is over.
+    pub(super) fn join(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.unheard += other.unheard;
+        self.names.extend(other.names);
+        self.said.extend(other.said);
+        self.said.truncate(MOST_SAID);
+    }
+
     /// How many tests nobody heard of.
     pub(super) fn unheard(&self) -> usize {
         self.unheard
@@ -173,6 +184,23 @@ mod tests {
             sum.add(line);
         }
         assert_eq!((sum.passed, sum.failed, sum.skipped), (7, 3, 1));
+    }
+
+    #[test]
+    fn what_two_programs_said_is_one_sum() {
+        let heard = |name: &str| {
+            let mut sum = Sum::default();
+            for line in ["running 10 tests", &format!("test {name} ... FAILED"), OK] {
+                sum.add(line);
+            }
+            sum.failed += 1;
+            sum.unheard = 2;
+            sum
+        };
+        let mut both = heard("a");
+        both.join(heard("b"));
+        assert_eq!((both.passed, both.failed, both.skipped, both.unheard()), (10, 2, 2, 4));
+        assert_eq!(both.listed(), "a, b");
     }
 
     #[test]

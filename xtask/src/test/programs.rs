@@ -1,0 +1,189 @@
+//! The programs that cargo makes of the tests, and who may run beside each.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::run;
+
+/// What a program that counts what is left on its host names, and one that starts boxes.
+const COUNTS: &str = "Census";
+const STARTS: [&str; 2] = ["Caller", "BLASTBOX_BIN_DIR"];
+/// It counts, too, and waits for minutes in which nothing happens: beside others, where it does without a part of the count.
+const PATIENT: &str = "tests/left_alone";
+/// What takes longest comes first: at the end nobody waits for it alone.
+const LONGEST: [&str; 9] = [
+    "tests/e2b",
+    PATIENT,
+    "tests/nested",
+    "tests/network",
+    "tests/escape",
+    "tests/snapshots",
+    "tests/short_way",
+    "tests/network_copies",
+    "tests/e2b_templates",
+];
+
+/// Who may run beside a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Company {
+    /// Nobody who starts boxes: it counts what boxes have left on the whole host.
+    Counts,
+    /// Nobody who counts.
+    Starts,
+    /// Anybody: it starts no box.
+    Quiet,
+}
+
+impl Company {
+    pub(super) fn suits(self, other: Self) -> bool {
+        self.max(other) == Self::Quiet || (self == Self::Starts && other == Self::Starts)
+    }
+}
+
+/// One program, or all examples in the documentation, which cargo makes and runs itself.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    pub(super) name: String,
+    pub(super) company: Company,
+    /// `None`: the documentation.
+    file: Option<PathBuf>,
+    directory: PathBuf,
+}
+
+impl Program {
+    /// Starts it with its output to us. `only`: these tests alone, one after another.
+    pub(super) fn command(&self, only: &BTreeSet<String>) -> Command {
+        let mut command = if let Some(file) = &self.file {
+            run::program(file, &self.directory)
+        } else {
+            let mut cargo = run::cargo(&self.directory);
+            cargo.args(["test", "--workspace", "--doc", "--no-fail-fast", "--"]);
+            cargo
+        };
+        if !only.is_empty() {
+            command.args(["--exact", "--test-threads=1"]).args(only);
+        }
+        command.stdout(Stdio::piped());
+        command
+    }
+}
+
+/// Compiles all tests of the workspace and names their programs, in the order in which they had better begin.
+pub(super) fn compiled(root: &Path) -> io::Result<Vec<Program>> {
+    let mut cargo = run::cargo(root);
+    cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    let mut programs = vec![Program {
+        name: "documentation".to_owned(),
+        company: Company::Quiet,
+        file: None,
+        directory: root.to_owned(),
+    }];
+    for line in run::output(&mut cargo)?.lines() {
+        let message: Value = serde_json::from_str(line).map_err(io::Error::other)?;
+        programs.extend(program(&message));
+    }
+    programs.sort_by_key(|program| {
+        let place = LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len());
+        (program.company, place, program.name.clone())
+    });
+    Ok(programs)
+}
+
+/// What cargo says of a program of tests that it has made; it says other things, too.
+fn program(message: &Value) -> Option<Program> {
+    let target = message.get("target")?;
+    let file = message.get("executable")?.as_str()?;
+    if !message.get("profile")?.get("test")?.as_bool()? {
+        return None;
+    }
+    let directory = Path::new(message.get("manifest_path")?.as_str()?).parent()?;
+    let package = directory.file_name()?.to_str()?;
+    let source = Path::new(target.get("src_path")?.as_str()?);
+    let name = format!("{package}/{}", target.get("name")?.as_str()?);
+    Some(Program {
+        company: if name == PATIENT { Company::Starts } else { company(&text_of(source)) },
+        name,
+        file: Some(file.into()),
+        directory: directory.to_owned(),
+    })
+}
+
+fn company(text: &str) -> Company {
+    if text.contains(COUNTS) {
+        Company::Counts
+    } else if STARTS.iter().any(|word| text.contains(word)) {
+        Company::Starts
+    } else {
+        Company::Quiet
+    }
+}
+
+/// Everything that a program is made of, as far as it lies with its first file: that alone, or its directory where it is called `main.rs`
+/// or `lib.rs`, as cargo has it. What cannot be read names nobody.
+fn text_of(first: &Path) -> String {
+    let whole = matches!(first.file_name().and_then(|name| name.to_str()), Some("main.rs" | "lib.rs"));
+    let (mut text, mut waiting) = (String::new(), Vec::new());
+    match first.parent() {
+        Some(directory) if whole => waiting.push(directory.to_owned()),
+        _ => text += &fs::read_to_string(first).unwrap_or_default(),
+    }
+    while let Some(directory) = waiting.pop() {
+        for path in fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            if path.is_dir() {
+                waiting.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text += &fs::read_to_string(path).unwrap_or_default();
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_counts_runs_beside_nobody_who_starts_boxes() {
+        use Company::{Counts, Quiet, Starts};
+        for (one, other, suits) in [
+            (Counts, Counts, false),
+            (Counts, Starts, false),
+            (Counts, Quiet, true),
+            (Starts, Starts, true),
+            (Starts, Quiet, true),
+            (Quiet, Quiet, true),
+        ] {
+            assert_eq!((one.suits(other), other.suits(one)), (suits, suits), "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_program_needs_stands_in_its_text() {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("tests/tests");
+        let of = |file: &str| company(&text_of(&tests.join(file)));
+        assert_eq!(of("crash.rs"), Company::Counts);
+        assert_eq!(of("short_way/main.rs"), Company::Starts);
+        assert_eq!(of("demo.rs"), Company::Starts);
+        assert_eq!(company(&text_of(Path::new("/nowhere.rs"))), Company::Quiet);
+    }
+
+    #[test]
+    fn a_program_is_read_from_what_cargo_says() {
+        let said = |test: bool, file: Value| {
+            serde_json::json!({ "reason": "compiler-artifact", "manifest_path": "/x/tests/Cargo.toml", "executable": file,
+                "target": { "name": "e2b", "src_path": "/x/tests/tests/e2b.rs" }, "profile": { "test": test } })
+        };
+        let found = program(&said(true, "/x/target/deps/e2b-1".into())).unwrap();
+        assert_eq!((found.name.as_str(), found.directory.as_path()), ("tests/e2b", Path::new("/x/tests")));
+        assert!(LONGEST.contains(&found.name.as_str()));
+        assert!(program(&said(false, "/x/target/e2b".into())).is_none(), "a program, not its tests");
+        assert!(program(&said(true, Value::Null)).is_none(), "a library");
+        assert!(program(&serde_json::json!({ "reason": "build-finished", "success": true })).is_none());
+    }
+}
