@@ -340,6 +340,9 @@ pub(crate) struct RunArgs {
     /// Write the receipt to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) receipt: Option<PathBuf>,
+    /// Write what the kernel of the box says to this file, 1 MiB at most (tier microvm; the machine boots for it)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) console: Option<PathBuf>,
     /// Print nothing but the program's own output, and errors
     #[arg(long, short)]
     pub(crate) quiet: bool,

@@ -30,6 +30,7 @@ impl Problem {
             Self::MuchForJson { .. } => Some("output_limit_too_large"),
             Self::NotATerminal => Some("not_a_terminal"),
             Self::Receipt { .. } => Some("receipt_unwritable"),
+            Self::Console { .. } => Some("console_unwritable"),
             Self::Secrets(_) => Some("secrets_invalid"),
             Self::Warden(_) => Some("warden_failed"),
             Self::Engine(_) => Some("engine_failed"),

@@ -9,6 +9,7 @@ mod audit;
 mod capture;
 mod clerk;
 mod codes;
+mod console;
 mod daemon;
 mod doctor;
 mod escape;
@@ -33,6 +34,7 @@ mod terminal;
 mod tether;
 mod tool;
 mod unrun;
+mod whole_file;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

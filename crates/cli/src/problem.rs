@@ -90,6 +90,8 @@ pub(crate) enum Problem {
     Terminal(#[source] io::Error),
     #[error("cannot write the receipt to {path}")]
     Receipt { path: PathBuf, source: io::Error },
+    #[error("cannot write what the kernel of the box says to {path}")]
+    Console { path: PathBuf, source: io::Error },
     #[error("cannot write pages into {path}")]
     Papers { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -197,7 +199,7 @@ impl Problem {
             Self::MuchForJson { .. } => "lower --output-limit, or leave out --json and use --receipt FILE",
             Self::NotATerminal => "leave out -t, or use -i to pass standard input on",
             Self::Papers { .. } => "name a directory that is there and that you may write to",
-            Self::Receipt { .. } => "name a file in a directory that you may write to",
+            Self::Receipt { .. } | Self::Console { .. } => "name a file in a directory that you may write to",
             Self::Warden(WardenError::NotInstalled { .. }) => {
                 "build the programs with `make build`, and keep them in one directory"
             }

@@ -1,5 +1,6 @@
 //! `blastbox run`: one command in one box, from the command line to the receipt.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,6 +21,7 @@ use blastbox_wire::receipt::Receipt;
 
 use crate::args::{RunArgs, Variable};
 use crate::capture::{Capture, Document, MOST_IN_JSON};
+use crate::console::Console;
 use crate::output::Printer;
 use crate::problem::Problem;
 use crate::pump::{Input, Pump, Pumped, Signals};
@@ -40,6 +42,7 @@ struct Wanted {
     arguments: Vec<Vec<u8>>,
     environment: Vec<Vec<u8>>,
     receipt: Option<ReceiptFile>,
+    console: Option<(Console, OwnedFd)>,
     input: Input,
     /// A module of the caller, compiled.
     module: Option<Compiled>,
@@ -59,7 +62,7 @@ struct Story {
 
 /// Runs the command. The warden was started before anything was checked and gets ready meanwhile.
 pub(crate) async fn run(args: &RunArgs, warden: Warden) -> Result<u8, Problem> {
-    let Ready { wanted, signals, engine, raw } =
+    let Ready { wanted, signals, engine, console, raw } =
         begin(args, warden).map_err(|problem| unrun::told(args, problem))?;
     let started = SystemTime::now();
     let story = live(&engine, &wanted, args, signals).await;
@@ -77,7 +80,10 @@ pub(crate) async fn run(args: &RunArgs, warden: Warden) -> Result<u8, Problem> {
         usage: story.usage,
         ended: story.ended.as_ref(),
     });
-    hand_out(args, wanted.receipt, &receipt, story.capture).await
+    // Where no box began, nobody had a console.
+    let heard = console.filter(|_| story.box_id.is_some()).map_or(Ok(()), Console::write);
+    let code = hand_out(args, wanted.receipt, &receipt, story.capture).await?;
+    heard.map(|()| code)
 }
 
 /// Everything that a run needs before its box is asked for.
@@ -85,11 +91,12 @@ struct Ready {
     wanted: Wanted,
     signals: Signals,
     engine: Engine,
+    console: Option<Console>,
     raw: Option<RawTerminal>,
 }
 
 fn begin(args: &RunArgs, mut warden: Warden) -> Result<Ready, Problem> {
-    let wanted = match check(args) {
+    let mut wanted = match check(args) {
         Ok(wanted) => wanted,
         Err(problem) => {
             // A warden that loses its caller while it gets ready says so; the caller's own mistake is not its trouble.
@@ -103,8 +110,12 @@ fn begin(args: &RunArgs, mut warden: Warden) -> Result<Ready, Problem> {
         Some(broker) => engine.lending(broker),
         None => engine,
     };
+    let (engine, console) = match wanted.console.take() {
+        Some((console, theirs)) => (engine.with_console(theirs), Some(console)),
+        None => (engine, None),
+    };
     let raw = if args.tty { Some(RawTerminal::enter()?) } else { None };
-    Ok(Ready { wanted, signals, engine, raw })
+    Ok(Ready { wanted, signals, engine, console, raw })
 }
 
 /// Hands out everything that is known of the run. The exit code: the run's own, or that of a signal that came meanwhile.
@@ -167,6 +178,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     guest::tools(&policy, &args.tool)?;
     let module = guest::module(&policy, arguments.first())?;
     let receipt = args.receipt.as_deref().map(ReceiptFile::prepare).transpose()?;
+    let console = args.console.as_deref().map(Console::open).transpose()?;
     let input = match (args.tty, args.lang.is_some() || args.interactive) {
         (true, _) => Input::Terminal,
         (false, true) => Input::Pipe,
@@ -175,7 +187,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     if args.lang.is_some() && terminal::on_stdin() {
         output::say("type the program, end with Ctrl-D\n");
     }
-    Ok(Wanted { broker, module, policy, image, workspace, arguments, environment, receipt, input })
+    Ok(Wanted { broker, module, policy, image, workspace, arguments, environment, receipt, console, input })
 }
 
 /// The environment of the box, built from nothing. A variable that is given twice has its last value.

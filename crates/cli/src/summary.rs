@@ -175,6 +175,7 @@ mod tests {
             wasm: None,
             gpu: None,
             reads_directories: true,
+            hears_console: false,
         };
         let policy = Profile::Default.draft().unwrap().seal().unwrap();
         receipt(&Account {

@@ -8,6 +8,7 @@ mod snapshot;
 mod variables;
 mod way_out;
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use blastbox_images::Image;
@@ -64,6 +65,8 @@ pub struct Engine {
     broker: Option<Arc<Broker>>,
     /// Whether the lines to machines stay open, so that boxes can be put to sleep and copied.
     snapshots: bool,
+    /// Where the kernel of the next box says what it does. One box has it, and whoever hears it learns of its end.
+    console: Mutex<Option<OwnedFd>>,
 }
 
 /// What every box of an engine shares, for as long as one of them is left.
@@ -115,7 +118,14 @@ impl Engine {
         let powers = warden.wait_ready(link::READY).map_err(EngineError::Warden)?;
         let facts = seen.with(&powers);
         let link = Link::new(warden, supply).map_err(EngineError::Watch)?;
-        Ok(Self { facts, powers, house: House::new(link), broker: None, snapshots: false })
+        Ok(Self {
+            facts,
+            powers,
+            house: House::new(link),
+            broker: None,
+            snapshots: false,
+            console: Mutex::default(),
+        })
     }
 
     /// Reads no directory of callers itself: a daemon that did would read for a tenant what is its operator's.
@@ -123,6 +133,13 @@ impl Engine {
     pub fn reading_no_directories(mut self) -> Self {
         self.facts.reads_directories = false;
         self
+    }
+
+    /// Has the kernel of its first box say what it does to a socket. A box without a kernel of its own is refused.
+    #[must_use]
+    pub fn with_console(mut self, console: OwnedFd) -> Self {
+        self.facts.hears_console = true;
+        Self { console: Mutex::new(Some(console)), ..self }
     }
 
     /// Can put boxes to sleep and copy them.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use blastbox_isolation::{CgroupKind, Choice, Facts};
+use blastbox_isolation::{CgroupKind, Choice, Facts, Lowered};
 use blastbox_policy::{FileRules, KernelRules, LifetimeRules, SealedPolicy};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::Usage as ExecUsage;
@@ -13,7 +13,7 @@ use blastbox_wire::receipt::{
 use blastbox_wire::warden::Spent;
 
 use crate::desk::Ended;
-use crate::outcome::{EXIT_REFUSED, Ending, outcome};
+use crate::outcome::{EXIT_REFUSED, Ending, Loss, outcome};
 
 /// What a receipt is written from.
 #[derive(Debug)]
@@ -40,12 +40,23 @@ pub struct Account<'a> {
     pub ended: Option<&'a Ended>,
 }
 
+const SEE_CONSOLE: &str =
+    "see what its kernel said: `blastbox run --console FILE` with the same tier and image";
+
 /// Writes the receipt.
 #[must_use]
 pub fn receipt(account: &Account<'_>) -> Receipt {
     let spent = account.ended.map_or(Spent::default(), |ended| ended.spent);
-    let verdict = outcome(&account.ending, &spent);
+    let mut verdict = outcome(&account.ending, &spent);
     let lowered = account.choice.and_then(|choice| choice.chosen.as_ref().ok());
+    // Of all that can be lost, a kernel alone says why where nobody has listened.
+    if let (Ending::Lost(Loss::AgentGone | Loss::NeverSpoke(_)), Some(reason)) =
+        (&account.ending, &mut verdict.reason)
+        && lowered.is_some_and(Lowered::has_own_kernel)
+        && !account.facts.hears_console
+    {
+        reason.fix = Some(SEE_CONSOLE.to_owned());
+    }
     let boundaries = lowered.map(|lowered| lowered.report.as_slice()).unwrap_or_default().iter();
     Receipt {
         version: VERSION,

@@ -96,6 +96,10 @@ fn tried(
     facts: &Facts,
     request: &Request<'_>,
 ) -> Result<Lowered, Refusal> {
+    if facts.hears_console && tier != Tier::Microvm {
+        let why = "only a kernel of the box's own has a console (--console): use --tier microvm".to_owned();
+        return Err(Refusal::TierUnavailable { tier, why });
+    }
     tiers::lower(tier, policy, facts, request).and_then(|lowered| judge(policy, lowered))
 }
 

@@ -55,6 +55,8 @@ pub struct Facts {
     pub gpu: Option<Gpu>,
     /// Whether directories of callers are read here, on their behalf: by their own command, and by no daemon.
     pub reads_directories: bool,
+    /// Whether somebody hears what the kernel of a box says on its console: a box that has none is refused then.
+    pub hears_console: bool,
 }
 
 /// The device from which the interface of a box with network is made.
@@ -179,6 +181,7 @@ impl Facts {
             machines: Machines::look(),
             gpu: Gpu::look(),
             reads_directories: true,
+            hears_console: false,
         }
     }
 
@@ -285,6 +288,7 @@ pub(crate) mod tests {
             machines: Machines::default(),
             gpu: None,
             reads_directories: true,
+            hears_console: false,
         }
     }
 

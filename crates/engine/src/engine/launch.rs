@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use blastbox_isolation::{Choice, Lowered};
@@ -84,11 +84,20 @@ impl Engine {
         let words = self.house.link.expect(id.clone());
         let expected = Expected(&self.house.link, &id);
         let asked = Instant::now();
+        let console = self.console.lock().unwrap_or_else(PoisonError::into_inner).take();
         let own = [Some(theirs.as_fd()), image.dir(), workspace.map(AsFd::as_fd)].into_iter().flatten();
         let fds: Vec<BorrowedFd<'_>> = own
             .chain(volumes.iter().map(AsFd::as_fd))
             .chain(line.map(AsFd::as_fd))
-            .chain(shows.iter().chain(more.iter().flatten()).chain(wire).chain(&copied).map(AsFd::as_fd))
+            .chain(
+                shows
+                    .iter()
+                    .chain(more.iter().flatten())
+                    .chain(wire)
+                    .chain(&copied)
+                    .chain(&console)
+                    .map(AsFd::as_fd),
+            )
             .collect();
         let plan = Box::new(plan);
         self.house.link.ask(&Ask::Launch(plan.clone()), &fds).await.map_err(CreateError::Ask)?;
@@ -101,10 +110,10 @@ impl Engine {
         let directories = directories.chain(shows.into_iter().map(Ok)).collect::<io::Result<_>>();
         // Not where there is a gateway, which goes with the box that it was started for, nor of a copy, which has read what
         // it goes on from.
-        let alone = way_out.is_none() && birth.is_none() && copied.is_none();
+        let alone = way_out.is_none() && birth.is_none() && copied.is_none() && console.is_none();
         let again = directories.ok().filter(|_| alone).map(|directories| Launch { plan, directories });
         // The agent's end is the agent's alone, so that its end is an end; and so is the line to the gateway the warden's.
-        drop((theirs, more));
+        drop((theirs, more, console));
         let way_out =
             way_out.map(|WayOut { uplink, hears, tie, variables }| (uplink, hears, tie.kept(), variables));
 

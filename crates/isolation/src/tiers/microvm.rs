@@ -81,7 +81,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
             "its kernel was added without the driver overlay, which changes in a workspace need; add it anew (blastbox kernel get, or add), or give the directory read-only (:ro)",
         );
     }
-    let own = usize::from(machine.card) + usize::from(machine.workspace);
+    let own = [machine.card, machine.workspace, machine.console].into_iter().filter(|has| *has).count();
     let slots = |from: usize, count: usize| -> Vec<Slot> {
         (from..from + count).map(|slot| Slot(u8::try_from(slot).unwrap_or(u8::MAX))).collect()
     };
@@ -95,8 +95,9 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         return unavailable(&format!("its plan does not hold: {wrong}"));
     }
     // At this level no two boxes have memory in common, not even what nobody can write to.
-    // A template could have neither anybody's directory nor a disk that becomes another one.
-    let copies = (policy.level() < ThreatLevel::Critical && !machine.workspace).then(|| {
+    // A template could have neither anybody's directory nor a disk that becomes another one, and has said all that a console hears of a boot.
+    let apart = machine.workspace || machine.console;
+    let copies = (policy.level() < ThreatLevel::Critical && !apart).then(|| {
         let of =
             |form, network| Plan { first: first(form, slots(descriptors, 2 + own)), network, ..plan.clone() };
         // No gateway is at the other end of a template's card.
@@ -172,7 +173,7 @@ fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> R
         }
         None => return unavailable("QEMU does not say its version (apt-get install qemu-system-x86)"),
     }
-    let machine = machine(policy, found, worksite)?;
+    let machine = machine(policy, facts, worksite)?;
     let host = Image::Host(found.view.clone());
     let around = Request { box_id: request.box_id.clone(), image: &host, workspace: None, volumes: &[] };
     let around = jail::lower_around(policy, facts, &around)?;
@@ -234,7 +235,8 @@ fn have<'a>(facts: &'a Facts, image: &Image) -> Result<&'a PathBuf, Refusal> {
 }
 
 /// The machine that the policy asks for.
-fn machine(policy: &SealedPolicy, found: &Found, worksite: Worksite) -> Result<VmSpec, Refusal> {
+fn machine(policy: &SealedPolicy, facts: &Facts, worksite: Worksite) -> Result<VmSpec, Refusal> {
+    let found = facts.machines.found();
     let processor = match found.kvm {
         Kvm::Fast => Processor::Kvm,
         Kvm::Unusable(_) => Processor::Emulated,
@@ -258,7 +260,7 @@ fn machine(policy: &SealedPolicy, found: &Found, worksite: Worksite) -> Result<V
     let orders = VmSpec::orders(policy, worksite);
     let workspace = matches!(worksite, Worksite::Directory(_));
     let card = policy.network().mode != NetworkMode::Off;
-    Ok(VmSpec { processor, processors, memory, card, workspace, orders })
+    Ok(VmSpec { processor, processors, memory, card, workspace, console: facts.hears_console, orders })
 }
 
 /// A jail's plan with nothing in it that QEMU, its first process to be, does not need.

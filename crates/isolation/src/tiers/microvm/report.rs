@@ -78,9 +78,17 @@ fn kernel(
         }
     }
     how.extend([
-        match machine.card {
-            false => "four devices: a port to the agent, a read-only disk, randomness, a clock",
-            true => "five devices: a port to the agent, a read-only disk, randomness, a clock, a network card",
+        match (machine.card, machine.console) {
+            (false, false) => "four devices: a port to the agent, a read-only disk, randomness, a clock",
+            (true, false) => {
+                "five devices: a port to the agent, a read-only disk, randomness, a clock, a network card"
+            }
+            (false, true) => {
+                "five devices: a port to the agent, a read-only disk, randomness, a clock, a console"
+            }
+            (true, true) => {
+                "six devices: a port to the agent, a read-only disk, randomness, a clock, a network card, a console"
+            }
         }
         .to_owned(),
         match rules.on_denied_syscall {

@@ -22,7 +22,7 @@ pub(super) const DISK: &str = "/machine/disk";
 const CONTROL: u32 = 3;
 const MEMORY: u32 = 4;
 const ORDERS: u32 = 5;
-/// The wire to the gateway comes behind them, and then the workspace.
+/// The wire to the gateway comes behind them, then the workspace, then whoever hears the console.
 const fn card(form: Form) -> u32 {
     match form {
         Form::Alone => 4,
@@ -83,6 +83,8 @@ pub(super) struct VmSpec {
     pub(super) card: bool,
     /// Whether a copy of the caller's directory is its second disk.
     pub(super) workspace: bool,
+    /// Whether somebody hears what its kernel says. Such a machine boots by itself.
+    pub(super) console: bool,
     /// What the guest's first process is told.
     pub(super) orders: Vec<String>,
 }
@@ -135,10 +137,13 @@ impl VmSpec {
     /// The kernel's command line. Nothing in it makes the guest weaker; what only speed is for stands under an emulated
     /// processor alone.
     fn command_line(&self, form: Form, box_id: &BoxId) -> String {
-        // A kernel that gives up starts again at once, which ends the machine. There is no port for a console.
+        // A kernel that gives up starts again at once, which ends the machine. A port for a console is there only where somebody hears it.
         // All devices are on the first bus; looking for others on 255 more leaves the guest eight thousand times.
-        let mut words =
-            vec!["quiet", "panic=-1", "8250.nr_uarts=0", "pci=lastbus=0", "vsyscall=none", "slab_nomerge"];
+        let mut words = match self.console {
+            false => vec!["quiet", "8250.nr_uarts=0"],
+            true => vec!["console=ttyS0"],
+        };
+        words.extend(["panic=-1", "pci=lastbus=0", "vsyscall=none", "slab_nomerge"]);
         if self.processor == Processor::Emulated {
             words.extend(["tsc=reliable", "no_timer_check"]);
         }
@@ -153,8 +158,8 @@ impl VmSpec {
         words.join(" ")
     }
 
-    /// QEMU's arguments, its own name first: no default device, no settings of the host, no console; a line for orders only
-    /// where somebody has to say when it falls asleep, or from what it wakes.
+    /// QEMU's arguments, its own name first: no default device, no settings of the host; a console only where somebody hears it, a line
+    /// for orders only where somebody has to say when it falls asleep, or from what it wakes.
     pub(super) fn qemu(&self, form: Form, box_id: &BoxId) -> Vec<String> {
         let (accelerator, model) = match self.processor {
             Processor::Kvm => ("kvm", "host"),
@@ -214,6 +219,11 @@ impl VmSpec {
             let file = format!("driver=file,node-name=workspace,filename=/proc/self/fd/{number}");
             say("-blockdev", &format!("{file},read-only=on,locking=off"));
             say("-device", "virtio-blk-pci,drive=workspace");
+        }
+        if self.console {
+            let number = card(form) + u32::from(self.card) + u32::from(self.workspace);
+            say("-chardev", &format!("socket,id=console,fd={number}"));
+            say("-device", "isa-serial,chardev=console");
         }
         say("-object", "rng-builtin,id=random");
         say("-device", "virtio-rng-pci,rng=random");

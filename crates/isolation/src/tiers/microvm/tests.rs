@@ -129,9 +129,17 @@ fn a_machine_is_a_jail_with_qemu_in_it_and_nothing_to_see() {
     ] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    for weak in
-        ["mitigations", "nokaslr", "init_on_alloc=0", "lsm=", "-netdev", "-serial ", "-monitor", "-qmp"]
-    {
+    for weak in [
+        "mitigations",
+        "nokaslr",
+        "init_on_alloc=0",
+        "lsm=",
+        "-netdev",
+        "-serial ",
+        "isa-serial",
+        "-monitor",
+        "-qmp",
+    ] {
         assert!(!line.contains(weak), "{weak}: {line}");
     }
     assert_eq!(plan.denials, Denials::Silent);
@@ -198,6 +206,27 @@ fn a_copy_has_a_private_view_of_sealed_memory_and_the_words_of_its_template() {
     };
     let updated = Facts { machines: Machines::of(found), ..emulating() };
     assert_ne!(bound(draft(), &updated), copies.bound);
+}
+
+#[test]
+fn a_console_is_there_only_where_somebody_hears_it_and_such_a_machine_boots_by_itself() {
+    let shelf = Shelf::new("console", true);
+    let image = shelf.image();
+    let line = |lowered: &Lowered| match &lowered.plan.first {
+        First::Monitor(monitor) => (monitor.arguments.join(" "), monitor.inherits.len()),
+        First::Agent => panic!("no machine"),
+    };
+    let without = lowered(draft(), &emulating(), &image).unwrap();
+    let (words, _) = line(&without);
+    assert!(words.contains("8250.nr_uarts=0") && !words.contains("ttyS0"), "{words}");
+    let facts = Facts { hears_console: true, ..emulating() };
+    let with = lowered(draft(), &facts, &image).unwrap();
+    let (words, inherits) = line(&with);
+    assert!(words.contains("-chardev socket,id=console,fd=4 -device isa-serial,chardev=console"), "{words}");
+    assert!(words.contains("console=ttyS0") && !words.contains("quiet") && inherits == 1, "{words}");
+    assert!(with.copies.is_none() && without.copies.is_some());
+    let how = with.report.iter().flat_map(|line| &line.how).cloned().collect::<Vec<_>>().join("\n");
+    assert!(how.contains("a console"), "{how}");
 }
 
 #[test]

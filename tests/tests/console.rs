@@ -1,0 +1,51 @@
+//! `run --console`: what the kernel of a box says, for whoever has one that does not boot.
+#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use blastbox_tests::machines::{ONE_AT_A_TIME, Workshop};
+use blastbox_tests::{Caller, both_ways, text};
+
+both_ways!(
+    what_the_kernel_of_a_machine_says_is_kept_also_where_it_gives_up,
+    a_box_without_a_kernel_of_its_own_has_no_console,
+);
+
+fn what_the_kernel_of_a_machine_says_is_kept_also_where_it_gives_up(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    let file = caller.place().join("console");
+    let heard = || fs::read_to_string(&file).expect("what it said");
+    let options = ["--timeout", "200s", "--console", text(&file)];
+    let boxed = workshop.sh(&options, "echo up; ls /dev; echo no > /dev/ttyS0");
+    assert!(boxed.stdout.starts_with("up\n") && !boxed.stdout.contains("ttyS0"), "{}", boxed.stdout);
+    assert!(heard().contains("Linux version ") && !heard().contains("panic"), "{}", heard());
+    assert!(heard().bytes().all(|byte| matches!(byte, b'\n' | b'\t' | b' '..=b'~')), "text alone");
+    assert_eq!(fs::metadata(&file).expect("a file").permissions().mode() & 0o777, 0o600);
+    // In its place, once more, by a kernel whose first process ends.
+    workshop.hostile(&workshop.first_files(), "exit 1");
+    let lost = workshop.sh(&options, "true");
+    let reason = lost.receipt.reason.as_ref().expect("a reason");
+    assert_eq!((lost.outcome(), reason.code.as_str()), ("lost", "agent_gone"));
+    assert!(heard().contains("Kernel panic") && heard().contains("Attempted to kill init"), "{}", heard());
+    fs::remove_file(&file).expect("it is ours");
+    let untold = workshop.sh(&["--timeout", "200s"], "true");
+    let fix = untold.receipt.reason.and_then(|reason| reason.fix).expect("what helps");
+    assert!(untold.receipt.exit_code == 125 && fix.contains("--console FILE"), "{fix}");
+    assert!(!file.exists());
+}
+
+fn a_box_without_a_kernel_of_its_own_has_no_console(caller: &Caller) {
+    let file = caller.place().join("console");
+    let words = |file: &str| -> Vec<String> {
+        let tier = ["run", "--tier", "jail", "--accept", "shared-kernel", "--console", file];
+        tier.into_iter().chain(["--", "/bin/true"]).map(str::to_owned).collect()
+    };
+    let refused = caller.blastbox(words(text(&file))).end();
+    assert!(refused.code == 125 && refused.err.contains("--tier microvm"), "{}", refused.err);
+    assert!(!file.exists(), "nothing ran, and nothing is left");
+    let nowhere = caller.blastbox(words("/nowhere/console")).end();
+    assert!(nowhere.code == 125 && nowhere.err.contains("/nowhere/console"), "{}", nowhere.err);
+    assert!(nowhere.err.contains("directory that you may write to"), "{}", nowhere.err);
+}
