@@ -278,6 +278,7 @@ fn a_box_whose_life_was_over_does_not_go_on_with_the_next_daemon(caller: &Caller
 }
 
 fn what_cannot_outlive_its_daemon_is_refused(caller: &Caller) {
+    let mut census = Census::begin(caller);
     let mut daemon = daemon(caller, Daemon::shipped(caller));
     daemon.start(None);
     assert!(daemon.await_answer());
@@ -306,6 +307,8 @@ fn what_cannot_outlive_its_daemon_is_refused(caller: &Caller) {
     daemon.start(None);
     assert!(daemon.await_answer());
     assert!(daemon.ask(&["ps"]).contains(&made));
+    census.accept_files();
     daemon.ask(&["kill", &made]);
     daemon.stop();
+    census.expect_nothing("what cannot outlive its daemon");
 }

@@ -10,16 +10,19 @@ use serde_json::Value;
 
 use crate::run;
 
-/// What a program that counts what is left on its host names, and one that starts boxes.
+/// What a program that counts what is left on its host names, and one that starts boxes. Those of the package `tests` all do.
 const COUNTS: &str = "Census";
-const STARTS: [&str; 2] = ["Caller", "BLASTBOX_BIN_DIR"];
+const STARTS: &str = "BLASTBOX_BIN_DIR";
+const BOXES: &str = "tests";
 /// It counts, too, and waits for minutes in which nothing happens: beside others, where it does without a part of the count.
 const PATIENT: &str = "tests/left_alone";
+/// Its boxes live on a host of their own, which is emulated.
+const NESTED: &str = "tests/nested";
 /// What takes longest comes first: at the end nobody waits for it alone.
 const LONGEST: [&str; 9] = [
     "tests/e2b",
     PATIENT,
-    "tests/nested",
+    NESTED,
     "tests/network",
     "tests/escape",
     "tests/snapshots",
@@ -106,17 +109,21 @@ fn program(message: &Value) -> Option<Program> {
     let source = Path::new(target.get("src_path")?.as_str()?);
     let name = format!("{package}/{}", target.get("name")?.as_str()?);
     Some(Program {
-        company: if name == PATIENT { Company::Starts } else { company(&text_of(source)) },
+        company: match name.as_str() {
+            PATIENT => Company::Starts,
+            NESTED => Company::Quiet,
+            _ => company(package, &text_of(source)),
+        },
         name,
         file: Some(file.into()),
         directory: directory.to_owned(),
     })
 }
 
-fn company(text: &str) -> Company {
+fn company(package: &str, text: &str) -> Company {
     if text.contains(COUNTS) {
         Company::Counts
-    } else if STARTS.iter().any(|word| text.contains(word)) {
+    } else if package == BOXES || text.contains(STARTS) {
         Company::Starts
     } else {
         Company::Quiet
@@ -166,11 +173,12 @@ mod tests {
     #[test]
     fn what_a_program_needs_stands_in_its_text() {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("tests/tests");
-        let of = |file: &str| company(&text_of(&tests.join(file)));
+        let of = |file: &str| company("tests", &text_of(&tests.join(file)));
         assert_eq!(of("crash.rs"), Company::Counts);
         assert_eq!(of("short_way/main.rs"), Company::Starts);
-        assert_eq!(of("demo.rs"), Company::Starts);
-        assert_eq!(company(&text_of(Path::new("/nowhere.rs"))), Company::Quiet);
+        assert_eq!(of("conformance.rs"), Company::Starts);
+        assert_eq!(company("engine", "var_os(\"BLASTBOX_BIN_DIR\")"), Company::Starts);
+        assert_eq!(company("wire", &text_of(Path::new("/nowhere.rs"))), Company::Quiet);
     }
 
     #[test]
