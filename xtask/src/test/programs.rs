@@ -19,16 +19,17 @@ const PATIENT: &str = "tests/left_alone";
 /// Its boxes live on a host of their own, which is emulated.
 const NESTED: &str = "tests/nested";
 /// What takes longest comes first: at the end nobody waits for it alone.
-const LONGEST: [&str; 9] = [
+const LONGEST: [&str; 10] = [
     "tests/e2b",
     PATIENT,
     NESTED,
-    "tests/network",
     "tests/escape",
     "tests/snapshots",
-    "tests/short_way",
-    "tests/network_copies",
+    "tests/conformance",
     "tests/e2b_templates",
+    "tests/network_copies",
+    "tests/e2b_wire",
+    "tests/short_way",
 ];
 
 /// Who may run beside a program.
