@@ -1,11 +1,11 @@
 //! What the kernel of a box says on its console, for `--console`: the beginning of it, as text that a terminal takes for nothing else.
 
 use std::io::{self, Read as _};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::thread::{Builder, JoinHandle};
 
 use crate::problem::Problem;
 use crate::whole_file::WholeFile;
@@ -13,15 +13,14 @@ use crate::whole_file::WholeFile;
 /// A guest may say as much as it likes: so much is kept, and the rest is heard and forgotten.
 const MOST: usize = 1 << 20;
 const CUT: &[u8] = b"\n[cut: the rest is not kept]\n";
-/// How long its end may take after the end of the box, whose machine held the other side.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Somebody who hears it, and where it goes in the end.
 #[derive(Debug)]
 pub(crate) struct Console {
     path: PathBuf,
     file: WholeFile,
-    heard: Receiver<Vec<u8>>,
+    line: UnixStream,
+    hears: JoinHandle<Vec<u8>>,
 }
 
 impl Console {
@@ -30,15 +29,15 @@ impl Console {
         let failed = |source| Problem::Console { path: path.to_owned(), source };
         let file = WholeFile::prepare(path).map_err(failed)?;
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-        let (sender, heard) = mpsc::channel();
-        let listen = move || sender.send(listen(ours)).ok();
-        std::thread::Builder::new().name("console".to_owned()).spawn(listen).map_err(failed)?;
-        Ok((Self { path: path.to_owned(), file, heard }, theirs.into()))
+        let line = ours.try_clone().map_err(failed)?;
+        let hears = Builder::new().name("console".to_owned()).spawn(move || listen(ours)).map_err(failed)?;
+        Ok((Self { path: path.to_owned(), file, line, hears }, theirs.into()))
     }
 
-    /// Writes what was said until the end. Where nobody ever had the other side, that is nothing.
+    /// Writes what was said until now, the end of the box. Should somebody still hold the other side, nobody hears it from here on.
     pub(crate) fn write(self) -> Result<(), Problem> {
-        let text = self.heard.recv_timeout(PATIENCE).unwrap_or_default();
+        self.line.shutdown(Shutdown::Both).ok();
+        let text = self.hears.join().unwrap_or_default();
         self.file.write(&text).map_err(|source| Problem::Console { path: self.path, source })
     }
 }
@@ -92,6 +91,18 @@ mod tests {
         assert_eq!(said(b"one\r\n\x1b]0;x\x07two\xc2\x9b\n"), b"one\n?]0;x?two??\n");
         let flood = said(&vec![b'x'; 3 * MOST]);
         assert!(flood.len() == MOST + CUT.len() && flood.ends_with(CUT));
+    }
+
+    #[test]
+    fn what_was_said_is_written_also_where_somebody_holds_the_other_side() {
+        let path = std::env::temp_dir().join(format!("blastbox-receipt-{}-console", std::process::id()));
+        let (console, theirs) = Console::open(&path).unwrap();
+        let mut theirs = UnixStream::from(theirs);
+        theirs.write_all(b"before").unwrap();
+        console.write().unwrap();
+        assert!(theirs.write_all(b"after").is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"before");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
