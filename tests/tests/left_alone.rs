@@ -1,5 +1,5 @@
 //! Boxes whose daemon is killed and has no heir, or stands still: they end all the same. That takes most of a minute each, in which nothing
-//! happens, so these tests run beside others (`xtask/src/test/programs.rs`), where namespaces are not counted.
+//! happens, so these tests run beside others (`xtask/src/test/programs.rs`), where neither namespaces are counted nor files that root might have left elsewhere.
 #![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
 use blastbox_tests::census::{Census, descendants};

@@ -17,7 +17,7 @@ pub const USABLE_LIMIT: Duration = Duration::from_millis(20);
 /// How many instructions the measured stretch has.
 pub const INSTRUCTIONS: u32 = 200_000;
 
-/// The best of so many runs: a busy host must not fail the probe.
+/// The best of so many runs, as long as they are quick: a busy host must not fail the probe.
 const TRIES: u32 = 3;
 
 /// After this the probe gives up, whatever the guest does.
@@ -61,7 +61,7 @@ impl Failed {
     }
 }
 
-/// Runs the probe: a few milliseconds on good hardware, less than half a second where it is slow, at most about a second and a half.
+/// Runs the probe: a few milliseconds on good hardware, one try where that is slow, at most about a second and a half.
 #[must_use]
 pub fn probe() -> KvmProbe {
     use rustix::fs::{Mode, OFlags};

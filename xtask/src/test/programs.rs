@@ -16,7 +16,7 @@ const STARTS: &str = "BLASTBOX_BIN_DIR";
 const BOXES: &str = "tests";
 /// It counts, too, and waits for minutes in which nothing happens: beside others, where it does without a part of the count.
 const PATIENT: &str = "tests/left_alone";
-/// Its boxes live on a host of their own, which is emulated.
+/// Its boxes live on a host of their own, which is emulated; on this one it has a plan made, which takes a moment.
 const NESTED: &str = "tests/nested";
 /// What takes longest comes first: at the end nobody waits for it alone.
 const LONGEST: [&str; 10] = [
