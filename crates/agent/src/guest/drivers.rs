@@ -32,7 +32,8 @@ const OF_A_CARD: [&str; 4] = ["failover", "net_failover", "dimlib", "virtio_net"
 /// The only interface beside the loopback.
 pub(super) const CARD: &str = "eth0";
 
-/// Loads every module that the host has given along, in order. One without a use is left where it is, and goes with it.
+/// Loads every module that the host has given along, in order; one that needs something of another that comes later, once more behind it:
+/// which needs which is for each kernel to say. One without a use is left where it is, and goes with it.
 pub(crate) fn load(orders: &Orders) -> io::Result<()> {
     let mut names: Vec<_> = match fs::read_dir(MODULES) {
         Ok(list) => list.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>()?,
@@ -41,21 +42,41 @@ pub(crate) fn load(orders: &Orders) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     names.sort();
-    for name in names {
-        let of_a_card = OF_A_CARD.contains(&called(&name).unwrap_or_default());
-        let of_changes = called(&name) == Some("overlay");
-        if (of_a_card && !orders.network) || (of_changes && orders.workspace != Workspace::CopyOnWrite) {
-            continue;
+    names.retain(|name| {
+        let of_a_card = OF_A_CARD.contains(&called(name).unwrap_or_default());
+        let of_changes = called(name) == Some("overlay");
+        !(of_a_card && !orders.network || of_changes && orders.workspace != Workspace::CopyOnWrite)
+    });
+    in_any_order(names, |name| insert(name))
+}
+
+/// Does what can be done with each until it is done with all. What is to come first is `NOENT`: a symbol that nobody has yet.
+fn in_any_order<T>(mut waiting: Vec<T>, act: impl Fn(&T) -> Result<(), Errno>) -> io::Result<()> {
+    while !waiting.is_empty() {
+        let before = waiting.len();
+        let mut early = Vec::new();
+        for one in waiting {
+            match act(&one) {
+                Ok(()) => {}
+                Err(Errno::NOENT) => early.push(one),
+                Err(errno) => return Err(errno.into()),
+            }
         }
-        let file = open(&name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        let flags = if name.extension().is_some_and(|end| end == "ko") { 0 } else { COMPRESSED };
-        match rustix::system::finit_module(file.as_fd(), c"", flags) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno.into()),
+        if early.len() == before {
+            return Err(Errno::NOENT.into());
         }
-        fs::remove_file(&name)?;
+        waiting = early;
     }
     Ok(())
+}
+
+fn insert(name: &Path) -> Result<(), Errno> {
+    let file = open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let flags = if name.extension().is_some_and(|end| end == "ko") { 0 } else { COMPRESSED };
+    match rustix::system::finit_module(file.as_fd(), c"", flags) {
+        Ok(()) | Err(Errno::EXIST) => rustix::fs::unlink(name),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// What a module is called in a file such as `03-virtio_pci.ko.xz`.
@@ -115,7 +136,32 @@ fn await_device<T>(look: impl Fn() -> Option<T>) -> io::Result<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+
+    #[test]
+    fn what_needs_something_that_comes_later_is_tried_again_behind_it() {
+        let done = RefCell::new(Vec::new());
+        let needs = |one: &&str| match *one {
+            "virtio" => !done.borrow().contains(&"virtio_ring"),
+            "virtio_pci" => !done.borrow().contains(&"virtio"),
+            "broken" => true,
+            _ => false,
+        };
+        let act = |one: &&'static str| {
+            if needs(one) {
+                return Err(Errno::NOENT);
+            }
+            done.borrow_mut().push(*one);
+            Ok(())
+        };
+        in_any_order(vec!["virtio", "virtio_pci", "virtio_ring"], act).unwrap();
+        assert_eq!(*done.borrow(), ["virtio_ring", "virtio", "virtio_pci"]);
+        // What nobody has is said, and ends.
+        assert_eq!(in_any_order(vec!["broken"], act).unwrap_err().raw_os_error(), Some(2));
+        assert!(in_any_order(vec!["x"], |_| Err(Errno::INVAL)).is_err());
+    }
 
     #[test]
     fn a_module_is_known_by_what_stands_behind_its_place_in_the_order() {
