@@ -7,12 +7,15 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
 use blastbox_egress::control;
+use blastbox_sys::memory::Forgetful;
+
+/// It holds secrets, and passes them through libraries that know nothing of that.
+#[global_allocator]
+static MEMORY: Forgetful = Forgetful;
 
 fn main() -> ExitCode {
     // A bug must not leave half a gateway: the box has no network then.
     std::panic::set_hook(Box::new(|_| std::process::abort()));
-    // Buffers of connections that are over.
-    blastbox_sys::memory::return_pieces_from(16 * 1024);
     // Started from a descriptor, it would be called by a number. Without a name it is still the same program.
     rustix::thread::set_name(c"blastbox-egress").ok();
     let ended = std::io::stdin()

@@ -5,6 +5,7 @@
 
 mod crowd;
 mod reflected;
+mod remembered;
 mod slow;
 mod watched;
 

@@ -98,7 +98,7 @@ impl Watched {
         std::fs::read_dir(format!("/proc/{}/fd", self.gateway_pid())).unwrap().count()
     }
 
-    fn gateway_pid(&self) -> u32 {
+    pub(crate) fn gateway_pid(&self) -> u32 {
         let gateway = family(self.held.id()).into_iter().find(|process| process.name == "blastbox-egress");
         gateway.unwrap().pid
     }
