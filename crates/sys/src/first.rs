@@ -5,7 +5,7 @@
 //! warden's is loaded while the caller's own is still getting ready.
 //!
 //! The rules of this room: nothing is relocated yet and no function of the C library can be called, also none that the compiler would call for
-//! a loop or a copy. So there are system calls, numbers, and texts by their distance from the code; bytes are moved one by one and seen to be.
+//! a loop or a copy, nor one of this room that others can call too: that may be reached by a table of addresses, which is empty yet. So there are system calls, numbers, and texts by their distance from the code; bytes are moved one by one and seen to be.
 //! It holds for optimized code alone, so other builds have another entry (`crates/cli/build.rs`).
 //! What does not go as it goes nearly always is left to [`the usual way`](crate::program::unwritable), which says what is wrong; a file that
 //! is no program the kernel knows ends as a warden that ended.
@@ -95,13 +95,15 @@ fn start() -> Option<(i32, i32, i32)> {
     close(file);
     let view = view?;
     let child = may_execute(view).and_then(|()| pair()).and_then(|[ours, theirs]| {
+        let before = here();
         let child = call(libc::SYS_clone, [widened(libc::SIGCHLD), 0, 0, 0, 0]);
         if child == Some(0) {
+            leave(before);
             become_warden(view, theirs);
         }
         close(theirs);
         match child {
-            Some(child) => drop(elsewhere(child)),
+            Some(child) => drop(put_elsewhere(child)),
             None => close(ours),
         }
         child.map(|child| (ours, child))
@@ -118,11 +120,45 @@ fn start() -> Option<(i32, i32, i32)> {
 /// Has a child that was just forked begin on another processor, if there is one. A virtual machine's kernel may take a processor that is idle
 /// for one that its host has taken away: then a child waits until its parent does, and what is meant to be done side by side is done
 /// one after the other. Which processors the child may use stays as it was. Best effort.
+#[inline(never)]
 pub fn elsewhere(child: i32) -> Option<()> {
+    put_elsewhere(child)
+}
+
+/// The same by the child, as its first act. It may begin before its parent has come to that: then it is still on its parent's processor,
+/// and the parent waits for it there while others idle. `before`: where its parent was ([`processor`]).
+#[inline(never)]
+pub fn go_elsewhere(before: Option<usize>) {
+    leave(before);
+}
+
+/// The processor that this process is on.
+#[inline(never)]
+pub fn processor() -> Option<usize> {
+    here()
+}
+
+fn put_elsewhere(child: i32) -> Option<()> {
+    move_off(child, here()?)
+}
+
+fn leave(before: Option<usize>) {
+    if let (Some(before), Some(here)) = (before, here())
+        && before == here
+    {
+        move_off(0, here);
+    }
+}
+
+fn here() -> Option<usize> {
     let here = AtomicU32::new(0);
     call(libc::SYS_getcpu, [here.as_ptr().expose_provenance(), 0, 0, 0, 0])?;
-    let here = usize::try_from(here.into_inner()).ok()?;
-    let set = [widened(child), size_of_val(&PROCESSORS), PROCESSORS.as_ptr().expose_provenance(), 0, 0];
+    usize::try_from(here.into_inner()).ok()
+}
+
+/// Has a process (0: this one) go on at another processor than this one.
+fn move_off(process: i32, here: usize) -> Option<()> {
+    let set = [widened(process), size_of_val(&PROCESSORS), PROCESSORS.as_ptr().expose_provenance(), 0, 0];
     call(libc::SYS_sched_getaffinity, set)?;
     let (word, bit) = (PROCESSORS.get(here / 64)?, 1 << (here % 64));
     word.fetch_xor(bit, Ordering::Relaxed);

@@ -221,6 +221,7 @@ pub(crate) fn first_process(
     let birthplace = group.map_or(Ok(None), |group| standing.groups.birthplace(group))?;
     let birthplace = birthplace.as_ref().map(AsFd::as_fd);
     let apart = if lifted::PROCESSES { Unshare::BOX_AMONG_OTHERS } else { Unshare::BOX };
+    let before = first::processor();
     match fork::fork(&standing.proof, apart, birthplace).tried("make the box's first process (clone3)")? {
         Side::Parent(pid) => {
             // It has its places to make while its network is made here.
@@ -228,6 +229,7 @@ pub(crate) fn first_process(
             Ok((pid, ours))
         }
         Side::Child => {
+            first::go_elsewhere(before);
             // Only the parent may hold its end: if it goes, the child must see that.
             drop(ours);
             let Err(trouble) = settle_in(standing, group).and_then(|()| begin(theirs.as_fd()));
