@@ -116,6 +116,7 @@ deny:
 
 bench: shipped wasm ## measure against the bare process and against peers
 	@tools/need.sh bwrap=bubblewrap crun=crun runc=runc slirp4netns=slirp4netns pasta=passt ip=iproute2 python3=python3 ipython3=ipython3
+	@[ -n "$$(ls /usr/lib/python3/dist-packages/seccomp*.so 2>/dev/null)" ] || tools/need.sh never-there=python3-seccomp
 	@tools/runsc.sh $(SHIPPED)
 	@ln -sfn $(PROGRAMS)/wasm $(SHIPPED)/wasm
 	@tools/e2b.sh $(TARGET_DIR)/e2b

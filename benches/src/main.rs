@@ -34,6 +34,7 @@ mod crowd;
 mod cycle;
 mod daemon;
 mod escape;
+mod filter;
 mod gvisor;
 mod http;
 mod idle;

@@ -49,6 +49,22 @@ pub(crate) fn run(line: &[String]) -> io::Result<Duration> {
     Err(io::Error::other(format!("{}: {}", done.status, said.lines().last().unwrap_or_default())))
 }
 
+/// Runs a program to its end, with something to read.
+pub(crate) fn fed(line: &[&str], text: &[u8]) -> io::Result<()> {
+    let Some((path, arguments)) = line.split_first() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let mut command = program(Path::new(path));
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    // One that did not want to read says why when it ends.
+    child.stdin.take().map(|mut to| to.write_all(text));
+    let done = child.wait_with_output()?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&done.stderr);
+    Err(io::Error::other(format!("{path}: {}: {}", done.status, said.lines().last().unwrap_or_default())))
+}
+
 /// Starts a program that prints, with a pipe to read from.
 pub(crate) fn printing(line: &[&str]) -> io::Result<Child> {
     let Some((path, arguments)) = line.split_first() else { return Err(io::ErrorKind::InvalidInput.into()) };
