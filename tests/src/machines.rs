@@ -237,7 +237,7 @@ pub(crate) fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, content: &[u8]
 }
 
 /// The kernel that `tools/kernel.sh` has fetched, and its modules.
-pub(crate) fn kernel() -> Option<(PathBuf, PathBuf)> {
+pub fn kernel() -> Option<(PathBuf, PathBuf)> {
     let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/kernel");
     let at = std::env::var_os("BLASTBOX_KERNEL").map_or_else(usual, PathBuf::from);
     let only = |folder: PathBuf, beginning: &str| {

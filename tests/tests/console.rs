@@ -4,11 +4,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use blastbox_tests::machines::{ONE_AT_A_TIME, Workshop};
+use blastbox_tests::machines::{ONE_AT_A_TIME, Workshop, kernel};
 use blastbox_tests::{Caller, both_ways, text};
 
 both_ways!(
     what_the_kernel_of_a_machine_says_is_kept_also_where_it_gives_up,
+    a_driver_that_a_kernel_does_not_take_is_named_on_its_console,
     a_box_without_a_kernel_of_its_own_has_no_console,
 );
 
@@ -34,6 +35,34 @@ fn what_the_kernel_of_a_machine_says_is_kept_also_where_it_gives_up(caller: &Cal
     let fix = untold.receipt.reason.and_then(|reason| reason.fix).expect("what helps");
     assert!(untold.receipt.exit_code == 125 && fix.contains("--console FILE"), "{fix}");
     assert!(!file.exists());
+}
+
+/// As Debian's kernel has them, but for the one that leads to the host.
+fn a_driver_that_a_kernel_does_not_take_is_named_on_its_console(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(caller) else { return };
+    let Some((image, modules)) = kernel() else { return };
+    let broken = caller.directory("broken");
+    for place in ["modules.builtin", "kernel/drivers/virtio", "kernel/drivers/block", "kernel/fs/squashfs"] {
+        let from = modules.join(place);
+        let files = if from.is_dir() {
+            fs::read_dir(&from).expect("list").flatten().map(|entry| entry.path()).collect()
+        } else {
+            vec![from]
+        };
+        for file in files.iter().filter(|file| file.is_file()) {
+            fs::copy(file, broken.join(file.file_name().expect("a name"))).expect("copy");
+        }
+    }
+    let randomness = "kernel/drivers/char/hw_random/virtio-rng.ko";
+    fs::copy(modules.join(randomness), broken.join("virtio-rng.ko")).expect("copy a driver");
+    fs::write(broken.join("virtio_console.ko"), "no driver at all").expect("write");
+    workshop.fine(&["kernel", "add", text(&image), "--modules", text(&broken)]);
+    let file = caller.place().join("console");
+    let lost = workshop.sh(&["--timeout", "200s", "--console", text(&file)], "true");
+    assert_eq!(lost.outcome(), "lost");
+    let heard = fs::read_to_string(&file).expect("what it said");
+    assert!(heard.contains("blastbox: the guest could not load a driver: "), "{heard}");
 }
 
 fn a_box_without_a_kernel_of_its_own_has_no_console(caller: &Caller) {

@@ -65,8 +65,13 @@ pub(crate) fn run(words: impl Iterator<Item = OsString>) -> u8 {
     // The end of a kernel's first process is the end of the machine: the kernel gives up, and was told to start again at
     // once when it does, and the machine to end when its kernel wants to start again.
     match start(&orders) {
-        // Nobody can be told: the machine ends, and the host sees that it said nothing.
-        Err(Failed(..)) => 1,
+        // There is no line to the host: it sees that nothing was said. Whoever hears the console is told there.
+        Err(Failed(tried, error)) => {
+            let text = format!("blastbox: the guest could not {tried}: {error}\n");
+            let log = open("/dev/kmsg", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+            log.and_then(|log| rustix::io::write(log, text.as_bytes())).ok();
+            1
+        }
         Ok(port) => match begin(&orders, &port) {
             Ok(arguments) => {
                 // The agent closes whatever it was not handed, and this is among it.
