@@ -123,6 +123,11 @@ impl Caller {
         self.programs.join("blastbox")
     }
 
+    /// The same programs as this caller's own, as somebody has them who has built them himself.
+    pub fn own_programs(&self) -> PathBuf {
+        programs::copied(&self.place, &self.programs, self.becomes())
+    }
+
     /// Any program of the host, as this caller, not yet started.
     #[expect(
         clippy::disallowed_methods,

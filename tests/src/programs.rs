@@ -1,7 +1,7 @@
 //! Where the built programs are, for whoever is to start them.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use crate::Place;
@@ -71,6 +71,17 @@ pub(crate) fn lifted(place: &Place) -> Option<PathBuf> {
 pub(crate) fn machines() -> Option<PathBuf> {
     let store = built().with_file_name("machine");
     (store.join("names/python").exists() && store.join("kernels/current").exists()).then_some(store)
+}
+
+/// Copies of them that belong to this user.
+pub(crate) fn copied(place: &Place, from: &Path, owner: Option<u32>) -> PathBuf {
+    let copy = place.join("own-programs");
+    fs::create_dir_all(&copy).expect("make a directory for the programs");
+    for name in NAMES {
+        fs::copy(from.join(name), copy.join(name)).expect("copy a program");
+        chown(copy.join(name), owner, owner).expect("give a program away");
+    }
+    copy
 }
 
 /// The same directory where everybody can reach it; a copy in `place` where it lies behind a closed door.

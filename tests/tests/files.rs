@@ -10,7 +10,7 @@
 
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
 use blastbox_tests::{
@@ -359,8 +359,17 @@ fn the_agents_program_cannot_be_changed_and_it_holds_nothing_of_the_caller(calle
     if !rustix::process::geteuid().is_root() {
         return caller.skip("only root can look at the agent from outside");
     }
+    // As they are installed, and as somebody has them who has built them himself.
+    look_at_the_agent(caller, &caller.blastbox_path());
+    if !caller.is_root() {
+        look_at_the_agent(caller, &caller.own_programs().join("blastbox"));
+    }
+}
+
+fn look_at_the_agent(caller: &Caller, blastbox: &Path) {
     let marker = canary();
-    let held = caller.blastbox(["run", "--json", "--", "sh", "-c", "sleep 60; exit 0", &marker]).start();
+    let words = ["run", "--json", "--", "sh", "-c", "sleep 60; exit 0", &marker];
+    let held = caller.program(blastbox, words).start();
     let payload = || {
         processes_naming(&marker)
             .into_iter()
@@ -387,6 +396,11 @@ fn the_agents_program_cannot_be_changed_and_it_holds_nothing_of_the_caller(calle
             !disk.contains(rustix::fs::StatVfsMountFlags::RDONLY),
             "the programs under test lie on {disk:?}"
         );
+    } else if *blastbox == caller.blastbox_path() {
+        // Root's, who has built it: its caller neither owns it nor may write to it, whichever way he comes by it.
+        let about = fs::metadata(&program).unwrap();
+        assert_eq!(fs::read_link(&program).unwrap(), blastbox.with_file_name("blastbox-warden"));
+        assert_eq!((about.uid(), about.mode() & 0o022), (0, 0));
     } else {
         let name = fs::read_link(&program).unwrap();
         assert!(text(&name).starts_with("/memfd:"), "{name:?}");

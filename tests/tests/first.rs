@@ -15,7 +15,7 @@ both_ways!(
 const STRACE: &str = "/usr/bin/strace";
 
 /// What strace has seen of a run, line by line; `None` where it may not look.
-fn seen(caller: &Caller, census: &mut Census, options: &[&str]) -> Option<Vec<String>> {
+fn seen(caller: &Caller, census: &mut Census, blastbox: &Path, options: &[&str]) -> Option<Vec<String>> {
     let strace = Path::new(STRACE);
     if !strace.exists() || caller.program(strace, ["-qq", "-o", "/dev/null", "/bin/true"]).end().code != 0 {
         caller.skip("strace is not installed, or may not trace");
@@ -24,7 +24,7 @@ fn seen(caller: &Caller, census: &mut Census, options: &[&str]) -> Option<Vec<St
     census.expect_file("log");
     let log = caller.place().join("log");
     let mut words: Vec<String> = ["-f", "-qq", "-o", &log.display().to_string()].map(str::to_owned).into();
-    words.push(caller.blastbox_path().display().to_string());
+    words.push(blastbox.display().to_string());
     words.extend(["run"].iter().chain(options).chain(&["--", "/bin/true"]).map(|&word| word.to_owned()));
     let ended = census.watch(caller.program(strace, words).start());
     assert_eq!(ended.code, 0, "{}", ended.err);
@@ -44,19 +44,22 @@ fn the_warden_is_started_before_the_library_and_from_a_view_that_nobody_can_writ
         caller.skip("these programs are not optimized, and begin the usual way");
         return;
     }
-    let Some(lines) = seen(caller, &mut census, &[]) else { return };
+    let programs = caller.blastbox_path();
+    let Some(lines) = seen(caller, &mut census, &programs, &[]) else { return };
     // The first thing of the library's own that the kernel hears of.
     let library = first(&lines, "brk(NULL");
     let forked = first(&lines, "clone(");
-    let sealed = first(&lines, "memfd_create(");
+    assert!(forked < library, "the warden was forked at line {forked}, the library began at {library}");
+    assert_eq!(first(&lines, "memfd_create("), usize::MAX, "the program was copied");
     if caller.is_root() {
-        assert!(forked < library, "the warden was forked at line {forked}, the library began at {library}");
         assert!(first(&lines, "MOUNT_ATTR_RDONLY") < forked, "not from a read-only view");
-        assert_eq!(sealed, usize::MAX, "the program was copied");
-    } else {
-        // Whoever may not mount goes the usual way: a sealed copy, for which a library is needed.
-        assert!(sealed < usize::MAX, "neither a view nor a sealed copy");
+        return;
     }
+    census.expect_file("own-programs");
+    // Whoever may not mount, and could write to the program, goes the usual way: a sealed copy, for which a library is needed.
+    let Some(lines) = seen(caller, &mut census, &caller.own_programs().join("blastbox"), &[]) else { return };
+    let (library, sealed) = (first(&lines, "brk(NULL"), first(&lines, "memfd_create("));
+    assert!(library < sealed && sealed < usize::MAX, "not from a sealed copy: {sealed}");
 }
 
 fn a_run_with_closed_streams_begins_as_any_other(caller: &Caller) {

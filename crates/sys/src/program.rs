@@ -9,14 +9,19 @@ use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open, sendfile,
 };
 
+use crate::first;
 use crate::mount::{self, Attributes, Beneath};
 
 /// A program to be executed, which cannot be opened for writing through `/proc/PID/exe` (CVE-2019-5736): a read-only view
-/// of its file, on a mount that is attached nowhere; or, for somebody who may not mount, a sealed copy in memory, which
-/// takes a hundred times as long.
+/// of its file, on a mount that is attached nowhere; or, for somebody who may not mount, the file itself where it is somebody else's, as an
+/// installed one is, and else a sealed copy in memory, which takes a hundred times as long.
 pub fn unwritable(path: &Path, name: &str) -> io::Result<OwnedFd> {
     let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    read_only_view(file.as_fd()).or_else(|_| seal(file.as_fd(), name))
+    match read_only_view(file.as_fd()) {
+        Ok(view) => Ok(view),
+        Err(_) if first::is_out_of_reach(file.as_raw_fd()) => Ok(file),
+        Err(_) => seal(file.as_fd(), name),
+    }
 }
 
 fn read_only_view(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -132,5 +137,44 @@ mod tests {
             assert_eq!(std::fs::read(&through).unwrap(), b"#!/bin/true\n");
         }
         std::fs::remove_file(&place).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_out_of_reach_only_for_whoever_neither_owns_it_nor_may_write_to_it() {
+        let root = rustix::process::geteuid().is_root();
+        // In a process of its own: what it gives up is given up for good.
+        let asked = |uid: u32, mode: u32| {
+            let place =
+                std::env::temp_dir().join(format!("blastbox-reach-{}-{uid}-{mode:o}", std::process::id()));
+            std::fs::write(&place, b"#!/bin/true\n").unwrap();
+            let file = std::fs::File::open(&place).unwrap();
+            file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            std::fs::remove_file(&place).unwrap();
+            // SAFETY: the child makes system calls, and ends.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let group = |gid| {
+                    // SAFETY: no memory is passed.
+                    unsafe { libc::setresgid(gid, gid, gid) }
+                };
+                let user = |uid| {
+                    // SAFETY: no memory is passed.
+                    unsafe { libc::setresuid(uid, uid, uid) }
+                };
+                let became = uid == 0 || group(uid) == 0 && user(uid) == 0;
+                let code = if became { i32::from(first::is_out_of_reach(file.as_raw_fd())) } else { 2 };
+                crate::fork::leave(code);
+            }
+            let mut status = 0;
+            // SAFETY: the status is a number of ours.
+            unsafe { libc::waitpid(child, &raw mut status, 0) };
+            libc::WEXITSTATUS(status)
+        };
+        // One's own file: also where its mode keeps one out, which its owner changes.
+        assert_eq!((asked(0, 0o555), asked(0, 0o755)), (0, 0));
+        if root {
+            assert_eq!(asked(65_534, 0o755), 1, "root's file for somebody else");
+            assert_eq!(asked(65_534, 0o757), 0, "that everybody may write");
+        }
     }
 }
