@@ -30,7 +30,11 @@ def counted(box, more_than=0):
     """The number that the command in a sandbox has come to."""
 
     def number():
-        text = box.files.read("/tmp/count").strip()
+        try:
+            text = box.files.read("/tmp/count").strip()
+        except httpx.RemoteProtocolError:
+            # Emptied by its writer between the word of how long it is and its bytes.
+            return None
         return int(text) if text and int(text) > more_than else None
 
     return until(number)
