@@ -9,6 +9,7 @@ use blastbox_tests::{Caller, both_ways};
 both_ways!(
     the_warden_is_started_before_the_library_and_from_a_view_that_nobody_can_write,
     a_run_with_closed_streams_begins_as_any_other,
+    a_run_that_has_one_processor_begins_as_any_other,
     a_plan_that_does_not_fit_what_was_made_for_it_gets_a_box_of_its_own,
 );
 
@@ -71,6 +72,25 @@ fn a_run_with_closed_streams_begins_as_any_other(caller: &Caller) {
         let ended = census.watch(caller.program(Path::new("/bin/sh"), words).start());
         assert_eq!(ended.code, 7, "{closed}: {}", ended.err);
         census.expect_nothing(closed);
+    }
+}
+
+/// There the warden, and the first process of its box, begin where their parents are, and have nowhere else to go.
+fn a_run_that_has_one_processor_begins_as_any_other(caller: &Caller) {
+    let taskset = Path::new("/usr/bin/taskset");
+    if !taskset.exists() {
+        return caller.skip("there is no /usr/bin/taskset (apt-get install util-linux)");
+    }
+    let mut census = Census::begin(caller);
+    let allowed = rustix::thread::sched_getaffinity(None).expect("ask for the processors");
+    let one = (0..rustix::thread::CpuSet::MAX_CPU).find(|&processor| allowed.is_set(processor));
+    let (one, blastbox) =
+        (one.expect("a processor").to_string(), caller.blastbox_path().display().to_string());
+    for _ in 0..5 {
+        let words = ["-c", &one, &blastbox, "run", "--quiet", "--", "/bin/sh", "-c", "exit 7"];
+        let ended = census.watch(caller.program(taskset, words).start());
+        assert_eq!(ended.code, 7, "{}", ended.err);
+        census.expect_nothing("a run on one processor");
     }
 }
 
