@@ -7,6 +7,7 @@ import seccomp
 
 ARCHITECTURES = {"SCMP_ARCH_X86": seccomp.Arch.X86, "SCMP_ARCH_X32": seccomp.Arch.X32}
 COMPARISONS = {"SCMP_CMP_EQ": seccomp.EQ, "SCMP_CMP_NE": seccomp.NE, "SCMP_CMP_MASKED_EQ": seccomp.MASKED_EQ}
+UNKNOWN = -1
 
 
 def argument(one):
@@ -25,10 +26,8 @@ for name in wanted["architectures"]:
     if name in ARCHITECTURES:
         made.add_arch(ARCHITECTURES[name])
 for rule in wanted["syscalls"]:
-    for name in rule["names"]:
-        try:
-            made.add_rule(action(rule), name, *map(argument, rule.get("args", [])))
-        except (OSError, RuntimeError):
-            continue  # newer than this libseccomp: crun and runc leave it out, too
+    # What is newer than this libseccomp crun and runc leave out, too. Anything else that goes wrong is an error.
+    for name in (name for name in rule["names"] if seccomp.resolve_syscall(seccomp.Arch(), name) != UNKNOWN):
+        made.add_rule(action(rule), name, *map(argument, rule.get("args", [])))
 with open(sys.argv[1], "wb") as file:
     made.export_bpf(file)

@@ -1,15 +1,17 @@
 //! How a run begins: its warden is started before the C library is, and the first process of its box before there is a plan.
 #![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use blastbox_tests::census::Census;
-use blastbox_tests::{Caller, both_ways};
+use blastbox_tests::{Caller, Who, both_ways};
 
 both_ways!(
     the_warden_is_started_before_the_library_and_from_a_view_that_nobody_can_write,
     a_run_with_closed_streams_begins_as_any_other,
     a_run_that_has_one_processor_begins_as_any_other,
+    a_box_has_every_processor_that_its_caller_has,
     a_plan_that_does_not_fit_what_was_made_for_it_gets_a_box_of_its_own,
 );
 
@@ -46,7 +48,23 @@ fn the_warden_is_started_before_the_library_and_from_a_view_that_nobody_can_writ
         return;
     }
     let programs = caller.blastbox_path();
-    let Some(lines) = seen(caller, &mut census, &programs, &[]) else { return };
+    let owner = std::fs::metadata(&programs).expect("look at the program").uid();
+    // An ordinary user who runs these tests has built the programs himself.
+    if caller.who() != Who::User(owner) {
+        begins_early(caller, &mut census, &programs);
+    }
+    if !caller.is_root() {
+        // Whoever may not mount, and could write to the program, goes the usual way: a sealed copy, for which a library is needed.
+        census.expect_file("own-programs");
+        let own = caller.own_programs().join("blastbox");
+        let Some(lines) = seen(caller, &mut census, &own, &[]) else { return };
+        let (library, sealed) = (first(&lines, "brk(NULL"), first(&lines, "memfd_create("));
+        assert!(library < sealed && sealed < usize::MAX, "not from a sealed copy: {sealed}");
+    }
+}
+
+fn begins_early(caller: &Caller, census: &mut Census, blastbox: &Path) {
+    let Some(lines) = seen(caller, census, blastbox, &[]) else { return };
     // The first thing of the library's own that the kernel hears of.
     let library = first(&lines, "brk(NULL");
     let forked = first(&lines, "clone(");
@@ -54,13 +72,7 @@ fn the_warden_is_started_before_the_library_and_from_a_view_that_nobody_can_writ
     assert_eq!(first(&lines, "memfd_create("), usize::MAX, "the program was copied");
     if caller.is_root() {
         assert!(first(&lines, "MOUNT_ATTR_RDONLY") < forked, "not from a read-only view");
-        return;
     }
-    census.expect_file("own-programs");
-    // Whoever may not mount, and could write to the program, goes the usual way: a sealed copy, for which a library is needed.
-    let Some(lines) = seen(caller, &mut census, &caller.own_programs().join("blastbox"), &[]) else { return };
-    let (library, sealed) = (first(&lines, "brk(NULL"), first(&lines, "memfd_create("));
-    assert!(library < sealed && sealed < usize::MAX, "not from a sealed copy: {sealed}");
 }
 
 fn a_run_with_closed_streams_begins_as_any_other(caller: &Caller) {
@@ -91,6 +103,20 @@ fn a_run_that_has_one_processor_begins_as_any_other(caller: &Caller) {
         let ended = census.watch(caller.program(taskset, words).start());
         assert_eq!(ended.code, 7, "{}", ended.err);
         census.expect_nothing("a run on one processor");
+    }
+}
+
+fn a_box_has_every_processor_that_its_caller_has(caller: &Caller) {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("ask for the processors").count();
+    let count = "import os; print(len(os.sched_getaffinity(0)))";
+    for _ in 0..20 {
+        let ended = caller.blastbox(["run", "--quiet", "--", "/usr/bin/python3", "-c", count]).end();
+        assert_eq!(
+            (ended.code, ended.out.trim_ascii()),
+            (0, allowed.to_string().as_bytes()),
+            "{}",
+            ended.err
+        );
     }
 }
 

@@ -34,10 +34,13 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 /// The path of a program, while one is looked for.
 static PATH: [AtomicU8; 4096] = [const { AtomicU8::new(0) }; 4096];
 
-/// What the kernel knows of a file (`struct statx`), in numbers of 32 bits, and which of them is its owner.
+/// What the kernel knows of a file (`struct statx`), in numbers of 32 bits: which of them is its owner, which begins with its mode.
 static FACTS: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 const OWNER: usize = 5;
-const STATX_UID: usize = 8;
+const MODE: usize = 7;
+const STATX_MODE_AND_UID: usize = 2 | 8;
+/// The bits of a mode that give whoever executes the file its owner or its group.
+const GIVES: u32 = 0o6000;
 /// Capabilities of this process, of every kind.
 static SETS: [AtomicU32; 6] = [const { AtomicU32::new(0) }; 6];
 
@@ -165,6 +168,11 @@ fn move_off(process: i32, here: usize) -> Option<()> {
     let set = [widened(process), size_of_val(&PROCESSORS), PROCESSORS.as_ptr().expose_provenance(), 0, 0];
     call(libc::SYS_sched_getaffinity, set)?;
     let (word, bit) = (PROCESSORS.get(here / 64)?, 1 << (here % 64));
+    // Parent and child may be at it at the same time. Whoever sees what the other has taken out for a moment leaves it alone: it would be
+    // put back as what the process had before, for good.
+    if word.load(Ordering::Relaxed) & bit == 0 {
+        return None;
+    }
     word.fetch_xor(bit, Ordering::Relaxed);
     call(libc::SYS_sched_setaffinity, set);
     word.fetch_xor(bit, Ordering::Relaxed);
@@ -206,7 +214,8 @@ fn from_where_nobody_writes(file: i32) -> Option<i32> {
 }
 
 /// Whether a file is somebody else's, and closed to writing for this user: then no process of his can change it, whichever way it comes by
-/// it. Not for a process with any capability, which might look past owners and modes.
+/// it. Not for a process with any capability, which might look past owners and modes; and not for a file that gives whoever executes it
+/// another user or capabilities, which a copy of it would not.
 #[inline(never)]
 pub fn is_out_of_reach(file: i32) -> bool {
     out_of_reach(file, &[const { AtomicU32::new(0) }; _], &[const { AtomicU32::new(0) }; _])
@@ -215,13 +224,21 @@ pub fn is_out_of_reach(file: i32) -> bool {
 /// With places for the kernel's answers.
 fn out_of_reach(file: i32, about: &[AtomicU32; 64], sets: &[AtomicU32; 6]) -> bool {
     let here = widened(libc::AT_EMPTY_PATH);
-    let asked = [widened(file), text(b"\0"), here, STATX_UID, about.as_ptr().expose_provenance()];
+    let asked = [widened(file), text(b"\0"), here, STATX_MODE_AND_UID, about.as_ptr().expose_provenance()];
     if call(libc::SYS_statx, asked).is_none() {
         return false;
     }
-    let owner = about.get(OWNER).and_then(|owner| i32::try_from(owner.load(Ordering::Relaxed)).ok());
+    let fact = |place: usize| about.get(place).map(|fact| fact.load(Ordering::Relaxed));
+    let owner = fact(OWNER).and_then(|owner| i32::try_from(owner).ok());
     let is_own = |number| owner.is_none() || call(number, [0; 5]).is_none_or(|user| Some(user) == owner);
-    if is_own(libc::SYS_geteuid) || is_own(libc::SYS_getuid) {
+    if is_own(libc::SYS_geteuid)
+        || is_own(libc::SYS_getuid)
+        || fact(MODE).is_none_or(|mode| mode & GIVES != 0)
+    {
+        return false;
+    }
+    let capabilities = [widened(file), text(b"security.capability\0"), 0, 0, 0];
+    if !matches!(refusal(libc::SYS_fgetxattr, capabilities), libc::ENODATA | libc::EOPNOTSUPP) {
         return false;
     }
     let header = [0x2008_0522_u32, 0]; // version 3, this process
@@ -230,11 +247,15 @@ fn out_of_reach(file: i32, about: &[AtomicU32; 64], sets: &[AtomicU32; 6]) -> bo
         return false;
     }
     let flags = widened(libc::AT_EMPTY_PATH | libc::AT_EACCESS);
-    // SAFETY: a text with its end.
-    let wanted = unsafe {
-        arch::system_call(libc::SYS_faccessat2, [widened(file), text(b"\0"), widened(libc::W_OK), flags, 0])
-    };
-    wanted == -libc::c_long::from(libc::EACCES)
+    let writing = [widened(file), text(b"\0"), widened(libc::W_OK), flags, 0];
+    refusal(libc::SYS_faccessat2, writing) == libc::EACCES
+}
+
+/// Why one of the system calls of this room was refused; 0: it was not.
+fn refusal(number: libc::c_long, arguments: [usize; 5]) -> i32 {
+    // SAFETY: as in `call`.
+    let result = unsafe { arch::system_call(number, arguments) };
+    i32::try_from(result.min(0)).map_or(0, i32::wrapping_neg)
 }
 
 /// A read-only view of it, on a mount that is attached nowhere (CVE-2019-5736). Whoever may not mount goes the usual way.

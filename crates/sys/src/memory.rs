@@ -48,9 +48,12 @@ unsafe impl GlobalAlloc for Forgetful {
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         if Self::is_alone(layout) {
-            // SAFETY: it was mapped by this allocator, as large as that, and nobody uses it any more. Refused for want of room in the
-            // kernel's tables, it stays mapped and is never used again.
-            unsafe { libc::munmap(place.cast(), layout.size()) };
+            // SAFETY: it was mapped by this allocator, as large as that, and nobody uses it any more.
+            if unsafe { libc::munmap(place.cast(), layout.size()) } != 0 {
+                // No room in the kernel's tables for the hole: the pages go all the same, and the place is never used again.
+                // SAFETY: as above.
+                unsafe { libc::madvise(place.cast(), layout.size(), libc::MADV_DONTNEED) };
+            }
             return;
         }
         // SAFETY: it is the caller's, as large as that. Unlike a plain write, this one is never left out because nobody reads it.

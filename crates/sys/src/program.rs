@@ -139,6 +139,9 @@ mod tests {
         std::fs::remove_file(&place).unwrap();
     }
 
+    /// No bit of a mode.
+    const WITH_CAPABILITIES: u32 = 1 << 20;
+
     #[test]
     fn a_file_is_out_of_reach_only_for_whoever_neither_owns_it_nor_may_write_to_it() {
         let root = rustix::process::geteuid().is_root();
@@ -148,7 +151,13 @@ mod tests {
                 std::env::temp_dir().join(format!("blastbox-reach-{}-{uid}-{mode:o}", std::process::id()));
             std::fs::write(&place, b"#!/bin/true\n").unwrap();
             let file = std::fs::File::open(&place).unwrap();
-            file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode & 0o7777)).unwrap();
+            if mode & WITH_CAPABILITIES != 0 {
+                // Version 2: every capability permitted, and effective at once.
+                let all = [1, 0, 0, 2, 255, 255, 255, 255, 0, 0, 0, 0, 255, 1, 0, 0, 0, 0, 0, 0];
+                rustix::fs::fsetxattr(&file, "security.capability", &all, rustix::fs::XattrFlags::empty())
+                    .unwrap();
+            }
             std::fs::remove_file(&place).unwrap();
             // SAFETY: the child makes system calls, and ends.
             let child = unsafe { libc::fork() };
@@ -175,6 +184,8 @@ mod tests {
         if root {
             assert_eq!(asked(65_534, 0o755), 1, "root's file for somebody else");
             assert_eq!(asked(65_534, 0o757), 0, "that everybody may write");
+            assert_eq!(asked(65_534, 0o755 | WITH_CAPABILITIES), 0, "that gives capabilities");
+            assert_eq!((asked(65_534, 0o4755), asked(65_534, 0o2755)), (0, 0), "that makes somebody root");
         }
     }
 }

@@ -9,14 +9,13 @@ mod remembered;
 mod slow;
 mod watched;
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use blastbox_tests::internet::{Internet, PUBLIC, Visitor};
 use blastbox_tests::{Caller, both_ways, text};
 use serde_json::json;
 
-use watched::{Watched, reasons};
+use watched::{Watched, private_file, reasons};
 
 both_ways!(
     connections_that_say_next_to_nothing_do_not_keep_others_out,
@@ -112,13 +111,9 @@ fn an_answer_that_unfolds_passes_as_it_is_or_not_at_all(caller: &Caller) {
     if !served {
         return;
     }
-    let private = |path: std::path::PathBuf| {
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        path
-    };
-    let secret = private(caller.file("token", "a-token-of-ordinary-length"));
+    let secret = private_file(caller, "token", "a-token-of-ordinary-length");
     let sources = format!("[secrets.token]\nhosts = [\"bound.example.com\"]\nfile = {secret:?}\n");
-    let sources = private(caller.file("secrets.toml", sources));
+    let sources = private_file(caller, "secrets.toml", &sources);
     let policy = "[network]\nmode = \"allow\"\nallow = [{ host = \"open.example.com\", tls = \"inspect\" }, \
                   { host = \"bound.example.com\", tls = \"inspect\" }]\n[credentials]\nmode = \"brokered\"\n\
                   bind = [{ secret = \"token\", host = \"bound.example.com\" }]\n";

@@ -1,15 +1,12 @@
 //! A server that says back what it was lent, in every spelling that servers use: the secret reaches it, and the box never.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use blastbox_tests::internet::{Internet, PUBLIC, Visitor};
 use blastbox_tests::{Caller, both_ways, text};
 use serde_json::Value;
 
-use super::watched::ACCEPT;
+use super::watched::{ACCEPT, private_file};
 
 both_ways!(what_a_server_says_back_in_any_spelling_does_not_reach_the_box);
 
@@ -100,14 +97,9 @@ fn what_a_server_says_back_in_any_spelling_does_not_reach_the_box(caller: &Calle
     if !internet.secure_server(caller, &HOSTS, reflect) {
         return;
     }
-    let private = |path: PathBuf| {
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        path
-    };
-    let secret = private(caller.file("token", TOKEN));
-    let sources = private(
-        caller.file("secrets.toml", format!("[secrets.token]\nhosts = {HOSTS:?}\nfile = {secret:?}\n")),
-    );
+    let secret = private_file(caller, "token", TOKEN);
+    let sources = format!("[secrets.token]\nhosts = {HOSTS:?}\nfile = {secret:?}\n");
+    let sources = private_file(caller, "secrets.toml", &sources);
     let policy = "[network]\nmode = \"allow\"\nallow = [{ host = \"bearer.example.com\", tls = \"inspect\" }, \
                   { host = \"basic.example.com\", tls = \"inspect\" }]\n[credentials]\nmode = \"brokered\"\n\
                   bind = [{ secret = \"token\", host = \"bearer.example.com\", as = \"bearer\" }, \

@@ -2,13 +2,12 @@
 //! The memory of the process is read as root reads it, or as somebody who has got into the gateway.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::PermissionsExt as _;
 
 use blastbox_tests::internet::{Internet, PUBLIC, Visitor};
 use blastbox_tests::{Caller, both_ways, text, wait_until};
 use serde_json::json;
 
-use super::watched::Watched;
+use super::watched::{Watched, private_file};
 
 both_ways!(a_gateway_has_no_more_of_a_secret_after_requests_than_before_them);
 
@@ -56,13 +55,9 @@ fn a_gateway_has_no_more_of_a_secret_after_requests_than_before_them(caller: &Ca
     if !internet.secure_server(caller, &HOSTS, serve) {
         return;
     }
-    let private = |path: std::path::PathBuf| {
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        path
-    };
-    let secret = private(caller.file("token", TOKEN));
+    let secret = private_file(caller, "token", TOKEN);
     let sources = format!("[secrets.token]\nhosts = {HOSTS:?}\nfile = {secret:?}\n");
-    let sources = private(caller.file("secrets.toml", sources));
+    let sources = private_file(caller, "secrets.toml", &sources);
     let policy = "[network]\nmode = \"allow\"\nallow = [{ host = \"bearer.example.com\", tls = \"inspect\" }, \
                   { host = \"basic.example.com\", tls = \"inspect\" }]\n[credentials]\nmode = \"brokered\"\n\
                   bind = [{ secret = \"token\", host = \"bearer.example.com\", as = \"bearer\" }, \

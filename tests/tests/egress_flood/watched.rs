@@ -41,6 +41,13 @@ def again(what):
     return "refused for ever"
 "#;
 
+/// A file that only its owner reads, as sources of secrets have to be.
+pub(crate) fn private_file(caller: &Caller, name: &str, content: &str) -> std::path::PathBuf {
+    let path = caller.file(name, content);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
 /// A box whose program and its test wait for each other: a line from the one, a line from the other.
 pub(crate) struct Watched {
     held: Held,
