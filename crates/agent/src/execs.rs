@@ -38,6 +38,31 @@ impl Volunteering {
     }
 }
 
+/// Which commands get ready on the agent's own memory instead of a copy of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lending {
+    /// None: a call of theirs may have to be answered by this process, or a process of the payload may disturb them.
+    Never,
+    /// The first, which nobody in the box can disturb: nothing of the payload's runs before it.
+    ToTheFirst,
+    /// All of them.
+    Always,
+}
+
+impl Lending {
+    /// The memory for the next command.
+    fn next(&mut self) -> Memory {
+        match self {
+            Self::Never => Memory::Copied,
+            Self::ToTheFirst => {
+                *self = Self::Never;
+                Memory::Lent
+            }
+            Self::Always => Memory::Lent,
+        }
+    }
+}
+
 /// The commands, each with the serial number that its tokens are made from. Unlike a descriptor's number a serial is
 /// never used again: an event that comes late finds nobody, and not somebody else.
 #[derive(Debug)]
@@ -47,7 +72,7 @@ pub(crate) struct Execs {
     payload: Option<Identity>,
     root: Option<Identity>,
     oom: Volunteering,
-    memory: Memory,
+    lending: Lending,
     /// Bytes that all commands have printed.
     printed: u64,
     /// The last commands that have ended, with what they have printed.
@@ -59,10 +84,10 @@ impl Execs {
         payload: Option<Identity>,
         root: Option<Identity>,
         oom: Volunteering,
-        memory: Memory,
+        lending: Lending,
     ) -> Self {
         let serial = FIRST_TOKEN / TOKENS;
-        Self { list: Vec::new(), serial, payload, root, oom, memory, printed: 0, over: VecDeque::new() }
+        Self { list: Vec::new(), serial, payload, root, oom, lending, printed: 0, over: VecDeque::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -92,7 +117,7 @@ impl Execs {
         let serial = self.serial;
         let token = |part: Part| serial.saturating_mul(TOKENS).saturating_add(part.number());
         let word = self.oom.own_word();
-        match admitted.and_then(|user| Exec::start(spec, user, word, self.memory, epoll, token)) {
+        match admitted.and_then(|user| Exec::start(spec, user, word, self.lending.next(), epoll, token)) {
             Ok(exec) => {
                 self.serial = serial.saturating_add(1);
                 self.list.push((serial, exec));
@@ -241,5 +266,22 @@ fn volunteer_for_the_oom_killer(pid: Pid, as_payload: Guise) {
     if worn.take_off().is_err() {
         // It would go on as somebody else.
         std::process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_command_is_lent_memory_where_a_payload_could_disturb_the_others() {
+        let mut lending = Lending::ToTheFirst;
+        assert_eq!(
+            [lending.next(), lending.next(), lending.next()],
+            [Memory::Lent, Memory::Copied, Memory::Copied]
+        );
+        assert_eq!(Lending::Never.next(), Memory::Copied);
+        let mut always = Lending::Always;
+        assert_eq!([always.next(), always.next()], [Memory::Lent, Memory::Lent]);
     }
 }

@@ -7,11 +7,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use blastbox_sys::identity::{ROOT, secure_bits};
-use blastbox_sys::spawn::{Identity, Memory, keep_only};
+use blastbox_sys::spawn::{Identity, keep_only};
 use rustix::process::{DumpableBehavior, Resource};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::arguments::Arguments;
+use crate::execs::Lending;
 use crate::nurse::Nurse;
 use crate::writes::Workplace;
 
@@ -36,8 +37,8 @@ pub(crate) struct House {
     pub(crate) root: Option<Identity>,
     /// Where commands work, if somebody wants to hear of writes elsewhere.
     pub(crate) writes: Option<Workplace>,
-    /// The memory on which its commands get ready.
-    pub(crate) memory: Memory,
+    /// Which commands get ready on its own memory.
+    pub(crate) lending: Lending,
     /// The line to whoever keeps the powers of a guest.
     pub(crate) nurse: Option<Nurse>,
 }
@@ -81,12 +82,14 @@ pub(crate) fn harden(arguments: &Arguments) -> io::Result<House> {
     };
     let root = arguments.root.then(root_of_box).transpose()?;
     let nurse = nurse.zip(arguments.nurse).map(|(line, told)| Nurse::new(line, told));
-    // A call that is judged outside waits for this process, which waits for its memory.
-    let memory = match arguments.lends && denials.is_none() {
-        true => Memory::Lent,
-        false => Memory::Copied,
+    // A call that this process answers waits for it, while it waits for its memory. Before its program runs a command makes none that
+    // the filter refuses; where writes are watched, it makes some that are.
+    let lending = match (arguments.lends, &denials, &arguments.writes) {
+        (true, None, _) => Lending::Always,
+        (_, _, None) => Lending::ToTheFirst,
+        (_, _, Some(_)) => Lending::Never,
     };
-    Ok(House { control, denials, payload, capabilities, root, writes: arguments.writes, memory, nurse })
+    Ok(House { control, denials, payload, capabilities, root, writes: arguments.writes, lending, nurse })
 }
 
 /// The root of the box, with all that it may ever have.

@@ -100,7 +100,7 @@ pub(crate) struct Session {
 impl Session {
     /// Sets up the loop and says hello.
     pub(crate) fn open(house: House) -> io::Result<Self> {
-        let House { control, denials, payload, capabilities, root, writes, nurse, memory } = house;
+        let House { control, denials, payload, capabilities, root, writes, nurse, lending } = house;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         // First: a thread inherits which signals are held back, and one that did not would be told of children in our stead.
         let (children, interest) = (Reaper::new()?, EventFlags::IN);
@@ -120,7 +120,7 @@ impl Session {
         };
         control.send(&AgentFrame::Hello { version: VERSION, facts });
         let oom = if denials.watch_writes() { Volunteering::ByAgent } else { Volunteering::ByItself };
-        let (execs, files) = (Execs::new(payload, root, oom, memory), Files::new(payload, root));
+        let (execs, files) = (Execs::new(payload, root, oom, lending), Files::new(payload, root));
         let (sudo, greeting) = (Sudo::open(root, oom, &epoll)?, Greeting::Awaited);
         let events = Vec::with_capacity(EVENTS);
         Ok(Self {

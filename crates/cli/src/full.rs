@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    blastbox_cli::full()
+    blastbox_cli::full().into()
 }

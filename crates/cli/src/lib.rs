@@ -37,7 +37,6 @@ mod unrun;
 mod whole_file;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use blastbox_engine::EXIT_REFUSED;
@@ -55,9 +54,9 @@ const FULL: &str = "blastbox-full";
 /// How long a warden that is not needed after all may take to get ready.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// The program that is started for every run.
+/// The program that is started for every run. Its exit code.
 #[must_use]
-pub fn front() -> ExitCode {
+pub fn front() -> u8 {
     harden();
     let words: Vec<OsString> = std::env::args_os().collect();
     if !is_run(&words) {
@@ -74,15 +73,15 @@ pub fn front() -> ExitCode {
     }
 }
 
-/// The program that knows every verb.
+/// The program that knows every verb. Its exit code.
 #[must_use]
-pub fn full() -> ExitCode {
+pub fn full() -> u8 {
     harden();
     // As people look for it, whichever of the two programs it is.
     rustix::thread::set_name(c"blastbox").ok();
     match Cli::try_parse() {
         Ok(cli) => ended(act(cli)),
-        Err(error) => ExitCode::from(usage(&error)),
+        Err(error) => usage(&error),
     }
 }
 
@@ -115,7 +114,7 @@ fn run_box(args: &RunArgs, warden: Result<Warden, WardenError>) -> Result<u8, Pr
 }
 
 /// Becomes the program that knows every verb.
-fn hand_over(words: &[OsString]) -> ExitCode {
+fn hand_over(words: &[OsString]) -> u8 {
     let failed = |source| Problem::HandOver { program: FULL, source };
     ended(
         siblings::of(FULL)
@@ -125,8 +124,8 @@ fn hand_over(words: &[OsString]) -> ExitCode {
     )
 }
 
-fn ended(how: Result<u8, Problem>) -> ExitCode {
-    ExitCode::from(how.unwrap_or_else(|problem| complain(&problem)))
+fn ended(how: Result<u8, Problem>) -> u8 {
+    how.unwrap_or_else(|problem| complain(&problem))
 }
 
 /// Verbs that start a control that is to make a core, which nobody without CAP_SYS_RESOURCE could once the hard limit is given up.

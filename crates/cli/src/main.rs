@@ -1,7 +1,5 @@
 //! `blastbox`: what is started for every run.
 
-use std::process::ExitCode;
+#![cfg_attr(not(test), no_main)]
 
-fn main() -> ExitCode {
-    blastbox_cli::front()
-}
+blastbox_isolation::program!(blastbox_cli::front);

@@ -21,6 +21,8 @@ pub mod warden;
 
 /// Names of system calls, for receipts.
 pub use blastbox_sys::arch::syscall_name;
+/// How `blastbox` begins.
+pub use blastbox_sys::program;
 pub use choose::{Choice, Considered, Verdict, choose, preparation};
 pub use confine::{ConfineError, Confined, Workplace, confine};
 pub use facts::{

@@ -9,6 +9,7 @@ pub mod arch;
 pub mod cgroup;
 pub mod chance;
 pub mod channel;
+pub mod entry;
 pub mod first;
 pub mod fork;
 pub mod guise;

@@ -8,6 +8,8 @@
 //! Read on in this order: `serve` (the loop), `launch` (the parent's half of a new box), `apply` (the child's half, the
 //! table of contents of the jail), `template` and `places` (mounts).
 
+#![cfg_attr(not(test), no_main)]
+
 mod apply;
 mod boxes;
 mod devices;
@@ -38,7 +40,9 @@ use blastbox_sys::fork::leave;
 use forerunner::Forerunner;
 use trouble::Trouble;
 
-fn main() {
+blastbox_sys::program!(warden);
+
+fn warden() -> u8 {
     // A bug must not leave half a warden: abort, and let the boxes die with it.
     std::panic::set_hook(Box::new(|_| std::process::abort()));
     #[cfg(feature = "test-build")]
