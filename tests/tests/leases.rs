@@ -11,13 +11,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use blastbox_tests::{Caller, Served, both_ways, wait_until};
+use blastbox_tests::{Caller, Served, both_ways, remembered, wait_until};
 use serde_json::json;
 
 both_ways!(
     a_box_that_cannot_be_made_gives_its_leases_back_before_run_returns,
     leases_of_a_box_that_was_never_made_are_in_the_ledger,
     a_source_that_hangs_holds_up_its_own_boxes_only,
+    a_daemon_forgets_the_secrets_of_boxes_that_are_over,
     a_lease_that_cannot_be_read_is_told_when_the_daemon_starts,
 );
 
@@ -186,6 +187,30 @@ fn a_source_that_hangs_holds_up_its_own_boxes_only(caller: &Caller) {
         assert_eq!(seen, Err(std::io::ErrorKind::WouldBlock), "answered before the other box was made");
     }
     assert_eq!(daemon.sh(&made, "echo runs"), "runs");
+}
+
+/// Nothing else is called that.
+const PASSWORD: &str = "a-password-that-nothing-else-is-called-0123456789";
+
+/// Its own, and what its libraries for HTTP had of the server's answers.
+fn a_daemon_forgets_the_secrets_of_boxes_that_are_over(caller: &Caller) {
+    if !has_tun(caller) {
+        return;
+    }
+    let vault = Vault::start(Some(PASSWORD));
+    let (policy, sources) = vault.files(caller);
+    let daemon = Served::start(caller, &["--secrets", &sources]);
+    let boxes: Vec<String> = (0..10).map(|_| daemon.ask(["create", "--policy", &policy])).collect();
+    for id in &boxes {
+        assert_eq!(daemon.sh(id, "echo runs"), "runs");
+        daemon.ask(["kill", id]);
+    }
+    assert!(wait_until(|| vault.asked().len() >= 2 * boxes.len()), "{:?}", vault.asked());
+    let left = || remembered(daemon.id(), PASSWORD);
+    if left().is_none() {
+        return caller.skip("the daemon's memory cannot be read here");
+    }
+    assert!(wait_until(|| left() == Some(0)), "{:?} times", left());
 }
 
 fn a_lease_that_cannot_be_read_is_told_when_the_daemon_starts(caller: &Caller) {

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use blastbox_tests::daemon::Daemon;
 use blastbox_tests::{Boxed, Caller, both_ways, fill_with};
 
 both_ways!(
@@ -15,6 +16,7 @@ both_ways!(
     without_the_switch_there_is_no_root,
     a_sudo_that_is_killed_takes_its_command_along,
     the_host_view_stays_read_only,
+    no_two_boxes_with_a_root_have_the_same_ids,
 );
 
 const PASSWD: &str =
@@ -210,4 +212,31 @@ fn the_host_view_stays_read_only(caller: &Caller) {
         "{}",
         boxed.stderr
     );
+}
+
+/// The block of each is held by a name, which only counts where every warden looks for it: in the network of the host.
+fn no_two_boxes_with_a_root_have_the_same_ids(caller: &Caller) {
+    if !caller.is_root() {
+        return caller.skip("without root on the host no box has a root");
+    }
+    let mut daemon = Daemon::without_stock(caller);
+    for _ in 0..3 {
+        daemon.ask(&["create"]);
+        daemon.ask(&["create", "--sudo"]);
+    }
+    let warden = daemon.warden().unwrap();
+    let held: Vec<String> = fs::read_dir(format!("/proc/{warden}/fd"))
+        .unwrap()
+        .filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
+        .filter_map(|to| Some(to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let table = fs::read_to_string("/proc/net/unix").unwrap();
+    let names = table.lines().filter(|line| line.contains("@blastbox/ids/"));
+    let ours = names.filter(|line| {
+        line.split_whitespace().nth(6).is_some_and(|inode| held.iter().any(|one| one == inode))
+    });
+    let ours: Vec<&str> = ours.collect();
+    // Its own, and one for each box with a root.
+    assert_eq!(ours.len(), 4, "{ours:?}");
+    daemon.stop();
 }

@@ -13,6 +13,7 @@ both_ways!(
     what_a_command_prints_reaches_its_server_and_nobody_else,
     a_command_that_fails_floods_or_hangs_means_no_box_and_leaves_nothing,
     without_the_process_that_runs_them_there_are_no_such_secrets,
+    what_a_command_has_started_ends_with_the_process_that_runs_them,
 );
 
 const POLICY: &str = "threat = \"medium\"\naccept = [\"shared-kernel\", \"host-image\", \"shared-uid\", \
@@ -145,4 +146,19 @@ fn without_the_process_that_runs_them_there_are_no_such_secrets(caller: &Caller)
     let gone = || !lives(&clerk) && processes_naming(&marker).is_empty();
     assert!(wait_until(gone), "{:?}", processes_naming(&marker));
     assert_ne!(hanging.end().code, 0);
+}
+
+fn what_a_command_has_started_ends_with_the_process_that_runs_them(caller: &Caller) {
+    let Some(internet) = Internet::build(caller) else { return };
+    let marker = canary();
+    let starts = format!("sh -c 'sleep 1000; : {marker}' & sh -c 'sleep 1000; : {marker}'; : {marker}");
+    let sources = sources(caller, &[("starts", &starts)]);
+    let daemon = Served::start_in(&internet, caller, &["--secrets", text(&sources)]);
+    let hanging = daemon.blastbox(["create", "--policy", text(&binding(caller, "starts"))]).start();
+    // The command, which names it twice over, and its two children.
+    assert!(wait_until(|| processes_naming(&marker).len() >= 3), "{:?}", processes_naming(&marker));
+    kill(clerk(&daemon).unwrap().pid);
+    assert!(wait_until(|| processes_naming(&marker).is_empty()), "{:?}", processes_naming(&marker));
+    assert_ne!(hanging.end().code, 0);
+    daemon.ask(["create"]);
 }

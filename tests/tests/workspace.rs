@@ -22,6 +22,7 @@ both_ways!(
     a_pipe_in_the_workspace_leads_nowhere,
     a_device_in_the_workspace_is_dead,
     the_path_of_the_workspace_is_not_told,
+    a_user_is_told_why_a_directory_with_mounts_beneath_it_is_not_to_be_had,
 );
 
 fn changes_to_a_copy_on_write_workspace_never_reach_the_directory(caller: &Caller) {
@@ -187,4 +188,18 @@ fn the_path_of_the_workspace_is_not_told(caller: &Caller) {
         assert!(boxed.stdout.contains("/workspace"), "{}", boxed.stdout);
         assert!(!boxed.stdout.contains(name), "{}", boxed.stdout);
     }
+}
+
+fn a_user_is_told_why_a_directory_with_mounts_beneath_it_is_not_to_be_had(caller: &Caller) {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    if !mounts.lines().any(|line| line.split(' ').nth(4).is_some_and(|place| place.starts_with("/dev/"))) {
+        return caller.skip("nothing is mounted beneath /dev");
+    }
+    let boxed = caller.sh(&["--workspace", "/dev:ro"], "ls /workspace/shm | wc -l");
+    if caller.is_root() {
+        assert_eq!(boxed.fine().stdout.trim(), "0");
+        return;
+    }
+    let why = boxed.receipt.reason.as_ref().unwrap();
+    assert!(why.message.contains("without what is mounted beneath it, as root alone can"), "{why:?}");
 }

@@ -179,7 +179,7 @@ pub enum PauseError {
     #[error("the box is {0:?}")]
     NotNow(crate::state::State),
     /// The host could not do it.
-    #[error("cannot {tried}: {}", std::io::Error::from_raw_os_error(*errno))]
+    #[error("cannot {tried}{}", because(*errno))]
     Host {
         /// What was tried last.
         tried: String,
@@ -189,4 +189,15 @@ pub enum PauseError {
     /// The box ended meanwhile.
     #[error("the box ended meanwhile")]
     Over,
+}
+
+/// The kernel's words for an errno, without Rust's `(os error N)`.
+pub(crate) fn errno_text(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// The same as the end of a sentence; nothing where no system call failed, and what was tried says it all.
+pub(crate) fn because(errno: i32) -> String {
+    if errno == 0 { String::new() } else { format!(": {}", errno_text(errno)) }
 }

@@ -1,12 +1,13 @@
 //! From how a command ended and what its box met to one word, one exit code and one reason. Pure.
 
-use std::io;
 use std::time::Duration;
 
 use blastbox_policy::Refusal;
 use blastbox_wire::agent::{Exit, Stage};
 use blastbox_wire::receipt::{LimitName, Outcome, Reason};
 use blastbox_wire::warden::Spent;
+
+use crate::error::{because, errno_text};
 
 /// Exit code for everything that blastbox itself has to say no to, or failed at.
 pub const EXIT_REFUSED: u8 = 125;
@@ -119,10 +120,7 @@ pub fn outcome(ending: &Ending, spent: &Spent) -> Verdict {
         }
         Ending::Refused(refusal) => (Outcome::Refused, EXIT_REFUSED, None, Some(refused(refusal))),
         Ending::LaunchFailed { tried, errno } => {
-            let message = match errno {
-                0 => format!("the box could not be made: {tried}"),
-                _ => format!("the box could not be made: {tried}: {}", errno_text(*errno)),
-            };
+            let message = format!("the box could not be made: {tried}{}", because(*errno));
             let fix = Some("see what the host lacks with `blastbox doctor`".to_owned());
             let reason = Reason { code: "launch_failed".to_owned(), message, fix };
             (Outcome::Failed, EXIT_REFUSED, None, Some(reason))
@@ -254,12 +252,6 @@ fn limits_hit(ending: &Ending, spent: &Spent) -> Vec<LimitName> {
         (*ending == Ending::Exited(Exit::FuelSpent), LimitName::Fuel),
     ];
     all.into_iter().filter_map(|(hit, name)| hit.then_some(name)).collect()
-}
-
-/// The kernel's words for an errno, without Rust's `(os error N)`.
-fn errno_text(errno: i32) -> String {
-    let text = io::Error::from_raw_os_error(errno).to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 #[cfg(test)]

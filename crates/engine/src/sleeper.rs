@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use crate::copies::Need;
+use crate::error::because;
 use crate::link::{Link, Word};
 
 /// More than the state of the devices of a machine is, and more than QEMU answers.
@@ -173,7 +174,7 @@ async fn fall_asleep(
             },
             word = words.recv() => match word {
                 Some(Word::Failed { tried, errno }) => {
-                    return Err(format!("could not {tried}: {}", io::Error::from_raw_os_error(errno)));
+                    return Err(format!("could not {tried}{}", because(errno)));
                 }
                 Some(Word::Ended(_) | Word::WardenGone | Word::Swept) | None => {
                     return Err("it ended before it was whole".to_owned());

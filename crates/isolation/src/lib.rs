@@ -21,7 +21,8 @@ pub mod warden;
 
 /// Names of system calls, for receipts.
 pub use blastbox_sys::arch::syscall_name;
-/// How `blastbox` begins.
+/// How `blastbox` begins, and how it takes its memory and gives it back.
+pub use blastbox_sys::memory::{ForgetfulInTime, hold_secrets};
 pub use blastbox_sys::program;
 pub use choose::{Choice, Considered, Verdict, choose, preparation};
 pub use confine::{ConfineError, Confined, Workplace, confine};

@@ -2,6 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Makes pages this process's own, as if each had been written to what it holds. They begin where a page does. Where the kernel does not do
 /// it (before 5.14), they are copied one by one when they are written to.
@@ -71,15 +72,66 @@ unsafe impl GlobalAlloc for Forgetful {
             return if moved == libc::MAP_FAILED { ptr::null_mut() } else { moved.cast() };
         }
         // SAFETY: the caller's promise.
-        let wanted = unsafe { self.alloc(new) };
-        if !wanted.is_null() {
-            // SAFETY: two pieces, one of them new, and no more than the smaller one has.
-            unsafe { ptr::copy_nonoverlapping(place, wanted, layout.size().min(size)) };
-            // SAFETY: the caller's promise.
-            unsafe { self.dealloc(place, layout) };
-        }
-        wanted
+        unsafe { elsewhere(self, place, layout, new) }
     }
+}
+
+/// The same for a program that may come to hold secrets: from [`hold_secrets`] on. Every piece is the C library's, because it may be older
+/// than that.
+#[derive(Debug, Clone, Copy)]
+pub struct ForgetfulInTime;
+
+static HOLDS_SECRETS: AtomicBool = AtomicBool::new(false);
+
+/// From now on, what is given back to [`ForgetfulInTime`] is zeroes by then.
+pub fn hold_secrets() {
+    HOLDS_SECRETS.store(true, Ordering::Relaxed);
+}
+
+// SAFETY: every piece is the C library's, and goes back to it.
+unsafe impl GlobalAlloc for ForgetfulInTime {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        if HOLDS_SECRETS.load(Ordering::Relaxed) {
+            // SAFETY: it is the caller's, as large as that.
+            unsafe { libc::explicit_bzero(place.cast(), layout.size()) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(place, layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !HOLDS_SECRETS.load(Ordering::Relaxed) {
+            // SAFETY: the caller's promise.
+            return unsafe { System.realloc(place, layout, size) };
+        }
+        // SAFETY: the caller's promise: it is no larger than any layout may be.
+        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        // SAFETY: the caller's promise.
+        unsafe { elsewhere(self, place, layout, new) }
+    }
+}
+
+/// Moves what a piece holds into a new one, and gives the old one back.
+unsafe fn elsewhere(memory: &impl GlobalAlloc, place: *mut u8, old: Layout, new: Layout) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    let wanted = unsafe { memory.alloc(new) };
+    if !wanted.is_null() {
+        // SAFETY: two pieces, one of them new, and no more than the smaller one has.
+        unsafe { ptr::copy_nonoverlapping(place, wanted, old.size().min(new.size())) };
+        // SAFETY: the caller's promise.
+        unsafe { memory.dealloc(place, old) };
+    }
+    wanted
 }
 
 /// Empty pages, or null.
@@ -95,16 +147,16 @@ mod tests {
     use super::*;
 
     /// Grows and shrinks a piece through these sizes; whatever it held it must still hold.
-    fn through(sizes: &[usize]) {
+    fn through(memory: &impl GlobalAlloc, sizes: &[usize]) {
         let layout = |size| Layout::from_size_align(size, 8).unwrap();
         let mut size = sizes[0];
         // SAFETY: a layout that is not empty.
-        let mut place = unsafe { Forgetful.alloc(layout(size)) };
+        let mut place = unsafe { memory.alloc(layout(size)) };
         // SAFETY: as large as that.
         unsafe { place.write_bytes(7, size) };
         for next in &sizes[1..] {
             // SAFETY: the piece of the last turn.
-            place = unsafe { Forgetful.realloc(place, layout(size), *next) };
+            place = unsafe { memory.realloc(place, layout(size), *next) };
             // SAFETY: as large as both.
             let kept = unsafe { std::slice::from_raw_parts(place, size.min(*next)) };
             assert!(kept.iter().all(|byte| *byte == 7), "{size} to {next}");
@@ -113,12 +165,17 @@ mod tests {
             unsafe { place.write_bytes(7, size) };
         }
         // SAFETY: the piece of the last turn.
-        unsafe { Forgetful.dealloc(place, layout(size)) };
+        unsafe { memory.dealloc(place, layout(size)) };
     }
 
     #[test]
     fn a_piece_keeps_what_it_holds_whatever_becomes_of_its_size() {
-        through(&[1, 100, ALONE - 1, ALONE, ALONE + 1, 1 << 20, 3 * ALONE, ALONE, ALONE - 1, 64, 1 << 16, 5]);
+        let sizes =
+            [1, 100, ALONE - 1, ALONE, ALONE + 1, 1 << 20, 3 * ALONE, ALONE, ALONE - 1, 64, 1 << 16, 5];
+        through(&Forgetful, &sizes);
+        through(&ForgetfulInTime, &sizes);
+        hold_secrets();
+        through(&ForgetfulInTime, &sizes);
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::standing::Standing;
 use crate::template::Templates;
 use crate::trouble::{Trouble, Trying};
 
+const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
+
 /// Copies of the mounts of the caller's directories, made where the caller's mounts are in reach: of workspaces read-only.
 pub(crate) fn copy_given(
     standing: &Standing,
@@ -44,7 +46,14 @@ pub(crate) fn copy_given(
                 return Err(Trouble::plain("the mark of a place for volumes is no file of our own user"));
             }
         }
-        let copy = mount::copy(&host, "", Beneath::LeftOut).tried("copy the caller's directory")?;
+        let copy = mount::copy(&host, "", Beneath::LeftOut);
+        // The kernel shows what lies under a mount to nobody who could not take that mount away.
+        let hidden = slot.is_none() && copy.as_ref().is_err_and(|error| error.raw_os_error() == Some(EINVAL));
+        let copy = copy.tried(if hidden {
+            "copy the caller's directory without what is mounted beneath it, as root alone can; give one without mounts"
+        } else {
+            "copy the caller's directory"
+        })?;
         mount::restrict(copy.as_fd(), attributes, Beneath::LeftOut).tried("restrict the given directory")?;
         if let Some(slot) = slot {
             let stat = rustix::fs::fstat(&host).tried("look at the caller's directory")?;

@@ -83,7 +83,7 @@ fn put_together(
     let (slot, block) = match plan.ids {
         Ids::OwnRange => (standing.ids.as_mut().map(ids::Block::slot).transpose()?, None),
         Ids::OwnBlock => {
-            let block = ids::Block::take()?;
+            let block = standing.take_block()?;
             (Some(block.whole()), Some(block))
         }
         Ids::CallerOnly => (None, None),

@@ -91,6 +91,7 @@ pub(crate) fn link(
     let line = gateway.try_clone().tried("keep the line to the box's gateway")?;
     // A kernel that has no short way is no worse kernel: the gateway then carries every packet itself.
     let ears = shortcut::lay(standing.proc.as_fd(), &interface, (GATEWAY_V4, GATEWAY_V6), loopback).ok();
+    tun::without_loopback().tried("let the addresses of the loopback lead nowhere")?;
     let word = if ears.is_some() { EARS_WORD } else { INTERFACE_WORD };
     let ears = ears.iter().flat_map(|ears| std::iter::once(&ears.v4).chain(&ears.v6));
     let all: Vec<BorrowedFd<'_>> = std::iter::once(&device).chain(ears).map(AsFd::as_fd).collect();

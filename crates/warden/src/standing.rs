@@ -42,6 +42,8 @@ pub(crate) struct Standing {
     settled: u32,
     /// The mounts from which templates are made.
     pub(crate) base: OwnedFd,
+    /// The network that the warden was started in, which it leaves for those of its boxes; `None` without privilege.
+    home: Option<OwnedFd>,
     /// The host's /dev/net/tun, not opened yet; `None` where there is none.
     pub(crate) tun: Option<OwnedFd>,
     /// The filter whose denials are reported, the one that has writes told too, and the one whose denials are not: compiled when
@@ -75,6 +77,8 @@ impl Standing {
         // Before the own users, who may not look for it; so whatever fails afterwards takes it away again.
         let mut groups = Groups::find(name, room)?;
         let (ids, base) = take_users(&proc).inspect_err(|_| groups.clear())?;
+        let home = ids.is_some().then(|| namespaces::open(proc.as_fd(), "self", "net")).transpose();
+        let home = home.tried("open the own network").inspect_err(|_| groups.clear())?;
         Ok(Self {
             proof,
             children,
@@ -84,6 +88,7 @@ impl Standing {
             settings: None,
             settled: 0,
             base,
+            home,
             tun,
             reported: OnceCell::new(),
             with_writes: OnceCell::new(),
@@ -138,6 +143,15 @@ impl Standing {
                 "find a descriptor for the monitor: at most 255 may be open here; raise ulimit -Hn",
             )
         })
+    }
+
+    /// Takes a block of ids for one box alone, by its name in the warden's own network: names are held per network, and
+    /// this process may stand in that of a box, where the name is free, or where the box holds them all.
+    pub(crate) fn take_block(&self) -> Result<Block, Trouble> {
+        if let Some(home) = &self.home {
+            namespaces::enter_network(home.as_fd()).tried("go back to the own network")?;
+        }
+        Block::take()
     }
 
     /// Gives ids back that nobody has any more.

@@ -1,10 +1,8 @@
 //! What a gateway still has in memory of a secret when the requests that had it are over: what it had before them, and nothing of theirs.
 //! The memory of the process is read as root reads it, or as somebody who has got into the gateway.
 
-use std::io::{Read as _, Seek as _, SeekFrom};
-
 use blastbox_tests::internet::{Internet, PUBLIC, Visitor};
-use blastbox_tests::{Caller, both_ways, text, wait_until};
+use blastbox_tests::{Caller, both_ways, remembered, text, wait_until};
 use serde_json::json;
 
 use super::watched::{Watched, private_file};
@@ -22,29 +20,6 @@ fn serve(visitor: &mut Visitor<'_>) {
         let length = ANSWER.len();
         visitor.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{ANSWER}").as_bytes());
     }
-}
-
-/// How often a text stands in the memory that a process may write to. `None`: this process may not read it.
-fn count(pid: u32, wanted: &str) -> Option<usize> {
-    let mut memory = std::fs::File::open(format!("/proc/{pid}/mem")).ok()?;
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    let mut found = 0;
-    for line in
-        maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|access| access.starts_with("rw")))
-    {
-        let (begin, end) = line.split(' ').next()?.split_once('-')?;
-        let (begin, end) = (u64::from_str_radix(begin, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-        memory.seek(SeekFrom::Start(begin)).ok()?;
-        let mut piece = vec![0; usize::try_from(end - begin).ok()?];
-        // One that has gone since it was listed holds nothing.
-        if memory.read_exact(&mut piece).is_ok() {
-            found += piece
-                .windows(wanted.len())
-                .filter(|window| window.first() == wanted.as_bytes().first() && *window == wanted.as_bytes())
-                .count();
-        }
-    }
-    Some(found)
 }
 
 fn a_gateway_has_no_more_of_a_secret_after_requests_than_before_them(caller: &Caller) {
@@ -70,13 +45,13 @@ fn a_gateway_has_no_more_of_a_secret_after_requests_than_before_them(caller: &Ca
     let mut watched = Watched::start(&internet, caller, policy, &["--secrets", text(&sources)], &code);
     assert_eq!(watched.says(caller), json!(["ready"]));
     let gateway = watched.gateway_pid();
-    let Some(before) = count(gateway, TOKEN) else {
+    let Some(before) = remembered(gateway, TOKEN) else {
         return caller.skip("the memory of another user's process is not for this one to read");
     };
     assert!(before > 0, "it has the secret, which is lent from there");
     watched.go_on();
     assert_eq!(watched.says(caller), json!([true, 2 * 20]));
-    let left = || (count(gateway, TOKEN).unwrap(), count(gateway, ANSWER).unwrap());
+    let left = || (remembered(gateway, TOKEN).unwrap(), remembered(gateway, ANSWER).unwrap());
     // Its ends of the connections go a moment later than the box's.
     assert!(wait_until(|| left().0 <= before && left().1 == 0), "{before} before, then {:?}", left());
     watched.go_on();

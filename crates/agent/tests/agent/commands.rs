@@ -192,6 +192,21 @@ fn signals_reach_the_whole_group() {
 }
 
 #[test]
+fn whoever_leaves_the_group_is_signalled_all_the_same() {
+    let mut agent = Agent::begun();
+    // Somebody stays behind, so that the group is there and takes every signal that is meant for its leader.
+    let leaves = "fork // die or sleep 1000; my $other = fork // die; $other or sleep 1000;
+        setpgrp($other, $other) or die; setpgrp(0, $other) or die; $| = 1; print 'left'; sleep 1000";
+    for (number, signal) in [(5, 9), (6, 15)] {
+        agent.exec(number, Io::Pipes, &["perl", "-e", leaves]);
+        let Said::Started(..) = agent.next() else { panic!() };
+        assert_eq!(agent.next(), Said::Output(number, 1, b"left".to_vec()));
+        agent.say(&HostFrame::Signal { exec: number, signal });
+        assert_eq!(agent.finish(number).exit, Exit::Signal(signal));
+    }
+}
+
+#[test]
 fn a_signal_that_comes_early_is_not_lost_and_one_that_comes_late_hits_nobody() {
     let mut agent = Agent::begun();
     for number in 0..20 {

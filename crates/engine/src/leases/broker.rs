@@ -53,6 +53,8 @@ impl Broker {
     /// the box and nobody is left who would do it after a crash.
     #[must_use]
     pub fn new(sources: Sources, register: Option<Register>) -> Arc<Self> {
+        // What libraries for HTTP and TLS have of a store's answer is as secret as the answer, and so is what a daemon is sent.
+        blastbox_isolation::hold_secrets();
         Arc::new(Self { sources, register })
     }
 

@@ -163,6 +163,13 @@ fn without_a_loopback_the_box_does_not_reach_itself() {
         for to in ["127.0.0.1:443", "198.18.0.2:443"] {
             assert!(TcpStream::connect_timeout(&to.parse().unwrap(), wait).is_err(), "{to}");
         }
+        tun::without_loopback().unwrap();
+        // And hears so at once, instead of waiting for somebody who never answers.
+        for to in ["127.0.0.1:443", "127.1.2.3:80", "[::1]:443"] {
+            let error = TcpStream::connect_timeout(&to.parse().unwrap(), wait).unwrap_err().raw_os_error();
+            let nowhere = [libc::EHOSTUNREACH, libc::ENETUNREACH, libc::EADDRNOTAVAIL];
+            assert!(error.is_some_and(|errno| nowhere.contains(&errno)), "{to}: {error:?}");
+        }
         assert!(listener.accept().is_err());
         drop(device);
     });

@@ -183,16 +183,20 @@ fn micros(time: libc::timeval) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(u64::try_from(time.tv_usec).unwrap_or(0))
 }
 
-/// Signals the group that this process leads; where it does not lead one yet, the process alone.
+/// Signals the group that this process leads, and the process itself where it is not of that group: it may not lead it
+/// yet, or have left it, with somebody else in its place, so that signals would miss it.
 ///
 /// By number, because real-time signals have no name. The caller knows that the process has not been waited for:
 /// otherwise the number may be somebody else's.
 pub fn signal_group(leader: Pid, signal: u8) -> io::Result<()> {
-    let leader = leader.as_raw_nonzero().get();
-    match send(-leader, signal) {
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => send(leader, signal),
-        other => other,
+    let number = leader.as_raw_nonzero().get();
+    let all = send(-number, signal);
+    // Twice kills no more than once. With any other signal, one that is of its group would hear it twice.
+    if signal != 9 && rustix::process::getpgid(Some(leader)) == Ok(leader) {
+        return all;
     }
+    let itself = send(number, signal);
+    if all.is_ok() { all } else { itself }
 }
 
 /// Kills every other process of the box. Refused unless the caller is the first process of its namespace: anywhere
