@@ -1,5 +1,9 @@
 //! What somebody tries in the first ten minutes works, or is answered with what to do, and what was printed is not lost in silence.
-#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "only tests; one that cannot work must fail at once"
+)]
 
 use std::fs;
 use std::os::fd::OwnedFd;

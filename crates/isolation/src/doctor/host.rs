@@ -55,7 +55,10 @@ pub(super) fn user_namespaces(facts: &Facts) -> Finding {
 
 pub(super) fn own_ids(facts: &Facts) -> Finding {
     let found = |detail: &str| Finding::good("own_ids", "user ids for boxes", detail);
-    if facts.privileged {
+    if facts.privileged && facts.user_namespaces.few_ids {
+        found("this user namespace has none to give")
+            .bad(State::Missing, "run blastbox outside of that namespace, or as an ordinary user")
+    } else if facts.privileged {
         found("each box gets a range of its own")
     } else {
         found("boxes run under the caller's user id (gap shared-uid)")
@@ -134,6 +137,9 @@ mod tests {
         assert!(none.stops_boxes());
         let few = namespaces(good_host(), |namespaces| namespaces.few_ids = true);
         assert!(few.stops_boxes() && few.detail.contains("unshare -r"), "{few:?}");
+        let mut facts = good_host();
+        facts.user_namespaces.few_ids = true;
+        assert_eq!(own_ids(&facts).state, State::Missing);
         assert_eq!(namespaces(rootless_host(), |namespaces| namespaces.few_ids = true).state, State::Good);
         let both = namespaces(good_host(), |namespaces| {
             namespaces.switched_off = true;
