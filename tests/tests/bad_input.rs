@@ -91,7 +91,7 @@ fn what_is_no_policy_is_refused(caller: &Caller) {
     let directory = text(&caller.directory("directory"));
     let census = Census::begin(caller);
     refused(caller, &["--policy", &large], &["large.toml", "at most 65536", "fix: "]);
-    refused(caller, &["--policy", "/dev/zero"], &["/dev/zero", "at most 65536"]);
+    refused(caller, &["--policy", "/dev/zero"], &["/dev/zero", "no file", "fix: name a TOML file"]);
     refused(caller, &["--policy", &deep], &["deep.toml", "fix: "]);
     refused(caller, &["--policy", &binary], &["binary.toml", "UTF-8", "fix: "]);
     refused(caller, &["--policy", &broken], &["broken.toml", "line 1", "fix: "]);

@@ -2,8 +2,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
+use blastbox_engine::WorkspaceDir;
 use blastbox_images::Language;
 use blastbox_policy::{
     BoxRoot, Bytes, Cpus, Draft, Gap, Gpu, Loopback, Profile, ScratchExec, SealedPolicy, Seconds,
@@ -16,6 +18,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::audit::AuditVerb;
 use crate::daemon::DaemonVerb;
 use crate::image::{ImageVerb, StoreFlag};
+use crate::policy::PolicyVerb;
 use crate::problem::Problem;
 use crate::reach::AllowFlag;
 use crate::tool::ToolFlag;
@@ -35,9 +38,12 @@ const RUN_HELP: &str = "\
 Examples:
   blastbox run -- python3 -c 'print(6 * 7)'
   echo 'print(6 * 7)' | blastbox run --lang python
+  blastbox run --lang python job.py                          the same, of a file; what is piped in goes before it
   blastbox run --workspace . --timeout 10m -- make test      changes never reach the directory
+  blastbox run --workspace . -- ./untrusted                  without --workspace a box sees nothing of your directory
+  blastbox run --allow example.com -- curl -sI https://example.com
   blastbox run -t -- bash                                    a shell to look around in
-  blastbox run --json --memory 64MiB -- ./untrusted          one JSON document on standard output
+  blastbox run --json --memory 64MiB -- python3 --version    one JSON document on standard output
 
 With --json standard output carries one document: {\"receipt\": …, \"stdout\": {\"base64\": …, \"text\": …}, \"stderr\": …};
 `text` is null where the bytes are not UTF-8.
@@ -67,12 +73,13 @@ pub(crate) enum Verb {
     #[command(after_help = "Example:\n  blastbox plan --workspace . --json")]
     Plan(BoxArgs),
     /// Say what this host can do, and how to fix what it cannot
+    #[command(after_help = crate::doctor::HELP)]
     Doctor(DoctorArgs),
     /// Try to break out of boxes under every shipped profile that this host can keep, and print what held
     #[command(after_help = crate::escape::HELP)]
     Escape(Box<crate::escape::EscapeArgs>),
     /// Check, print or name a policy
-    #[command(subcommand)]
+    #[command(subcommand, after_help = crate::policy::HELP)]
     Policy(PolicyVerb),
     /// Import, pull, make, list, check and remove images
     #[command(subcommand, after_help = crate::image::HELP)]
@@ -81,7 +88,7 @@ pub(crate) enum Verb {
     #[command(subcommand, after_help = crate::kernel::HELP)]
     Kernel(crate::kernel::KernelVerb),
     /// Verify, read and export a ledger
-    #[command(subcommand)]
+    #[command(subcommand, after_help = crate::audit::HELP)]
     Audit(AuditVerb),
     /// Print completions for shells and pages for man
     #[command(subcommand, hide = true)]
@@ -106,7 +113,7 @@ pub(crate) struct PolicyFlags {
     /// A policy that comes with blastbox: default, strict, medium, low, critical
     #[arg(long, value_name = "NAME", conflicts_with = "policy")]
     pub(crate) profile: Option<Profile>,
-    /// A policy of your own
+    /// A policy of your own (docs/policy.md); `-` reads it from standard input
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) policy: Option<PathBuf>,
     /// The kernel boundary: wasm, jail, gvisor, microvm, or by-threat
@@ -233,6 +240,15 @@ pub(crate) struct WorkspaceFlag {
 }
 
 impl WorkspaceFlag {
+    /// Opens it. One that was removed and is only held open has no name that a box could be shown.
+    pub(crate) fn open(&self) -> Result<WorkspaceDir, Problem> {
+        let found = WorkspaceDir::open(&self.path, self.access)?;
+        match std::fs::metadata(&self.path) {
+            Ok(now) if now.nlink() == 0 => Err(Problem::Gone { path: self.path.clone() }),
+            Ok(_) | Err(_) => Ok(found),
+        }
+    }
+
     /// Names of directories are bytes, not text.
     fn parse(given: &OsStr) -> Result<Self, String> {
         let given = given.as_bytes();
@@ -315,9 +331,13 @@ pub(crate) struct RunArgs {
     pub(crate) source: SourceFlags,
     #[command(flatten)]
     pub(crate) store: StoreFlag,
-    /// Run a program in this language from standard input: python, sh, node (or js), python-data (tier wasm)
+    /// Run a program in this language: python, sh, node (or js), python-data (tier wasm). It comes from standard input; where nothing
+    /// is piped in, from the file that the first word after the options names
     #[arg(long, value_name = "LANGUAGE", conflicts_with = "tty")]
     pub(crate) lang: Option<Language>,
+    /// Where the command starts, in the box [default: /workspace, or /home/user where there is none]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<OsString>,
     /// Set a variable (repeatable); nothing is taken from your own environment
     #[arg(long, value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(Variable::parse))]
     pub(crate) env: Vec<Variable>,
@@ -346,7 +366,7 @@ pub(crate) struct RunArgs {
     /// Print nothing but the program's own output, and errors
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// Program and arguments
+    /// Program and arguments; with --lang only arguments, or a file with the program and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
@@ -358,37 +378,6 @@ pub(crate) struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum PolicyVerb {
-    /// Say whether a policy can be read and sealed
-    Check {
-        /// The policy
-        file: PathBuf,
-    },
-    /// Print the whole effective policy, every key
-    Show {
-        /// The policy
-        #[arg(required_unless_present = "profile")]
-        file: Option<PathBuf>,
-        /// One that comes with blastbox
-        #[arg(long, value_name = "NAME", conflicts_with = "file")]
-        profile: Option<Profile>,
-    },
-    /// Say whether a box would be let through to a URL, by which rule, or which rule is missing
-    #[command(after_help = "Example:\n  blastbox policy would-allow policy.toml https://api.github.com/user")]
-    WouldAllow {
-        /// The policy
-        file: PathBuf,
-        /// Such as https://api.github.com/user, http://HOST/, tcp://HOST:PORT
-        url: String,
-    },
-    /// Print the name (SHA-256) that stands in receipts
-    Digest {
-        /// The policy
-        file: PathBuf,
-    },
 }
 
 #[cfg(test)]

@@ -14,10 +14,25 @@ use clap::{Subcommand, ValueEnum};
 use crate::output::{self, plain};
 use crate::problem::Problem;
 
+pub(crate) const HELP: &str = "\
+Examples:
+  blastbox audit verify /var/lib/blastbox              a state directory, its ledger, or a copy in one file
+  blastbox audit show /var/lib/blastbox --box BOX
+  blastbox audit export /var/lib/blastbox --format csv > ledger.csv
+  blastbox audit report report.json --ledger /var/lib/blastbox";
+
 const VERIFY_HELP: &str = "\
+Examples:
+  blastbox audit verify /var/lib/blastbox
+  blastbox audit verify ledger.jsonl --key ed25519:… --head sha256:… --json
+
 Exit codes: 0 nothing is wrong, 1 something is (named with file and line), 3 nothing is wrong with what is there but its end is unproven, 125 it could not be read.
 An end that was cut off between two records leaves nothing to see. A ledger that was closed in order, that a daemon writes at this moment, or that holds the hash you
 pass with --head is no question; any other end is: a daemon was killed, or somebody cut it.";
+
+/// Where a state directory has its ledger, and the first file of one.
+const LEDGER: &str = "ledger";
+const FIRST_FILE: &str = "ledger-000001.jsonl";
 
 /// Whether something is missing at the end cannot be told.
 const UNPROVEN: u8 = 3;
@@ -27,7 +42,7 @@ pub(crate) enum AuditVerb {
     /// Say whether a ledger is what was written, and name the first line that is not
     #[command(after_help = VERIFY_HELP)]
     Verify {
-        /// The ledger's directory, or a copy in one file
+        /// The ledger's directory, the state directory that it is in, or a copy in one file
         path: PathBuf,
         /// The key that must have signed it, as noted when it was made (without it: the key that it names itself)
         #[arg(long, value_name = "ed25519:HEX")]
@@ -43,8 +58,9 @@ pub(crate) enum AuditVerb {
         json: bool,
     },
     /// Print what happened, one line per record
+    #[command(after_help = "Example:\n  blastbox audit show /var/lib/blastbox --box BOX --json")]
     Show {
-        /// The ledger's directory, or a copy in one file
+        /// The ledger's directory, the state directory that it is in, or a copy in one file
         path: PathBuf,
         /// Only what is about this box
         #[arg(long = "box", value_name = "ID")]
@@ -54,11 +70,14 @@ pub(crate) enum AuditVerb {
         json: bool,
     },
     /// Say whether the seal under a report of `blastbox escape` holds, and whether a ledger has it
-    #[command(after_help = "Exit codes: 0 it holds, 1 it does not, 125 it could not be read.")]
+    #[command(
+        after_help = "Example:\n  blastbox audit report report.json --ledger /var/lib/blastbox\n\nExit codes: 0 it holds, 1 it does not, 125 it could not be read."
+    )]
     Report(crate::seal::ReportArgs),
     /// Print every record in a form for other programs
+    #[command(after_help = "Example:\n  blastbox audit export /var/lib/blastbox --format csv > ledger.csv")]
     Export {
-        /// The ledger's directory, or a copy in one file
+        /// The ledger's directory, the state directory that it is in, or a copy in one file
         path: PathBuf,
         /// The form
         #[arg(long, value_name = "jsonl|csv", default_value = "jsonl")]
@@ -78,11 +97,11 @@ pub(crate) enum Form {
 pub(crate) fn audit(verb: &AuditVerb) -> Result<u8, Problem> {
     match verb {
         AuditVerb::Verify { path, key, head, complete, json } => {
-            let report = verify(path, &Trust { key: *key, head: *head })?;
+            let report = verify(&ledger_in(path), &Trust { key: *key, head: *head })?;
             if *json {
                 output::print_json(&report)?;
             } else {
-                output::print(&text(&report));
+                output::print(&text(&report))?;
             }
             Ok(code(&report, *complete))
         }
@@ -106,6 +125,13 @@ pub(crate) fn audit(verb: &AuditVerb) -> Result<u8, Problem> {
     }
 }
 
+/// Where the ledger lies, where a daemon's state directory is named, which has it in itself.
+pub(crate) fn ledger_in(path: &Path) -> PathBuf {
+    let inside = path.join(LEDGER);
+    let is_ledger = path.join(FIRST_FILE).exists();
+    if !is_ledger && inside.is_dir() { inside } else { path.to_owned() }
+}
+
 fn code(report: &Report, complete: bool) -> u8 {
     match report.completeness {
         _ if !report.is_intact() => 1,
@@ -120,6 +146,7 @@ fn code(report: &Report, complete: bool) -> u8 {
 
 /// Prints something for every line. A ledger that is not intact is shown all the same, with a word on standard error.
 fn print_all(path: &Path, head: &str, print: impl Fn(&[u8], &mut String)) -> Result<u8, Problem> {
+    let path = &ledger_in(path);
     if let Some(finding) = verify(path, &Trust::default())?.finding {
         let (file, line) = (plain(&finding.file), finding.line);
         output::say(&format!("warning: the ledger is not intact: {file}:{line}: {}\n", finding.fault));
@@ -128,12 +155,12 @@ fn print_all(path: &Path, head: &str, print: impl Fn(&[u8], &mut String)) -> Res
     records::<Problem>(path, |_, _, line| {
         print(line, &mut out);
         if out.len() > 1 << 16 {
-            output::print(&out);
+            output::print(&out)?;
             out.clear();
         }
         Ok(())
     })?;
-    output::print(&out);
+    output::print(&out)?;
     Ok(0)
 }
 
@@ -294,6 +321,18 @@ mod tests {
         ] {
             assert_eq!((code(&known, false), code(&known, true)), (0, complete), "{known:?}");
         }
+    }
+
+    #[test]
+    fn a_state_directory_stands_for_the_ledger_in_it() {
+        let state = std::env::temp_dir().join(format!("blastbox-audit-{}", std::process::id()));
+        let ledger = state.join(LEDGER);
+        std::fs::create_dir_all(ledger.join(LEDGER)).unwrap();
+        assert_eq!(ledger_in(&state), ledger);
+        std::fs::write(ledger.join(FIRST_FILE), "").unwrap();
+        assert_eq!(ledger_in(&ledger), ledger, "a ledger is itself, whatever lies in it");
+        assert_eq!(ledger_in(&ledger.join(FIRST_FILE)), ledger.join(FIRST_FILE));
+        std::fs::remove_dir_all(&state).unwrap();
     }
 
     #[test]

@@ -5,6 +5,9 @@ use blastbox_wire::receipt::Outcome;
 
 use crate::problem::Problem;
 
+/// What was printed could not be written where it was to go.
+pub(crate) const OUTPUT_UNWRITABLE: &str = "output_unwritable";
+
 impl Problem {
     /// The stable word of it, where others act on it.
     pub(crate) fn code(&self) -> Option<&'static str> {
@@ -28,7 +31,10 @@ impl Problem {
                 Some("arguments_too_long")
             }
             Self::MuchForJson { .. } => Some("output_limit_too_large"),
+            Self::Snippet { .. } => Some("program_unreadable"),
+            Self::Gone { .. } => Some("workspace_unusable"),
             Self::NotATerminal => Some("not_a_terminal"),
+            Self::Output(_) => Some(OUTPUT_UNWRITABLE),
             Self::Receipt { .. } => Some("receipt_unwritable"),
             Self::Console { .. } => Some("console_unwritable"),
             Self::Secrets(_) => Some("secrets_invalid"),
@@ -41,9 +47,12 @@ impl Problem {
     /// Where nothing was run for it: whether blastbox worked and said no, or could not work.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
-            Self::Warden(_) | Self::Engine(_) | Self::Runtime(_) | Self::Terminal(_) | Self::Json(_) => {
-                Outcome::Failed
-            }
+            Self::Warden(_)
+            | Self::Engine(_)
+            | Self::Runtime(_)
+            | Self::Terminal(_)
+            | Self::Json(_)
+            | Self::Output(_) => Outcome::Failed,
             _ => Outcome::Refused,
         }
     }

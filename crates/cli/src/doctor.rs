@@ -2,16 +2,24 @@
 
 use std::fmt::Write as _;
 
-use blastbox_engine::{BoxSpec, Ended, Engine};
+use blastbox_engine::{BoxSpec, CreateError, Ended, Engine, outcome};
 use blastbox_images::Image;
 use blastbox_isolation::doctor::{Finding, State, examine};
 use blastbox_isolation::{Warden, WardenError};
 use blastbox_policy::{AllowRule, Draft, Gap, ThreatLevel, Tier};
+use blastbox_wire::warden::Spent;
 
 use crate::args::DoctorArgs;
 use crate::daemon::{DaemonProblem, DaemonView};
 use crate::output;
 use crate::problem::Problem;
+
+pub(crate) const HELP: &str = "\
+Examples:
+  blastbox doctor
+  blastbox doctor --json | jq '.[] | select(.state != \"good\")'
+
+Exit codes: 0 a box of the jail was made and ended, 1 none could be.";
 
 /// Prints every finding. 0: a box in the jail tier was made and ended on this host.
 pub(crate) async fn doctor(args: &DoctorArgs, warden: Result<Warden, WardenError>) -> Result<u8, Problem> {
@@ -28,7 +36,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, warden: Result<Warden, WardenError
     if args.json {
         output::print_json(&findings)?;
     } else {
-        output::print(&text(&findings));
+        output::print(&text(&findings))?;
     }
     Ok(if works { 0 } else { 1 })
 }
@@ -65,6 +73,11 @@ fn network(by_packets: Result<bool, String>) -> Finding {
                 "sudo modprobe -a nf_tables nft_tproxy, or boot a kernel with CONFIG_NF_TABLES_INET, CONFIG_NFT_TPROXY, \
                  CONFIG_IP_MULTIPLE_TABLES and CONFIG_IPV6_MULTIPLE_TABLES",
             ),
+        ),
+        Err(why) if !why.contains("tun") => found(
+            State::Missing,
+            format!("no box with network could be made: {why}"),
+            Some("see the lines that are not ✓"),
         ),
         Err(why) => found(
             State::Missing,
@@ -117,8 +130,20 @@ async fn try_box(engine: &Engine, draft: Draft) -> Result<Ended, String> {
     let policy = draft.seal().map_err(|error| error.to_string())?;
     let image = Image::host();
     let spec = BoxSpec { policy: &policy, image: &image, workspace: None, volumes: &[], secrets: &[] };
-    let live = engine.create(spec).await.map_err(|error| Problem::from(error).line())?;
+    let live = engine.create(spec).await.map_err(why_not)?;
     Ok(live.end().await)
+}
+
+/// Why there was no box, in words.
+fn why_not(error: CreateError) -> String {
+    match error {
+        // As a receipt of it would say.
+        CreateError::NotReady(ending) => {
+            let verdict = outcome(&ending, &Spent::default());
+            verdict.reason.map_or_else(|| verdict.outcome.to_string(), |reason| reason.message)
+        }
+        other => Problem::from(other).line(),
+    }
 }
 
 /// Whether the gateway of a box with network has to carry its packets.
@@ -148,7 +173,20 @@ fn text(findings: &[Finding]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use blastbox_engine::{Ending, Loss};
+
     use super::*;
+
+    #[test]
+    fn a_box_that_could_not_be_made_is_told_in_words() {
+        let failed = Ending::LaunchFailed { tried: "hear the new box".to_owned(), errno: 104 };
+        let said = why_not(CreateError::NotReady(failed));
+        assert!(said.contains("the box could not be made: hear the new box: Connection reset"), "{said}");
+        let lost = why_not(CreateError::NotReady(Ending::Lost(Loss::AgentGone)));
+        assert!(!lost.contains(['{', '(']), "{lost}");
+        let timed = why_not(CreateError::NotReady(Ending::TimedOut));
+        assert_eq!(timed, "timed_out");
+    }
 
     #[test]
     fn who_carries_the_network_is_said_with_what_would_help() {
@@ -159,6 +197,8 @@ mod tests {
         let none = network(Err("cannot find /dev/net/tun".to_owned()));
         assert_eq!(none.state, State::Missing);
         assert!(none.detail.contains("/dev/net/tun") && none.fix.unwrap().contains("modprobe tun"));
+        let other = network(Err("make /home/user: Invalid argument".to_owned()));
+        assert!(!other.fix.unwrap().contains("modprobe"), "what has nothing to do with it is no fix");
         assert!(with_network().unwrap().seal().is_ok(), "the rule it is tried with is a rule");
     }
 }

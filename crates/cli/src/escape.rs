@@ -12,6 +12,7 @@ use blastbox_escape::{
 };
 use blastbox_policy::{Gap, Profile, Tier};
 use clap::Args;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::output;
@@ -30,7 +31,7 @@ Examples:
   blastbox escape --program /usr/local/bin/blastbox  another blastbox than this one
   blastbox escape --state-dir DIR --json > report.json          signed, and recorded in DIR/ledger
   blastbox audit report report.json --ledger DIR/ledger
-  blastbox escape --list
+  blastbox escape --list --json
 
 Outside a box run only controls that are chosen to harm nobody, and every attempt is bounded. Under a policy without network no packet leaves this host;
 under one that opens it, attempts ask its gateway for addresses, and what the policy allows goes out. Held means stopped: a
@@ -88,7 +89,11 @@ pub(crate) struct EscapeArgs {
 
 pub(crate) fn escape(args: EscapeArgs, runtime: fn() -> Result<Runtime, Problem>) -> Result<u8, Problem> {
     if args.list {
-        output::print(&list(&choose(&args.only)?));
+        let attempts = choose(&args.only)?;
+        match args.json {
+            true => output::print_json(&attempts.iter().map(listed).collect::<Vec<_>>())?,
+            false => output::print(&list(&attempts))?,
+        }
         return Ok(0);
     }
     let EscapeArgs {
@@ -160,7 +165,7 @@ pub(crate) fn escape(args: EscapeArgs, runtime: fn() -> Result<Runtime, Problem>
     if json {
         output::print_json(&report)?;
     } else {
-        output::print(&text::matrix(&report));
+        output::print(&text::matrix(&report))?;
     }
     Ok(report.exit_code(tolerate))
 }
@@ -198,19 +203,37 @@ fn list(attempts: &[Attempt]) -> String {
         // Writing to a string does not fail.
         writeln!(text, "{}  [{} · {:?}]", attempt.id(), attempt.boundary, attempt.issue).ok();
         writeln!(text, "    {}. Stands for: {}.", attempt.title, attempt.stands_for).ok();
-        let second = match (attempt.second, attempt.second.reason()) {
-            (Second::Unlifted(what, _), Some(why)) => format!("{what} (not proven: {why})"),
-            (_, Some(why)) => format!("none ({why})"),
-            (second, None) => {
-                let layer = second.layer().map_or("", Layer::as_str);
-                format!("{} (proven without {layer})", second.control())
-            }
-        };
-        writeln!(text, "    First: {}. Second: {second}.", attempt.first).ok();
+        writeln!(text, "    First: {}. Second: {}.", attempt.first, second(attempt)).ok();
         writeln!(text, "    Success: {}. Control: {}.", attempt.success(), control(attempt.control)).ok();
     }
     writeln!(text, "{} attempts, each with a control", attempts.len()).ok();
     text
+}
+
+fn second(attempt: &Attempt) -> String {
+    match (attempt.second, attempt.second.reason()) {
+        (Second::Unlifted(what, _), Some(why)) => format!("{what} (not proven: {why})"),
+        (_, Some(why)) => format!("none ({why})"),
+        (second, None) => {
+            let layer = second.layer().map_or("", Layer::as_str);
+            format!("{} (proven without {layer})", second.control())
+        }
+    }
+}
+
+/// The same for programs.
+fn listed(attempt: &Attempt) -> Value {
+    json!({
+        "id": attempt.id().to_string(),
+        "boundary": attempt.boundary.to_string(),
+        "issue": format!("{:?}", attempt.issue),
+        "title": attempt.title.to_string(),
+        "stands_for": attempt.stands_for.to_string(),
+        "first": attempt.first.to_string(),
+        "second": second(attempt),
+        "success": attempt.success().to_string(),
+        "control": control(attempt.control),
+    })
 }
 
 fn control(control: Control) -> String {

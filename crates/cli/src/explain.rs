@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use blastbox_engine::{Engine, WorkspaceDir};
+use blastbox_engine::Engine;
 use blastbox_isolation::{BoundaryReport, Choice, Lowered, Verdict, Warden};
 use blastbox_policy::{MIN_EFFECTIVE_BOUNDARIES, Refusal, SealedPolicy};
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub(crate) async fn weigh(args: &BoxArgs, warden: Warden) -> Result<Weighed, Pro
     let policy = args.policy.seal(args.source.workspace.as_ref())?;
     let image = args.store.image(&args.source.image)?;
     let workspace = match &args.source.workspace {
-        Some(flag) => Some(WorkspaceDir::open(&flag.path, flag.access)?.access()),
+        Some(flag) => Some(flag.open()?.access()),
         None => None,
     };
     let choice = engine.choose(&policy, &image, workspace, &[]).await?;
@@ -55,7 +55,7 @@ pub(crate) async fn explain(args: &BoxArgs, warden: Warden) -> Result<u8, Proble
             choice: &choice,
         })?;
     } else {
-        output::print(&text(&policy, &image, &choice));
+        output::print(&text(&policy, &image, &choice))?;
     }
     Ok(if choice.chosen.is_ok() { 0 } else { blastbox_engine::EXIT_REFUSED })
 }

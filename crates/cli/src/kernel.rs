@@ -33,10 +33,15 @@ const DPKG: &str = "/usr/bin/dpkg-deb";
 #[derive(Debug, Subcommand)]
 pub(crate) enum KernelVerb {
     /// List kernels
+    #[command(after_help = "Example:\n  blastbox kernel ls --json")]
     Ls(LsArgs),
     /// Add a kernel: a package of Debian, a bzImage or an ELF file
+    #[command(
+        after_help = "Examples:\n  blastbox kernel add linux-image-6.1.0-cloud.deb\n  blastbox kernel add vmlinuz --modules /lib/modules/6.1.0-13-amd64"
+    )]
     Add(AddArgs),
     /// Fetch Debian's kernel for virtual machines with apt, without installing it
+    #[command(after_help = "Example:\n  blastbox kernel get")]
     Get(GetArgs),
 }
 
@@ -98,13 +103,13 @@ fn ls(args: &LsArgs) -> Result<u8, Problem> {
         return Ok(0);
     }
     if all.is_empty() {
-        output::print("no kernel yet; get one with `blastbox kernel get`\n");
+        output::print("no kernel yet; get one with `blastbox kernel get`\n")?;
         return Ok(0);
     }
     let current = kernels.current()?.map(|kernel| kernel.facts().digest);
     for facts in &all {
         let mark = if Some(facts.digest) == current { "*" } else { " " };
-        output::print(&format!("{mark} {}\n", line(facts)));
+        output::print(&format!("{mark} {}\n", line(facts)))?;
     }
     Ok(0)
 }
@@ -124,7 +129,7 @@ fn tell(kernel: &Kernel, json: bool) -> Result<u8, Problem> {
     if json {
         output::print_json(kernel.facts())?;
     } else {
-        output::print(&format!("{}\n{}\n", kernel.facts().digest, line(kernel.facts())));
+        output::print(&format!("{}\n{}\n", kernel.facts().digest, line(kernel.facts())))?;
     }
     Ok(0)
 }

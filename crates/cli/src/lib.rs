@@ -11,6 +11,7 @@ mod clerk;
 mod codes;
 mod console;
 mod daemon;
+mod docker;
 mod doctor;
 mod escape;
 mod explain;
@@ -26,14 +27,17 @@ mod problem;
 mod pump;
 mod reach;
 mod receipt_file;
+mod regular;
 mod run;
 mod seal;
 mod siblings;
+mod snippet;
 mod summary;
 mod terminal;
 mod tether;
 mod tool;
 mod unrun;
+mod unseen;
 mod whole_file;
 
 use std::ffi::OsString;
@@ -41,7 +45,7 @@ use std::time::Duration;
 
 use blastbox_engine::EXIT_REFUSED;
 use blastbox_isolation::{Warden, WardenError};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as _, FromArgMatches as _, Parser as _};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
@@ -184,12 +188,142 @@ fn complain(problem: &Problem) -> u8 {
 fn usage(error: &clap::Error) -> u8 {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            output::print(&error.render().to_string());
-            0
+            let printed = output::print(&error.render().to_string());
+            printed.map_or_else(|error| complain(&error.into()), |()| 0)
         }
-        _ => {
+        kind => {
             output::say(&error.render().to_string());
+            let unknown = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::String(option)) if kind == ErrorKind::UnknownArgument => {
+                    docker::hint(option)
+                }
+                Some(_) | None => None,
+            };
+            if let Some(hint) = unknown {
+                output::say(&format!("\nhint: {hint}\n"));
+            }
             EXIT_REFUSED
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn every_verb_shows_in_its_help_how_it_is_used() {
+        fn visit(command: &clap::Command, path: &str, without: &mut Vec<String>) {
+            for verb in
+                command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
+            {
+                let path = format!("{path} {}", verb.get_name());
+                if !verb.get_after_help().is_some_and(|help| help.to_string().contains("Example")) {
+                    without.push(path.clone());
+                }
+                visit(verb, &path, without);
+            }
+        }
+        let mut without = Vec::new();
+        visit(&Cli::command(), "blastbox", &mut without);
+        assert!(without.is_empty(), "no example in the help of {without:?}");
+    }
+
+    #[test]
+    fn every_verb_that_prints_a_result_can_print_it_as_json() {
+        // They pass on what a box says, speak a protocol, have forms of their own or print nothing.
+        const OTHERWISE: [&str; 5] = [
+            "blastbox attach",
+            "blastbox mcp",
+            "blastbox serve",
+            "blastbox audit export",
+            "blastbox snapshot rm",
+        ];
+        fn visit(command: &clap::Command, path: &str, without: &mut Vec<String>) {
+            for verb in
+                command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
+            {
+                let path = format!("{path} {}", verb.get_name());
+                let json = verb.get_arguments().any(|argument| argument.get_long() == Some("json"));
+                let leaf = verb.get_subcommands().next().is_none();
+                if leaf && !json && !OTHERWISE.contains(&path.as_str()) {
+                    without.push(path.clone());
+                }
+                visit(verb, &path, without);
+            }
+        }
+        let mut without = Vec::new();
+        visit(&Cli::command(), "blastbox", &mut without);
+        assert!(without.is_empty(), "no --json in {without:?}");
+    }
+
+    #[test]
+    fn words_of_docker_are_told_what_they_are_called_here() {
+        for words in [
+            &["-v", "/a:/b"][..],
+            &["--rm"],
+            &["-p", "80:80"],
+            &["--name", "x"],
+            &["--net=none"],
+            &["--network", "x"],
+        ] {
+            let all = ["blastbox", "run"].iter().chain(words).chain(&["--", "true"]);
+            let error = Cli::try_parse_from(all).unwrap_err();
+            let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
+                panic!("{error:?}")
+            };
+            assert!(docker::hint(option).is_some(), "{option}");
+        }
+        assert_eq!(docker::hint("--memroy"), None);
+    }
+
+    /// The words of a line of a shell, as far as the documents have them: quotes, and a comment or a second command behind it.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
+        for letter in line.chars() {
+            match letter {
+                '\'' => {
+                    quoted = !quoted;
+                    word.get_or_insert_default();
+                }
+                _ if quoted => word.get_or_insert_default().push(letter),
+                '#' | '&' | '|' | ';' | '>' | ')' if word.is_none() => break,
+                ')' | ';' => break,
+                ' ' => words.extend(word.take()),
+                _ => word.get_or_insert_default().push(letter),
+            }
+        }
+        words.extend(word);
+        words.into_iter().map(|word| word.replace("$box", "bx_aaaaaaaaaaaaaaaaaaaa")).collect()
+    }
+
+    #[test]
+    fn every_command_of_the_documents_is_understood() {
+        let mut seen = 0;
+        for (page, text) in [
+            ("README.md", include_str!("../../../README.md")),
+            ("docs/policy.md", include_str!("../../../docs/policy.md")),
+            ("docs/operate.md", include_str!("../../../docs/operate.md")),
+            ("docs/e2b.md", include_str!("../../../docs/e2b.md")),
+        ] {
+            let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+            for line in blocks.flat_map(str::lines) {
+                // Also one whose output is kept, or that something is piped into.
+                let Some(at) = line.find("blastbox ").filter(|at| !line[..*at].contains(['#', '/'])) else {
+                    continue;
+                };
+                if !line[..at].is_empty() && !line[..at].ends_with("| ") && !line[..at].ends_with("$(") {
+                    continue;
+                }
+                let words = words(&line[at..]);
+                let parsed = Cli::try_parse_from(&words).map(|_| ());
+                let shown = parsed.as_ref().is_err_and(|error| error.kind() == ErrorKind::DisplayHelp);
+                assert!(parsed.is_ok() || shown, "{page}: {line}\n{words:?}: {parsed:?}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 25, "{seen}");
     }
 }

@@ -15,8 +15,57 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, write};
 use tokio::sync::oneshot;
 
+/// `128 + SIGPIPE`, as a shell would say it: whoever read what is printed went away.
+pub(crate) const READER_GONE: u8 = 141;
 /// As much as a pipe that says it has room takes without waiting (`PIPE_BUF`).
 const SURE: usize = 4096;
+
+/// Why a result did not get out whole.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutputError {
+    #[error("cannot write to {}", name(*.stream))]
+    Write { stream: Stream, source: io::Error },
+    #[error("cannot write JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Whether somebody still reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    There,
+    Gone,
+}
+
+fn name(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "standard output",
+        Stream::Stderr => "standard error",
+    }
+}
+
+/// Holds what became of a write apart: a reader that went away has seen enough, and any other end is an error.
+fn judge(stream: Stream, written: io::Result<()>) -> Result<Reader, OutputError> {
+    match written {
+        Ok(()) => Ok(Reader::There),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(source) => Err(OutputError::Write { stream, source }),
+    }
+}
+
+/// A piece of output on its way.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    stream: Stream,
+    done: oneshot::Receiver<io::Result<()>>,
+}
+
+impl Writing {
+    /// Waits until it is written, or cannot be. Cancel safe.
+    pub(crate) async fn end(&mut self) -> Result<Reader, OutputError> {
+        let no_thread = || Err(io::Error::other("the thread that writes could not be started"));
+        judge(self.stream, (&mut self.done).await.unwrap_or_else(|_| no_thread()))
+    }
+}
 
 /// Writes what a box prints.
 #[derive(Debug, Default)]
@@ -39,9 +88,10 @@ fn descriptor(stream: Stream) -> BorrowedFd<'static> {
 }
 
 impl Printer {
-    /// Begins to write; the answer comes when it is written, or nobody reads any more.
-    pub(crate) fn write(&mut self, stream: Stream, bytes: Vec<u8>) -> oneshot::Receiver<io::Result<()>> {
+    /// Begins to write; the answer comes when it is written, or cannot be.
+    pub(crate) fn write(&mut self, stream: Stream, bytes: Vec<u8>) -> Writing {
         let (done, wait) = oneshot::channel();
+        let wait = Writing { stream, done: wait };
         if is_regular(stream) {
             done.send(write_all(descriptor(stream), &bytes)).ok();
             return wait;
@@ -104,15 +154,23 @@ pub(crate) fn say(text: &str) {
     write_all(rustix::stdio::stderr(), text.as_bytes()).ok();
 }
 
-/// Prints a result on standard output. A reader that went away has seen enough.
-pub(crate) fn print(text: &str) {
-    write_all(rustix::stdio::stdout(), text.as_bytes()).ok();
+/// Prints a result on standard output. A reader that went away has seen enough; a disk that is full has not.
+pub(crate) fn print(text: &str) -> Result<(), OutputError> {
+    print_on(text).map(|_| ())
+}
+
+/// The same for what goes on and on, which ends when nobody reads it.
+pub(crate) fn print_on(text: &str) -> Result<Reader, OutputError> {
+    print_bytes(text.as_bytes())
 }
 
 /// Prints a value as JSON on standard output.
-pub(crate) fn print_json<T: serde::Serialize>(value: &T) -> Result<(), serde_json::Error> {
-    write_all(rustix::stdio::stdout(), &json(value)?).ok();
-    Ok(())
+pub(crate) fn print_json<T: serde::Serialize>(value: &T) -> Result<(), OutputError> {
+    print_bytes(&json(value)?).map(|_| ())
+}
+
+fn print_bytes(bytes: &[u8]) -> Result<Reader, OutputError> {
+    judge(Stream::Stdout, write_all(rustix::stdio::stdout(), bytes))
 }
 
 /// A value as JSON, as it is printed.
@@ -130,6 +188,20 @@ pub(crate) fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reader_that_went_away_is_no_error_and_a_full_disk_is() {
+        let judged = |errno: Errno| judge(Stream::Stdout, Err(errno.into()));
+        assert_eq!(judge(Stream::Stdout, Ok(())).unwrap(), Reader::There);
+        assert_eq!(judged(Errno::PIPE).unwrap(), Reader::Gone);
+        for errno in [Errno::NOSPC, Errno::IO, Errno::DQUOT, Errno::BADF] {
+            assert!(matches!(judged(errno), Err(OutputError::Write { .. })), "{errno}");
+        }
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let said = judge(Stream::Stderr, write_all(std::os::fd::AsFd::as_fd(&full), b"x")).unwrap_err();
+        assert_eq!(said.to_string(), "cannot write to standard error");
+        assert!(blastbox_engine::causes(&said).contains("No space left"), "{said:?}");
+    }
 
     #[test]
     fn an_escape_sequence_does_not_reach_the_terminal() {

@@ -42,7 +42,7 @@ pub(crate) fn papers(verb: &PapersVerb) -> Result<u8, Problem> {
     };
     let mut text = Vec::new();
     generate(shell, &mut Cli::command(), NAME, &mut text);
-    output::print(&String::from_utf8_lossy(&text));
+    output::print(&String::from_utf8_lossy(&text))?;
     Ok(0)
 }
 

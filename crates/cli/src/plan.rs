@@ -21,7 +21,7 @@ pub(crate) async fn plan(args: &BoxArgs, warden: Warden) -> Result<u8, Problem> 
     if args.json {
         output::print_json(&lowered.plan)?;
     } else {
-        output::print(&text(lowered));
+        output::print(&text(lowered))?;
     }
     Ok(0)
 }

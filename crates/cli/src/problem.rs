@@ -18,6 +18,7 @@ use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX
 
 use crate::capture::MOST_IN_JSON;
 use crate::daemon::DaemonProblem;
+use crate::output::OutputError;
 use crate::reach::BadUrl;
 
 /// Why nothing was run.
@@ -84,6 +85,10 @@ pub(crate) enum Problem {
         "--json holds the whole output in one document, and {limit} are more than the {MOST_IN_JSON} it may hold"
     )]
     MuchForJson { limit: Bytes },
+    #[error("cannot read the program {path}")]
+    Snippet { path: PathBuf, source: io::Error },
+    #[error("the directory {} is gone: somebody has removed it", path.display())]
+    Gone { path: PathBuf },
     #[error("--tty needs a terminal, and standard input is none")]
     NotATerminal,
     #[error("cannot set up the terminal")]
@@ -112,6 +117,8 @@ pub(crate) enum Problem {
     Page { path: PathBuf, source: io::Error },
     #[error("cannot write JSON")]
     Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Output(#[from] OutputError),
     #[error("cannot set up the event loop")]
     Runtime(#[source] io::Error),
     #[error("cannot go on serving the MCP client")]
@@ -149,9 +156,11 @@ impl Problem {
             Self::NoCommand => {
                 "write `blastbox run -- COMMAND`, or pipe a program into `blastbox run --lang python`"
             }
-            Self::ReadPolicy { .. } => "name a TOML file, or use --profile with one that comes with blastbox",
+            Self::ReadPolicy { .. } => {
+                "name a TOML file, or `-` for standard input, or use --profile with one that comes with blastbox"
+            }
             Self::PolicyFile { .. } | Self::Policy(_) => {
-                "see every key and its value with `blastbox policy show --profile default`"
+                "docs/policy.md explains every key; `blastbox policy show --profile default` prints them with their values"
             }
             Self::NoTools => "add --tier wasm, or leave --tool away",
             Self::ManyTools { .. } => "offer fewer, or one that does several things",
@@ -197,6 +206,8 @@ impl Problem {
                 "pass the data through standard input (-i) or a file of the workspace"
             }
             Self::MuchForJson { .. } => "lower --output-limit, or leave out --json and use --receipt FILE",
+            Self::Snippet { .. } => "name a file that you may read, or pipe the program in",
+            Self::Gone { .. } => "change into a directory that is there (cd), or name one: --workspace DIR",
             Self::NotATerminal => "leave out -t, or use -i to pass standard input on",
             Self::Papers { .. } => "name a directory that is there and that you may write to",
             Self::Receipt { .. } | Self::Console { .. } => "name a file in a directory that you may write to",
@@ -227,7 +238,9 @@ impl Problem {
             Self::ReadReport { .. } => "name a file that `blastbox escape --json` has printed",
             Self::HandOver { .. } => "install all programs of blastbox side by side",
             Self::Page { .. } => "name a file in a directory that you may write to",
+            Self::Output(OutputError::Write { source, .. }) => return output_fix(source),
             Self::BadUrl(_)
+            | Self::Output(OutputError::Json(_))
             | Self::OwnProgram(_)
             | Self::Clerk(_)
             | Self::Tether { .. }
@@ -249,6 +262,12 @@ impl Problem {
     pub(crate) fn line(&self) -> String {
         causes(self)
     }
+}
+
+/// What to do where output cannot be written. Also for the receipt of a run whose output was lost.
+pub(crate) fn output_fix(error: &io::Error) -> Option<String> {
+    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+    full.contains(&error.kind()).then(|| "make room where the output goes, or send it elsewhere".to_owned())
 }
 
 /// What to do about trouble with a registry.

@@ -1,18 +1,20 @@
 //! Carries bytes between the caller's streams and a command, until one of them ends.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use blastbox_engine::{Ending, Exec, ExecEnd, ExecEvent, LiveBox, Stdin, ToolAnswer};
 use blastbox_wire::agent::Usage;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::capture::Capture;
-use crate::output::Printer;
+use crate::output::{self, OutputError, Printer, Reader, Writing};
 use crate::problem::Problem;
 use crate::terminal;
 use crate::tool::{self, ToolFlag};
@@ -23,6 +25,8 @@ const SIGHUP: u8 = 1;
 const SIGINT: u8 = 2;
 const SIGTERM: u8 = 15;
 const GULP: usize = 64 * 1024;
+const NOTHING_ON_STDIN: &str = "blastbox: no program came: --lang reads it from standard input, which was empty; pipe it in, or name a file where nothing is piped in (</dev/null): --lang LANGUAGE FILE\n";
+const NOTHING_IN_FILE: &str = "blastbox: no program came: the file is empty\n";
 
 /// Where a command's standard input comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub(crate) enum Input {
     None,
     /// The caller's standard input; its end is passed on.
     Pipe,
+    /// The same, and it is the program itself: where nothing comes, that is worth a word.
+    Program,
     /// The caller's terminal; its end is the end of the box.
     Terminal,
 }
@@ -95,6 +101,8 @@ pub(crate) struct Pump {
     pub(crate) exec: Exec,
     pub(crate) signals: Signals,
     pub(crate) input: Input,
+    /// What is passed on instead of standard input.
+    pub(crate) program: Option<Arc<File>>,
     /// Output is kept instead of being printed.
     pub(crate) capture: Option<Capture>,
     /// Functions that the command may call.
@@ -109,6 +117,8 @@ pub(crate) struct Pumped {
     pub(crate) capture: Capture,
     /// Output was left over because nobody took it.
     pub(crate) gave_up: bool,
+    /// Output was lost because it could not be written where it was to go.
+    pub(crate) unwritten: Option<OutputError>,
 }
 
 /// What the caller's input came to.
@@ -124,7 +134,7 @@ impl Pump {
     pub(crate) async fn run(mut self, live: &LiveBox) -> Pumped {
         let (mut printer, mut writing) = (Printer::default(), None);
         let mut calling: Option<Calling> = None;
-        let input = feed(self.input, self.exec.stdin());
+        let input = feed(self.input, self.program.take(), self.exec.stdin());
         tokio::pin!(input);
         let mut feeding = true;
         loop {
@@ -152,6 +162,10 @@ impl Pump {
                         continue;
                     }
                     Written::ReaderGone => return self.over(Ending::ReaderGone),
+                    // For the box the same: nobody takes what it prints.
+                    Written::Failed(error) => {
+                        return Pumped { unwritten: Some(error), ..self.over(Ending::ReaderGone) };
+                    }
                     Written::Stalled => return self.give_up().await,
                 },
                 (call, answer) = answered(&mut calling), if calling.is_some() => {
@@ -177,7 +191,8 @@ impl Pump {
     }
 
     fn over(self, ending: Ending) -> Pumped {
-        Pumped { ending, usage: None, capture: self.capture.unwrap_or_default(), gave_up: false }
+        let capture = self.capture.unwrap_or_default();
+        Pumped { ending, usage: None, capture, gave_up: false, unwritten: None }
     }
 
     fn ended(self, end: ExecEnd) -> Pumped {
@@ -212,37 +227,50 @@ async fn answered(calling: &mut Option<Calling>) -> (u32, ToolAnswer) {
 enum Written {
     Yes,
     ReaderGone,
+    Failed(OutputError),
     Stalled,
 }
 
 /// Waits for a piece of output to be written: for as long as the box lives, and a little longer.
-async fn written(writing: &mut Option<oneshot::Receiver<io::Result<()>>>, live: &LiveBox) -> Written {
-    let Some(done) = writing else { return Written::Yes };
+async fn written(writing: &mut Option<Writing>, live: &LiveBox) -> Written {
+    let Some(writing) = writing else { return Written::Yes };
     let stalled = async {
         live.stopped().await;
         sleep(PATIENCE).await;
     };
     tokio::select! {
         biased;
-        result = done => match result {
-            Ok(Ok(())) => Written::Yes,
-            Ok(Err(_)) | Err(_) => Written::ReaderGone,
+        end = writing.end() => match end {
+            Ok(Reader::There) => Written::Yes,
+            Ok(Reader::Gone) => Written::ReaderGone,
+            Err(error) => Written::Failed(error),
         },
         () = stalled => Written::Stalled,
     }
 }
 
 /// Passes the caller's input on.
-async fn feed(input: Input, stdin: Option<Stdin>) -> InputEnd {
-    let (Input::Pipe | Input::Terminal, Some(stdin)) = (input, stdin) else { return InputEnd::Done };
-    let mut pieces = read_in_thread();
+async fn feed(input: Input, program: Option<Arc<File>>, stdin: Option<Stdin>) -> InputEnd {
+    let (Input::Pipe | Input::Program | Input::Terminal, Some(stdin)) = (input, stdin) else {
+        return InputEnd::Done;
+    };
+    let nothing_from = if program.is_some() { NOTHING_IN_FILE } else { NOTHING_ON_STDIN };
+    let mut pieces = match program {
+        Some(file) => read_from(move |room| (&*file).read(room)),
+        None => read_in_thread(),
+    };
+    let mut came = false;
     while let Some(piece) = pieces.recv().await {
+        came = true;
         if stdin.write(&piece).await.is_err() {
             return InputEnd::Done;
         }
     }
     if input == Input::Terminal {
         return InputEnd::HungUp;
+    }
+    if input == Input::Program && !came {
+        output::say(nothing_from);
     }
     // An error: the command is over, which is an end as well.
     stdin.end().await.ok();
@@ -251,11 +279,17 @@ async fn feed(input: Input, stdin: Option<Stdin>) -> InputEnd {
 
 /// Reads standard input in a thread that nobody waits for, because a read of a terminal cannot be called off.
 pub(crate) fn read_in_thread() -> mpsc::Receiver<Vec<u8>> {
+    read_from(terminal::read_stdin)
+}
+
+fn read_from(
+    mut read: impl FnMut(&mut [u8]) -> io::Result<usize> + Send + 'static,
+) -> mpsc::Receiver<Vec<u8>> {
     let (to, pieces) = mpsc::channel(1);
     let work = move || {
         let mut room = vec![0; GULP];
         // An error ends it like its end does: a terminal that went away cannot be read.
-        while let Ok(count @ 1..) = terminal::read_stdin(&mut room) {
+        while let Ok(count @ 1..) = read(&mut room) {
             let piece = room.get(..count).unwrap_or_default().to_vec();
             if to.blocking_send(piece).is_err() {
                 return;

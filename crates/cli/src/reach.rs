@@ -8,6 +8,9 @@ use blastbox_policy::{
     Ungoverned, may_dial,
 };
 
+use crate::output;
+use crate::problem::Problem;
+
 /// A host that the box may reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AllowFlag(pub(crate) AllowRule);
@@ -87,6 +90,9 @@ impl FromStr for Url {
     }
 }
 
+/// What a box is denied ends the verb that asks with.
+const NO: u8 = 1;
+
 /// Whether a box would be let through, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -94,6 +100,25 @@ pub(crate) enum Answer {
     Allowed(String),
     /// It would not.
     Denied(String),
+}
+
+impl Answer {
+    /// Prints it. The exit code of the verb.
+    pub(crate) fn tell(&self, json: bool) -> Result<u8, Problem> {
+        let (allowed, word, why, code) = match self {
+            Self::Allowed(how) => (true, "allowed", how, 0),
+            Self::Denied(why) => (false, "denied", why, NO),
+        };
+        match json {
+            true => output::print_json(&serde_json::json!({ "allowed": allowed, "why": why }))?,
+            // Lines of its own are wanted here, and nothing else of a terminal's.
+            false => {
+                let lines: Vec<String> = why.lines().map(output::plain).collect();
+                output::print(&format!("{word}: {}\n", lines.join("\n")))?;
+            }
+        }
+        Ok(code)
+    }
 }
 
 /// Holds a URL against the rules, as the gateway would.

@@ -1,14 +1,17 @@
 //! `blastbox run`: one command in one box, from the command line to the receipt.
 
+use std::ffi::OsString;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use blastbox_engine::leases::{Broker, Sources};
 use blastbox_engine::{
-    Account, BoxSpec, Command, CreateError, Ended, Ending, Engine, LiveBox, Loss, Stream, USUAL_PATH,
-    WorkspaceDir, receipt,
+    Account, BoxSpec, Command, CreateError, EXIT_REFUSED, Ended, Ending, Engine, LiveBox, Loss, Stream,
+    USUAL_PATH, WorkspaceDir, causes, receipt,
 };
 use blastbox_images::Image;
 use blastbox_isolation::tiers::wasm::Compiled;
@@ -17,17 +20,19 @@ use blastbox_policy::SealedPolicy;
 use blastbox_wire::agent::{Io, Usage, User};
 use blastbox_wire::limits::{MAX_ARGUMENT, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS};
 use blastbox_wire::plan::{Plan, Step};
-use blastbox_wire::receipt::Receipt;
+use blastbox_wire::receipt::{Outcome, Reason, Receipt};
 
 use crate::args::{RunArgs, Variable};
 use crate::capture::{Capture, Document, MOST_IN_JSON};
+use crate::codes::OUTPUT_UNWRITABLE;
 use crate::console::Console;
-use crate::output::Printer;
-use crate::problem::Problem;
+use crate::output::{OutputError, Printer};
+use crate::problem::{Problem, output_fix};
 use crate::pump::{Input, Pump, Pumped, Signals};
 use crate::receipt_file::ReceiptFile;
+use crate::snippet::{self, Snippet};
 use crate::terminal::{self, RawTerminal};
-use crate::{guest, output, summary, unrun};
+use crate::{guest, output, summary, unrun, unseen};
 
 /// Exit code of a process that a signal ended, less the signal's number.
 pub(crate) const SIGNALLED: u8 = 128;
@@ -44,6 +49,10 @@ struct Wanted {
     receipt: Option<ReceiptFile>,
     console: Option<(Console, OwnedFd)>,
     input: Input,
+    /// The program of `--lang`, where it lies in a file.
+    program: Option<Arc<File>>,
+    /// Where the command starts.
+    directory: Option<Vec<u8>>,
     /// A module of the caller, compiled.
     module: Option<Compiled>,
     /// Who lends secrets. Without a daemon nobody is left to revoke leases after a crash: then they end by themselves.
@@ -58,6 +67,8 @@ struct Story {
     usage: Option<Usage>,
     ended: Option<Ended>,
     capture: Capture,
+    /// Why output was lost, where it was.
+    unwritten: Option<OutputError>,
 }
 
 /// Runs the command. The warden was started before anything was checked and gets ready meanwhile.
@@ -68,7 +79,7 @@ pub(crate) async fn run(args: &RunArgs, warden: Warden) -> Result<u8, Problem> {
     let story = live(&engine, &wanted, args, signals).await;
     // Before anything is said: lines in raw mode are stairs.
     drop(raw);
-    let receipt = receipt(&Account {
+    let mut receipt = receipt(&Account {
         policy: &wanted.policy,
         image: wanted.image.label(),
         facts: engine.facts(),
@@ -80,9 +91,14 @@ pub(crate) async fn run(args: &RunArgs, warden: Warden) -> Result<u8, Problem> {
         usage: story.usage,
         ended: story.ended.as_ref(),
     });
+    if let Some(error) = &story.unwritten {
+        unwritten(&mut receipt, error);
+    }
     // Where no box began, nobody had a console.
     let heard = console.filter(|_| story.box_id.is_some()).map_or(Ok(()), Console::write);
-    let code = hand_out(args, wanted.receipt, &receipt, story.capture).await?;
+    let words = args.command.iter().skip(usize::from(wanted.program.is_some()));
+    let hint = unseen::tell(args, words.map(Path::new), &mut receipt);
+    let code = hand_out(args, wanted.receipt, &receipt, story.capture, hint.as_deref()).await?;
     heard.map(|()| code)
 }
 
@@ -124,6 +140,7 @@ async fn hand_out(
     file: Option<ReceiptFile>,
     receipt: &Receipt,
     capture: Capture,
+    hint: Option<&str>,
 ) -> Result<u8, Problem> {
     if let Some(file) = file {
         file.write(receipt)?;
@@ -132,14 +149,17 @@ async fn hand_out(
         let text = output::json(&Document::new(receipt, capture))?;
         // Signals are caught for good, so a reader that stalls must not keep them from ending us.
         let mut signals = Signals::catch(false)?;
+        let mut writing = Printer::default().write(Stream::Stdout, text);
         tokio::select! {
             biased;
-            _ = Printer::default().write(Stream::Stdout, text) => {}
+            // A reader that went away has seen enough.
+            written = writing.end() => drop(written?),
             signal = signals.told_to_end() => return Ok(SIGNALLED.saturating_add(signal)),
         }
     }
     let quiet = args.quiet || args.json;
-    output::say_last(&summary::text(receipt, quiet));
+    let hint = hint.filter(|_| !quiet).map(|hint| format!("  hint: {hint}\n"));
+    output::say_last(&(summary::text(receipt, quiet) + hint.as_deref().unwrap_or_default()));
     Ok(receipt.exit_code)
 }
 
@@ -159,10 +179,14 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     };
     let image = args.store.image(&args.source.image)?;
     let workspace = match &args.source.workspace {
-        Some(flag) => Some(WorkspaceDir::open(&flag.path, flag.access)?),
+        Some(flag) => Some(flag.open()?),
         None => None,
     };
-    let command = args.command.iter().map(|word| word.clone().into_vec());
+    let (program, words) = match args.lang.map(|_| snippet::find(&args.command)).transpose()? {
+        Some(Snippet::File(file)) => (Some(Arc::new(file)), args.command.get(1..).unwrap_or_default()),
+        Some(Snippet::Stdin) | None => (None, args.command.as_slice()),
+    };
+    let command = words.iter().map(|word| word.clone().into_vec());
     let arguments: Vec<Vec<u8>> = match args.lang {
         Some(language) => {
             let interpreter = guest::interpreter(&policy, &image, language)?;
@@ -179,15 +203,30 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     let module = guest::module(&policy, arguments.first())?;
     let receipt = args.receipt.as_deref().map(ReceiptFile::prepare).transpose()?;
     let console = args.console.as_deref().map(Console::open).transpose()?;
-    let input = match (args.tty, args.lang.is_some() || args.interactive) {
+    let input = match (args.tty, args.lang) {
         (true, _) => Input::Terminal,
-        (false, true) => Input::Pipe,
-        (false, false) => Input::None,
+        (false, Some(_)) => Input::Program,
+        (false, None) if args.interactive => Input::Pipe,
+        (false, None) => Input::None,
     };
-    if args.lang.is_some() && terminal::on_stdin() {
+    if args.lang.is_some() && program.is_none() && terminal::on_stdin() {
         output::say("type the program, end with Ctrl-D\n");
     }
-    Ok(Wanted { broker, module, policy, image, workspace, arguments, environment, receipt, console, input })
+    let directory = args.cwd.clone().map(OsString::into_vec);
+    Ok(Wanted {
+        broker,
+        module,
+        policy,
+        image,
+        workspace,
+        arguments,
+        environment,
+        receipt,
+        console,
+        input,
+        program,
+        directory,
+    })
 }
 
 /// The environment of the box, built from nothing. A variable that is given twice has its last value.
@@ -240,8 +279,9 @@ async fn live(engine: &Engine, wanted: &Wanted, args: &RunArgs, signals: Signals
     let tools = args.tool.iter().map(|tool| tool.name.clone()).collect();
     let exec = live.exec_last(command(wanted, &live), tools).await;
     let capture = args.json.then(Capture::default);
-    let pump = Pump { exec, signals, input: wanted.input, capture, tools: args.tool.clone() };
-    let Pumped { ending, usage, capture, gave_up } = pump.run(&live).await;
+    let (input, program) = (wanted.input, wanted.program.clone());
+    let pump = Pump { exec, signals, input, program, capture, tools: args.tool.clone() };
+    let Pumped { ending, usage, capture, gave_up, unwritten } = pump.run(&live).await;
     engine.dismiss();
     let ended = live.end().await;
     let ending = match &ended.ending {
@@ -251,7 +291,23 @@ async fn live(engine: &Engine, wanted: &Wanted, args: &RunArgs, signals: Signals
         Some(lost @ Ending::Lost(Loss::NotReleased)) => lost.clone(),
         _ => ending,
     };
-    Story { box_id, choice: Some(choice), ending, usage, ended: Some(ended), capture }
+    Story { box_id, choice: Some(choice), ending, usage, ended: Some(ended), capture, unwritten }
+}
+
+/// The command was ended because what it printed was lost: that is nothing it did, and nothing its reader did.
+fn unwritten(receipt: &mut Receipt, error: &OutputError) {
+    let fix = match error {
+        OutputError::Write { source, .. } => output_fix(source),
+        OutputError::Json(_) => None,
+    };
+    receipt.outcome = Outcome::Failed;
+    receipt.exit_code = EXIT_REFUSED;
+    receipt.signal = None;
+    receipt.reason = Some(Reason {
+        code: OUTPUT_UNWRITABLE.to_owned(),
+        message: format!("the box was ended because its output was lost: {}", causes(error)),
+        fix,
+    });
 }
 
 fn not_launched(error: CreateError) -> Story {
@@ -260,14 +316,15 @@ fn not_launched(error: CreateError) -> Story {
         CreateError::NotReady(ending) => (ending, None),
         other => (Ending::LaunchFailed { tried: Problem::from(other).line(), errno: 0 }, None),
     };
-    Story { box_id: None, choice, ending, usage: None, ended: None, capture: Capture::default() }
+    let capture = Capture::default();
+    Story { box_id: None, choice, ending, usage: None, ended: None, capture, unwritten: None }
 }
 
 fn command(wanted: &Wanted, live: &LiveBox) -> Command {
     let has_workspace = live.choice().chosen.as_ref().is_ok_and(|lowered| has_workspace(&lowered.plan));
     let io = match wanted.input {
         Input::None => Io::Pipes,
-        Input::Pipe => Io::PipesWithStdin,
+        Input::Pipe | Input::Program => Io::PipesWithStdin,
         Input::Terminal => {
             let (rows, columns) = terminal::size();
             Io::Terminal { rows, columns }
@@ -276,9 +333,19 @@ fn command(wanted: &Wanted, live: &LiveBox) -> Command {
     Command {
         arguments: wanted.arguments.clone(),
         environment: wanted.environment.clone(),
-        directory: (if has_workspace { WORKSPACE } else { HOME }).as_bytes().to_vec(),
+        directory: beneath(if has_workspace { WORKSPACE } else { HOME }, wanted.directory.as_deref()),
         io,
         user: User::Payload,
+    }
+}
+
+/// Where a command starts: there, or where it was told to, counted from there.
+fn beneath(usual: &str, told: Option<&[u8]>) -> Vec<u8> {
+    let usual = usual.as_bytes();
+    match told {
+        None | Some([]) => usual.to_vec(),
+        Some(absolute @ [b'/', ..]) => absolute.to_vec(),
+        Some(relative) => [usual, relative].join(&b'/'),
     }
 }
 
@@ -301,6 +368,15 @@ mod tests {
             environment(false, &given).into_iter().map(|text| String::from_utf8(text).unwrap()).collect();
         assert_eq!(built, ["HOME=/home/user", "USER=user", "LANG=C.UTF-8", "PATH=/x", "A=2"]);
         assert!(environment(true, &[]).iter().any(|text| text.starts_with(b"TERM=")));
+    }
+
+    #[test]
+    fn a_command_starts_where_it_is_told_to_counted_from_the_usual_place() {
+        let at = |told: Option<&str>| String::from_utf8(beneath(WORKSPACE, told.map(str::as_bytes))).unwrap();
+        assert_eq!(
+            [at(None), at(Some("")), at(Some("/tmp")), at(Some("src/a"))],
+            ["/workspace", "/workspace", "/tmp", "/workspace/src/a"]
+        );
     }
 
     #[test]

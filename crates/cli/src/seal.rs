@@ -2,7 +2,6 @@
 //!
 //! Trust: whoever held the report. Everything that is printed is escaped.
 
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -14,9 +13,11 @@ use blastbox_wire::event::{Event, Hash, LedgerId, PublicKey, Signature};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::audit::ledger_in;
 use crate::daemon::DaemonProblem;
 use crate::output::{self, plain};
 use crate::problem::Problem;
+use crate::regular::open_regular;
 
 /// No report is longer.
 const MOST: u64 = 64 << 20;
@@ -122,11 +123,16 @@ fn write_ordered(value: &Value, out: &mut String) {
 }
 
 /// `blastbox audit report`: whether the seal under a report holds.
-pub(crate) fn check(path: &Path, ledger: Option<&Path>, key: Option<PublicKey>) -> Result<u8, Problem> {
+pub(crate) fn check(
+    path: &Path,
+    ledger: Option<&Path>,
+    key: Option<PublicKey>,
+    json: bool,
+) -> Result<u8, Problem> {
     let report = read(path)?;
     let sealed: Sealed = match serde_json::from_value(report.get("seal").cloned().unwrap_or_default()) {
         Ok(sealed) => sealed,
-        Err(_) => return say(&Err("it has no seal".to_owned()), ""),
+        Err(_) => return say(&Err("it has no seal".to_owned()), "", None, json),
     };
     let own = if key.is_some() { "" } else { "   (its own word: pass --key to hold it to yours)" };
     let mut about = format!("digest    {}\nkey       {}{own}\n", sealed.digest, sealed.key);
@@ -138,22 +144,42 @@ pub(crate) fn check(path: &Path, ledger: Option<&Path>, key: Option<PublicKey>) 
             Err(why) => verdict = Err(why),
         }
     }
-    say(&verdict, &about)
+    say(&verdict, &about, Some(&sealed), json)
 }
 
-fn say(verdict: &Result<&str, String>, about: &str) -> Result<u8, Problem> {
+fn say(
+    verdict: &Result<&str, String>,
+    about: &str,
+    sealed: Option<&Sealed>,
+    json: bool,
+) -> Result<u8, Problem> {
     let (code, line) = match verdict {
         Ok(word) => (0, format!("✓ {word}")),
         Err(why) => (1, format!("✗ {}", plain(why))),
     };
-    output::print(&format!("{about}verdict   {line}\n"));
+    if json {
+        let why = match verdict {
+            Ok(word) => word,
+            Err(why) => why.as_str(),
+        };
+        output::print_json(&serde_json::json!({
+            "holds": verdict.is_ok(),
+            "why": why,
+            "digest": sealed.map(|sealed| sealed.digest.to_string()),
+            "key": sealed.map(|sealed| sealed.key.to_string()),
+            "ledger": sealed.map(|sealed| sealed.ledger.to_string()),
+            "record": sealed.map(|sealed| sealed.record),
+        }))?;
+        return Ok(code);
+    }
+    output::print(&format!("{about}verdict   {line}\n"))?;
     Ok(code)
 }
 
 fn read(path: &Path) -> Result<Value, Problem> {
     let failed = |source| Problem::ReadReport { path: path.to_owned(), source };
     let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(MOST).read_to_end(&mut bytes)).map_err(failed)?;
+    open_regular(path).and_then(|file| file.take(MOST).read_to_end(&mut bytes)).map_err(failed)?;
     let wrong =
         |why: &dyn std::fmt::Display| failed(io::Error::new(io::ErrorKind::InvalidData, why.to_string()));
     let text = blastbox_escape::data(&String::from_utf8_lossy(&bytes)).map_err(|error| wrong(&error))?;
@@ -202,17 +228,21 @@ fn recorded(sealed: &Sealed, path: &Path) -> Result<Result<(), String>, Problem>
 pub(crate) struct ReportArgs {
     /// The report: what `blastbox escape --json` printed, or the page that `--html` wrote
     report: PathBuf,
-    /// The ledger that must have it: its directory, or a copy in one file
+    /// The ledger that must have it: its directory, the state directory that it is in, or a copy in one file
     #[arg(long, value_name = "PATH")]
     ledger: Option<PathBuf>,
     /// The key that must have sealed it, as noted when the ledger was made
     #[arg(long, value_name = "ed25519:HEX")]
     key: Option<PublicKey>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl ReportArgs {
     pub(crate) fn check(&self) -> Result<u8, Problem> {
-        check(&self.report, self.ledger.as_deref(), self.key)
+        let ledger = self.ledger.as_deref().map(ledger_in);
+        check(&self.report, ledger.as_deref(), self.key, self.json)
     }
 }
 

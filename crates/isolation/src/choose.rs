@@ -133,10 +133,14 @@ fn judge(policy: &SealedPolicy, lowered: Lowered) -> Result<Lowered, Refusal> {
 /// Of several refusals, the one that the caller can do most about; of equal ones the first.
 fn most_useful(policy: &SealedPolicy, considered: &[Considered]) -> Refusal {
     let refusals = considered.iter().filter_map(|one| match &one.verdict {
-        Verdict::Refused(refusal) | Verdict::PassedOver(refusal) => Some(refusal),
+        Verdict::Refused(refusal) | Verdict::PassedOver(refusal) => Some((one.tier, refusal)),
         Verdict::Chosen | Verdict::NotNeeded => None,
     });
-    let best = refusals.min_by_key(|refusal| match refusal {
+    // The jail alone has GPUs: what it says of one is about this host, and what the others say is about them.
+    let about_others = |(tier, refusal): &(Tier, &Refusal)| {
+        matches!(refusal, Refusal::GpuUnavailable { .. }) && *tier != Tier::Jail
+    };
+    let worth = |(_, refusal): &(Tier, &Refusal)| match refusal {
         // What the caller asked for is wrong whatever the tier.
         Refusal::WorkspaceNotAllowed { .. } | Refusal::ImageUnusable { .. } => 0,
         // One flag away.
@@ -148,7 +152,8 @@ fn most_useful(policy: &SealedPolicy, considered: &[Considered]) -> Refusal {
         Refusal::TooFewBoundaries { .. } => 3,
         Refusal::TierUnavailable { .. } => 4,
         Refusal::TierTooWeak { .. } => 5,
-    });
+    };
+    let best = refusals.min_by_key(|one| (worth(one), about_others(one))).map(|(_, refusal)| refusal);
     // A policy always names at least one tier; should it ever not, the level is what left none over.
     best.cloned().unwrap_or(Refusal::TierTooWeak { tier: Tier::Jail, level: policy.level() })
 }
@@ -227,6 +232,15 @@ mod tests {
         let jail = choice.considered.iter().find(|one| one.tier == Tier::Jail).unwrap();
         let weak = Refusal::TierTooWeak { tier: Tier::Jail, level: ThreatLevel::Critical };
         assert_eq!(jail.verdict, Verdict::PassedOver(weak));
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_told_of_this_host_and_not_of_tiers_that_have_none() {
+        let draft =
+            Profile::Default.draft().unwrap().gpu(blastbox_policy::Gpu::One).accept(Gap::GpuDriverSurface);
+        let refusal = made(draft, &good_host()).chosen.unwrap_err();
+        assert_eq!(refusal.code(), "gpu_unavailable");
+        assert!(refusal.to_string().contains("/dev/nvidia0"), "{refusal}");
     }
 
     #[test]

@@ -128,6 +128,22 @@ pub struct UserNamespaces {
     pub switched_off: bool,
     /// AppArmor takes their rights from programs without a profile.
     pub apparmor_restricts: bool,
+    /// This is a user namespace itself that was not given the ids which root hands to boxes (`unshare -r`, rootless containers).
+    pub few_ids: bool,
+}
+
+/// The ids that a warden of root takes some of for each box, as `crates/warden/src/ids.rs` has them.
+const BOX_IDS: std::ops::Range<u64> = 0x7000_0000..0x8000_0000;
+
+/// Whether a map of users (`/proc/self/uid_map`) has all the ids that boxes may get. One that cannot be read says nothing against it.
+fn has_box_ids(map: &str) -> bool {
+    let rows = map.lines().filter_map(|row| {
+        let mut numbers = row.split_whitespace().map(|number| number.parse::<u64>().ok());
+        let (first, _, count) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        Some((first, first.saturating_add(count)))
+    });
+    let rows: Vec<(u64, u64)> = rows.collect();
+    rows.is_empty() || rows.iter().any(|(first, end)| *first <= BOX_IDS.start && *end >= BOX_IDS.end)
 }
 
 impl KernelVersion {
@@ -228,6 +244,7 @@ impl UserNamespaces {
             switched_off: number("/proc/sys/kernel/unprivileged_userns_clone") == Some(0),
             apparmor_restricts: number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
                 .is_some_and(|value| value != 0),
+            few_ids: fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !has_box_ids(&map)),
         }
     }
 }
@@ -296,6 +313,19 @@ pub(crate) mod tests {
     pub(crate) fn rootless_host() -> Facts {
         let none = Facts { privileged: false, cgroups: CgroupKind::None, ..good_host() };
         Facts { memory: false, cpu: false, pids: false, ..none }
+    }
+
+    #[test]
+    fn a_namespace_without_the_ids_of_boxes_is_told_from_one_that_has_them() {
+        for (map, has) in [
+            ("         0          0 4294967295\n", true),
+            ("         0       1000          1\n", false),
+            ("0 1000 1\n1 100000 65536\n", false),
+            ("0 100000 2147483648\n", true),
+            ("", true),
+        ] {
+            assert_eq!(has_box_ids(map), has, "{map}");
+        }
     }
 
     #[test]

@@ -99,10 +99,14 @@ impl Refusal {
                  `blastbox doctor`"
                     .to_owned()
             }
-            Self::TierUnavailable { tier, .. } => unavailable_fix(*tier).to_owned(),
+            Self::TierUnavailable { tier, why } => {
+                asked_fix(*tier, why).unwrap_or_else(|| unavailable_fix(*tier)).to_owned()
+            }
             Self::TierTooWeak { level, .. } => stronger_fix(*level),
             Self::WorkspaceNotAllowed { level: ThreatLevel::Critical } => {
-                "copy the files in instead, or lower the level by name: --threat high".to_owned()
+                "copy the files into a box of a daemon (`blastbox cp`) or into its image (`blastbox image build`), or lower the \
+                 level by name: --threat high"
+                    .to_owned()
             }
             Self::WorkspaceNotAllowed {
                 level: ThreatLevel::Low | ThreatLevel::Medium | ThreatLevel::High,
@@ -112,11 +116,13 @@ impl Refusal {
                 "choose another image with --image, or import this one again".to_owned()
             }
             Self::RootUnavailable { .. } => {
-                "run blastbox as root in the tier jail, or leave root out: root = \"none\" under [kernel]"
+                "use the jail as root of this host (sudo blastbox, --tier jail --accept shared-kernel), or leave root out: no --sudo, or \
+                 root = \"none\" under [kernel]"
                     .to_owned()
             }
             Self::GpuUnavailable { .. } => {
-                "see what the host has with `blastbox doctor`, or leave the GPU out: gpu = \"none\" under [kernel]"
+                "where `blastbox doctor` finds an NVIDIA GPU: --tier jail --accept shared-kernel --accept gpu-driver-surface; \
+                 elsewhere leave it out: no --gpu, or gpu = \"none\" under [kernel]"
                     .to_owned()
             }
             Self::VolumesUnavailable { .. } => {
@@ -139,12 +145,48 @@ const fn unavailable_fix(tier: Tier) -> &'static str {
             "see what gVisor needs with `blastbox doctor` and in docs/gvisor.md; below threat level critical the jail may do, \
              if its shared kernel is accepted by name: --tier jail --accept shared-kernel"
         }
-        // At level critical only a virtual machine will do: naming the jail there is refused again, with the reason.
+        // At level critical only a virtual machine will do: what makes one comes first, and the jail needs another profile.
         Tier::Microvm => {
-            "below threat level critical the jail may do, if its shared kernel is accepted by name: \
-             --tier jail --accept shared-kernel"
+            "`blastbox doctor` says what virtual machines lack here, and docs/microvm.md how they get it: QEMU, a usable /dev/kvm, a \
+             kernel (`blastbox kernel get`), an image (--image NAME); the profile critical takes nothing less, and with another \
+             the jail may do: --profile default --tier jail"
         }
     }
+}
+
+/// What to do where the policy asks for something that this tier does not have on any host. The reason names the key.
+fn asked_fix(tier: Tier, why: &str) -> Option<&'static str> {
+    let asked = |key: &str| why.contains(key);
+    Some(match tier {
+        Tier::Wasm if asked("(kernel.deterministic)") => {
+            "write deterministic = false under [kernel], or mode = \"off\" under [network]"
+        }
+        Tier::Jail | Tier::Gvisor | Tier::Microvm if asked("(kernel.fuel)") => {
+            "use --tier wasm, which counts work, or leave it uncounted: no --fuel, or fuel = 0 under [kernel]"
+        }
+        Tier::Jail | Tier::Gvisor | Tier::Microvm if asked("(kernel.deterministic)") => {
+            "use --tier wasm, or write deterministic = false under [kernel]"
+        }
+        Tier::Jail if asked("(lifetime.survives_daemon)") => {
+            "leave network, workspace and volumes out, or write survives_daemon = \"no\" under [lifetime]"
+        }
+        Tier::Wasm | Tier::Gvisor | Tier::Microvm if asked("(lifetime.survives_daemon)") => {
+            "use the jail (--tier jail --accept shared-kernel), or write survives_daemon = \"no\" under [lifetime]"
+        }
+        Tier::Jail if asked("(files.report_writes)") => {
+            "leave --report-writes out, or write report_writes = false under [files]"
+        }
+        Tier::Wasm | Tier::Gvisor | Tier::Microvm if asked("(files.report_writes)") => {
+            "use the jail (--tier jail --accept shared-kernel), or leave --report-writes out (report_writes = false under [files])"
+        }
+        Tier::Gvisor if asked("(kernel.gvisor_platform)") => {
+            "write gvisor_platform = \"systrap\" under [kernel], or make /dev/kvm usable (`blastbox doctor`)"
+        }
+        Tier::Wasm | Tier::Jail | Tier::Gvisor if asked("(--console)") => {
+            "use --tier microvm, or leave --console out"
+        }
+        Tier::Wasm | Tier::Jail | Tier::Gvisor | Tier::Microvm => return None,
+    })
 }
 
 /// The tiers that are strong enough, spelled as flags.
@@ -263,6 +305,44 @@ mod tests {
     fn a_tier_that_is_too_weak_names_only_those_that_are_not() {
         let fix = Refusal::TierTooWeak { tier: Tier::Jail, level: ThreatLevel::Critical }.fix();
         assert_eq!(fix, "use --tier microvm");
+    }
+
+    #[test]
+    fn what_a_tier_does_not_have_on_any_host_is_not_looked_for_on_this_one() {
+        let fix = |tier, why: &str| Refusal::TierUnavailable { tier, why: why.into() }.fix();
+        for tier in [Tier::Jail, Tier::Gvisor, Tier::Microvm] {
+            let fuel = fix(
+                tier,
+                "the policy meters the work of commands (kernel.fuel), and only the tier wasm counts it",
+            );
+            assert!(fuel.starts_with("use --tier wasm") && fuel.contains("no --fuel"), "{fuel}");
+            assert!(fix(tier, "the same (kernel.deterministic)").starts_with("use --tier wasm"));
+        }
+        assert!(
+            fix(Tier::Jail, "no console (--console): use --tier microvm").contains("leave --console out")
+        );
+        assert!(fix(Tier::Gvisor, "only the jail (lifetime.survives_daemon)").starts_with("use the jail"));
+        assert!(
+            !fix(Tier::Jail, "it cannot have a gateway (lifetime.survives_daemon)").contains("use the jail")
+        );
+    }
+
+    #[test]
+    fn at_level_critical_nothing_is_advised_that_is_refused_there_again() {
+        let fix = Refusal::TierUnavailable { tier: Tier::Microvm, why: "QEMU is not installed".into() }.fix();
+        assert!(fix.contains("docs/microvm.md") && fix.contains("blastbox kernel get"), "{fix}");
+        // The jail is advised with the profile that takes it, and such a policy seals.
+        assert!(fix.ends_with("--profile default --tier jail"), "{fix}");
+        #[cfg(feature = "text")]
+        assert!(
+            crate::Profile::Default
+                .draft()
+                .unwrap()
+                .tier(Tier::Jail)
+                .seal()
+                .unwrap()
+                .accepts(Gap::SharedKernel)
+        );
     }
 
     #[cfg(feature = "text")]

@@ -278,4 +278,138 @@ mod tests {
             assert_eq!(keys(table), known, "{section}");
         }
     }
+
+    const REFERENCE: &str = include_str!("../../../docs/policy.md");
+
+    /// The rows of the reference: key, default, example, each without its quotation.
+    fn rows() -> Vec<(String, String, String)> {
+        let cell = |text: &str| text.trim().trim_matches('`').to_owned();
+        let row = |line: &str| {
+            let cells: Vec<&str> = line.split(" |").collect();
+            let [key, default, _, example, _, _] = cells.as_slice() else { return None };
+            key.starts_with("| `").then(|| (cell(&key[1..]), cell(default), cell(example)))
+        };
+        REFERENCE.lines().filter_map(row).collect()
+    }
+
+    #[test]
+    fn the_reference_names_every_key_and_no_other() {
+        let section = |name: &'static str, keys: &'static [&'static str]| {
+            keys.iter().map(move |key| format!("{name}.{key}"))
+        };
+        let compound = ["network.limits".to_owned()];
+        let keys: Vec<String> = ["threat".to_owned(), "accept".to_owned()]
+            .into_iter()
+            .chain(section("kernel", KERNEL))
+            .chain(section("files", FILES))
+            .chain(section("network", network::NETWORK))
+            .chain(section("network.allow", network::RULE))
+            .chain(section("network.dangerously_allow_private", network::OPENING))
+            .chain(section("network.limits", network::LIMITS))
+            .chain(section("credentials", credentials::CREDENTIALS))
+            .chain(section("credentials.bind", credentials::BINDING))
+            .chain(section("lifetime", LIFETIME))
+            .filter(|key| !compound.contains(key))
+            .collect();
+        for key in &keys {
+            assert!(REFERENCE.contains(&format!("`{key}`")), "docs/policy.md does not name {key}");
+        }
+        for name in TOP.iter().skip(2) {
+            assert!(REFERENCE.contains(&format!("### `[{name}]`")), "docs/policy.md has no section {name}");
+        }
+        for (key, ..) in rows() {
+            assert!(keys.contains(&key), "docs/policy.md names {key}, which is no key");
+        }
+    }
+
+    #[test]
+    fn the_defaults_of_the_reference_are_the_defaults() {
+        let written = to_toml(&Draft::at(ThreatLevel::High).seal().unwrap());
+        let mut section = String::new();
+        let mut defaults = std::collections::BTreeMap::new();
+        for line in written.lines() {
+            if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                section = format!("{name}.");
+            } else if let Some((key, value)) = line.split_once(" = ") {
+                defaults.insert(format!("{section}{key}"), value.to_owned());
+            }
+        }
+        let checked = rows().into_iter().filter(|(key, default, _)| match defaults.get(key) {
+            Some(real) => {
+                assert_eq!(default, real, "{key}");
+                true
+            }
+            None => false,
+        });
+        assert_eq!(checked.count(), defaults.len(), "every key that is written has a row");
+    }
+
+    #[test]
+    fn every_example_of_the_reference_is_taken() {
+        let mut seen = 0;
+        for (key, _, example) in rows() {
+            let name = key.rsplit('.').next().unwrap();
+            assert!(example.starts_with(&format!("{name} = ")), "{key}: {example}");
+            let rule = |more: &str| format!("[network]\nallow = [{{ {more} }}]");
+            let text = match key.as_str() {
+                // One key of a rule or a binding needs the others that it goes with.
+                "network.allow.host" => rule(&example),
+                "network.allow.protocol" => {
+                    rule(&format!("host = \"a.example.com\", ports = [22], {example}"))
+                }
+                "network.allow.resolver" => rule(&format!("host = \"dns.google\", {example}")),
+                _ if key.starts_with("network.allow.") => {
+                    let read = if example.starts_with("tls") { "" } else { "tls = \"inspect\", " };
+                    rule(&format!("host = \"a.example.com\", {read}{example}"))
+                }
+                _ if key.starts_with("credentials.bind.") => {
+                    let with = match name {
+                        "user" => "as = \"basic\", ",
+                        "header" => "as = \"header\", ",
+                        "as" => "user = \"me\", ",
+                        "env" => "placeholder = \"x_\", ",
+                        _ => "",
+                    };
+                    let secret = if name == "secret" { "" } else { "secret = \"a\", " };
+                    let host = if name == "host" { "" } else { "host = \"a.example.com\", " };
+                    format!("[credentials]\nbind = [{{ {secret}{host}{with}{example} }}]")
+                }
+                _ => match key.rsplit_once('.') {
+                    Some((section, _)) => format!("[{section}]\n{example}"),
+                    None => example.clone(),
+                },
+            };
+            let _taken = parse(&text).unwrap_or_else(|error| panic!("{key}: {text}: {error}"));
+            seen += 1;
+        }
+        assert!(seen > 40, "{seen}");
+    }
+
+    #[test]
+    fn every_policy_in_the_documents_seals() {
+        for (page, text) in [
+            ("docs/policy.md", REFERENCE),
+            ("docs/secrets.md", include_str!("../../../docs/secrets.md")),
+            ("docs/operate.md", include_str!("../../../docs/operate.md")),
+        ] {
+            let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+            // Files of secrets are TOML too, and no policies.
+            let policies: Vec<&str> = blocks.filter(|block| !block.contains("[secrets.")).collect();
+            assert!(!policies.is_empty(), "{page}");
+            for policy in policies {
+                parse(policy)
+                    .and_then(Draft::seal)
+                    .unwrap_or_else(|error| panic!("{page}: {error}\n{policy}"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_policy_of_the_reference_that_says_high_accepts_what_the_jail_lacks() {
+        // Whoever pastes one into a file is not refused for the host's kernel and programs.
+        for block in REFERENCE.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+            let policy = parse(block).and_then(Draft::seal).unwrap();
+            assert!(policy.accepts(Gap::SharedKernel) && policy.accepts(Gap::HostImage), "{block}");
+        }
+    }
 }

@@ -71,8 +71,22 @@ fn what_is_too_broad_does_not_load_and_says_what_to_write() {
         ("0x7f000001", "ends in a number"),
         ("2130706433", "ends in a number"),
         ("api.github.com@evil.test", "not an ASCII letter, digit, hyphen or dot"),
-        ("https://example.com", "is a range of addresses"),
-        ("example.com:443", "not an ASCII letter"),
+        (
+            "https://example.com",
+            "is a URL, and a rule names a host: write \"example.com\"; a port goes beside it",
+        ),
+        ("https://example.com/v1?x", "as in --allow example.com:443 on the command line or ports = [443]"),
+        ("http://example.com", "ports = [80]"),
+        (
+            "https://*.example.com:8443/",
+            "write \"*.example.com\"; a port goes beside it, as in --allow *.example.com:8443",
+        ),
+        ("https://api.github.com@evil.test/", "not an ASCII letter, digit, hyphen or dot"),
+        ("https://*", "a wildcard is one whole label"),
+        ("https://", "empty label"),
+        ("example.com/v1", "has a path behind one: write \"example.com\""),
+        ("example.com:443", "is a host with a port: write host = \"example.com\", ports = [443]"),
+        ("example.com:x", "not an ASCII letter"),
         ("", "empty label"),
     ] {
         let text = complaint(&format!("allow = [\n  {{ host = \"{host}\" }},\n]"));
@@ -95,6 +109,48 @@ fn a_private_address_needs_the_dangerous_word_and_metadata_never_opens() {
     assert!(text.contains("169.254.0.0/16 cannot be opened"), "{text}");
     let text = complaint("dangerously_allow_private = [{ cidr = \"10.0.0.0/8\" }]");
     assert!(text.contains("takes 1 to 64 ports"), "{text}");
+}
+
+#[test]
+fn a_name_of_the_host_itself_is_refused_as_its_address_is() {
+    for host in ["localhost", "LOCALHOST.", "a.localhost", "ip6-localhost"] {
+        let text = complaint(&format!("allow = [{{ host = \"{host}\", ports = [80], protocol = \"tcp\" }}]"));
+        assert!(text.contains("is a name of the host itself, as 127.0.0.1 is its address"), "{text}");
+        assert!(text.ends_with("{ cidr = \"127.0.0.1/32\", ports = [80] }"), "{text}");
+    }
+    let rule = "allow = [{ host = \"localhost\", ports = [80], protocol = \"tcp\" }]";
+    let opened = |ports: &str| {
+        seal(&format!(
+            "{rule}\ndangerously_allow_private = [{{ cidr = \"127.0.0.1/32\", ports = [{ports}] }}]"
+        ))
+    };
+    assert!(opened("80").is_ok());
+    assert!(opened("81").is_err());
+    assert!(seal("allow = [{ host = \"localhost.example.com\" }]").is_ok());
+}
+
+#[test]
+fn what_the_short_form_refuses_says_what_is_allowed_instead() {
+    use blastbox_policy::AllowRule;
+    for (short, needle) in [
+        (
+            "https://example.com",
+            "write \"example.com\"; a port goes beside it, as in --allow example.com:443",
+        ),
+        (
+            "1.1.1.1:443",
+            "name the host instead, as in \"example.com\", or write { host = \"1.1.1.1\", ports = [443], protocol = \"tcp\" }",
+        ),
+        ("1.1.1.1", "raw TCP, carried unread"),
+        ("169.254.169.254", "can never be opened"),
+    ] {
+        let text = AllowRule::short(short).expect_err(short).to_string();
+        assert!(text.contains(needle), "{short}: {text}");
+        assert!(!text.contains("dangerously"), "{short}: {text}");
+    }
+    // What is advised is taken.
+    assert!(AllowRule::short("example.com:443").is_ok());
+    assert!(seal("allow = [{ host = \"1.1.1.1\", ports = [443], protocol = \"tcp\" }]").is_ok());
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub enum Outcome {
     /// The box was there, but the command could not be started. `reason.code` is `not_found` (exit code 127),
     /// `not_executable` (126), or names what else failed (125).
     NotStarted,
-    /// blastbox or the host failed before anything ran; exit code 125.
+    /// blastbox or the host failed: before anything ran, or because the output could not be written; exit code 125.
     Failed,
     /// The box was there and then was not: its agent or the warden died, or it broke the protocol; exit code 125.
     Lost,

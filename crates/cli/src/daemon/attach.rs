@@ -1,6 +1,5 @@
 //! `blastbox attach`: to a command that runs, with its terminal. Leaving does not end it.
 
-use std::io;
 use std::time::Duration;
 
 use blastbox_server::ask::TerminalSize;
@@ -9,7 +8,7 @@ use blastbox_wire::websocket::Kind;
 use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::Where;
@@ -18,7 +17,7 @@ use super::follow::{Heard, code, complaint};
 use super::line::{self, Came, Ear, Mouth};
 use super::problem::DaemonProblem;
 use super::table::{EndedView, ExecView};
-use crate::output::{self, Printer};
+use crate::output::{self, OutputError, Printer, READER_GONE, Reader, Writing};
 use crate::problem::Problem;
 use crate::pump::{Signals, Told, read_in_thread};
 use crate::terminal::{self, RawTerminal};
@@ -34,8 +33,6 @@ const LEAVE: [u8; 2] = [0x10, 0x11];
 const TRIES: u32 = 5;
 const BREATH: Duration = Duration::from_millis(200);
 const SIGNALLED: u8 = 128;
-/// `128 + SIGPIPE`, as a shell would say it.
-const READER_GONE: u8 = 141;
 const SIGHUP: u8 = 1;
 
 #[derive(Debug, Args)]
@@ -181,7 +178,10 @@ impl Session {
                 }
                 written = written(&mut writing), if writing.is_some() => {
                     writing = None;
-                    if written { continue } else { return Ok(Some(End::Code(READER_GONE))) }
+                    match written? {
+                        Reader::There => continue,
+                        Reader::Gone => return Ok(Some(End::Code(READER_GONE))),
+                    }
                 }
                 piece = mouth.feed(pieces), if pieces.is_some() => {
                     if let Some(end) = self.pass(piece, mouth, pieces) {
@@ -254,10 +254,11 @@ fn size() -> String {
     json!({ "resize": TerminalSize { rows, columns } }).to_string()
 }
 
-async fn written(writing: &mut Option<oneshot::Receiver<io::Result<()>>>) -> bool {
+/// Waits for what is being written, if anything is. Cancel safe.
+pub(super) async fn written(writing: &mut Option<Writing>) -> Result<Reader, OutputError> {
     match writing {
-        Some(done) => matches!(done.await, Ok(Ok(()))),
-        None => true,
+        Some(writing) => writing.end().await,
+        None => Ok(Reader::There),
     }
 }
 

@@ -71,7 +71,7 @@ pub(crate) async fn create(args: CreateArgs) -> Result<u8, Problem> {
         output::print_json(&card)?;
     } else {
         let id = card.get("id").and_then(Value::as_str).unwrap_or_default();
-        output::print(&format!("{}\n", plain(id)));
+        output::print(&format!("{}\n", plain(id)))?;
     }
     Ok(0)
 }
@@ -116,7 +116,7 @@ fn workspace(flag: &WorkspaceFlag) -> Result<WorkspaceAsk, Problem> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Problem> {
-    std::path::absolute(path).map_err(Problem::Runtime)
+    std::path::absolute(path).map_err(|_| Problem::Gone { path: PathBuf::from(".") })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::client::Client;
 use super::hear::Events;
 use super::problem::DaemonProblem;
 use super::table::moment;
-use crate::output::{self, plain};
+use crate::output::{self, READER_GONE, Reader, plain};
 use crate::problem::Problem;
 
 pub(crate) const HELP: &str = "Examples:\n  blastbox events                   what is still remembered\n  \
@@ -67,7 +67,7 @@ pub(super) async fn tell(
     loop {
         let mut events = Events::open(client, &stream.path, Some(&seen)).await?;
         if let Some(head) = head.take() {
-            output::print(&format!("{head}\n"));
+            output::print(&format!("{head}\n"))?;
         }
         let broke = loop {
             let event = match events.next().await {
@@ -78,7 +78,9 @@ pub(super) async fn tell(
             let data: Value = serde_json::from_str(&event.data).map_err(DaemonProblem::Unreadable)?;
             seen = event.id.unwrap_or(seen);
             let line = if stream.json { data.to_string() } else { line(&event.name, &data) };
-            output::print(&format!("{line}\n"));
+            if output::print_on(&format!("{line}\n"))? == Reader::Gone {
+                return Ok(READER_GONE);
+            }
         };
         match broke {
             None => return Ok(0),

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::io;
 
 use blastbox_engine::Stream;
 use blastbox_policy::Seconds;
@@ -13,15 +12,14 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::oneshot;
 
 use super::Where;
-use super::attach::{self, End};
+use super::attach::{self, End, written};
 use super::client::{Client, Sent};
 use super::follow::{Follow, Heard, Until};
 use super::problem::DaemonProblem;
 use crate::args::Variable;
-use crate::output::{self, Printer};
+use crate::output::{self, Printer, READER_GONE, Reader};
 use crate::problem::Problem;
 use crate::pump::{Signals, Told, read_in_thread};
 use crate::terminal::{self, RawTerminal};
@@ -36,8 +34,6 @@ the\ncommand, a second one leaves it alone.";
 /// were killed between the two questions.
 const ATTACHED: Seconds = Seconds(60);
 const SIGNALLED: u8 = 128;
-/// `128 + SIGPIPE`, as a shell would say it.
-const READER_GONE: u8 = 141;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
@@ -90,7 +86,7 @@ pub(crate) async fn exec(args: ExecArgs) -> Result<u8, Problem> {
     let Some(signals) = signals else {
         match args.json {
             true => output::print_json(&json!({ "box": args.id.as_str(), "exec": exec }))?,
-            false => output::print(&format!("{exec}\n")),
+            false => output::print(&format!("{exec}\n"))?,
         }
         return Ok(0);
     };
@@ -171,18 +167,23 @@ impl Session {
                 }
                 written = written(&mut writing), if writing.is_some() => {
                     writing = None;
-                    if written { continue } else { return Ok(End::Code(READER_GONE)) }
+                    match written? {
+                        Reader::There => continue,
+                        Reader::Gone => return Ok(End::Code(READER_GONE)),
+                    }
                 }
                 heard = follow.next(), if writing.is_none() => heard?,
             };
             if let Some(heard) = heard.as_ref().filter(|_| self.json) {
-                let written = printer.write(Stream::Stdout, heard.json()?);
+                let mut line = printer.write(Stream::Stdout, heard.json()?);
                 if let Heard::Ended(ended) = heard {
                     // The last line is out before the verb is over, or nobody has it.
-                    let told = matches!(written.await, Ok(Ok(())));
-                    return Ok(if told { End::Ended(ended.clone()) } else { End::Code(READER_GONE) });
+                    return Ok(match line.end().await? {
+                        Reader::There => End::Ended(ended.clone()),
+                        Reader::Gone => End::Code(READER_GONE),
+                    });
                 }
-                writing = Some(written);
+                writing = Some(line);
                 continue;
             }
             match heard {
@@ -208,12 +209,5 @@ impl Session {
                 None
             }
         }
-    }
-}
-
-async fn written(writing: &mut Option<oneshot::Receiver<io::Result<()>>>) -> bool {
-    match writing {
-        Some(done) => matches!(done.await, Ok(Ok(()))),
-        None => true,
     }
 }

@@ -53,7 +53,7 @@ pub(crate) async fn inspect(args: InspectArgs) -> Result<u8, Problem> {
         return Ok(0);
     }
     let whole: Whole = serde_json::from_value(found).map_err(DaemonProblem::Unreadable)?;
-    output::print(&text(&whole));
+    output::print(&text(&whole))?;
     Ok(0)
 }
 
@@ -107,7 +107,7 @@ async fn inspect_daemon(client: &Client, json: bool) -> Result<u8, Problem> {
         ("daemon", format!("process {}, version {}", found.pid, plain(&found.version))),
         ("walls", found.words()),
     ];
-    output::print(&lines.into_iter().map(|(name, value)| format!("{name:<9}{value}\n")).collect::<String>());
+    output::print(&lines.into_iter().map(|(name, value)| format!("{name:<9}{value}\n")).collect::<String>())?;
     Ok(0)
 }
 

@@ -20,6 +20,9 @@ blastbox key create agents --e2b       for E2B's SDKs that take no other form\n 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyVerb {
     /// Make a key and print it, once
+    #[command(
+        after_help = "Examples:\n  blastbox key create ci\n  blastbox key create agents --e2b --state-dir /srv/blastbox"
+    )]
     Create {
         /// Its name: 1 to 32 of a-z, 0-9 and `-`, beginning with a letter
         name: Tenant,
@@ -36,6 +39,7 @@ pub(crate) enum KeyVerb {
         json: bool,
     },
     /// List keys, by name
+    #[command(after_help = "Example:\n  blastbox key ls --json")]
     Ls {
         #[command(flatten)]
         state: State,
@@ -44,6 +48,7 @@ pub(crate) enum KeyVerb {
         json: bool,
     },
     /// Remove a key: no request that brings it is let in from now on
+    #[command(after_help = "Example:\n  blastbox key rm ci")]
     Rm {
         /// Its name
         name: Tenant,
@@ -80,7 +85,7 @@ pub(crate) fn key(verb: KeyVerb) -> Result<u8, Problem> {
                 let made = json!({ "name": name.as_str(), "tenant": whose.as_str(), "key": key.show_once() });
                 output::print_json(&made)?;
             } else {
-                output::print(&format!("{}\n", key.show_once()));
+                output::print(&format!("{}\n", key.show_once()))?;
             }
         }
         KeyVerb::Ls { state, json } => {
@@ -105,7 +110,7 @@ pub(crate) fn key(verb: KeyVerb) -> Result<u8, Problem> {
             } else {
                 let rows: Vec<_> =
                     keys.iter().map(|key| row(&key.name, &key.tenant, &moment(&key.created_at))).collect();
-                output::print(&table(&["NAME", "TENANT", "CREATED"], &rows));
+                output::print(&table(&["NAME", "TENANT", "CREATED"], &rows))?;
             }
         }
         KeyVerb::Rm { name, state, json } => {

@@ -31,8 +31,16 @@ pub(crate) async fn kill(args: KillArgs) -> Result<u8, Problem> {
     for id in &args.ids {
         let path = format!("/v1/boxes/{}", id.as_str());
         match client.ask::<Receipt>(Method::DELETE, &path, None::<&()>).await {
-            Ok(receipt) if args.json => output::print(&format!("{}\n", serde_json::to_string(&receipt)?)),
-            Ok(receipt) => output::print(&format!("{id}: {}", summary::text(&receipt, false))),
+            Ok(receipt) => {
+                let line = match args.json {
+                    true => format!("{}\n", serde_json::to_string(&receipt)?),
+                    false => format!("{id}: {}", summary::text(&receipt, false)),
+                };
+                // What cannot be told is ended all the same, and so are the others.
+                if let Err(error) = output::print(&line) {
+                    worst = Err(error.into());
+                }
+            }
             // The others are ended all the same; the last no is what the verb ends with.
             Err(error) => {
                 if args.ids.len() > 1 {

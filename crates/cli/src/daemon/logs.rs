@@ -9,15 +9,12 @@ use super::Where;
 use super::follow::{Follow, Heard, Until};
 use super::problem::DaemonProblem;
 use super::table::ExecView;
-use crate::output::{self, Printer};
+use crate::output::{self, Printer, READER_GONE, Reader};
 use crate::problem::Problem;
 
 pub(crate) const HELP: &str = "Examples:\n  blastbox logs BOX               of its last command\n  \
 blastbox logs BOX 2 --follow    of its second command, until that ends\n\n\
 The daemon keeps the last MiB of each command.";
-
-/// `128 + SIGPIPE`, as a shell would say it.
-const READER_GONE: u8 = 141;
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
@@ -56,7 +53,7 @@ pub(crate) async fn logs(args: LogsArgs) -> Result<u8, Problem> {
     let mut printer = Printer::default();
     while let Some(heard) = follow.next().await? {
         if args.json {
-            if !matches!(printer.write(Stream::Stdout, heard.json()?).await, Ok(Ok(()))) {
+            if printer.write(Stream::Stdout, heard.json()?).end().await? == Reader::Gone {
                 return Ok(READER_GONE);
             }
             continue;
@@ -64,7 +61,7 @@ pub(crate) async fn logs(args: LogsArgs) -> Result<u8, Problem> {
         match heard {
             Heard::Started => {}
             Heard::Output(stream, bytes) => {
-                if !matches!(printer.write(stream, bytes).await, Ok(Ok(()))) {
+                if printer.write(stream, bytes).end().await? == Reader::Gone {
                     return Ok(READER_GONE);
                 }
             }

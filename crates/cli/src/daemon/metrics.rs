@@ -25,7 +25,7 @@ pub(crate) async fn metrics(args: MetricsArgs) -> Result<u8, Problem> {
     if args.json {
         output::print_json(&page.lines().filter_map(number).collect::<Vec<_>>())?;
     } else {
-        output::print(&page);
+        output::print(&page)?;
     }
     Ok(0)
 }

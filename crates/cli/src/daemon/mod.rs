@@ -69,6 +69,7 @@ pub(crate) enum DaemonVerb {
     #[command(after_help = pause::HELP)]
     Pause(pause::PauseMore),
     /// Let a paused box go on
+    #[command(after_help = "Example:\n  blastbox resume BOX")]
     Resume(pause::PauseArgs),
     /// Write a box that runs to a file, from which others can begin; list and remove such files
     #[command(after_help = snapshot::HELP, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -110,15 +111,18 @@ fn own_uid() -> u32 {
 
 fn socket(given: Option<&std::path::Path>) -> Result<PathBuf, DaemonProblem> {
     let usual = || blastbox_server::places::socket(own_uid(), |name| std::env::var_os(name));
-    given.map(PathBuf::from).or_else(usual).ok_or(DaemonProblem::NoPlace { what: "socket", flag: "--socket" })
+    given.map(PathBuf::from).or_else(usual).ok_or(DaemonProblem::NoPlace {
+        what: "socket",
+        fix: "set XDG_RUNTIME_DIR to a directory of yours (a login session has /run/user/UID), or name a socket with --socket PATH or BLASTBOX_SOCKET",
+    })
 }
 
 fn state(given: Option<&std::path::Path>) -> Result<PathBuf, DaemonProblem> {
     let usual = || blastbox_server::places::state(own_uid(), |name| std::env::var_os(name));
-    given
-        .map(PathBuf::from)
-        .or_else(usual)
-        .ok_or(DaemonProblem::NoPlace { what: "state directory", flag: "--state-dir" })
+    given.map(PathBuf::from).or_else(usual).ok_or(DaemonProblem::NoPlace {
+        what: "state directory",
+        fix: "set HOME or XDG_STATE_HOME, or name one with --state-dir DIR",
+    })
 }
 
 /// Carries out the verb.

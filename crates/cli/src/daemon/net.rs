@@ -22,9 +22,6 @@ blastbox net deny BOX HOST         from now on it may not; open connections are 
 blastbox net would-allow BOX URL   whether it may, by which rule\n\n\
 Rules change from outside only. New connections are held against them; the ledger has a record of every change.";
 
-/// What a box is denied ends the verb with, as with `policy would-allow`.
-const NO: u8 = 1;
-
 #[derive(Debug, Args)]
 pub(crate) struct NetArgs {
     #[command(subcommand)]
@@ -48,12 +45,18 @@ pub(crate) struct NetArgs {
 #[derive(Debug, Subcommand)]
 enum NetVerb {
     /// Let a box reach more: HTTPS carried unread, or raw TCP on another port than 443
+    #[command(after_help = "Example:\n  blastbox net allow BOX api.github.com db.example.com:5432")]
     Allow(ChangeArgs),
     /// Take rules away; open connections that nothing allows any more are cut
+    #[command(after_help = "Example:\n  blastbox net deny BOX api.github.com")]
     Deny(ChangeArgs),
     /// Print the policy of a box as it is now
+    #[command(after_help = "Example:\n  blastbox net rules BOX")]
     Rules(RulesArgs),
     /// Whether a box may reach a URL now, by which rule
+    #[command(
+        after_help = "Example:\n  blastbox net would-allow BOX https://api.github.com/user\n\nExit codes: 0 allowed, 1 denied."
+    )]
     WouldAllow(WouldAllowArgs),
 }
 
@@ -94,6 +97,9 @@ struct WouldAllowArgs {
     url: String,
     #[command(flatten)]
     place: Where,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// The rules of a box, as the daemon tells them.
@@ -124,23 +130,14 @@ pub(crate) async fn net(args: NetArgs) -> Result<u8, Problem> {
             if args.json {
                 output::print_json(&rules)?;
             } else {
-                output::print(&rules.text);
+                output::print(&rules.text)?;
             }
             Ok(0)
         }
         Some(NetVerb::WouldAllow(args)) => {
             let url: Url = args.url.parse().map_err(Problem::BadUrl)?;
             let rules: BoxRules = args.place.client()?.get(&path(&args.id)).await?;
-            Ok(match would_allow(&rules.network()?, &url) {
-                Answer::Allowed(by) => {
-                    output::print(&format!("allowed: {}\n", plain(&by)));
-                    0
-                }
-                Answer::Denied(why) => {
-                    output::print(&format!("denied: {why}\n"));
-                    NO
-                }
-            })
+            would_allow(&rules.network()?, &url).tell(args.json)
         }
         None => follow(&args).await,
     }
@@ -161,7 +158,7 @@ async fn changed(args: &ChangeArgs, asked: &RuleChanges) -> Result<u8, Problem> 
     for host in &args.hosts {
         said.push_str(&format!("{}: {}\n", plain(host), plain(&standing(&network, host))));
     }
-    output::print(&said);
+    output::print(&said)?;
     Ok(0)
 }
 

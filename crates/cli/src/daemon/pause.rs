@@ -55,6 +55,6 @@ async fn change(args: PauseArgs, verb: &str) -> Result<u8, Problem> {
         return Ok(0);
     }
     let card: BoxView = serde_json::from_value(card).map_err(DaemonProblem::Unreadable)?;
-    output::print(&format!("{} {}\n", plain(&card.id), card.phase()));
+    output::print(&format!("{} {}\n", plain(&card.id), card.phase()))?;
     Ok(0)
 }

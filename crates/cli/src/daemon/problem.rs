@@ -24,7 +24,7 @@ pub(crate) enum DaemonProblem {
     #[error("the connection to the daemon was lost before the command ended")]
     LostTrack,
     #[error("there is no usual place for the {what}")]
-    NoPlace { what: &'static str, flag: &'static str },
+    NoPlace { what: &'static str, fix: &'static str },
     #[error("a request cannot be built")]
     Request(#[from] hyper::http::Error),
     #[error("the argument {0:?} is not text, and the daemon takes only text")]
@@ -78,7 +78,7 @@ impl DaemonProblem {
                 "start one with `blastbox serve`, or name its socket with --socket or BLASTBOX_SOCKET"
             }
             Self::No(no) => return no.fix.clone(),
-            Self::NoPlace { flag, .. } => return Some(format!("name one with {flag}")),
+            Self::NoPlace { fix, .. } => fix,
             Self::NoCommand(_) => "see its commands with `blastbox inspect BOX`",
             Self::Door(error) => return error.fix().map(ToOwned::to_owned),
             Self::ReadConfig { .. } | Self::Config { .. } | Self::Order(_) | Self::Warm(_) => {

@@ -43,7 +43,7 @@ pub(crate) async fn ps(args: PsArgs) -> Result<u8, Problem> {
     }
     let cards = boxes.into_iter().map(serde_json::from_value).collect::<Result<Vec<BoxView>, _>>();
     let rows: Vec<Vec<String>> = cards.map_err(DaemonProblem::Unreadable)?.iter().map(row).collect();
-    output::print(&table(&["BOX", "PHASE", "TIER", "LEVEL", "IMAGE", "CREATED", "ENDS"], &rows));
+    output::print(&table(&["BOX", "PHASE", "TIER", "LEVEL", "IMAGE", "CREATED", "ENDS"], &rows))?;
     Ok(0)
 }
 

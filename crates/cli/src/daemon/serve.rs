@@ -1,7 +1,6 @@
 //! `blastbox serve`: the daemon. Opens its doors, keeps boxes, and ends all of them before it ends itself.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +29,7 @@ use crate::image::StoreFlag;
 use crate::output;
 use crate::problem::Problem;
 use crate::pump::Signals;
+use crate::regular::open_regular;
 
 pub(crate) const HELP: &str = "Examples:\n  blastbox serve                               the unix socket alone\n  \
 blastbox key create ci && blastbox serve --listen 127.0.0.1:7080\n  \
@@ -136,9 +136,7 @@ async fn keep(
         doors = doors.with_tcp(port);
         said.push_str(&format!("blastbox: listening on http://{at}\n"));
         if known == 0 {
-            said.push_str(
-                "blastbox: there is no key yet, so nobody is let in over TCP: blastbox key create NAME\n",
-            );
+            said.push_str(&no_key(args.state_dir.as_deref()));
         }
     }
     if let Some((https, door)) = config.https.take().zip(tls) {
@@ -214,6 +212,13 @@ async fn keep(
         .await;
     output::say(&untold(keeper.untold()));
     Ok(0)
+}
+
+/// What is said where nobody can be let in over TCP, with what makes a key for this daemon.
+fn no_key(state: Option<&Path>) -> String {
+    let place = state.map(|state| format!(" --state-dir {}", output::plain(&state.display().to_string())));
+    let place = place.unwrap_or_default();
+    format!("blastbox: there is no key yet, so nobody is let in over TCP: blastbox key create NAME{place}\n")
 }
 
 /// What is said of ends that a sink did not acknowledge in time.
@@ -328,10 +333,7 @@ fn read(path: Option<&Path>) -> Result<Config, DaemonProblem> {
         return Config::parse("").map_err(none);
     };
     let failed = |source| DaemonProblem::ReadConfig { path: path.to_owned(), source };
-    let file = File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.is_dir() {
-        return Err(failed(io::ErrorKind::IsADirectory.into()));
-    }
+    let file = open_regular(path).map_err(failed)?;
     let most = u64::try_from(MAX_CONFIG_TEXT).unwrap_or(u64::MAX).saturating_add(1);
     let mut text = String::new();
     file.take(most).read_to_string(&mut text).map_err(failed)?;
@@ -341,6 +343,12 @@ fn read(path: Option<&Path>) -> Result<Config, DaemonProblem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_key_that_is_advised_is_one_for_this_daemon() {
+        assert!(no_key(None).ends_with("blastbox key create NAME\n"));
+        assert!(no_key(Some(Path::new("/srv/b"))).ends_with("blastbox key create NAME --state-dir /srv/b\n"));
+    }
 
     #[test]
     fn lines_that_were_lost_are_told_of_once() {

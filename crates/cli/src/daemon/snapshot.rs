@@ -40,8 +40,10 @@ pub(crate) struct SnapshotArgs {
 #[derive(Debug, Subcommand)]
 enum SnapshotVerb {
     /// List snapshots
+    #[command(after_help = "Example:\n  blastbox snapshot ls --json")]
     Ls(ListArgs),
     /// Take snapshots away; boxes that began with them live on
+    #[command(after_help = "Example:\n  blastbox snapshot rm SNAPSHOT")]
     Rm(RemoveArgs),
 }
 
@@ -126,7 +128,7 @@ async fn take(id: &BoxId, place: &Where, json: bool) -> Result<u8, Problem> {
         return Ok(0);
     }
     let id = card.get("id").and_then(Value::as_str).unwrap_or_default();
-    output::print(&format!("{}\n", plain(id)));
+    output::print(&format!("{}\n", plain(id)))?;
     Ok(0)
 }
 
@@ -156,7 +158,7 @@ async fn list(args: ListArgs) -> Result<u8, Problem> {
     let whose = args.all.then_some("TENANT");
     let head: Vec<&str> =
         ["SNAPSHOT"].into_iter().chain(whose).chain(["BOX", "IMAGE", "CREATED", "SIZE"]).collect();
-    output::print(&table(&head, &rows));
+    output::print(&table(&head, &rows))?;
     Ok(0)
 }
 
@@ -180,7 +182,7 @@ pub(crate) async fn fork(args: ForkArgs) -> Result<u8, Problem> {
     }
     for card in made.get("boxes").and_then(Value::as_array).into_iter().flatten() {
         let id = card.get("id").and_then(Value::as_str).unwrap_or_default();
-        output::print(&format!("{}\n", plain(id)));
+        output::print(&format!("{}\n", plain(id)))?;
     }
     Ok(0)
 }

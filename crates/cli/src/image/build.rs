@@ -147,7 +147,7 @@ pub(crate) async fn build(args: &BuildArgs) -> Result<u8, Problem> {
             amount(facts.bytes),
             facts.entries,
             count
-        ));
+        ))?;
     }
     Ok(0)
 }

@@ -110,6 +110,6 @@ pub(super) fn tell(name: &ImageName, kept: &Kept, json: bool) -> Result<u8, Prob
         facts.entries,
         facts.left_out,
         plain(&facts.source.words()),
-    ));
+    ))?;
     Ok(0)
 }

@@ -65,7 +65,7 @@ pub(crate) fn ls(args: &LsArgs) -> Result<u8, Problem> {
         return Ok(0);
     }
     let rows: Vec<Vec<String>> = all.iter().flat_map(rows).collect();
-    output::print(&table(&["NAME", "DIGEST", "SIZE", "ENTRIES", "MADE", "IN USE", "SOURCE"], &rows));
+    output::print(&table(&["NAME", "DIGEST", "SIZE", "ENTRIES", "MADE", "IN USE", "SOURCE"], &rows))?;
     Ok(0)
 }
 
@@ -123,6 +123,6 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<u8, Problem> {
         lines.push(("command", plain(&config.command.join(" "))));
     }
     let text: String = lines.iter().map(|(name, value)| format!("{name:<8} {value}\n")).collect();
-    output::print(&text);
+    output::print(&text)?;
     Ok(0)
 }

@@ -46,14 +46,19 @@ pub(crate) enum ImageVerb {
     #[command(after_help = debian::MAKE_HELP)]
     Make(debian::MakeArgs),
     /// List images
+    #[command(after_help = "Example:\n  blastbox image ls --json")]
     Ls(list::LsArgs),
     /// Show everything that is known of an image
+    #[command(after_help = "Example:\n  blastbox image inspect tools")]
     Inspect(list::InspectArgs),
     /// Remove images by name; one that a box uses stays
+    #[command(after_help = "Example:\n  blastbox image rm tools old-tools")]
     Rm(remove::RmArgs),
     /// Remove images that have no name and are not in use, and downloads
+    #[command(after_help = "Example:\n  blastbox image prune --json")]
     Prune(remove::PruneArgs),
     /// Read an image whole and hold it against its digest
+    #[command(after_help = "Example:\n  blastbox image verify tools")]
     Verify(remove::VerifyArgs),
 }
 

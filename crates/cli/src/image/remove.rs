@@ -6,6 +6,7 @@ use blastbox_images::store::short;
 use blastbox_images::{ImageRef, StoreError};
 use clap::Args;
 use serde::Serialize;
+use serde_json::json;
 
 use super::StoreFlag;
 use super::progress::{Bar, amount};
@@ -22,6 +23,9 @@ pub(crate) struct RmArgs {
     /// Where a daemon keeps boxes that are paused to disk, whose images stay [default: beside the store, and the usual place]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Print JSON, one line for each
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -43,6 +47,13 @@ pub(crate) struct VerifyArgs {
     images: Vec<String>,
     #[command(flatten)]
     store: StoreFlag,
+    /// Print JSON, one line for each
+    #[arg(long)]
+    json: bool,
+}
+
+fn line(value: &serde_json::Value) -> Result<(), Problem> {
+    Ok(output::print(&format!("{value}\n"))?)
 }
 
 fn meant(text: &str) -> Result<ImageRef, StoreError> {
@@ -52,9 +63,17 @@ fn meant(text: &str) -> Result<ImageRef, StoreError> {
 pub(crate) fn rm(args: &RmArgs) -> Result<u8, Problem> {
     let store = args.store.open()?;
     for text in &args.images {
-        match store.remove_but(&meant(text)?, || StoreFlag::needed(&store, args.state_dir.as_deref()))? {
-            Some(digest) => output::print(&format!("{text}: removed, with its files ({})\n", short(&digest))),
-            None => output::print(&format!("{text}: the name is removed; the image has another\n")),
+        let removed =
+            store.remove_but(&meant(text)?, || StoreFlag::needed(&store, args.state_dir.as_deref()))?;
+        match removed {
+            digest if args.json => {
+                let digest = digest.map(|digest| digest.to_string());
+                line(&json!({ "image": text, "removed": digest.is_some(), "digest": digest }))?;
+            }
+            Some(digest) => {
+                output::print(&format!("{text}: removed, with its files ({})\n", short(&digest)))?
+            }
+            None => output::print(&format!("{text}: the name is removed; the image has another\n"))?,
         }
     }
     Ok(0)
@@ -81,7 +100,7 @@ pub(crate) fn prune(args: &PruneArgs) -> Result<u8, Problem> {
         0 => String::new(),
         count => format!("; {count} without a name stay, because boxes use them"),
     };
-    output::print(&format!("{} images removed, {} free{stay}\n", pruned.images.len(), amount(pruned.bytes)));
+    output::print(&format!("{} images removed, {} free{stay}\n", pruned.images.len(), amount(pruned.bytes)))?;
     Ok(0)
 }
 
@@ -91,7 +110,12 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<u8, Problem> {
         let mut bar = Bar::new();
         let facts = store.verify(&meant(text)?, &mut |bytes| bar.tell("checking", bytes, None))?;
         drop(bar);
-        output::print(&format!("{text}: {} entries, {}, as stored\n", facts.entries, facts.digest));
+        if args.json {
+            let digest = facts.digest.to_string();
+            line(&json!({ "image": text, "entries": facts.entries, "digest": digest, "as_stored": true }))?;
+            continue;
+        }
+        output::print(&format!("{text}: {} entries, {}, as stored\n", facts.entries, facts.digest))?;
     }
     Ok(0)
 }

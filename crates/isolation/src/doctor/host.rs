@@ -26,6 +26,12 @@ pub(super) fn user_namespaces(facts: &Facts) -> Finding {
         return found("switched off for everybody (user.max_user_namespaces is 0)")
             .bad(State::Missing, "sudo sysctl -w user.max_user_namespaces=15000");
     }
+    if facts.privileged && namespaces.few_ids {
+        return found(
+            "this is one itself (`unshare -r`, a rootless container), without the user ids that root gives to boxes",
+        )
+        .bad(State::Missing, "run blastbox outside of that namespace, or as an ordinary user");
+    }
     if facts.privileged {
         return found("made by root");
     }
@@ -49,7 +55,10 @@ pub(super) fn user_namespaces(facts: &Facts) -> Finding {
 
 pub(super) fn own_ids(facts: &Facts) -> Finding {
     let found = |detail: &str| Finding::good("own_ids", "user ids for boxes", detail);
-    if facts.privileged {
+    if facts.privileged && facts.user_namespaces.few_ids {
+        found("this user namespace has none to give")
+            .bad(State::Missing, "run blastbox outside of that namespace, or as an ordinary user")
+    } else if facts.privileged {
         found("each box gets a range of its own")
     } else {
         found("boxes run under the caller's user id (gap shared-uid)")
@@ -126,6 +135,12 @@ mod tests {
     fn root_is_kept_from_namespaces_only_by_their_number() {
         let none = namespaces(good_host(), |namespaces| namespaces.most = Some(0));
         assert!(none.stops_boxes());
+        let few = namespaces(good_host(), |namespaces| namespaces.few_ids = true);
+        assert!(few.stops_boxes() && few.detail.contains("unshare -r"), "{few:?}");
+        let mut facts = good_host();
+        facts.user_namespaces.few_ids = true;
+        assert_eq!(own_ids(&facts).state, State::Missing);
+        assert_eq!(namespaces(rootless_host(), |namespaces| namespaces.few_ids = true).state, State::Good);
         let both = namespaces(good_host(), |namespaces| {
             namespaces.switched_off = true;
             namespaces.apparmor_restricts = true;

@@ -99,8 +99,12 @@ fn warden(powers: Result<&Powers, &str>) -> Finding {
     let found = |detail: &str| Finding::good("warden", "privileged helper", detail);
     match powers {
         Ok(_) => found("blastbox-warden starts and answers"),
-        Err(why) => found(why)
+        Err(why) if why.contains("not installed") => found(why)
             .bad(State::Missing, "install blastbox-warden beside the blastbox program (`make install` does)"),
+        Err(why) => found(why).bad(
+            State::Missing,
+            "see what it says above; it needs root with all of root's capabilities, or an ordinary user who may make user namespaces",
+        ),
     }
 }
 
@@ -134,6 +138,9 @@ mod tests {
     #[test]
     fn a_missing_warden_stops_boxes_and_a_missing_tier_does_not() {
         assert!(warden(Err("it is not installed")).stops_boxes());
+        assert!(warden(Err("it is not installed")).fix.unwrap().contains("install blastbox-warden"));
+        let ended = warden(Err("the warden ended before it was ready (exit status: 1)"));
+        assert!(ended.stops_boxes() && !ended.fix.unwrap().contains("install"));
         assert!(!tools::runsc(&Gvisor::default()).stops_boxes());
         assert_eq!(tools::runsc(&Gvisor::default()).state, State::Missing);
     }

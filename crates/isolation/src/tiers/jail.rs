@@ -244,6 +244,14 @@ pub(super) fn fit(facts: &Facts) -> Result<(), Refusal> {
             "sysctl -w user.max_user_namespaces=15000",
         );
     }
+    if facts.privileged && facts.user_namespaces.few_ids {
+        return unfit(
+            "root here is root of a user namespace (as `unshare -r` and rootless containers make one), which has not the user ids \
+             that root gives to boxes"
+                .to_owned(),
+            "run blastbox outside of that namespace, or as an ordinary user",
+        );
+    }
     if !facts.privileged && facts.user_namespaces.switched_off {
         return unfit(
             "ordinary users may not make user namespaces (kernel.unprivileged_userns_clone is 0)".to_owned(),

@@ -78,6 +78,15 @@ impl Host {
         self.0.split('.')
     }
 
+    /// Whether it is a name of whoever asks, wherever that is: `localhost`, everything under it (RFC 6761), and what systems call
+    /// it besides.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.labels().next_back() == Some("localhost")
+            || ["localhost.localdomain", "localhost6", "ip6-localhost", "ip6-loopback"]
+                .contains(&self.as_str())
+    }
+
     /// Whether this name has at least one whole label before `apex`. A name is not under itself.
     #[must_use]
     pub fn is_under(&self, apex: &Self) -> bool {
@@ -151,6 +160,17 @@ mod tests {
         assert_eq!("a".repeat(64).parse::<Host>(), Err(BadHost::TooLong));
         assert_eq!(["a"; 128].join(".").parse::<Host>(), Err(BadHost::TooLong));
         assert!([["a"; 126].join(".").as_str(), "b"].join(".").parse::<Host>().is_ok());
+    }
+
+    #[test]
+    fn names_of_the_host_itself_are_known_and_names_like_them_are_not() {
+        let local = |name: &str| name.parse::<Host>().unwrap().is_local();
+        for name in ["localhost", "LocalHost.", "a.b.localhost", "ip6-localhost", "localhost.localdomain"] {
+            assert!(local(name), "{name}");
+        }
+        for name in ["localhost.example.com", "notlocalhost", "localdomain"] {
+            assert!(!local(name), "{name}");
+        }
     }
 
     #[test]

@@ -150,12 +150,22 @@ pub(crate) fn check(rules: &NetworkRules) -> Result<(), BadRule> {
     Ok(())
 }
 
-/// A rule for a private address needs the dangerous word as well, for each of its ports.
+/// A rule for a private address, or for a name of the host itself, needs the dangerous word as well, for each of its ports.
 fn check_address(rule: &AllowRule, opened: &[PrivateOpening]) -> Result<(), BadRule> {
-    let HostPattern::Address(address) = *rule.host() else { return Ok(()) };
     for port in rule.ports() {
-        if let Err(class) = may_dial(address, *port, opened) {
-            return Err(BadRule::PrivateAddress { address, class, port: *port });
+        match rule.host() {
+            HostPattern::Address(address) => {
+                if let Err(class) = may_dial(*address, *port, opened) {
+                    return Err(BadRule::PrivateAddress { address: *address, class, port: *port });
+                }
+            }
+            HostPattern::Exact(name) | HostPattern::Under(name) if name.is_local() => {
+                let opens = |open: &PrivateOpening| open.range().is_loopback() && open.ports().contains(port);
+                if !opened.iter().any(opens) {
+                    return Err(BadRule::LocalName { name: name.clone(), port: *port });
+                }
+            }
+            HostPattern::Exact(_) | HostPattern::Under(_) | HostPattern::Any => {}
         }
     }
     Ok(())

@@ -31,6 +31,40 @@ pub enum BadRule {
         /// The name after the wildcard.
         apex: Host,
     },
+    /// A URL where a host was expected.
+    #[error(
+        "{text:?} is a URL, and a rule names a host: write \"{host}\"; a port goes beside it, as in --allow {host}:{port} on the \
+         command line or ports = [{port}] in a policy"
+    )]
+    Url {
+        /// As written.
+        text: String,
+        /// The host in it.
+        host: String,
+        /// The port that it leads to.
+        port: u16,
+    },
+    /// A host with a path behind it.
+    #[error(
+        "{text:?} is not a host name but has a path behind one: write \"{host}\"; which paths pass there, a policy says with \
+         tls = \"inspect\" and paths = [\"/v1/*\"]"
+    )]
+    PathBehind {
+        /// As written.
+        text: String,
+        /// The host in it.
+        host: Host,
+    },
+    /// A host and a port in a place for hosts.
+    #[error("{text:?} is a host with a port: write host = \"{host}\", ports = [{port}]")]
+    PortBehind {
+        /// As written.
+        text: String,
+        /// The host in it.
+        host: Host,
+        /// The port in it.
+        port: u16,
+    },
     /// A range where a host was expected.
     #[error(
         "{text:?} is a range of addresses, not a host; private ranges open only under network.dangerously_allow_private"
@@ -76,13 +110,29 @@ pub enum BadRule {
         /// The first port that is not covered.
         port: u16,
     },
+    /// A name of this host itself, without the dangerous word.
+    #[error(
+        "{name} is a name of the host itself, as 127.0.0.1 is its address, and nothing there is open to boxes (in a box, {name} is the \
+         box: --loopback gives it that); it opens only if network.dangerously_allow_private covers it too, as in \
+         {{ cidr = \"127.0.0.1/32\", ports = [{port}] }}"
+    )]
+    LocalName {
+        /// The name.
+        name: Host,
+        /// The first port that is not covered.
+        port: u16,
+    },
     /// Something else than raw TCP with an address.
     #[error(
-        "a rule for the address {address} takes protocol = \"tcp\" only: without a name there is nothing to hold TLS or HTTP against"
+        "a rule for the address {address} takes protocol = \"tcp\" only: without a name there is nothing to hold TLS or HTTP against; \
+         name the host instead, as in \"example.com\", or write {{ host = \"{address}\", ports = [{port}], protocol = \"tcp\" }} \
+         under network.allow in a policy: raw TCP, carried unread"
     )]
     AddressNeedsTcp {
         /// The address.
         address: IpAddr,
+        /// The first port.
+        port: u16,
     },
     /// Raw TCP without a port.
     #[error("the rule for {host} needs its ports, as in ports = [5432]: raw TCP has no usual one")]

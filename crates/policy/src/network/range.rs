@@ -31,6 +31,11 @@ impl Network {
         }
     }
 
+    /// Whether it is a range of the host's own addresses. No range that can be opened is wider than those.
+    pub(super) fn is_loopback(&self) -> bool {
+        self.base.is_loopback()
+    }
+
     /// Whether every address of `other` lies in this range.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {

@@ -104,8 +104,8 @@ impl FromStr for HostPattern {
     type Err = BadRule;
     fn from_str(text: &str) -> Result<Self, BadRule> {
         let shown = || crate::words::clip(text);
-        if text.contains('/') {
-            return Err(BadRule::RangeAsHost { text: shown() });
+        if let Some(bad) = more_than_a_host(text) {
+            return Err(bad);
         }
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self::Address(address));
@@ -259,11 +259,12 @@ impl AllowRule {
         methods.sort_unstable();
         methods.dedup();
         if let HostPattern::Address(address) = host {
-            if protocol != Protocol::Tcp {
-                return Err(BadRule::AddressNeedsTcp { address });
-            }
             if let Some(class) = below_floor(address).filter(|class| !class.can_be_opened()) {
                 return Err(BadRule::NeverOpen { address, class });
+            }
+            if protocol != Protocol::Tcp {
+                let port = ports.first().copied().unwrap_or_default();
+                return Err(BadRule::AddressNeedsTcp { address, port });
             }
         }
         Ok(Self { host, ports, protocol, tls, methods, paths, resolver })
@@ -319,6 +320,33 @@ impl AllowRule {
             Protocol::Tcp => false,
         }
     }
+}
+
+/// What was written where a host belongs, and is a URL, a host with a path or a port behind it, or a range: each with what to write instead.
+fn more_than_a_host(text: &str) -> Option<BadRule> {
+    let shown = || crate::words::clip(text);
+    if let Some((scheme, rest)) = text.split_once("://") {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let usual = if matches!(scheme, "http" | "ws") { 80 } else { 443 };
+        let (host, port) = match authority.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>())) {
+            Some((host, Ok(port))) => (host, port),
+            Some(_) | None => (authority, usual),
+        };
+        // One with a user in it, or without a name, is not said again: what it means depends on who reads it.
+        return Some(match host.parse::<HostPattern>() {
+            Ok(host) => BadRule::Url { text: shown(), host: host.to_string(), port },
+            Err(bad) => bad,
+        });
+    }
+    if let Some((host, _)) = text.split_once('/') {
+        return Some(match host.parse::<Host>() {
+            Ok(host) => BadRule::PathBehind { text: shown(), host },
+            Err(_) => BadRule::RangeAsHost { text: shown() },
+        });
+    }
+    let (host, port) = text.split_once(':')?;
+    let (host, port) = (host.parse().ok()?, port.parse().ok()?);
+    Some(BadRule::PortBehind { text: shown(), host, port })
 }
 
 /// A public resolver opens by its own name and the word for it; no other pattern can have the word.

@@ -6,7 +6,7 @@ use crate::words::clip;
 use crate::{BadBinding, Binding, BindingParts, CredentialRules, Host, PathPattern, PolicyError, SecretName};
 
 pub(super) const CREDENTIALS: &[&str] = &["mode", "bind"];
-const BINDING: &[&str] =
+pub(super) const BINDING: &[&str] =
     &["secret", "host", "port", "methods", "paths", "as", "user", "header", "placeholder", "env"];
 const KEY: &str = "credentials.bind";
 

@@ -10,9 +10,9 @@ use std::str::FromStr;
 use toml::de::DeValue;
 
 pub(super) const NETWORK: &[&str] = &["mode", "loopback", "allow", "dangerously_allow_private", "limits"];
-const RULE: &[&str] = &["host", "ports", "protocol", "tls", "methods", "paths", "resolver"];
-const OPENING: &[&str] = &["cidr", "ports"];
-const LIMITS: &[&str] = &[
+pub(super) const RULE: &[&str] = &["host", "ports", "protocol", "tls", "methods", "paths", "resolver"];
+pub(super) const OPENING: &[&str] = &["cidr", "ports"];
+pub(super) const LIMITS: &[&str] = &[
     "flows",
     "connections_per_second",
     "questions_per_second",

@@ -204,11 +204,13 @@ fn reporting_writes_needs_reports_and_eyes() {
 fn an_unfit_host_is_refused_with_what_helps() {
     let image = Image::host();
     let off = UserNamespaces { switched_off: true, ..UserNamespaces::default() };
+    let few = UserNamespaces { few_ids: true, ..UserNamespaces::default() };
     let none = UserNamespaces { most: Some(0), ..UserNamespaces::default() };
     for (facts, fix) in [
         (Facts { version: KernelVersion::new(5, 12), ..good_host() }, "5.13"),
         (Facts { user_namespaces: none, ..good_host() }, "user.max_user_namespaces"),
         (Facts { user_namespaces: off, ..rootless_host() }, "unprivileged_userns_clone=1"),
+        (Facts { user_namespaces: few, ..good_host() }, "outside of that namespace"),
     ] {
         let refused = lower(&default_policy(), &facts, &request(&image)).unwrap_err();
         assert_eq!(refused.code(), "host_unfit");
