@@ -100,7 +100,7 @@ pub(crate) async fn cycle(keeper: &Keeper, policy: &SealedPolicy) -> Result<Cycl
     let mut tape = keeper.tape(&tenant, &card.id, exec, None)?;
     let ended = loop {
         match tape.next().await {
-            Some((_, TapeEvent::Ended(ended))) => break ended,
+            Some((_, TapeEvent::Ended { ended, .. })) => break ended,
             Some(_) => {}
             None => return Err("the tape ended without the command's end".into()),
         }

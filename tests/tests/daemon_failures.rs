@@ -1,16 +1,24 @@
 //! What a daemon does when the host, a guest or a caller fails it: each outcome of the table in `docs/operate.md` but those of disks
 //! (`daemon_disks.rs`).
-#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "only tests; one that cannot work must fail at once"
+)]
 
-use std::io::{Read as _, Write as _};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use blastbox_tests::census::Census;
 use blastbox_tests::daemon::{Daemon, signal};
-use blastbox_tests::{Caller, both_ways, wait_until};
+use blastbox_tests::{Caller, Held, both_ways, wait_until};
 use rustix::process::Signal;
 
 both_ways!(
@@ -20,6 +28,7 @@ both_ways!(
     a_reader_that_hardly_reads_costs_a_bound_and_loses_nothing,
     a_command_that_is_read_late_loses_nothing_and_one_that_nobody_reads_goes_on,
     half_closed_connections_are_answered_or_closed_and_leave_nothing,
+    whoever_follows_events_follows_the_next_daemon_too,
 );
 
 /// A request on the daemon's socket, of which the answer is to be read.
@@ -229,4 +238,76 @@ fn half_closed_connections_are_answered_or_closed_and_leave_nothing(caller: &Cal
     daemon.ask(&["ps"]);
     daemon.stop();
     census.expect_nothing("half-closed connections");
+}
+
+/// Somebody who follows, and the lines as they come, those about itself too.
+fn follow(daemon: &Daemon<'_>, words: &[&str]) -> (Held, mpsc::Receiver<String>) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let null = File::options().read(true).write(true).open("/dev/null").expect("nothing to read");
+    let both = writer.try_clone().expect("two ends");
+    let streams: [OwnedFd; 3] = [null.into(), writer.into(), both.into()];
+    let held = daemon.client(words).start_with(streams);
+    let (to, lines) = mpsc::channel();
+    // Ends with the one who follows.
+    std::thread::spawn(move || {
+        for line in BufReader::new(reader).lines().map_while(Result::ok) {
+            if to.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    (held, lines)
+}
+
+fn whoever_follows_events_follows_the_next_daemon_too(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    let mut daemon = Daemon::without_stock(caller);
+    census.accept_files();
+    let all: [(&[&str], &str); 2] =
+        [(&["events", "--follow", "--json"], "box_created"), (&["net", "--follow"], "TIME")];
+    let followers = all.map(|(words, first)| (follow(&daemon, words), first));
+    let hear = |lines: &mpsc::Receiver<String>, what: &str| {
+        let mut heard = Vec::new();
+        // A bound against hangs only.
+        while let Ok(line) = lines.recv_timeout(Duration::from_secs(60)) {
+            let found = line.contains(what);
+            heard.push(line);
+            if found {
+                return heard;
+            }
+        }
+        panic!("{what} was not heard: {heard:?}");
+    };
+    let mut before = daemon.ask(&["create", "--memory", "64MiB"]);
+    for ((_, lines), first) in &followers {
+        hear(lines, first);
+    }
+    for kind in ["killed", "stopped"] {
+        if kind == "killed" {
+            daemon.kill()
+        } else {
+            daemon.stop()
+        }
+        for ((_, lines), _) in &followers {
+            hear(lines, "it is waited for until Ctrl-C");
+        }
+        daemon.start(None);
+        assert!(daemon.await_answer());
+        for ((_, lines), _) in &followers {
+            let heard = hear(lines, "the daemon is there again");
+            assert!(heard.len() < 10, "{heard:?}");
+        }
+        // From the beginning of the next one: what it told before somebody listened is not missed.
+        let made = daemon.ask(&["create", "--memory", "64MiB"]);
+        let heard = hear(&followers[0].0.1, &made);
+        let ended = heard.iter().any(|line| line.contains(&before) && line.contains("box_ended"));
+        assert_eq!(ended, kind == "killed", "{heard:?}");
+        before = made;
+    }
+    for ((held, _), _) in followers {
+        held.signal(Signal::INT);
+        held.end();
+    }
+    daemon.stop();
+    census.expect_nothing("two that followed");
 }

@@ -13,8 +13,9 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use blastbox_tests::census::Census;
-use blastbox_tests::{Caller, both_ways};
+use blastbox_tests::{Caller, Terminal, both_ways};
 use client::{Client, PATIENCE};
+use rustix::process::Signal;
 use serde_json::json;
 
 both_ways!(
@@ -32,6 +33,9 @@ both_ways!(
     progress_is_told_to_whoever_wants_it,
     the_session_takes_its_boxes_along,
     nonsense_ends_nothing,
+    a_signal_ends_the_server_while_its_client_stays,
+    a_policy_that_cannot_be_had_is_refused_at_the_start,
+    somebody_at_a_terminal_is_told_that_a_client_is_meant,
 );
 
 fn an_agent_runs_code_and_commands(caller: &Caller) {
@@ -334,4 +338,43 @@ fn nonsense_ends_nothing(caller: &Caller) {
     let ran = client.done("run_command", json!({ "command": ["echo", "still here"] }));
     assert_eq!(ran["stdout"], "still here\n");
     assert_eq!(client.end(), 0);
+}
+
+fn a_signal_ends_the_server_while_its_client_stays(caller: &Caller) {
+    let mut census = Census::begin(caller);
+    census.expect_file("stderr");
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut client = Client::start(caller, &[]);
+        client.done("run_command", json!({ "command": ["true"] }));
+        census.see();
+        let held = client.held.take().unwrap();
+        held.signal(signal);
+        // The client keeps its end of the server's standard input all the while.
+        assert_eq!(held.end_within(PATIENCE / 2).code, 0, "{signal:?}");
+        assert!(client.to.is_some());
+        census.expect_nothing("a session that a signal ended");
+    }
+}
+
+fn a_policy_that_cannot_be_had_is_refused_at_the_start(caller: &Caller) {
+    // What `plan` says no to no server begins with.
+    let planned = caller.blastbox(["plan", "--profile", "strict", "--", "true"]).end();
+    if planned.code == 0 {
+        return caller.skip("this host has everything that the profile `strict` asks for");
+    }
+    let refused = caller.blastbox(["mcp", "--profile", "strict"]).end();
+    assert_eq!((refused.code, refused.text().as_str()), (125, ""));
+    let code = |text: &str| text.lines().find(|line| line.starts_with("code: ")).map(ToOwned::to_owned);
+    assert!(code(&refused.err).is_some() && code(&refused.err) == code(&planned.err), "{}", refused.err);
+    assert!(refused.err.contains("\nfix: "), "{}", refused.err);
+}
+
+fn somebody_at_a_terminal_is_told_that_a_client_is_meant(caller: &Caller) {
+    let Some(mut terminal) = Terminal::start(caller, 24, 80, &["mcp"]) else {
+        return caller.skip("there is no setsid to give it a terminal");
+    };
+    terminal.expect("give the client `blastbox mcp` as its command");
+    // The end of what is typed is the end of the client.
+    terminal.type_in("\u{4}");
+    terminal.end();
 }

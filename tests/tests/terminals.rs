@@ -3,7 +3,11 @@
 
 use blastbox_tests::{Caller, Served, Terminal, both_ways};
 
-both_ways!(a_terminal_is_used_left_and_found_again, a_command_without_a_terminal_is_looked_at);
+both_ways!(
+    a_terminal_is_used_left_and_found_again,
+    a_command_without_a_terminal_is_looked_at,
+    a_command_whose_time_is_over_ends_as_such_and_a_box_that_is_ended_by_request_too,
+);
 
 fn a_terminal_is_used_left_and_found_again(caller: &Caller) {
     let daemon = Served::start(caller, &[]);
@@ -54,5 +58,30 @@ fn a_command_without_a_terminal_is_looked_at(caller: &Caller) {
     assert_eq!((ended.code, ended.text().as_str(), ended.err.as_str()), (7, "out\n", "err\n"));
     let none = daemon.blastbox(["attach", &id, "99"]).end();
     assert!(none.code == 125 && none.err.contains("no command 99"), "{}", none.err);
+    assert_eq!(daemon.stop().code, 0);
+}
+
+fn a_command_whose_time_is_over_ends_as_such_and_a_box_that_is_ended_by_request_too(caller: &Caller) {
+    let daemon = Served::start(caller, &[]);
+    let id = daemon.ask(["create"]);
+    let sleeps = ["exec", "--timeout", "1s", &id, "--", "/bin/sleep", "600"];
+    let ended = daemon.blastbox(sleeps).end();
+    assert_eq!((ended.code, ended.err.lines().count()), (124, 1), "{}", ended.err);
+    assert!(ended.err.contains("timed_out: the time of the command was over"), "{}", ended.err);
+    // Whoever only looks hears the same, and so does whoever has JSON.
+    let number = daemon.ask(["exec", "--detach", "--timeout", "1s", &id, "--", "/bin/sleep", "600"]);
+    let looked = daemon.blastbox(["attach", "--no-stdin", &id, &number]).end();
+    assert!(looked.code == 124 && looked.err.contains("timed_out"), "{} {}", looked.code, looked.err);
+    let json = daemon.blastbox(["exec", "--json", "--timeout", "1s", &id, "--", "/bin/sleep", "600"]).end();
+    assert!(json.code == 124 && json.text().contains("\"timed_out\":true"), "{}", json.text());
+    // A signal of its own is none of that.
+    let own = daemon.blastbox(["exec", "--timeout", "60s", &id, "--", "/bin/sh", "-c", "kill -9 $$"]).end();
+    assert_eq!((own.code, own.err.as_str()), (137, ""));
+    let said = daemon.ask(["kill", &id]);
+    assert!(
+        said.contains("ended by request in ") && said.contains("the owner of the box ended it"),
+        "{said}"
+    );
+    assert!(!said.contains("signal") && !said.contains("before"), "{said}");
     assert_eq!(daemon.stop().code, 0);
 }

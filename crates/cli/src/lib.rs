@@ -57,6 +57,8 @@ use crate::problem::Problem;
 const FULL: &str = "blastbox-full";
 /// How long a warden that is not needed after all may take to get ready.
 const SETTLE: Duration = Duration::from_secs(1);
+/// How long what still runs of a verb that has said its last word may take to end.
+const GOODBYE: Duration = Duration::from_millis(200);
 
 /// The program that is started for every run. Its exit code.
 #[must_use]
@@ -156,7 +158,13 @@ fn act(cli: Cli) -> Result<u8, Problem> {
         Verb::Clerk => clerk::clerk(),
         Verb::Policy(verb) => policy::policy(&verb),
         Verb::Run(args) => run_box(&args, Warden::start_for_one()),
-        Verb::Mcp(args) => runtime()?.block_on(mcp::mcp(&args)),
+        Verb::Mcp(args) => {
+            let runtime = runtime()?;
+            let served = runtime.block_on(mcp::mcp(&args));
+            // A read of standard input that nobody answers any more cannot be called off: it is not waited for.
+            runtime.shutdown_timeout(GOODBYE);
+            served
+        }
         Verb::Explain(args) => {
             let warden = Warden::start()?;
             runtime()?.block_on(explain::explain(&args, warden))

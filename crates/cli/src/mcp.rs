@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_engine::keeper::{Keeper, KeeperConfig, NewBox, Tenant};
-use blastbox_engine::{Engine, WorkspaceDir};
-use blastbox_isolation::Warden;
+use blastbox_engine::{CreateError, Engine, WorkspaceDir};
+use blastbox_isolation::{Choice, Warden};
 use blastbox_policy::{Bytes, SealedPolicy};
 use blastbox_server::mcp::{Recipe, Session};
 use clap::Args;
@@ -14,6 +14,7 @@ use crate::args::{PolicyFlags, SourceFlags};
 use crate::image::StoreFlag;
 use crate::problem::Problem;
 use crate::pump::Signals;
+use crate::{output, terminal};
 
 pub(crate) const HELP: &str = "\
 Example, in the configuration of an MCP client:
@@ -22,6 +23,10 @@ Example, in the configuration of an MCP client:
 Tools: run_code, run_command, read_file, write_file, list_files, start_box, stop_box, list_boxes, describe_policy, answer_call.
 The session has one box, and more where the client asks for them; all are gone when the client goes. The policy is the one
 of these options: the client cannot change it.";
+
+/// Nobody types JSON.
+const AT_A_TERMINAL: &str = "blastbox: this speaks with an MCP client at its standard input, and is started by one: \
+give the client `blastbox mcp` as its command (`blastbox mcp --help` has an example), or end this with Ctrl-C\n";
 
 /// A session may last a day; a box that nobody uses for an hour is ended, and made anew when it is needed again.
 const LIFE: Duration = Duration::from_secs(24 * 3_600);
@@ -49,6 +54,13 @@ impl McpArgs {
     }
 }
 
+/// The same refusal as every other verb gives.
+fn refuse(choice: Choice) -> Result<(), Problem> {
+    let Err(refusal) = &choice.chosen else { return Ok(()) };
+    let refusal = refusal.clone();
+    Err(CreateError::Refused { refusal, choice: Box::new(choice) }.into())
+}
+
 /// Serves until the client goes or a signal comes. Everything that was asked is checked before the first word is said.
 pub(crate) async fn mcp(args: &McpArgs) -> Result<u8, Problem> {
     let mut signals = Signals::catch(false)?;
@@ -58,10 +70,17 @@ pub(crate) async fn mcp(args: &McpArgs) -> Result<u8, Problem> {
     if let Some(flag) = &workspace {
         drop(WorkspaceDir::open(&flag.path, flag.access)?);
     }
+    let engine = Engine::with_warden(Warden::start()?)?;
+    let access = workspace.as_ref().map(|flag| flag.access);
+    // A client that is told so with every call looks for its own mistake; whoever starts it can do something.
+    refuse(engine.choose(&policy, &image, access, &[]).await?)?;
+    if terminal::on_stdin() {
+        output::say(AT_A_TERMINAL);
+    }
     let mut config = KeeperConfig::default();
     // Boxes of a session are few, and made while a model thinks: none waits for them.
     config.pool.max = 0;
-    let keeper = Keeper::start(Engine::with_warden(Warden::start()?)?, config);
+    let keeper = Keeper::start(engine, config);
     let (sealed, root, store) = (policy.clone(), args.source.image.clone(), args.store.clone());
     let recipe: Recipe = Arc::new(move || {
         let say = |problem: Problem| problem.line();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use blastbox_engine::DISMISSED;
 use blastbox_wire::receipt::{LimitName, Outcome, Receipt};
 
 use crate::output::plain;
@@ -85,6 +86,9 @@ fn facts(receipt: &Receipt) -> Vec<String> {
 fn word(receipt: &Receipt) -> String {
     match receipt.outcome {
         Outcome::Exited => format!("exited {}", receipt.exit_code),
+        Outcome::Signalled if receipt.reason.as_ref().is_some_and(|reason| reason.code == DISMISSED) => {
+            "ended by request".to_owned()
+        }
         Outcome::Signalled => format!("ended by signal {}", receipt.signal.unwrap_or(0)),
         Outcome::TimedOut => {
             format!("timed out after {} s", receipt.limits.map_or(0, |limits| limits.timeout_seconds))
@@ -239,6 +243,14 @@ mod tests {
             "blastbox: exited 0 in 41 ms · 2 gaps accepted (shared-kernel, host-image) · denied: mount ×1 (kernel)\n"
         );
         assert_eq!(text(&receipt, true), "");
+    }
+
+    #[test]
+    fn a_box_that_its_owner_ends_reads_as_no_failure() {
+        let said = text(&sample(Ending::Dismissed), false);
+        assert!(said.starts_with("blastbox: ended by request in ") && !said.contains("signal"), "{said}");
+        let killed = text(&sample(Ending::Exited(Exit::Signal(9))), false);
+        assert!(killed.starts_with("blastbox: ended by signal 9 in "), "{killed}");
     }
 
     #[test]

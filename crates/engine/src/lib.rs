@@ -53,7 +53,7 @@ pub use error::{Blame, CreateError, EngineError, Over, PauseError, WorkspaceErro
 pub use files::{Download, FileError, Files, Listing, Slice, Summary, UnpackLimits, Upload, Watching};
 pub use link::Supply;
 pub use live::{Command, Exec, LiveBox, Stdin, USUAL_PATH};
-pub use outcome::{EXIT_REFUSED, Ending, Loss, Verdict, outcome, refused};
+pub use outcome::{DISMISSED, EXIT_REFUSED, Ending, Loss, Verdict, outcome, refused};
 pub use outlet::{ExecEnd, ExecEvent, Stream};
 pub use paper::{Account, Unasked, receipt, receipt_unasked};
 pub use tools::{ToolAnswer, ToolCall};

@@ -21,6 +21,8 @@ const SIGPIPE: u8 = 13;
 const SIGXCPU: u8 = 24;
 /// "File size limit exceeded": the nearest word that signals have for too much output.
 const SIGXFSZ: u8 = 25;
+/// The code of a reason: whoever a box belongs to ended it.
+pub const DISMISSED: &str = "dismissed";
 const ENOENT: i32 = 2;
 const E2BIG: i32 = 7;
 const ENOEXEC: i32 = 8;
@@ -110,7 +112,7 @@ pub fn outcome(ending: &Ending, spent: &Spent) -> Verdict {
         }
         Ending::Dismissed => {
             let message = "the owner of the box ended it before the command was over".to_owned();
-            let reason = Reason { code: "dismissed".to_owned(), message, fix: None };
+            let reason = Reason { code: DISMISSED.to_owned(), message, fix: None };
             (Outcome::Signalled, EXIT_SIGNAL + SIGKILL, Some(SIGKILL), Some(reason))
         }
         Ending::ReaderGone => {

@@ -13,7 +13,7 @@ use crate::e2b::{Drawer, SecretLimits, Shelf, VolumeLimits};
 use crate::gallery::Gallery;
 use crate::keys::Keys;
 use crate::mcp::http::Services;
-use crate::rest::room::Rooms;
+use crate::room::Rooms;
 use crate::warm::{Begins, WarmText};
 
 /// What every handler shares. Cheap to clone.
@@ -44,6 +44,8 @@ pub struct Hall {
     pub(crate) domain: Option<Arc<str>>,
     /// What answers hold that are kept whole.
     pub(crate) rooms: Arc<Rooms>,
+    /// What requests hold whose bodies are gathered.
+    pub(crate) bodies: Arc<Rooms>,
     /// MCP clients.
     pub(crate) mcp: Arc<Services>,
     /// Whose socket this is.
@@ -61,7 +63,8 @@ impl Hall {
             images: Arc::new(images),
             roots: Arc::default(),
             origins: Arc::default(),
-            rooms: Arc::default(),
+            rooms: Rooms::of_answers(),
+            bodies: Rooms::of_bodies(),
             internet: Internet::default(),
             roots_of_boxes: Roots::Nowhere,
             begins: Arc::default(),

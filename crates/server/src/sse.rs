@@ -11,7 +11,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use blastbox_engine::keeper::{EventItem, EventReader, KeeperEvent, TapeEvent, TapeReader};
+use blastbox_engine::keeper::{EventItem, EventReader, ExecEnded, KeeperEvent, TapeEvent, TapeReader};
 use blastbox_engine::{Stream, Watching};
 use blastbox_wire::BoxId;
 use hyper::body::Frame;
@@ -202,6 +202,13 @@ struct Dropped {
     bytes: u64,
 }
 
+#[derive(Debug, serde::Serialize)]
+struct Ended<'a> {
+    #[serde(flatten)]
+    ended: &'a ExecEnded,
+    timed_out: bool,
+}
+
 /// The name of a stream.
 pub(crate) const fn word(stream: Stream) -> &'static str {
     match stream {
@@ -228,7 +235,9 @@ pub(crate) fn encode(place: u64, event: &TapeEvent) -> Bytes {
             text.into()
         }
         TapeEvent::Dropped { bytes } => written(Some(place), "dropped", &Dropped { bytes: *bytes }),
-        TapeEvent::Ended(ended) => written(Some(place), "ended", ended),
+        TapeEvent::Ended { ended, timed_out } => {
+            written(Some(place), "ended", &Ended { ended, timed_out: *timed_out })
+        }
     }
 }
 
@@ -241,8 +250,6 @@ fn written(id: Option<u64>, name: &str, data: &impl serde::Serialize) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use blastbox_engine::keeper::ExecEnded;
-
     use super::*;
 
     #[test]
@@ -254,13 +261,19 @@ mod tests {
             text(&output),
             "id: 7\nevent: output\ndata: {\"stream\":\"stderr\",\"base64\":\"YQoK\"}\n\n"
         );
+        let ended = TapeEvent::Ended { ended: ExecEnded::Signalled { signal: 9 }, timed_out: true };
+        assert_eq!(
+            text(&ended),
+            "id: 7\nevent: ended\ndata: {\"how\":\"signalled\",\"signal\":9,\"timed_out\":true}\n\n"
+        );
         assert_eq!(text(&TapeEvent::Dropped { bytes: 9 }), "id: 7\nevent: dropped\ndata: {\"bytes\":9}\n\n");
     }
 
     #[test]
     fn no_text_of_a_box_can_forge_an_event() {
         let message = "x\n\nevent: ended\ndata: {\"how\":\"exited\",\"code\":0}\n\n".to_owned();
-        let event = TapeEvent::Ended(ExecEnded::NotStarted { code: "not_found".into(), message });
+        let ended = ExecEnded::NotStarted { code: "not_found".into(), message };
+        let event = TapeEvent::Ended { ended, timed_out: false };
         let text = String::from_utf8(encode(1, &event).to_vec()).unwrap();
         assert_eq!(text.lines().filter(|line| line.starts_with("event: ")).count(), 1, "{text}");
     }

@@ -2,6 +2,7 @@
 //!
 //! Trust: caller. Whoever has a key may send anything.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -10,17 +11,18 @@ use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use blastbox_engine::keeper::SnapshotId;
 use blastbox_wire::BoxId;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::time::timeout;
 
+use crate::gather::{Gathered, Ungathered, gather};
 use crate::{Hall, Trouble};
 
 /// Most bytes of JSON: an argument list of the kernel's own limit fits, however it is escaped.
 pub(crate) const MAX_BODY: usize = 8 * 1024 * 1024;
 /// How long a body may take to come.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a body that comes piece by piece may fall silent.
 const SILENCE: Duration = Duration::from_secs(60);
 /// How much of a body that nobody wants is taken, and for how long.
@@ -43,18 +45,28 @@ impl<T: DeserializeOwned> FromRequest<Hall> for Given<T> {
 }
 
 /// Reads a body to its end, or says why not.
-async fn read(request: Request, most: usize, patience: Duration) -> Result<Vec<u8>, Trouble> {
+async fn read(request: Request, most: usize, patience: Duration) -> Result<Bytes, Trouble> {
     let announced = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     if announced.is_some_and(|text| text.parse::<usize>().is_ok_and(|length| length > most)) {
         return Err(Trouble::TooLarge { most });
     }
-    let body = Limited::new(request.into_body(), most);
-    match timeout(patience, body.collect()).await {
-        Err(_) => Err(Trouble::TooSlow),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Trouble::TooLarge { most }),
-        Ok(Err(error)) => Err(Trouble::BadRequest(clip(&error.to_string()))),
-        Ok(Ok(body)) => Ok(body.to_bytes().into()),
-    }
+    let account = Gathered::of(request.extensions());
+    gathered(request.into_body(), account, most, patience).await
+}
+
+/// The same for whoever needs the rest of the request.
+pub(crate) async fn gathered(
+    body: Body,
+    account: Option<Arc<Gathered>>,
+    most: usize,
+    patience: Duration,
+) -> Result<Bytes, Trouble> {
+    gather(body, account, most, patience).await.map_err(|why| match why {
+        Ungathered::TooLong => Trouble::TooLarge { most },
+        Ungathered::TooSlow => Trouble::TooSlow,
+        Ungathered::NoRoom => Trouble::NoBodyRoom,
+        Ungathered::BrokeOff(why) => Trouble::BadRequest(clip(&why)),
+    })
 }
 
 /// The next piece of a body; `None` at its end. Cancel safe.

@@ -53,6 +53,9 @@ pub enum Trouble {
     /// The tenant has as many connections as it may.
     #[error("this tenant has as many connections as it may")]
     Crowded,
+    /// The tenant's requests that are being read or answered hold as much as they may.
+    #[error("{}", crate::gather::NO_ROOM)]
+    NoBodyRoom,
     /// Only whoever sits at the socket may name directories of this host.
     #[error("{0}")]
     LocalOnly(&'static str),
@@ -134,6 +137,7 @@ impl Trouble {
             Self::WrongUser => "wrong_user",
             Self::WrongOrigin => "origin_not_allowed",
             Self::Crowded => "too_many_connections",
+            Self::NoBodyRoom => crate::gather::NO_ROOM_CODE,
             Self::LocalOnly(_) => "local_only",
             Self::WorkspaceNotAllowed => "workspace_not_allowed",
             Self::OutputOverwritten { .. } => "output_overwritten",
@@ -162,7 +166,7 @@ impl Trouble {
             Self::WrongUser | Self::WrongOrigin | Self::LocalOnly(_) | Self::WorkspaceNotAllowed => {
                 StatusCode::FORBIDDEN
             }
-            Self::Crowded => StatusCode::TOO_MANY_REQUESTS,
+            Self::Crowded | Self::NoBodyRoom => StatusCode::TOO_MANY_REQUESTS,
             Self::OutputOverwritten { .. } => StatusCode::CONFLICT,
             Self::NotFound(_) | Self::NoRoute => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
@@ -192,6 +196,7 @@ impl Trouble {
             Self::WrongUser => "use a daemon of your own, or a key over TCP",
             Self::WrongOrigin => "have the operator name the page in `origins` of the configuration",
             Self::Crowded => "close a connection, or have the operator raise `tenant_connections`",
+            Self::NoBodyRoom => "wait until other requests are answered, and send fewer large ones at once",
             Self::LocalOnly(_) => {
                 "ask over the daemon's unix socket, or have the operator name it in the configuration"
             }
@@ -221,7 +226,7 @@ impl Trouble {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Keep(error) => crate::verdict::retry_after(error),
-            Self::Crowded => Some(Duration::from_secs(1)),
+            Self::Crowded | Self::NoBodyRoom => Some(Duration::from_secs(1)),
             _ => None,
         }
     }

@@ -16,7 +16,7 @@ use super::client::Client;
 use super::follow::{Heard, code, complaint};
 use super::line::{self, Came, Ear, Mouth};
 use super::problem::DaemonProblem;
-use super::table::{EndedView, ExecView};
+use super::table::{EndView, ExecView};
 use crate::output::{self, OutputError, Printer, READER_GONE, Reader, Writing};
 use crate::problem::Problem;
 use crate::pump::{Signals, Told, read_in_thread};
@@ -107,7 +107,7 @@ pub(super) enum Input {
 pub(super) enum End {
     Code(u8),
     Left,
-    Ended(EndedView),
+    Ended(EndView),
 }
 
 /// A command, and a terminal that looks at it.

@@ -18,8 +18,13 @@ pub(crate) const HELP: &str = "Examples:\n  blastbox events                   wh
 blastbox events --alerts --all    what somebody should look at\n  \
 blastbox events --follow --json   one JSON document per line, until interrupted";
 
-/// Before the daemon is asked again after it broke off.
-const BREATH: Duration = Duration::from_millis(500);
+/// Before the daemon is asked again after it broke off: so long at first, twice as long each time, and never longer than the last.
+const BREATH: Duration = Duration::from_millis(100);
+const LONGEST_BREATH: Duration = Duration::from_secs(5);
+/// What a daemon says that is about to end, or has no room in this moment.
+const PASSING: [&str; 2] = ["stopping", "too_many_connections"];
+/// The number before the first event of a daemon.
+const BEGINNING: &str = "0";
 
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
@@ -62,13 +67,12 @@ pub(super) async fn tell(
     stream: &Stream,
     line: fn(&str, &Value) -> String,
 ) -> Result<u8, Problem> {
-    let mut seen = "0".to_owned();
-    let mut head = stream.head.as_ref().filter(|_| !stream.json);
+    let mut seen = BEGINNING.to_owned();
+    let mut events = Events::open(client, &stream.path, Some(&seen)).await?;
+    if let Some(head) = stream.head.as_ref().filter(|_| !stream.json) {
+        output::print(&format!("{head}\n"))?;
+    }
     loop {
-        let mut events = Events::open(client, &stream.path, Some(&seen)).await?;
-        if let Some(head) = head.take() {
-            output::print(&format!("{head}\n"))?;
-        }
         let broke = loop {
             let event = match events.next().await {
                 Ok(Some(event)) => event,
@@ -82,10 +86,39 @@ pub(super) async fn tell(
                 return Ok(READER_GONE);
             }
         };
-        match broke {
+        events = match broke {
+            // A stream that is followed ends when its daemon does: another one will come.
+            _ if stream.follow => again(client, &stream.path, &mut seen).await?,
             None => return Ok(0),
-            Some(error) if !stream.follow => return Err(error.into()),
-            Some(_) => sleep(BREATH).await,
+            Some(error) => return Err(error.into()),
+        };
+    }
+}
+
+/// Listens again, as soon as there is a daemon to listen to. What is wrong with the question itself is not asked again.
+async fn again(client: &Client, path: &str, seen: &mut String) -> Result<Events, Problem> {
+    let (mut breath, mut said) = (BREATH, false);
+    loop {
+        sleep(breath).await;
+        breath = (breath * 2).min(LONGEST_BREATH);
+        let gone = match Events::open(client, path, Some(seen.as_str())).await {
+            Ok(events) => {
+                if said {
+                    output::say("blastbox: the daemon is there again\n");
+                }
+                return Ok(events);
+            }
+            Err(error) => error,
+        };
+        match &gone {
+            // The next daemon counts from the beginning.
+            DaemonProblem::NoDaemon { .. } => BEGINNING.clone_into(seen),
+            DaemonProblem::BrokeOff(_) => {}
+            DaemonProblem::No(no) if PASSING.contains(&no.code.as_str()) => {}
+            _ => return Err(gone.into()),
+        }
+        if !std::mem::replace(&mut said, true) {
+            output::say(&format!("blastbox: {}; it is waited for until Ctrl-C\n", plain(&gone.to_string())));
         }
     }
 }

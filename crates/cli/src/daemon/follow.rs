@@ -13,13 +13,14 @@ use tokio::time::sleep;
 use super::client::Client;
 use super::hear::{Event, Events};
 use super::problem::DaemonProblem;
-use super::table::EndedView;
+use super::table::{EndView, EndedView};
 use crate::output::plain;
 
 /// How often a broken connection is made again without anything new heard, and after which pause.
 const TRIES: u32 = 5;
 const BREATH: Duration = Duration::from_millis(200);
 const SIGNALLED: u8 = 128;
+const TIMED_OUT: u8 = 124;
 /// The nearest word that signals have for work that is spent.
 const SIGXCPU: u8 = 24;
 
@@ -29,7 +30,7 @@ pub(crate) enum Heard {
     Started,
     Output(Stream, Vec<u8>),
     Dropped(u64),
-    Ended(EndedView),
+    Ended(EndView),
 }
 
 impl Heard {
@@ -143,15 +144,17 @@ fn read(event: &Event) -> Result<Option<Heard>, DaemonProblem> {
 }
 
 /// The exit code of a command that ended so: as `blastbox run` gives it.
-pub(crate) fn code(ended: &EndedView) -> u8 {
-    match ended {
+pub(crate) fn code(ended: &EndView) -> u8 {
+    match &ended.how {
+        // Killed: with the number that `run` gives a box whose time is over.
+        EndedView::Signalled { .. } if ended.timed_out => TIMED_OUT,
         EndedView::Exited { code } => *code,
         EndedView::Signalled { signal } => SIGNALLED.saturating_add(*signal),
         EndedView::FuelSpent { .. } => SIGNALLED + SIGXCPU,
         EndedView::NotStarted { code, .. } | EndedView::BoxEnded { code, .. } => match code.as_str() {
             "not_found" => 127,
             "not_executable" => 126,
-            "timed_out" => 124,
+            "timed_out" => TIMED_OUT,
             "out_of_memory" | "killed" => 137,
             "output_limit" => 153,
             _ => EXIT_REFUSED,
@@ -160,8 +163,11 @@ pub(crate) fn code(ended: &EndedView) -> u8 {
 }
 
 /// A word about an end that was not the command's own doing.
-pub(crate) fn complaint(ended: &EndedView) -> Option<String> {
-    match ended {
+pub(crate) fn complaint(ended: &EndView) -> Option<String> {
+    match &ended.how {
+        EndedView::Signalled { .. } if ended.timed_out => {
+            Some("error: timed_out: the time of the command was over, and it was killed\n".to_owned())
+        }
         EndedView::Exited { .. } | EndedView::Signalled { .. } => None,
         EndedView::FuelSpent { fuel } => {
             Some(format!("error: fuel_spent: the command did all its work ({fuel} units)\n"))
@@ -193,7 +199,7 @@ mod tests {
         for (name, data) in [
             ("output", r#"{"base64":"aGk=","stream":"stderr"}"#),
             ("dropped", r#"{"bytes":7}"#),
-            ("ended", r#"{"code":3,"how":"exited"}"#),
+            ("ended", r#"{"code":3,"how":"exited","timed_out":false}"#),
         ] {
             let line = read(&event(name, data)).unwrap().unwrap().json().unwrap();
             let mut said: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&line).unwrap();
@@ -211,6 +217,10 @@ mod tests {
         for (data, expected) in [
             (r#"{"how":"exited","code":3}"#, 3),
             (r#"{"how":"signalled","signal":9}"#, 137),
+            (r#"{"how":"signalled","signal":9,"timed_out":false}"#, 137),
+            (r#"{"how":"signalled","signal":9,"timed_out":true}"#, 124),
+            // It was faster than its time.
+            (r#"{"how":"exited","code":0,"timed_out":true}"#, 0),
             (r#"{"how":"fuel-spent","fuel":7}"#, 152),
             (r#"{"how":"not-started","code":"not_found","message":""}"#, 127),
             (r#"{"how":"not-started","code":"not_executable","message":""}"#, 126),
@@ -221,6 +231,8 @@ mod tests {
         ] {
             let Some(Heard::Ended(ended)) = read(&event("ended", data)).unwrap() else { panic!("{data}") };
             assert_eq!(code(&ended), expected, "{data}");
+            let said = complaint(&ended).unwrap_or_default();
+            assert_eq!(said.contains("timed_out"), expected == 124, "{data}: {said}");
         }
     }
 }

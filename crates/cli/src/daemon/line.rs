@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::client::Client;
 use super::follow::Heard;
 use super::problem::DaemonProblem;
-use super::table::EndedView;
+use super::table::EndView;
 
 const GULP: usize = 64 * 1024;
 /// Words that may wait for a line that is slow.
@@ -162,7 +162,7 @@ impl Ear {
             "started" => Heard::Started,
             "dropped" => Heard::Dropped(bytes.unwrap_or(0)),
             "ended" => {
-                let ended: EndedView = serde_json::from_value(rest).map_err(DaemonProblem::Unreadable)?;
+                let ended: EndView = serde_json::from_value(rest).map_err(DaemonProblem::Unreadable)?;
                 Heard::Ended(ended)
             }
             "stream" => {

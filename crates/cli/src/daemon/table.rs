@@ -56,6 +56,16 @@ pub(crate) enum EndedView {
     BoxEnded { code: String, message: String },
 }
 
+/// The same as the last event of a command tells it.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(crate) struct EndView {
+    #[serde(flatten)]
+    pub(crate) how: EndedView,
+    /// Its own time was over. Older daemons do not say it.
+    #[serde(default)]
+    pub(crate) timed_out: bool,
+}
+
 impl EndedView {
     /// In a few words.
     pub(crate) fn words(&self) -> String {

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use blastbox_images::Image;
 use blastbox_policy::parse;
-use blastbox_wire::event::{Event, KilledBy};
+use blastbox_wire::BoxId;
+use blastbox_wire::event::{About, Event, KilledBy};
 use blastbox_wire::receipt::{Outcome, Usage};
 use tokio::time::timeout;
 
 use super::admission::Lodging;
 use super::begin::Inherited;
-use super::cards::{BoxCard, Phase};
+use super::cards::{BoxCard, Phase, Tenant};
 use super::clock::{Clock, Now};
 use super::commands::{Purpose, Title};
 use super::events::{Happened, wall_clock};
@@ -62,12 +63,40 @@ async fn adopt_or_lose(house: Arc<House>, row: BoxRow, channel: OwnedFd) -> bool
         return true;
     }
     house.engine.let_go(&id);
-    house.pen.record(&about, &Event::KillAsked { by: KilledBy::Reaper });
-    house.pen.record(&about, &Event::BoxEnded { outcome: Outcome::Lost, spent: Usage::default() });
-    house.register.gone(&id, Outcome::Lost.as_str());
-    let reason = Outcome::Lost.as_str().to_owned();
-    house.hub.tell(Some((&tenant, &id)), Happened::BoxEnded { outcome: Outcome::Lost, reason });
+    // Whoever asks meanwhile hears that its end is not acknowledged yet.
+    house.past.leave(&id, &tenant);
+    let waits = house.pen.post().must_acknowledge();
+    let telling = tokio::spawn(async move { tell_lost(&house, &id, &tenant, &about).await });
+    if !waits {
+        telling.await.ok();
+    }
+    // Otherwise the doors do not stay closed until a sink is there.
     false
+}
+
+/// Records the end of a box that was not taken over, and tells it when every sink that must has it.
+async fn tell_lost(house: &House, id: &BoxId, tenant: &Tenant, about: &About) {
+    // From here on the next daemon asks the ledger whether its end is told: it is told once.
+    house.register.moved(id, BoxState::Ending);
+    house.pen.record(about, &Event::KillAsked { by: KilledBy::Reaper });
+    let (outcome, post) = (Outcome::Lost, house.pen.post());
+    let recorded = house.pen.record_end(about, &Event::BoxEnded { outcome, spent: Usage::default() }).await;
+    let heard = match recorded {
+        Ok(Some(seq)) if post.must_acknowledge() => {
+            house.register.moved(id, BoxState::Ended);
+            post.acknowledged(seq).await
+        }
+        Ok(_) => Ok(()),
+        Err(unheard) => Err(unheard),
+    };
+    if heard.is_err() {
+        // The next daemon finds it in the store, and tells it.
+        return;
+    }
+    let reason = outcome.as_str().to_owned();
+    house.register.gone(id, &reason);
+    house.past.told(id);
+    house.hub.tell(Some((tenant, id)), Happened::BoxEnded { outcome, reason });
 }
 
 async fn adopt(house: &Arc<House>, row: BoxRow, channel: OwnedFd) -> Result<(), Lost> {

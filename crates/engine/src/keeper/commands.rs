@@ -144,7 +144,7 @@ impl KeptExec {
         story.ended = Some(ended.clone());
         let timed_out = story.timed_out;
         drop(story);
-        self.tape.end(ended);
+        self.tape.end(ended, timed_out);
         self.calls.end();
         timed_out
     }

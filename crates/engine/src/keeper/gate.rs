@@ -194,11 +194,15 @@ impl Gate {
     pub(crate) fn leave(&mut self, tenant: &Tenant, ticket: u64) -> Vec<(u64, Need)> {
         let Some(line) = self.lines.get_mut(tenant) else { return Vec::new() };
         let before = line.len();
+        let was_next = line.front().is_some_and(|(other, _)| *other == ticket);
         line.retain(|(other, _)| *other != ticket);
         self.waiting -= before - line.len();
         if line.is_empty() {
             self.lines.remove(tenant);
             self.turns.retain(|other| other != tenant);
+        } else if was_next && self.turns.front() == Some(tenant) {
+            // Its turn is used up. Otherwise a tenant that asks and gives up, over and over, keeps everybody else from theirs.
+            self.turns.rotate_left(1);
         }
         self.admit()
     }

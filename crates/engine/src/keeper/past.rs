@@ -2,11 +2,11 @@
 //! acknowledged before this one ended.
 //!
 //! ```text
-//! store: ending, live, … ──record──► ledger: box_ended ──► store: ended ──acknowledged──► store: gone, events
+//! store: live, … ──► store: ending ──record──► ledger: box_ended ──► store: ended ──acknowledged──► store: gone, events
 //! ```
 //! An end is recorded once: where the store says that it is in the ledger, or may be, the ledger is asked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blastbox_wire::BoxId;
@@ -34,7 +34,7 @@ impl Past {
         leftovers: &Leftovers,
         missing: &[BoxRow],
     ) -> Result<Self, LedgerError> {
-        let recorded = recorded(ledger, leftovers)?;
+        let recorded = recorded(ledger, leftovers, missing)?;
         let mut past = HashMap::new();
         for lost in leftovers.boxes.iter().chain(missing) {
             let outcome = match recorded.get(&lost.id) {
@@ -42,9 +42,11 @@ impl Past {
                 None => {
                     let about = about_row(lost);
                     let ended = Event::BoxEnded { outcome: Outcome::Lost, spent: Usage::default() };
+                    // From here on whoever comes after this daemon asks the ledger, wherever this one is killed.
+                    store.move_box(&lost.id, BoxState::Ending).ok();
                     ledger.append(Some(&about), &Event::KillAsked { by: KilledBy::Reaper })?;
                     ledger.append(Some(&about), &ended)?;
-                    // A store that does not take it: the next daemon records it once more, which harms nobody.
+                    // A store that takes neither: the next daemon records it once more, which harms nobody.
                     store.move_box(&lost.id, BoxState::Ended).ok();
                     Outcome::Lost
                 }
@@ -69,25 +71,34 @@ impl Past {
         self.boxes().len()
     }
 
-    /// A box of this daemon that it does not come to tell of.
+    /// A box of this daemon that it does not come to tell of, or not yet.
     pub(crate) fn leave(&self, id: &BoxId, tenant: &Tenant) {
         self.boxes().insert(id.clone(), (tenant.clone(), None));
+    }
+
+    /// One that it came to tell of all the same.
+    pub(crate) fn told(&self, id: &BoxId) {
+        self.boxes().remove(id);
     }
 }
 
 /// The ends that are in the ledger already. Of a box that was `ending` nobody knows: its daemon may have been killed between
-/// the two.
-fn recorded(ledger: &Ledger, leftovers: &Leftovers) -> Result<HashMap<BoxId, Outcome>, LedgerError> {
+/// the two. Nor of one on disk whose file is missing: that goes before its row is moved.
+fn recorded(
+    ledger: &Ledger,
+    leftovers: &Leftovers,
+    missing: &[BoxRow],
+) -> Result<HashMap<BoxId, Outcome>, LedgerError> {
     let mut found = HashMap::new();
-    let over = |state: BoxState| matches!(state, BoxState::Ending | BoxState::Ended);
-    let said = |id: &BoxId| leftovers.boxes.iter().any(|row| over(row.state) && row.id == *id);
-    if !leftovers.boxes.iter().any(|row| over(row.state)) {
+    let ending = leftovers.boxes.iter().filter(|row| matches!(row.state, BoxState::Ending | BoxState::Ended));
+    let doubtful: HashSet<&BoxId> = ending.chain(missing).map(|row| &row.id).collect();
+    if doubtful.is_empty() {
         return Ok(found);
     }
     records(ledger.directory(), |_, _, line| {
         if let Ok(record) = read_record(line)
             && let Event::BoxEnded { outcome, .. } = record.event
-            && let Some(id) = record.about.and_then(|about| about.box_id).filter(|id| said(id))
+            && let Some(id) = record.about.and_then(|about| about.box_id).filter(|id| doubtful.contains(id))
         {
             found.insert(id, outcome);
         }
@@ -124,3 +135,6 @@ impl House {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -43,7 +43,12 @@ pub enum TapeEvent {
         bytes: u64,
     },
     /// It is over. Last event.
-    Ended(ExecEnded),
+    Ended {
+        /// How.
+        ended: ExecEnded,
+        /// Whether it was ended because its own time was over.
+        timed_out: bool,
+    },
 }
 
 /// A tape and whoever waits for something on it.
@@ -109,8 +114,8 @@ impl Tape {
         self.written.notify_waiters();
     }
 
-    pub(crate) fn end(&self, ended: ExecEnded) {
-        self.ring().ended.get_or_insert(ended);
+    pub(crate) fn end(&self, ended: ExecEnded, timed_out: bool) {
+        self.ring().ended.get_or_insert((ended, timed_out));
         self.written.notify_waiters();
     }
 

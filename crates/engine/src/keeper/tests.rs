@@ -96,7 +96,7 @@ async fn hear(mut reader: TapeReader) -> (Vec<u8>, u64, ExecEnded) {
                 printed.extend(bytes);
             }
             TapeEvent::Dropped { bytes } => dropped += bytes,
-            TapeEvent::Ended(ended) => {
+            TapeEvent::Ended { ended, .. } => {
                 assert_eq!(reader.next().await, None);
                 return (printed, dropped, ended);
             }

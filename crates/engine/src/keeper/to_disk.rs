@@ -171,6 +171,7 @@ fn last_receipt(house: &House, lies: &OnDisk) -> Receipt {
         ended: None,
     });
     receipt.tier = Some(card.tier);
+    Cause::Killed.reword(&mut receipt.reason);
     receipt
 }
 

@@ -256,6 +256,7 @@ fn write_receipt(house: &House, kept: &Kept, ended: &Ended) -> Receipt {
         usage: None,
         ended: Some(ended),
     });
+    cause.reword(&mut receipt.reason);
     // Whatever became of its warden, what was told of it is not taken back.
     let fuel = kept.fate().fuel_spent.then_some(LimitName::Fuel);
     for limit in kept.live.bells.met().names().chain(fuel) {

@@ -75,6 +75,12 @@ impl Seat {
         self.take(tenant, Guest::Stranger)
     }
 
+    /// Whose it is, once that is known.
+    pub(crate) fn tenant(&self) -> Option<Tenant> {
+        let whose = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
+        whose.as_ref().map(|(tenant, _)| tenant.clone())
+    }
+
     fn take(&self, tenant: &Tenant, guest: Guest) -> bool {
         let mut whose = self.whose.lock().unwrap_or_else(PoisonError::into_inner);
         if whose.as_ref().is_some_and(|(of, sits)| of == tenant && (*sits == guest || *sits == Guest::Own)) {

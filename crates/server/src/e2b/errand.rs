@@ -61,7 +61,7 @@ pub(super) async fn run_as(
                     kept.extend_from_slice(&bytes);
                 }
             }
-            TapeEvent::Ended(ended) => return Ok(Done { ended, stdout, stderr }),
+            TapeEvent::Ended { ended, .. } => return Ok(Done { ended, stdout, stderr }),
             TapeEvent::Started { .. } | TapeEvent::Dropped { .. } => {}
         }
     }

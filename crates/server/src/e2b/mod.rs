@@ -44,6 +44,7 @@ mod templates;
 mod token;
 mod turns;
 mod volumes;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -14,6 +14,25 @@ pub(super) const SIGNATURE: usize = 46;
 #[derive(Clone)]
 pub(super) struct Token(String);
 
+/// A signature, and what it is said to be of. What stands before the token is hashed once, however many tokens are tried.
+#[derive(Debug)]
+pub(super) struct Claim {
+    before: Sha256,
+    expires: Option<String>,
+    given: String,
+}
+
+impl Claim {
+    pub(super) fn new(deed: Deed, path: &str, user: &str, expires: Option<&str>, given: &str) -> Self {
+        let deed = match deed {
+            Deed::Read => "read",
+            Deed::Write => "write",
+        };
+        let before = Sha256::new_with_prefix(format!("{path}:{deed}:{user}:"));
+        Self { before, expires: expires.map(ToOwned::to_owned), given: given.to_owned() }
+    }
+}
+
 /// What a signed address allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Deed {
@@ -45,25 +64,13 @@ impl Token {
     }
 
     /// Whether this signature was made with it.
-    pub(super) fn signed(
-        &self,
-        deed: Deed,
-        path: &str,
-        user: &str,
-        expires: Option<&str>,
-        given: &str,
-    ) -> bool {
-        let deed = match deed {
-            Deed::Read => "read",
-            Deed::Write => "write",
-        };
-        let mut raw = format!("{path}:{deed}:{user}:{}", self.0);
-        if let Some(expires) = expires {
-            raw.push(':');
-            raw.push_str(expires);
+    pub(super) fn signed(&self, claim: &Claim) -> bool {
+        let mut hash = claim.before.clone().chain_update(&self.0);
+        if let Some(expires) = &claim.expires {
+            hash = hash.chain_update(":").chain_update(expires);
         }
-        let signature = format!("v1_{}", STANDARD_NO_PAD.encode(Sha256::digest(raw.as_bytes())));
-        same(signature.as_bytes(), given.as_bytes())
+        let signature = format!("v1_{}", STANDARD_NO_PAD.encode(hash.finalize()));
+        same(signature.as_bytes(), claim.given.as_bytes())
     }
 }
 
@@ -87,12 +94,14 @@ mod tests {
         let token = Token("tok123".to_owned());
         let read = "v1_byj2OB/vujgbES/1KAKCaR27E+9eOrB6PzeTnIL8L6M";
         let write = "v1_8EU03QrSpNnjbExP0fkfydnr1VcnOpkk7IOe5Rd9b8w";
-        assert!(token.signed(Deed::Read, "/home/user/a.txt", "", None, read));
-        assert!(token.signed(Deed::Write, "notes/b c.txt", "root", Some("1900000000"), write));
-        assert!(!token.signed(Deed::Write, "/home/user/a.txt", "", None, read));
-        assert!(!token.signed(Deed::Read, "/home/user/b.txt", "", None, read));
-        assert!(!token.signed(Deed::Read, "/home/user/a.txt", "user", None, read));
-        assert!(!token.signed(Deed::Read, "/home/user/a.txt", "", Some("1"), read));
+        let signed =
+            |deed, path, user, expires, given| token.signed(&Claim::new(deed, path, user, expires, given));
+        assert!(signed(Deed::Read, "/home/user/a.txt", "", None, read));
+        assert!(signed(Deed::Write, "notes/b c.txt", "root", Some("1900000000"), write));
+        assert!(!signed(Deed::Write, "/home/user/a.txt", "", None, read));
+        assert!(!signed(Deed::Read, "/home/user/b.txt", "", None, read));
+        assert!(!signed(Deed::Read, "/home/user/a.txt", "user", None, read));
+        assert!(!signed(Deed::Read, "/home/user/a.txt", "", Some("1"), read));
     }
 
     #[test]

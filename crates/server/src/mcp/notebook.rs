@@ -218,7 +218,7 @@ impl Notebook {
                     }
                 }
                 Some((_, TapeEvent::Started { .. } | TapeEvent::Dropped { .. })) => {}
-                Some((_, TapeEvent::Ended(_))) | None => return Next::Lost,
+                Some((_, TapeEvent::Ended { .. })) | None => return Next::Lost,
             }
         }
     }

@@ -214,7 +214,7 @@ async fn listen(mut reader: TapeReader, call: impl Future<Output = CallCard>, as
                     Stream::Stderr => err.add(&piece),
                 }
             }
-            Some((_, TapeEvent::Ended(ended))) => break Over::Ended(Some(ended)),
+            Some((_, TapeEvent::Ended { ended, .. })) => break Over::Ended(Some(ended)),
             // Whoever listens anew after a call hears only what is still kept.
             Some((_, TapeEvent::Dropped { bytes })) => gone = gone.saturating_add(bytes),
             Some((_, TapeEvent::Started { .. })) => {}

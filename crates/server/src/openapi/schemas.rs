@@ -196,11 +196,12 @@ fn execs() -> Vec<(&'static str, Value)> {
         "fuel": { "type": "integer", "description": "Where all its work was spent: so much" },
     });
     let event = json!({
-        "description": "`started` {pid}, `output` {stream, base64}, `dropped` {bytes}, `ended` (ExecEnded)",
+        "description": "`started` {pid}, `output` {stream, base64}, `dropped` {bytes}, `ended` (ExecEnded, and `timed_out`)",
         "type": "object",
         "properties": {
             "pid": number(), "stream": words(&["stdout", "stderr"]),
             "base64": { "type": "string", "contentEncoding": "base64" }, "bytes": number(),
+            "timed_out": { "type": "boolean", "description": "It was ended because its own time was over" },
         },
     });
     let kept = json!({

@@ -72,6 +72,7 @@ enum Told<'a> {
         id: u64,
         #[serde(flatten)]
         ended: &'a ExecEnded,
+        timed_out: bool,
     },
 }
 
@@ -193,8 +194,8 @@ fn frame(id: u64, event: &TapeEvent, stream: &mut Stream, frames: &mut Vec<u8>) 
             encode(Kind::Binary, bytes, None, frames);
         }
         TapeEvent::Dropped { bytes } => text(&Told::Dropped { id, bytes: *bytes }, frames),
-        TapeEvent::Ended(ended) => {
-            text(&Told::Ended { id, ended }, frames);
+        TapeEvent::Ended { ended, timed_out } => {
+            text(&Told::Ended { id, ended, timed_out: *timed_out }, frames);
             return true;
         }
     }

@@ -10,7 +10,6 @@ pub(crate) mod files;
 pub(crate) mod network;
 pub(crate) mod output;
 pub(crate) mod pause;
-pub(crate) mod room;
 pub(crate) mod run;
 pub(crate) mod snapshots;
 pub(crate) mod stdin;

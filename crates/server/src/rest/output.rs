@@ -80,13 +80,17 @@ async fn next(
                 return Ok(Some((bytes, reader)));
             }
             Some(TapeEvent::Output { .. } | TapeEvent::Started { .. } | TapeEvent::Dropped { .. }) => {}
-            Some(TapeEvent::Ended(ExecEnded::BoxEnded { code, .. })) => return Err(BrokenOff { code }),
-            Some(TapeEvent::Ended(
-                ExecEnded::Exited { .. }
-                | ExecEnded::Signalled { .. }
-                | ExecEnded::FuelSpent { .. }
-                | ExecEnded::NotStarted { .. },
-            ))
+            Some(TapeEvent::Ended { ended: ExecEnded::BoxEnded { code, .. }, .. }) => {
+                return Err(BrokenOff { code });
+            }
+            Some(TapeEvent::Ended {
+                ended:
+                    ExecEnded::Exited { .. }
+                    | ExecEnded::Signalled { .. }
+                    | ExecEnded::FuelSpent { .. }
+                    | ExecEnded::NotStarted { .. },
+                ..
+            })
             | None => return Ok(None),
         }
     }

@@ -17,11 +17,11 @@ use blastbox_wire::receipt::{Outcome, Reason, Receipt, echo_command};
 use serde::Serialize;
 use tokio::time::sleep;
 
-use super::room::Room;
 use super::{boxes, execs};
 use crate::answer::Answer;
 use crate::ask::{Checked, NewExec, Run, StdinFrom};
 use crate::caller::Caller;
+use crate::room::Room;
 use crate::take::Given;
 use crate::{Hall, Trouble};
 
@@ -91,7 +91,7 @@ pub(crate) async fn run(
     let keeper = hall.keeper.clone();
     let card = keeper.create(&caller.tenant, wanted).await?;
     let mut guard = Guard { keeper: keeper.clone(), tenant: caller.tenant, id: Some(card.id.clone()) };
-    let mut room = hall.rooms.open(&guard.tenant);
+    let mut room = hall.rooms.open(Some(guard.tenant.clone()));
     let done = carry_out(&keeper, &guard.tenant, &card.id, exec, stdin, &mut room).await;
     let ended = keeper.kill(&guard.tenant, &card.id).await;
     guard.id = None;
@@ -212,7 +212,7 @@ async fn listen(mut reader: TapeReader, room: &mut Room) -> Result<Done, Trouble
         match event {
             TapeEvent::Output { stream: Stream::Stdout, bytes } => stdout.add(&bytes, room),
             TapeEvent::Output { stream: Stream::Stderr, bytes } => stderr.add(&bytes, room),
-            TapeEvent::Ended(ended) => return Ok(Done { ended, fuel: None, stdout, stderr }),
+            TapeEvent::Ended { ended, .. } => return Ok(Done { ended, fuel: None, stdout, stderr }),
             TapeEvent::Dropped { .. } => stdout.truncated = true,
             TapeEvent::Started { .. } => {}
         }
@@ -248,8 +248,8 @@ mod tests {
 
     #[test]
     fn output_is_kept_up_to_its_bound_and_says_when_it_was_cut() {
-        let rooms = std::sync::Arc::new(crate::rest::room::Rooms::default());
-        let mut room = rooms.open(&Tenant::local());
+        let rooms = crate::room::Rooms::of_answers();
+        let mut room = rooms.open(Some(Tenant::local()));
         let mut bounded = Bounded::default();
         bounded.add(&vec![b'a'; MOST - 1], &mut room);
         bounded.add(b"b", &mut room);
@@ -262,7 +262,7 @@ mod tests {
         late.add(b"d", &mut room);
         assert!(late.truncated && late.bytes.is_empty());
         drop(room);
-        late.add(b"e", &mut rooms.open(&Tenant::local()));
+        late.add(b"e", &mut rooms.open(Some(Tenant::local())));
         assert!(late.bytes.is_empty());
     }
 }

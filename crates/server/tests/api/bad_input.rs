@@ -171,6 +171,52 @@ async fn a_tenant_with_many_connections_keeps_nobody_else_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bodies_of_a_tenant_hold_so_much_memory_together_whichever_face_reads_them() {
+    const LONGEST: usize = 8 * 1024 * 1024;
+    let name = "bodies_of_a_tenant_hold_so_much_memory_together_whichever_face_reads_them";
+    let Some(daemon) = Daemon::start(name).await else { return };
+    let key = daemon.keys().create("many".parse().unwrap(), None).unwrap();
+    let (many, other) = (daemon.over_tcp(Some(key.show_once())), daemon.tenant("other"));
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let mut stream = many.connect().await;
+        let head = format!(
+            "POST /v1/run HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Length: {LONGEST}\r\n\r\n",
+            key.show_once()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // All but its last byte.
+        stream.write_all(&vec![b' '; LONGEST - 1]).await.unwrap();
+        held.push(stream);
+    }
+    let body = " ".repeat(1_000);
+    let refused = async {
+        while many.send("POST", "/v1/run", body.clone()).await.status != 429 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.unwrap();
+    for path in ["/v1/run", "/v1/boxes", "/mcp"] {
+        let no = many.send("POST", path, body.clone()).await;
+        assert_eq!((no.status, no.code()), (429, "request_memory_spent"), "{path}: {no:?}");
+        assert!(no.headers.contains_key("retry-after"));
+    }
+    let no = many.send("POST", "/sandboxes", body.clone()).await;
+    assert_eq!((no.status, &no.body["error_code"]), (429, &json!("request_memory_spent")), "{no:?}");
+    // Whoever sends nothing that has to be held is served, and so is everybody else.
+    assert_eq!(many.get("/v1/boxes").await.status, 200);
+    assert_ne!(other.send("POST", "/v1/run", body.clone()).await.status, 429);
+    drop(held);
+    let back = async {
+        while many.send("POST", "/v1/run", body.clone()).await.status == 429 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, back).await.unwrap();
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_web_page_is_not_spoken_with() {
     let Some(daemon) = Daemon::start("a_web_page_is_not_spoken_with").await else { return };
     let key = daemon.keys().create("page".parse().unwrap(), None).unwrap();

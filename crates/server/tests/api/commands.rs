@@ -172,7 +172,7 @@ async fn commands_are_signalled_resized_and_ended_in_time() {
 
     let late = me.exec(&made, json!({ "command": ["sleep", "60"], "timeout": "1s" })).await;
     let (_, ended) = me.ended(&late).await;
-    assert_eq!(ended, json!({ "how": "signalled", "signal": 9 }));
+    assert_eq!(ended, json!({ "how": "signalled", "signal": 9, "timed_out": true }));
     daemon.stop().await;
 }
 

@@ -20,7 +20,7 @@ impl Caller {
     async fn script(&self, of: &str, script: &str) -> String {
         let exec = self.shell(of, script).await;
         let (text, ended) = self.ended(&exec).await;
-        assert_eq!(ended, json!({ "how": "exited", "code": 0 }), "{text}");
+        assert_eq!(ended, json!({ "how": "exited", "code": 0, "timed_out": false }), "{text}");
         text
     }
 }

@@ -21,7 +21,7 @@ async fn a_box_is_made_shown_listed_and_ended_once() {
     let exec = me.shell(&made, "echo out; echo err >&2; exit 3").await;
     let (text, ended) = me.ended(&exec).await;
     assert!(text.contains("out\n") && text.contains("err\n"));
-    assert_eq!(ended, json!({ "how": "exited", "code": 3 }));
+    assert_eq!(ended, json!({ "how": "exited", "code": 3, "timed_out": false }));
     assert_eq!(me.get(&made).await.body["execs"][0]["ended"]["code"], 3);
     assert_eq!(me.get("/v1/boxes").await.body["boxes"].as_array().unwrap().len(), 1);
 

@@ -146,7 +146,8 @@ async fn streams_are_told_apart_and_input_has_an_end() {
     line.until(|_| false).await;
     assert_eq!(line.text(), format!("{}bad\n", "x".repeat(100_000)));
     assert!(line.told.contains(&json!({ "event": "stream", "stream": "stderr" })), "{:?}", line.told);
-    let ended = json!({ "event": "ended", "id": 1 + 100_004 + 1, "how": "exited", "code": 3 });
+    let ended =
+        json!({ "event": "ended", "id": 1 + 100_004 + 1, "how": "exited", "code": 3, "timed_out": false });
     assert_eq!(line.told.last(), Some(&ended));
     daemon.stop().await;
 }

@@ -102,6 +102,14 @@ impl World {
     }
 }
 
+impl World {
+    /// The tenants that wait, in the order of their turns, each with the ticket that is its next.
+    fn next_in_line(&self) -> Vec<(Tenant, u64)> {
+        let next = |tenant: &Tenant| self.gate.lines[tenant].front().unwrap().0;
+        self.gate.turns.iter().map(|tenant| (tenant.clone(), next(tenant))).collect()
+    }
+}
+
 const BOXES: usize = 6;
 const MEMORY: u64 = 100;
 const QUEUE: usize = 8;
@@ -142,6 +150,24 @@ proptest! {
     }
 
     #[test]
+    fn whoever_waits_comes_nearer_to_its_turn_with_each_turn_of_another_however_that_ends(acts in prop::collection::vec(act(), 0..120)) {
+        let mut world = world();
+        for act in &acts {
+            let before: Vec<(Tenant, u64)> = world.next_in_line();
+            world.act(act);
+            let after = world.next_in_line();
+            let place = |(tenant, ticket): &(Tenant, u64)| after.iter().position(|next| next.0 == *tenant && next.1 == *ticket);
+            // Whose turn it was, and is not any more: admitted or gone.
+            let used_up = before.first().is_some_and(|first| place(first).is_none());
+            for (was, next) in before.iter().enumerate().skip(1) {
+                if let Some(is) = place(next) {
+                    prop_assert!(is + usize::from(used_up) <= was, "{:?} from {} to {}", next, was, is);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn the_room_goes_round_the_tenants_however_many_one_of_them_asks(greedy in 1_usize..40, modest in 1_usize..5) {
         let mut gate = Gate::new(&config(1, MEMORY, 100, 100));
         prop_assert_eq!(gate.ask(&tenant(9), need(1)), Asked::Admitted);
@@ -171,6 +197,26 @@ fn a_large_box_is_not_starved_by_small_ones_that_came_later() {
     assert!(!gate.try_take(need(1)), "nor does a pool overtake");
     let admitted: Vec<u64> = gate.release(need(60)).into_iter().map(|(ticket, _)| ticket).collect();
     assert_eq!(admitted, [large, large + 1]);
+}
+
+#[test]
+fn a_tenant_that_asks_and_gives_up_over_and_over_keeps_nobody_from_its_turn() {
+    let mut gate = Gate::new(&config(10, 100, 10, 10));
+    assert_eq!(gate.ask(&tenant(0), need(60)), Asked::Admitted);
+    let ask_much = |gate: &mut Gate| match gate.ask(&tenant(1), need(80)) {
+        Asked::Waiting(ticket) => ticket,
+        other => panic!("{other:?}"),
+    };
+    let first = ask_much(&mut gate);
+    let Asked::Waiting(modest) = gate.ask(&tenant(2), need(10)) else { panic!("it came later") };
+    // Another of its requests waits before this one goes away.
+    let second = ask_much(&mut gate);
+    let admitted: Vec<u64> = gate.leave(&tenant(1), first).into_iter().map(|(ticket, _)| ticket).collect();
+    assert_eq!(admitted, [modest], "its turn came");
+    // Alone, it keeps its own place.
+    ask_much(&mut gate);
+    assert!(gate.leave(&tenant(1), second).is_empty());
+    assert_eq!(gate.turns, [tenant(1)]);
 }
 
 #[test]

@@ -21,7 +21,8 @@ pub(super) struct Ring {
     pieces: VecDeque<Piece>,
     /// Bytes of output that were ever written.
     total: u64,
-    pub(super) ended: Option<ExecEnded>,
+    /// How it ended, and whether because its own time was over.
+    pub(super) ended: Option<(ExecEnded, bool)>,
     pub(super) cost: usize,
     room: usize,
     /// Places of the readers that hold the tape back.
@@ -168,8 +169,8 @@ impl Ring {
             let bytes = piece.bytes.slice(skip.min(piece.bytes.len())..);
             return Some((piece.after() + 1, TapeEvent::Output { stream: piece.stream, bytes }));
         }
-        let ended = self.ended.clone().filter(|_| place < self.end_place())?;
-        Some((self.end_place(), TapeEvent::Ended(ended)))
+        let (ended, timed_out) = self.ended.clone().filter(|_| place < self.end_place())?;
+        Some((self.end_place(), TapeEvent::Ended { ended, timed_out }))
     }
 }
 

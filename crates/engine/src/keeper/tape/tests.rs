@@ -14,10 +14,10 @@ async fn several_readers_hear_the_same_also_those_that_come_late() {
     let heard = TapeEvent::Output { stream: Stream::Stdout, bytes: b"one "[..].into() };
     assert_eq!(early.next().await, Some((5, heard)));
     tape.write(Stream::Stdout, b"two".to_vec());
-    tape.end(ENDED);
+    tape.end(ENDED, false);
     let heard = TapeEvent::Output { stream: Stream::Stdout, bytes: b"two"[..].into() };
     assert_eq!(early.next().await, Some((8, heard)));
-    assert_eq!(early.next().await, Some((9, TapeEvent::Ended(ENDED))));
+    assert_eq!(early.next().await, Some((9, TapeEvent::Ended { ended: ENDED, timed_out: false })));
     assert_eq!(early.next().await, None);
     let mut late = tape.reader(Some(3));
     let heard = TapeEvent::Output { stream: Stream::Stdout, bytes: b"e two"[..].into() };
@@ -28,9 +28,9 @@ async fn several_readers_hear_the_same_also_those_that_come_late() {
 #[tokio::test]
 async fn a_command_that_never_started_has_an_end_and_nothing_else() {
     let tape = Arc::new(Tape::default());
-    tape.end(ENDED);
+    tape.end(ENDED, false);
     let mut reader = tape.reader(None);
-    assert_eq!(reader.next().await, Some((2, TapeEvent::Ended(ENDED))));
+    assert_eq!(reader.next().await, Some((2, TapeEvent::Ended { ended: ENDED, timed_out: false })));
     assert_eq!(reader.next().await, None);
 }
 
@@ -111,8 +111,8 @@ async fn a_tape_that_was_begun_late_says_how_much_came_before_it() {
     assert_eq!(behind.next().await, Some((101, TapeEvent::Dropped { bytes: 10 })));
     // One that printed nothing more ends all the same.
     let silent = Arc::new(Tape::begun_at(5));
-    silent.end(ENDED);
+    silent.end(ENDED, false);
     let mut reader = silent.reader(None);
     assert_eq!(reader.next().await, Some((6, TapeEvent::Dropped { bytes: 5 })));
-    assert_eq!(reader.next().await, Some((7, TapeEvent::Ended(ENDED))));
+    assert_eq!(reader.next().await, Some((7, TapeEvent::Ended { ended: ENDED, timed_out: false })));
 }

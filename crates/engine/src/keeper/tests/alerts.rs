@@ -18,7 +18,7 @@ async fn what_a_box_tries_and_what_it_meets_is_told_to_a_person() {
     let exec = keeper.exec(&me(), &card.id, shell(script)).await.unwrap();
     let mut tape = keeper.tape(&me(), &card.id, exec, None).unwrap();
     while let Some((_, heard)) = timeout(Duration::from_secs(20), tape.next()).await.unwrap() {
-        if let TapeEvent::Ended(_) = heard {
+        if let TapeEvent::Ended { .. } = heard {
             break;
         }
     }

@@ -4,7 +4,10 @@ use blastbox_wire::event::Event;
 use blastbox_wire::event::ledger_text::read_record;
 
 use super::*;
+use crate::keeper::past::Past;
+use crate::keeper::past::tests::{box_id, lost_boxes, row};
 use crate::ledger::{Entry, Grade, Ledger, Need, Options, Sink, SinkError, Trust, records, verify};
+use crate::store::{BoxState, Store};
 
 /// A directory of this test's own, gone at the end.
 pub(super) struct Place(PathBuf);
@@ -222,7 +225,6 @@ async fn what_becomes_of_a_lease_is_written_down_after_the_end_of_its_box() {
 
 #[tokio::test]
 async fn an_end_that_is_in_the_ledger_is_not_recorded_again_by_the_next_daemon() {
-    use crate::store::{BoxState, Leftovers, Store};
     let place = Place::new("once");
     let Some(keeper) = recorded(&place) else { return };
     let card = keeper.create(&me(), new_box()).await.unwrap();
@@ -230,41 +232,51 @@ async fn an_end_that_is_in_the_ledger_is_not_recorded_again_by_the_next_daemon()
     keeper.stop().await;
     drop(keeper);
     // Killed between the ledger and its store: there the box is still ending.
-    let row = |state| crate::store::BoxRow {
-        id: card.id.clone(),
-        tenant: me(),
-        state,
-        policy: draft().seal().unwrap().digest(),
-        policy_text: String::new(),
-        image: "host".to_owned(),
-        tier: card.tier,
-        gaps: Vec::new(),
-        warden: String::new(),
-        survives: false,
-        made_at: std::time::SystemTime::UNIX_EPOCH,
-        deadlines: crate::store::Deadlines {
-            life: Duration::from_secs(1),
-            idle: Duration::from_secs(1),
-            on_timeout: crate::keeper::OnTimeout::Destroy,
-            ends_at: std::time::SystemTime::UNIX_EPOCH,
-            ends_up: None,
-            overtime: false,
-        },
-        metadata: Default::default(),
-    };
     let ends = || count(&place, |event| matches!(event, Event::BoxEnded { .. }));
     assert_eq!(ends(), 1);
     let store = Store::open(&place.0).unwrap();
     let mut ledger = Ledger::open(place.options()).unwrap();
-    let leftovers = |state| Leftovers {
-        boxes: vec![row(state)],
-        nobodys: Vec::new(),
-        killed: 0,
-        stuck: Vec::new(),
-        warden: None,
-        on_disk: Vec::new(),
-        kept: Vec::new(),
-    };
-    crate::keeper::past::Past::record(&mut ledger, &store, &leftovers(BoxState::Ending), &[]).unwrap();
+    let left = lost_boxes(vec![row(&card.id, BoxState::Ending)]);
+    Past::record(&mut ledger, &store, &left, &[]).unwrap();
     assert_eq!(ends(), 1);
+    // Killed after its file was taken away, where the store did not take that it is ending: its row says that it lies there.
+    Past::record(&mut ledger, &store, &lost_boxes(Vec::new()), &[row(&card.id, BoxState::OnDisk)]).unwrap();
+    assert_eq!(ends(), 1);
+}
+
+#[tokio::test]
+async fn the_end_of_a_box_that_is_not_taken_over_is_told_when_the_sink_has_it_and_keeps_no_door_closed() {
+    let place = Place::new("lost");
+    let Some(keeper) = recorded(&place) else { return };
+    let open = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    keeper.ship_to(Box::new(Gate(open.clone())), Need::MustAcknowledge).unwrap();
+    let (id, ends) = (box_id(7), || count(&place, |event| matches!(event, Event::BoxEnded { .. })));
+    let mut events = keeper.subscribe(None);
+    keeper.0.pen.jam_for_test(true);
+    let (channel, _agent) = std::os::unix::net::UnixStream::pair().unwrap();
+    // What is written down of it is not what was sealed. The start of the daemon waits for its boxes, and not for a sink.
+    let lost = vec![(row(&id, BoxState::Live), channel.into())];
+    assert_eq!(timeout(Duration::from_secs(10), keeper.adopt(lost)).await.unwrap(), 0);
+    let asked = || keeper.get(&me(), &id).unwrap_err();
+    assert!(matches!(asked(), KeepError::Unacknowledged), "{:?}", asked());
+    assert_eq!((ends(), keeper.untold()), (0, 1));
+    keeper.0.pen.jam_for_test(false);
+    until("its end is recorded", || ends() == 1).await;
+    assert!(matches!(asked(), KeepError::Unacknowledged), "the sink does not have it: {:?}", asked());
+    open.store(true, std::sync::atomic::Ordering::SeqCst);
+    let told = async {
+        loop {
+            if let Some(EventItem::Event(event)) = events.next().await
+                && matches!(
+                    event.what,
+                    Happened::BoxEnded { outcome: blastbox_wire::receipt::Outcome::Lost, .. }
+                )
+            {
+                return event;
+            }
+        }
+    };
+    let told = timeout(Duration::from_secs(20), told).await.unwrap();
+    assert_eq!((told.box_id.as_ref(), ends(), keeper.untold()), (Some(&id), 1, 0));
+    keeper.stop().await;
 }

@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use axum::extract::Request;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
-use tokio::time::timeout;
 
 use crate::e2b::no::{No, echo};
+use crate::gather::{Gathered, NO_ROOM, NO_ROOM_CODE, Ungathered, gather};
 
 const MOST: usize = 1024 * 1024;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,15 +20,14 @@ pub(in crate::e2b) async fn read<T: DeserializeOwned>(request: Request) -> Resul
 }
 
 pub(in crate::e2b) async fn bytes(request: Request) -> Result<Vec<u8>, No> {
-    let body = Limited::new(request.into_body(), MOST);
-    match timeout(PATIENCE, body.collect()).await {
-        Err(_) => Err(No::new(408, "the request did not arrive in time")),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(No::new(413, format!("the body is longer than {MOST} bytes")))
-        }
-        Ok(Err(_)) => Err(No::bad("the body broke off")),
-        Ok(Ok(body)) => Ok(body.to_bytes().into()),
-    }
+    let gathered = Gathered::of(request.extensions());
+    let body = gather(request.into_body(), gathered, MOST, PATIENCE).await.map_err(|why| match why {
+        Ungathered::TooLong => No::new(413, format!("the body is longer than {MOST} bytes")),
+        Ungathered::TooSlow => No::new(408, "the request did not arrive in time"),
+        Ungathered::NoRoom => No::new(429, NO_ROOM).coded(NO_ROOM_CODE),
+        Ungathered::BrokeOff(_) => No::bad("the body broke off"),
+    })?;
+    Ok(body.into())
 }
 
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, No> {

@@ -21,16 +21,20 @@ use axum::http::{Method, Response, StatusCode};
 use axum::response::IntoResponse;
 use blastbox_engine::FileError;
 use blastbox_wire::agent::{Fault, User};
+use blastbox_wire::limits::MAX_PATH;
 
 use super::desk::Desk;
 use super::no::{No, echo};
 use super::sandbox::Sandbox;
-use super::token::{Deed, SIGNATURE};
+use super::token::{Claim, Deed, SIGNATURE};
 use super::{edge, endpoints, form, moment, rpc};
 
 /// The port that envd has in every sandbox.
 pub(super) const PORT: u16 = 49_983;
 const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
+/// Longest name of a user, and longest moment, in a signed address.
+const MOST_USER: usize = 256;
+const MOST_EXPIRES: usize = 20;
 /// What belongs to whoever made the sandbox, and to nobody outside.
 const INTERNAL: &[&str] = &["init", "freeze", "unfreeze", "fsfreeze", "fsthaw", "collapse"];
 
@@ -136,11 +140,8 @@ fn user_named(sandbox: &Sandbox, name: Option<&str>) -> Result<User, No> {
 /// What a signed address says of itself.
 #[derive(Debug)]
 struct Signed {
-    deed: Deed,
-    path: String,
-    user: String,
+    claim: Claim,
     expires: Option<String>,
-    signature: String,
 }
 
 impl Signed {
@@ -154,17 +155,20 @@ impl Signed {
             return Err(No::new(401, "invalid signature"));
         }
         let deed = if *request.method() == Method::POST { Deed::Write } else { Deed::Read };
-        Ok(Self {
-            deed,
-            path: text("path").unwrap_or_default(),
-            user: text("username").unwrap_or_default(),
-            expires: text("signature_expiration"),
-            signature,
-        })
+        let (path, user) = (text("path").unwrap_or_default(), text("username").unwrap_or_default());
+        let expires = text("signature_expiration");
+        if path.len() > MAX_PATH {
+            return Err(No::bad(format!("the path is longer than {MAX_PATH} bytes")));
+        }
+        // No moment is longer; it is hashed for every sandbox.
+        if user.len() > MOST_USER || expires.as_ref().is_some_and(|expires| expires.len() > MOST_EXPIRES) {
+            return Err(No::new(401, "invalid signature"));
+        }
+        Ok(Self { claim: Claim::new(deed, &path, &user, expires.as_deref(), &signature), expires })
     }
 
     fn fits(&self, sandbox: &Sandbox) -> bool {
-        sandbox.token.signed(self.deed, &self.path, &self.user, self.expires.as_deref(), &self.signature)
+        sandbox.token.signed(&self.claim)
     }
 
     /// Only for one that fits: otherwise anybody could ask whether a moment has passed.
@@ -219,5 +223,21 @@ mod tests {
             assert_eq!(ask(&bad).unwrap_err().status(), 401);
         }
         assert_eq!(ask("").unwrap_err().status(), 401);
+    }
+
+    #[test]
+    fn what_every_sandbox_would_be_tried_over_is_bounded() {
+        let status = |path: usize, user: usize, expires: usize| {
+            let [path, user, expires] = [path, user, expires].map(|length| "1".repeat(length));
+            let signature = "x".repeat(SIGNATURE);
+            let uri = format!(
+                "/files?path={path}&username={user}&signature_expiration={expires}&signature={signature}"
+            );
+            Signed::of(&Request::builder().uri(uri).body(Body::empty()).unwrap())
+                .map_or_else(|no| no.status(), |_| 200)
+        };
+        assert_eq!(status(MAX_PATH, MOST_USER, MOST_EXPIRES), 200);
+        assert_eq!(status(MAX_PATH + 1, 1, 1), 400);
+        assert_eq!((status(1, MOST_USER + 1, 1), status(1, 1, MOST_EXPIRES + 1)), (401, 401));
     }
 }

@@ -4,8 +4,12 @@
 
 use memchr::memmem;
 
+use crate::e2b::waiting::Waiting;
+
 /// Bytes of the headers of one part.
 const MOST_HEAD: usize = 16 * 1024;
+/// Blanks behind a delimiter.
+const MOST_BLANKS: usize = 1024;
 /// Longest delimiter that the standard allows.
 const LONGEST_BOUNDARY: usize = 70;
 
@@ -44,8 +48,10 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct Parts {
     delimiter: Vec<u8>,
-    waiting: Vec<u8>,
+    waiting: Waiting,
     stage: Stage,
+    /// How many came behind the delimiter that was read last.
+    blanks: usize,
 }
 
 /// The boundary in a content type, where it is one of such a body.
@@ -63,45 +69,41 @@ impl Parts {
         // As if a line ended before the body, so that the first delimiter is found like the others.
         Self {
             delimiter: format!("\r\n--{boundary}").into_bytes(),
-            waiting: b"\r\n".to_vec(),
+            waiting: Waiting::with(b"\r\n"),
             stage: Stage::Preamble,
+            blanks: 0,
         }
     }
 
     pub(super) fn add(&mut self, bytes: &[u8]) {
-        self.waiting.extend_from_slice(bytes);
+        self.waiting.add(bytes);
     }
 
     /// The next thing; `None`: more bytes are needed, or it is over.
     pub(super) fn next(&mut self) -> Result<Option<Found>, Malformed> {
         loop {
             match self.stage {
-                Stage::Preamble => match memmem::find(&self.waiting, &self.delimiter) {
-                    Some(at) => {
-                        self.waiting.drain(..at + self.delimiter.len());
-                        self.stage = Stage::Delimited;
-                    }
+                Stage::Preamble => match memmem::find(self.waiting.all(), &self.delimiter) {
+                    Some(at) => self.delimited(at),
                     None => {
                         self.keep_tail();
                         return Ok(None);
                     }
                 },
-                Stage::Delimited => match self.waiting.as_slice() {
+                Stage::Delimited => match self.waiting.all() {
                     [b'-', b'-', ..] => self.stage = Stage::Over,
                     [b'\r', b'\n', ..] => {
-                        self.waiting.drain(..2);
+                        self.waiting.skip(2);
                         self.stage = Stage::Head;
                     }
-                    [b' ' | b'\t', ..] => {
-                        self.waiting.remove(0);
-                    }
+                    [b' ' | b'\t', ..] => self.blanks()?,
                     [] | [b'-' | b'\r'] => return Ok(None),
                     _ => return Err(Malformed("a delimiter with something behind it")),
                 },
                 Stage::Head => return self.head(),
                 Stage::Body => return Ok(self.body()),
                 Stage::Over => {
-                    self.waiting.clear();
+                    self.waiting.skip(self.waiting.len());
                     return Ok(None);
                 }
             }
@@ -113,8 +115,26 @@ impl Parts {
         self.stage == Stage::Over
     }
 
+    /// Lets go of a delimiter that begins here.
+    fn delimited(&mut self, at: usize) {
+        self.waiting.skip(at + self.delimiter.len());
+        (self.stage, self.blanks) = (Stage::Delimited, 0);
+    }
+
+    /// Lets go of the blanks behind a delimiter, as far as they have come.
+    fn blanks(&mut self) -> Result<(), Malformed> {
+        let run = self.waiting.all().iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        self.waiting.skip(run);
+        self.blanks += run;
+        if self.blanks > MOST_BLANKS {
+            Err(Malformed("a delimiter with too many blanks behind it"))
+        } else {
+            Ok(())
+        }
+    }
+
     fn head(&mut self) -> Result<Option<Found>, Malformed> {
-        let (length, after) = match self.waiting.as_slice() {
+        let (length, after) = match self.waiting.all() {
             [b'\r', b'\n', ..] => (0, 2),
             waiting => match memmem::find(waiting, b"\r\n\r\n") {
                 Some(at) => (at, at + 4),
@@ -127,30 +147,34 @@ impl Parts {
         if length > MOST_HEAD {
             return Err(Malformed("a part with a head that is too long"));
         }
-        let head: Vec<u8> = self.waiting.drain(..after).take(length).collect();
+        let mut head = self.waiting.take(after);
+        head.truncate(length);
         let text = String::from_utf8(head).map_err(|_| Malformed("a part whose head is no UTF-8"))?;
         self.stage = Stage::Body;
         Ok(Some(Found::Part(read_head(&text))))
     }
 
     fn body(&mut self) -> Option<Found> {
-        match memmem::find(&self.waiting, &self.delimiter) {
+        match memmem::find(self.waiting.all(), &self.delimiter) {
             Some(0) => {
-                self.waiting.drain(..self.delimiter.len());
-                self.stage = Stage::Delimited;
+                self.delimited(0);
                 Some(Found::End)
             }
-            Some(at) => Some(Found::Bytes(self.waiting.drain(..at).collect())),
+            Some(at) => Some(Found::Bytes(self.waiting.take(at))),
             None => {
-                let free = self.waiting.len().saturating_sub(self.delimiter.len() - 1);
-                (free > 0).then(|| Found::Bytes(self.waiting.drain(..free).collect()))
+                let free = self.free();
+                (free > 0).then(|| Found::Bytes(self.waiting.take(free)))
             }
         }
     }
 
     fn keep_tail(&mut self) {
-        let free = self.waiting.len().saturating_sub(self.delimiter.len() - 1);
-        self.waiting.drain(..free);
+        self.waiting.skip(self.free());
+    }
+
+    /// How much of what waits cannot be the beginning of a delimiter, where there is none.
+    fn free(&self) -> usize {
+        self.waiting.len().saturating_sub(self.delimiter.len() - 1)
     }
 }
 
@@ -256,6 +280,40 @@ mod tests {
         let mut long = b"--XX\r\n".to_vec();
         long.extend([b'a'; MOST_HEAD + 1]);
         assert!(parts(&long, 1000).is_err());
+    }
+
+    #[test]
+    fn blanks_behind_a_delimiter_are_let_go_of_at_once_and_are_bounded() {
+        let body =
+            |blanks: usize| format!("--XX{}\r\n\r\nbody\r\n--XX--", " \t".repeat(blanks / 2)).into_bytes();
+        for piece in [1, 7, 4_096] {
+            assert_eq!(parts(&body(MOST_BLANKS), piece).unwrap(), [(None, b"body".to_vec())]);
+            assert_eq!(
+                parts(&body(MOST_BLANKS + 2), piece),
+                Err(Malformed("a delimiter with too many blanks behind it"))
+            );
+        }
+        // Behind each delimiter as many.
+        let two = [body(MOST_BLANKS).strip_suffix(b"--").unwrap(), " ".repeat(MOST_BLANKS).as_bytes(), b"--"]
+            .concat();
+        assert!(parts(&two, 100).is_ok());
+    }
+
+    #[test]
+    fn many_tiny_parts_take_work_as_their_bytes() {
+        let part = b"--XX\r\n\r\nx\r\n";
+        let body = [part.repeat(10_000).as_slice(), b"--XX--"].concat();
+        let mut reader = Parts::new("XX");
+        let mut found = 0;
+        // As they come from a connection.
+        for bytes in body.chunks(64 * 1024) {
+            reader.add(bytes);
+            while let Some(next) = reader.next().unwrap() {
+                found += usize::from(matches!(next, Found::Part(_)));
+            }
+        }
+        assert!(reader.is_over() && found == 10_000);
+        assert!(reader.waiting.moved <= 3 * body.len(), "{} of {}", reader.waiting.moved, body.len());
     }
 
     #[test]

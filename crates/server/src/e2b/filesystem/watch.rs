@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::trouble;
 use crate::e2b::rpc::error::{Code, RpcError};
 use crate::e2b::rpc::stream::{Answering, Call};
-use crate::e2b::rpc::{Context, Frames, decoded};
+use crate::e2b::rpc::{Context, Frames, Sent, decoded};
 
 /// WatchDirRequest and CreateWatcherRequest. Nothing of a box lies on a network, so that `allowNetworkMounts` changes
 /// nothing.
@@ -123,7 +123,7 @@ const fn event_type(kind: ChangeKind) -> Option<&'static str> {
     }
 }
 
-pub(crate) async fn answer(context: Context, call: Call, body: Body) -> Response<Body> {
+pub(crate) async fn answer(context: Context, call: Call, body: Sent) -> Response<Body> {
     let begun = async {
         let message = Frames::of(body).first().await?;
         let missing = || RpcError::new(Code::InvalidArgument, "protocol error: the stream has no message");

@@ -22,6 +22,7 @@ use crate::e2b::desk::Desk;
 use crate::e2b::no::{No, echo};
 use crate::e2b::process::environment;
 use crate::e2b::sandbox::Sandbox;
+use crate::e2b::waiting::Waiting;
 
 const PYTHON: &str = concat!(include_str!("charts.py"), include_str!("kernel.py"));
 const JAVASCRIPT: &str = include_str!("kernel.js");
@@ -72,7 +73,7 @@ pub(super) struct Kernel {
     exec: u32,
     tape: TapeReader,
     /// What came and is no line yet.
-    held: Vec<u8>,
+    held: Waiting,
     complaint: Vec<u8>,
     long: Arc<Semaphore>,
     /// The place of the line that was said last, where it is a long one.
@@ -175,7 +176,7 @@ impl Kernel {
     ) -> Result<Self, blastbox_engine::keeper::KeepError> {
         let (keeper, tenant, id) = (keeper.clone(), sandbox.tenant.clone(), sandbox.box_id.clone());
         let tape = keeper.tape(&tenant, &id, exec, None)?.hold_back();
-        let (held, complaint) = Default::default();
+        let (held, complaint) = (Waiting::default(), Vec::new());
         let long = sandbox.contexts.long();
         Ok(Self { keeper, tenant, id, exec, tape, held, complaint, long, place: None, begin })
     }
@@ -209,39 +210,35 @@ impl Kernel {
         if self.held.len() <= LONG_LINE {
             self.place = None;
         }
-        let mut looked = 0;
         loop {
-            let end = self.held.iter().skip(looked).position(|byte| *byte == b'\n').map(|at| looked + at);
-            if let Some(end) = end {
-                let rest = self.held.split_off(end + 1);
-                let line = std::mem::replace(&mut self.held, rest);
+            if let Some(line) = self.held.line() {
                 let bytes = Bytes::from(line);
                 let head = serde_json::from_slice::<Head<'_>>(&bytes);
                 let head =
                     head.map_err(|_| Over("the kernel said something that is no answer".to_owned()))?;
                 return Ok(Line { kind: head.kind.chars().take(MOST_KIND).collect(), bytes: bytes.clone() });
             }
-            looked = self.held.len();
-            if looked > MOST_LINE {
+            let waiting = self.held.len();
+            if waiting > MOST_LINE {
                 return Err(Over(format!("one result is longer than {MOST_LINE} bytes")));
             }
-            if looked > LONG_LINE && self.place.is_none() {
+            if waiting > LONG_LINE && self.place.is_none() {
                 // Never closed. What it says further waits in the box meanwhile.
                 self.place = Arc::clone(&self.long).acquire_owned().await.ok();
             }
             match self.tape.next().await {
                 Some((_, TapeEvent::Output { stream: Stream::Stdout, bytes })) => {
-                    self.held.extend_from_slice(&bytes);
+                    self.held.add(&bytes);
                 }
                 Some((_, TapeEvent::Output { stream: Stream::Stderr, bytes })) => {
                     let room = MOST_COMPLAINT.saturating_sub(self.complaint.len());
                     self.complaint.extend(bytes.iter().take(room));
                 }
                 Some((_, TapeEvent::Started { .. } | TapeEvent::Dropped { .. })) => {}
-                Some((_, TapeEvent::Ended(ExecEnded::NotStarted { message, .. }))) => {
+                Some((_, TapeEvent::Ended { ended: ExecEnded::NotStarted { message, .. }, .. })) => {
                     return Err(Over(message));
                 }
-                Some((_, TapeEvent::Ended(_))) | None => {
+                Some((_, TapeEvent::Ended { .. })) | None => {
                     return Err(Over(String::from_utf8_lossy(&self.complaint).into_owned()));
                 }
             }

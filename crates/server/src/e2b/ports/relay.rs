@@ -84,7 +84,7 @@ async fn first(tape: &mut TapeReader) -> Option<Vec<u8>> {
             TapeEvent::Output { stream: Stream::Stdout, bytes } => {
                 return bytes.strip_prefix(b".").map(<[u8]>::to_vec);
             }
-            TapeEvent::Ended(_) => return None,
+            TapeEvent::Ended { .. } => return None,
             TapeEvent::Output { stream: Stream::Stderr, .. }
             | TapeEvent::Started { .. }
             | TapeEvent::Dropped { .. } => {}
@@ -135,7 +135,7 @@ async fn outward(mut tape: TapeReader, first: Vec<u8>, mut to: WriteHalf<DuplexS
                     return;
                 }
             }
-            TapeEvent::Ended(_) => break,
+            TapeEvent::Ended { .. } => break,
             TapeEvent::Output { stream: Stream::Stderr, .. }
             | TapeEvent::Started { .. }
             | TapeEvent::Dropped { .. } => {}

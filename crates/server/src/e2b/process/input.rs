@@ -13,7 +13,7 @@ use super::table::{Found, Mouth};
 use super::{Selector, trouble};
 use crate::e2b::rpc::error::{Code, RpcError};
 use crate::e2b::rpc::stream::Call;
-use crate::e2b::rpc::{Context, Frames, decoded};
+use crate::e2b::rpc::{Context, Frames, Sent, decoded};
 
 /// Bytes for a pipe or a terminal, in base64.
 #[derive(Debug, Default, Deserialize)]
@@ -113,7 +113,7 @@ pub(crate) async fn close(context: &Context, close: Close) -> Result<Value, RpcE
 }
 
 /// StreamInput: many pieces in one call, in order.
-pub(crate) async fn stream(context: Context, call: Call, body: Body) -> Response<Body> {
+pub(crate) async fn stream(context: Context, call: Call, body: Sent) -> Response<Body> {
     let work = take(&context, &call, Frames::of(body));
     let outcome = match context.timeout {
         None => Box::pin(work).await,

@@ -10,7 +10,7 @@ use super::table::Mouth;
 use super::{Selector, card_of, event, start};
 use crate::e2b::rpc::error::{Code, RpcError};
 use crate::e2b::rpc::stream::{Answering, Call};
-use crate::e2b::rpc::{Context, Frames, decoded};
+use crate::e2b::rpc::{Context, Frames, Sent, decoded};
 
 /// After the end of a tape.
 const NEWEST: u64 = u64::MAX;
@@ -33,7 +33,7 @@ pub(super) struct Listener {
     pub(super) asked: Option<(String, String)>,
 }
 
-pub(crate) async fn answer(context: Context, call: Call, body: Body) -> Response<Body> {
+pub(crate) async fn answer(context: Context, call: Call, body: Sent) -> Response<Body> {
     match join(&context, &call, body).await {
         Ok(Joined::Runs(listener, pid)) => {
             let (answering, response) = call.begin();
@@ -61,7 +61,7 @@ enum Joined {
     Over(ExecEnded, u32),
 }
 
-async fn join(context: &Context, call: &Call, body: Body) -> Result<Joined, RpcError> {
+async fn join(context: &Context, call: &Call, body: Sent) -> Result<Joined, RpcError> {
     let mut frames = Frames::of(body);
     let message = frames.first().await?;
     let missing = || RpcError::new(Code::InvalidArgument, "protocol error: the stream has no message");
@@ -118,7 +118,7 @@ async fn follow(context: &Context, mut listener: Listener, answering: Answering)
             }
             // Only a reader that does not hold the tape back loses something.
             Some(TapeEvent::Dropped { .. }) => true,
-            Some(TapeEvent::Ended(ended)) => return end(context, &listener, &ended, answering).await,
+            Some(TapeEvent::Ended { ended, .. }) => return end(context, &listener, &ended, answering).await,
             // It had ended when this reader came to the tape's end.
             None => match card_of(context, listener.exec).and_then(|card| card.ended) {
                 Some(ended) => return end(context, &listener, &ended, answering).await,

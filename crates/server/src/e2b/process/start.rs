@@ -19,7 +19,7 @@ use crate::e2b::envd::paths;
 use crate::e2b::no::echo;
 use crate::e2b::rpc::error::{Code, RpcError};
 use crate::e2b::rpc::stream::Call;
-use crate::e2b::rpc::{Context, Frames, decoded};
+use crate::e2b::rpc::{Context, Frames, Sent, decoded};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -39,7 +39,7 @@ struct Config {
     cwd: Option<String>,
 }
 
-pub(crate) async fn answer(context: Context, call: Call, body: Body) -> Response<Body> {
+pub(crate) async fn answer(context: Context, call: Call, body: Sent) -> Response<Body> {
     match begin(&context, &call, body).await {
         Ok(listener) => listen(context, call, listener),
         Err(error) => call.refuse(&error),
@@ -50,7 +50,7 @@ fn invalid(what: impl Into<String>) -> RpcError {
     RpcError::new(Code::InvalidArgument, what)
 }
 
-async fn begin(context: &Context, call: &Call, body: Body) -> Result<Listener, RpcError> {
+async fn begin(context: &Context, call: &Call, body: Sent) -> Result<Listener, RpcError> {
     let mut frames = Frames::of(body);
     let message =
         frames.first().await?.ok_or_else(|| invalid("protocol error: the stream has no message"))?;

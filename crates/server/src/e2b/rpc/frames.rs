@@ -1,17 +1,22 @@
 //! Frames of a stream: one byte of flags, a length, a message. Read as they come, bounded before anything is kept.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use tokio::time::timeout;
+use axum::extract::Request;
+use http_body_util::BodyExt;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::error::{Code, RpcError};
+use crate::e2b::waiting::Waiting;
+use crate::gather::{Gathered, NO_ROOM, NO_ROOM_CODE, Ungathered, gather};
 
 /// Longest message. A command line of the kernel's own limit fits, however it is written.
 const MOST: usize = 8 * 1024 * 1024;
 const HEAD: usize = 5;
-/// How long the body of a unary call, and the first message of a stream, may take to come.
+/// How long the body of a unary call, the first message of a stream, and each that has begun, may take to come. Between two
+/// messages a stream may say nothing for as long as it likes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The last frame of a stream.
 pub(super) const END: u8 = 2;
@@ -34,41 +39,80 @@ fn too_long(length: usize) -> RpcError {
     )
 }
 
-/// The body of a unary call.
-pub(super) async fn whole(body: Body) -> Result<Bytes, RpcError> {
-    match timeout(PATIENCE, Limited::new(body, MOST).collect()).await {
-        Err(_) => Err(RpcError::new(Code::DeadlineExceeded, "the request did not arrive in time")),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long(MOST + 1)),
-        Ok(Err(_)) => Err(RpcError::new(Code::InvalidArgument, "the body broke off")),
-        Ok(Ok(body)) => Ok(body.to_bytes()),
+fn late() -> RpcError {
+    RpcError::new(Code::DeadlineExceeded, "the request did not arrive in time")
+}
+
+fn no_room() -> RpcError {
+    RpcError::new(Code::ResourceExhausted, format!("{NO_ROOM_CODE}: {NO_ROOM}"))
+}
+
+/// What a caller sends, and what its tenant's requests hold.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    body: Body,
+    gathered: Option<Arc<Gathered>>,
+}
+
+impl Sent {
+    pub(super) fn with(request: Request) -> Self {
+        let gathered = Gathered::of(request.extensions());
+        Self { body: request.into_body(), gathered }
     }
+}
+
+/// The body of a unary call.
+pub(super) async fn whole(Sent { body, gathered }: Sent) -> Result<Bytes, RpcError> {
+    gather(body, gathered, MOST, PATIENCE).await.map_err(|why| match why {
+        Ungathered::TooLong => too_long(MOST + 1),
+        Ungathered::TooSlow => late(),
+        Ungathered::NoRoom => no_room(),
+        Ungathered::BrokeOff(_) => RpcError::new(Code::InvalidArgument, "the body broke off"),
+    })
 }
 
 /// The messages of a request that streams.
 #[derive(Debug)]
 pub(crate) struct Frames {
     body: Body,
-    waiting: Vec<u8>,
+    waiting: Waiting,
+    /// What waits, and the message that was given last, of the room of the caller's tenant.
+    gathered: Option<Arc<Gathered>>,
+    given: usize,
+    /// When the message began that is not whole yet.
+    began: Option<Instant>,
 }
 
 impl Frames {
-    pub(crate) fn of(body: Body) -> Self {
-        Self { body, waiting: Vec::new() }
+    pub(crate) fn of(Sent { body, gathered }: Sent) -> Self {
+        // Of its own: a stream may go on when the request is answered.
+        let gathered = gathered.map(|gathered| gathered.another());
+        Self { body, waiting: Waiting::default(), gathered, given: 0, began: None }
     }
 
     /// The first message, within a time: nobody holds a place by opening a stream and saying nothing.
     pub(crate) async fn first(&mut self) -> Result<Option<Vec<u8>>, RpcError> {
-        let late = || RpcError::new(Code::DeadlineExceeded, "the request did not arrive in time");
         timeout(PATIENCE, self.next()).await.map_err(|_| late())?
     }
 
     /// The next message; `None` after the last. Cancel safe.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, RpcError> {
+        // Whoever asks for the next one is done with the last.
+        if let Some(gathered) = &self.gathered {
+            gathered.give_back(std::mem::take(&mut self.given));
+        }
         loop {
             if let Some(message) = self.take()? {
+                self.began = None;
                 return Ok(Some(message));
             }
-            match self.body.frame().await {
+            let frame = if self.waiting.is_empty() {
+                self.body.frame().await
+            } else {
+                let began = *self.began.get_or_insert_with(Instant::now);
+                timeout_at(began + PATIENCE, self.body.frame()).await.map_err(|_| late())?
+            };
+            match frame {
                 None if self.waiting.is_empty() => return Ok(None),
                 None => {
                     return Err(RpcError::new(Code::InvalidArgument, "protocol error: incomplete envelope"));
@@ -76,7 +120,10 @@ impl Frames {
                 Some(Err(_)) => return Err(RpcError::new(Code::InvalidArgument, "the body broke off")),
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data() {
-                        self.waiting.extend_from_slice(&bytes);
+                        if self.gathered.as_ref().is_some_and(|gathered| !gathered.take(bytes.len())) {
+                            return Err(no_room());
+                        }
+                        self.waiting.add(&bytes);
                     }
                 }
             }
@@ -84,7 +131,7 @@ impl Frames {
     }
 
     fn take(&mut self) -> Result<Option<Vec<u8>>, RpcError> {
-        let Some((&[flags, a, b, c, d], _)) = self.waiting.split_first_chunk::<HEAD>() else {
+        let Some((&[flags, a, b, c, d], _)) = self.waiting.all().split_first_chunk::<HEAD>() else {
             return Ok(None);
         };
         let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
@@ -105,16 +152,19 @@ impl Frames {
         if self.waiting.len() < HEAD + length {
             return Ok(None);
         }
-        let rest = self.waiting.split_off(HEAD + length);
-        let mut message = std::mem::replace(&mut self.waiting, rest);
-        message.drain(..HEAD);
-        Ok(Some(message))
+        self.waiting.skip(HEAD);
+        self.given = HEAD + length;
+        Ok(Some(self.waiting.take(length)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn frames(body: Body) -> Frames {
+        Frames::of(Sent { body, gathered: None })
+    }
 
     async fn all(bytes: &[u8]) -> Result<Vec<Vec<u8>>, RpcError> {
         let (filler, body) = crate::e2b::feed::channel();
@@ -124,7 +174,7 @@ mod tests {
                 filler.send(vec![byte]).await;
             }
         });
-        let (mut frames, mut all) = (Frames::of(body), Vec::new());
+        let (mut frames, mut all) = (frames(body), Vec::new());
         while let Some(message) = frames.next().await? {
             all.push(message);
         }
@@ -153,9 +203,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_says_nothing_is_not_waited_for_and_one_that_began_is() {
         let (_silent, body) = crate::e2b::feed::channel();
-        assert_eq!(Frames::of(body).first().await.unwrap_err().code, Code::DeadlineExceeded);
+        assert_eq!(frames(body).first().await.unwrap_err().code, Code::DeadlineExceeded);
         let (filler, body) = crate::e2b::feed::channel();
-        let mut frames = Frames::of(body);
+        let mut frames = frames(body);
         filler.send(frame(0, b"a")).await;
         assert_eq!(frames.first().await.unwrap(), Some(b"a".to_vec()));
         let slow = tokio::spawn(async move {
@@ -164,5 +214,54 @@ mod tests {
         });
         assert_eq!(frames.next().await.unwrap(), Some(b"b".to_vec()));
         slow.await.unwrap();
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_has_begun_is_not_waited_for_without_end() {
+        let (filler, body) = crate::e2b::feed::channel();
+        let mut frames = frames(body);
+        filler.send(frame(0, b"a")).await;
+        assert_eq!(frames.first().await.unwrap(), Some(b"a".to_vec()));
+        // Byte by byte, each in time.
+        let slow = tokio::spawn(async move {
+            for byte in frame(0, &[b'b'; 100]) {
+                filler.send(vec![byte]).await;
+                tokio::time::sleep(PATIENCE / 10).await;
+            }
+        });
+        assert_eq!(frames.next().await.unwrap_err().code, Code::DeadlineExceeded);
+        slow.abort();
+    }
+
+    #[tokio::test]
+    async fn messages_of_a_stream_count_for_their_tenant_until_the_next_is_asked_for() {
+        let [request, other] = crate::gather::tests::requests(["a", "a"]);
+        let (filler, body) = crate::e2b::feed::channel();
+        let mut frames = Frames::of(Sent { body, gathered: Some(Arc::clone(&request)) });
+        // A stream is answered long before it is over.
+        drop(request);
+        assert!(other.take(crate::room::OF_BODIES - 2 * HEAD - 2));
+        filler.send(frame(0, b"a")).await;
+        filler.send(frame(0, b"b")).await;
+        assert_eq!(frames.next().await.unwrap(), Some(b"a".to_vec()));
+        assert!(!other.take(HEAD + 2), "what was given last is still in somebody's hands");
+        assert_eq!(frames.next().await.unwrap(), Some(b"b".to_vec()));
+        filler.send(frame(0, &[0; 100])).await;
+        assert_eq!(frames.next().await.unwrap_err().code, Code::ResourceExhausted);
+        drop(frames);
+        assert!(other.take(2 * HEAD + 2));
+    }
+
+    #[tokio::test]
+    async fn many_small_messages_take_work_as_their_bytes() {
+        let (filler, body) = crate::e2b::feed::channel();
+        let bytes = frame(0, b"x").repeat(50_000);
+        let length = bytes.len();
+        let sending = tokio::spawn(async move { filler.send(bytes).await });
+        let mut frames = frames(body);
+        for _ in 0..50_000 {
+            assert_eq!(frames.next().await.unwrap(), Some(b"x".to_vec()));
+        }
+        assert!(frames.waiting.is_empty() && frames.waiting.moved <= 3 * length, "{}", frames.waiting.moved);
+        sending.await.unwrap();
     }
 }

@@ -35,7 +35,7 @@ use super::no::echo;
 use super::sandbox::Sandbox;
 use super::{endpoints, filesystem, process};
 
-pub(super) use self::frames::Frames;
+pub(super) use self::frames::{Frames, Sent};
 pub(super) use self::message::{decoded, wanted};
 
 /// Longest time that a caller may set.
@@ -99,7 +99,7 @@ pub(super) async fn answer(
         Ok(context) => context,
         Err(error) => return refused(error, kind, codec),
     };
-    let body = request.into_body();
+    let body = Sent::with(request);
     match kind {
         Kind::Unary => unary(&context, service, method, (takes, gives), codec, body).await,
         Kind::ServerStream | Kind::ClientStream => {
@@ -190,7 +190,7 @@ async fn unary(
     method: &str,
     (takes, gives): (Shape, Shape),
     codec: Codec,
-    body: Body,
+    body: Sent,
 ) -> Response<Body> {
     let work = async {
         let bytes = frames::whole(body).await?;

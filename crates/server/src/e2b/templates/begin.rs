@@ -102,7 +102,7 @@ async fn until_ready(
         };
         let ended = loop {
             match tape.next().await {
-                Some((_, TapeEvent::Ended(ended))) => break ended,
+                Some((_, TapeEvent::Ended { ended, .. })) => break ended,
                 Some(_) => {}
                 None => return Err(format!("its box ended before command {exec} said that it is ready")),
             }

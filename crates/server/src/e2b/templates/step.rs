@@ -192,7 +192,7 @@ async fn inside(
             Some((_, TapeEvent::Output { bytes, .. })) => {
                 cutter.take(&bytes, |said| site.log.say("info", step, said))
             }
-            Some((_, TapeEvent::Ended(ended))) => break ended,
+            Some((_, TapeEvent::Ended { ended, .. })) => break ended,
             Some(_) => {}
             None => return Err("its box ended".to_owned()),
         }

@@ -21,7 +21,7 @@ fn replay(ring: &Ring, mut place: u64) -> (u64, Vec<(Stream, u8)>, Vec<u64>) {
                 printed.extend(bytes.into_iter().map(|byte| (stream, byte)))
             }
             TapeEvent::Dropped { bytes } => dropped += bytes,
-            TapeEvent::Ended(_) => assert_eq!(place, ring.end_place()),
+            TapeEvent::Ended { .. } => assert_eq!(place, ring.end_place()),
         }
     }
     (dropped, printed, places)
@@ -47,7 +47,7 @@ proptest! {
             let cost: usize = ring.pieces.iter().map(|piece| piece.bytes.len() + PIECE).sum();
             prop_assert_eq!(ring.cost, cost);
         }
-        ring.ended = Some(ENDED);
+        ring.ended = Some((ENDED, false));
         let after = after.min(ring.newest());
         let missed = ring.missed(after);
         let (dropped, printed, places) = replay(&ring, after);
