@@ -288,4 +288,5 @@ mod warden;
 use adopt::Adopting;
 pub(crate) use adopt::Stood;
 pub(crate) use log::{Launch, Log, Running};
+pub(crate) use pause::PATIENCE;
 pub(crate) use rest::{Rest, Sleeping, Sleepless};

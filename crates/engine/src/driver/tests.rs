@@ -25,6 +25,7 @@ use crate::tools::Offer;
 mod adopted;
 mod calls;
 mod met;
+mod pause;
 mod rest;
 
 struct Rig {
