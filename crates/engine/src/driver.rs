@@ -205,7 +205,9 @@ impl Driver {
             Effect::SayReady => {
                 self.log.greeted = Some(Instant::now());
                 self.again = None;
-                self.birth = None;
+                if let Some(birth) = self.birth.take() {
+                    birth.succeeded();
+                }
                 self.log.unheard = Vec::new();
                 self.say_ready(Ok(()));
             }
