@@ -189,7 +189,8 @@ fn die(
 fn assert_lost(daemon: &Daemon<'_>, made: &str, what: &str) {
     let receipt: Value =
         serde_json::from_str(&fine(daemon, &["inspect", made, "--json"])).expect("a receipt");
-    let told = (receipt["outcome"].as_str(), receipt["reason"]["code"].as_str());
+    let word = |at: &str| receipt.pointer(at).and_then(Value::as_str);
+    let told = (word("/outcome"), word("/reason/code"));
     assert_eq!(told, (Some("lost"), Some("agent_gone")), "{what}: {receipt}");
     let ledger = daemon.state().join("ledger").display().to_string();
     let shown = fine(daemon, &["audit", "show", &ledger, "--box", made, "--json"]);
