@@ -76,6 +76,16 @@ lifted:
 	@install -m 755 $(PROGRAMS)/blastbox $(PROGRAMS)/blastbox-agent $(PROGRAMS)/blastbox-egress $(PROGRAMS)/blastbox-gvisor \
 	  $(TARGET_DIR)/$(TRIPLE)/lifted/blastbox-warden $(TARGET_DIR)/lifted/liar
 
+# The agent once more, with places at which it dies in a machine, for tests of machines that are lost. Never shipped: it lies in a
+# directory of its own.
+.PHONY: mortal
+mortal:
+	@cargo build --quiet --profile lifted --package blastbox-agent --features failpoints
+	@install -d $(TARGET_DIR)/mortal
+	@install -m 755 $(PROGRAMS)/blastbox $(PROGRAMS)/blastbox-full $(PROGRAMS)/blastbox-warden $(PROGRAMS)/blastbox-egress $(PROGRAMS)/blastbox-gvisor \
+	  $(TARGET_DIR)/mortal
+	@install -m 755 --strip $(TARGET_DIR)/$(TRIPLE)/lifted/blastbox-agent $(TARGET_DIR)/mortal
+
 # Tiers that are there: gVisor where it can be fetched, Wasm where `make wasm` was, virtual machines where there is QEMU and a kernel
 # (`make test` fetches both). What is missing is said in the matrix. It fails where something came out, and
 # where more than 8 cells of a column prove nothing: as many as the tests let pass on a busy host. They are named.
@@ -87,7 +97,7 @@ escape: build lifted ## try to break out of boxes in every tier of this host, an
 	  --state-dir $(TARGET_DIR)/escape-state --tolerate 8 --html $(TARGET_DIR)/escape.html
 	@echo "page: $(patsubst $(CURDIR)/%,%,$(TARGET_DIR))/escape.html"
 
-test: build wasm failpoints lifted ## install what the tests need, run them all, sum up
+test: build wasm failpoints lifted mortal ## install what the tests need, run them all, sum up
 	@tools/need.sh qemu-system-x86_64=qemu-system-x86 busybox=busybox-static unsquashfs=squashfs-tools
 	@tools/kernel.sh $(TARGET_DIR)/kernel
 	@tools/machine.sh $(PROGRAMS) $(TARGET_DIR)/kernel $(TARGET_DIR)/machine

@@ -55,6 +55,15 @@ impl Caller {
         Some(Self { who: Who::User(uid), test, programs, place })
     }
 
+    /// The same with programs whose agent dies in a machine where a test says so; reported where nobody built them.
+    pub fn with_mortal_agent(self) -> Option<Self> {
+        let Some(programs) = programs::mortal(&self.place) else {
+            self.skip("the agent with failpoints is not built: `make test` builds it");
+            return None;
+        };
+        Some(Self { programs, ..self })
+    }
+
     /// Who it is.
     pub fn who(&self) -> Who {
         self.who

@@ -21,13 +21,22 @@ pub fn processes_naming(marker: &str) -> Vec<u32> {
 }
 
 /// Waits until something holds, within the bound of the rig. Returns whether it does.
-pub fn wait_until(mut holds: impl FnMut() -> bool) -> bool {
+pub fn wait_until(holds: impl FnMut() -> bool) -> bool {
+    look_until(Duration::from_millis(5), holds)
+}
+
+/// The same for what costs something to look at: a program that is started for it, or a command in a machine.
+pub fn wait_slowly(holds: impl FnMut() -> bool) -> bool {
+    look_until(Duration::from_millis(150), holds)
+}
+
+fn look_until(pause: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while !holds() {
         if begun.elapsed() > PATIENCE {
             return false;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(pause);
     }
     true
 }

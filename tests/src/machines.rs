@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::{Boxed, Caller, Held, programs};
+use crate::{Boxed, Caller, Held, Start, programs};
 
 fn text(path: &Path) -> String {
     crate::text(path).to_owned()
@@ -15,6 +15,8 @@ fn text(path: &Path) -> String {
 pub const PATIENCE: Duration = Duration::from_secs(240);
 /// Two machines at once are enough for two processors: more would only make each slower than any bound.
 pub static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// As much memory as a guest here needs. Machines of all tests have the same, so that they can be copies of the same templates.
+pub const SMALL: [&str; 2] = ["--memory", "256MiB"];
 const TOOLS: [&str; 20] = [
     "sh", "cat", "uname", "id", "echo", "sleep", "ls", "touch", "dd", "mount", "insmod", "mkdir", "yes",
     "wc", "date", "head", "hexdump", "nc", "grep", "mkfifo",
@@ -39,6 +41,15 @@ impl<'a> Workshop<'a> {
 
     /// The same, with more in the image.
     pub fn with(caller: &'a Caller, more: impl FnOnce(&Path)) -> Option<Self> {
+        Self::at(caller, "root", "store", more)
+    }
+
+    /// The same beside others of this caller.
+    pub fn named(caller: &'a Caller, name: &str, more: impl FnOnce(&Path)) -> Option<Self> {
+        Self::at(caller, &format!("root-{name}"), &format!("store-{name}"), more)
+    }
+
+    fn at(caller: &'a Caller, root: &str, store: &str, more: impl FnOnce(&Path)) -> Option<Self> {
         if !Path::new("/usr/bin/qemu-system-x86_64").exists() {
             caller.skip("QEMU is not installed (apt-get install qemu-system-x86)");
             return None;
@@ -53,7 +64,7 @@ impl<'a> Workshop<'a> {
             caller.skip("there is no kernel for guests (tools/kernel.sh fetches Debian's)");
             return None;
         };
-        let root = caller.directory("root");
+        let root = caller.directory(root);
         for place in ["bin", "etc"] {
             fs::create_dir(root.join(place)).expect("make a directory");
         }
@@ -64,7 +75,7 @@ impl<'a> Workshop<'a> {
             std::os::unix::fs::symlink("busybox", root.join("bin").join(tool)).expect("make a link");
         }
         more(&root);
-        let store = text(&caller.place().join("store"));
+        let store = text(&caller.place().join(store));
         let workshop = Self { caller, store, busybox };
         workshop.fine(&["image", "import", &text(&root), "--name", "tools"]);
         workshop.fine(&["kernel", "add", &text(&image), "--modules", &text(&modules)]);
@@ -113,12 +124,14 @@ impl<'a> Workshop<'a> {
         &self.busybox
     }
 
-    /// The words that ask for a machine.
+    /// The words that ask for a machine. A small one, unless they say otherwise: all of its memory is the host's to give, and to copy.
     pub fn words<'w>(&'w self, verb: &[&'w str], options: &[&'w str], command: &[&'w str]) -> Vec<&'w str> {
         let usual = ["--store", &self.store, "--tier", "microvm", "--accept", "emulated-cpu"];
         let image = if options.contains(&"--image") { &[][..] } else { &["--image", "tools"][..] };
+        let sized = options.iter().any(|option| option.starts_with("--memory"));
+        let memory = if sized { &[][..] } else { &SMALL[..] };
         let end = if command.is_empty() { &[][..] } else { &["--"][..] };
-        [verb, &usual, image, options, end, command].concat()
+        [verb, &usual, image, memory, options, end, command].concat()
     }
 
     /// A script in a machine of its own, started.
@@ -145,14 +158,27 @@ impl<'a> Workshop<'a> {
     /// A template for machines with these options lies in the store: one that an earlier test has made, or a new one, which later tests
     /// find. For tests of what boxes do that begin as copies; those of how a machine boots do without.
     pub fn template(&self, options: &[&str]) {
+        let begun = self.with_templates(|| self.sh(&[&["--timeout", "200s"], options].concat(), "true"));
+        assert_eq!(begun.receipt.exit_code, 0, "{:?} {}", begun.receipt.reason, begun.stderr);
+    }
+
+    /// Does something with the templates that earlier tests have made, and keeps those that it made for later ones.
+    pub fn with_templates<T>(&self, something: impl FnOnce() -> T) -> T {
         self.first_files();
         let image = fs::read_dir(Path::new(&self.store).join("disks")).expect("list disks").flatten().next();
         let kept = programs::built().with_file_name("templates").join(image.expect("a disk").file_name());
         let here = Path::new(&self.store).join("templates");
         take_templates(self.caller, &kept, &here);
-        let begun = self.sh(&[&["--timeout", "200s"], options].concat(), "true");
-        assert_eq!(begun.receipt.exit_code, 0, "{:?} {}", begun.receipt.reason, begun.stderr);
+        let made = something();
         keep_templates(&here, &kept);
+        made
+    }
+
+    /// The same of machines with this policy, which are asked for by a command that is given, not yet started.
+    pub fn template_by<'s>(&self, policy: &[&str], start: impl FnOnce(&[&str]) -> Start<'s>) {
+        let words = self.words(&["run"], &[&["--timeout", "200s"], policy].concat(), &["sh", "-c", "true"]);
+        let begun = self.with_templates(|| start(&words).start().end_within(PATIENCE));
+        assert_eq!(begun.code, 0, "{}", begun.err);
     }
 
     /// The first files of a guest that somebody else has made: its first process is this script.

@@ -67,6 +67,25 @@ pub(crate) fn lifted(place: &Place) -> Option<PathBuf> {
     Some(copy)
 }
 
+/// The programs with an agent that dies in a machine where a test says so, where everybody can reach them: beside those that are
+/// shipped, in `mortal`. `None`: nobody built them.
+pub(crate) fn mortal(place: &Place) -> Option<PathBuf> {
+    let dir = built().with_file_name("mortal");
+    if !NAMES.iter().all(|name| dir.join(name).is_file()) {
+        return None;
+    }
+    let closed = |at: &Path| fs::metadata(at).is_ok_and(|about| about.mode() & 0o001 == 0);
+    if !dir.ancestors().any(closed) {
+        return Some(dir);
+    }
+    let copy = place.join("mortal");
+    fs::create_dir(&copy).expect("make a directory for the programs");
+    for name in NAMES {
+        fs::copy(dir.join(name), copy.join(name)).expect("copy a program");
+    }
+    Some(copy)
+}
+
 /// The store with a kernel and an image `python` for virtual machines, beside the programs. `None`: nobody made it.
 pub(crate) fn machines() -> Option<PathBuf> {
     let store = built().with_file_name("machine");

@@ -5,13 +5,14 @@
 //! own is `paused_crash.rs`.
 #![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use blastbox_tests::census::{Census, begun_at, family};
+use blastbox_tests::census::Census;
 use blastbox_tests::daemon::{Daemon, signal};
-use blastbox_tests::machines::{PATIENCE, Workshop};
+use blastbox_tests::herd::{
+    CREATE, GLANCE, answers, begin, beside, boxes, clear, eventually, fine, machines,
+};
+use blastbox_tests::machines::PATIENCE;
 use blastbox_tests::{Caller, Held, both_ways};
 use rustix::process::Signal;
 
@@ -37,10 +38,10 @@ enum Step {
     Ends,
 }
 
-/// The beginning comes last: nobody begins with a machine of which a copy never spoke, and none would be copied after it.
 const STEPS: [Step; 11] = [
     Step::TemplateBoots,
     Step::TemplateWaits,
+    Step::CopyBegins,
     Step::CommandRuns,
     Step::Paused,
     Step::IsWrittenToDisk,
@@ -49,51 +50,7 @@ const STEPS: [Step; 11] = [
     Step::IsKept,
     Step::IsForked,
     Step::Ends,
-    Step::CopyBegins,
 ];
-
-/// Groups of a warden with one box: that one's, those in stock, and one that is about to be.
-const OWN_GROUPS: usize = 6;
-/// Between two looks.
-const GLANCE: Duration = Duration::from_millis(5);
-const CREATE: [&str; 7] = ["create", "--tier", "microvm", "--accept", "emulated-cpu", "--image", "tools"];
-
-fn eventually(holds: impl Fn() -> bool) -> bool {
-    let begun = Instant::now();
-    while !holds() {
-        if begun.elapsed() > PATIENCE {
-            return false;
-        }
-        std::thread::sleep(GLANCE);
-    }
-    true
-}
-
-#[track_caller]
-fn fine(daemon: &Daemon<'_>, words: &[&str]) -> String {
-    let ended = daemon.client(words).start().end_within(PATIENCE);
-    assert_eq!(ended.code, 0, "{words:?}: {}", ended.err);
-    ended.text().trim().to_owned()
-}
-
-/// The machines of a daemon, the oldest first.
-fn machines(daemon: &Daemon<'_>) -> Vec<u32> {
-    let is_qemu = |pid: u32| {
-        // By its first argument: what the kernel calls a program that was started from a descriptor differs.
-        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"qemu-system"))
-    };
-    let mut found: Vec<u32> = family(daemon.id()).iter().map(|process| process.pid).collect();
-    found.retain(|pid| is_qemu(*pid));
-    found.sort_by_key(|pid| begun_at(*pid));
-    found
-}
-
-/// The boxes of a daemon.
-fn boxes(daemon: &Daemon<'_>) -> Vec<String> {
-    let listed: Vec<serde_json::Value> =
-        serde_json::from_str(&daemon.ask(&["ps", "--json"])).expect("a list");
-    listed.iter().filter_map(|card| card.get("id")?.as_str().map(str::to_owned)).collect()
-}
 
 /// Somebody who can be killed.
 struct Scene {
@@ -109,7 +66,7 @@ struct Scene {
 impl Scene {
     /// Brings a machine there. `None`: this host cannot.
     fn at(step: Step, daemon: &Daemon<'_>) -> Option<Self> {
-        let another = [&CREATE[..], &["--memory", "448MiB"]].concat();
+        let another = [&CREATE[..7], &["--memory", "288MiB"]].concat();
         let made =
             (!matches!(step, Step::TemplateBoots | Step::TemplateWaits | Step::CopyBegins)).then(|| {
                 let made = fine(daemon, &CREATE);
@@ -159,19 +116,6 @@ impl Scene {
     }
 }
 
-/// A daemon with a template in its store, and what is there before it does anything.
-fn begin<'a>(caller: &'a Caller, census: &mut Census) -> Option<Daemon<'a>> {
-    let workshop = Workshop::new(caller)?;
-    workshop.template(&[]);
-    let config = caller.file("daemon.toml", "[pool]\nmax = 0\n").display().to_string();
-    let mut daemon = Daemon::shipped(caller).with_config(config).with_store(workshop.store.clone());
-    daemon.start(None);
-    assert!(daemon.await_answer());
-    census.accept_files();
-    census.expect_file("state/snapshots");
-    Some(daemon)
-}
-
 /// Waits for an answer. Without a template a box boots by itself, for seconds: also that one is killed, beside so many that stay.
 fn hear(daemon: &Daemon<'_>, mut asked: Held, step: Step, stay: usize) -> blastbox_tests::Ended {
     while step == Step::TemplateBoots && !asked.is_over() {
@@ -179,23 +123,6 @@ fn hear(daemon: &Daemon<'_>, mut asked: Held, step: Step, stay: usize) -> blastb
         std::thread::sleep(GLANCE);
     }
     asked.end_within(PATIENCE)
-}
-
-/// Removes what a step made and somebody asked for: boxes, and what was kept.
-fn clear(daemon: &Daemon<'_>, but: &[String]) {
-    for id in boxes(daemon).iter().filter(|id| !but.contains(id)) {
-        // It may have been about to end.
-        daemon.client(&["kill", id]).end();
-    }
-    for word in fine(daemon, &["snapshot", "ls"]).split_whitespace().filter(|word| word.starts_with("sn_")) {
-        fine(daemon, &["snapshot", "rm", word]);
-    }
-}
-
-/// A command in a box that lives.
-#[track_caller]
-fn answers(daemon: &Daemon<'_>, made: &str, after: &str) {
-    assert_eq!(fine(daemon, &["exec", made, "--", "echo", "on"]), "on", "{after}");
 }
 
 fn a_machine_killed_at_each_step_leaves_nothing_and_its_neighbour_goes_on(caller: &Caller) {
@@ -238,6 +165,12 @@ fn a_machine_killed_at_each_step_leaves_nothing_and_its_neighbour_goes_on(caller
                 assert!(eventually(|| boxes(&daemon) == only), "{what}: {:?}", boxes(&daemon));
             }
             clear(&daemon, &only);
+            if step == Step::CopyBegins {
+                // A template is not to blame for a copy that was killed.
+                let next = fine(&daemon, &CREATE);
+                let receipt = fine(&daemon, &["kill", "--json", &next]);
+                assert!(receipt.contains("it began as a copy"), "{what}: {receipt}");
+            }
             let left = || beside(&census, &daemon);
             assert!(eventually(|| left().is_empty()), "{what}: left behind:\n  {}", left().join("\n  "));
             answers(&daemon, &neighbour, &what);
@@ -246,19 +179,6 @@ fn a_machine_killed_at_each_step_leaves_nothing_and_its_neighbour_goes_on(caller
     fine(&daemon, &["kill", &neighbour]);
     daemon.stop();
     census.expect_nothing("all of them");
-}
-
-/// What is left beside a daemon that lives, with one box. Its warden has groups in stock, which nobody can tell from those that were
-/// left: so many are its own, and each step would leave more.
-fn beside(census: &Census, daemon: &Daemon<'_>) -> Vec<String> {
-    let mut left = census.left();
-    let groups: BTreeSet<&str> =
-        left.iter().filter_map(|line| line.rsplit_once("/bx_")).map(|(_, id)| id).collect();
-    let many = (groups.len() > OWN_GROUPS).then(|| format!("{} groups", groups.len()));
-    left.retain(|line| line.starts_with("file ") || line.starts_with("mount "));
-    left.extend(many);
-    left.extend(machines(daemon).iter().skip(1).map(|pid| format!("machine {pid}")));
-    left
 }
 
 fn a_warden_killed_at_each_step_of_a_machine_leaves_nothing_and_the_daemon_goes_on(caller: &Caller) {

@@ -79,6 +79,7 @@ fn a_machine_reaches_what_a_rule_allows_and_nothing_else_and_nothing_without_its
     let receipt = caller.place().join("receipt.json");
     let options = ["--policy", text(&policy), "--secrets", text(&sources), "--timeout", "200s"];
     let words = workshop.words(&["run", "-i", "--receipt", text(&receipt)], &options, &["sh", "-c", &script]);
+    workshop.template_by(&options[..4], |words| internet.blastbox(caller, words));
     // The line that lets the box go on comes only when its gateway is dead.
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let (out_reader, out) = std::io::pipe().expect("a pipe");

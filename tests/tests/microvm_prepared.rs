@@ -69,7 +69,7 @@ fn began(served: &Served<'_>, id: &str) -> String {
 fn members_of_a_pool_are_copies_of_a_machine_that_was_prepared_once_and_each_is_its_own(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
-    workshop.template(&["--memory", "256MiB"]);
+    workshop.template(&[]);
     let file =
         caller.file("daemon.toml", config(PREWARM, "").replace("[[pool.warm]]", "[[pool.warm]]\nmin = 2"));
     let served = Served::start(caller, &["--store", &workshop.store, "--config", text(&file)]);

@@ -61,7 +61,7 @@ fn machines_run_on_kvm_alone_as_copies_as_forks_and_from_snapshots() {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(&caller) else { return };
     workshop.first_files();
-    let Some(host) = Nested::with(&caller, &workshop) else { return };
+    let Some(mut host) = Nested::with(&caller, &workshop) else { return };
     let said = host.sh(SCRIPT);
     let after = |word: &str| -> Vec<&str> {
         said.lines().filter_map(|line| line.strip_prefix(word)).map(str::trim).collect()
@@ -97,4 +97,20 @@ fn machines_run_on_kvm_alone_as_copies_as_forks_and_from_snapshots() {
     let randoms: BTreeSet<&str> = own.iter().map(|(_, random)| *random).collect();
     assert_eq!((names.len(), randoms.len()), (4, 4), "{said}");
     assert_eq!(after("left:"), ["0 0"], "{said}");
+}
+
+/// Whoever comes later begins where the first one was kept, with a script and programs of its own.
+#[test]
+fn the_host_around_them_boots_at_most_once() {
+    let Some(caller) = Caller::root("the_host_around_them_boots_at_most_once") else { return };
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::new(&caller) else { return };
+    workshop.first_files();
+    let Some(mut host) = Nested::with(&caller, &workshop) else { return };
+    let first = host.sh("ls /dev/kvm; echo first: $(ls /store/names)");
+    let boots = host.boots();
+    assert!(first.contains("/dev/kvm") && first.contains("first: tools") && boots <= 1, "{boots} {first}");
+    let again = host.sh("blastbox run --help > /dev/null && echo again: $(date +%Y)");
+    assert!(again.contains("again: 2") && !again.contains("first:"), "{again}");
+    assert_eq!(host.boots(), boots, "it was kept");
 }

@@ -3,11 +3,12 @@
 #![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use blastbox_tests::census::{begun_at, end, family};
 use blastbox_tests::internet::{Internet, PUBLIC};
-use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
+use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, SMALL, Workshop};
 use blastbox_tests::{Caller, Served, both_ways, text};
 use serde_json::Value;
 
@@ -73,26 +74,27 @@ fn reaches(served: &Served<'_>, id: &str) -> Looks {
     Looks { card, authority }
 }
 
-/// The names that the policy allows, and who answers there.
-fn around(caller: &Caller) -> Option<(Internet, Workshop<'_>)> {
+/// The names that the policy allows, and who answers there; a store with a template of such machines, and the policy.
+fn around(caller: &Caller) -> Option<(Internet, Workshop<'_>, PathBuf)> {
     let (internet, workshop) = (Internet::build(caller)?, Workshop::with_curl(caller)?);
-    workshop.first_files();
     for name in ["echo.example.com", "other.example.com", "api.example.test"] {
         internet.name(name, &[&[PUBLIC]]);
     }
     internet.echo(7);
-    internet.secure_echo(caller, "api.example.test").then_some((internet, workshop))
+    let policy = caller.file("policy.toml", POLICY);
+    workshop.template_by(&["--policy", text(&policy)], |words| internet.blastbox(caller, words));
+    internet.secure_echo(caller, "api.example.test").then_some((internet, workshop, policy))
 }
 
 /// The machine that is prepared for them has used its way out, which none of them inherits.
 fn members_of_a_pool_with_network_have_a_way_out_of_their_own(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
-    let Some((internet, workshop)) = around(caller) else { return };
+    let Some((internet, workshop, policy)) = around(caller) else { return };
     let prewarm =
         "cp /run/authorities.crt /tmp/before && echo hello | nc -w 30 echo.example.com 7 > /tmp/said";
     let config = format!(
         "[pool]\nmax = 2\nttl = \"1h\"\n[[pool.warm]]\nmin = 2\ntier = \"microvm\"\nimage = \"tools\"\n\
-         policy = '''{POLICY}'''\nprewarm = [\"sh\", \"-c\", \"{prewarm}\"]\n"
+         limits = {{ memory = \"256MiB\" }}\npolicy = '''{POLICY}'''\nprewarm = [\"sh\", \"-c\", \"{prewarm}\"]\n"
     );
     let config = caller.file("daemon.toml", config);
     let served =
@@ -102,8 +104,8 @@ fn members_of_a_pool_with_network_have_a_way_out_of_their_own(caller: &Caller) {
         assert!(begun.elapsed() < PATIENCE, "{}", served.ask(["metrics"]));
         std::thread::sleep(Duration::from_millis(100));
     }
-    let policy = caller.file("policy.toml", POLICY);
-    let create = ["create", "--tier", "microvm", "--image", "tools", "--policy", text(&policy)];
+    let usual = ["create", "--tier", "microvm", "--image", "tools", "--policy", text(&policy)];
+    let create = [&usual[..], &SMALL].concat();
     let members = [ask(&served, &create), ask(&served, &create)];
     assert!(served.ask(["metrics"]).contains("blastbox_pool_hits_total 2\n"));
     let before = sh(&served, &members[0], "cat /tmp/before");
@@ -125,14 +127,14 @@ fn members_of_a_pool_with_network_have_a_way_out_of_their_own(caller: &Caller) {
 
 fn copies_of_a_machine_with_network_have_a_way_out_of_their_own(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
-    let Some((internet, workshop)) = around(caller) else { return };
+    let Some((internet, workshop, policy)) = around(caller) else { return };
     // Boxes that wait would have gateways too.
     let config = caller.file("daemon.toml", "[pool]\nmax = 0\n");
     let served =
         Served::start_in(&internet, caller, &["--store", &workshop.store, "--config", text(&config)]);
-    let policy = caller.file("policy.toml", POLICY);
-    let create = ["create", "--tier", "microvm", "--image", "tools", "--policy", text(&policy)];
-    let made = served.blastbox(create).start().end_within(PATIENCE);
+    let usual = ["create", "--tier", "microvm", "--image", "tools", "--policy", text(&policy)];
+    let create = [&usual[..], &SMALL].concat();
+    let made = served.blastbox(&create).start().end_within(PATIENCE);
     assert_eq!(made.code, 0, "{}", made.err);
     let id = made.text().trim_end().to_owned();
     let original = reaches(&served, &id);

@@ -8,8 +8,9 @@ use std::path::Path;
 use blastbox_engine::failpoint::COPY_STEPS;
 use blastbox_tests::census::Census;
 use blastbox_tests::daemon::{Daemon, signal};
+use blastbox_tests::herd::CREATE;
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
-use blastbox_tests::{Caller, both_ways, wait_until};
+use blastbox_tests::{Caller, both_ways, wait_slowly, wait_until};
 use rustix::process::Signal;
 
 both_ways!(
@@ -25,7 +26,7 @@ fn fine(daemon: &Daemon<'_>, words: &[&str]) -> String {
 }
 
 fn create(daemon: &Daemon<'_>) -> String {
-    fine(daemon, &["create", "--tier", "microvm", "--accept", "emulated-cpu", "--image", "tools"])
+    fine(daemon, &CREATE)
 }
 
 /// What lies beside the daemon's state of machines that were written.
@@ -132,6 +133,6 @@ fn a_machine_killed_while_it_is_written_is_whole_on_disk_or_gone(caller: &Caller
             // It was said that it is not there; and then it is not.
             _ => {}
         }
-        assert!(wait_until(|| daemon.ask(&["ps", "--json"]) == "[]"), "{point}: {}", daemon.ask(&["ps"]));
+        assert!(wait_slowly(|| daemon.ask(&["ps", "--json"]) == "[]"), "{point}: {}", daemon.ask(&["ps"]));
     });
 }

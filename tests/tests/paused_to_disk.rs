@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use blastbox_tests::daemon::signal;
+use blastbox_tests::herd::CREATE;
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
-use blastbox_tests::{Caller, Served, both_ways, text, wait_until};
+use blastbox_tests::{Caller, Served, both_ways, text, wait_slowly};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ fn refused<'w>(served: &Served<'_>, words: impl IntoIterator<Item = &'w str>, wh
 }
 
 fn create(served: &Served<'_>) -> String {
-    fine(served, ["create", "--tier", "microvm", "--accept", "emulated-cpu", "--image", "tools"])
+    fine(served, CREATE)
 }
 
 fn count(served: &Served<'_>, id: &str) -> Option<u64> {
@@ -49,7 +50,7 @@ fn start_counting(served: &Served<'_>, id: &str) -> (String, u64) {
     served.sh(id, "echo 0 > /tmp/count");
     let exec = fine(served, ["exec", "--detach", id, "--", "sh", "-c", COUNT]);
     let mut far = 0;
-    assert!(wait_until(|| {
+    assert!(wait_slowly(|| {
         far = count(served, id).unwrap_or(0);
         far > 1
     }));
@@ -61,13 +62,13 @@ fn start_counting(served: &Served<'_>, id: &str) -> (String, u64) {
 fn counts_on(served: &Served<'_>, id: &str, from: u64) {
     let mut found = None;
     assert!(
-        wait_until(|| {
+        wait_slowly(|| {
             found = count(served, id);
             found >= Some(from)
         }),
         "{found:?}"
     );
-    assert!(wait_until(|| count(served, id) > found), "it stands still at {found:?}");
+    assert!(wait_slowly(|| count(served, id) > found), "it stands still at {found:?}");
 }
 
 fn file_of(caller: &Caller, id: &str) -> PathBuf {
@@ -135,7 +136,7 @@ fn a_box_goes_on_from_disk_also_with_the_next_daemon_and_only_from_what_was_writ
     counts_on(&served, &id, before);
     assert_eq!(served.sh(&id, "uname -n"), id.replace('_', "-"));
     // The command is the one that it was, and its number nobody else's.
-    assert!(wait_until(|| served.ask(["logs", &id, &exec]).contains("said")));
+    assert!(wait_slowly(|| served.ask(["logs", &id, &exec]).contains("said")));
     let next: u32 = fine(&served, ["exec", "--detach", &id, "--", "true"]).parse().expect("a number");
     assert!(next > exec.parse().expect("a number"));
     // Once more, from the machine as it is now.
@@ -213,7 +214,7 @@ fn what_goes_on_from_disk_has_the_time_of_now_and_chance_of_its_own(caller: &Cal
         let before = seconds();
         served.sh(&id, "touch /tmp/go");
         let mut said = String::new();
-        assert!(wait_until(|| {
+        assert!(wait_slowly(|| {
             said = served.sh(&id, "cat /tmp/chance /tmp/time 2>/dev/null; true");
             said.len() > 40
         }));
@@ -253,9 +254,7 @@ fn a_deadline_that_is_set_while_a_box_goes_on_is_the_one_that_holds(caller: &Cal
     let Some(workshop) = Workshop::new(caller) else { return };
     workshop.template(&[]);
     let served = Served::start(caller, &["--store", workshop.store.as_str()]);
-    let words =
-        ["create", "--tier", "microvm", "--accept", "emulated-cpu", "--image", "tools", "--life", "1h"];
-    let id = fine(&served, words);
+    let id = fine(&served, CREATE.into_iter().chain(["--life", "1h"]));
     fine(&served, ["pause", "--to-disk", &id]);
     let mut resumed = served.blastbox(["resume", &id]).start();
     let set = |seconds: u32| {

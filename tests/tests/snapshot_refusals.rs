@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
+use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, SMALL, Workshop};
 use blastbox_tests::{Caller, Served, both_ways, text};
 use serde_json::json;
 
@@ -30,14 +30,15 @@ fn private(path: PathBuf) -> PathBuf {
 fn machines_with_credentials_are_not_copied_and_say_so(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
-    workshop.first_files();
     let value = private(caller.file("token", "sk-real-value-that-no-box-ever-sees"));
     let sources = format!("[secrets.token]\nhosts = [\"api.example.test\"]\nfile = {value:?}\n");
     let sources = private(caller.file("secrets.toml", sources));
-    let served = Served::start(caller, &["--store", &workshop.store, "--secrets", text(&sources)]);
     let policy = caller.file("credentials.toml", POLICY);
-    let create = ["create", "--tier", "microvm", "--image", "tools", "--policy", text(&policy)];
-    let made = served.blastbox(create).start().end_within(PATIENCE);
+    let words = ["--policy", text(&policy), "--secrets", text(&sources)];
+    workshop.template_by(&words, |words| caller.blastbox(words));
+    let served = Served::start(caller, &["--store", &workshop.store, "--secrets", text(&sources)]);
+    let usual = ["create", "--tier", "microvm", "--image", "tools", "--policy", text(&policy)];
+    let made = served.blastbox([&usual[..], &SMALL].concat()).start().end_within(PATIENCE);
     assert_eq!(made.code, 0, "{}", made.err);
     let id = made.text().trim_end().to_owned();
     for verb in [&["snapshot", &id][..], &["fork", &id], &["pause", "--to-disk", &id]] {

@@ -8,8 +8,9 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 
 use blastbox_tests::daemon::signal;
+use blastbox_tests::herd::CREATE;
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
-use blastbox_tests::{Caller, Served, both_ways, text, wait_until};
+use blastbox_tests::{Caller, Served, both_ways, text, wait_slowly, wait_until};
 use rustix::process::Signal;
 
 both_ways!(
@@ -29,8 +30,7 @@ const SELF: &str = "
     cat /etc/machine-id";
 
 fn create(served: &Served<'_>, more: &[&str]) -> String {
-    let words = ["create", "--tier", "microvm", "--accept", "emulated-cpu", "--image", "tools"];
-    fine(served, words.iter().chain(more).copied())
+    fine(served, CREATE.iter().chain(more).copied())
 }
 
 /// A verb that must do what it is told, in the time that machines take.
@@ -52,7 +52,7 @@ fn count(served: &Served<'_>, id: &str) -> Option<(String, u64)> {
 #[track_caller]
 fn counted(served: &Served<'_>, id: &str) -> (String, u64) {
     let mut found = None;
-    wait_until(|| {
+    wait_slowly(|| {
         found = count(served, id);
         found.is_some()
     });
@@ -62,7 +62,7 @@ fn counted(served: &Served<'_>, id: &str) -> (String, u64) {
 #[track_caller]
 fn counts_on(served: &Served<'_>, id: &str, word: &str, from: u64) {
     assert!(
-        wait_until(|| count(served, id).is_some_and(|(own, number)| own == word && number > from)),
+        wait_slowly(|| count(served, id).is_some_and(|(own, number)| own == word && number > from)),
         "{id}: {:?} after {from}",
         count(served, id)
     );
@@ -72,7 +72,7 @@ fn counts_on(served: &Served<'_>, id: &str, word: &str, from: u64) {
 fn start_counting(served: &Served<'_>, id: &str) -> (String, String, u64) {
     served.sh(id, "echo - 0 > /tmp/count");
     let exec = fine(served, ["exec", "--detach", id, "--", "sh", "-c", COUNT]);
-    assert!(wait_until(|| count(served, id).is_some_and(|(_, number)| number > 1)));
+    assert!(wait_slowly(|| count(served, id).is_some_and(|(_, number)| number > 1)));
     let (word, number) = counted(served, id);
     (exec, word, number)
 }
@@ -110,7 +110,7 @@ fn what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own(caller: &Caller) 
     // The command is one of the fork's own, with what it prints from then on, and can be ended there alone.
     let shown = served.ask(["inspect", one, "--json"]);
     assert!(shown.contains("\"ended\": null"), "{shown}");
-    assert!(wait_until(|| served.ask(["logs", one, &exec]).contains(&word)), "{shown}");
+    assert!(wait_slowly(|| served.ask(["logs", one, &exec]).contains(&word)), "{shown}");
     served.ask(["kill", one]);
     let (_, now) = counted(&served, two);
     counts_on(&served, two, &word, now);
@@ -148,20 +148,20 @@ fn what_a_copy_owes_its_commands_and_its_caller(caller: &Caller) {
     let served = Served::start(caller, &["--store", &workshop.store]);
     let id = create(&served, &[]);
     // Killed by its own time, in the box and in what is a copy of it.
-    let exec = fine(&served, ["exec", "--detach", "--timeout", "30s", &id, "--", "sleep", "86400"]);
+    let exec = fine(&served, ["exec", "--detach", "--timeout", "15s", &id, "--", "sleep", "86400"]);
     let fork = fine(&served, ["fork", &id]);
     // Also what ends while the copy is still being written: one after the other does, and nothing runs on in the copy.
-    for seconds in 1..=20 {
+    for seconds in 1..=10 {
         let time = format!("{seconds}s");
         fine(&served, ["exec", "--detach", "--timeout", &time, &fork, "--", "sleep", "86400"]);
     }
     let late = fine(&served, ["fork", &fork]);
     let idle = || served.ask(["inspect", &late, "--json"]).contains("\"phase\": \"ready\"");
-    assert!(wait_until(idle), "{}", served.ask(["inspect", &late, "--json"]));
+    assert!(wait_slowly(idle), "{}", served.ask(["inspect", &late, "--json"]));
     fine(&served, ["kill", &late]);
     for id in [&id, &fork] {
         assert!(
-            wait_until(|| timed_out(&served, id, &exec)),
+            wait_slowly(|| timed_out(&served, id, &exec)),
             "{exec}: {}",
             served.ask(["inspect", id, "--json"])
         );
@@ -189,7 +189,7 @@ fn what_a_copy_owes_its_commands_and_its_caller(caller: &Caller) {
         ids.dedup();
         ids
     };
-    assert!(wait_until(|| there() == known), "{:?} {known:?}", there());
+    assert!(wait_slowly(|| there() == known), "{:?} {known:?}", there());
     assert_eq!(served.stop().code, 0);
 }
 
@@ -285,7 +285,7 @@ fn operator_sees_and_removes_all(served: &Served<'_>, port: &str, key: &str, unr
         let found = answer.split('"').skip_while(|word| *word != "id").nth(2);
         found.expect(answer).to_owned()
     };
-    let new = r#"{"tier":"microvm","accept":["emulated-cpu"],"image":"tools"}"#;
+    let new = r#"{"tier":"microvm","accept":["emulated-cpu"],"image":"tools","limits":{"memory":"256MiB"}}"#;
     let made = id(&ask(port, key, "POST", "/v1/boxes", new));
     let theirs = id(&ask(port, key, "POST", &format!("/v1/boxes/{made}/snapshot"), ""));
     ask(port, key, "DELETE", &format!("/v1/boxes/{made}"), "");

@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::control::Control;
+use crate::failpoint;
 use crate::nurse::{Errand, Nurse};
 use crate::session::{End, Session};
 
@@ -54,12 +55,17 @@ impl Session {
             self.control.send(&AgentFrame::Asleep { errno: error.raw_os_error().unwrap_or(NOBODY) });
             return Ok(());
         }
+        failpoint::reach("frozen");
         // Now, while nothing runs that could add to them: what waits here would be told again by every copy.
         self.denials.flush(&mut self.control);
         self.control.send(&AgentFrame::Asleep { errno: 0 });
         say_all(&mut self.control)?;
+        failpoint::reach("asleep");
         match hear_morning(&mut self.control)? {
-            Morning::Same => nurse.send(&Errand::Thaw).map_err(End::Failed),
+            Morning::Same => {
+                failpoint::reach("morning");
+                nurse.send(&Errand::Thaw).map_err(End::Failed)
+            }
             Morning::Copy(wake) => rise(nurse, wake, &mut self.control),
         }
     }
@@ -67,8 +73,11 @@ impl Session {
 
 /// Has this copy made another machine than every other one.
 fn rise(nurse: &Nurse, wake: Wake, control: &mut Control) -> Result<(), End> {
+    failpoint::reach("woken");
     let authority = if nurse.needs_authority() { hear_authority(control)? } else { Vec::new() };
-    nurse.send_with(&Errand::Rise(wake), &authority).map_err(End::Failed)
+    nurse.send_with(&Errand::Rise(wake), &authority).map_err(End::Failed)?;
+    failpoint::reach("risen");
+    Ok(())
 }
 
 /// Says that this guest can be copied, and waits to be woken. In a copy it comes back.

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::control::Control;
+use crate::failpoint;
 use crate::find;
 use crate::input::{Ending, Input};
 use crate::output::{Output, Source};
@@ -166,6 +167,7 @@ impl Exec {
                 return Err(NotStarted(Stage::Fork, errno));
             }
         }
+        failpoint::reach("exec-begun");
         self.phase = Phase::Running { pid };
         let pid = u32::try_from(pid.as_raw_nonzero().get()).unwrap_or(0);
         control.send(&AgentFrame::Started { exec: self.number, pid });
@@ -202,6 +204,7 @@ impl Exec {
             self.credit = self.credit.saturating_sub(got);
             self.printed = self.printed.saturating_add(got);
         }
+        failpoint::printed(self.printed);
         self.printed.saturating_sub(before)
     }
 

@@ -12,6 +12,7 @@ use rustix::process::Pid;
 use crate::control::Control;
 use crate::denials::Denials;
 use crate::exec::{Exec, FIRST_TO_GO, NotStarted, Part};
+use crate::failpoint;
 use crate::files::guise::Guise;
 use crate::nurse::Nurse;
 use crate::scratch::Scratch;
@@ -214,6 +215,7 @@ impl Execs {
         let over = &mut self.over;
         self.list.retain(|(_, exec)| {
             let Some((exit, usage)) = exec.finished().filter(|_| control.has_room()) else { return true };
+            failpoint::reach("exec-ended");
             // First what the command was refused and has filled: with its end the host has seen everything about it.
             denials.flush(control);
             scratch.look(control, nurse);

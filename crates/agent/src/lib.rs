@@ -25,6 +25,7 @@ mod control;
 mod denials;
 mod exec;
 mod execs;
+mod failpoint;
 mod files;
 mod find;
 mod harden;

@@ -17,6 +17,7 @@ use rustix::time::Timespec;
 use crate::control::{Control, Received};
 use crate::denials::Denials;
 use crate::execs::{Execs, FIRST_TOKEN, Volunteering};
+use crate::failpoint;
 use crate::files::{self, Files, Wrong};
 use crate::harden::House;
 use crate::input::OverWindow;
@@ -260,6 +261,7 @@ impl Session {
     }
 
     fn obey(&mut self, frame: HostFrame) -> Result<(), End> {
+        failpoint::hear(&frame);
         match (self.greeting, frame) {
             (_, HostFrame::Shutdown) => return Err(End::Shutdown),
             (_, HostFrame::Ping { token }) => {

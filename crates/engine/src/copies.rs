@@ -28,7 +28,7 @@ pub(crate) struct Source {
     pub(crate) useless: Useless,
 }
 
-/// What becomes of a machine of which a copy never spoke.
+/// What becomes of a machine of which copies end without a word: of one, nothing, for somebody may have killed it; of two in a row, this.
 #[derive(Debug, Clone)]
 pub(crate) enum Useless {
     /// Nobody begins with it any more, in this process or the next.
@@ -55,16 +55,24 @@ pub(crate) struct Birth {
 }
 
 impl Birth {
-    /// The copy never spoke. Whatever is wrong with its template, nobody else begins with it.
+    /// The copy never spoke. Where the one before did not either, something is wrong with their template.
     pub(crate) fn failed(self) {
         let Source { template, bound, useless } = self.from;
         match useless {
-            Useless::ForgetIn(store) => {
-                template.spoil();
-                store.forget(&bound);
+            Useless::ForgetIn(store) if template.copy_died() => store.forget(&bound),
+            Useless::ForgetIn(store) => store.doubt(&bound),
+            Useless::Forget => {
+                template.copy_died();
             }
-            Useless::Forget => template.spoil(),
             Useless::Stays => {}
+        }
+    }
+
+    /// The copy has spoken.
+    pub(crate) fn succeeded(self) {
+        let Source { template, bound, useless } = self.from;
+        if let (true, Useless::ForgetIn(store)) = (template.copy_spoke(), useless) {
+            store.trust(&bound);
         }
     }
 
@@ -130,8 +138,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_copies_of_a_template_are_never_told_the_same() {
+    fn a_template_is_forgotten_after_two_copies_in_a_row_that_never_spoke_and_not_after_one() {
         let (from, template) = Source::test();
+        let born = |number| {
+            let (ours, _theirs) = StdStream::pair().unwrap();
+            bear(from.clone(), &BoxId::from_random([number; 20]), ours.as_fd()).unwrap().0
+        };
+        let births = [1, 2, 3, 4].map(born);
+        let [first, second, third, fourth] = births;
+        first.failed();
+        assert!(!template.is_spoilt());
+        second.succeeded();
+        third.failed();
+        assert!(!template.is_spoilt(), "the one before spoke");
+        fourth.failed();
+        assert!(template.is_spoilt());
+    }
+
+    #[test]
+    fn two_copies_of_a_template_are_never_told_the_same() {
+        let (from, _) = Source::test();
         let born = |number| {
             let (ours, mut theirs) = StdStream::pair().unwrap();
             let id = BoxId::from_random([number; 20]);
@@ -141,12 +167,9 @@ mod tests {
             assert!(rustix::io::pwrite(&memory, b"x", 0).is_err(), "QEMU could write to what copies share");
             (birth, Wake::parse(&wake).unwrap(), id)
         };
-        let ((one, first, id), (_two, second, _)) = (born(1), born(2));
+        let ((_one, first, id), (_two, second, _)) = (born(1), born(2));
         assert_ne!(first.fresh, second.fresh);
         assert_ne!(first.name, second.name);
         assert_eq!(first.name, id.as_host_name());
-        assert!(!template.is_spoilt());
-        one.failed();
-        assert!(template.is_spoilt());
     }
 }

@@ -205,7 +205,9 @@ impl Driver {
             Effect::SayReady => {
                 self.log.greeted = Some(Instant::now());
                 self.again = None;
-                self.birth = None;
+                if let Some(birth) = self.birth.take() {
+                    birth.succeeded();
+                }
                 self.log.unheard = Vec::new();
                 self.say_ready(Ok(()));
             }
@@ -288,4 +290,5 @@ mod warden;
 use adopt::Adopting;
 pub(crate) use adopt::Stood;
 pub(crate) use log::{Launch, Log, Running};
+pub(crate) use pause::PATIENCE;
 pub(crate) use rest::{Rest, Sleeping, Sleepless};

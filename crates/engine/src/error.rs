@@ -186,6 +186,9 @@ pub enum PauseError {
         /// Why it did not work, as an errno.
         errno: i32,
     },
+    /// The warden has not answered in time. When it does, what it did is undone: the box is as it was.
+    #[error("the warden has not answered within {} s; what it does later is undone", .0.as_secs())]
+    Unanswered(std::time::Duration),
     /// The box ended meanwhile.
     #[error("the box ended meanwhile")]
     Over,

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::deeds::Deeds;
 use crate::desk::{Bells, Ended, Order, Pausing, Tally};
-use crate::driver::{Sleepless, Stood};
+use crate::driver::{PATIENCE, Sleepless, Stood};
 use crate::engine::House;
 use crate::error::{CreateError, Over, PauseError};
 use crate::leases::News;
@@ -243,9 +243,17 @@ impl LiveBox {
     }
 
     async fn pausing(&self, order: impl FnOnce(Pausing) -> Order) -> Result<(), PauseError> {
-        let (to, from) = oneshot::channel();
-        self.orders.send(order(to)).await.map_err(|_| PauseError::Over)?;
-        from.await.unwrap_or(Err(PauseError::Over))
+        let late = Instant::now() + PATIENCE;
+        let (to, mut from) = oneshot::channel();
+        let unanswered = || PauseError::Unanswered(PATIENCE);
+        let sent = timeout_at(late, self.orders.send(order(to))).await;
+        sent.map_err(|_| unanswered())?.map_err(|_| PauseError::Over)?;
+        if let Ok(answer) = timeout_at(late, &mut from).await {
+            return answer.unwrap_or(Err(PauseError::Over));
+        }
+        // From here on the driver hears that nobody waits, and undoes what the warden does; what it said until now still counts.
+        from.close();
+        from.try_recv().unwrap_or_else(|_| Err(unanswered()))
     }
 
     /// Waits until the agent has given a sign of life. `false`: the box is being ended, because the agent died or answered

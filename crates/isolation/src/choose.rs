@@ -68,8 +68,11 @@ pub fn choose(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Ch
         };
         considered.push(Considered { tier, verdict });
     }
-    let over = passed_over(policy).into_iter();
-    considered.extend(over.map(|(tier, why)| Considered { tier, verdict: Verdict::PassedOver(why) }));
+    considered.extend(passed_over(policy).into_iter().map(|(tier, why)| {
+        // What would have it tried would not help.
+        let why = if facts.hears_console && tier != Tier::Microvm { no_console(tier) } else { why };
+        Considered { tier, verdict: Verdict::PassedOver(why) }
+    }));
     let chosen = chosen.ok_or_else(|| most_useful(policy, &considered));
     Choice { considered, chosen }
 }
@@ -97,10 +100,21 @@ fn tried(
     request: &Request<'_>,
 ) -> Result<Lowered, Refusal> {
     if facts.hears_console && tier != Tier::Microvm {
-        let why = "only a kernel of the box's own has a console (--console): use --tier microvm".to_owned();
-        return Err(Refusal::TierUnavailable { tier, why });
+        return Err(no_console(tier));
     }
-    tiers::lower(tier, policy, facts, request).and_then(|lowered| judge(policy, lowered))
+    let lowered = tiers::lower(tier, policy, facts, request).map_err(|refusal| match refusal {
+        // No other tier would do: none is to be named.
+        Refusal::TierUnavailable { why, .. } if facts.hears_console => {
+            Refusal::ConsoleUnavailable { why: format!("the tier {tier} cannot run on this host: {why}") }
+        }
+        other => other,
+    })?;
+    judge(policy, lowered)
+}
+
+fn no_console(tier: Tier) -> Refusal {
+    let why = format!("only a kernel of the box's own has one, and the tier {tier} has none");
+    Refusal::ConsoleUnavailable { why }
 }
 
 /// The tiers that the policy allows, best first. A machine whose processor is emulated stands behind gVisor: it is no
@@ -148,6 +162,7 @@ fn most_useful(policy: &SealedPolicy, considered: &[Considered]) -> Refusal {
         Refusal::RootUnavailable { .. }
         | Refusal::GpuUnavailable { .. }
         | Refusal::VolumesUnavailable { .. }
+        | Refusal::ConsoleUnavailable { .. }
         | Refusal::HostUnfit { .. } => 2,
         Refusal::TooFewBoundaries { .. } => 3,
         Refusal::TierUnavailable { .. } => 4,
@@ -259,6 +274,29 @@ mod tests {
             assert_eq!(choice.chosen.unwrap_err().code(), "tier_unavailable");
             assert_eq!(choice.considered.len(), 1);
         }
+    }
+
+    #[test]
+    fn whoever_wants_a_console_where_no_machine_can_be_had_is_sent_to_no_tier_without_one() {
+        let facts = Facts { hears_console: true, ..good_host() };
+        let drafts = [
+            Profile::Default.draft().unwrap(),
+            Profile::Default.draft().unwrap().tier(Tier::Microvm),
+            Profile::Strict.draft().unwrap(),
+        ];
+        for draft in drafts {
+            let refusal = made(draft, &facts).chosen.unwrap_err();
+            let (code, told, fix) = (refusal.code(), refusal.to_string(), refusal.fix());
+            assert_eq!(code, "console_unavailable", "{told}");
+            assert!(told.contains("the tier microvm cannot run on this host"), "{told}");
+            assert!(
+                fix.contains("blastbox doctor") && fix.contains("--console") && !fix.contains("jail"),
+                "{fix}"
+            );
+        }
+        let jail = made(Profile::Default.draft().unwrap().tier(Tier::Jail), &facts).chosen.unwrap_err();
+        assert!(jail.to_string().contains("the tier jail has none"), "{jail}");
+        assert!(jail.fix().contains("--tier microvm"), "{}", jail.fix());
     }
 
     #[test]

@@ -59,6 +59,11 @@ pub enum Refusal {
         /// The tier.
         tier: Tier,
     },
+    /// Somebody wants to hear a box's console, and there is no machine for it: no other tier has one.
+    ConsoleUnavailable {
+        /// Why not.
+        why: String,
+    },
     /// The host lacks something that no policy can do without.
     HostUnfit {
         /// What it lacks.
@@ -81,6 +86,7 @@ impl Refusal {
             Self::RootUnavailable { .. } => "root_unavailable",
             Self::GpuUnavailable { .. } => "gpu_unavailable",
             Self::VolumesUnavailable { .. } => "volumes_unavailable",
+            Self::ConsoleUnavailable { .. } => "console_unavailable",
             Self::HostUnfit { .. } => "host_unfit",
         }
     }
@@ -127,6 +133,11 @@ impl Refusal {
             }
             Self::VolumesUnavailable { .. } => {
                 "leave volumes out, or use the jail: --tier jail --accept shared-kernel".to_owned()
+            }
+            Self::ConsoleUnavailable { .. } => {
+                "see what machines need with `blastbox doctor` and in docs/microvm.md, and ask for one with --tier microvm; \
+                 or leave --console out: no other tier has a console"
+                    .to_owned()
             }
             Self::HostUnfit { fix, .. } => fix.clone(),
         }
@@ -227,6 +238,7 @@ impl fmt::Display for Refusal {
                     "the tier {tier} has no volumes: a box writes to a directory of the host in the jail alone"
                 )
             }
+            Self::ConsoleUnavailable { why } => write!(f, "the box cannot have a console: {why}"),
             Self::HostUnfit { why, .. } => write!(f, "this host cannot run boxes: {why}"),
         }
     }
@@ -251,6 +263,7 @@ mod tests {
             Refusal::RootUnavailable { why: "it has one user".into() },
             Refusal::GpuUnavailable { why: "there is none".into() },
             Refusal::VolumesUnavailable { tier: Tier::Wasm },
+            Refusal::ConsoleUnavailable { why: "QEMU is not installed".into() },
         ]
     }
 
@@ -270,6 +283,7 @@ mod tests {
                 "root_unavailable",
                 "gpu_unavailable",
                 "volumes_unavailable",
+                "console_unavailable",
             ],
             "a code may be added at the end; a published one never changes"
         );

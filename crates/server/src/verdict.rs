@@ -32,7 +32,8 @@ pub(crate) fn status(error: &KeepError) -> StatusCode {
         | KeepError::TooSlow(_)
         | KeepError::Ledger(_)
         | KeepError::Store(_)
-        | KeepError::Unacknowledged => StatusCode::SERVICE_UNAVAILABLE,
+        | KeepError::Unacknowledged
+        | KeepError::Pause(PauseError::Unanswered(_)) => StatusCode::SERVICE_UNAVAILABLE,
         KeepError::Pause(PauseError::NotNow(_) | PauseError::Over) => StatusCode::CONFLICT,
         KeepError::Pause(PauseError::Host { .. }) | KeepError::RulesNotChanged(_) => {
             StatusCode::INTERNAL_SERVER_ERROR
@@ -131,6 +132,7 @@ mod tests {
             (KeepError::Stopping, 503, Some("5")),
             (KeepError::Unacknowledged, 503, Some("5")),
             (KeepError::Pause(PauseError::Over), 409, None),
+            (KeepError::Pause(PauseError::Unanswered(Duration::from_secs(10))), 503, Some("5")),
         ] {
             let code = error.code();
             let response = Trouble::from(error).into_response();

@@ -38,8 +38,8 @@ const OF_TESTS: [&str; 20] = [
 const KEPT: [&str; 4] = ["boxes.db", "ledger", "ledger.key", "keys.json"];
 const ROOMS: [&str; 2] = ["disks", "templates"];
 /// What is whole there. What is half made has another name.
-const WHOLE: [(&str, &str); 3] =
-    [("sha256-", ".squashfs"), ("sha256-", ".template"), ("first-sha256-", ".cpio")];
+const WHOLE: [(&str, &str); 4] =
+    [("sha256-", ".squashfs"), ("sha256-", ".template"), ("sha256-", ".doubted"), ("first-sha256-", ".cpio")];
 /// How deep is looked: a state directory and what lies in its directories.
 const DEPTH: usize = 4;
 

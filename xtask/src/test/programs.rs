@@ -19,15 +19,18 @@ const PATIENT: &str = "tests/left_alone";
 /// Its boxes live on a host of their own, which is emulated; on this one it has a plan made, which takes a moment.
 const NESTED: &str = "tests/nested";
 /// What takes longest comes first: at the end nobody waits for it alone.
-const LONGEST: [&str; 10] = [
+const LONGEST: [&str; 13] = [
     "tests/e2b",
     PATIENT,
     NESTED,
     "tests/escape",
     "tests/snapshots",
+    "tests/paused_to_disk",
+    "tests/microvm_boxes",
     "tests/conformance",
     "tests/e2b_templates",
     "tests/network_copies",
+    "tests/console",
     "tests/e2b_wire",
     "tests/short_way",
 ];

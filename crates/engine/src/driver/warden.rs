@@ -55,10 +55,10 @@ impl Driver {
                 }
                 self.happen(Event::Released);
             }
-            Word::Paused => self.paused(Event::Paused, Ok(())),
+            Word::Paused => self.paused(Event::Paused),
             Word::Resumed => {
                 let load = if self.log.execs.is_empty() { Load::Idle } else { Load::Busy };
-                self.paused(Event::Resumed(load), Ok(()));
+                self.paused(Event::Resumed(load));
             }
             Word::NotPaused { tried, errno } => {
                 self.answer_pause(Err(PauseError::Host { tried, errno }));

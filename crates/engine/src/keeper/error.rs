@@ -102,6 +102,7 @@ impl KeepError {
             Self::Stopping => "stopping",
             Self::Failed(_) => "create_failed",
             Self::TooSlow(_) => "create_too_slow",
+            Self::Pause(PauseError::Unanswered(_)) => "pause_unanswered",
             Self::Pause(_) => "pause_failed",
             Self::NoNetwork => "no_network",
             Self::BadRules(_) => "bad_rules",
@@ -145,7 +146,9 @@ impl KeepError {
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Busy { retry_after } => Some(*retry_after),
-            Self::Stopping | Self::Unacknowledged => Some(Duration::from_secs(5)),
+            Self::Stopping | Self::Unacknowledged | Self::Pause(PauseError::Unanswered(_)) => {
+                Some(Duration::from_secs(5))
+            }
             Self::NotFound
             | Self::Gone
             | Self::WrongPhase(_)

@@ -226,7 +226,7 @@ impl Kept {
         match error {
             PauseError::Over => KeepError::Gone,
             PauseError::NotNow(_) => KeepError::WrongPhase(self.phase()),
-            error @ PauseError::Host { .. } => KeepError::Pause(error),
+            error @ (PauseError::Host { .. } | PauseError::Unanswered(_)) => KeepError::Pause(error),
         }
     }
 

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,8 @@ pub(super) const MOST_STATE: usize = 16 << 20;
 /// them, and waits 0.15 s itself until it has given them back: a busy host was seen to need longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
+/// So many copies in a row that end without a word say something about their template. One says nothing: somebody may have killed it.
+const DEATHS: u8 = 2;
 
 /// A machine that sleeps.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub struct Template {
     bytes: u64,
     state: Vec<u8>,
     spoilt: AtomicBool,
+    /// Copies that have ended without a word since one spoke.
+    deaths: AtomicU8,
 }
 
 /// An empty memory for a machine that others will be copies of.
@@ -83,14 +87,15 @@ impl Template {
         if state.is_empty() || state.len() > MOST_STATE || bytes == 0 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Self { memory, bytes, state, spoilt: AtomicBool::new(false) })
+        Ok(Self { memory, bytes, state, spoilt: AtomicBool::new(false), deaths: AtomicU8::new(0) })
     }
 
     /// Seals a copy of the memory of a machine that has ended, in which what is empty takes no room: a machine that was handed its
     /// memory by another one has touched all of it.
     pub fn seal_sparse(memory: OwnedFd, state: Vec<u8>) -> io::Result<Self> {
         let bytes = u64::try_from(rustix::fs::fstat(&memory)?.st_size).unwrap_or(0);
-        let full = Self { memory, bytes, state: Vec::new(), spoilt: AtomicBool::new(false) };
+        let (spoilt, deaths) = (AtomicBool::new(false), AtomicU8::new(0));
+        let full = Self { memory, bytes, state: Vec::new(), spoilt, deaths };
         let sparse = File::from(blank(bytes)?);
         let mut freed = 0;
         full.each_run(&mut vec![0; 1 << 20], |place, run| {
@@ -137,7 +142,26 @@ impl Template {
         Ok(file.into())
     }
 
-    /// A copy of it never spoke: nobody begins with it any more.
+    /// A copy of it has ended without a word. Whether that was one too many: then nobody begins with it any more.
+    pub fn copy_died(&self) -> bool {
+        let died = self.deaths.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if died >= DEATHS {
+            self.spoil();
+        }
+        died >= DEATHS
+    }
+
+    /// A copy of it has spoken. Whether one before had not.
+    pub fn copy_spoke(&self) -> bool {
+        self.deaths.swap(0, Ordering::Relaxed) > 0
+    }
+
+    /// The last copy of it that another process had has ended without a word.
+    pub(super) fn doubt(&self) {
+        self.deaths.store(DEATHS - 1, Ordering::Relaxed);
+    }
+
+    /// It is useless: nobody begins with it any more.
     pub fn spoil(&self) {
         self.spoilt.store(true, Ordering::Relaxed);
     }

@@ -185,6 +185,35 @@ fn what_cannot_be_written_whole_leaves_nothing_and_the_old_one_stays() {
 }
 
 #[test]
+fn two_copies_in_a_row_that_end_without_a_word_are_needed_to_doubt_a_template_whichever_process_has_them() {
+    let made = template();
+    assert!(!made.copy_died() && !made.is_spoilt());
+    assert!(made.copy_spoke() && !made.copy_spoke());
+    assert!(!made.copy_died() && !made.is_spoilt(), "one spoke in between");
+    assert!(made.copy_died() && made.is_spoilt());
+
+    let place = Place::new("doubted");
+    let templates = place.templates();
+    let next = || templates.find(&bound(1), BYTES).unwrap().unwrap();
+    templates.keep(&bound(1), &template()).unwrap();
+    templates.doubt(&bound(1));
+    templates.doubt(&bound(2));
+    assert_eq!(place.names().len(), 2, "one that is not there is not doubted");
+    assert!(next().copy_died(), "the second in a row, in another process");
+    assert!(next().copy_spoke());
+    templates.trust(&bound(1));
+    assert!(!next().copy_died());
+    templates.doubt(&bound(1));
+    templates.forget(&bound(1));
+    assert_eq!(place.names().len(), 0);
+    // One that was made anew is another one.
+    templates.keep(&bound(1), &template()).unwrap();
+    templates.doubt(&bound(1));
+    templates.keep(&bound(1), &template()).unwrap();
+    assert!(!next().copy_died());
+}
+
+#[test]
 fn templates_take_no_more_room_than_so_many() {
     let place = Place::new("many");
     let templates = place.templates();

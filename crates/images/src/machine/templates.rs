@@ -8,10 +8,10 @@
 //! processor): whatever of it changes has another name. One that is cut short, altered or another's is refused by name, and
 //! made anew. It is trusted as kernels and disks of the store are: who may write there may choose what boxes begin with.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -25,6 +25,8 @@ use super::template::{MOST_STATE, PAGE, Template, blank};
 /// The directory in the store.
 pub(crate) const TEMPLATES: &str = "templates";
 const END: &str = "template";
+/// Of an empty file beside a template whose last copy has ended without a word.
+const DOUBTED: &str = "doubted";
 const MAGIC: &[u8; 20] = b"blastbox template 1\n";
 /// Longest stretch of memory.
 pub(super) const RUN: usize = 1 << 20;
@@ -96,6 +98,9 @@ impl Templates {
             read(BufReader::with_capacity(RUN, &file), bound, bytes).map_err(|wrong| wrong.at(path))?;
         // Best effort: it only says which one is the oldest.
         file.set_modified(SystemTime::now()).ok();
+        if self.mark(bound).exists() {
+            found.doubt();
+        }
         Ok(Some(found))
     }
 
@@ -107,19 +112,42 @@ impl Templates {
         fresh::sweep(&self.path);
         self.make_place(&path);
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        fresh::file(&self.path, name, |file| write(file, bound, template)).map_err(failed)
+        fresh::file(&self.path, name, |file| write(file, bound, template)).map_err(failed)?;
+        self.trust(bound);
+        Ok(())
     }
 
     /// Takes one away, if it is there.
     pub fn forget(&self, bound: &Hash) {
-        fs::remove_file(self.file(bound)).ok();
+        remove(&self.file(bound));
+    }
+
+    /// A copy of this one has ended without a word: should the next one, too, whichever process has it, it is useless. Best effort: where
+    /// nothing can be written, only this process knows.
+    pub fn doubt(&self, bound: &Hash) {
+        if self.file(bound).exists() {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(self.mark(bound))
+                .ok();
+        }
+    }
+
+    /// A copy of it has spoken since.
+    pub fn trust(&self, bound: &Hash) {
+        fs::remove_file(self.mark(bound)).ok();
+    }
+
+    fn mark(&self, bound: &Hash) -> PathBuf {
+        self.file(bound).with_extension(DOUBTED)
     }
 
     /// Takes all of them away.
     pub(crate) fn clear(&self) {
-        for path in self.list() {
-            fs::remove_file(path).ok();
-        }
+        self.list().for_each(|path| remove(&path));
     }
 
     fn list(&self) -> impl Iterator<Item = PathBuf> {
@@ -133,9 +161,15 @@ impl Templates {
         let mut others: Vec<_> = others.map(|path| (used(&path), path)).collect();
         others.sort();
         for (_, path) in others.iter().take((others.len() + 1).saturating_sub(MOST)) {
-            fs::remove_file(path).ok();
+            remove(path);
         }
     }
+}
+
+/// A template, and what was thought of it.
+fn remove(template: &Path) {
+    fs::remove_file(template).ok();
+    fs::remove_file(template.with_extension(DOUBTED)).ok();
 }
 
 /// What is wrong with a file, before it is said with which.

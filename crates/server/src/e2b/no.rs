@@ -123,6 +123,7 @@ impl No {
             }
             KeepError::Pause(PauseError::NotNow(_) | PauseError::Over) => Self::new(409, line(error)),
             KeepError::Pause(PauseError::Host { .. }) => Self::new(500, line(error)),
+            KeepError::Pause(PauseError::Unanswered(_)) => Self::new(503, line(error)),
             KeepError::Snapshot(why) => {
                 let status = match (why, why.blame()) {
                     (SnapshotError::NotNow, _) => 409,
