@@ -32,7 +32,7 @@ pub(crate) fn tether(args: TetherArgs) -> Result<u8, Problem> {
     let TetherArgs { parent, gently, command } = args;
     let signal = if gently { Signal::TERM } else { Signal::KILL };
     let mut words = command.into_iter();
-    let program = words.next().ok_or(Problem::NoCommand)?;
+    let program = words.next().ok_or(Problem::NoCommand { usual: None })?;
     let failed = |source| Problem::Tether { program: program.clone().into(), source };
     set_parent_process_death_signal(Some(signal)).map_err(|error| failed(error.into()))?;
     // Whoever ended before that sends nothing any more.
