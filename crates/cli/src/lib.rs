@@ -14,6 +14,7 @@ mod daemon;
 mod doctor;
 mod escape;
 mod explain;
+mod fresh_file;
 mod guest;
 mod image;
 mod kernel;

@@ -30,6 +30,7 @@ pub mod registry;
 mod rest;
 mod routes;
 mod sse;
+mod start_place;
 mod state_dir;
 mod take;
 #[cfg(test)]
