@@ -215,6 +215,7 @@ fn what_a_recipe_may_not_say_is_refused_before_anything_is_done(caller: &Caller)
     }
     let ended = build(caller, &store, "FROM nobody\n", &["--name", "x"]);
     assert!(ended.err.contains("code: image_unknown"), "{}", ended.err);
+    assert!(ended.err.contains("docker save nobody | blastbox image import -"), "{}", ended.err);
     for (recipe, said) in [
         ("FROM small\nCOPY missing /x\n", "line 2"),
         ("FROM small\nCOPY recipe /tmp/x\n", "a box has its own /tmp"),

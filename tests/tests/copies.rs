@@ -10,6 +10,8 @@ both_ways!(
     files_and_directories_go_in_and_out,
     a_box_cannot_write_beside_the_target,
     what_cannot_be_copied_is_said,
+    what_a_box_keeps_back_is_counted_and_named,
+    a_relative_path_is_where_commands_start,
     from_box_to_box,
 );
 
@@ -36,7 +38,7 @@ fn files_and_directories_go_in_and_out(caller: &Caller) {
     daemon.ask(["cp", "src/a.txt", &format!("{id}:")]);
     daemon.ask(["cp", "src/a.txt", &format!("{id}:other")]);
     assert_eq!(
-        daemon.sh(&id, "cd; stat -c %a:%u a.txt other; cat a.txt other"),
+        daemon.sh(&id, "stat -c %a:%u a.txt other; cat a.txt other"),
         "750:1000\n750:1000\nfirstfirst"
     );
     daemon.ask(["cp", "src", &format!("{id}:")]);
@@ -44,7 +46,7 @@ fn files_and_directories_go_in_and_out(caller: &Caller) {
     daemon.ask(["cp", "src/.", &format!("{id}:/tmp/new")]);
     let listed = daemon.sh(
         &id,
-        "cd; readlink src/link src/out; ls /tmp/new; diff -r --no-dereference src /tmp/new && echo same",
+        "readlink src/link src/out; ls /tmp/new; diff -r --no-dereference src /tmp/new && echo same",
     );
     assert_eq!(listed, "sub/b.txt\n/etc/passwd\na.txt\nempty\nlink\nout\nsub\ntwo\nlines\nsame");
 
@@ -65,7 +67,7 @@ fn files_and_directories_go_in_and_out(caller: &Caller) {
     assert_eq!(read(back.join(odd)), "odd");
     assert!(back.join("empty").is_dir() && back.join("out").symlink_metadata().is_err());
     // Into a directory that is there: under its own name. With `/.`: what is in it.
-    daemon.sh(&id, "rm ~/src/out");
+    daemon.sh(&id, "rm src/out");
     daemon.ask(["cp", &format!("{id}:src"), "back"]);
     daemon.ask(["cp", &format!("{id}:src/sub/."), "back"]);
     assert_eq!(
@@ -83,17 +85,17 @@ fn a_box_cannot_write_beside_the_target(caller: &Caller) {
     // Links that were there before lead out; the box has directories and files of the same names.
     symlink("..", target.join("up")).expect("make a link");
     symlink("../outside", target.join("file")).expect("make a link");
-    daemon.sh(&id, "cd; mkdir -p t/up; echo evil > t/up/outside");
+    daemon.sh(&id, "mkdir -p t/up; echo evil > t/up/outside");
     let ended = daemon.blastbox(["cp", &format!("{id}:t/."), "target"]).end();
     assert_eq!(ended.code, 125, "{}", ended.err);
     assert_eq!(read(&outside), "untouched");
-    daemon.sh(&id, "cd; rm -r t; mkdir t; echo new > t/file; chmod 4755 t/file");
+    daemon.sh(&id, "rm -r t; mkdir t; echo new > t/file; chmod 4755 t/file");
     daemon.ask(["cp", &format!("{id}:t/."), "target"]);
     daemon.ask(["cp", &format!("{id}:t/file"), "target/file"]);
     assert_eq!((read(&outside), read(target.join("file"))), ("untouched".to_owned(), "new\n".to_owned()));
     assert_eq!(std::fs::symlink_metadata(target.join("file")).expect("look at it").mode() & 0o7777, 0o755);
     // A box that pretends to hold more than anybody wants.
-    daemon.sh(&id, "cd; truncate -s 20M t/hole");
+    daemon.sh(&id, "truncate -s 20M t/hole");
     let ended = daemon.blastbox(["cp", "--limit", "10MiB", &format!("{id}:t/hole"), "big"]).end();
     assert!(ended.code == 125 && ended.err.contains("--limit"), "{}", ended.err);
     assert!(!caller.place().join("big").exists());
@@ -118,12 +120,73 @@ fn what_cannot_be_copied_is_said(caller: &Caller) {
     assert_eq!(daemon.stop().code, 0);
 }
 
+fn what_a_box_keeps_back_is_counted_and_named(caller: &Caller) {
+    let (daemon, other) = (Served::start(caller, &[]), "/tmp/there");
+    let (id, second) = (daemon.ask(["create"]), daemon.ask(["create"]));
+    daemon.sh(
+        &id,
+        "mkdir -p d/closed; echo x > d/closed/in; echo 1 > d/good; echo 2 > d/secret; mkfifo d/pipe",
+    );
+    daemon.sh(&id, "chmod 0 d/secret d/closed");
+    let ended = daemon.blastbox(["cp", "--json", &format!("{id}:d"), "out"]).end();
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    let said: serde_json::Value = serde_json::from_str(&ended.text()).expect("read what was said");
+    assert_eq!(said["skipped"], 3, "{said}");
+    let mut names: Vec<&str> =
+        said["left_out"].as_array().expect("names").iter().filter_map(|name| name["path"].as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["closed", "pipe", "secret"]);
+    assert!(
+        ended.err.contains("3 entries were left out") && ended.err.contains("\"secret\""),
+        "{}",
+        ended.err
+    );
+    assert_eq!(read(caller.place().join("out/good")), "1\n");
+    assert!(!caller.place().join("out/secret").exists());
+    // From box to box as well.
+    let ended = daemon.blastbox(["cp", &format!("{id}:d"), &format!("{second}:{other}")]).end();
+    assert!(ended.code == 1 && ended.err.contains("3 entries were left out"), "{}", ended.err);
+    // What goes in is named like what comes out.
+    let half = caller.directory("half");
+    fill_with(caller, &half, &[("good", "1")]);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        half.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o644),
+        0,
+    )
+    .expect("make a pipe");
+    let ended = daemon.blastbox(["cp", "half", &format!("{id}:")]).end();
+    assert!(ended.code == 1 && ended.err.contains("1 entry was left out"), "{}", ended.err);
+    assert!(ended.err.contains("\"pipe\""), "{}", ended.err);
+    assert_eq!(daemon.stop().code, 0);
+}
+
+fn a_relative_path_is_where_commands_start(caller: &Caller) {
+    let daemon = Served::start(caller, &[]);
+    let id = daemon.ask(["create"]);
+    caller.file("f", "content");
+    let ended = daemon.blastbox(["cp", "f", &format!("{id}:out.txt")]).end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.contains(&format!("{id}:/workspace/out.txt")), "{}", ended.err);
+    assert_eq!(daemon.sh(&id, "pwd; cat out.txt"), "/workspace\ncontent");
+    let ended = daemon.blastbox(["cp", "--json", &format!("{id}:./out.txt"), "back"]).end();
+    let said: serde_json::Value = serde_json::from_str(&ended.text()).expect("read what was said");
+    assert_eq!(said["from"], format!("{id}:/workspace/out.txt"));
+    assert_eq!(said["to"], caller.place().join("back").display().to_string());
+    daemon.sh(&id, "echo home > ~/out.txt");
+    daemon.ask(["cp", &format!("{id}:/home/user/out.txt"), "back"]);
+    assert_eq!(read(caller.place().join("back")), "home\n");
+    assert_eq!(daemon.stop().code, 0);
+}
+
 fn from_box_to_box(caller: &Caller) {
     let daemon = Served::start(caller, &[]);
     let (one, two) = (daemon.ask(["create"]), daemon.ask(["create"]));
-    daemon.sh(&one, "cd; mkdir -p d/e; echo content > d/e/f; chmod 700 d/e/f");
+    daemon.sh(&one, "mkdir -p d/e; echo content > d/e/f; chmod 700 d/e/f");
     daemon.ask(["cp", &format!("{one}:d"), &format!("{two}:")]);
     daemon.ask(["cp", &format!("{one}:d/e/f"), &format!("{two}:/tmp/g")]);
-    assert_eq!(daemon.sh(&two, "cd; stat -c %a d/e/f; cat d/e/f /tmp/g"), "700\ncontent\ncontent");
+    assert_eq!(daemon.sh(&two, "stat -c %a d/e/f; cat d/e/f /tmp/g"), "700\ncontent\ncontent");
     assert_eq!(daemon.stop().code, 0);
 }

@@ -19,6 +19,8 @@ both_ways!(
     a_tree_that_was_changed_does_not_pass,
     an_image_that_a_box_uses_stays_and_its_digest_is_in_the_ledger,
     an_image_of_a_layout_brings_its_environment,
+    what_docker_saved_comes_through_a_pipe_and_says_its_command,
+    what_cannot_be_read_is_named_with_what_to_do,
 );
 
 const PROGRAM: &str = r#"
@@ -282,4 +284,42 @@ fn an_image_of_a_layout_brings_its_environment(caller: &Caller) {
     // What the caller says goes before what the image says.
     let said: Vec<&str> = options.iter().copied().chain(["--env", "X=mine"]).collect();
     assert_eq!(caller.run(&said, &["program"]).fine().stdout, "layer|/opt/tools|mine\n");
+}
+
+fn what_docker_saved_comes_through_a_pipe_and_says_its_command(caller: &Caller) {
+    let Some(root) = root(caller) else { return };
+    let program = fs::read(root.join("bin/program")).expect("read the program");
+    let layer = archive(&[entry(b'0', "bin/program", "", &program), entry(b'0', "data/note", "", b"saved")]);
+    let plain = Hash::of([layer.as_slice()]);
+    let config = format!(
+        r#"{{"os":"linux","architecture":"amd64","rootfs":{{"diff_ids":["{plain}"]}},
+        "config":{{"Entrypoint":["program"],"Cmd":["/data/no te"]}}}}"#
+    );
+    let list = r#"[{"Config":"c.json","RepoTags":["tools:1"],"Layers":["l/layer.tar"]}]"#;
+    let saved = archive(&[
+        entry(b'0', "c.json", "", config.as_bytes()),
+        entry(b'0', "l/layer.tar", "", &layer),
+        entry(b'0', "manifest.json", "", list.as_bytes()),
+    ]);
+    let store = text(&caller.place().join("store"));
+    let words = ["image", "import", "-", "--platform", "linux/amd64", "--name", "saved", "--store", &store];
+    let ended = caller.blastbox(words).input(&saved).end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let options = ["--store", store.as_str(), "--image", "saved"];
+    assert!(caller.run(&options, &["program"]).fine().stdout.starts_with("saved|"));
+    let ended = caller.blastbox(["run"].iter().chain(&options).copied()).end();
+    assert!(ended.code == 125 && ended.err.contains("code: no_command"), "{}", ended.err);
+    assert!(ended.err.contains("-- program '/data/no te'"), "{}", ended.err);
+}
+
+fn what_cannot_be_read_is_named_with_what_to_do(caller: &Caller) {
+    let said = refused(caller, &["import", "nosuch", "--name", "x"], "image_unusable");
+    assert!(said.contains("cannot read nosuch") && said.contains("blastbox image pull"), "{said}");
+    let store = text(&caller.place().join("store"));
+    let ended = caller.blastbox(["kernel", "add", "/nope", "--store", &store]).end();
+    assert!(ended.code == 125 && ended.err.contains("code: kernel_unusable"), "{}", ended.err);
+    assert!(ended.err.contains("cannot read the kernel /nope: No such file"), "{}", ended.err);
+    assert!(ended.err.contains("blastbox kernel get"), "{}", ended.err);
+    let ended = image(caller, &["pull", "python:3.12"]);
+    assert!(ended.code != 0 && ended.err.contains("docker.io/library/python:3.12"), "{}", ended.err);
 }

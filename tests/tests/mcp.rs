@@ -180,15 +180,15 @@ fn files_go_in_and_come_out(caller: &Caller) {
     let text = json!({ "path": "/workspace/a/b", "text": "grüße" });
     assert_eq!(client.done("write_file", text)["bytes"], 7);
     let bytes = json!({ "path": "tool", "base64": "AP8=", "executable": true });
-    client.done("write_file", bytes);
-    let read = client.done("read_file", json!({ "path": "/home/user/tool" }));
+    assert_eq!(client.done("write_file", bytes)["path"], "/workspace/tool");
+    let read = client.done("read_file", json!({ "path": "/workspace/tool" }));
     assert_eq!((&read["base64"], &read["size"]), (&json!("AP8="), &json!(2)));
     let part = client.done("read_file", json!({ "path": "/workspace/seen", "offset": 5, "limit": 3 }));
     assert_eq!(part["text"], "the");
     let listed = client.done("list_files", json!({ "path": "/workspace", "depth": 2 }));
     let paths: Vec<&str> =
         listed["entries"].as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap()).collect();
-    assert_eq!(paths, ["a", "a/b", "seen"]);
+    assert_eq!(paths, ["a", "a/b", "seen", "tool"]);
     let said = client.refused("write_file", json!({ "path": "x", "text": "a", "base64": "YQ==" }));
     assert!(said.contains("exactly one"), "{said}");
     client.end();

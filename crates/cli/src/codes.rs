@@ -18,8 +18,12 @@ impl Problem {
             Self::NoBootstrap | Self::Bootstrap { .. } => Some("image_not_made"),
             Self::ReadRecipe { .. } | Self::Recipe { .. } => Some("recipe_invalid"),
             Self::Step { .. } => Some("recipe_step_failed"),
-            Self::Machine(_) | Self::NoFetcher { .. } | Self::Fetch { .. } => Some("kernel_unusable"),
-            Self::NoCommand => Some("no_command"),
+            Self::Machine(_) | Self::ReadKernel { .. } | Self::NoFetcher { .. } | Self::Fetch { .. } => {
+                Some("kernel_unusable")
+            }
+            Self::NoCommand { .. } => Some("no_command"),
+            Self::NoBase { source, .. } => Some(source.code()),
+            Self::NothingPiped => Some("image_unusable"),
             Self::ReadPolicy { .. } | Self::PolicyFile { .. } | Self::Policy(_) => Some("policy_invalid"),
             Self::Image(ImageError::NoInterpreter { .. }) | Self::NoShellGuest => Some("no_interpreter"),
             Self::Image(_) => Some("image_unusable"),

@@ -3,9 +3,9 @@
 mod fetch;
 mod workplace;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{fs, io};
 
 use blastbox_images::machine::{Kernel, KernelFacts, MachineError, NewKernel};
 use blastbox_images::store::short;
@@ -136,6 +136,10 @@ fn tell(kernel: &Kernel, json: bool) -> Result<u8, Problem> {
 
 fn add(args: &AddArgs) -> Result<Kernel, Problem> {
     let kernels = args.store.kernels()?;
+    let unread = |source| Problem::ReadKernel { path: args.file.clone(), source };
+    if fs::File::open(&args.file).and_then(|file| file.metadata()).map_err(unread)?.is_dir() {
+        return Err(unread(io::ErrorKind::IsADirectory.into()));
+    }
     let source = args.file.display().to_string();
     if args.file.extension().is_some_and(|end| end == "deb") {
         let workplace = Workplace::new(args.store.open()?.path())?;

@@ -15,6 +15,7 @@ mod docker;
 mod doctor;
 mod escape;
 mod explain;
+mod fresh_file;
 mod guest;
 mod image;
 mod kernel;

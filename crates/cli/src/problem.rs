@@ -25,7 +25,7 @@ use crate::reach::BadUrl;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
     #[error("there is no command to run")]
-    NoCommand,
+    NoCommand { usual: Option<String> },
     #[error("cannot read the policy {path}")]
     ReadPolicy { path: PathBuf, source: io::Error },
     #[error("the policy {path} is not valid")]
@@ -40,6 +40,12 @@ pub(crate) enum Problem {
     Images(#[from] StoreError),
     #[error(transparent)]
     Registry(Box<RegistryError>),
+    #[error("the image {from} that the recipe begins with (FROM) cannot be used")]
+    NoBase { from: String, source: Box<StoreError> },
+    #[error("cannot read the kernel {path}")]
+    ReadKernel { path: PathBuf, source: io::Error },
+    #[error("an archive is wanted on standard input, and that is a terminal")]
+    NothingPiped,
     #[error("cannot read the recipe {path}")]
     ReadRecipe { path: PathBuf, source: io::Error },
     #[error("the recipe {path} is not one")]
@@ -153,7 +159,25 @@ impl Problem {
     /// What to do about it, where something can be done.
     pub(crate) fn fix(&self) -> Option<String> {
         let fix = match self {
-            Self::NoCommand => {
+            Self::NoCommand { usual: Some(usual) } => {
+                return Some(format!(
+                    "commands of images are not followed; what this one says of itself is: blastbox run … -- {usual}"
+                ));
+            }
+            Self::NoBase { from, source }
+                if source.code() == "image_unknown" || source.code() == "image_name" =>
+            {
+                return Some(format!(
+                    "a recipe begins with an image of the store, see `blastbox image ls`; bring it there with \
+                     `blastbox image pull REGISTRY/{from} --name NAME` or `docker save {from} | blastbox image import - --name NAME`"
+                ));
+            }
+            Self::NoBase { source, .. } => images(source),
+            Self::ReadKernel { .. } => {
+                "name a package (.deb), a vmlinuz or a vmlinux that you may read, or get one with `blastbox kernel get`"
+            }
+            Self::NothingPiped => "pipe one in: docker save IMAGE | blastbox image import - --name NAME",
+            Self::NoCommand { usual: None } => {
                 "write `blastbox run -- COMMAND`, or pipe a program into `blastbox run --lang python`"
             }
             Self::ReadPolicy { .. } => {
@@ -288,6 +312,10 @@ fn registry(error: &RegistryError) -> &'static str {
 /// What to do about trouble with an image of the store.
 fn images(error: &StoreError) -> &'static str {
     match error.code() {
+        _ if matches!(error, StoreError::Unread { .. }) => {
+            "name a directory, an archive or an OCI layout of this host that you may read, or `-` for standard input; \
+             what lies in a registry is fetched with `blastbox image pull`"
+        }
         "image_unknown" => "see `blastbox image ls`, and `blastbox image import --help` for how to add one",
         "image_in_use" => {
             "end the boxes that use it (a warm pool and boxes paused to disk count), or leave it to `blastbox image prune` later"

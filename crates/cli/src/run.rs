@@ -37,6 +37,8 @@ use crate::{guest, output, summary, unrun, unseen};
 /// Exit code of a process that a signal ended, less the signal's number.
 pub(crate) const SIGNALLED: u8 = 128;
 const WORKSPACE: &str = "/workspace";
+/// Most letters of a command that an image says is its own.
+const LONGEST_USUAL: usize = 300;
 const HOME: &str = "/home/user";
 
 /// Everything that was asked, checked before anything is started.
@@ -195,7 +197,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
         None => command.collect(),
     };
     if arguments.first().is_none_or(Vec::is_empty) {
-        return Err(Problem::NoCommand);
+        return Err(Problem::NoCommand { usual: usual(&image) });
     }
     let environment = environment(args.tty, &args.env);
     check_length(&arguments, &environment)?;
@@ -227,6 +229,19 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
         program,
         directory,
     })
+}
+
+/// What an image says that its command is, as a shell would be told; cut, since it is a stranger's text.
+fn usual(image: &Image) -> Option<String> {
+    let words = &image.config()?.command;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&byte);
+    let quoted = |word: &String| match word.bytes().all(plain) && !word.is_empty() {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    let line: String =
+        words.iter().map(quoted).collect::<Vec<_>>().join(" ").chars().take(LONGEST_USUAL).collect();
+    (!line.is_empty()).then(|| crate::output::plain(&line))
 }
 
 /// The environment of the box, built from nothing. A variable that is given twice has its last value.

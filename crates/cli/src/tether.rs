@@ -42,7 +42,7 @@ pub(crate) fn tether(args: TetherArgs) -> Result<u8, Problem> {
     let TetherArgs { parent, gently, group, command } = args;
     let signal = if gently { Signal::TERM } else { Signal::KILL };
     let mut words = command.into_iter();
-    let program = words.next().ok_or(Problem::NoCommand)?;
+    let program = words.next().ok_or(Problem::NoCommand { usual: None })?;
     let failed = |source| Problem::Tether { program: program.clone().into(), source };
     // Opened before it is asked who the parent is: that one was there then, and is watched.
     let watched = pidfd_open(pid(parent)?, PidfdFlags::empty());

@@ -2,12 +2,13 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, fcntl_getfl, fcntl_setfl, linkat, open};
+use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, fcntl_setfl, open};
 use rustix::io::Errno;
+
+use crate::fresh_file::{self, give_name};
 
 /// Where it will go.
 #[derive(Debug)]
@@ -72,12 +73,7 @@ fn create_nameless(path: &Path) -> io::Result<Option<File>> {
         Some(parent) if parent != Path::new("") => parent,
         Some(_) | None => Path::new("."),
     };
-    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    match open(directory, flags, Mode::from_raw_mode(0o600)) {
-        Ok(file) => Ok(Some(file.into())),
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
+    fresh_file::without_name(CWD, directory, Mode::from_raw_mode(0o600))
 }
 
 /// Opens a pipe or a device without waiting for somebody to read from it.
@@ -94,11 +90,9 @@ fn open_stream(path: &Path) -> io::Result<File> {
 fn replace(path: &Path, beside: &Path, text: &[u8]) -> io::Result<()> {
     let Some(mut file) = create_nameless(path)? else { return replace_by_name(path, beside, text) };
     fill(&mut file, text)?;
-    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let name = |at: &Path| linkat(CWD, own.as_str(), CWD, at, AtFlags::SYMLINK_FOLLOW);
-    match name(path) {
+    match give_name(&file, CWD, path) {
         Err(Errno::EXIST) => {
-            name(beside)?;
+            give_name(&file, CWD, beside)?;
             rename(beside, path)
         }
         named => Ok(named?),

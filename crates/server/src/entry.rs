@@ -12,7 +12,7 @@ use serde::Serialize;
 
 /// A name: one of the two.
 #[derive(Debug, Serialize)]
-struct Name {
+pub(crate) struct Name {
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

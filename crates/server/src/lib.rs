@@ -32,6 +32,7 @@ mod rest;
 mod room;
 mod routes;
 mod sse;
+mod start_place;
 mod state_dir;
 mod take;
 #[cfg(test)]

@@ -208,5 +208,5 @@ impl Hall {
 pub(crate) fn first(prewarm: Vec<String>) -> Result<Command, String> {
     let asked = ask::NewExec { command: prewarm, ..ask::NewExec::default() };
     let checked = asked.check().map_err(|trouble| format!("`prewarm`: {}", line(&trouble)))?;
-    Ok(checked.start(false).0)
+    Ok(checked.start(crate::start_place::HOME).0)
 }

@@ -36,6 +36,8 @@ pub const MAX_FILE_BATCH: usize = 4096;
 pub const FILE_WINDOW: u32 = 512 * 1024;
 /// Most entries of one list, whatever the host asks for.
 pub const MAX_LISTED: u32 = 1_000_000;
+/// Entries that an archive leaves out and are named at its end; all are counted.
+pub const MAX_LEFT_OUT: usize = 16;
 /// Directories that one box may watch at the same time.
 pub const MAX_WATCHES: usize = 8192;
 /// Longest text (kernel release, fault) in a frame from the agent.

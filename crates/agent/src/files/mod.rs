@@ -15,6 +15,7 @@ mod desk;
 mod facts;
 pub(crate) mod guise;
 mod job;
+mod left_out;
 mod list;
 mod pack;
 mod place;

@@ -1,6 +1,7 @@
 //! A directory on its way to the host as a tar stream.
 //!
-//! What cannot be read by the box's user, and what is neither file, directory nor link, is left out and counted.
+//! What cannot be read by the box's user, and what is neither file, directory nor link, is left out, counted, and named behind
+//! the last bytes as far as there is room for names.
 
 use std::os::fd::OwnedFd;
 
@@ -11,6 +12,7 @@ use rustix::io::Errno;
 
 use super::desk::{Desk, Next, Step};
 use super::facts;
+use super::left_out::LeftOut;
 use super::place::{Places, file_at};
 use super::trouble::Trouble;
 use super::walk::Walk;
@@ -33,7 +35,7 @@ pub(super) struct Pack {
     body: Option<Body>,
     closed: bool,
     sent: u64,
-    skipped: u64,
+    left_out: LeftOut,
 }
 
 /// Content of a large file. As much is sent as its header says, whatever happens to the file.
@@ -46,8 +48,8 @@ struct Body {
 
 impl Pack {
     pub(super) fn open(places: &Places, path: &[u8]) -> Result<Self, Trouble> {
-        let mut pack =
-            Self { walk: None, ready: Vec::new(), gone: 0, body: None, closed: false, sent: 0, skipped: 0 };
+        let (ready, left_out) = (Vec::new(), LeftOut::default());
+        let mut pack = Self { walk: None, ready, gone: 0, body: None, closed: false, sent: 0, left_out };
         match places.directory(path) {
             Ok(directory) => pack.walk = Some(Walk::new(directory)?),
             Err(Trouble(_, Errno::NOTDIR)) => {
@@ -62,7 +64,7 @@ impl Pack {
 
     pub(super) fn step(&mut self, desk: &mut Desk<'_>) -> Step {
         if desk.allowance() == 0 {
-            return Ok(if self.closed && self.ready.is_empty() { self.close() } else { Next::Sleep });
+            return Ok(if self.closed && self.ready.is_empty() { self.close(desk) } else { Next::Sleep });
         }
         if let Some(waiting @ [_, ..]) = self.ready.get(self.gone..) {
             let now = waiting.get(..desk.allowance()).unwrap_or(waiting);
@@ -81,8 +83,8 @@ impl Pack {
             let place = *at;
             let got = desk.chunk(left, |space| {
                 match rustix::io::retry_on_intr(|| rustix::io::pread(&*file, &mut *space, place)) {
-                    // It has become shorter: zeros instead, since its length is said already.
-                    Ok(0) | Err(_) => {
+                    // It has become shorter: zeros instead, since its length is said already. A disk that fails is said.
+                    Ok(0) => {
                         space.fill(0);
                         Ok(space.len())
                     }
@@ -97,7 +99,7 @@ impl Pack {
             self.count(got);
             return Ok(Next::Again);
         }
-        let Some(mut walk) = self.walk.take() else { return Ok(self.close()) };
+        let Some(mut walk) = self.walk.take() else { return Ok(self.close(desk)) };
         for _ in 0..STEP {
             match walk.next()? {
                 Some(name) => self.look(&mut walk, &name)?,
@@ -117,12 +119,13 @@ impl Pack {
         if path.len() >= MAX_PATH {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let mut entry = match facts::at(walk.here()?, name, path) {
+        let mut entry = match facts::at(walk.here()?, name, path.clone()) {
             Ok(entry) => entry,
             // Gone meanwhile.
             Err(Errno::NOENT) => return Ok(()),
             Err(_) => {
-                self.skip();
+                // Not even what it is can be seen.
+                self.left_out.add(unseen(path));
                 return Ok(());
             }
         };
@@ -134,7 +137,7 @@ impl Pack {
                     Some(file)
                 }
                 Err(_) => {
-                    self.skip();
+                    self.left_out.add(entry);
                     return Ok(());
                 }
             },
@@ -142,19 +145,15 @@ impl Pack {
         };
         self.add(&entry, file)?;
         if entry.kind == EntryKind::Directory && walk.enter(name).is_err() {
-            self.skip();
+            self.left_out.add(entry);
         }
         Ok(())
-    }
-
-    fn skip(&mut self) {
-        self.skipped = self.skipped.saturating_add(1);
     }
 
     /// Header and content of one entry; the content of a large file comes step by step.
     fn add(&mut self, entry: &Entry, file: Option<OwnedFd>) -> Result<(), Trouble> {
         if !tar::write(entry, &mut self.ready) {
-            self.skip();
+            self.left_out.add(entry.clone());
             return Ok(());
         }
         let Some(file) = file.filter(|_| entry.size > 0) else { return Ok(()) };
@@ -174,14 +173,28 @@ impl Pack {
         self.sent = self.sent.saturating_add(u64::try_from(bytes).unwrap_or(0));
     }
 
-    /// Two blocks of zeros end an archive.
-    fn close(&mut self) -> Next {
+    /// Two blocks of zeros end an archive; behind them it is said what is not in it.
+    fn close(&mut self, desk: &mut Desk<'_>) -> Next {
         if !self.closed {
             self.closed = true;
             self.ready.resize(self.ready.len().saturating_add(2 * tar::BLOCK), 0);
             return Next::Again;
         }
-        let (amount, skipped) = (self.sent, self.skipped);
+        match self.left_out.cost_of_next() {
+            Some(cost) if cost > desk.allowance() => return Next::Sleep,
+            Some(_) => {
+                desk.say(FileSay::Entries { entries: self.left_out.next().into_iter().collect() });
+                return Next::Again;
+            }
+            None => {}
+        }
+        let (amount, skipped) = (self.sent, self.left_out.count());
         Next::Done(FileEnd::Finished { amount, skipped, coverage: Coverage::Whole })
     }
+}
+
+/// An entry of which nothing but its name is known.
+fn unseen(path: Vec<u8>) -> Entry {
+    let (kind, size, mode, uid, gid, modified_nanos) = (EntryKind::File, 0, 0, 0, 0, 0);
+    Entry { path, kind, size, mode, uid, gid, modified_nanos, link: None }
 }

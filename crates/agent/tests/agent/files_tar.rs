@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Stdio;
 
 use blastbox_wire::agent::{Fault, FileAct, FileAsk, Parents};
+use blastbox_wire::limits::MAX_LEFT_OUT;
 
 use crate::files_rig::{Room, is_root};
 use crate::rig::{Agent, Word};
@@ -156,6 +157,31 @@ fn what_cannot_be_read_is_left_out_and_counted() {
     }
     let told = agent.act(pack(room.path("src")));
     assert_eq!(told.done(), (512 + 512 + 1024, left_out));
+    let expected = if is_root() { &["pipe", "secret"][..] } else { &["pipe"] };
+    assert_eq!(told.names(), expected);
+}
+
+#[test]
+fn of_much_that_is_left_out_the_files_are_named_before_the_pipes() {
+    let (mut agent, room) = (Agent::begun(), Room::new());
+    if !is_root() {
+        return blastbox_skips::skip_this("only root can make files that the agent may not read");
+    }
+    room.make("src");
+    for number in 0..40 {
+        let pipe = rustix::fs::FileType::Fifo;
+        let mode = rustix::fs::Mode::from_raw_mode(0o666);
+        rustix::fs::mknodat(rustix::fs::CWD, room.at(&format!("src/pipe-{number}")), pipe, mode, 0).unwrap();
+    }
+    for number in 0..3 {
+        let secret = room.at(&format!("src/secret-{number}"));
+        fs::write(&secret, "root's").unwrap();
+        fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+    }
+    let told = agent.act(pack(room.path("src")));
+    assert_eq!(told.done(), (1024, 43));
+    assert_eq!(told.entries.len(), MAX_LEFT_OUT);
+    assert_eq!(told.names().iter().filter(|name| name.starts_with("secret")).count(), 3);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! What comes out of a box is an attacker's: see [`unpack`] for what is made of it on the host.
 
+mod left_out;
 mod pack;
 mod progress;
 mod side;
@@ -20,16 +21,17 @@ use super::client::{Client, Sent};
 use super::problem::DaemonProblem;
 use crate::output;
 use crate::problem::Problem;
+use left_out::LeftOut;
 use progress::Progress;
 use side::{BoxFile, Side};
 
-pub(crate) const HELP: &str = "Examples:\n  blastbox cp job.py BOX:                     into the box's home directory\n  \
+pub(crate) const HELP: &str = "Examples:\n  blastbox cp job.py BOX:                     to where the box's commands start\n  \
 blastbox cp src BOX:/home/user/project     a directory with everything in it\n  \
 blastbox cp BOX:result.csv .               out of the box\n  blastbox cp BOX:out/. results              what is in it, without its name\n  \
 blastbox cp BOX1:data BOX2:/tmp            from box to box\n\n\
-Paths in a box are absolute, or beneath its home directory. Links inside a directory are copied as links. Out of a box\n\
+Paths in a box are absolute, or from where its commands start: /workspace, in a box without one /home/user. Links inside a directory are copied as links. Out of a box\n\
 come only links that stay inside what was copied; nothing is ever written through a link, and no set-id bit is kept.\n\
-What cannot be read is left out and counted, and the exit code is then 1.";
+What cannot be read is left out, counted and named, and the exit code is then 1.";
 
 /// Pieces that may wait between a disk and a box.
 const AHEAD: usize = 4;
@@ -56,19 +58,27 @@ pub(crate) struct CpArgs {
 #[derive(Debug, Default, Serialize)]
 struct Copied {
     bytes: u64,
-    /// Entries that were left out.
-    skipped: u64,
+    /// From where and to where, in full.
+    from: String,
+    to: String,
+    #[serde(flatten)]
+    left_out: LeftOut,
 }
 
 #[derive(Debug, Deserialize)]
 struct StatView {
     kind: String,
     mode: String,
+    /// Where it is in its box, in full; absent where that is no text.
+    #[serde(default)]
+    path: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 struct WrittenView {
     bytes: u64,
+    #[serde(default)]
+    path: Option<String>,
 }
 
 pub(crate) async fn cp(args: CpArgs) -> Result<u8, Problem> {
@@ -85,10 +95,16 @@ pub(crate) async fn cp(args: CpArgs) -> Result<u8, Problem> {
     if args.json {
         output::print_json(&copied)?;
     }
-    if copied.skipped > 0 {
-        output::say(&format!("blastbox: {} entries were left out\n", copied.skipped));
+    let Copied { bytes, from, to, left_out } = &copied;
+    output::say(&format!(
+        "blastbox: copied {bytes} bytes from {} to {}\n",
+        from.escape_debug(),
+        to.escape_debug()
+    ));
+    if let Some(line) = left_out.line() {
+        output::say(&format!("blastbox: {line}\n"));
     }
-    Ok(u8::from(copied.skipped > 0))
+    Ok(u8::from(left_out.count() > 0))
 }
 
 /// What an entry of a box is; `None` where there is none. Links are followed, inside the box.
@@ -132,10 +148,11 @@ async fn into_box(
         // Ours is the cause, and what the daemon says of a broken line its effect.
         (_, Err(problem @ DaemonProblem::ReadHost { .. })) | (Err(problem), _) => Err(problem),
         (Ok(_), Err(problem)) => Err(problem),
-        (Ok(answer), Ok(skipped)) => {
+        (Ok(answer), Ok(left_out)) => {
             let bytes = super::client::whole(answer).await?;
             let written: WrittenView = serde_json::from_slice(&bytes).map_err(DaemonProblem::Unreadable)?;
-            Ok(Copied { bytes: written.bytes, skipped })
+            let to = target.shown_at(written.path.as_deref());
+            Ok(Copied { bytes: written.bytes, from: absolute(from), to, left_out })
         }
     }
 }
@@ -151,33 +168,48 @@ async fn out_of_box(
     let directory = found.kind == "directory";
     let mode = u32::from_str_radix(&found.mode, 8).unwrap_or(0o600);
     let target = unpack::Target::open(to, from.name(), directory, mode, limit)?;
+    let lands = target.lands().display().to_string();
     let route = if directory { from.route("/tar", "") } else { from.route("", "") };
-    let answer = client.send(Method::GET, &route, &[], Sent::Whole(None)).await?;
+    let answer = client.send(Method::GET, &route, &with_trailers(), Sent::Whole(None)).await?;
     let (pieces, waiting) = mpsc::channel(AHEAD);
     let counter = progress.counter();
     let writing = tokio::task::spawn_blocking(move || target.fill(waiting, &counter));
     let passed = progress.during(pass(answer.into_body(), pieces)).await;
     let written = writing.await.unwrap_or(Err(DaemonProblem::CopyBroke));
     // A writer that gave up says why; else the line must have held to its end.
-    let (bytes, skipped) = match (passed, written) {
+    let ((bytes, not_made), not_sent) = match (passed, written) {
         (Err(problem), Ok(_) | Err(DaemonProblem::CopyBroke)) => return Err(problem),
-        (_, written) => written?,
+        (passed, written) => (written?, passed.unwrap_or_default()),
     };
-    Ok(Copied { bytes, skipped })
+    let left_out = not_sent.and(not_made);
+    Ok(Copied { bytes, from: from.shown_at(found.path.as_deref()), to: lands, left_out })
 }
 
-/// Passes an answer on to its end. Only then the writer is told that it is whole.
-async fn pass(mut body: Incoming, to: mpsc::Sender<Option<Vec<u8>>>) -> Result<(), DaemonProblem> {
+/// Only who says that he hears what comes behind the last bytes is told it.
+fn with_trailers() -> [(&'static str, String); 1] {
+    [("te", "trailers".to_owned())]
+}
+
+fn absolute(path: &std::path::Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+/// Passes an answer on to its end, and says what the box has left out. Only then the writer is told that it is whole.
+async fn pass(mut body: Incoming, to: mpsc::Sender<Option<Vec<u8>>>) -> Result<LeftOut, DaemonProblem> {
+    let mut left_out = LeftOut::default();
     while let Some(frame) = body.frame().await {
-        if let Ok(bytes) = frame.map_err(DaemonProblem::BrokeOff)?.into_data()
-            && to.send(Some(bytes.into())).await.is_err()
-        {
-            return Ok(());
+        match frame.map_err(DaemonProblem::BrokeOff)?.into_data() {
+            Ok(bytes) => {
+                if to.send(Some(bytes.into())).await.is_err() {
+                    return Ok(left_out);
+                }
+            }
+            Err(other) => left_out = other.into_trailers().as_ref().map(LeftOut::said_by).unwrap_or_default(),
         }
     }
     // An error: the writer gave up, and says why.
     to.send(None).await.ok();
-    Ok(())
+    Ok(left_out)
 }
 
 async fn between(
@@ -194,25 +226,34 @@ async fn between(
         let mode = u32::from_str_radix(&found.mode, 8).unwrap_or(0o600) & 0o777;
         (from.route("", ""), target.route("", &format!("&mode={mode:o}")))
     };
-    let answer = client.send(Method::GET, &out, &[], Sent::Whole(None)).await?;
+    let answer = client.send(Method::GET, &out, &with_trailers(), Sent::Whole(None)).await?;
     let (pieces, body) = mpsc::channel(AHEAD);
     let counter = progress.counter();
-    tokio::spawn(async move {
-        let mut body = answer.into_body();
+    let passing = tokio::spawn(async move {
+        let (mut body, mut left_out) = (answer.into_body(), LeftOut::default());
         while let Some(frame) = body.frame().await {
-            let piece = match frame {
-                Ok(frame) => frame.into_data().map_or_else(|_| Vec::new(), Into::into),
-                Err(error) => return drop(pieces.send(Err(std::io::Error::other(error))).await),
+            let piece = match frame.map(hyper::body::Frame::into_data) {
+                Ok(Ok(bytes)) => Ok(Vec::from(bytes)),
+                Ok(Err(other)) => {
+                    left_out = other.into_trailers().as_ref().map(LeftOut::said_by).unwrap_or_default();
+                    continue;
+                }
+                Err(error) => Err(std::io::Error::other(error)),
             };
-            counter.add(piece.len());
-            if pieces.send(Ok(piece)).await.is_err() {
-                return;
+            counter.add(piece.as_ref().map_or(0, Vec::len));
+            let broke = piece.is_err();
+            if pieces.send(piece).await.is_err() || broke {
+                break;
             }
         }
+        left_out
     });
     let sending = client.send(Method::PUT, &into, &[], Sent::Poured(body));
     let answer = progress.during(sending).await?;
     let bytes = super::client::whole(answer).await?;
     let written: WrittenView = serde_json::from_slice(&bytes).map_err(DaemonProblem::Unreadable)?;
-    Ok(Copied { bytes: written.bytes, skipped: 0 })
+    // The target is whole, and so was what it was sent.
+    let left_out = passing.await.map_err(|_| DaemonProblem::CopyBroke)?;
+    let (from, to) = (from.shown_at(found.path.as_deref()), target.shown_at(written.path.as_deref()));
+    Ok(Copied { bytes: written.bytes, from, to, left_out })
 }

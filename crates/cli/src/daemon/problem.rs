@@ -89,13 +89,15 @@ impl DaemonProblem {
             }
             Self::Key(KeyError::Unknown(_)) => "see all with `blastbox key ls`",
             Self::NoBox => "write a path in a box as BOX:PATH",
+            Self::NoFile(_) => {
+                "a relative path begins where the box's commands start: /workspace, in a box without one /home/user"
+            }
             Self::WriteHost { source, .. } if source.kind() == io::ErrorKind::FileTooLarge => {
                 "raise --limit, if the box should be believed"
             }
             Self::Volumes(_) => "look at `e2b/volumes` there, or leave [e2b.volumes] out",
             Self::Secrets(_) => "look at `e2b/secrets` there, or write `enabled = false` under [e2b.secrets]",
             Self::Confine(_)
-            | Self::NoFile(_)
             | Self::CopyBroke
             | Self::ReadHost { .. }
             | Self::WriteHost { .. }

@@ -97,7 +97,11 @@ pub(crate) async fn build(args: &BuildArgs) -> Result<u8, Problem> {
         args.recipe.parent().filter(|at| !at.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
     });
     let store = args.store.open()?;
-    let from = store.find(&parsed.from.parse().map_err(blastbox_images::StoreError::from)?)?;
+    let named = parsed.from.parse().map_err(blastbox_images::StoreError::from);
+    let from = named.and_then(|from| store.find(&from)).map_err(|source| Problem::NoBase {
+        from: parsed.from.chars().take(200).collect(),
+        source: Box::new(source),
+    })?;
     let mut config = ImageConfig { command: Vec::new(), ..from.config().clone() };
     let mut site = Site {
         args,

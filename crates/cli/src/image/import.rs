@@ -1,5 +1,6 @@
 //! `blastbox image import`.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use blastbox_images::ImageName;
@@ -20,6 +21,8 @@ Examples:
   blastbox image import ./rootfs --name tools
   blastbox image import rootfs.tar.gz --name tools
   blastbox image import ./layout --ref 3.12 --name python      an OCI layout, as skopeo and umoci write it
+  docker save python:3.12 | blastbox image import - --name python
+  docker export CONTAINER | blastbox image import - --name tools
 
 Everything belongs to the owner of the store; set-id and sticky bits, write permission for others and extended attributes
 are not taken over; pipes and sockets, and what lies in /dev, /proc, /sys, /run and /tmp, are left out. A path or hard link
@@ -27,12 +30,12 @@ that leads out of the image, a device, or more than the limits refuses the whole
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// A directory, a tar archive (plain or gzip), or an OCI layout
+    /// A directory, a tar archive (plain or gzip), an OCI layout, or what `docker save` wrote; `-`: an archive on standard input
     source: PathBuf,
     /// The name that it shall have; another image of that name loses it
     #[arg(long)]
     name: ImageName,
-    /// Which image of an OCI layout, by its tag
+    /// Which image of a layout or of what was saved, by its tag
     #[arg(long = "ref", value_name = "TAG")]
     tag: Option<String>,
     #[command(flatten)]
@@ -82,7 +85,16 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8, Problem> {
         platform: args.limits.platform(),
         caps: args.limits.caps(),
     };
-    let kept = store.import(&what, &mut |progress| follow(&mut bar, progress))?;
+    let mut follow = |progress| follow(&mut bar, progress);
+    let kept = if args.source.as_os_str() == "-" {
+        let mut from = std::io::stdin().lock();
+        if from.is_terminal() {
+            return Err(Problem::NothingPiped);
+        }
+        store.import_piped(&mut from, "standard input", &what, &mut follow)?
+    } else {
+        store.import(&what, &mut follow)?
+    };
     drop(bar);
     tell(&args.name, &kept, args.json)
 }

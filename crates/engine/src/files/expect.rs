@@ -4,6 +4,7 @@
 //! a list on the host believes it.
 
 use blastbox_wire::agent::{Change, ChangeKind, Entry, Extent, FileAct, FileEnd, FileSay};
+use blastbox_wire::limits::MAX_LEFT_OUT;
 
 /// What was asked for, as far as the answers must fit it.
 #[derive(Debug)]
@@ -23,8 +24,10 @@ enum Asked {
         extent: Extent,
         left: u64,
     },
-    /// Bytes without a known length.
-    Archive,
+    /// Bytes without a known length, and the names of what is not in them.
+    Archive {
+        named: usize,
+    },
     /// Entries, at most so many.
     List {
         most: u64,
@@ -55,7 +58,7 @@ impl Expect {
             FileAct::Stat { .. } => Asked::Stat,
             FileAct::MakeDirectory { .. } | FileAct::Move { .. } | FileAct::Remove { .. } => Asked::Nothing,
             FileAct::Watch { .. } => Asked::Changes,
-            FileAct::Pack { .. } => Asked::Archive,
+            FileAct::Pack { .. } => Asked::Archive { named: 0 },
             FileAct::Unpack { most_bytes, .. } => Asked::Unpack { most: *most_bytes, whole: false },
         };
         Self { asked, seen: 0, begun: false }
@@ -94,8 +97,17 @@ impl Expect {
                 *left = left.checked_sub(length).ok_or("more of a file than it announced")?;
                 self.seen = self.seen.saturating_add(length);
             }
-            (Asked::Archive, FileSay::Chunk { bytes }) if !bytes.is_empty() => {
+            (Asked::Archive { named: 0 }, FileSay::Chunk { bytes }) if !bytes.is_empty() => {
                 self.seen = self.seen.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+            }
+            (Asked::Archive { named }, FileSay::Entries { entries }) if !entries.is_empty() => {
+                *named = named.saturating_add(entries.len());
+                if *named > MAX_LEFT_OUT {
+                    return Err("more names of what an archive leaves out than are taken");
+                }
+                if !entries.iter().all(|Entry { path, .. }| stays_beneath(path)) {
+                    return Err("an entry that is not beneath its directory");
+                }
             }
             (Asked::List { most }, FileSay::Entries { entries }) if !entries.is_empty() => {
                 self.seen = self.seen.saturating_add(u64::try_from(entries.len()).unwrap_or(u64::MAX));
@@ -120,7 +132,7 @@ impl Expect {
             (asked, FileSay::Done { end: FileEnd::Finished { amount, .. } }) => {
                 let fits = match asked {
                     Asked::Read { .. } => self.begun && *amount == self.seen,
-                    Asked::Archive | Asked::List { .. } | Asked::Changes => *amount == self.seen,
+                    Asked::Archive { .. } | Asked::List { .. } | Asked::Changes => *amount == self.seen,
                     Asked::Stat => self.seen == 1,
                     Asked::Write { sent, whole } => *whole && amount == sent,
                     Asked::Unpack { most, whole } => *whole && amount <= most,

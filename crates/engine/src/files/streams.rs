@@ -61,11 +61,12 @@ impl Drop for Handle {
 pub struct Download {
     handle: Handle,
     entry: Option<Entry>,
+    left_out: Vec<Entry>,
 }
 
 impl Download {
     pub(super) fn new(handle: Handle, entry: Option<Entry>) -> Self {
-        Self { handle, entry }
+        Self { handle, entry, left_out: Vec::new() }
     }
 
     /// What is being read; nothing for an archive. The size is what the box says, and no more than that comes.
@@ -79,10 +80,18 @@ impl Download {
         loop {
             match self.handle.next().await? {
                 Some(Item::Bytes(bytes)) => return Ok(Some(bytes)),
-                Some(Item::Entries(_) | Item::Changes(_)) => {}
+                Some(Item::Entries(named)) => self.left_out.extend(named),
+                Some(Item::Changes(_)) => {}
                 None => return Ok(None),
             }
         }
+    }
+
+    /// The first of what an archive leaves out, after the last bytes; how much there is in all says [`Self::summary`]. Where one
+    /// of them is no pipe, socket or device it is a file that somebody may miss, and where all of them are, there is no such file.
+    #[must_use]
+    pub fn left_out(&self) -> &[Entry] {
+        &self.left_out
     }
 
     /// How it was done, after the last bytes.

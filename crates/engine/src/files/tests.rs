@@ -11,7 +11,7 @@ use blastbox_wire::BoxId;
 use blastbox_wire::agent::{
     AgentFrame, BootFacts, Change, ChangeKind, EntryKind, FileAsk, FileEnd, FileSay, HostFrame, VERSION,
 };
-use blastbox_wire::limits::FILE_WINDOW;
+use blastbox_wire::limits::{FILE_WINDOW, MAX_LEFT_OUT};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -290,6 +290,46 @@ async fn a_list_that_leads_elsewhere_ends_the_box() {
     let (entries, summary) = rig.live.files().list(b"d", 1, 2).await.unwrap().collect().await.unwrap();
     assert_eq!((entries.len(), summary.amount), (2, 2));
     agent.join().unwrap();
+}
+
+#[tokio::test]
+async fn what_an_archive_leaves_out_is_told_behind_it_and_is_bounded() {
+    let rig = rig();
+    let agent = play(&rig.agent, |hand| {
+        let (op, _) = hand.hear();
+        hand.say(op, FileSay::Chunk { bytes: b"archive" });
+        hand.say(op, FileSay::Entries { entries: vec![entry(b"d/secret", 1)] });
+        let end = FileEnd::Finished { amount: 7, skipped: 5, coverage: Coverage::Whole };
+        hand.say(op, FileSay::Done { end });
+    });
+    let mut download = rig.live.files().tar_out(b"d").await.unwrap();
+    assert_eq!(download.next().await.unwrap().unwrap(), b"archive");
+    assert_eq!(download.next().await.unwrap(), None);
+    assert_eq!(download.left_out(), [entry(b"d/secret", 1)]);
+    assert_eq!(download.summary().await.unwrap().skipped, 5);
+    agent.join().unwrap();
+    let lies: [(&str, Lie); 3] = [
+        ("more names than are taken", |hand, op| {
+            hand.say(op, FileSay::Entries { entries: vec![entry(b"a", 1); MAX_LEFT_OUT + 1] });
+        }),
+        ("a name that leads elsewhere", |hand, op| {
+            hand.say(op, FileSay::Entries { entries: vec![entry(b"../a", 1)] });
+        }),
+        ("bytes behind the end", |hand, op| {
+            hand.say(op, FileSay::Entries { entries: vec![entry(b"a", 1)] });
+            hand.say(op, FileSay::Chunk { bytes: b"more" });
+        }),
+    ];
+    for (what, lie) in lies {
+        let rig = self::rig();
+        let agent = play(&rig.agent, move |hand| {
+            let (op, _) = hand.hear();
+            lie(hand, op);
+        });
+        let error = all(rig.live.files().tar_out(b"d").await.unwrap()).await.unwrap_err();
+        assert!(matches!(error, FileError::BoxEnded(Ending::Lost(Loss::GuestLied(_)))), "{what}: {error:?}");
+        agent.join().unwrap();
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,9 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, opena
 use super::oci_text::{self, Descriptor, Document, MOST_DOCUMENT};
 use super::{Blobs, OciError};
 
+/// Tags in one message.
+const SHOWN: usize = 10;
+
 /// A layout, opened.
 #[derive(Debug)]
 pub struct Layout {
@@ -55,10 +58,21 @@ impl Layout {
         let Some(tag) = tag else { return Ok(all) };
         let found: Vec<Descriptor> = all.iter().filter(|image| image.tag() == Some(tag)).cloned().collect();
         if found.is_empty() {
-            let why = format!("it has no image {tag:?}, but: {}", tags.join(", "));
+            let why = format!("it has no image with the tag {tag:?}; {}", known(&tags));
             return Err(OciError::Document { what: "the layout".to_owned(), why });
         }
         Ok(found)
+    }
+}
+
+/// A few of the tags, and how many more there are: a layout may have a thousand, of any length.
+fn known(tags: &[&str]) -> String {
+    let shown = |tag: &&str| format!("{:?}", tag.chars().take(64).collect::<String>());
+    let first: Vec<String> = tags.iter().take(SHOWN).map(shown).collect();
+    match (tags.len(), tags.len().saturating_sub(SHOWN)) {
+        (0, _) => "its images have no tags: leave out --ref".to_owned(),
+        (_, 0) => format!("it has {}", first.join(", ")),
+        (_, more) => format!("it has {} and {more} more", first.join(", ")),
     }
 }
 

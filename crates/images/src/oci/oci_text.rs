@@ -20,7 +20,7 @@ const MOST_WORDS: usize = 256;
 const MOST_TEXT: usize = 64 * 1024;
 
 /// The annotation that carries a tag.
-const REF_NAME: &str = "org.opencontainers.image.ref.name";
+pub(super) const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 /// A blob, by what it must be.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -89,6 +89,42 @@ pub fn document(bytes: &[u8]) -> Result<Document, OciError> {
         }
         Either { .. } => Err(bad(WHAT, "it is neither an index nor a manifest of layers")),
     }
+}
+
+/// One image of an archive that holds `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedImage {
+    /// The path of its configuration in the archive. Nobody believes that it leads nowhere else.
+    pub config: String,
+    /// The tags of its names, without what comes before them.
+    pub tags: Vec<String>,
+    /// The paths of its layers, lowest first.
+    pub layers: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SavedText {
+    config: String,
+    #[serde(default)]
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+/// Reads the list of a saved image.
+pub fn saved(bytes: &[u8]) -> Result<Vec<SavedImage>, OciError> {
+    let all: Vec<SavedText> = read("manifest.json", bytes)?;
+    bounded("the list of saved images", all.len(), MOST_MANIFESTS)?;
+    let mut found = Vec::new();
+    for SavedText { config, repo_tags, layers } in all {
+        bounded("the list of layers", layers.len(), MOST_LAYERS)?;
+        let names = repo_tags.unwrap_or_default();
+        bounded("the list of tags", names.len(), MOST_MANIFESTS)?;
+        // `HOST:PORT/REPOSITORY:TAG`
+        let tag = |name: &String| Some(name.rsplit('/').next()?.rsplit_once(':')?.1.to_owned());
+        found.push(SavedImage { config, tags: names.iter().filter_map(tag).collect(), layers });
+    }
+    Ok(found)
 }
 
 /// What a configuration says.

@@ -3,12 +3,13 @@
 //! A blob stands under the name of its digest only after all of it was read and held against it. What breaks off has another
 //! name, and is swept where nobody holds it.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use blastbox_wire::event::Hash;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
@@ -16,6 +17,8 @@ use super::StoreError;
 use super::place::{BLOBS, NEW, Store, folder, random_word};
 use crate::oci::oci_text::{Descriptor, MOST_DOCUMENT};
 use crate::oci::{self, OciError, Verified};
+
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The blobs of a store, while something is pulled. Those that were used are held: nobody prunes them.
 #[derive(Debug)]
@@ -45,8 +48,7 @@ impl Store {
 impl Blobs<'_> {
     /// Whether this blob is there, whole. It is read and held against its digest: a disk is no better than a network.
     pub fn has(&mut self, blob: &Descriptor) -> Result<bool, StoreError> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = match openat(&self.room, folder(&blob.digest), flags, Mode::empty()) {
+        let file = match openat(&self.room, folder(&blob.digest), READ, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(false),
             Err(errno) => return Err(self.store.failed("read a download of")(errno)),
@@ -82,6 +84,8 @@ impl Blobs<'_> {
             return Err(failed(Errno::BADMSG));
         }
         if let Some(name) = draft.name.take() {
+            // Nobody takes away a file of that name now, and then this one in its place.
+            let _lock = self.store.lock()?;
             renameat(&self.room, name.as_str(), &self.room, folder(&blob.digest)).map_err(&failed)?;
         }
         let file = draft.file.try_clone().map_err(|source| StoreError::Place {
@@ -104,19 +108,36 @@ impl Blobs<'_> {
         Ok(text)
     }
 
-    /// Takes away what was held.
-    pub fn discard(self) {
-        for (digest, _file) in &self.held {
-            // Whoever else is at it has it open, and the next pull fetches it again.
-            unlinkat(&self.room, folder(digest), AtFlags::empty()).ok();
+    /// Takes away what was held and nobody else holds: another pull may have a layer of its own image there.
+    pub fn discard(mut self) {
+        let held: BTreeSet<Hash> =
+            std::mem::take(&mut self.held).into_iter().map(|(digest, _)| digest).collect();
+        // Under the lock nobody prunes and nobody sweeps. What stays is taken away by whoever holds it, or by `prune`.
+        let Ok(_lock) = self.store.lock() else { return };
+        for digest in held {
+            let name = folder(&digest);
+            // Not what was held: another download of the same may have taken its name.
+            let Ok(file) = openat(&self.room, name.as_str(), READ, Mode::empty()) else { continue };
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                unlinkat(&self.room, name.as_str(), AtFlags::empty()).ok();
+            }
         }
     }
 }
 
 impl oci::Blobs for Blobs<'_> {
     fn open(&self, digest: &Hash) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(File::from(openat(&self.room, folder(digest), flags, Mode::empty())?))
+        // What is held is what was checked, whoever has taken its name away or given it to another file since.
+        if let Some((_, held)) = self.held.iter().find(|(known, _)| known == digest) {
+            // Opened anew, so that each reader has a place of his own in it.
+            let own = format!("/proc/self/fd/{}", held.as_raw_fd());
+            match openat(CWD, own.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+                // A host that shows no `/proc`.
+                Err(Errno::NOENT | Errno::ACCESS) => {}
+                opened => return Ok(File::from(opened?)),
+            }
+        }
+        Ok(File::from(openat(&self.room, folder(digest), READ, Mode::empty())?))
     }
 }
 
@@ -150,5 +171,69 @@ impl Drop for BlobDraft {
         if let Some(name) = self.name.take() {
             unlinkat(self.room.as_fd(), name.as_str(), AtFlags::empty()).ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oci::Blobs as _;
+    use crate::testing::Scratch;
+
+    const LAYER: &[u8] = b"a layer that two images have";
+
+    fn layer() -> Descriptor {
+        let (digest, size) = (Hash::of([LAYER]), u64::try_from(LAYER.len()).unwrap());
+        Descriptor { media_type: String::new(), digest, size, platform: None, annotations: None }
+    }
+
+    fn fetched<'a>(store: &'a Store) -> Blobs<'a> {
+        let mut blobs = store.blobs().unwrap();
+        let mut draft = blobs.begin(&layer()).unwrap();
+        draft.write(LAYER).unwrap();
+        blobs.keep(draft, &layer()).unwrap();
+        blobs
+    }
+
+    fn read(blobs: &Blobs<'_>) -> Vec<u8> {
+        let mut text = Vec::new();
+        blobs.open(&layer().digest).unwrap().read_to_end(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_layer_that_another_pull_holds_stays() {
+        let scratch = Scratch::new("shared-layer");
+        let store = Store::open(&scratch.path().join("store")).unwrap();
+        let there = || std::fs::read_dir(store.path().join(BLOBS)).unwrap().count();
+        // One that was found there, and one that was downloaded at the same time.
+        for second in [
+            |store| {
+                let mut blobs = Store::blobs(store).unwrap();
+                assert!(blobs.has(&layer()).unwrap());
+                blobs
+            },
+            fetched,
+        ] {
+            let first = fetched(&store);
+            let second = second(&store);
+            first.discard();
+            assert_eq!((there(), read(&second).as_slice()), (1, LAYER));
+            // A third pull finds it, and nobody downloads it again.
+            assert!(store.blobs().unwrap().has(&layer()).unwrap());
+            second.discard();
+            assert_eq!(there(), 0, "the last one takes it away");
+        }
+    }
+
+    #[test]
+    fn what_is_held_can_be_read_whoever_takes_its_name_away() {
+        let scratch = Scratch::new("held-layer");
+        let store = Store::open(&scratch.path().join("store")).unwrap();
+        let blobs = fetched(&store);
+        std::fs::remove_file(store.path().join(BLOBS).join(folder(&layer().digest))).unwrap();
+        // Twice: each from its beginning.
+        assert_eq!((read(&blobs).as_slice(), read(&blobs).as_slice()), (LAYER, LAYER));
+        assert_eq!(blobs.read(&layer()).unwrap(), LAYER);
     }
 }

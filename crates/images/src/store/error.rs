@@ -111,6 +111,15 @@ pub enum StoreError {
         /// Why not.
         why: &'static str,
     },
+    /// A source that cannot be opened.
+    #[error("cannot read {path}, which should be imported")]
+    Unread {
+        /// What was named.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
     /// A source that is neither of the known forms.
     #[error("{path} cannot be imported: {why}")]
     Source {
@@ -139,7 +148,9 @@ impl StoreError {
             }
             Self::Tree(error) => error.code(),
             Self::Oci(error) => error.code(),
-            Self::Image(_) | Self::Source { .. } | Self::NotAnImage { .. } => "image_unusable",
+            Self::Image(_) | Self::Unread { .. } | Self::Source { .. } | Self::NotAnImage { .. } => {
+                "image_unusable"
+            }
         }
     }
 }

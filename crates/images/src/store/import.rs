@@ -13,6 +13,7 @@ use super::facts::{ImageConfig, Source};
 use super::name::ImageName;
 use super::place::Store;
 use crate::DirectoryImage;
+use crate::oci::saved::{self, Unpacked};
 use crate::oci::{Layout, Platform, assemble, choose};
 use crate::tree::{Caps, Form, copy, unpack};
 
@@ -42,6 +43,15 @@ pub struct Stream<'a> {
     pub caps: Caps,
     /// Files and directories of it that do not become part of the image.
     pub without: &'a [&'a str],
+}
+
+/// Where an archive that is imported comes from.
+struct Archive<'a> {
+    from: &'a mut dyn Read,
+    /// What is said of that.
+    said: String,
+    /// How many bytes it has, where that is known.
+    of: Option<u64>,
 }
 
 /// How far an import is.
@@ -81,57 +91,104 @@ impl Store {
         draft.keep(made, source, config, name, &mut |bytes| tell(Progress::Checking { bytes }))
     }
 
+    /// Imports an archive as it arrives, as [`Self::import`] does one that is a file; `what.path` is not looked at. `said`: where it
+    /// comes from. On an error nothing stays of it.
+    pub fn import_piped(
+        &self,
+        from: &mut dyn Read,
+        said: &str,
+        what: &Import<'_>,
+        tell: &mut dyn FnMut(Progress),
+    ) -> Result<Kept, StoreError> {
+        self.import_archive(Archive { from, said: said.to_owned(), of: None }, what, tell)
+    }
+
+    /// An archive is a root file system, or holds an image that was saved: its layers are unpacked then.
+    fn import_archive(
+        &self,
+        archive: Archive<'_>,
+        what: &Import<'_>,
+        tell: &mut dyn FnMut(Progress),
+    ) -> Result<Kept, StoreError> {
+        let Archive { from, said, of } = archive;
+        let spool = self.begin()?;
+        let mut writer = spool.writer(what.caps)?;
+        let packed =
+            unpack(&mut writer, from, Form::Whole, &mut |bytes| tell(Progress::Reading { bytes, of }))?;
+        let made = writer.made();
+        if saved::settle(spool.directory().as_fd())? == Unpacked::Tree {
+            let source = Source::Archive { path: said, archive: packed.plain };
+            let config = ImageConfig::default();
+            return spool
+                .keep(made, source, config, what.name, &mut |bytes| tell(Progress::Checking { bytes }));
+        }
+        let failed = |why: io::Error| StoreError::Source { path: said.clone().into(), why: why.to_string() };
+        let layout = Layout::open(&spool.path()).map_err(failed)?;
+        let layout = layout.ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
+        self.import_layout(&layout, said, what, tell)
+    }
+
+    fn import_layout(
+        &self,
+        layout: &Layout,
+        said: String,
+        what: &Import<'_>,
+        tell: &mut dyn FnMut(Progress),
+    ) -> Result<Kept, StoreError> {
+        let draft = self.begin()?;
+        let mut writer = draft.writer(what.caps)?;
+        let images = layout.images(what.tag)?;
+        let image = choose(&images, &what.platform)?;
+        let made = assemble(&mut writer, layout, image, &what.platform, &mut |bytes| {
+            tell(Progress::Reading { bytes, of: None });
+        })?;
+        let source = Source::OciLayout { path: said, manifest: made.manifest };
+        draft.keep(writer.made(), source, made.config, what.name, &mut |bytes| {
+            tell(Progress::Checking { bytes })
+        })
+    }
+
     /// Imports whatever it is. On an error nothing stays of it.
     pub fn import(&self, what: &Import<'_>, tell: &mut dyn FnMut(Progress)) -> Result<Kept, StoreError> {
         let path = what.path;
         let failed = |why: io::Error| StoreError::Source { path: path.to_owned(), why: why.to_string() };
         // Without waiting for the other end of a pipe.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let source = openat(CWD, path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+        let source = openat(CWD, path, flags, Mode::empty())
+            .map_err(|errno| StoreError::Unread { path: path.to_owned(), source: errno.into() })?;
         let stat = fstat(&source).map_err(|errno| failed(errno.into()))?;
         let whole = std::path::absolute(path).map_err(failed)?;
         let said = whole.display().to_string();
-        let draft = self.begin()?;
-        let mut writer = draft.writer(what.caps)?;
-        let (source, config) = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => match Layout::open(path).map_err(failed)? {
-                Some(layout) => {
-                    let images = layout.images(what.tag)?;
-                    let image = choose(&images, &what.platform)?;
-                    let made = assemble(&mut writer, &layout, image, &what.platform, &mut |bytes| {
-                        tell(Progress::Reading { bytes, of: None });
-                    })?;
-                    (Source::OciLayout { path: said, manifest: made.manifest }, made.config)
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                if let Some(layout) = Layout::open(path).map_err(failed)? {
+                    return self.import_layout(&layout, said, what, tell);
                 }
-                None => {
-                    // What could not be used as it is could not be used as a copy either.
-                    DirectoryImage::open(path)?;
-                    copy::copy_directory(
-                        &mut writer,
-                        source.as_fd(),
-                        &[],
-                        &[],
-                        copy::Content::Copied,
-                        &mut |bytes| {
-                            tell(Progress::Reading { bytes, of: None });
-                        },
-                    )?;
-                    (Source::Directory { path: said }, ImageConfig::default())
-                }
-            },
+                // What could not be used as it is could not be used as a copy either.
+                DirectoryImage::open(path)?;
+                let draft = self.begin()?;
+                let mut writer = draft.writer(what.caps)?;
+                copy::copy_directory(
+                    &mut writer,
+                    source.as_fd(),
+                    &[],
+                    &[],
+                    copy::Content::Copied,
+                    &mut |bytes| tell(Progress::Reading { bytes, of: None }),
+                )?;
+                let (made, source) = (writer.made(), Source::Directory { path: said });
+                let config = ImageConfig::default();
+                draft.keep(made, source, config, what.name, &mut |bytes| tell(Progress::Checking { bytes }))
+            }
             FileType::RegularFile => {
-                let of = u64::try_from(stat.st_size).ok();
-                let packed = unpack(&mut writer, File::from(source), Form::Whole, &mut |bytes| {
-                    tell(Progress::Reading { bytes, of });
-                })?;
-                (Source::Archive { path: said, archive: packed.plain }, ImageConfig::default())
+                let (of, mut from) = (u64::try_from(stat.st_size).ok(), File::from(source));
+                self.import_archive(Archive { from: &mut from, said, of }, what, tell)
             }
             _ => {
-                let why = "it is neither a directory nor an ordinary file".to_owned();
-                return Err(StoreError::Source { path: PathBuf::from(path), why });
+                let why =
+                    "it is neither a directory nor an ordinary file; pipe an archive in as `-`".to_owned();
+                Err(StoreError::Source { path: PathBuf::from(path), why })
             }
-        };
-        let made = writer.made();
-        draft.keep(made, source, config, what.name, &mut |bytes| tell(Progress::Checking { bytes }))
+        }
     }
 }

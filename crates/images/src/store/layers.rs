@@ -52,6 +52,8 @@ impl Store {
 
     /// Remembers what a tree was made from.
     pub fn remember(&self, key: &Hash, digest: &Hash) -> Result<(), StoreError> {
+        // Whoever opens the store meanwhile sweeps what is half written.
+        let _lock = self.lock()?;
         self.write(LAYERS, &folder(key), format!("{digest}\n").as_bytes())
     }
 

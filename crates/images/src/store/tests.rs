@@ -203,8 +203,12 @@ fn an_import_that_fails_leaves_nothing() {
     let empty = Archive::new().file("tmp/x", 0o644, b"x");
     assert_eq!(room.import(&room.archive(&empty), "x").unwrap_err().code(), "image_unusable");
     let saved = Archive::new().file("oci-layout", 0o644, b"{}").file("blobs/sha256/x", 0o644, b"x");
-    assert_eq!(room.import(&room.archive(&saved), "x").unwrap_err().code(), "image_unusable");
-    assert!(room.import(&room.scratch.path().join("missing.tar"), "x").is_err());
+    assert_eq!(room.import(&room.archive(&saved), "x").unwrap_err().code(), "image_bad_document");
+    let missing = room.import(&room.scratch.path().join("missing.tar"), "x").unwrap_err();
+    assert!(
+        matches!(&missing, StoreError::Unread { path, .. } if path.ends_with("missing.tar")),
+        "{missing}"
+    );
     assert!(room.import(Path::new("/dev/null"), "x").is_err());
     assert!(room.import(Path::new("/"), "x").is_err());
     assert!(room.import(&room.root().join("etc"), "x").is_err());

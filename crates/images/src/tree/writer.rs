@@ -83,22 +83,42 @@ pub struct TreeWriter {
     parent: Option<(Vec<u8>, OwnedFd)>,
     /// What this layer has made, parents included: its own whiteouts do not touch that.
     pub(super) of_layer: HashSet<Vec<u8>>,
-    /// The bytes of these paths: few entries with long paths must not fill the memory.
+    /// The directories that have nothing of the layers below any more, because this layer says so.
+    pub(super) cleared: HashSet<Vec<u8>>,
+    /// The bytes of all these paths: few entries with long paths must not fill the memory.
     remembered: u64,
+    /// How often a directory was read for a whiteout.
+    #[cfg(test)]
+    pub(super) listings: u64,
 }
 
 impl TreeWriter {
     /// A writer beneath an empty directory.
     #[must_use]
     pub fn new(root: OwnedFd, caps: Caps) -> Self {
-        let (made, of_layer) = (Made::default(), HashSet::new());
-        Self { root, caps, made, unpacked: 0, parent: None, of_layer, remembered: 0 }
+        Self {
+            root,
+            caps,
+            made: Made::default(),
+            unpacked: 0,
+            parent: None,
+            of_layer: HashSet::new(),
+            cleared: HashSet::new(),
+            remembered: 0,
+            #[cfg(test)]
+            listings: 0,
+        }
     }
 
     /// What was made so far.
     #[must_use]
     pub fn made(&self) -> Made {
         self.made
+    }
+
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> u64 {
+        self.remembered
     }
 
     pub(super) fn root(&self) -> BorrowedFd<'_> {
@@ -113,6 +133,7 @@ impl TreeWriter {
     /// From here on whiteouts mean what is there now.
     pub(super) fn begin_layer(&mut self) {
         self.of_layer.clear();
+        self.cleared.clear();
         self.remembered = 0;
         self.parent = None;
     }
@@ -277,20 +298,23 @@ impl TreeWriter {
     }
 
     fn remember(&mut self, path: &[&[u8]]) -> Result<(), TreeError> {
-        let most = self.caps.entries.saturating_mul(PATH).max(FEW_PATHS);
         for depth in (1..=path.len()).rev() {
             let known = path.get(..depth).unwrap_or_default().join(&b'/');
-            let bytes = u64::try_from(known.len()).unwrap_or(u64::MAX);
+            let bytes = known.len();
             if !self.of_layer.insert(known) {
                 // Its parents are there as well.
                 return Ok(());
             }
-            self.remembered = self.remembered.saturating_add(bytes);
-            if self.remembered > most {
-                return Err(TreeError::LongPaths { most });
-            }
+            self.remember_bytes(bytes)?;
         }
         Ok(())
+    }
+
+    /// Counts a path that is kept until the layer ends.
+    pub(super) fn remember_bytes(&mut self, bytes: usize) -> Result<(), TreeError> {
+        let most = self.caps.entries.saturating_mul(PATH).max(FEW_PATHS);
+        self.remembered = self.remembered.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        if self.remembered > most { Err(TreeError::LongPaths { most }) } else { Ok(()) }
     }
 
     fn stand_in(&mut self, names: &[&[u8]]) -> Result<BorrowedFd<'_>, TreeError> {

@@ -13,9 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::optional_amount;
 use crate::Trouble;
+use crate::start_place::HOME;
 
-const HOME: &str = "/home/user";
-const WORKSPACE: &str = "/workspace";
 /// Longest time of one command.
 const LONGEST: u64 = 30 * 86_400;
 /// Longest time for which a command that nobody reads can be made to wait.
@@ -87,10 +86,10 @@ enum Place {
 }
 
 impl Checked {
-    /// What the box is asked to start. `has_workspace`: whether it has a place to work in.
-    pub(crate) fn start(mut self, has_workspace: bool) -> (Command, Terms) {
+    /// What the box is asked to start, in `usual` where nobody said where.
+    pub(crate) fn start(mut self, usual: &str) -> (Command, Terms) {
         if let Place::Usual = self.place {
-            self.command.directory = (if has_workspace { WORKSPACE } else { HOME }).as_bytes().to_vec();
+            self.command.directory = usual.as_bytes().to_vec();
         }
         (self.command, self.terms)
     }

@@ -141,7 +141,7 @@ fn a_command_needs_a_program_and_no_nul() {
 #[test]
 fn a_command_starts_with_what_it_was_given_over_what_every_command_has() {
     let text = r#"{"command":["sh"],"env":{"PATH":"/x","A":"1"},"terminal":{"rows":24,"columns":80}}"#;
-    let (command, terms) = parse::<NewExec>(text.as_bytes()).unwrap().check().unwrap().start(false);
+    let (command, terms) = parse::<NewExec>(text.as_bytes()).unwrap().check().unwrap().start("/home/user");
     let environment: Vec<_> = command.environment.iter().map(|v| String::from_utf8_lossy(v)).collect();
     assert_eq!(
         environment,

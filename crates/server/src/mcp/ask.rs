@@ -82,7 +82,7 @@ pub(crate) struct RunCommand {
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReadFile {
-    /// A path in the box: absolute, or relative to /home/user.
+    /// A path in the box: absolute, or relative to where commands start (/workspace; /home/user in a box without one).
     pub(crate) path: String,
     /// The first byte to read.
     #[serde(default)]
@@ -98,7 +98,7 @@ pub(crate) struct ReadFile {
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WriteFile {
-    /// A path in the box: absolute, or relative to /home/user. Missing directories are made.
+    /// A path in the box: absolute, or relative to where commands start (/workspace; /home/user in a box without one). Missing directories are made.
     pub(crate) path: String,
     /// The whole content as text. Exactly one of `text` and `base64`.
     pub(crate) text: Option<String>,
@@ -116,7 +116,7 @@ pub(crate) struct WriteFile {
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListFiles {
-    /// A directory in the box: absolute, or relative to /home/user.
+    /// A directory in the box: absolute, or relative to where commands start (/workspace; /home/user in a box without one).
     pub(crate) path: String,
     /// How many levels; 1 if absent, 10 at most.
     pub(crate) depth: Option<u32>,

@@ -21,6 +21,7 @@ use super::{Session, notebook};
 use crate::ask::{NewExec, StdinFrom};
 use crate::entry::{Gathered, gather};
 use crate::rest::network;
+use crate::start_place;
 
 /// Most bytes of a file that one answer carries.
 const MOST_READ: u64 = 256 * 1024;
@@ -211,8 +212,9 @@ impl Session {
         let id = self.desk.find(of.as_deref()).await?;
         let live = self.desk.keeper.live(&self.desk.tenant, &id)?;
         let most = limit.unwrap_or(MOST_READ).min(MOST_READ);
+        let at = start_place::path(&live, path.as_bytes());
         let slice = Slice { offset, most, extent: Extent::Seen };
-        let mut download = live.files().read(path.as_bytes(), slice).await?;
+        let mut download = live.files().read(&at, slice).await?;
         let size = download.entry().map_or(0, |entry| entry.size);
         let mut bytes = Vec::new();
         while let Some(piece) = download.next().await? {
@@ -223,7 +225,7 @@ impl Session {
             Ok(text) => json!({ "text": text }),
             Err(error) => json!({ "base64": STANDARD.encode(error.as_bytes()) }),
         };
-        let mut answer = json!({ "path": path, "size": size, "offset": offset, "bytes": read });
+        let mut answer = json!({ "path": shown_path(&at), "size": size, "offset": offset, "bytes": read });
         if let (Some(answer), Value::Object(content)) = (answer.as_object_mut(), content) {
             answer.extend(content);
         }
@@ -242,10 +244,11 @@ impl Session {
         let id = self.desk.find(of.as_deref()).await?;
         let live = self.desk.keeper.live(&self.desk.tenant, &id)?;
         let mode = if executable { 0o755 } else { 0o644 };
-        let mut upload = live.files().write(path.as_bytes(), mode, Writing::Replace, Parents::Make).await?;
+        let at = start_place::path(&live, path.as_bytes());
+        let mut upload = live.files().write(&at, mode, Writing::Replace, Parents::Make).await?;
         upload.write(&bytes).await?;
         let written = upload.finish().await?.amount;
-        Ok(CallToolResult::structured(json!({ "path": path, "bytes": written })))
+        Ok(CallToolResult::structured(json!({ "path": shown_path(&at), "bytes": written })))
     }
 
     async fn list(&self, asked: ListFiles) -> Result<CallToolResult, Refused> {
@@ -253,7 +256,8 @@ impl Session {
         let id = self.desk.find(of.as_deref()).await?;
         let live = self.desk.keeper.live(&self.desk.tenant, &id)?;
         let depth = depth.unwrap_or(1).clamp(1, DEEPEST);
-        let listing = live.files().list(path.as_bytes(), depth, MOST_LISTED).await?;
+        let at = start_place::path(&live, path.as_bytes());
+        let listing = live.files().list(&at, depth, MOST_LISTED).await?;
         let Gathered::Fits(mut entries, coverage) = gather(listing, 0, MOST_LISTED_BYTES).await? else {
             let what = format!("{path:?} has more than {MOST_LISTED_BYTES} bytes of entries; list less deep");
             return Err(Refused(what));
@@ -261,7 +265,7 @@ impl Session {
         entries.sort_by(|one, other| one.path.cmp(&other.path));
         let entries: Vec<Value> = entries.iter().map(shown).collect();
         let whole = coverage == Coverage::Whole;
-        Ok(CallToolResult::structured(json!({ "path": path, "entries": entries, "whole": whole })))
+        Ok(CallToolResult::structured(json!({ "path": shown_path(&at), "entries": entries, "whole": whole })))
     }
 
     async fn describe(&self, of: Option<String>) -> Result<CallToolResult, Refused> {
@@ -311,6 +315,11 @@ fn about(card: &BoxCard) -> Value {
         "gaps": card.gaps.iter().map(|gap| gap.as_str()).collect::<Vec<_>>(),
         "created_at": card.created_at, "ends_at": card.ends_at,
     })
+}
+
+/// In full, so that nobody has to guess where a relative one has led.
+fn shown_path(at: &[u8]) -> String {
+    String::from_utf8_lossy(at).into_owned()
 }
 
 fn shown(entry: &Entry) -> Value {

@@ -258,11 +258,12 @@ fn files() -> Vec<(&'static str, Value)> {
         "kind": words(&kinds), "path": text(), "path_base64": base64,
         "cookie": { "type": "integer", "description": "The same on both halves of a move" },
     });
+    let written = json!({ "bytes": number(), "path": text(), "path_base64": base64 });
     vec![
         ("Entry", object(&["kind", "size", "mode", "uid", "gid", "modified_at"], entry)),
         ("Listed", object(&["entries", "skipped", "complete"], listed)),
         ("Change", object(&["kind"], change)),
-        ("Written", object(&["bytes"], json!({ "bytes": number() }))),
+        ("Written", object(&["bytes"], written)),
         ("Removed", object(&["entries"], json!({ "entries": number() }))),
     ]
 }

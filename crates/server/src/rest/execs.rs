@@ -5,16 +5,14 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Response, StatusCode};
 use blastbox_engine::keeper::{Keeper, TapeReader, Tenant};
 use blastbox_wire::BoxId;
-use blastbox_wire::plan::Step;
 use serde::Serialize;
 
 use crate::answer::Answer;
 use crate::ask::{Checked, NewExec, Signal, TerminalSize};
 use crate::caller::Caller;
 use crate::take::{BoxPath, ExecPath, Given, Query};
-use crate::{Trouble, sse};
+use crate::{Trouble, sse, start_place};
 
-const WORKSPACE: &str = "/workspace";
 /// Signals have these numbers on Linux.
 pub(crate) const SIGNALS: std::ops::RangeInclusive<u8> = 1..=64;
 
@@ -39,18 +37,9 @@ pub(crate) async fn begin(
     id: &BoxId,
     checked: Checked,
 ) -> Result<Begun, Trouble> {
-    let (command, terms) = checked.start(has_workspace(keeper, tenant, id)?);
-    Ok(Begun { exec: keeper.exec_within(tenant, id, command, terms).await? })
-}
-
-/// Whether the box has a place to work in.
-fn has_workspace(keeper: &Keeper, tenant: &Tenant, id: &BoxId) -> Result<bool, Trouble> {
     let live = keeper.live(tenant, id)?;
-    let Ok(lowered) = &live.choice().chosen else { return Ok(false) };
-    Ok(lowered.plan.own.iter().any(|step| match step {
-        Step::ScratchDirectory { at, .. } | Step::Workspace { at, .. } => at.as_str() == WORKSPACE,
-        _ => false,
-    }))
+    let (command, terms) = checked.start(start_place::of(&live));
+    Ok(Begun { exec: keeper.exec_within(tenant, id, command, terms).await? })
 }
 
 pub(crate) async fn events(

@@ -1,6 +1,6 @@
 //! `/v1/boxes/{id}/files`: one file or entry at a time.
 //!
-//! Paths are the box's own and are only ever resolved inside it, by its agent, as its user: `..` and links lead nowhere
+//! Paths are the box's own, relative ones from where its commands start, and are only ever resolved inside it, by its agent, as its user: `..` and links lead nowhere
 //! else. Content is passed on piece by piece in both directions, however large it is.
 
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use serde::Serialize;
 
 use crate::answer::Answer;
 use crate::caller::Caller;
-use crate::entry::EntryView;
+use crate::entry::{EntryView, Name};
 use crate::take::{BoxPath, Query, drain, patient_piece};
-use crate::{Trouble, flow};
+use crate::{Trouble, flow, start_place};
 
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
@@ -43,6 +43,11 @@ impl Visit {
         Ok(Self { live, keeper, tenant: caller.tenant, id, touched: Instant::now() })
     }
 
+    /// What a path of the caller means.
+    pub(crate) fn at(&self, path: &[u8]) -> Vec<u8> {
+        start_place::path(&self.live, path)
+    }
+
     /// Another piece went by.
     pub(crate) fn touch(&mut self) {
         if self.touched.elapsed() >= TOUCH {
@@ -53,10 +58,12 @@ impl Visit {
     }
 }
 
-/// How much went in.
+/// How much went in, and where.
 #[derive(Debug, Serialize)]
 pub(crate) struct Written {
-    pub(crate) bytes: u64,
+    bytes: u64,
+    #[serde(flatten)]
+    path: Name,
 }
 
 /// How much is gone.
@@ -90,7 +97,7 @@ pub(crate) async fn read(
     let offset: u64 = query.parsed("offset", "a number")?.unwrap_or(0);
     let most: u64 = query.parsed("length", "a number")?.unwrap_or(u64::MAX);
     let visit = Visit::begin(keeper, caller, id)?;
-    let download = visit.live.files().read(&path, Slice { offset, most, ..Slice::WHOLE }).await?;
+    let download = visit.live.files().read(&visit.at(&path), Slice { offset, most, ..Slice::WHOLE }).await?;
     let size = download.entry().map_or(0, |entry| entry.size);
     let mut response = Response::new(flow::download(download, visit));
     let headers = response.headers_mut();
@@ -120,13 +127,19 @@ pub(crate) async fn write(
         }
     };
     let visit = Visit::begin(keeper, caller, id)?;
+    let path = visit.at(&path);
     let upload = visit.live.files().write(&path, mode, writing, parents).await?;
-    fill(upload, body, visit).await.map(Answer::ok)
+    fill(upload, path, body, visit).await.map(Answer::ok)
 }
 
 /// Passes a body on as it comes, and no faster than the box takes it. A caller that breaks off leaves nothing half done:
 /// dropping the upload is what tells the box.
-pub(crate) async fn fill(mut upload: Upload, mut body: Body, mut visit: Visit) -> Result<Written, Trouble> {
+pub(crate) async fn fill(
+    mut upload: Upload,
+    path: Vec<u8>,
+    mut body: Body,
+    mut visit: Visit,
+) -> Result<Written, Trouble> {
     while let Some(piece) = patient_piece(&mut body).await? {
         if let Err(error) = upload.write(&piece).await {
             // Whoever is still sending would see a broken line instead of the reason.
@@ -135,7 +148,7 @@ pub(crate) async fn fill(mut upload: Upload, mut body: Body, mut visit: Visit) -
         }
         visit.touch();
     }
-    Ok(Written { bytes: upload.finish().await?.amount })
+    Ok(Written { bytes: upload.finish().await?.amount, path: path.into() })
 }
 
 pub(crate) async fn remove(
@@ -147,7 +160,7 @@ pub(crate) async fn remove(
     let query = query.only(&["path", "recursive"])?;
     let (path, depth) = (query.path("path")?, depth(&query)?);
     let visit = Visit::begin(keeper, caller, id)?;
-    Ok(Answer::ok(Removed { entries: visit.live.files().remove(&path, depth).await? }))
+    Ok(Answer::ok(Removed { entries: visit.live.files().remove(&visit.at(&path), depth).await? }))
 }
 
 pub(crate) async fn stat(
@@ -160,7 +173,7 @@ pub(crate) async fn stat(
     let links = if query.flag("follow", false)? { Links::Follow } else { Links::Keep };
     let path = query.path("path")?;
     let visit = Visit::begin(keeper, caller, id)?;
-    Ok(Answer::ok(visit.live.files().stat(&path, links).await?.into()))
+    Ok(Answer::ok(visit.live.files().stat(&visit.at(&path), links).await?.into()))
 }
 
 pub(crate) async fn make_directory(
@@ -172,7 +185,7 @@ pub(crate) async fn make_directory(
     let query = query.only(&["path", "mode", "parents"])?;
     let (path, mode, parents) = (query.path("path")?, mode(&query, DIRECTORY_MODE)?, parents(&query)?);
     let visit = Visit::begin(keeper, caller, id)?;
-    visit.live.files().make_directory(&path, mode, parents).await?;
+    visit.live.files().make_directory(&visit.at(&path), mode, parents).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -186,6 +199,6 @@ pub(crate) async fn rename(
     let (from, to, parents) = (query.path("path")?, query.path("to")?, parents(&query)?);
     let target = if query.flag("replace", true)? { Target::Replace } else { Target::Fresh };
     let visit = Visit::begin(keeper, caller, id)?;
-    visit.live.files().rename(&from, &to, target, parents).await?;
+    visit.live.files().rename(&visit.at(&from), &visit.at(&to), target, parents).await?;
     Ok(StatusCode::NO_CONTENT)
 }

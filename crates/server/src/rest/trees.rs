@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, TRAILER};
 use axum::http::{HeaderValue, Response};
 use blastbox_engine::UnpackLimits;
 use blastbox_engine::keeper::Keeper;
@@ -32,7 +32,7 @@ pub(crate) async fn list(
         return Err(Trouble::BadQuery(what));
     }
     let visit = Visit::begin(keeper, caller, id)?;
-    let listing = visit.live.files().list(&path, depth, most).await?;
+    let listing = visit.live.files().list(&visit.at(&path), depth, most).await?;
     let mut response = Response::new(flow::listing(listing, visit).await?);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
@@ -48,7 +48,7 @@ pub(crate) async fn watch(
     let query = query.only(&["path", "recursive"])?;
     let (path, depth) = (query.path("path")?, depth(&query)?);
     let visit = Visit::begin(keeper, caller, id)?;
-    Ok(sse::changes(visit.live.files().watch(&path, depth).await?))
+    Ok(sse::changes(visit.live.files().watch(&visit.at(&path), depth).await?))
 }
 
 pub(crate) async fn pack(
@@ -59,11 +59,15 @@ pub(crate) async fn pack(
 ) -> Result<Response<Body>, Trouble> {
     let path = query.only(&["path"])?.path("path")?;
     let visit = Visit::begin(keeper, caller, id)?;
-    let mut download = visit.live.files().tar_out(&path).await?;
+    let mut download = visit.live.files().tar_out(&visit.at(&path)).await?;
     // The first bytes come before the answer: a directory that cannot be read is a no, not half an archive.
     let first = download.next().await?;
     let mut response = Response::new(flow::archive(first, download, visit));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
+    for trailer in [flow::SKIPPED, flow::LEFT_OUT] {
+        headers.append(TRAILER, HeaderValue::from(trailer));
+    }
     Ok(response)
 }
 
@@ -77,6 +81,7 @@ pub(crate) async fn unpack(
     let query = query.only(&["path", "parents"])?;
     let (path, parents) = (query.path("path")?, parents(&query)?);
     let visit = Visit::begin(keeper, caller, id)?;
+    let path = visit.at(&path);
     let upload = visit.live.files().tar_in(&path, parents, ARCHIVE).await?;
-    fill(upload, body, visit).await.map(Answer::ok)
+    fill(upload, path, body, visit).await.map(Answer::ok)
 }

@@ -41,11 +41,11 @@ async fn files_go_in_and_out_and_about() {
     let files = format!("{made}/files");
     assert_eq!(me.put(&format!("{files}?path=a/b/c.txt"), "x").await.0, 404, "parents are not made unasked");
     let written = me.put(&format!("{files}?path=a/b/c.txt&parents=true&mode=600"), "content").await;
-    assert_eq!(written, (200, json!({ "bytes": 7 })));
-    assert_eq!(me.bytes(&format!("{files}?path=/home/user/a/b/c.txt")).await, (200, "content".into()));
+    assert_eq!(written, (200, json!({ "bytes": 7, "path": "/workspace/a/b/c.txt" })));
+    assert_eq!(me.bytes(&format!("{files}?path=/workspace/a/b/c.txt")).await, (200, "content".into()));
     assert_eq!(me.bytes(&format!("{files}?path=a/b/c.txt&offset=3&length=2")).await, (200, "te".into()));
     assert_eq!(me.bytes(&format!("{files}?path=a/b/c.txt&offset=99")).await, (200, "".into()));
-    assert_eq!(me.script(&made, "cd; stat -c %a:%u a/b/c.txt; cat a/b/c.txt").await, "600:1000\ncontent");
+    assert_eq!(me.script(&made, "stat -c %a:%u a/b/c.txt; cat a/b/c.txt").await, "600:1000\ncontent");
     assert_eq!(
         me.put(&format!("{files}?path=a/b/c.txt&if_exists=fail"), "").await.1["error"]["code"],
         "file_exists"
@@ -59,7 +59,7 @@ async fn files_go_in_and_out_and_about() {
     let moved = format!("{files}/move?path=a/b/c.txt&to=a/new/d");
     assert_eq!(me.send("POST", &moved, "").await.status, 204);
     assert_eq!(me.send("POST", &moved, "").await.code(), "file_not_found");
-    me.script(&made, "cd; ln -s ../../../etc a/up; ln -s nowhere a/none").await;
+    me.script(&made, "ln -s ../../../etc a/up; ln -s nowhere a/none").await;
     let list = me.get(&format!("{files}/list?path=a&depth=5")).await.body;
     let expected =
         [("b", "directory"), ("new", "directory"), ("new/d", "file"), ("none", "link"), ("up", "link")];
@@ -73,9 +73,9 @@ async fn files_go_in_and_out_and_about() {
     let (status, archive) = me.bytes(&format!("{files}/tar?path=a")).await;
     assert_eq!(status, 200);
     let unpacked = me.put(&format!("{files}/tar?path=/tmp/copy&parents=true"), archive).await;
-    assert_eq!(unpacked, (200, json!({ "bytes": 8 })));
+    assert_eq!(unpacked, (200, json!({ "bytes": 8, "path": "/tmp/copy" })));
     assert_eq!(
-        me.script(&made, "cd; cat /tmp/copy/new/d; readlink /tmp/copy/up").await,
+        me.script(&made, "cat /tmp/copy/new/d; readlink /tmp/copy/up").await,
         "content!../../../etc\n"
     );
     assert_eq!(me.delete(&format!("{files}?path=a")).await.code(), "not_empty");
@@ -91,7 +91,7 @@ async fn each_wrong_path_has_its_code_and_none_leaves_the_box() {
     };
     let me = daemon.local();
     let made = me.create(json!({})).await;
-    me.script(&made, "cd; mkdir d; mkfifo pipe; echo x > file; ln -s loop loop").await;
+    me.script(&made, "mkdir d; mkfifo pipe; echo x > file; ln -s loop loop").await;
     let (long, deep) = ("a".repeat(256), "a/".repeat(2100));
     let name = format!("?path={long}");
     let path = format!("?path={deep}");
@@ -163,8 +163,11 @@ async fn names_and_trees_that_nobody_expects_are_taken_as_they_are() {
     assert_eq!(me.bytes(&format!("{files}?path=odd/%FF%22")).await.1, "2");
     assert_eq!(me.bytes(&format!("{files}?path=odd/a%0Ab")).await.1, "1");
 
-    me.script(&made, "cd; mkdir deep; cd deep; i=0; while [ $i -lt 1500 ]; do mkdir d; cd d; i=$((i+1)); done; echo x > end")
-        .await;
+    me.script(
+        &made,
+        "mkdir deep; cd deep; i=0; while [ $i -lt 1500 ]; do mkdir d; cd d; i=$((i+1)); done; echo x > end",
+    )
+    .await;
     let list = me.get(&format!("{files}/list?path=deep&depth=2000")).await.body;
     assert_eq!((list["entries"].as_array().unwrap().len(), &list["complete"]), (1501, &json!(true)));
     let (status, archive) = me.bytes(&format!("{files}/tar?path=deep")).await;
@@ -294,5 +297,32 @@ async fn files_of_a_box_that_stands_still_or_is_gone_are_not_reached() {
     assert_eq!(me.delete(&made).await.status, 200);
     tokio::time::timeout(PATIENCE, watching.into_body().collect()).await.unwrap().unwrap();
     assert_eq!(me.get(&stat).await.code(), "gone");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_says_at_its_end_what_is_not_in_it() {
+    let Some(daemon) = Daemon::start("an_archive_says_at_its_end_what_is_not_in_it").await else { return };
+    let me = daemon.local();
+    let made = me.create(json!({})).await;
+    me.script(
+        &made,
+        "mkdir d; echo 1 > d/good; echo 2 > d/secrét; chmod 0 d/*t; mkfifo \"d/$(printf '\\377')\"",
+    )
+    .await;
+    for (headers, told) in [(&[("te", "trailers")][..], true), (&[], false)] {
+        let response = me.open("GET", &format!("{made}/files/tar?path=d"), headers, Bytes::new()).await;
+        let collected =
+            tokio::time::timeout(PATIENCE, response.into_body().collect()).await.unwrap().unwrap();
+        let trailers = collected.trailers().cloned().unwrap_or_default();
+        assert_eq!(trailers.get("blastbox-skipped").is_some(), told, "{trailers:?}");
+        if told {
+            assert_eq!(trailers["blastbox-skipped"], "2");
+            let names = trailers["blastbox-left-out"].to_str().unwrap();
+            let mut names: Vec<Value> = serde_json::from_str(names).unwrap();
+            names.sort_by_key(|name| name["path"].is_null());
+            assert_eq!(names, [json!({ "path": "secrét" }), json!({ "path_base64": "/w==" })]);
+        }
+    }
     daemon.stop().await;
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use blastbox_wire::agent::{Coverage, Entry, FileEnd, FileSay};
-use blastbox_wire::limits::MAX_FILE_CHUNK;
+use blastbox_wire::limits::{MAX_FILE_CHUNK, MAX_LEFT_OUT};
 use blastbox_wire::tar;
 
 use super::work::{Next, entry};
@@ -21,6 +21,8 @@ pub(super) struct Pack {
     closed: bool,
     sent: u64,
     skipped: u64,
+    /// The first of them, which are named at the end.
+    left_out: VecDeque<Entry>,
 }
 
 /// Content of a file, held so that it stays. As much is sent as its header says, whatever happens to the file.
@@ -32,8 +34,9 @@ struct Body {
 
 impl Pack {
     pub(super) fn open(tree: &Tree, ino: Ino, path: &[u8]) -> Result<Self, Trouble> {
-        let (ready, skipped, sent) = (Vec::new(), 0, 0);
-        let mut pack = Self { left: VecDeque::new(), ready, body: None, closed: false, sent, skipped };
+        let (left, left_out) = (VecDeque::new(), VecDeque::new());
+        let mut pack =
+            Self { left, ready: Vec::new(), body: None, closed: false, sent: 0, skipped: 0, left_out };
         match tree.facts(ino)?.kind {
             Kind::Directory => pack.add_all(tree, ino, &[], 0)?,
             Kind::File => {
@@ -87,6 +90,14 @@ impl Pack {
         match self.left.pop_front() {
             Some((path, ino, deep)) => self.look(tree, path, ino, deep)?,
             None if self.closed => {
+                if let Some(named) = self.left_out.pop_front() {
+                    if named.cost() > allowance {
+                        self.left_out.push_front(named);
+                        return Ok(Next::Sleep);
+                    }
+                    say(FileSay::Entries { entries: vec![named] });
+                    return Ok(Next::Again);
+                }
                 let (amount, skipped) = (self.sent, self.skipped);
                 return Ok(Next::Done(FileEnd::Finished { amount, skipped, coverage: Coverage::Whole }));
             }
@@ -105,6 +116,10 @@ impl Pack {
         let entry: Entry = entry(path.clone(), &facts);
         if entry.path.is_empty() || deep >= DEEPEST || !tar::write(&entry, &mut self.ready) {
             self.skipped = self.skipped.saturating_add(1);
+            // One whose path is too long has none that could be said.
+            if !entry.path.is_empty() && self.left_out.len() < MAX_LEFT_OUT {
+                self.left_out.push_back(entry);
+            }
             return Ok(());
         }
         match facts.kind {

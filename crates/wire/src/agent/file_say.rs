@@ -55,7 +55,7 @@ pub enum FileSay<'a> {
         /// How many.
         bytes: u32,
     },
-    /// Entries of a directory, or the one that was asked about.
+    /// Entries of a directory, or the one that was asked about, or one that an archive leaves out.
     Entries {
         /// Each with everything that is known of it.
         entries: Vec<Entry>,

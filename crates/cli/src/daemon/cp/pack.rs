@@ -16,6 +16,7 @@ use blastbox_wire::tar;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, open, openat, readlinkat, statat};
 use tokio::sync::mpsc;
 
+use super::left_out::LeftOut;
 use super::progress::Counter;
 use super::side::last_name;
 use crate::daemon::problem::DaemonProblem;
@@ -60,17 +61,19 @@ impl Source {
         last_name(path.as_os_str().as_bytes())
     }
 
-    /// Sends it, and says how many entries were left out.
-    pub(super) fn pour(self, to: &Pieces, counter: &Counter) -> Result<u64, DaemonProblem> {
+    /// Sends it, and says what was left out.
+    pub(super) fn pour(self, to: &Pieces, counter: &Counter) -> Result<LeftOut, DaemonProblem> {
         let poured = match self {
-            Self::File { path, file, .. } => content(file, &path, u64::MAX, to, counter).map(|_| 0),
+            Self::File { path, file, .. } => {
+                content(file, &path, u64::MAX, to, counter).map(|_| LeftOut::default())
+            }
             Self::Directory { path, directory } => {
-                let mut pack = Pack { to, counter, path, skipped: 0, ready: Vec::new() };
+                let mut pack = Pack { to, counter, path, left_out: LeftOut::default(), ready: Vec::new() };
                 pack.directory(directory, &mut Vec::new()).and_then(|()| pack.finish())
             }
         };
         match poured {
-            Ok(skipped) => Ok(skipped),
+            Ok(left_out) => Ok(left_out),
             Err(Stop::Unwanted) => Err(DaemonProblem::CopyBroke),
             Err(Stop::Failed(problem)) => {
                 // Breaks the body off: the box must not take what it has for the whole.
@@ -107,7 +110,7 @@ struct Pack<'a> {
     to: &'a Pieces,
     counter: &'a Counter,
     path: PathBuf,
-    skipped: u64,
+    left_out: LeftOut,
     /// Headers and small things that are not sent yet.
     ready: Vec<u8>,
 }
@@ -143,34 +146,36 @@ impl Pack<'_> {
     }
 
     fn entry(&mut self, parent: &OwnedFd, name: &CString, path: &mut Vec<u8>) -> Result<(), Stop> {
-        let Ok(found) = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) else { return self.skip() };
+        let Ok(found) = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) else {
+            return self.leave_out(path);
+        };
         if path.len() >= MAX_PATH {
             return Err(self.failed(path, rustix::io::Errno::NAMETOOLONG));
         }
         let kind = FileType::from_raw_mode(found.st_mode);
         match kind {
             FileType::Symlink => {
-                let Ok(text) = readlinkat(parent, name, Vec::new()) else { return self.skip() };
+                let Ok(text) = readlinkat(parent, name, Vec::new()) else { return self.leave_out(path) };
                 let link = Link { text: text.into_bytes(), beyond: None };
                 self.header(&entry(path, EntryKind::Link, &found, Some(link)))
             }
             FileType::RegularFile | FileType::Directory => {
                 // Not by its path, and not through a link that has taken the name meanwhile.
                 let Ok(opened) = openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty()) else {
-                    return self.skip();
+                    return self.leave_out(path);
                 };
-                let Ok(found) = fstat(&opened) else { return self.skip() };
+                let Ok(found) = fstat(&opened) else { return self.leave_out(path) };
                 match FileType::from_raw_mode(found.st_mode) {
                     FileType::Directory => {
                         self.header(&entry(path, EntryKind::Directory, &found, None))?;
                         self.directory(opened, path)
                     }
                     FileType::RegularFile => self.file(opened, path, &found),
-                    _ => self.skip(),
+                    _ => self.leave_out(path),
                 }
             }
             // Pipes, sockets, devices.
-            _ => self.skip(),
+            _ => self.leave_out(path),
         }
     }
 
@@ -204,16 +209,16 @@ impl Pack<'_> {
         }
     }
 
-    fn skip(&mut self) -> Result<(), Stop> {
-        self.skipped = self.skipped.saturating_add(1);
+    fn leave_out(&mut self, path: &[u8]) -> Result<(), Stop> {
+        self.left_out.add(path);
         Ok(())
     }
 
     /// Two blocks of zeros end an archive.
-    fn finish(mut self) -> Result<u64, Stop> {
+    fn finish(mut self) -> Result<LeftOut, Stop> {
         self.ready.resize(self.ready.len().saturating_add(2 * tar::BLOCK), 0);
         self.flush()?;
-        Ok(self.skipped)
+        Ok(self.left_out)
     }
 }
 

@@ -26,6 +26,11 @@ pub(super) struct Progress {
 pub(super) struct Counter(Arc<AtomicU64>);
 
 impl Counter {
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     pub(super) fn add(&self, bytes: usize) {
         self.0.fetch_add(u64::try_from(bytes).unwrap_or(0), Ordering::Relaxed);
     }

@@ -32,7 +32,7 @@ impl From<OsString> for Side {
         match (id, colon) {
             (Some(id), Some(at)) => {
                 let path = bytes.get(at.saturating_add(1)..).unwrap_or_default();
-                // Nothing is the box's home directory.
+                // Nothing is where its commands start.
                 let path = if path.is_empty() { b".".to_vec() } else { path.to_vec() };
                 Self::Box(BoxFile { id, path })
             }
@@ -71,6 +71,11 @@ impl BoxFile {
     pub(crate) fn join(&self, name: &[u8]) -> Self {
         let between: &[u8] = if self.path.ends_with(b"/") { b"" } else { b"/" };
         Self { id: self.id.clone(), path: [&self.path, between, name].concat() }
+    }
+
+    /// The same with the path that the daemon gave it, where it is text.
+    pub(crate) fn shown_at(&self, path: Option<&str>) -> String {
+        path.map_or_else(|| self.shown(), |path| format!("{}:{path}", self.id.as_str()))
     }
 
     pub(crate) fn shown(&self) -> String {

@@ -4,12 +4,11 @@
 //! no absolute path, no `..`, no step over a link (neither one of the archive nor one that was there), no hard link, no
 //! device, no set-id bit, and no link that leads out of what was copied. How much comes is bounded.
 
-use std::fs::File;
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use blastbox_wire::limits::MAX_PATH;
 use blastbox_wire::tar::Header;
@@ -18,16 +17,16 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
+use super::left_out::LeftOut;
 use super::progress::Counter;
 use super::side::last_name;
 use crate::daemon::problem::DaemonProblem;
+use crate::fresh_file::FreshFile;
 
 /// `None` is the good end; a channel that closes before it is a line that broke.
 type Pieces = mpsc::Receiver<Option<Vec<u8>>>;
 
 const HOLD: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-const FRESH: OFlags =
-    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const BENEATH: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
@@ -36,6 +35,8 @@ const BENEATH: ResolveFlags =
 pub(super) struct Target {
     /// For messages only.
     path: PathBuf,
+    /// Where it will be.
+    lands: PathBuf,
     what: What,
     left: u64,
 }
@@ -59,11 +60,13 @@ impl Target {
     ) -> Result<Self, DaemonProblem> {
         let failed = |errno: Errno| DaemonProblem::WriteHost { path: to.to_owned(), source: errno.into() };
         let open = |path: &Path| rustix::fs::open(path, HOLD, Mode::empty());
-        let (parent, own) = match (open(to), name) {
+        let own_name = |name: &[u8]| to.join(OsStr::from_bytes(name));
+        let (parent, own, lands) = match (open(to), name) {
             // A directory that is there: into it, under its own name.
-            (Ok(parent), Some(name)) => (parent, name.to_vec()),
+            (Ok(parent), Some(name)) => (parent, name.to_vec(), own_name(name)),
             (Ok(base), None) => {
-                return Ok(Self { path: to.to_owned(), what: What::Tree { base }, left: limit });
+                let (path, lands) = (to.to_owned(), to.to_owned());
+                return Ok(Self { path, lands, what: What::Tree { base }, left: limit });
             }
             (Err(Errno::NOENT | Errno::NOTDIR), _) => {
                 let bytes = to.as_os_str().as_bytes();
@@ -72,26 +75,31 @@ impl Target {
                     return Err(failed(Errno::NOTDIR));
                 }
                 let above = to.parent().filter(|above| !above.as_os_str().is_empty());
-                (open(above.unwrap_or(Path::new("."))).map_err(failed)?, own)
+                (open(above.unwrap_or(Path::new("."))).map_err(failed)?, own, to.to_owned())
             }
             (Err(errno), _) => return Err(failed(errno)),
         };
         let path = to.to_owned();
         if !directory {
-            return Ok(Self { path, what: What::File { parent, name: own, mode }, left: limit });
+            return Ok(Self { path, lands, what: What::File { parent, name: own, mode }, left: limit });
         }
         let base = make_and_hold(&parent, &own).map_err(failed)?;
-        Ok(Self { path, what: What::Tree { base }, left: limit })
+        Ok(Self { path, lands, what: What::Tree { base }, left: limit })
     }
 
-    /// Writes what comes: how many bytes, and how many entries were left out.
-    pub(super) fn fill(self, pieces: Pieces, counter: &Counter) -> Result<(u64, u64), DaemonProblem> {
-        let Self { path, what, left } = self;
+    /// Where it will be on this host.
+    pub(super) fn lands(&self) -> PathBuf {
+        std::path::absolute(&self.lands).unwrap_or_else(|_| self.lands.clone())
+    }
+
+    /// Writes what comes: how many bytes, and what was left out.
+    pub(super) fn fill(self, pieces: Pieces, counter: &Counter) -> Result<(u64, LeftOut), DaemonProblem> {
+        let Self { path, lands: _, what, left } = self;
         let failed = |source| DaemonProblem::WriteHost { path: path.clone(), source };
         match what {
             What::File { parent, name, mode } => {
                 let bytes = one_file(&parent, &name, mode, pieces, left, counter).map_err(failed)?;
-                Ok((bytes.ok_or(DaemonProblem::CopyBroke)?, 0))
+                Ok((bytes.ok_or(DaemonProblem::CopyBroke)?, LeftOut::default()))
             }
             What::Tree { base } => {
                 let unpack = Unpack {
@@ -101,7 +109,7 @@ impl Target {
                     file: None,
                     left,
                     bytes: 0,
-                    skipped: 0,
+                    left_out: LeftOut::default(),
                 };
                 unpack.run(pieces, counter).map_err(failed)?.ok_or(DaemonProblem::CopyBroke)
             }
@@ -117,7 +125,7 @@ fn bad(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Writes one file beside its name, and gives it the name when all is there. `None`: the line broke.
+/// Writes one file without a name, and gives it the name when all is there. `None`: the line broke.
 fn one_file(
     parent: &OwnedFd,
     name: &[u8],
@@ -126,32 +134,17 @@ fn one_file(
     mut left: u64,
     counter: &Counter,
 ) -> io::Result<Option<u64>> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let passing = format!(".blastbox-{}-{}", std::process::id(), now.as_nanos());
-    let mut file = File::from(rustix::fs::openat(parent, &passing, FRESH, permitted(mode))?);
+    let mut fresh = FreshFile::create(parent.as_fd(), permitted(mode))?;
     let mut bytes = 0_u64;
-    let mut write = || -> io::Result<bool> {
-        while let Some(piece) = pieces.blocking_recv() {
-            let Some(piece) = piece else { return Ok(true) };
-            let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
-            left = left.checked_sub(length).ok_or_else(too_much)?;
-            file.write_all(&piece)?;
-            bytes = bytes.saturating_add(length);
-            counter.add(piece.len());
-        }
-        Ok(false)
-    };
-    let named = write().and_then(|whole| {
-        if whole {
-            // Takes the place of a link rather than being written through it.
-            rustix::fs::renameat(parent, &passing, parent, name)?;
-        }
-        Ok(whole)
-    });
-    if !matches!(named, Ok(true)) {
-        rustix::fs::unlinkat(parent, &passing, AtFlags::empty()).ok();
+    while let Some(piece) = pieces.blocking_recv() {
+        let Some(piece) = piece else { return fresh.settle(name).map(|()| Some(bytes)) };
+        let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+        left = left.checked_sub(length).ok_or_else(too_much)?;
+        fresh.file().write_all(&piece)?;
+        bytes = bytes.saturating_add(length);
+        counter.add(piece.len());
     }
-    Ok(named?.then_some(bytes))
+    Ok(None)
 }
 
 struct Unpack {
@@ -162,21 +155,22 @@ struct Unpack {
     file: Option<Half>,
     left: u64,
     bytes: u64,
-    skipped: u64,
+    left_out: LeftOut,
 }
 
 /// A file that is not whole yet.
 struct Half {
-    file: File,
+    fresh: FreshFile,
+    name: Vec<u8>,
     modified_seconds: i64,
 }
 
 impl Unpack {
-    fn run(mut self, mut pieces: Pieces, counter: &Counter) -> io::Result<Option<(u64, u64)>> {
+    fn run(mut self, mut pieces: Pieces, counter: &Counter) -> io::Result<Option<(u64, LeftOut)>> {
         while let Some(piece) = pieces.blocking_recv() {
             let Some(piece) = piece else {
                 return if self.untar.is_whole() {
-                    Ok(Some((self.bytes, self.skipped)))
+                    Ok(Some((self.bytes, self.left_out)))
                 } else {
                     Err(bad("the archive is not whole"))
                 };
@@ -191,7 +185,7 @@ impl Unpack {
                     Part::Entry(header) => self.begin(&header)?,
                     Part::Content(content) => {
                         if let Some(half) = &mut self.file {
-                            half.file.write_all(content)?;
+                            half.fresh.file().write_all(content)?;
                             let length = u64::try_from(content.len()).unwrap_or(0);
                             self.bytes = self.bytes.saturating_add(length);
                         }
@@ -212,16 +206,16 @@ impl Unpack {
         let Some((_, parent)) = &self.parent else { return Err(Errno::BADF.into()) };
         match header.kind {
             b'0' | 0 | b'7' => {
-                make_room(parent, name)?;
-                let file = rustix::fs::openat(parent, name, FRESH, permitted(header.mode))?.into();
-                self.file = Some(Half { file, modified_seconds: header.modified_seconds });
+                let fresh = FreshFile::create(parent.as_fd(), permitted(header.mode))?;
+                let (name, modified_seconds) = (name.to_vec(), header.modified_seconds);
+                self.file = Some(Half { fresh, name, modified_seconds });
             }
             b'5' => drop(make_and_hold_with(parent, name, header.mode | 0o700)?),
             b'2' if stays_inside(&header.link, parents.len()) => {
                 make_room(parent, name)?;
                 rustix::fs::symlinkat(header.link.as_slice(), parent, name)?;
             }
-            b'2' => self.skipped = self.skipped.saturating_add(1),
+            b'2' => self.left_out.add(&header.path),
             // Boxes send none of them: hard links, devices, pipes, whatever else has been thought of.
             _ => return Err(bad("an entry that is never unpacked")),
         }
@@ -229,10 +223,12 @@ impl Unpack {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        if let Some(Half { file, modified_seconds }) = self.file.take() {
+        if let Some(Half { mut fresh, name, modified_seconds }) = self.file.take() {
             let time = Timespec { tv_sec: modified_seconds, tv_nsec: 0 };
             // A date that this file system does not know is not worth a failure.
-            rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time }).ok();
+            rustix::fs::futimens(fresh.file(), &Timestamps { last_access: time, last_modification: time })
+                .ok();
+            fresh.settle(&name)?;
         }
         Ok(())
     }

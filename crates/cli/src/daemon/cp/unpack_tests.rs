@@ -19,6 +19,7 @@ impl Scratch {
         Self(path)
     }
 
+    /// Bytes, and how much was left out.
     fn unpack(&self, archive: &[u8], limit: u64) -> Result<(u64, u64), DaemonProblem> {
         let target = Target::open(&self.0.join("to"), None, true, 0, limit)?;
         let (to, pieces) = mpsc::channel(archive.len() + 1);
@@ -26,7 +27,7 @@ impl Scratch {
             to.try_send(Some(piece.to_vec())).unwrap();
         }
         to.try_send(None).unwrap();
-        target.fill(pieces, &Counter::default())
+        target.fill(pieces, &Counter::default()).map(|(bytes, left_out)| (bytes, left_out.count()))
     }
 }
 
@@ -143,6 +144,38 @@ fn how_much_comes_is_bounded_and_a_torn_archive_is_none() {
     drop(to);
     assert!(matches!(target.fill(pieces, &Counter::default()), Err(DaemonProblem::CopyBroke)));
     assert!(!scratch.0.join("to/f").exists(), "half a file is worse than none");
+    assert!(!scratch.0.join("to/big").exists(), "in a directory as well");
+}
+
+#[test]
+fn whoever_is_killed_under_way_leaves_no_half_file() {
+    let scratch = Scratch::new();
+    let held = fs::File::open(scratch.0.join("to")).unwrap();
+    let mode = Mode::from_raw_mode(0o600);
+    if crate::fresh_file::without_name(held.as_fd(), Path::new("."), mode).unwrap().is_none() {
+        return blastbox_skips::skip_this(
+            "the file system of the temporary directory has no files without a name",
+        );
+    }
+    let directory = archive(&[entry(b'0', "d", "", &[7; 5000])])[..2000].to_vec();
+    for (name, directory, half) in [("f", false, b"half".to_vec()), ("t", true, directory)] {
+        let place = scratch.0.join("to").join(name);
+        let target = Target::open(&place, None, directory, 0o600, 1 << 20).unwrap();
+        let (to, pieces) = mpsc::channel(4);
+        let counter = Counter::default();
+        let seen = counter.clone();
+        let length = half.len();
+        let filling = std::thread::spawn(move || target.fill(pieces, &counter));
+        to.try_send(Some(half)).unwrap();
+        while seen.bytes() < u64::try_from(length).unwrap() {
+            std::thread::yield_now();
+        }
+        // What a kill would leave now is what is there now.
+        let there = |path: &Path| fs::read_dir(path).map_or(0, Iterator::count);
+        assert_eq!((there(&place), there(&scratch.0.join("to"))), (0, usize::from(directory)), "{name}");
+        drop(to);
+        filling.join().unwrap().unwrap_err();
+    }
 }
 
 #[test]

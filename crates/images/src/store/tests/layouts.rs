@@ -216,3 +216,111 @@ fn the_platform_and_the_tag_choose() {
     assert!(tagged("one").is_ok());
     assert_eq!(tagged("three").unwrap_err().code(), "image_bad_document");
 }
+
+fn piped(room: &Room, archive: &[u8], tag: Option<&str>) -> Result<Kept, StoreError> {
+    let name = "piped".parse().unwrap();
+    let (path, platform, caps) = (Path::new("-"), Platform::here(), Caps::default());
+    let what = Import { path, name: Some(&name), tag, platform, caps };
+    room.store.import_piped(&mut &*archive, "standard input", &what, &mut |_| {})
+}
+
+/// As Docker before 25 and podman save images: a list, a configuration for each, and layers in directories of their own.
+fn saved(layers: &[Vec<u8>], config_layers: &[Vec<u8>], names: &str) -> Archive {
+    let ids: Vec<String> =
+        config_layers.iter().map(|layer| format!("{:?}", Hash::of([layer.as_slice()]).to_string())).collect();
+    let config = format!(
+        r#"{{"os":"linux","architecture":"{}","config":{{"Cmd":["sh"],"Env":["X=1"]}},"rootfs":{{"diff_ids":[{}]}}}}"#,
+        here(),
+        ids.join(",")
+    );
+    let mut archive = Archive::new().file("c.json", 0o644, config.as_bytes());
+    let mut paths = Vec::new();
+    for (number, layer) in layers.iter().enumerate() {
+        archive = archive.file(&format!("l{number}/layer.tar"), 0o644, layer);
+        paths.push(format!(r#""l{number}/layer.tar""#));
+    }
+    let list = format!(r#"[{{"Config":"c.json","RepoTags":{names},"Layers":[{}]}}]"#, paths.join(","));
+    archive.file("manifest.json", 0o644, list.as_bytes())
+}
+
+#[test]
+fn what_docker_saves_is_imported_from_a_pipe_and_from_a_file() {
+    let room = Room::new("docker-save");
+    let layers = two_layers();
+    let maker = Maker::new(&room);
+    let packed = [packed(&layers[0]), packed(&layers[1])];
+    maker.index(&[with_platform(&maker.image(&packed, &layers, &here()), &here())]);
+    let layout = room.import(&maker.path, "layout").unwrap();
+    // The same as an archive, as Docker writes it today.
+    let mut archive = Archive::new();
+    for at in ["oci-layout", "index.json"] {
+        archive = archive.file(at, 0o644, &fs::read(maker.path.join(at)).unwrap());
+    }
+    for blob in fs::read_dir(maker.path.join("blobs/sha256")).unwrap() {
+        let blob = blob.unwrap();
+        let at = format!("blobs/sha256/{}", blob.file_name().to_str().unwrap());
+        archive = archive.file(&at, 0o644, &fs::read(blob.path()).unwrap());
+    }
+    let new = piped(&room, &archive.finish(), None).unwrap();
+    // And as it was once.
+    let names = r#"["host:5000/tools:1.0","tools:two"]"#;
+    let old = piped(&room, &saved(&layers, &layers, names).finish(), Some("two")).unwrap();
+    let file = room.import(&room.archive(&saved(&layers, &layers, "null")), "file").unwrap();
+    for (kept, what) in [(&new, "new"), (&old, "old"), (&file, "file")] {
+        assert_eq!(kept.facts.digest, layout.facts.digest, "{what}");
+    }
+    assert_eq!(
+        (&old.facts.config.command, old.facts.config.env["X"].as_str()),
+        (&vec!["sh".to_owned()], "1")
+    );
+    assert!(new.facts.source.words().contains("standard input"));
+    // A root file system is one, also from a pipe.
+    let whole = Archive::new().file("usr/bin/sh", 0o755, b"#!").file("etc/new", 0o644, b"2");
+    assert_eq!(piped(&room, &whole.finish(), None).unwrap().facts.digest, layout.facts.digest);
+    assert_eq!(room.count("drafts"), 0);
+}
+
+#[test]
+fn a_saved_image_that_lies_is_refused_and_leaves_nothing() {
+    let room = Room::new("saved-lies");
+    let layers = two_layers();
+    let other = [layers[1].clone(), layers[0].clone()];
+    let list = |text: &str| Archive::new().file("manifest.json", 0o644, text.as_bytes()).finish();
+    let outside = r#"[{"Config":"../c.json","Layers":[]}]"#;
+    let linked = Archive::new().link("c.json", "/etc/hostname").file(
+        "manifest.json",
+        0o644,
+        br#"[{"Config":"c.json","Layers":[]}]"#,
+    );
+    for (archive, code) in [
+        (saved(&layers, &other, "null").finish(), "image_digest_mismatch"),
+        (saved(&layers, &layers[..1], "null").finish(), "image_bad_document"),
+        (list("[]"), "image_no_platform"),
+        (list("nonsense"), "image_bad_document"),
+        (list(outside), "image_path_outside"),
+        (linked.finish(), "image_bad_document"),
+        (saved(&layers, &layers, r#"["x:1"]"#).finish()[..2048].to_vec(), "image_bad_archive"),
+    ] {
+        assert_eq!(piped(&room, &archive, None).unwrap_err().code(), code);
+    }
+    for place in ["trees", "facts", "names", "drafts"] {
+        assert_eq!(room.count(place), 0, "{place}");
+    }
+}
+
+#[test]
+fn of_many_tags_a_few_are_named() {
+    let room = Room::new("tags");
+    let maker = Maker::new(&room);
+    let layers = two_layers();
+    let image = maker.image(&[packed(&layers[0])], &layers[..1], &here());
+    let tagged = |number: usize| {
+        let long = "t".repeat(300);
+        let note = format!(r#","annotations":{{"org.opencontainers.image.ref.name":"{number}{long}"}}}}"#);
+        format!("{}{note}", image.strip_suffix('}').unwrap())
+    };
+    maker.index(&(0..500).map(tagged).collect::<Vec<_>>());
+    let layout = crate::oci::Layout::open(&maker.path).unwrap().unwrap();
+    let said = layout.images(Some("none")).unwrap_err().to_string();
+    assert!(said.contains("\"none\"") && said.ends_with("and 490 more") && said.len() < 1_000, "{said}");
+}

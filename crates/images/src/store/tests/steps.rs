@@ -58,6 +58,30 @@ fn a_tree_that_is_larger_than_is_wanted_now_is_not_recalled() {
 }
 
 #[test]
+fn what_is_remembered_is_written_where_nobody_sweeps() {
+    let room = Room::new("remembered");
+    let facts = room.import(&room.root(), "base").unwrap().facts;
+    let key = Hash::of([b"key".as_slice()]);
+    let lock = room.store.lock().unwrap();
+    let (began, begun) = std::sync::mpsc::channel();
+    let (store, digest) = (Store::look(room.store.path()).unwrap().unwrap(), facts.digest);
+    let writing = std::thread::spawn(move || {
+        began.send(()).unwrap();
+        store.remember(&key, &digest)
+    });
+    begun.recv().unwrap();
+    // Whoever sweeps holds the lock, as we do.
+    for _ in 0..100 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert_eq!(fs::read_dir(room.store.path().join("layers")).unwrap().count(), 0);
+        assert!(!writing.is_finished());
+    }
+    drop(lock);
+    writing.join().unwrap().unwrap();
+    assert_eq!(room.store.recall(&key, Caps::default()).unwrap(), Some(facts.digest));
+}
+
+#[test]
 fn a_tree_that_a_build_holds_stays_and_takes_only_what_it_does_not_share() {
     let room = Room::new("held");
     room.import(&room.root(), "base").unwrap();

@@ -201,6 +201,64 @@ fn a_layer_takes_away_from_those_below_and_not_from_itself() {
 }
 
 #[test]
+fn what_a_layer_takes_away_again_and_again_is_read_once() {
+    let place = Place::new("again");
+    let (mut below, mut above) = (Archive::new(), Archive::new());
+    for number in 0..50 {
+        below = below.file(&format!("d/{number}"), 0o644, b"").file(&format!("d/sub/{number}"), 0o644, b"");
+        above = above.file(&format!("d/sub/new/{number}"), 0o644, b"");
+    }
+    // The same one, those around it and in it, and one that is none.
+    for _ in 0..50 {
+        above = above
+            .file("d/sub/new/.wh..wh..opq", 0o644, b"")
+            .file("d/sub/.wh..wh..opq", 0o644, b"")
+            .file("d/.wh..wh..opq", 0o644, b"")
+            .file("d/.wh.sub", 0o644, b"")
+            .file("none/.wh..wh..opq", 0o644, b"")
+            .file(".wh..wh..opq", 0o644, b"");
+    }
+    let writer = place.unpack(&[below.clone().finish(), above.clone().finish()], Form::Layer).unwrap();
+    // The root, d, d/sub and d/sub/new.
+    assert_eq!(writer.listings, 4);
+    assert!(place.has("d/sub/new/49") && !place.has("d/1") && !place.has("d/sub/1"));
+    // Another layer means what is there then.
+    let again = Place::new("again-more");
+    let archives = [below.clone().finish(), above.clone().finish(), below.finish(), above.finish()];
+    assert_eq!(again.unpack(&archives, Form::Layer).unwrap().listings, 8);
+    assert!(again.has("d/sub/new/49") && !again.has("d/1") && !again.has("d/sub/1"));
+}
+
+#[test]
+fn paths_that_were_cleared_do_not_fill_the_memory() {
+    let place = Place::new("cleared");
+    let mut writer = place.writer(Caps::default());
+    let mut layer = Archive::new();
+    for number in 10..30 {
+        let path = format!("{}{number}", "n".repeat(78));
+        layer = layer.directory(&path, 0o755).file(&format!("{path}/.wh..wh..opq"), 0o644, b"");
+    }
+    unpack(&mut writer, layer.finish().as_slice(), Form::Layer, &mut |_| {}).unwrap();
+    // Each is counted where it was made, and once more where it was cleared.
+    assert_eq!(writer.remembered(), 20 * 80 * 2);
+}
+
+#[test]
+fn a_whiteout_of_what_the_layer_has_made_takes_away_what_was_there_before() {
+    let place = Place::new("whiteout-late");
+    let below = Archive::new().file("a/b", 0o644, b"").file("a/d/e", 0o644, b"").file("f", 0o644, b"old");
+    let above = Archive::new()
+        .file("a/c", 0o644, b"")
+        .file("a/d/g", 0o644, b"")
+        .file("f", 0o644, b"new")
+        .file(".wh.a", 0o644, b"")
+        .file(".wh.f", 0o644, b"");
+    place.unpack(&[below.finish(), above.finish()], Form::Layer).unwrap();
+    assert!(place.has("a/c") && place.has("a/d/g") && place.has("f"));
+    assert!(!place.has("a/b") && !place.has("a/d/e"), "they are of the layer below");
+}
+
+#[test]
 fn a_whiteout_reaches_over_no_link_and_out_of_no_root() {
     let place = Place::new("whiteout-link");
     let below = Archive::new().link("way", "..").file("etc/x", 0o644, b"1");

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use blastbox_engine::{LiveBox, UnpackLimits};
-use blastbox_wire::agent::{Parents, User};
+use blastbox_wire::agent::{Entry, EntryKind, Parents, User};
 use blastbox_wire::event::Hash;
 use flate2::read::MultiGzDecoder;
 use sha2::{Digest, Sha256};
@@ -25,6 +25,9 @@ const UNPACK_TIME: Duration = Duration::from_secs(600);
 const HOME_LIMITS: UnpackLimits = UnpackLimits { bytes: 512 << 20, entries: 200_000 };
 const MOST_HOME: u64 = 700 << 20;
 const GULP: usize = 256 * 1024;
+/// Names of what is left out, in one message.
+const NAMED: usize = 8;
+const LONGEST_NAME: usize = 200;
 
 /// A home that a step has made.
 pub(super) type Home = Option<(Draft, Hash)>;
@@ -92,7 +95,7 @@ async fn unpack_all(live: &LiveBox, to: &str, mut file: File, packed: Packed) ->
 }
 
 /// Takes along the home that a step leaves.
-pub(super) async fn pack_home(site: &Site, live: &LiveBox, user: User) -> Result<Home, String> {
+pub(super) async fn pack_home(site: &Site, live: &LiveBox, user: User, step: &str) -> Result<Home, String> {
     let mut draft =
         site.templates.place.draft("homes", &site.tenant).await.map_err(|error| unkept(&error))?;
     let unread = |error| format!("its home cannot be read: {}", blastbox_engine::causes(&error));
@@ -106,7 +109,11 @@ pub(super) async fn pack_home(site: &Site, live: &LiveBox, user: User) -> Result
         hasher.update(&bytes);
         draft = draft.take(&bytes).await.map_err(|error| unkept(&error))?;
     }
-    download.summary().await.map_err(unread)?;
+    let skipped = download.summary().await.map_err(unread)?.skipped;
+    if skipped > 0 {
+        let what = lost(download.left_out()).map_err(|lost| unreadable(skipped, &lost))?;
+        site.log.say("warn", step, &format!("{skipped} entries of its home are left out: {what}"));
+    }
     // Steps may have more room than sandboxes.
     let size = Size::of(&site.of_sandboxes);
     if length > size.disk_mib << 20 {
@@ -123,10 +130,54 @@ pub(super) async fn pack_home(site: &Site, live: &LiveBox, user: User) -> Result
     Ok((length > 1_024).then_some((draft, digest)))
 }
 
+/// Pipes and sockets are nothing that a template could keep. Anything else that is left out is a file that its sandboxes would
+/// miss: the names of those.
+fn lost(left_out: &[Entry]) -> Result<String, String> {
+    let (special, lost): (Vec<&Entry>, Vec<&Entry>) =
+        left_out.iter().partition(|entry| entry.kind == EntryKind::Other);
+    let names = |entries: &[&Entry]| {
+        let name = |entry: &&Entry| {
+            let shown: String = String::from_utf8_lossy(&entry.path).chars().take(LONGEST_NAME).collect();
+            format!("{shown:?}")
+        };
+        entries.iter().take(NAMED).map(name).collect::<Vec<_>>().join(", ")
+    };
+    if lost.is_empty() && !special.is_empty() { Ok(names(&special)) } else { Err(names(&lost)) }
+}
+
+fn unreadable(skipped: u64, lost: &str) -> String {
+    format!(
+        "its home has files that its user may not read, and a template without them would be another one; let the step make them \
+         readable (`chmod -R u+rX ~`) or remove them: {lost} ({skipped} entries could not be taken along)"
+    )
+}
+
 pub(super) fn unkept(error: &std::io::Error) -> String {
     format!("files of templates cannot be kept: {error}")
 }
 
 fn unread(error: &std::io::Error) -> String {
     format!("the archive cannot be read: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(path: &str, kind: EntryKind) -> Entry {
+        let (size, mode, uid, gid, modified_nanos) = (0, 0, 0, 0, 0);
+        Entry { path: path.into(), kind, size, mode, uid, gid, modified_nanos, link: None }
+    }
+
+    #[test]
+    fn a_file_that_a_home_would_lose_is_named_and_a_pipe_is_none() {
+        let (pipe, file) = (entry("agent.sock", EntryKind::Other), entry(".key\n", EntryKind::File));
+        assert_eq!(lost(std::slice::from_ref(&pipe)), Ok("\"agent.sock\"".to_owned()));
+        assert_eq!(lost(&[pipe, file]), Err("\".key\\n\"".to_owned()));
+        // An agent that names nothing may have left out anything.
+        assert_eq!(lost(&[]), Err(String::new()));
+        let many: Vec<Entry> = (0..16).map(|_| entry(&"d/".repeat(2_000), EntryKind::Directory)).collect();
+        let said = lost(&many).unwrap_err();
+        assert!(said.len() < NAMED * (LONGEST_NAME + 8), "{}", said.len());
+    }
 }

@@ -210,7 +210,7 @@ async fn inside(
         }
         ExecEnded::BoxEnded { message, .. } => return Err(format!("its box ended: {message}")),
     }
-    let home = pack_home(site, &live, work.user).await?;
+    let home = pack_home(site, &live, work.user, step).await?;
     match work.user {
         User::Root => Ok((home, Some(root::pack(site, &live, made, site.policy_of(work.user)?).await?))),
         User::Payload => Ok((home, None)),
