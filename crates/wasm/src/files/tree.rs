@@ -156,7 +156,7 @@ impl Tree {
         Ok(Facts { ino, kind, size, mode: node.mode, modified: node.modified })
     }
 
-    pub(super) fn directory(&self, ino: Ino) -> Result<&BTreeMap<Vec<u8>, Ino>, Trouble> {
+    pub(crate) fn directory(&self, ino: Ino) -> Result<&BTreeMap<Vec<u8>, Ino>, Trouble> {
         match &self.node(ino)?.body {
             Body::Directory(entries) => Ok(entries),
             Body::File(_) | Body::Shown { .. } => Err(Trouble::NotDirectory),

@@ -4,7 +4,7 @@ use wasmtime::Linker;
 
 use super::memory::step;
 use super::{Descriptor, Errno, Guest, GuestMemory, Host, Stop, calls};
-use crate::files::{Facts, Kind};
+use crate::files::{Facts, Ino, Kind, Tree, Trouble};
 
 /// What a standard stream is said to be. A character device would be taken for a terminal, with colours and all.
 const STREAM: u8 = 6;
@@ -17,6 +17,9 @@ const STREAM_RIGHTS: u64 = (1 << 1) | (1 << 6) | (1 << 27);
 const APPEND: u16 = 1;
 /// Entries that are looked at in one call.
 const BATCH: usize = 256;
+/// What it costs to go past an entry, and to look at one, in the work of moving a byte.
+const GONE_PAST: u64 = 4;
+const LOOKED_AT: u64 = 64;
 
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     calls! { linker;
@@ -96,11 +99,32 @@ fn read_directory(
     let ino = host.descriptors.directory(fd)?;
     memory.get(at, length)?;
     let room = usize::try_from(length).unwrap_or(0);
-    let mut packed: Vec<u8> = Vec::new();
-    let mut next = cookie;
-    loop {
-        let entries = host.tree().list(ino, usize::try_from(next).unwrap_or(usize::MAX), BATCH)?;
-        if entries.is_empty() || packed.len() >= room {
+    let Pack { bytes: packed, work } = pack(&host.tree(), ino, room, cookie)?;
+    memory.move_bytes(work);
+    memory.move_bytes(u64::try_from(packed.len()).unwrap_or(u64::MAX));
+    memory.put(at, &packed)?;
+    Ok(memory.put_u32(out, u32::try_from(packed.len()).unwrap_or(0))?)
+}
+
+/// Entries as they are told.
+struct Pack {
+    bytes: Vec<u8>,
+    /// What was done to find them, beside moving them.
+    work: u64,
+}
+
+/// A cookie is how many entries lie before it, and each of them is gone past: whoever reads a large directory entry by entry has
+/// us do far more than is moved, and pays for it.
+fn pack(tree: &Tree, ino: Ino, room: usize, cookie: u64) -> Result<Pack, Trouble> {
+    let (mut bytes, mut work, mut next) = (Vec::new(), 0_u64, cookie);
+    while bytes.len() < room {
+        let skipped = usize::try_from(next).unwrap_or(usize::MAX);
+        let entries = tree.list(ino, skipped, BATCH)?;
+        let passed = count(skipped.min(tree.directory(ino)?.len()));
+        work = work
+            .saturating_add(passed.saturating_mul(GONE_PAST))
+            .saturating_add(count(entries.len()).saturating_mul(LOOKED_AT));
+        if entries.is_empty() {
             break;
         }
         for (name, facts) in entries {
@@ -110,17 +134,15 @@ fn read_directory(
             put(&mut head, 8, &count(facts.ino).to_le_bytes());
             put(&mut head, 16, &u32::try_from(name.len()).unwrap_or(0).to_le_bytes());
             put(&mut head, 20, &[filetype(facts.kind)]);
-            packed.extend_from_slice(&head);
-            packed.extend_from_slice(&name);
-            if packed.len() >= room {
+            bytes.extend_from_slice(&head);
+            bytes.extend_from_slice(&name);
+            if bytes.len() >= room {
                 break;
             }
         }
     }
-    packed.truncate(room);
-    memory.move_bytes(u64::try_from(packed.len()).unwrap_or(u64::MAX));
-    memory.put(at, &packed)?;
-    Ok(memory.put_u32(out, u32::try_from(packed.len()).unwrap_or(0))?)
+    bytes.truncate(room);
+    Ok(Pack { bytes, work })
 }
 
 /// What is known of an entry, in WASI's form.
@@ -153,4 +175,34 @@ fn put(into: &mut [u8], at: usize, bytes: &[u8]) {
 
 fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+    use crate::files::{Caps, ROOT};
+
+    #[test]
+    fn what_a_cookie_leaves_behind_is_paid_for() {
+        let caps = Caps { bytes: 1 << 20, entries: 10_000, file: 1 << 20 };
+        let mut tree = Tree::new(caps, Budget::new(1 << 30));
+        for number in 0..5_000 {
+            tree.make_file(ROOT, format!("{number:04}").as_bytes(), 0o644).unwrap();
+        }
+        let one = 24 + 4;
+        // The first is near, and the last is not; behind the end everything was gone past in vain.
+        let work = |room: usize, cookie: u64| {
+            let Pack { bytes, work } = pack(&tree, ROOT, room, cookie).unwrap();
+            (bytes.len(), work)
+        };
+        assert_eq!(work(one, 0), (one, count(BATCH) * LOOKED_AT));
+        assert_eq!(work(one, 4_999), (one, 4_999 * GONE_PAST + LOOKED_AT));
+        assert_eq!(work(one, u64::MAX), (0, 5_000 * GONE_PAST));
+        // All at once costs about what there is, and one by one the square of it.
+        let at_once = work(usize::MAX, 0);
+        assert_eq!(at_once.0, 5_000 * one);
+        let one_by_one: u64 = (0..5_000).map(|cookie| work(one, cookie).1).sum();
+        assert!(one_by_one > 10 * at_once.1, "{one_by_one} {at_once:?}");
+    }
 }
