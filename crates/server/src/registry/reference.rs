@@ -6,12 +6,6 @@ use std::str::FromStr;
 
 use blastbox_wire::event::Hash;
 
-/// Docker's own registry, as it is written, and the host of it that answers.
-const HUB: &str = "docker.io";
-const HUB_ANSWERS: &str = "registry-1.docker.io";
-/// Where repositories of one word lie in it.
-const OFFICIAL: &str = "library/";
-
 /// An image of a registry: `HOST[:PORT]/REPOSITORY[:TAG][@sha256:…]`, with `http://` or `https://` before it where that matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
@@ -34,7 +28,7 @@ pub(super) enum Scheme {
 #[error("{given:?} names no image of a registry: {why}; write HOST[:PORT]/REPOSITORY[:TAG][@sha256:…]")]
 pub struct BadReference {
     given: String,
-    why: String,
+    why: &'static str,
 }
 
 impl Reference {
@@ -49,14 +43,9 @@ impl Reference {
         self.scheme == Some(Scheme::Http)
     }
 
-    /// Who is asked. The name that everybody writes is not always the one that answers.
-    fn asked(&self) -> &str {
-        if is_hub(&self.authority) { HUB_ANSWERS } else { &self.authority }
-    }
-
-    /// The registry that is asked, without its port.
+    /// The registry, without its port.
     pub(super) fn host(&self) -> &str {
-        host_of(self.asked())
+        host_of(&self.authority)
     }
 
     pub(super) fn repository(&self) -> &str {
@@ -82,7 +71,7 @@ impl Reference {
             Scheme::Http => "http",
             Scheme::Https => "https",
         };
-        format!("{scheme}://{}/v2/{}", self.asked(), self.repository)
+        format!("{scheme}://{}/v2/{}", self.authority, self.repository)
     }
 
     /// A name that an image from there may have: the last part of the repository, with the tag.
@@ -94,10 +83,6 @@ impl Reference {
             None => last.to_owned(),
         }
     }
-}
-
-fn is_hub(authority: &str) -> bool {
-    matches!(authority, HUB | "index.docker.io")
 }
 
 pub(super) fn host_of(authority: &str) -> &str {
@@ -116,23 +101,19 @@ pub(super) fn is_loopback(host: &str) -> bool {
 impl FromStr for Reference {
     type Err = BadReference;
     fn from_str(text: &str) -> Result<Self, BadReference> {
-        let bad = |why: &str| BadReference { given: text.chars().take(200).collect(), why: why.to_owned() };
+        let bad = |why| BadReference { given: text.chars().take(200).collect(), why };
         let (scheme, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
             (Some(rest), _) => (Some(Scheme::Http), rest),
             (_, Some(rest)) => (Some(Scheme::Https), rest),
             (None, None) => (None, text),
         };
-        // Which registry is meant where none is written is not ours to guess; that somebody else does is no secret.
-        let nameless = || {
-            let official = if rest.contains('/') { "" } else { OFFICIAL };
-            let rest: String = rest.chars().take(200).collect();
-            bad(&format!("its registry is missing; Docker means {HUB}/{official}{rest} by it"))
-        };
-        let (authority, rest) = rest.split_once('/').ok_or_else(nameless)?;
+        // Which registry is meant where none is written is not ours to guess.
+        let nameless = "its registry is missing (Docker means its own where none is written)";
+        let (authority, rest) = rest.split_once('/').ok_or_else(|| bad(nameless))?;
         let host = host_of(authority);
         // A first word without dot or port is a repository in the language of others.
         if !(authority.contains(['.', ':']) || host == "localhost") {
-            return Err(nameless());
+            return Err(bad(nameless));
         }
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
         if host.is_empty() || !authority.bytes().all(plain) {
@@ -146,8 +127,6 @@ impl FromStr for Reference {
             Some((repository, tag)) => (repository, Some(tag)),
             None => (rest, None),
         };
-        let official = if is_hub(authority) && !repository.contains('/') { OFFICIAL } else { "" };
-        let repository = format!("{official}{repository}");
         let word = |part: &str| {
             let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
             part.bytes().all(|byte| plain(byte) || b"._-".contains(&byte))
@@ -165,7 +144,8 @@ impl FromStr for Reference {
         if !tag.is_none_or(tag_word) {
             return Err(bad("the tag is none"));
         }
-        let (authority, repository, tag) = (authority.to_owned(), repository, tag.map(str::to_owned));
+        let (authority, repository, tag) =
+            (authority.to_owned(), repository.to_owned(), tag.map(str::to_owned));
         Ok(Self { scheme, authority, repository, tag, digest })
     }
 }

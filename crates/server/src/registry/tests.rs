@@ -377,8 +377,6 @@ fn a_reference_names_its_registry() {
         ("http://registry.example/app", "http://registry.example/v2/app", "app"),
         ("https://localhost/app", "https://localhost/v2/app", "app"),
         ("[::1]:5000/app", "http://[::1]:5000/v2/app", "app"),
-        ("docker.io/python:3.12", "https://registry-1.docker.io/v2/library/python", "python:3.12"),
-        ("docker.io/team/app", "https://registry-1.docker.io/v2/team/app", "app"),
     ] {
         let reference: Reference = text.parse().unwrap();
         assert_eq!((reference.base().as_str(), reference.usual_name().as_str()), (base, name), "{text}");
@@ -397,11 +395,8 @@ fn a_reference_names_its_registry() {
     ] {
         assert!(bad.parse::<Reference>().is_err(), "{bad}");
     }
-    for (short, long) in
-        [("python:3.12", "docker.io/library/python:3.12"), ("team/app", "docker.io/team/app")]
-    {
+    for short in ["python:3.12", "team/app"] {
         let said = short.parse::<Reference>().unwrap_err().to_string();
-        assert!(said.contains("registry is missing") && said.contains(long), "{said}");
-        long.parse::<Reference>().unwrap();
+        assert!(said.contains("registry is missing") && said.contains("write HOST"), "{said}");
     }
 }
