@@ -67,7 +67,7 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
             Err(ErrorCode::Unsupported)
         }
         "[method]descriptor.readlink-at" => |call, this: File, path: WasmStr| -> Answer<String> {
-            named(&call, &this, &path)?.map_err(ErrorCode::from).and_then(|_| Err(ErrorCode::Invalid))
+            named(&call, &this, &path)?.map_err(ErrorCode::from).and(Err(ErrorCode::Invalid))
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use crate::wasi::{Errno, Guest, Host, pay};
 const MOST: usize = 64 * 1024;
 /// The same, as guests are told it.
 const PERMIT: u64 = 64 * 1024;
-const ZEROS: [u8; MOST] = [0; MOST];
+static ZEROS: [u8; MOST] = [0; MOST];
 
 /// How an operation on a stream ends other than well, in WASI's words.
 #[derive(ComponentType, Lower)]
