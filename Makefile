@@ -44,11 +44,14 @@ run: build ## build, then run hostile code in a box and show what stopped it
 	@tools/need.sh python3=python3
 	@tools/demo.sh $(PROGRAMS)/blastbox
 
-# Worker and compiler are built apart from each other: together they would share their features, and the worker would have a compiler.
+# Workers and compiler are built apart from each other: together they would share their features, and the worker would have a compiler, and
+# the worker of modules what only components need.
 wasm: ## build the tier wasm with its guests into target/blastbox/wasm/ (minutes, once); METERED=all: Python that counts its work, too; DATA=yes: python-data
 	@tools/need.sh cc=build-essential python3=python3 npm=npm
 	@cargo build --profile wasm --package blastbox-wasm --bin blastbox-wasm
 	@install -D -m 755 -t $(PROGRAMS)/wasm $(TARGET_DIR)/$(TRIPLE)/wasm/blastbox-wasm
+	@cargo build --profile wasm --package blastbox-wasm --features components --bin blastbox-wasm-component
+	@install -D -m 755 -t $(PROGRAMS)/wasm $(TARGET_DIR)/$(TRIPLE)/wasm/blastbox-wasm-component
 	@cargo build --profile wasm --package blastbox-wasm --features compiler --bin blastbox-wasm-compile
 	@install -D -m 755 -t $(PROGRAMS)/wasm $(TARGET_DIR)/$(TRIPLE)/wasm/blastbox-wasm-compile
 	@METERED=$(METERED) DATA=$(DATA) tools/guests.sh $(PROGRAMS)/wasm $(TARGET_DIR)/guests
@@ -107,6 +110,7 @@ test: build wasm failpoints lifted mortal ## install what the tests need, run th
 	@[ -d /usr/lib/python3/dist-packages/matplotlib ] || tools/need.sh never-there=python3-matplotlib
 	@[ -d /usr/lib/python3/dist-packages/pandas ] || tools/need.sh never-there=python3-pandas
 	@$(call tarball,$(PROGRAMS))
+	@tools/component.sh $(TARGET_DIR)/component
 	@# Fetching and making takes about as long as compiling the tests, and hardly more than one processor: side by side.
 	@{ tools/e2b.sh $(TARGET_DIR)/e2b && tools/registry.sh $(TARGET_DIR)/registry && tools/images.sh $(PROGRAMS) $(TARGET_DIR)/images && \
 	  tools/runsc.sh $(PROGRAMS); } & made=$$!; cargo test --workspace --no-run; built=$$?; wait $$made && exit $$built

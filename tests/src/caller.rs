@@ -127,6 +127,11 @@ impl Caller {
         if self.is_root() { programs::machines() } else { None }
     }
 
+    /// The component that `tools/component.sh` made of a program in Rust; `None`: nobody made it.
+    pub fn component(&self) -> Option<Vec<u8>> {
+        std::fs::read(programs::component()).ok()
+    }
+
     /// Where the program `blastbox` is, for this caller.
     pub fn blastbox_path(&self) -> PathBuf {
         self.programs.join("blastbox")

@@ -92,6 +92,11 @@ pub(crate) fn machines() -> Option<PathBuf> {
     (store.join("names/python").exists() && store.join("kernels/current").exists()).then_some(store)
 }
 
+/// The component for tests of the tier wasm, beside the programs.
+pub(crate) fn component() -> PathBuf {
+    built().with_file_name("component").join("guest.wasm")
+}
+
 /// Copies of them that belong to this user.
 pub(crate) fn copied(place: &Place, from: &Path, owner: Option<u32>) -> PathBuf {
     let copy = place.join("own-programs");

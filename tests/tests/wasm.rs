@@ -366,9 +366,6 @@ fn modules_that_cannot_be_guests_are_refused_by_name(caller: &Caller) {
         (module(caller, "broken", b"\0asm\x01\0\0\0\x01\x05garbage"), "wasm_invalid"),
         (module(caller, "nothing", b""), "wasm_invalid"),
         (module(caller, "text", b"#!/bin/sh\necho no\n"), "wasm_invalid"),
-        (module(caller, "component", b"\0asm\x0d\0\x01\0"), "wasm_component"),
-        // Of a preview that nobody knows yet.
-        (module(caller, "later", b"\0asm\x20\0\x01\0junk"), "wasm_component"),
         (sparse, "wasm_too_large"),
         (caller.place().join("absent.wasm").to_str().unwrap().to_owned(), "cannot read"),
     ];

@@ -23,7 +23,7 @@ fn is_wasm(policy: &SealedPolicy) -> bool {
     policy.kernel().tier == TierChoice::Exactly(Tier::Wasm)
 }
 
-/// Whether a program is a module of the caller's.
+/// Whether a program is a module or component of the caller's.
 fn is_module(program: &[u8]) -> bool {
     Path::new(OsStr::from_bytes(program)).extension() == Some(OsStr::new("wasm"))
 }
@@ -51,7 +51,7 @@ pub(crate) fn tools(policy: &SealedPolicy, tools: &[ToolFlag]) -> Result<(), Pro
     }
 }
 
-/// Compiles the module that a command names, if it names one. Done before anything is started: never in a box's way.
+/// Compiles the module or component that a command names, if it names one. Done before anything is started: never in a box's way.
 pub(crate) fn module(policy: &SealedPolicy, program: Option<&Vec<u8>>) -> Result<Option<Compiled>, Problem> {
     let Some(path) = program.filter(|name| is_wasm(policy) && is_module(name)) else { return Ok(None) };
     // Only now: looking at the host takes as long as everything else that is checked here.
@@ -65,9 +65,9 @@ pub(crate) fn module(policy: &SealedPolicy, program: Option<&Vec<u8>>) -> Result
 
 /// An engine whose boxes have that module.
 pub(crate) fn engine(warden: Warden, module: Option<&Compiled>) -> Result<Engine, Problem> {
-    let Some(Compiled { directory, name }) = module else { return Ok(Engine::with_warden(warden)?) };
+    let Some(Compiled { directory, name, form }) = module else { return Ok(Engine::with_warden(warden)?) };
     let mut seen = Facts::look();
-    seen.wasm = seen.wasm.map(|guests| guests.with_own(directory.clone(), name.clone()));
+    seen.wasm = seen.wasm.map(|guests| guests.with_own(directory.clone(), name.clone(), *form));
     let program = warden.program().to_owned();
     Ok(Engine::with_supply(warden, Box::new(move || Warden::start_program(&program)), seen)?)
 }

@@ -192,8 +192,12 @@ impl Problem {
             Self::Module(CompileError::Cache { .. }) => {
                 "take it away from others (chmod go-w) or remove it, or set XDG_STATE_HOME to a directory that is yours"
             }
+            Self::Module(CompileError::NoComponentWorker(_)) => {
+                "`make wasm` builds it; or bring a module of WASI preview 1 (Rust: --target wasm32-wasip1)"
+            }
             Self::Module(_) => {
-                "bring a module of WASI preview 1 with a function `_start`, such as `clang --target=wasm32-wasi` makes"
+                "bring a module of WASI preview 1 with a function `_start`, such as `clang --target=wasm32-wasi` makes, or a component of \
+                 WASI 0.2 with `wasi:cli/run`, such as `rustc --target wasm32-wasip2` makes"
             }
             Self::Image(ImageError::NoInterpreter { .. }) => return None,
             Self::Image(ImageError::Store(error)) => images(error),

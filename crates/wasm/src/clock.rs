@@ -37,6 +37,15 @@ impl Clock {
         }
     }
 
+    /// The same, without that this look is counted.
+    #[cfg(feature = "components")]
+    pub(crate) fn peek(&self) -> u64 {
+        match self {
+            Self::Real { born } => coarse(born.elapsed()),
+            Self::Counted { nanos } => *nanos,
+        }
+    }
+
     /// The guest has slept.
     pub(crate) fn slept(&mut self, span: Duration) {
         if let Self::Counted { nanos } = self {

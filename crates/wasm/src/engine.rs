@@ -17,11 +17,20 @@ pub const SLOTS: u32 = 8;
 pub const GUEST_STACK: usize = 2 << 20;
 /// Most memory of one guest, whatever the policy says: what 32 bits can address.
 const MOST_MEMORY: usize = 4 << 30;
-/// Memories of one guest.
-pub(crate) const MOST_MEMORIES: u32 = 1;
-/// Tables of one guest.
-pub(crate) const MOST_TABLES: u32 = 1;
-/// Entries of a table. Python's has 47 157.
+/// What one guest may consist of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parts {
+    pub(crate) instances: u32,
+    pub(crate) memories: u32,
+    pub(crate) tables: u32,
+}
+
+/// A module is one instance.
+pub(crate) const MODULE: Parts = Parts { instances: 1, memories: 1, tables: 1 };
+/// A component is put together of modules: one that was made of a Python program has some forty, which share a memory and a table.
+#[cfg(feature = "components")]
+pub(crate) const COMPONENT: Parts = Parts { instances: 128, memories: 8, tables: 32 };
+/// Entries of all tables of a guest. Python's has 47 157.
 pub(crate) const MOST_ENTRIES: usize = 200_000;
 /// Bytes of a table that stay with its place: Python's has 372 KiB.
 const KEPT_TABLE: usize = 512 << 10;
@@ -71,8 +80,31 @@ pub fn engine(purpose: Purpose, metering: Metering) -> wasmtime::Result<Engine> 
     Engine::new(&config(purpose, metering)?)
 }
 
+/// The engine of this worker.
+#[cfg(not(feature = "components"))]
+pub(crate) fn of_worker(metering: Metering) -> wasmtime::Result<Engine> {
+    engine(Purpose::Run, metering)
+}
+
+/// The engine of this worker.
+#[cfg(feature = "components")]
+pub(crate) fn of_worker(metering: Metering) -> wasmtime::Result<Engine> {
+    component_engine(metering)
+}
+
+/// The engine of components. Each consists of other parts, so that no places are kept for them.
+#[cfg(feature = "components")]
+pub fn component_engine(metering: Metering) -> wasmtime::Result<Engine> {
+    let mut config = config(Purpose::Compile, metering)?;
+    config.wasm_component_model(true);
+    Engine::new(&config)
+}
+
 fn config(purpose: Purpose, metering: Metering) -> wasmtime::Result<Config> {
     let mut config = Config::new();
+    // A module compiled where components are known shall run where they are not.
+    #[cfg(feature = "components")]
+    config.wasm_component_model(false);
     config.module_version(ModuleVersionStrategy::Custom(metering.label().to_owned()))?;
     config.consume_fuel(metering == Metering::Fuel);
     // Every loop and every call of a guest looks whether it is to end.
@@ -95,7 +127,7 @@ fn pool() -> PoolingAllocationConfig {
     // With exceptions each guest also takes a heap from the memories.
     pool.total_core_instances(SLOTS).total_memories(2 * SLOTS).total_tables(SLOTS).total_gc_heaps(SLOTS);
     pool.max_memory_size(MOST_MEMORY).table_elements(MOST_ENTRIES).max_core_instance_size(MOST_INSTANCE);
-    pool.max_memories_per_module(MOST_MEMORIES).max_tables_per_module(MOST_TABLES);
+    pool.max_memories_per_module(MODULE.memories).max_tables_per_module(MODULE.tables);
     // A memory is given back to the kernel whole: the next guest in its place sees the image and nothing of the last one.
     pool.linear_memory_keep_resident(0);
     // A table is cleared here up to this, which takes less than having its pages again: it has no image.

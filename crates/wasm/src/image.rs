@@ -62,7 +62,7 @@ pub fn origin(kind: Kind, from: Hash) -> Hash {
         Kind::Python => &python::begin::DONE,
         Kind::PythonData => &[python::begin::PACKAGES],
         Kind::Js => &js::begin::DONE,
-        Kind::Module => &[],
+        Kind::Module | Kind::Component => &[],
     };
     let done = done.iter().map(|text| Hash::of(text).to_string()).collect::<String>();
     Hash::of(format!("{from} {done}").as_bytes())
@@ -79,7 +79,7 @@ pub fn take(shelf: &Path, name: &str, kind: Kind, metering: Metering) -> Result<
         Kind::Python => python::begin::turns().iter().try_for_each(|turn| do_turn(&mut seat, turn))?,
         Kind::PythonData => do_turn(&mut seat, python::begin::PACKAGES)?,
         Kind::Js => js::begin::begin(&mut seat).map_err(broken)?,
-        Kind::Module => {}
+        Kind::Module | Kind::Component => {}
     }
     Ok(seat.bytes().map_err(broken)?.to_vec())
 }
@@ -116,7 +116,7 @@ pub fn writes(shelf: &Path, name: &str, metering: Metering) -> Result<Pages, Ima
     let (flag, code) = match guest.kind {
         Kind::Python | Kind::PythonData => ("-c", "print(1)"),
         Kind::Js => ("-e", "console.log(1)"),
-        Kind::Module => return Ok(Pages::default()),
+        Kind::Module | Kind::Component => return Ok(Pages::default()),
     };
     let spec = ExecSpec {
         exec: 0,

@@ -16,6 +16,8 @@ mod bench;
 mod budget;
 mod chance;
 mod clock;
+#[cfg(feature = "components")]
+mod component;
 mod control;
 mod desk;
 #[cfg(any(test, feature = "compiler"))]

@@ -77,14 +77,17 @@ pub enum Kind {
     Js,
     /// A WASI command: `_start`.
     Module,
+    /// A WASI 0.2 command: `wasi:cli/run`.
+    Component,
 }
 
 impl Kind {
-    const ALL: [(Self, &'static str); 4] = [
+    const ALL: [(Self, &'static str); 5] = [
         (Self::Python, "python"),
         (Self::PythonData, "python-data"),
         (Self::Js, "js"),
         (Self::Module, "module"),
+        (Self::Component, "component"),
     ];
 
     /// The word for it.
@@ -98,6 +101,13 @@ impl Kind {
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == word).map(|(kind, _)| *kind)
     }
+}
+
+/// Whether bytes say of themselves that they are a component; all else is taken for a module. Nothing is looked at but the eight that
+/// come first.
+#[must_use]
+pub fn is_component(wasm: &[u8]) -> bool {
+    wasm.starts_with(b"\0asm") && wasm.get(6..8) == Some(&[1, 0])
 }
 
 /// What a guest begins with.

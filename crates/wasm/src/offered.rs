@@ -1,8 +1,12 @@
 //! What guests may import, asked before anybody runs one: the compiler refuses a module that wants more.
 
+#[cfg(feature = "compiler")]
+use wasmtime::component::{self, Component};
 use wasmtime::{Engine, Linker, Module, ResourcesRequired};
 
-use crate::engine::{MOST_ENTRIES, MOST_MEMORIES, MOST_TABLES};
+#[cfg(feature = "compiler")]
+use crate::engine::COMPONENT;
+use crate::engine::{MODULE, MOST_ENTRIES, Parts};
 use crate::guests;
 use crate::manifest::Kind;
 use crate::wasi;
@@ -14,8 +18,74 @@ pub enum Unfit {
     Imports(String),
     /// It is not a command.
     NoStart,
+    /// It is a component of another preview than ours, by this name in it.
+    #[cfg(feature = "compiler")]
+    Newer(String),
+    /// It is a component and not a command.
+    #[cfg(feature = "compiler")]
+    NoRun,
     /// It needs more than a place in a worker has.
     Needs(String),
+}
+
+/// The version of the binary format that a component of ours has.
+#[cfg(feature = "compiler")]
+const FORMAT: [u8; 2] = [0x0d, 0];
+/// How the names of WASI begin, and the versions of the preview that is offered.
+#[cfg(feature = "compiler")]
+const OURS: (&str, &str) = ("wasi:", "0.2.");
+
+/// Refuses a component of another preview than ours, before the engine looks at it: of what is new there it would say that it is wrong.
+#[cfg(feature = "compiler")]
+pub fn check_preview(wasm: &[u8]) -> Result<(), Unfit> {
+    use wasmtime_environ::wasmparser::{Parser, Payload};
+    if wasm.get(4..6) != Some(&FORMAT) {
+        return Err(Unfit::Newer("its binary format".to_owned()));
+    }
+    let mut depth = 0_u32;
+    for payload in Parser::new(0).parse_all(wasm) {
+        // What cannot be read the engine refuses.
+        let Ok(payload) = payload else { return Ok(()) };
+        let names: Vec<&str> = match payload {
+            Payload::Version { .. } => {
+                depth = depth.saturating_add(1);
+                continue;
+            }
+            Payload::End(_) => {
+                depth = depth.saturating_sub(1);
+                continue;
+            }
+            Payload::ComponentImportSection(all) if depth == 1 => {
+                all.into_iter().filter_map(|import| Some(import.ok()?.name.name)).collect()
+            }
+            Payload::ComponentExportSection(all) if depth == 1 => {
+                all.into_iter().filter_map(|export| Some(export.ok()?.name.name)).collect()
+            }
+            _ => continue,
+        };
+        if let Some(name) = names.into_iter().find(|name| is_of_another_preview(name)) {
+            return Err(Unfit::Newer(name.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(feature = "compiler")]
+fn is_of_another_preview(name: &str) -> bool {
+    let version = name.strip_prefix(OURS.0).and_then(|rest| rest.rsplit_once('@'));
+    version.is_some_and(|(_, version)| !version.starts_with(OURS.1) && version != "0.2")
+}
+
+/// Holds a component against what components are offered.
+#[cfg(feature = "compiler")]
+pub fn check_component(engine: &Engine, component: &Component) -> Result<(), Unfit> {
+    let mut linker = component::Linker::new(engine);
+    let refused = |error: wasmtime::Error| Unfit::Imports(format!("{error:#}"));
+    crate::component::link(&mut linker).map_err(refused)?;
+    linker.instantiate_pre(component).map_err(refused)?;
+    let needs = component.resources_required();
+    fits(&needs.ok_or_else(|| Unfit::Needs("modules that it imports".to_owned()))?, COMPONENT)?;
+    crate::component::command(component).map(drop).ok_or(Unfit::NoRun)
 }
 
 /// Holds a module against what guests of this kind are offered.
@@ -25,24 +95,46 @@ pub fn check(engine: &Engine, kind: Kind, module: &Module) -> Result<(), Unfit> 
     wasi::link(&mut linker).map_err(refused)?;
     guests::link(&mut linker, kind).map_err(refused)?;
     linker.instantiate_pre(module).map_err(refused)?;
-    fits(&module.resources_required())?;
+    fits(&module.resources_required(), MODULE)?;
     let has_start = module.get_export("_start").is_some_and(|export| export.func().is_some());
     if kind == Kind::Module && !has_start { Err(Unfit::NoStart) } else { Ok(()) }
 }
 
 /// A worker's places are all of one size: what does not fit in one would keep the worker from loading it.
-fn fits(needs: &ResourcesRequired) -> Result<(), Unfit> {
+fn fits(needs: &ResourcesRequired, most: Parts) -> Result<(), Unfit> {
     let wants = |what: String| Err(Unfit::Needs(what));
-    if needs.num_memories > MOST_MEMORIES {
-        return wants(format!("{} memories, and a guest has {MOST_MEMORIES}", needs.num_memories));
+    if needs.num_memories > most.memories {
+        return wants(format!("{} memories, and a guest has {}", needs.num_memories, most.memories));
     }
-    if needs.num_tables > MOST_TABLES {
-        return wants(format!("{} tables, and a guest has {MOST_TABLES}", needs.num_tables));
+    if needs.num_tables > most.tables {
+        return wants(format!("{} tables, and a guest has {}", needs.num_tables, most.tables));
     }
     match needs.max_initial_table_size {
         Some(entries) if usize::try_from(entries).map_or(true, |entries| entries > MOST_ENTRIES) => {
             wants(format!("a table of {entries} entries, and a guest's has {MOST_ENTRIES}"))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(all(test, feature = "compiler"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preview_is_told_by_the_names_of_wasi_alone() {
+        for name in ["wasi:cli/run@0.3.0", "wasi:io/poll@1.0.0", "wasi:io/poll@0.20.0", "wasi:io/poll@0.1.0"]
+        {
+            assert!(is_of_another_preview(name), "{name}");
+        }
+        for name in
+            ["wasi:cli/run@0.2.0", "wasi:cli/run@0.2.12", "some:host/thing@0.3.0", "wasi:cli/run", "run"]
+        {
+            assert!(!is_of_another_preview(name), "{name}");
+        }
+        let newer = |head: &[u8]| check_preview(head) == Err(Unfit::Newer("its binary format".to_owned()));
+        assert!(newer(b"\0asm\x0e\0\x01\0") && newer(b"\0asm"));
+        assert_eq!(check_preview(b"\0asm\x0d\0\x01\0"), Ok(()));
+        assert_eq!(check_preview(b"\0asm\x0d\0\x01\0rubbish"), Ok(()));
     }
 }

@@ -16,7 +16,7 @@ use crate::bench::{Bench, Job};
 use crate::budget::Budget;
 use crate::control::{Control, Received};
 use crate::desk::Desk;
-use crate::engine::{self, Purpose};
+use crate::engine;
 use crate::files::{Caps, Tree};
 use crate::guests;
 use crate::shelf;
@@ -90,7 +90,7 @@ impl Session {
 
     fn prepare(arguments: &Arguments, voice: &Arc<Voice>) -> Result<Prepared, String> {
         let broken = |error: wasmtime::Error| format!("no engine: {error}");
-        let engine = engine::engine(Purpose::Run, arguments.metering()).map_err(broken)?;
+        let engine = engine::of_worker(arguments.metering()).map_err(broken)?;
         let shelf = shelf::load(&engine, arguments.metering(), &arguments.guests).map_err(broken)?;
         let budget = Budget::new(arguments.memory.saturating_sub(OWN_MEMORY));
         let caps = Caps { bytes: arguments.disk, entries: arguments.inodes, file: arguments.file_size };
@@ -302,8 +302,6 @@ impl Prepared {
         let mut mouth = voice.mouth();
         epoll::add(&epoll, &mouth.control, EventData::new_u64(CONTROL), interest)?;
         epoll::add(&epoll, voice.bell(), EventData::new_u64(BELL), EventFlags::IN)?;
-        // This thread runs no guest and hears none, and is locked like theirs all the same.
-        crate::lock::lock()?;
         let facts = BootFacts {
             pid: u32::try_from(rustix::process::getpid().as_raw_nonzero().get()).unwrap_or(0),
             uid: rustix::process::getuid().as_raw(),
@@ -311,6 +309,8 @@ impl Prepared {
             sees_denials: false,
             kernel: crate::engine::LABEL.to_owned(),
         };
+        // This thread runs no guest and hears none, and is locked like theirs all the same: it cannot even ask who it is any more.
+        crate::lock::lock()?;
         mouth.control.send(&AgentFrame::Hello { version: VERSION, facts });
         drop(mouth);
         Ok(Session { epoll, interest, voice, bench, desk, asked: Vec::new(), greeting: Greeting::Awaited })

@@ -5,6 +5,8 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+#[cfg(feature = "components")]
+use wasmtime::component;
 use wasmtime::{Engine, InstancePre, Linker, Module};
 
 use crate::engine::Metering;
@@ -18,13 +20,20 @@ use crate::wasi::{self, Guest};
 pub(crate) struct Loaded {
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    pub(crate) ready: InstancePre<Guest>,
+    pub(crate) code: Code,
     /// Python's library.
     pub(crate) library: Option<Arc<File>>,
     /// Bytes of memory that are an image which all guests of it share until they write to it.
     pub(crate) shared: u64,
     /// What the first command of a guest writes to.
     pub(crate) writes: Pages,
+}
+
+/// What was loaded.
+pub(crate) enum Code {
+    Module(InstancePre<Guest>),
+    #[cfg(feature = "components")]
+    Component(component::InstancePre<Guest>),
 }
 
 /// A guest that everybody may ask for. It is made on request only, and never as code that counts its work.
@@ -64,6 +73,11 @@ pub(crate) enum ShelfError {
         made_by(name)
     )]
     Bare { name: String },
+    #[error(
+        "guest {name} is a component, and this worker runs modules: `blastbox run --tier wasm -- {name}.wasm` runs one"
+    )]
+    #[cfg(not(feature = "components"))]
+    Component { name: String },
     #[error("guest {name}: its machine code is not what its manifest says; run `make wasm`")]
     Changed { name: String },
     #[error(
@@ -102,7 +116,7 @@ pub(crate) fn load(
 ) -> wasmtime::Result<Shelf> {
     load_all((engine, metering), guests, |kind, begins| match kind {
         Kind::Python | Kind::PythonData | Kind::Js => begins == Begins::FromImage,
-        Kind::Module => true,
+        Kind::Module | Kind::Component => true,
     })
 }
 
@@ -146,7 +160,8 @@ fn load_one(
     if !is_fit(manifest.kind, manifest.begins) {
         return Err(ShelfError::Bare { name: name.to_owned() });
     }
-    let code = File::open(shelf.join(format!("{stem}.cwasm"))).map_err(read("its machine code"))?;
+    let path = shelf.join(format!("{stem}.cwasm"));
+    let code = File::open(&path).map_err(read("its machine code"))?;
     let size = code.metadata().map_err(read("its machine code"))?.len();
     let mut same = size == manifest.size;
     if same && size <= HASHED_ALWAYS {
@@ -158,21 +173,37 @@ fn load_one(
         return Err(ShelfError::Changed { name: name.to_owned() });
     }
     let engine_says = |source| ShelfError::Engine { name: name.to_owned(), source };
+    if manifest.kind == Kind::Component {
+        #[cfg(not(feature = "components"))]
+        return Err(ShelfError::Component { name: name.to_owned() });
+        #[cfg(feature = "components")]
+        return load_component(engine, &path, name, manifest).map_err(engine_says);
+    }
     let module = machine_code::load(engine, code).map_err(engine_says)?;
     let mut linker = wasi.clone();
     crate::guests::link(&mut linker, manifest.kind).map_err(engine_says)?;
-    let ready = linker.instantiate_pre(&module).map_err(engine_says)?;
+    let code = Code::Module(linker.instantiate_pre(&module).map_err(engine_says)?);
     let library = match manifest.kind {
         Kind::Python | Kind::PythonData => {
             Some(Arc::new(File::open(shelf.join(LIBRARY)).map_err(read("its library"))?))
         }
-        Kind::Js | Kind::Module => None,
+        Kind::Js | Kind::Module | Kind::Component => None,
     };
     let shared = match manifest.kind {
         Kind::Python | Kind::PythonData => image_of(&module),
-        Kind::Js | Kind::Module => 0,
+        Kind::Js | Kind::Module | Kind::Component => 0,
     };
-    Ok(Loaded { name: name.to_owned(), kind: manifest.kind, ready, library, shared, writes: manifest.writes })
+    Ok(Loaded { name: name.to_owned(), kind: manifest.kind, code, library, shared, writes: manifest.writes })
+}
+
+#[cfg(feature = "components")]
+fn load_component(engine: &Engine, path: &Path, name: &str, manifest: Manifest) -> wasmtime::Result<Loaded> {
+    let component = machine_code::load_component(engine, path)?;
+    let mut linker = component::Linker::new(engine);
+    crate::component::link(&mut linker)?;
+    let code = Code::Component(linker.instantiate_pre(&component)?);
+    let Manifest { kind, writes, .. } = manifest;
+    Ok(Loaded { name: name.to_owned(), kind, code, library: None, shared: 0, writes })
 }
 
 /// Bytes that a module's memory has when it begins.

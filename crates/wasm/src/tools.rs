@@ -49,7 +49,7 @@ pub(crate) fn call_for(
 ) -> wasmtime::Result<Answer> {
     let answer = ask(&caller.data().host, tool, input).map_err(wasmtime::Error::new)?;
     let moved = tool.len().saturating_add(input.len()).saturating_add(answer.bytes.len());
-    pay(caller, u64::try_from(moved).unwrap_or(u64::MAX))?;
+    pay(&mut *caller, u64::try_from(moved).unwrap_or(u64::MAX))?;
     Ok(answer)
 }
 

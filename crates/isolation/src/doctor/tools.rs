@@ -6,7 +6,7 @@ use super::{Finding, State};
 use crate::facts::{Gpu, Gvisor, Machines, Version};
 use crate::tiers::gvisor::OLDEST_RUNSC;
 use crate::tiers::microvm::OLDEST_QEMU;
-use crate::tiers::wasm::Guests;
+use crate::tiers::wasm::{Form, Guests};
 
 /// `open`: whether users of boxes may open the device as well.
 pub(super) fn kvm(probe: KvmProbe, open: bool) -> Finding {
@@ -63,12 +63,16 @@ pub(super) fn wasm(guests: Option<&Guests>) -> Finding {
     let fix = "make wasm, or copy its directory `wasm` beside the blastbox program";
     match guests {
         None => found("blastbox-wasm is not installed".to_owned()).bad(State::Missing, fix),
-        Some(guests) if guests.names().is_empty() => {
-            found(format!("a worker without guests at {}", guests.directory().display()))
-                .bad(State::Weaker, fix)
-        }
         Some(guests) => {
-            found(format!("guests {} at {}", guests.names().join(", "), guests.directory().display()))
+            let lies = match guests.names() {
+                [] => "a worker without guests".to_owned(),
+                names => format!("guests {}", names.join(", ")),
+            };
+            let runs = guests.runs(Form::Component);
+            let forms =
+                if runs { "and components" } else { "but no components: blastbox-wasm-component is missing" };
+            let finding = found(format!("{lies} at {}; runs modules {forms}", guests.directory().display()));
+            if runs && !guests.names().is_empty() { finding } else { finding.bad(State::Weaker, fix) }
         }
     }
 }

@@ -9,7 +9,7 @@ mod report;
 mod tests;
 
 pub use compile::{CompileError, Compiled, compile};
-pub use found::{Guests, Metering, WORKER};
+pub use found::{Form, Guests, Metering, WORKER};
 
 use blastbox_images::{Image, Language};
 use blastbox_policy::{
@@ -156,7 +156,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         denials: Denials::Silent,
         first: First::Monitor(Monitor {
             kind: MonitorKind::Wasm,
-            program: worker_path()?,
+            program: worker_path(guests)?,
             arguments: worker.arguments(),
             environment: Vec::new(),
             inherits: Vec::new(),
@@ -199,7 +199,7 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     fn arguments(&self) -> Vec<String> {
-        let mut words = vec![WORKER.to_owned()];
+        let mut words = vec![self.guests.worker().to_owned()];
         let mut say = |name: &str, value: String| words.extend([format!("--{name}"), value]);
         say("memory", self.memory.to_string());
         say("disk", self.disk.to_string());
@@ -233,8 +233,8 @@ impl Worker<'_> {
     }
 }
 
-fn worker_path() -> Result<GuestPath, Refusal> {
-    format!("{PLACE}/{WORKER}")
+fn worker_path(guests: &Guests) -> Result<GuestPath, Refusal> {
+    format!("{PLACE}/{}", guests.worker())
         .parse()
         .map_err(|_| Refusal::TierUnavailable { tier: Tier::Wasm, why: "the worker has no place".to_owned() })
 }

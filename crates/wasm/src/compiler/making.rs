@@ -63,7 +63,7 @@ impl Making {
     pub(crate) fn furnish(&self, kind: Kind, shelf: &Path) -> Result<(), Trouble> {
         match kind {
             Kind::Python | Kind::PythonData => self.link(shelf, LIBRARY),
-            Kind::Js | Kind::Module => Ok(()),
+            Kind::Js | Kind::Module | Kind::Component => Ok(()),
         }
     }
 

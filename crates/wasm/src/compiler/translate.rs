@@ -13,8 +13,8 @@ use blastbox_sys::identity::limit;
 use blastbox_sys::landlock::{Tcp, restrict};
 use blastbox_sys::seccomp::Filter;
 use blastbox_sys::spawn::keep_only;
-use blastbox_wasm::engine::{Metering, Purpose, engine};
-use blastbox_wasm::manifest::{Hash, Hasher, Kind};
+use blastbox_wasm::engine::{Metering, Purpose, component_engine, engine};
+use blastbox_wasm::manifest::{Hash, Hasher, Kind, is_component};
 use blastbox_wasm::offered::{self, Unfit};
 use rustix::process::{Pid, PidfdFlags, Resource, Signal, pidfd_open, pidfd_send_signal};
 
@@ -41,18 +41,39 @@ pub(crate) fn translate(kind: Kind, metering: Metering) -> Result<Vec<u8>, Troub
     let wasm = take(&mut io::stdin().lock(), MOST_MODULE).map_err(failed("read the module"))?;
     let wasm = wasm.ok_or(Trouble::TooLarge)?;
     confine().map_err(failed("confine this process"))?;
-    if wasm.get(..8).is_some_and(|head| head.starts_with(b"\0asm") && head.get(4..6) != Some(&[1, 0])) {
-        return Err(Trouble::Component);
+    match (kind, is_component(&wasm)) {
+        (Kind::Component, true) => translate_component(metering, &wasm),
+        (Kind::Component, false) => Err(Trouble::Invalid("it is no component".to_owned())),
+        (_, true) => Err(Trouble::Component),
+        (_, false) => {
+            let engine = engine(Purpose::Compile, metering).map_err(invalid)?;
+            let module = wasmtime::Module::from_binary(&engine, &wasm).map_err(invalid)?;
+            offered::check(&engine, kind, &module).map_err(unfit)?;
+            module.serialize().map_err(invalid)
+        }
     }
-    let invalid = |error: wasmtime::Error| Trouble::Invalid(one_line(&format!("{error:?}")));
-    let engine = engine(Purpose::Compile, metering).map_err(invalid)?;
-    let module = wasmtime::Module::from_binary(&engine, &wasm).map_err(invalid)?;
-    offered::check(&engine, kind, &module).map_err(|unfit| match unfit {
+}
+
+fn translate_component(metering: Metering, wasm: &[u8]) -> Result<Vec<u8>, Trouble> {
+    offered::check_preview(wasm).map_err(unfit)?;
+    let engine = component_engine(metering).map_err(invalid)?;
+    let component = wasmtime::component::Component::from_binary(&engine, wasm).map_err(invalid)?;
+    offered::check_component(&engine, &component).map_err(unfit)?;
+    component.serialize().map_err(invalid)
+}
+
+fn invalid(error: wasmtime::Error) -> Trouble {
+    Trouble::Invalid(one_line(&format!("{error:?}")))
+}
+
+fn unfit(unfit: Unfit) -> Trouble {
+    match unfit {
         Unfit::Imports(what) => Trouble::Imports(one_line(&what)),
         Unfit::NoStart => Trouble::NoStart,
         Unfit::Needs(what) => Trouble::Needs(what),
-    })?;
-    module.serialize().map_err(invalid)
+        Unfit::Newer(what) => Trouble::Newer(one_line(&what)),
+        Unfit::NoRun => Trouble::NoRun,
+    }
 }
 
 /// From here on nothing can be opened, reached or started: what is compiled is a stranger's. The filter holds by itself, Landlock

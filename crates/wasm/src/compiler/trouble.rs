@@ -27,17 +27,25 @@ pub(crate) enum Trouble {
     )]
     TooLarge,
     #[error(
-        "wasm_component: this is a component (WASI preview 2 or newer), and guests are modules of preview 1: build it for wasm32-wasip1 \
-         (Rust: --target wasm32-wasip1, Go: GOOS=wasip1, C: wasi-sdk with --target=wasm32-wasip1)"
+        "wasm_component: this is a component, and what lies on a shelf are modules: `blastbox run --tier wasm -- FILE` runs a component; for a \
+         shelf build it for wasm32-wasip1 (Rust: --target wasm32-wasip1, Go: GOOS=wasip1, C: wasi-sdk with --target=wasm32-wasip1)"
     )]
     Component,
-    #[error("wasm_invalid: the engine does not take the module: {0}")]
+    #[error(
+        "wasm_component_newer: the component is of another preview of WASI than 0.2, as {0} says: build it for wasm32-wasip2 or wasm32-wasip1"
+    )]
+    Newer(String),
+    #[error(
+        "wasm_no_run: the component exports no `run` of `wasi:cli/run@0.2`: it is a library, not a command"
+    )]
+    NoRun,
+    #[error("wasm_invalid: the engine does not take it: {0}")]
     Invalid(String),
-    #[error("wasm_import_unknown: the module imports what is not offered: {0}")]
+    #[error("wasm_import_unknown: it imports what is not offered: {0}")]
     Imports(String),
     #[error("wasm_no_start: the module has no function `_start`: it is a library, not a command")]
     NoStart,
-    #[error("wasm_needs_too_much: the module needs {0}")]
+    #[error("wasm_needs_too_much: it needs {0}")]
     Needs(String),
     #[error("wasm_compile_limit: the compiler was ended: over its limit of time or memory")]
     Ended,
@@ -60,6 +68,8 @@ impl Trouble {
             Self::Usage => 2,
             Self::TooLarge
             | Self::Component
+            | Self::Newer(_)
+            | Self::NoRun
             | Self::Invalid(_)
             | Self::Imports(_)
             | Self::NoStart

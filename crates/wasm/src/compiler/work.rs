@@ -7,7 +7,7 @@ use std::path::Path;
 
 use blastbox_wasm::engine::Metering;
 use blastbox_wasm::image::{self, Followed};
-use blastbox_wasm::manifest::{Begins, Hash, Kind, Manifest};
+use blastbox_wasm::manifest::{Begins, Hash, Kind, Manifest, is_component};
 
 use crate::making::Making;
 use crate::translate::{take, translate};
@@ -59,6 +59,7 @@ fn compile(what: (Kind, Metering), module: &Path, shelf: &Path, name: &str) -> R
     let is_interpreter = match kind {
         Kind::Python | Kind::Js => true,
         Kind::Module => false,
+        Kind::Component => return Err(Trouble::Component),
         Kind::PythonData => return Err(Trouble::Usage),
     };
     let wasm = read(module, MOST_MODULE)?;
@@ -125,23 +126,24 @@ fn rehearse(metering: Metering, shelf: &Path, name: &str) -> Result<Manifest, Tr
     Ok(manifest)
 }
 
-/// Compiles a caller's module into a directory of its own, called by what it was made from and for. Says its name; what was
-/// compiled before is held against its hashes and not compiled again.
+/// Compiles a caller's module or component into a directory of its own, called by what it was made from and for. Says its name, and
+/// whether it is a component; what was compiled before is held against its hashes and not compiled again.
 fn keep(metering: Metering, module: &Path, cache: &Path, name: &str) -> Result<String, Trouble> {
     let wasm = read(module, MOST_MODULE)?;
     let hash = Hash::of(&wasm);
     let key = Hash::of([&hash.to_string(), metering.label(), name].concat().as_bytes()).to_string();
     let place = cache.join(&key);
+    let kind = if is_component(&wasm) { Kind::Component } else { Kind::Module };
     let is_whole = || {
         let found = verify(metering, &place, name);
-        found.is_ok_and(|manifest| manifest.kind == Kind::Module && manifest.wasm == hash)
+        found.is_ok_and(|manifest| manifest.kind == kind && manifest.wasm == hash)
     };
     if !is_whole() {
         let making = Making::begin(cache)?;
-        making.make((Kind::Module, metering), &wasm, name)?;
+        making.make((kind, metering), &wasm, name)?;
         making.become_one(&place, is_whole)?;
     }
-    Ok(key)
+    Ok(if kind == Kind::Component { format!("{key} {}", kind.as_str()) } else { key })
 }
 
 fn verify(metering: Metering, shelf: &Path, name: &str) -> Result<Manifest, Trouble> {

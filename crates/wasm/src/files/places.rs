@@ -167,6 +167,23 @@ mod tests {
         assert_eq!((tree.read(file, 0, &mut into), &into), (Ok(4), b"kept"));
     }
 
+    #[cfg(feature = "components")]
+    #[test]
+    fn what_is_removed_while_it_is_read_hides_nothing_else() {
+        let mut tree = tree();
+        let inner = tree.find(ROOT, b"a/b").unwrap();
+        tree.make_file(inner, b"g", 0o644).unwrap();
+        let (mut seen, mut last) = (Vec::new(), None);
+        while let Some((name, _)) = tree.behind(inner, last.as_deref()).unwrap() {
+            tree.remove(inner, &name).unwrap();
+            seen.push(name.clone());
+            last = Some(name);
+        }
+        assert_eq!(seen, [b"f", b"g"]);
+        let file = tree.make_file(ROOT, b"x", 0o644).unwrap();
+        assert_eq!(tree.behind(file, None), Err(Trouble::NotDirectory));
+    }
+
     #[test]
     fn entries_are_counted() {
         let mut tree = tree();

@@ -375,6 +375,17 @@ impl Tree {
     }
 }
 
+#[cfg(feature = "components")]
+impl Tree {
+    /// The entry whose name comes next behind this one.
+    pub(crate) fn behind(&self, ino: Ino, name: Option<&[u8]>) -> Result<Option<(Vec<u8>, Facts)>, Trouble> {
+        use std::ops::Bound;
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.directory(ino)?.range::<[u8], _>((from, Bound::Unbounded)).next();
+        next.map(|(name, &ino)| Ok((name.clone(), self.facts(ino)?))).transpose()
+    }
+}
+
 fn told(nanos: u64) -> i64 {
     i64::try_from(nanos).unwrap_or(i64::MAX)
 }

@@ -16,10 +16,11 @@ use crate::bench::Job;
 use crate::budget::Budget;
 use crate::chance::Chance;
 use crate::clock::Clock;
+use crate::engine::{self, Parts};
 use crate::files::{Hold, ROOT, Tree, Trouble};
 use crate::manifest::Kind;
 use crate::ready::Ready;
-use crate::shelf::Loaded;
+use crate::shelf::{Code, Loaded};
 use crate::streams::{Streams, Told};
 use crate::tools;
 use crate::wasi::{Descriptor, Descriptors, Exited, Guest, Host, Limiter};
@@ -77,7 +78,7 @@ pub(crate) struct Used {
 /// How a guest ended when it did not end by itself.
 #[derive(Debug)]
 pub(crate) struct Broken {
-    exit: Exit,
+    pub(crate) exit: Exit,
     /// What its standard error says about it.
     why: Option<String>,
 }
@@ -95,6 +96,8 @@ pub(crate) fn link(linker: &mut Linker<Guest>, kind: Kind) -> wasmtime::Result<(
         Kind::Python | Kind::PythonData => python::link(linker),
         Kind::Js => js::link(linker),
         Kind::Module => module::link(linker),
+        // What a component calls is no function of a module's.
+        Kind::Component => Ok(()),
     }
 }
 
@@ -127,12 +130,17 @@ pub(crate) fn name_of(program: &[u8]) -> &[u8] {
 pub(crate) fn is_worth_keeping(kind: Kind) -> bool {
     match kind {
         Kind::Python | Kind::PythonData | Kind::Js => true,
-        Kind::Module => false,
+        Kind::Module | Kind::Component => false,
     }
 }
 
-/// Begins a guest. A module may have code that runs already now: with the streams of its command it can be told to end.
-pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -> Result<Seat, Broken> {
+/// What a guest begins in, with its limits.
+pub(crate) fn store(
+    room: &Room,
+    guest: &Loaded,
+    parts: Parts,
+    streams: Option<Arc<Streams>>,
+) -> Result<Store<Guest>, Broken> {
     let mut descriptors = Descriptors::new(room.open_files, Arc::clone(&room.tree));
     // The first one is 3, where guests begin to look.
     descriptors
@@ -148,12 +156,16 @@ pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -
         tools: false,
         http: false,
         descriptors,
+        #[cfg(feature = "components")]
+        handles: crate::component::Handles::new(room.open_files, Arc::clone(&room.tree)),
+        #[cfg(feature = "components")]
+        directory: Vec::new(),
         tree: Arc::clone(&room.tree),
         streams: streams.clone(),
         clock: Clock::new(room.deterministic),
         chance: Chance::new(room.deterministic),
     };
-    let limiter = Limiter::new(room.budget.clone(), Arc::downgrade(&room.ready), guest.shared);
+    let limiter = Limiter::new(room.budget.clone(), Arc::downgrade(&room.ready), guest.shared, parts);
     let mut store = Store::new(&room.engine, Guest { memory: None, limiter, host });
     store.limiter(|guest| &mut guest.limiter);
     // The epoch moves only when somebody is told to end; whoever was not goes on.
@@ -166,14 +178,25 @@ pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -
     });
     if let Some(fuel) = room.fuel {
         // What an interpreter does before there is a command is nobody's work. A module has a command from its first instruction on.
-        let fuel = if guest.kind == Kind::Module { fuel } else { u64::MAX };
+        let fuel = if matches!(guest.kind, Kind::Module | Kind::Component) { fuel } else { u64::MAX };
         store.set_fuel(fuel).map_err(|error| stuck(&error.to_string()))?;
     }
     // Who was told before the deadline was set hears of no epoch any more; who is told from here on does.
     if let Some(signal) = streams.and_then(|streams| streams.told()) {
         return Err(told(signal));
     }
-    let instance = match guest.ready.instantiate(&mut store) {
+    Ok(store)
+}
+
+/// Begins a guest. A module may have code that runs already now: with the streams of its command it can be told to end.
+pub(crate) fn seat(room: &Room, guest: &Loaded, streams: Option<Arc<Streams>>) -> Result<Seat, Broken> {
+    let mut store = store(room, guest, engine::MODULE, streams)?;
+    let begun = match &guest.code {
+        Code::Module(ready) => ready.instantiate(&mut store),
+        #[cfg(feature = "components")]
+        Code::Component(_) => return Err(stuck("a component has no seat")),
+    };
+    let instance = match begun {
         Ok(instance) => instance,
         Err(error) => return Err(broken(&store, &error)),
     };
@@ -191,7 +214,7 @@ pub(crate) fn warm_up(mut seat: Seat, guest: &Loaded) -> Result<Seat, Broken> {
         Kind::Python => python::warm_up(&mut seat, Image::Bare)?,
         Kind::PythonData => python::warm_up(&mut seat, Image::Data)?,
         Kind::Js => js::warm_up(&mut seat)?,
-        Kind::Module => {}
+        Kind::Module | Kind::Component => {}
     }
     seat.warm = true;
     Ok(seat)
@@ -201,6 +224,13 @@ pub(crate) fn warm_up(mut seat: Seat, guest: &Loaded) -> Result<Seat, Broken> {
 /// its end has been told, because that takes as long as a small program. What held much is gone before.
 pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, Used, Option<Seat>) {
     let Job { spec, guest, streams } = job;
+    #[cfg(feature = "components")]
+    if let Ok(guest) = &guest
+        && let Code::Component(component) = &guest.code
+    {
+        let (ended, used) = crate::component::run(room, guest, component, spec, Arc::clone(&streams));
+        return (tell(ended, &streams), used, None);
+    }
     let seated =
         guest.map_err(|why| Broken { exit: UNUSABLE, why: Some(why.to_string()) }).and_then(|guest| {
             let seat = match ready {
@@ -219,7 +249,7 @@ pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, Used, Op
                 Kind::Python => python::run(&mut seat, spec, Image::Bare),
                 Kind::PythonData => python::run(&mut seat, spec, Image::Data),
                 Kind::Js => js::run(&mut seat, spec),
-                Kind::Module => module::run(&mut seat, spec),
+                Kind::Module | Kind::Component => module::run(&mut seat, spec),
             };
             let used = Used { peak_bytes: seat.store.data().limiter.peak(), fuel: seat.burnt() };
             (ended, used, Some(seat).filter(|_| used.peak_bytes <= SMALL))
@@ -230,14 +260,19 @@ pub(crate) fn run(room: &Room, job: Job, ready: Option<Seat>) -> (Exit, Used, Op
             (Err(broken), Used { peak_bytes: 0, fuel }, None)
         }
     };
+    (tell(ended, &streams), used, left)
+}
+
+/// How a command ended; why, where it did not end by itself, goes to its standard error.
+fn tell(ended: Result<u8, Broken>, streams: &Streams) -> Exit {
     match ended {
-        Ok(code) => (Exit::Code(code), used, left),
+        Ok(code) => Exit::Code(code),
         Err(Broken { exit, why }) => {
             if let Some(why) = why {
                 // Nobody hears it who was told to end meanwhile.
                 streams.write(2, format!("blastbox-wasm: {why}\n").as_bytes()).ok();
             }
-            (exit, used, left)
+            exit
         }
     }
 }
@@ -381,7 +416,7 @@ fn stuck(why: &str) -> Broken {
 }
 
 /// What an error of the engine means. Like a process, a guest that does what it may not ends by a signal.
-fn broken(store: &Store<Guest>, error: &wasmtime::Error) -> Broken {
+pub(crate) fn broken(store: &Store<Guest>, error: &wasmtime::Error) -> Broken {
     if let Some(Exited(code)) = error.downcast_ref() {
         let code = u8::try_from(code & 0xff).unwrap_or(u8::MAX);
         return Broken { exit: Exit::Code(code), why: None };
@@ -391,7 +426,7 @@ fn broken(store: &Store<Guest>, error: &wasmtime::Error) -> Broken {
     }
     let Some(trap) = error.downcast_ref::<Trap>() else {
         let refused = store.data().limiter.refused();
-        let why = if refused { "there is not enough memory for it" } else { "it could not be begun" };
+        let why = if refused { "there is not enough memory for it" } else { "it cannot go on" };
         return Broken {
             exit: Exit::Signal(SIGKILL),
             why: Some(format!("the guest was ended: {why}: {error}")),

@@ -3,7 +3,8 @@
 use crate::files::Trouble;
 
 /// Why a call failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{self:?}")]
 pub(crate) enum Errno {
     BadFd,
     Exists,

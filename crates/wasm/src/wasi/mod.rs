@@ -9,12 +9,12 @@ mod errno;
 mod facts;
 mod memory;
 mod moving;
-mod paths;
+pub(crate) mod paths;
 mod poll;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use wasmtime::{Caller, Extern, Linker, Memory, ResourceLimiter, Trap};
+use wasmtime::{AsContextMut, Caller, Extern, Linker, Memory, ResourceLimiter, Trap};
 
 pub(crate) use self::descriptors::{Descriptor, Descriptors};
 pub(crate) use self::errno::Errno;
@@ -22,7 +22,7 @@ pub(crate) use self::memory::Memory as GuestMemory;
 use crate::budget::Budget;
 use crate::chance::Chance;
 use crate::clock::Clock;
-use crate::engine::{MOST_ENTRIES, MOST_MEMORIES, MOST_TABLES};
+use crate::engine::{MOST_ENTRIES, Parts};
 use crate::files::Tree;
 use crate::ready::Ready;
 use crate::streams::{Streams, Told};
@@ -53,6 +53,12 @@ pub(crate) struct Host {
     /// Whether HTTP requests are made for it.
     pub(crate) http: bool,
     pub(crate) descriptors: Descriptors,
+    /// What a component has instead of them.
+    #[cfg(feature = "components")]
+    pub(crate) handles: crate::component::Handles,
+    /// Where a component's command begins.
+    #[cfg(feature = "components")]
+    pub(crate) directory: Vec<u8>,
     pub(crate) tree: Arc<Mutex<Tree>>,
     /// `None` until the guest is handed out: then it has nothing to read and nobody hears it.
     pub(crate) streams: Option<Arc<Streams>>,
@@ -116,7 +122,7 @@ pub(crate) fn enter(
     let ended = call(&mut memory, &mut guest.host);
     let moved = memory.moved();
     if moved > 0 {
-        pay(caller, moved)?;
+        pay(&mut *caller, moved)?;
     }
     match ended {
         Ok(()) => Ok(0),
@@ -126,12 +132,13 @@ pub(crate) fn enter(
 }
 
 /// Takes work that was done for the guest off its fuel, or else a guest would have the host do what it may not do itself.
-pub(crate) fn pay(caller: &mut Caller<'_, Guest>, units: u64) -> wasmtime::Result<()> {
-    if !caller.data().host.metered {
+pub(crate) fn pay(mut call: impl AsContextMut<Data = Guest>, units: u64) -> wasmtime::Result<()> {
+    let mut call = call.as_context_mut();
+    if !call.data().host.metered {
         return Ok(());
     }
-    let left = caller.get_fuel()?;
-    caller.set_fuel(left.saturating_sub(units))?;
+    let left = call.get_fuel()?;
+    call.set_fuel(left.saturating_sub(units))?;
     if units > left { Err(Trap::OutOfFuel.into()) } else { Ok(()) }
 }
 
@@ -167,13 +174,17 @@ pub(crate) struct Limiter {
     shared: u64,
     held: u64,
     peak: u64,
+    /// What it may consist of.
+    parts: Parts,
+    /// Entries of all its tables.
+    entries: usize,
     /// Whether it was refused memory.
     refused: bool,
 }
 
 impl Limiter {
-    pub(crate) fn new(budget: Budget, ready: Weak<Ready>, shared: u64) -> Self {
-        Self { budget, ready, shared, held: 0, peak: 0, refused: false }
+    pub(crate) fn new(budget: Budget, ready: Weak<Ready>, shared: u64, parts: Parts) -> Self {
+        Self { budget, ready, shared, held: 0, peak: 0, parts, entries: 0, refused: false }
     }
 
     fn take(&self, bytes: u64) -> bool {
@@ -207,21 +218,30 @@ impl ResourceLimiter for Limiter {
         Ok(true)
     }
 
-    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(desired <= MOST_ENTRIES)
+    fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let entries = self.entries.saturating_add(desired.saturating_sub(current));
+        let fits = entries <= MOST_ENTRIES;
+        if fits {
+            self.entries = entries;
+        }
+        Ok(fits)
     }
 
     fn instances(&self) -> usize {
-        1
+        count(self.parts.instances)
     }
 
     fn tables(&self) -> usize {
-        usize::try_from(MOST_TABLES).unwrap_or(usize::MAX)
+        count(self.parts.tables)
     }
 
     fn memories(&self) -> usize {
-        usize::try_from(MOST_MEMORIES).unwrap_or(usize::MAX)
+        count(self.parts.memories)
     }
+}
+
+fn count(most: u32) -> usize {
+    usize::try_from(most).unwrap_or(usize::MAX)
 }
 
 impl Drop for Limiter {

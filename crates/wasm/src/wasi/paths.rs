@@ -5,12 +5,13 @@ use wasmtime::Linker;
 use super::facts::filestat;
 use super::moving::set_time;
 use super::{Descriptor, Errno, Guest, GuestMemory, Host, Stop, calls};
-use crate::files::{Ino, Kind, Trouble};
+use crate::files::{Facts, Ino, Kind, Tree, Trouble};
 
-const CREATE: u32 = 1;
-const DIRECTORY: u32 = 2;
-const EXCLUSIVE: u32 = 4;
-const TRUNCATE: u32 = 8;
+/// How a file is opened.
+pub(crate) const CREATE: u32 = 1;
+pub(crate) const DIRECTORY: u32 = 2;
+pub(crate) const EXCLUSIVE: u32 = 4;
+pub(crate) const TRUNCATE: u32 = 8;
 const APPEND: u32 = 1;
 const MAY_READ: u64 = 1 << 1;
 const MAY_WRITE: u64 = 1 << 6;
@@ -103,38 +104,47 @@ fn remove(
 fn open(host: &mut Host, fd: u32, path: &[u8], how: u32, rights: u64, flags: u32) -> Result<u32, Stop> {
     let from = host.descriptors.directory(fd)?;
     let (reads, writes) = (rights & MAY_READ != 0, rights & MAY_WRITE != 0);
-    let ino = {
-        let mut tree = host.tree();
-        let ino = match tree.find(from, path) {
-            Ok(_) if how & CREATE != 0 && how & EXCLUSIVE != 0 => return Err(Errno::Exists.into()),
-            Ok(ino) => ino,
-            Err(Trouble::NotFound) if how & CREATE != 0 && how & DIRECTORY == 0 => {
-                if path.last() == Some(&b'/') {
-                    return Err(Errno::IsDirectory.into());
-                }
-                let (directory, name) = tree.place(from, path)?;
-                tree.make_file(directory, &name.ok_or(Errno::NotFound)?, 0o644)?
-            }
-            Err(trouble) => return Err(trouble.into()),
-        };
-        let facts = tree.facts(ino)?;
-        if facts.kind == Kind::File && how & TRUNCATE != 0 {
-            if !writes {
-                return Err(Errno::Invalid.into());
-            }
-            tree.resize(ino, 0)?;
-        }
-        if facts.kind == Kind::File && writes && !tree.may_write(ino) {
-            return Err(Errno::ReadOnly.into());
-        }
-        ino
-    };
-    let kind = host.tree().facts(ino)?.kind;
+    let Facts { ino, kind, .. } = find_or_make(&mut host.tree(), from, path, how, writes)?;
     let descriptor = match kind {
-        Kind::Directory if how & TRUNCATE != 0 => return Err(Errno::IsDirectory.into()),
         Kind::Directory => Descriptor::Directory { ino, given: None },
-        Kind::File if how & DIRECTORY != 0 => return Err(Errno::NotDirectory.into()),
         Kind::File => Descriptor::File { ino, at: 0, append: flags & APPEND != 0, reads, writes },
     };
     Ok(host.descriptors.open(descriptor)?)
+}
+
+/// The entry that a path leads to, made or emptied where that is asked for.
+pub(crate) fn find_or_make(
+    tree: &mut Tree,
+    from: Ino,
+    path: &[u8],
+    how: u32,
+    writes: bool,
+) -> Result<Facts, Errno> {
+    let ino = match tree.find(from, path) {
+        Ok(_) if how & CREATE != 0 && how & EXCLUSIVE != 0 => return Err(Errno::Exists),
+        Ok(ino) => ino,
+        Err(Trouble::NotFound) if how & CREATE != 0 && how & DIRECTORY == 0 => {
+            if path.last() == Some(&b'/') {
+                return Err(Errno::IsDirectory);
+            }
+            let (directory, name) = tree.place(from, path)?;
+            tree.make_file(directory, &name.ok_or(Errno::NotFound)?, 0o644)?
+        }
+        Err(trouble) => return Err(trouble.into()),
+    };
+    let facts = tree.facts(ino)?;
+    if facts.kind == Kind::File && how & TRUNCATE != 0 {
+        if !writes {
+            return Err(Errno::Invalid);
+        }
+        tree.resize(ino, 0)?;
+    }
+    if facts.kind == Kind::File && writes && !tree.may_write(ino) {
+        return Err(Errno::ReadOnly);
+    }
+    match facts.kind {
+        Kind::Directory if how & TRUNCATE != 0 => Err(Errno::IsDirectory),
+        Kind::File if how & DIRECTORY != 0 => Err(Errno::NotDirectory),
+        _ => Ok(facts),
+    }
 }

@@ -1,6 +1,7 @@
-//! A module that a caller brings becomes a guest: compiled once, in a process of its own, kept by its hash.
+//! A module or component that a caller brings becomes a guest: compiled once, in a process of its own, kept by its hash.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,12 +9,14 @@ use std::process::{Command, Stdio};
 use rustix::fs::FileType;
 
 use super::found::is_plain;
-use super::{Guests, Metering};
+use super::{Form, Guests, Metering};
 
 /// The compiler's program.
 const COMPILER: &str = "blastbox-wasm-compile";
 /// Longest complaint of the compiler that is passed on.
 const MOST_WORDS: usize = 500;
+/// What the compiler says behind the hash of a component.
+const COMPONENT: &str = " component";
 /// Digits of a hash.
 const HASH: usize = 64;
 
@@ -24,6 +27,8 @@ pub struct Compiled {
     pub directory: PathBuf,
     /// What it is called.
     pub name: String,
+    /// What it is.
+    pub form: Form,
 }
 
 /// Why a module did not become a guest.
@@ -32,6 +37,11 @@ pub enum CompileError {
     /// The name says nothing.
     #[error("{} has no name that a guest can have: letters, digits, - and _, at most 80", .0.display())]
     Name(PathBuf),
+    /// It is a component, and nobody here runs one.
+    #[error(
+        "wasm_no_component_worker: {} is a component, and blastbox-wasm-component is not installed beside blastbox-wasm", .0.display()
+    )]
+    NoComponentWorker(PathBuf),
     /// The compiler could not be started.
     #[error("cannot start {}", path.display())]
     Start {
@@ -95,6 +105,9 @@ pub fn compile(
 ) -> Result<Compiled, CompileError> {
     let stem = module.file_stem().and_then(|stem| stem.to_str()).filter(|stem| is_plain(stem));
     let name = stem.ok_or_else(|| CompileError::Name(module.to_owned()))?.to_owned();
+    if !guests.runs(Form::Component) && is_component(module) {
+        return Err(CompileError::NoComponentWorker(module.to_owned()));
+    }
     let usable = |source| CompileError::Cache { path: cache.to_owned(), source };
     own(cache).map_err(usable)?;
     let program = guests.directory().join(COMPILER);
@@ -117,11 +130,24 @@ pub fn compile(
     if !ended.status.success() {
         return Err(CompileError::Refused(said.trim().to_owned()));
     }
-    match place(cache, said.trim()) {
-        Ok(Some(directory)) => Ok(Compiled { directory, name }),
+    let (hash, form) = match said.trim().strip_suffix(COMPONENT) {
+        Some(hash) => (hash, Form::Component),
+        None => (said.trim(), Form::Module),
+    };
+    match place(cache, hash) {
+        // It was another file when it was looked at first.
+        Ok(Some(_)) if !guests.runs(form) => Err(CompileError::NoComponentWorker(module.to_owned())),
+        Ok(Some(directory)) => Ok(Compiled { directory, name, form }),
         Ok(None) => Err(CompileError::Unclear { program, module: module.to_owned() }),
-        Err(source) => Err(CompileError::Cache { path: cache.join(said.trim()), source }),
+        Err(source) => Err(CompileError::Cache { path: cache.join(hash), source }),
     }
+}
+
+/// Whether a file says of itself that it is a component. Of one that cannot be read the compiler says why.
+fn is_component(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(8).read_to_end(&mut head));
+    read.is_ok() && head.starts_with(b"\0asm") && head.get(6..8) == Some(&[1, 0])
 }
 
 /// The directory that the compiler means. It says a hash, and nothing else is looked at: what it says decides which directory of the

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 /// The worker's program.
 pub const WORKER: &str = "blastbox-wasm";
+/// The program of the worker whose guest is a component: what components take is linked by nobody else.
+const COMPONENT_WORKER: &str = "blastbox-wasm-component";
 /// The directory that worker, compiler and guests lie in, beside blastbox or in the place for programs that only programs
 /// start.
 const DIRECTORY: &str = "wasm";
@@ -34,6 +36,16 @@ impl Metering {
     }
 }
 
+/// What a caller's program is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// A module of WASI preview 1.
+    Module,
+    /// A component of WASI 0.2.
+    Component,
+}
+
 /// The worker and its guests.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Guests {
@@ -44,15 +56,19 @@ pub struct Guests {
     code: u64,
     /// The same of code that counts its work; 0 where there is none.
     metered: u64,
+    /// What a caller's program may be.
+    forms: Vec<Form>,
 }
 
-/// A module that the caller brought, compiled.
+/// A module or component that the caller brought, compiled.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct OwnGuest {
     /// The directory that it alone lies in.
     pub directory: PathBuf,
     /// What it is called.
     pub name: String,
+    /// What it is.
+    pub form: Form,
 }
 
 impl Guests {
@@ -79,18 +95,38 @@ impl Guests {
         names.truncate(MOST);
         let sum = |metering| names.iter().map(|name| code_of(directory, name, metering)).sum();
         let (code, metered) = (sum(Metering::None), sum(Metering::Fuel));
-        Some(Self { directory: directory.to_owned(), names, own: None, code, metered })
+        let components = directory.join(COMPONENT_WORKER).is_file().then_some(Form::Component);
+        let forms = std::iter::once(Form::Module).chain(components).collect();
+        Some(Self { directory: directory.to_owned(), names, own: None, code, metered, forms })
     }
 
-    /// The same with a module of the caller, which lies alone in its directory.
+    /// The same with a module or component of the caller, which lies alone in its directory.
     #[must_use]
-    pub fn with_own(mut self, directory: PathBuf, name: String) -> Self {
-        // Its name is the caller's to choose: what it covers is not loaded.
-        self.names.retain(|other| *other != name);
+    pub fn with_own(mut self, directory: PathBuf, name: String, form: Form) -> Self {
+        match form {
+            // Its name is the caller's to choose: what it covers is not loaded.
+            Form::Module => self.names.retain(|other| *other != name),
+            // Its worker runs nothing else.
+            Form::Component => (self.names, self.code, self.metered) = (Vec::new(), 0, 0),
+        }
         self.code = self.code.saturating_add(code_of(&directory, &name, Metering::None));
         self.metered = self.metered.saturating_add(code_of(&directory, &name, Metering::Fuel));
-        self.own = Some(OwnGuest { directory, name });
+        self.own = Some(OwnGuest { directory, name, form });
         self
+    }
+
+    /// Whether a caller may bring such a program: its worker is installed.
+    #[must_use]
+    pub fn runs(&self, form: Form) -> bool {
+        self.forms.contains(&form)
+    }
+
+    /// The program that runs the guests of a box.
+    pub(super) fn worker(&self) -> &'static str {
+        match self.own.as_ref().map(|own| own.form) {
+            None | Some(Form::Module) => WORKER,
+            Some(Form::Component) => COMPONENT_WORKER,
+        }
     }
 
     /// Those on the shelf.
@@ -139,7 +175,14 @@ impl Guests {
     #[cfg(test)]
     pub(crate) fn of(names: &[&str]) -> Self {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Self { directory: "/opt/wasm".into(), names, own: None, code: 300 << 20, metered: 400 << 20 }
+        Self {
+            directory: "/opt/wasm".into(),
+            names,
+            own: None,
+            code: 300 << 20,
+            metered: 400 << 20,
+            forms: vec![Form::Module, Form::Component],
+        }
     }
 }
 

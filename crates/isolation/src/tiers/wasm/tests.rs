@@ -158,10 +158,23 @@ fn without_root_what_does_not_hold_is_a_gap() {
 
 #[test]
 fn a_module_of_the_caller_has_a_place_of_its_own_and_covers_a_guest_of_its_name() {
-    let guests = Guests::of(&["js", "python"]).with_own("/cache/x".into(), "js".to_owned());
+    let guests = Guests::of(&["js", "python"]).with_own("/cache/x".into(), "js".to_owned(), Form::Module);
     let lowered = lowered(&Facts { wasm: Some(guests), ..good_host() }, default()).unwrap();
     let First::Monitor(monitor) = &lowered.plan.first else { panic!() };
     let said = monitor.arguments.join(" ");
     assert!(said.ends_with("--shelf /wasm --guest python --shelf /module --guest js"), "{said}");
     assert_eq!(lowered.shows.len(), 2);
+}
+
+#[test]
+fn a_component_has_a_worker_of_its_own_and_no_guest_beside_it() {
+    let guests =
+        Guests::of(&["js", "python"]).with_own("/cache/x".into(), "tool".to_owned(), Form::Component);
+    let lowered = lowered(&Facts { wasm: Some(guests), ..good_host() }, default()).unwrap();
+    let First::Monitor(monitor) = &lowered.plan.first else { panic!() };
+    assert_eq!(monitor.program.as_str(), "/wasm/blastbox-wasm-component");
+    let said = monitor.arguments.join(" ");
+    assert!(said.starts_with("blastbox-wasm-component --memory"), "{said}");
+    assert!(said.ends_with("--shelf /wasm --shelf /module --guest tool"), "{said}");
+    assert_eq!(monitor.kind, MonitorKind::Wasm);
 }

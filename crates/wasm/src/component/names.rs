@@ -1,0 +1,139 @@
+//! `wasi:filesystem/types`: calls that name a file.
+
+use wasmtime::component::{Linker, Resource, WasmStr};
+
+use super::codes::{
+    DescriptorFlags, DescriptorStat, ErrorCode, MetadataHash, NewTimestamp, OpenFlags, PathFlags,
+};
+use super::files::{Answer, set_time};
+use super::handles::{Opened, Thing};
+use super::{Call, FileHandle, offer, owned};
+use crate::files::{Facts, Ino, Kind, LONGEST_PATH};
+use crate::wasi::paths::{CREATE, DIRECTORY, EXCLUSIVE, TRUNCATE, find_or_make};
+use crate::wasi::{Errno, Guest, Host};
+
+type File = Resource<FileHandle>;
+
+pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    offer! { linker, "wasi:filesystem/types@0.2.0";
+        "[method]descriptor.open-at" => |call, this: File, _links: PathFlags, path: WasmStr, how: OpenFlags, flags: DescriptorFlags| -> Answer<File> {
+            let found = {
+                let path = path.to_str(&call)?;
+                open(&call.data().host, this.rep(), &path, how, flags)
+            };
+            let opened = found.and_then(|opened| call.data_mut().host.handles.open_file(Thing::File(opened)));
+            opened.map(owned).map_err(ErrorCode::from)
+        }
+        "[method]descriptor.stat-at" => |call, this: File, _links: PathFlags, path: WasmStr| -> Answer<DescriptorStat> {
+            named(&call, &this, &path)?.map(|facts| (&facts).into()).map_err(ErrorCode::from)
+        }
+        "[method]descriptor.metadata-hash-at" => |call, this: File, _links: PathFlags, path: WasmStr| -> Answer<MetadataHash> {
+            named(&call, &this, &path)?.map(|facts| (&facts).into()).map_err(ErrorCode::from)
+        }
+        "[method]descriptor.set-times-at" => |call, this: File, _links: PathFlags, path: WasmStr, _read: NewTimestamp, modified: NewTimestamp| -> Answer<()> {
+            let found = named(&call, &this, &path)?;
+            let set = found.and_then(|facts| set_time(&mut call.data().host.tree(), facts.ino, modified));
+            set.map_err(ErrorCode::from)
+        }
+        "[method]descriptor.create-directory-at" => |call, this: File, path: WasmStr| -> Answer<()> {
+            let path = path.to_str(&call)?;
+            let host = &call.data().host;
+            let made = place(host, this.rep(), &path)
+                .and_then(|(directory, name)| Ok(host.tree().make_directory(directory, &name, 0o755)?));
+            made.map(drop).map_err(ErrorCode::from)
+        }
+        "[method]descriptor.unlink-file-at" => |call, this: File, path: WasmStr| -> Answer<()> {
+            let path = path.to_str(&call)?;
+            remove(&call.data().host, this.rep(), &path, Kind::File).map_err(ErrorCode::from)
+        }
+        "[method]descriptor.remove-directory-at" => |call, this: File, path: WasmStr| -> Answer<()> {
+            let path = path.to_str(&call)?;
+            remove(&call.data().host, this.rep(), &path, Kind::Directory).map_err(ErrorCode::from)
+        }
+        "[method]descriptor.rename-at" => |call, this: File, path: WasmStr, to: File, new: WasmStr| -> Answer<()> {
+            let (path, new) = (path.to_str(&call)?, new.to_str(&call)?);
+            let host = &call.data().host;
+            let renamed = place(host, this.rep(), &path).and_then(|(from, old)| {
+                let (to, new) = place(host, to.rep(), &new)?;
+                Ok(host.tree().rename((from, &old), (to, &new))?)
+            });
+            renamed.map_err(ErrorCode::from)
+        }
+        // No links: what does not exist cannot lead astray whoever looks at the files afterwards.
+        "[method]descriptor.link-at" => |_call, _this: File, _links: PathFlags, _path: WasmStr, _to: File, _new: WasmStr| -> Answer<()> {
+            Err(ErrorCode::Unsupported)
+        }
+        "[method]descriptor.symlink-at" => |_call, _this: File, _path: WasmStr, _new: WasmStr| -> Answer<()> {
+            Err(ErrorCode::Unsupported)
+        }
+        "[method]descriptor.readlink-at" => |call, this: File, path: WasmStr| -> Answer<String> {
+            named(&call, &this, &path)?.map_err(ErrorCode::from).and(Err(ErrorCode::Invalid))
+        }
+    }
+    Ok(())
+}
+
+/// A path, if it is none that is longer than any.
+fn bounded(path: &str) -> Result<&[u8], Errno> {
+    if path.len() > LONGEST_PATH { Err(Errno::NameTooLong) } else { Ok(path.as_bytes()) }
+}
+
+/// The directory that paths begin at.
+fn directory(host: &Host, number: u32) -> Result<Ino, Errno> {
+    match host.handles.file(number)? {
+        Opened { ino, kind: Kind::Directory, .. } => Ok(ino),
+        Opened { .. } => Err(Errno::NotDirectory),
+    }
+}
+
+/// What is known of what a path leads to.
+fn named(call: &Call<'_>, this: &File, path: &WasmStr) -> wasmtime::Result<Result<Facts, Errno>> {
+    let path = path.to_str(call)?;
+    let host = &call.data().host;
+    let find = || {
+        let from = directory(host, this.rep())?;
+        let tree = host.tree();
+        Ok(tree.facts(tree.find(from, bounded(&path)?)?)?)
+    };
+    Ok(find())
+}
+
+/// The directory and the last name of a path.
+fn place(host: &Host, number: u32, path: &str) -> Result<(Ino, Vec<u8>), Errno> {
+    match host.tree().place(directory(host, number)?, bounded(path)?)? {
+        (directory, Some(name)) => Ok((directory, name)),
+        (_, None) => Err(Errno::Exists),
+    }
+}
+
+fn remove(host: &Host, number: u32, path: &str, kind: Kind) -> Result<(), Errno> {
+    let (directory, name) = place(host, number, path)?;
+    let mut tree = host.tree();
+    let ino = tree.find(directory, &name)?;
+    match (kind, tree.facts(ino)?.kind) {
+        (Kind::File, Kind::Directory) => Err(Errno::IsDirectory),
+        (Kind::Directory, Kind::File) => Err(Errno::NotDirectory),
+        _ => Ok(tree.remove(directory, &name)?),
+    }
+}
+
+fn open(
+    host: &Host,
+    number: u32,
+    path: &str,
+    how: OpenFlags,
+    flags: DescriptorFlags,
+) -> Result<Opened, Errno> {
+    let from = directory(host, number)?;
+    let writes = flags.contains(DescriptorFlags::WRITE);
+    let bits = [
+        (OpenFlags::CREATE, CREATE),
+        (OpenFlags::DIRECTORY, DIRECTORY),
+        (OpenFlags::EXCLUSIVE, EXCLUSIVE),
+        (OpenFlags::TRUNCATE, TRUNCATE),
+    ];
+    // As preview 1 says it.
+    let how = bits.into_iter().filter(|(flag, _)| how.contains(*flag)).fold(0, |all, (_, bit)| all | bit);
+    let Facts { ino, kind, .. } = find_or_make(&mut host.tree(), from, bounded(path)?, how, writes)?;
+    Ok(Opened { ino, kind, reads: flags.contains(DescriptorFlags::READ), writes })
+}

@@ -1,0 +1,156 @@
+//! `wasi:io/poll` and the errors of streams: waiting for time and for input. Nothing else can be waited for.
+
+use std::time::{Duration, Instant};
+
+use wasmtime::component::{Linker, Resource, WasmList};
+
+use super::handles::{Thing, Wanted};
+use super::{Call, ErrorHandle, PollHandle, kinds, offer, owned};
+use crate::clock::GRAIN;
+use crate::streams::Told;
+use crate::wasi::{Guest, Host};
+
+/// Most things that are waited for at once.
+const MOST: usize = 1024;
+
+pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    kinds! { linker, "wasi:io/error@0.2.0"; "error" => ErrorHandle, }
+    offer! { linker, "wasi:io/error@0.2.0";
+        "[method]error.to-debug-string" => |call, this: Resource<ErrorHandle>| -> String {
+            format!("{:?}", call.data().host.handles.error(this.rep()))
+        }
+    }
+    kinds! { linker, "wasi:io/poll@0.2.0"; "pollable" => PollHandle, }
+    offer! { linker, "wasi:io/poll@0.2.0";
+        "[method]pollable.ready" => |call, this: Resource<PollHandle>| -> bool {
+            let host = &call.data().host;
+            let wanted = host.handles.wanted(this.rep())?;
+            is_ready(host, wanted, host.clock.peek())
+        }
+        "poll" => |call, list: WasmList<Resource<PollHandle>>| -> Vec<u32> {
+            let count = list.len();
+            // None at all would wait for ever.
+            if count == 0 || count > MOST {
+                return Err(wasmtime::Error::msg(format!("the guest waits for {count} things at once: 1 to {MOST} can be")));
+            }
+            crate::wasi::pay(&mut call, u64::try_from(count).unwrap_or(u64::MAX))?;
+            let numbers = list.iter(&mut call)?.collect::<wasmtime::Result<Vec<Resource<PollHandle>>>>()?;
+            let host = &mut call.data_mut().host;
+            let wanted = numbers.iter().map(|this| Ok(host.handles.wanted(this.rep())?));
+            let wanted = wanted.collect::<wasmtime::Result<Vec<Wanted>>>()?;
+            wait(host, &wanted)?
+        }
+    }
+    linker.instance("wasi:io/poll@0.2.0")?.func_wrap(
+        "[method]pollable.block",
+        |mut call: Call<'_>, (this,): (Resource<PollHandle>,)| {
+            let host = &mut call.data_mut().host;
+            let wanted = host.handles.wanted(this.rep())?;
+            wait(host, &[wanted])?;
+            Ok(())
+        },
+    )
+}
+
+/// One more thing that can be waited for.
+pub(super) fn wanting(call: &mut Call<'_>, wanted: Wanted) -> wasmtime::Result<Resource<PollHandle>> {
+    Ok(owned(call.data_mut().host.handles.open(Thing::Wanted(wanted))?))
+}
+
+fn is_ready(host: &Host, wanted: Wanted, now: u64) -> bool {
+    match wanted {
+        Wanted::Now => true,
+        Wanted::Input => host.streams.as_ref().is_none_or(|streams| streams.readable().is_some()),
+        Wanted::Until(moment) => moment <= now,
+    }
+}
+
+/// Waits until one of them has come. Returns which have.
+fn wait(host: &mut Host, wanted: &[Wanted]) -> Result<Vec<u32>, Told> {
+    loop {
+        let now = host.clock.peek();
+        let come = (0..).zip(wanted).filter(|(_, wanted)| is_ready(host, **wanted, now));
+        let come: Vec<u32> = come.map(|(number, _)| number).collect();
+        let Some(streams) = host.streams.clone() else { return Ok(come) };
+        if let Some(signal) = streams.told() {
+            return Err(Told(signal));
+        }
+        if !come.is_empty() {
+            return Ok(come);
+        }
+        let moments = wanted.iter().filter_map(|wanted| match wanted {
+            Wanted::Until(moment) => Some(moment.saturating_sub(now)),
+            Wanted::Now | Wanted::Input => None,
+        });
+        // In whole steps of the clock, or it would stand short of the moment.
+        let left = moments.min().map(|left| left.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX));
+        let until = left.and_then(|left| Instant::now().checked_add(Duration::from_nanos(left)));
+        streams.sleep(until, wanted.contains(&Wanted::Input))?;
+        if let (Some(left), Some(until)) = (left, until)
+            && until <= Instant::now()
+        {
+            host.clock.slept(Duration::from_nanos(left));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::budget::Budget;
+    use crate::chance::Chance;
+    use crate::clock::Clock;
+    use crate::component::Handles;
+    use crate::files::{Caps, Tree};
+    use crate::streams::Streams;
+    use crate::voice::Voice;
+    use crate::wasi::Descriptors;
+
+    fn host(deterministic: bool, has_input: bool) -> Host {
+        let caps = Caps { bytes: 1000, entries: 8, file: 1000 };
+        let tree = Arc::new(Mutex::new(Tree::new(caps, Budget::new(1 << 20))));
+        Host {
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            about: String::new(),
+            turns: false,
+            metered: false,
+            tools: false,
+            http: false,
+            descriptors: Descriptors::new(8, Arc::clone(&tree)),
+            handles: Handles::new(8, Arc::clone(&tree)),
+            directory: Vec::new(),
+            tree,
+            streams: Some(Arc::new(Streams::new(0, has_input, Voice::unheard().unwrap()))),
+            clock: Clock::new(deterministic),
+            chance: Chance::new(deterministic),
+        }
+    }
+
+    #[test]
+    fn the_first_moment_ends_a_wait_and_a_clock_that_counts_stands_there_then() {
+        for deterministic in [true, false] {
+            let mut host = host(deterministic, true);
+            let far = Wanted::Until(u64::MAX);
+            // Between two steps of the clock.
+            let near = host.clock.peek() + 50_001;
+            assert_eq!(wait(&mut host, &[far, Wanted::Until(near), Wanted::Input]), Ok(vec![1]));
+            assert!(host.clock.peek() >= near);
+        }
+        let mut host = host(true, true);
+        wait(&mut host, &[Wanted::Until(1_000_000)]).unwrap();
+        assert_eq!(host.clock.peek(), 1_000_000);
+    }
+
+    #[test]
+    fn what_has_come_is_told_at_once_and_whoever_is_told_to_end_waits_for_nothing() {
+        let mut host = host(false, false);
+        // Input that has ended can be read.
+        assert_eq!(wait(&mut host, &[Wanted::Until(u64::MAX), Wanted::Input, Wanted::Now]), Ok(vec![1, 2]));
+        host.streams.as_ref().unwrap().tell(9);
+        assert_eq!(wait(&mut host, &[Wanted::Until(u64::MAX)]), Err(Told(9)));
+        assert_eq!(wait(&mut host, &[Wanted::Now]), Err(Told(9)));
+    }
+}
