@@ -8,7 +8,7 @@ mkdir -p "$to"
 [ ! "$to/guest.wasm" -nt "$source" ] || exit 0
 rm -f "$to/guest.wasm"
 has() { [ -d "$(rustc --print target-libdir --target wasm32-wasip2)" ]; }
-has || rustup --quiet target add wasm32-wasip2 >/dev/null 2>&1 || true
+has || timeout 120 rustup --quiet target add wasm32-wasip2 >/dev/null 2>&1 || true
 has || { echo "the component for tests is left out: rustc has no target wasm32-wasip2, and rustup cannot fetch it"; exit 0; }
 rustc --edition 2024 --target wasm32-wasip2 -C opt-level=1 -C strip=symbols -o "$to/guest.wasm.new" "$source"
 mv "$to/guest.wasm.new" "$to/guest.wasm"

@@ -12,10 +12,8 @@ mod client;
 use std::io::Write as _;
 use std::time::Instant;
 
-use blastbox_tests::census::Census;
 use blastbox_tests::{Caller, Terminal, both_ways};
 use client::{Client, PATIENCE};
-use rustix::process::Signal;
 use serde_json::json;
 
 both_ways!(
@@ -31,9 +29,7 @@ both_ways!(
     output_is_cut_in_the_middle,
     a_call_that_is_cancelled_ends_its_command,
     progress_is_told_to_whoever_wants_it,
-    the_session_takes_its_boxes_along,
     nonsense_ends_nothing,
-    a_signal_ends_the_server_while_its_client_stays,
     a_policy_that_cannot_be_had_is_refused_at_the_start,
     somebody_at_a_terminal_is_told_that_a_client_is_meant,
 );
@@ -91,12 +87,11 @@ fn both_remember_in_a_wasm_box_too(caller: &Caller) {
 }
 
 fn a_python_with_packages_remembers_in_a_wasm_box(caller: &Caller) {
-    let mut client = Client::start(caller, &["--tier", "wasm"]);
-    let data = |code: &str| json!({ "language": "python-data", "code": code, "stateful": true });
     if !caller.blastbox_path().with_file_name("wasm").join("python-data.guest").is_file() {
-        client.end();
         return caller.skip("the guest python-data is not made: `make wasm DATA=yes` makes it");
     }
+    let mut client = Client::start(caller, &["--tier", "wasm"]);
+    let data = |code: &str| json!({ "language": "python-data", "code": code, "stateful": true });
     let first = "import pandas\nframe = pandas.DataFrame({'n': [1, 2, 3]})";
     client.done("run_code", data(first));
     assert_eq!(client.done("run_code", data("int(frame.n.sum())"))["stdout"], "6\n");
@@ -230,14 +225,15 @@ fn boxes_are_started_listed_described_and_stopped(caller: &Caller) {
 }
 
 fn what_the_network_denied_is_told_with_its_reason(caller: &Caller) {
-    let mut client = Client::start(caller, &["--allow", "a.example.com"]);
+    let network = ["--allow", "a.example.com"];
+    let tried = caller.blastbox(["run", "-q"].iter().chain(&network).chain(&["--", "true"])).end();
+    if tried.err.contains("/dev/net/tun") {
+        return caller.skip("boxes with network need /dev/net/tun");
+    }
+    let mut client = Client::start(caller, &network);
     // Nobody is asked outside: the gateway answers by its rules.
     let ask = json!({ "command": ["getent", "hosts", "b.example.com"] });
-    let asked = client.call("run_command", ask);
-    if asked.to_string().contains("/dev/net/tun") {
-        caller.skip("boxes with network need /dev/net/tun");
-        return;
-    }
+    client.call("run_command", ask);
     let begun = Instant::now();
     loop {
         let about = client.done("describe_policy", json!({}));
@@ -308,24 +304,6 @@ fn progress_is_told_to_whoever_wants_it(caller: &Caller) {
     client.end();
 }
 
-fn the_session_takes_its_boxes_along(caller: &Caller) {
-    let mut census = Census::begin(caller);
-    census.expect_file("stderr");
-    for killed in [false, true] {
-        let mut client = Client::start(caller, &[]);
-        client.done("start_box", json!({}));
-        client.done("run_code", json!({ "language": "python", "code": "x = 1", "stateful": true }));
-        census.see();
-        if killed {
-            client.held.as_ref().unwrap().signal(rustix::process::Signal::KILL);
-            client.held.take().unwrap().end();
-        } else {
-            assert_eq!(client.end(), 0);
-        }
-        census.expect_nothing("a session");
-    }
-}
-
 fn nonsense_ends_nothing(caller: &Caller) {
     let mut client = Client::start(caller, &[]);
     client
@@ -340,33 +318,21 @@ fn nonsense_ends_nothing(caller: &Caller) {
     assert_eq!(client.end(), 0);
 }
 
-fn a_signal_ends_the_server_while_its_client_stays(caller: &Caller) {
-    let mut census = Census::begin(caller);
-    census.expect_file("stderr");
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let mut client = Client::start(caller, &[]);
-        client.done("run_command", json!({ "command": ["true"] }));
-        census.see();
-        let held = client.held.take().unwrap();
-        held.signal(signal);
-        // The client keeps its end of the server's standard input all the while.
-        assert_eq!(held.end_within(PATIENCE / 2).code, 0, "{signal:?}");
-        assert!(client.to.is_some());
-        census.expect_nothing("a session that a signal ended");
-    }
-}
-
 fn a_policy_that_cannot_be_had_is_refused_at_the_start(caller: &Caller) {
     // What `plan` says no to no server begins with.
-    let planned = caller.blastbox(["plan", "--profile", "strict", "--", "true"]).end();
+    let planned = caller.blastbox(["plan", "--profile", "strict"]).end();
     if planned.code == 0 {
         return caller.skip("this host has everything that the profile `strict` asks for");
     }
     let refused = caller.blastbox(["mcp", "--profile", "strict"]).end();
     assert_eq!((refused.code, refused.text().as_str()), (125, ""));
-    let code = |text: &str| text.lines().find(|line| line.starts_with("code: ")).map(ToOwned::to_owned);
-    assert!(code(&refused.err).is_some() && code(&refused.err) == code(&planned.err), "{}", refused.err);
-    assert!(refused.err.contains("\nfix: "), "{}", refused.err);
+    // In the same words, and with the same thing to do.
+    assert!(
+        refused.err.starts_with("error: refused: ") && refused.err.contains("\nfix: "),
+        "{}",
+        refused.err
+    );
+    assert_eq!(refused.err, planned.err);
 }
 
 fn somebody_at_a_terminal_is_told_that_a_client_is_meant(caller: &Caller) {
