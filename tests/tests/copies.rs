@@ -1,5 +1,9 @@
 //! `blastbox cp` with a real daemon: what is copied is the same on both sides, and a box cannot write beside its target.
-#![expect(clippy::expect_used, reason = "only tests; one that cannot work must fail at once")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    reason = "only tests; one that cannot work must fail at once"
+)]
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
