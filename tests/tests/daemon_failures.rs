@@ -1,11 +1,6 @@
 //! What a daemon does when the host, a guest or a caller fails it: each outcome of the table in `docs/operate.md` but those of disks
 //! (`daemon_disks.rs`).
-#![expect(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "only tests; one that cannot work must fail at once"
-)]
+#![expect(clippy::expect_used, clippy::panic, reason = "only tests; one that cannot work must fail at once")]
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
