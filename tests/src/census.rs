@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use self::files::Elsewhere;
 use self::groups::unclaimed_groups;
 pub use self::processes::{Process, begun_at, child_of, descendants, end, family, lives, orphans};
-use self::processes::{is_privileged, namespaces_of, pids, wardens_of_others};
+use self::processes::{namespaces_of, pids, sockets_of, wardens_of_others};
 use crate::{Caller, Held, Who};
 
 /// What the issue promises: nothing is left after this time.
@@ -131,8 +131,7 @@ impl Census {
         let mut left: Vec<String> =
             processes.iter().map(|process| format!("process {} {}", process.pid, process.name)).collect();
         let strangers = wardens_of_others(&processes);
-        left.extend(self.groups(&strangers));
-        left.extend(names(strangers.iter().filter(|pid| is_privileged(**pid)).count()));
+        left.extend(self.unclaimed(&processes, &strangers));
         let mounts = mounts();
         left.extend(mounts.iter().filter(|line| !self.mounts.contains(line)).map(|l| format!("mount {l}")));
         let files = files::within(&self.directory);
@@ -146,16 +145,25 @@ impl Census {
         left
     }
 
+    /// Groups and names that are no stranger's.
+    fn unclaimed(&self, ours: &[Process], strangers: &[u32]) -> Vec<String> {
+        let mut found = self.groups(strangers);
+        found.extend(names(strangers));
+        // Somebody may have come meanwhile, and a stranger's group is without lock for a moment after it is made.
+        let strangers = if found.is_empty() { Vec::new() } else { wardens_of_others(ours) };
+        if !strangers.is_empty() {
+            std::thread::sleep(MOMENT);
+            let mut again = self.groups(&strangers);
+            again.extend(names(&strangers));
+            found.retain(|one| again.contains(one));
+        }
+        found
+    }
+
     /// Groups that are new since the beginning.
     fn groups(&self, strangers: &[u32]) -> Vec<String> {
         let mut found = unclaimed_groups(self.caller, strangers);
         found.retain(|path| !self.before.contains(path));
-        if !found.is_empty() && !strangers.is_empty() {
-            // A stranger's group is without lock for a moment after it is made.
-            std::thread::sleep(MOMENT);
-            let again = unclaimed_groups(self.caller, strangers);
-            found.retain(|path| again.contains(path));
-        }
         found.into_iter().map(|path| format!("group {}", path.display())).collect()
     }
 
@@ -170,11 +178,16 @@ impl Census {
     }
 }
 
-/// Names of blocks of ids, beyond those that strangers may hold.
-fn names(strangers: usize) -> Option<String> {
-    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let held = sockets.lines().filter(|line| line.contains("@blastbox/ids/")).count();
-    (held > strangers).then(|| format!("name {held} blocks of ids held by {strangers} wardens"))
+/// Names of blocks of ids that no stranger holds. A warden has one, and one more for each of its boxes that has a root.
+fn names(strangers: &[u32]) -> Vec<String> {
+    let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let theirs: BTreeSet<String> = strangers.iter().flat_map(|pid| sockets_of(*pid)).collect();
+    let names = table.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (inode, name) = (words.nth(6)?, words.next()?);
+        (name.starts_with("@blastbox/ids/") && !theirs.contains(inode)).then(|| format!("name {name}"))
+    });
+    names.collect()
 }
 
 fn mounts() -> Vec<String> {

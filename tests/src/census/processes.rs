@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
@@ -151,7 +150,11 @@ pub(super) fn wardens_of_others(ours: &[Process]) -> Vec<u32> {
     pids().into_iter().filter(|pid| !ours.iter().any(|p| p.pid == *pid)).filter(is_warden).collect()
 }
 
-/// Whether a warden is one that holds a block of ids.
-pub(super) fn is_privileged(pid: u32) -> bool {
-    fs::metadata(format!("/proc/{pid}")).is_ok_and(|about| about.uid() == 0)
+/// The numbers of the sockets that a process has open.
+pub(super) fn sockets_of(pid: u32) -> Vec<String> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let links = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+    links
+        .filter_map(|to| Some(to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect()
 }
