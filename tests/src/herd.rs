@@ -100,3 +100,15 @@ pub fn beside(census: &Census, daemon: &Daemon<'_>) -> Vec<String> {
     left.extend(machines(daemon).iter().skip(1).map(|pid| format!("machine {pid}")));
     left
 }
+
+/// Each of them began as a copy of one machine, which has the same memory, and so would draw and be called the same.
+#[track_caller]
+pub fn expect_different(said: &[String]) {
+    let lines: Vec<Vec<&str>> = said.iter().map(|said| said.lines().collect()).collect();
+    for (place, what) in ["randomness", "a place in memory", "the name", "the number"].iter().enumerate() {
+        let mut values: Vec<&str> = lines.iter().filter_map(|lines| lines.get(place).copied()).collect();
+        values.sort_unstable();
+        values.dedup();
+        assert_eq!(values.len(), said.len(), "{what}: {said:?}");
+    }
+}

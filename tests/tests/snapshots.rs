@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use blastbox_tests::daemon::signal;
 use blastbox_tests::herd::CREATE;
+use blastbox_tests::herd::expect_different;
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
 use blastbox_tests::{Caller, Served, both_ways, text, wait_slowly, wait_until};
 use rustix::process::Signal;
@@ -75,16 +76,6 @@ fn start_counting(served: &Served<'_>, id: &str) -> (String, String, u64) {
     assert!(wait_slowly(|| count(served, id).is_some_and(|(_, number)| number > 1)));
     let (word, number) = counted(served, id);
     (exec, word, number)
-}
-
-fn expect_different(said: &[String]) {
-    let lines: Vec<Vec<&str>> = said.iter().map(|said| said.lines().collect()).collect();
-    for (place, what) in ["randomness", "a place in memory", "the name", "the number"].iter().enumerate() {
-        let mut values: Vec<&str> = lines.iter().filter_map(|lines| lines.get(place).copied()).collect();
-        values.sort_unstable();
-        values.dedup();
-        assert_eq!(values.len(), said.len(), "{what}: {said:?}");
-    }
 }
 
 fn what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own(caller: &Caller) {

@@ -222,21 +222,32 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn every_verb_shows_in_its_help_how_it_is_used() {
-        fn visit(command: &clap::Command, path: &str, without: &mut Vec<String>) {
-            for verb in
-                command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
-            {
+    /// Every verb that people are shown, with its whole path.
+    fn verbs() -> Vec<(String, clap::Command)> {
+        fn visit(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::Command)>) {
+            let shown = |verb: &&clap::Command| !verb.is_hide_set() && verb.get_name() != "help";
+            for verb in command.get_subcommands().filter(shown) {
                 let path = format!("{path} {}", verb.get_name());
-                if !verb.get_after_help().is_some_and(|help| help.to_string().contains("Example")) {
-                    without.push(path.clone());
-                }
-                visit(verb, &path, without);
+                found.push((path.clone(), verb.clone()));
+                visit(verb, &path, found);
             }
         }
-        let mut without = Vec::new();
-        visit(&Cli::command(), "blastbox", &mut without);
+        let mut found = Vec::new();
+        visit(&Cli::command(), "blastbox", &mut found);
+        assert!(found.len() > 30, "{}", found.len());
+        found
+    }
+
+    fn paths(of: impl Fn(&str, &clap::Command) -> bool) -> Vec<String> {
+        verbs().into_iter().filter(|(path, verb)| of(path, verb)).map(|(path, _)| path).collect()
+    }
+
+    #[test]
+    fn every_verb_shows_in_its_help_how_it_is_used() {
+        let shows = |verb: &clap::Command| {
+            verb.get_after_help().is_some_and(|help| help.to_string().contains("Example"))
+        };
+        let without = paths(|_, verb| !shows(verb));
         assert!(without.is_empty(), "no example in the help of {without:?}");
     }
 
@@ -250,21 +261,11 @@ mod tests {
             "blastbox audit export",
             "blastbox snapshot rm",
         ];
-        fn visit(command: &clap::Command, path: &str, without: &mut Vec<String>) {
-            for verb in
-                command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
-            {
-                let path = format!("{path} {}", verb.get_name());
-                let json = verb.get_arguments().any(|argument| argument.get_long() == Some("json"));
-                let leaf = verb.get_subcommands().next().is_none();
-                if leaf && !json && !OTHERWISE.contains(&path.as_str()) {
-                    without.push(path.clone());
-                }
-                visit(verb, &path, without);
-            }
-        }
-        let mut without = Vec::new();
-        visit(&Cli::command(), "blastbox", &mut without);
+        let without = paths(|path, verb| {
+            let json = verb.get_arguments().any(|argument| argument.get_long() == Some("json"));
+            let leaf = verb.get_subcommands().next().is_none();
+            leaf && !json && !OTHERWISE.contains(&path)
+        });
         assert!(without.is_empty(), "no --json in {without:?}");
     }
 

@@ -12,7 +12,7 @@ use crate::namespaces::write_at;
 /// How long the kernel is asked whether everything has stopped. Other boxes wait meanwhile, so a box that outruns the
 /// gathering of its processes must not make it long; and how often at least, on a host that hardly lets us run.
 const PATIENCE: Duration = Duration::from_millis(100);
-const LOOKS: u32 = 10;
+const LOOKS: u32 = 4;
 const PAUSE: Duration = Duration::from_micros(500);
 
 impl Site {
