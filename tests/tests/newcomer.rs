@@ -130,6 +130,12 @@ fn a_program_of_a_language_comes_from_a_file_where_nothing_is_piped_in(caller: &
     // Code that is piped in goes before it, and the word is an argument of that.
     let ended = caller.blastbox(["run", "-q", "--lang", "sh", "job.sh"]).input("echo \"piped $1\"\n").end();
     assert_eq!((ended.code, ended.text().as_str()), (0, "piped job.sh\n"), "{}", ended.err);
+    // A policy that is piped in leaves nothing that could be a program.
+    let ended = caller
+        .blastbox(["run", "-q", "--policy", "-", "--lang", "sh", "job.sh", "two"])
+        .input("threat = \"medium\"\n")
+        .end();
+    assert_eq!((ended.code, ended.text().as_str()), (0, "job two\n"), "{}", ended.err);
     census.expect_nothing("a program in a file");
 }
 
@@ -137,7 +143,8 @@ fn a_program_that_did_not_come_is_told_of(caller: &Caller) {
     let census = Census::begin(caller);
     let says = ["no program came", "--lang LANGUAGE FILE"];
     expect(caller, &["run", "--lang", "sh"], 0, &says);
-    expect(caller, &["run", "--lang", "sh", "no-such-file"], 0, &says);
+    // Nobody types it: the word can only have meant a file.
+    expect(caller, &["run", "--lang", "sh", "no-such-file"], 125, &["no-such-file"]);
     let ended = shell(caller, "printf '' | \"$0\" run --lang sh");
     assert!(ended.err.contains(says[0]), "{}", ended.err);
     let ended = caller.blastbox(["run", "--lang", "sh"]).input("true\n").end();

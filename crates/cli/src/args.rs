@@ -78,7 +78,7 @@ pub(crate) enum Verb {
     /// Try to break out of boxes under every shipped profile that this host can keep, and print what held
     #[command(after_help = crate::escape::HELP)]
     Escape(Box<crate::escape::EscapeArgs>),
-    /// Check, print or name a policy
+    /// Check, print, test or hash a policy
     #[command(subcommand, after_help = crate::policy::HELP)]
     Policy(PolicyVerb),
     /// Import, pull, make, list, check and remove images
@@ -128,19 +128,19 @@ pub(crate) struct PolicyFlags {
     /// Memory of the whole box, such as 512MiB
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Bytes>,
-    /// Processes and threads
+    /// Most processes and threads
     #[arg(long, value_name = "N")]
     pub(crate) pids: Option<u32>,
     /// Work that each command may do, counted by the engine and not by a clock (tier wasm)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) fuel: Option<u64>,
-    /// Writable space, in memory
+    /// Most writable space (it lies in memory)
     #[arg(long, value_name = "SIZE")]
     pub(crate) disk: Option<Bytes>,
     /// Life of the box, such as 30s or 10m
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<Seconds>,
-    /// Standard output and error together
+    /// Most output: standard output and error together
     #[arg(long, value_name = "SIZE")]
     pub(crate) output_limit: Option<Bytes>,
     /// Give the box a loopback interface of its own
@@ -164,6 +164,11 @@ pub(crate) struct PolicyFlags {
 }
 
 impl PolicyFlags {
+    /// Whether the policy itself comes from standard input, which has nothing more to give then.
+    pub(crate) fn spends_stdin(&self) -> bool {
+        self.policy.as_deref().is_some_and(crate::policy::is_stdin)
+    }
+
     /// Where the policy starts from, before the flags.
     fn base(&self) -> Result<Draft, Problem> {
         if let Some(path) = &self.policy {

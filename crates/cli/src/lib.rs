@@ -203,7 +203,11 @@ fn usage(error: &clap::Error) -> u8 {
         kind => {
             output::say(&error.render().to_string());
             let unknown = match error.get(ContextKind::InvalidArg) {
-                Some(ContextValue::String(option)) if kind == ErrorKind::UnknownArgument => {
+                // What is said there is true of `run`.
+                Some(ContextValue::String(option))
+                    if kind == ErrorKind::UnknownArgument
+                        && std::env::args_os().nth(1).is_some_and(|verb| verb == "run") =>
+                {
                     docker::hint(option)
                 }
                 Some(_) | None => None,

@@ -175,9 +175,29 @@ fn print_bytes(bytes: &[u8]) -> Result<Reader, OutputError> {
 
 /// A value as JSON, as it is printed.
 pub(crate) fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
-    let mut text = serde_json::to_vec_pretty(value)?;
-    text.push(b'\n');
-    Ok(text)
+    let mut text = String::new();
+    for letter in serde_json::to_string_pretty(value)?.chars() {
+        match letter {
+            // A box chooses names. What a terminal obeys, or is read backwards by, JSON leaves as it is: it stands in texts alone.
+            '\u{7f}'..='\u{9f}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => text.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter => text.push(letter),
+        }
+    }
+    text.push('\n');
+    Ok(text.into_bytes())
+}
+
+/// A word as a shell takes it.
+pub(crate) fn shell_word(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&byte);
+    match word.bytes().all(plain) && !word.is_empty() {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
 }
 
 /// Text from elsewhere, safe to show: no control character reaches the terminal.
@@ -188,6 +208,24 @@ pub(crate) fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_name_in_json_reaches_a_terminal_as_something_to_obey() {
+        let name = "a\u{9b}2J\u{1b}[31m\u{202e}\u{2066}\u{7f}ü";
+        let text = json(&serde_json::json!({ "path": name })).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            text.chars().all(|letter| letter == '\n' || letter == 'ü' || (' '..='~').contains(&letter)),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap()["path"], name);
+    }
+
+    #[test]
+    fn a_word_that_is_advised_is_one_word_for_a_shell() {
+        assert_eq!((shell_word("a/b.c").as_str(), shell_word("").as_str()), ("a/b.c", "''"));
+        assert_eq!(shell_word("it's $x"), r"'it'\''s $x'");
+    }
 
     #[test]
     fn a_reader_that_went_away_is_no_error_and_a_full_disk_is() {

@@ -72,7 +72,7 @@ pub(crate) enum PolicyVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Print the name (SHA-256) that stands in receipts
+    /// Print the policy's SHA-256, as it stands in receipts
     #[command(after_help = "Example:\n  blastbox policy digest policy.toml")]
     Digest {
         /// The policy; `-` for standard input
@@ -144,12 +144,17 @@ fn in_file(path: &Path, error: PolicyError) -> Problem {
     Problem::PolicyFile { path: path.to_owned(), source: Box::new(error) }
 }
 
+/// Whether this stands for standard input.
+pub(crate) fn is_stdin(path: &Path) -> bool {
+    path == Path::new(STDIN)
+}
+
 /// Reads a policy file, or standard input for `-`. One that is too long is not read to its end.
 pub(crate) fn read(path: &Path) -> Result<Draft, Problem> {
     let failed = |source| Problem::ReadPolicy { path: path.to_owned(), source };
     let most = u64::try_from(MAX_POLICY_TEXT).unwrap_or(u64::MAX).saturating_add(1);
     let mut text = String::new();
-    match path == Path::new(STDIN) {
+    match is_stdin(path) {
         true => io::stdin().lock().take(most).read_to_string(&mut text),
         false => open_regular(path).and_then(|file| file.take(most).read_to_string(&mut text)),
     }

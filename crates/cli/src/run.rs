@@ -26,7 +26,7 @@ use crate::args::{RunArgs, Variable};
 use crate::capture::{Capture, Document, MOST_IN_JSON};
 use crate::codes::OUTPUT_UNWRITABLE;
 use crate::console::Console;
-use crate::output::{OutputError, Printer};
+use crate::output::{OutputError, Printer, shell_word};
 use crate::problem::{Problem, output_fix};
 use crate::pump::{Input, Pump, Pumped, Signals};
 use crate::receipt_file::ReceiptFile;
@@ -184,7 +184,8 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
         Some(flag) => Some(flag.open()?),
         None => None,
     };
-    let (program, words) = match args.lang.map(|_| snippet::find(&args.command)).transpose()? {
+    let find = |_| snippet::find(&args.command, args.policy.spends_stdin());
+    let (program, words) = match args.lang.map(find).transpose()? {
         Some(Snippet::File(file)) => (Some(Arc::new(file)), args.command.get(1..).unwrap_or_default()),
         Some(Snippet::Stdin) | None => (None, args.command.as_slice()),
     };
@@ -234,13 +235,14 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
 /// What an image says that its command is, as a shell would be told; cut, since it is a stranger's text.
 fn usual(image: &Image) -> Option<String> {
     let words = &image.config()?.command;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&byte);
-    let quoted = |word: &String| match word.bytes().all(plain) && !word.is_empty() {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    };
-    let line: String =
-        words.iter().map(quoted).collect::<Vec<_>>().join(" ").chars().take(LONGEST_USUAL).collect();
+    let line: String = words
+        .iter()
+        .map(|word| shell_word(word))
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .take(LONGEST_USUAL)
+        .collect();
     (!line.is_empty()).then(|| crate::output::plain(&line))
 }
 

@@ -8,6 +8,7 @@ use rustix::fs::{FileType, fstat};
 
 use crate::problem::Problem;
 use crate::regular::open_regular;
+use crate::terminal;
 
 /// Where the program comes from.
 #[derive(Debug)]
@@ -19,9 +20,12 @@ pub(crate) enum Snippet {
 }
 
 /// Finds it. Code that is piped in goes before a file: a word beside it is an argument, as it always was.
-pub(crate) fn find(words: &[OsString]) -> Result<Snippet, Problem> {
-    let Some(path) = words.first().map(Path::new).filter(|_| !is_piped()) else { return Ok(Snippet::Stdin) };
-    if !path.is_file() {
+/// `spent`: standard input was read for something else.
+pub(crate) fn find(words: &[OsString], spent: bool) -> Result<Snippet, Problem> {
+    let path = words.first().map(Path::new).filter(|_| spent || !is_piped());
+    let Some(path) = path else { return Ok(Snippet::Stdin) };
+    // Somebody types the program, and the word is its argument. Where nothing comes, it can only mean a file.
+    if !path.is_file() && terminal::on_stdin() {
         return Ok(Snippet::Stdin);
     }
     let failed = |source| Problem::Snippet { path: PathBuf::from(path), source };

@@ -8,7 +8,7 @@ use blastbox_policy::Tier;
 use blastbox_wire::receipt::{Outcome, Receipt};
 
 use crate::args::RunArgs;
-use crate::output::plain;
+use crate::output::{plain, shell_word};
 
 /// The code of a command that is not in the box.
 const NOT_FOUND: &str = "not_found";
@@ -67,5 +67,5 @@ fn fix(path: &Path) -> String {
 
 fn shown(path: &Path) -> String {
     let text: &OsStr = path.as_os_str();
-    plain(&text.to_string_lossy())
+    plain(&shell_word(&text.to_string_lossy()))
 }

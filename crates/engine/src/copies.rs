@@ -71,7 +71,9 @@ impl Birth {
     /// The copy has spoken.
     pub(crate) fn succeeded(self) {
         let Source { template, bound, useless } = self.from;
-        if let (true, Useless::ForgetIn(store)) = (template.copy_spoke(), useless) {
+        template.copy_spoke();
+        if let Useless::ForgetIn(store) = useless {
+            // Also what another process has doubted since.
             store.trust(&bound);
         }
     }

@@ -53,6 +53,8 @@ pub(crate) struct Driver {
     pub(crate) making: Option<OwnedSemaphorePermit>,
     /// Whoever waits for a pause, or for its end.
     pub(crate) pausing: Option<Pausing>,
+    /// A pause, or its end, that nobody waited for is being undone.
+    pub(crate) undoing: bool,
     pub(crate) ready: Option<oneshot::Sender<Result<(), Ending>>>,
     pub(crate) report: Option<oneshot::Sender<Ended>>,
     /// What it takes to ask for the box once more; `None` once its agent has spoken.

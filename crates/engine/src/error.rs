@@ -127,7 +127,8 @@ pub(crate) fn blame_for(ending: &Ending) -> Blame {
         | Ending::Dismissed
         | Ending::ReaderGone
         | Ending::Refused(_) => Blame::Caller,
-        Ending::LaunchFailed { .. } | Ending::Lost(Loss::WardenGone | Loss::NotReleased) => Blame::Host,
+        Ending::LaunchFailed { .. }
+        | Ending::Lost(Loss::WardenGone | Loss::NotReleased | Loss::NotUndone(_)) => Blame::Host,
     }
 }
 

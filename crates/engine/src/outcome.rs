@@ -80,6 +80,8 @@ pub enum Loss {
     WardenGone,
     /// The warden did not confirm that the box is gone.
     NotReleased,
+    /// A pause, or its end, came after it was given up, and could not be undone: what the warden tried, and why it did not work.
+    NotUndone(String),
 }
 
 /// One word, one exit code, one reason.
@@ -239,6 +241,12 @@ fn lost(loss: &Loss, spent: &Spent) -> Reason {
         Loss::NotReleased => (
             "not_released",
             "the warden did not confirm that the box is gone; the next one releases what is left".to_owned(),
+        ),
+        Loss::NotUndone(tried) => (
+            "pause_not_undone",
+            format!(
+                "a pause or its end that was given up could not be undone (cannot {tried}), so it was ended"
+            ),
         ),
         Loss::WardenGone => ("warden_gone", "the warden ended; what it left was released".to_owned()),
     };

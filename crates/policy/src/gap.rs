@@ -130,7 +130,9 @@ impl Gap {
     /// What closes the gap: an instruction without a full stop.
     pub const fn fix(&self) -> &'static str {
         match self {
-            Self::SharedKernel => "use a tier with a kernel of its own, such as --tier gvisor",
+            Self::SharedKernel => {
+                "use a tier with a kernel of its own, such as --tier gvisor --accept silent-denials --accept no-pids-limit"
+            }
             Self::HostImage => "use a root file system of your own (--image DIR) instead of the host's",
             Self::SharedUid => "run blastbox as root, so that each box gets user ids of its own",
             Self::NoMemoryLimit => {

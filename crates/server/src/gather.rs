@@ -26,13 +26,13 @@ pub(crate) const NO_ROOM_CODE: &str = "request_memory_spent";
 /// What one request holds of its tenant's room for bodies. Whose it is is asked when something is taken: the door does not
 /// know it of a request with the token of a sandbox.
 #[derive(Debug)]
-pub(crate) struct Gathered {
+pub(crate) struct Account {
     rooms: Arc<Rooms>,
     seat: Arc<Seat>,
     held: Mutex<Option<Room>>,
 }
 
-impl Gathered {
+impl Account {
     pub(crate) fn new(rooms: &Arc<Rooms>, seat: Arc<Seat>) -> Arc<Self> {
         Arc::new(Self { rooms: Arc::clone(rooms), seat, held: Mutex::new(None) })
     }
@@ -73,7 +73,7 @@ pub(crate) enum Ungathered {
 /// Gathers a body to its end, or says why not.
 pub(crate) async fn gather(
     body: Body,
-    gathered: Option<Arc<Gathered>>,
+    gathered: Option<Arc<Account>>,
     most: usize,
     patience: Duration,
 ) -> Result<Bytes, Ungathered> {
@@ -94,7 +94,7 @@ struct NoRoom;
 /// A body whose bytes are counted as they come.
 struct Counted {
     body: Body,
-    gathered: Option<Arc<Gathered>>,
+    gathered: Option<Arc<Account>>,
 }
 
 impl hyper::body::Body for Counted {
@@ -139,12 +139,12 @@ pub(crate) mod tests {
     const PATIENCE: Duration = Duration::from_secs(1);
 
     /// Requests of these tenants, each over a connection of its own, at one door.
-    pub(crate) fn requests<const N: usize>(names: [&str; N]) -> [Arc<Gathered>; N] {
+    pub(crate) fn requests<const N: usize>(names: [&str; N]) -> [Arc<Account>; N] {
         let (rooms, tenants) = (Rooms::of_bodies(), Tenants::new(N));
         names.map(|name| {
             let seat = Seat::new(Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap(), &tenants);
             // As with the token of a sandbox: whose it is is known after the request began.
-            let gathered = Gathered::new(&rooms, Arc::new(seat));
+            let gathered = Account::new(&rooms, Arc::new(seat));
             assert!(gathered.seat.take_for(&name.parse::<Tenant>().unwrap()));
             gathered
         })
@@ -152,9 +152,9 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn bodies_of_a_tenant_are_bounded_together_and_its_neighbours_are_its_own() {
-        let [one, two, three, neighbour] = requests(["a", "a", "a", "b"]);
+        let [one, two, three, neighbour, last] = requests(["a", "a", "a", "b", "a"]);
         assert!(one.take(OF_BODIES - 10));
-        let read = async |whose: &Arc<Gathered>, bytes: usize| {
+        let read = async |whose: &Arc<Account>, bytes: usize| {
             gather(Body::from(vec![b'x'; bytes]), Some(Arc::clone(whose)), 100, PATIENCE).await
         };
         assert_eq!(read(&two, 10).await.unwrap().len(), 10);
@@ -164,8 +164,7 @@ pub(crate) mod tests {
         drop(one);
         assert_eq!(read(&three, 1).await.unwrap().len(), 1);
         drop((two, three));
-        let [whole] = requests(["a"]);
-        assert!(whole.take(OF_BODIES) && !whole.take(1));
+        assert!(last.take(OF_BODIES) && !last.take(1));
     }
 
     #[tokio::test(start_paused = true)]

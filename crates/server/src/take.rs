@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::time::timeout;
 
-use crate::gather::{Gathered, Ungathered, gather};
+use crate::gather::{Account, Ungathered, gather};
 use crate::{Hall, Trouble};
 
 /// Most bytes of JSON: an argument list of the kernel's own limit fits, however it is escaped.
@@ -50,14 +50,14 @@ async fn read(request: Request, most: usize, patience: Duration) -> Result<Bytes
     if announced.is_some_and(|text| text.parse::<usize>().is_ok_and(|length| length > most)) {
         return Err(Trouble::TooLarge { most });
     }
-    let account = Gathered::of(request.extensions());
+    let account = Account::of(request.extensions());
     gathered(request.into_body(), account, most, patience).await
 }
 
 /// The same for whoever needs the rest of the request.
 pub(crate) async fn gathered(
     body: Body,
-    account: Option<Arc<Gathered>>,
+    account: Option<Arc<Account>>,
     most: usize,
     patience: Duration,
 ) -> Result<Bytes, Trouble> {

@@ -32,10 +32,10 @@ pub(crate) struct CreateArgs {
     /// How long it lives without a command and without a request [default: 15m]
     #[arg(long, value_name = "TIME")]
     idle: Option<Seconds>,
-    /// What happens when either is over
+    /// What happens when --life or --idle runs out
     #[arg(long, value_name = "destroy|pause", default_value = "destroy")]
     on_timeout: Then,
-    /// Write something on it (repeatable)
+    /// Attach a label (repeatable)
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     label: Vec<(String, String)>,
     /// Begin with a snapshot, whose policy and image the box then has

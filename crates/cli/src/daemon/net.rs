@@ -47,7 +47,7 @@ enum NetVerb {
     /// Let a box reach more: HTTPS carried unread, or raw TCP on another port than 443
     #[command(after_help = "Example:\n  blastbox net allow BOX api.github.com db.example.com:5432")]
     Allow(ChangeArgs),
-    /// Take rules away; open connections that nothing allows any more are cut
+    /// Remove rules; open connections that nothing allows any more are cut
     #[command(after_help = "Example:\n  blastbox net deny BOX api.github.com")]
     Deny(ChangeArgs),
     /// Print the policy of a box as it is now

@@ -32,7 +32,7 @@ that leads out of the image, a device, or more than the limits refuses the whole
 pub(crate) struct ImportArgs {
     /// A directory, a tar archive (plain or gzip), an OCI layout, or what `docker save` wrote; `-`: an archive on standard input
     source: PathBuf,
-    /// The name that it shall have; another image of that name loses it
+    /// Its name, which is taken from any other image that has it
     #[arg(long)]
     name: ImageName,
     /// Which image of a layout or of what was saved, by its tag
@@ -53,7 +53,7 @@ pub(crate) struct Limits {
     /// For which machine, such as linux/amd64 [default: this one]
     #[arg(long, value_name = "OS/ARCH")]
     platform: Option<Platform>,
-    /// Most content [default: 16GiB]
+    /// Largest size of all its content [default: 16GiB]
     #[arg(long, value_name = "SIZE")]
     max_size: Option<Bytes>,
     /// Most files, directories and links [default: 2000000]

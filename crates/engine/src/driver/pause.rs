@@ -32,11 +32,13 @@ impl Driver {
 
     /// The warden has done this.
     pub(super) fn paused(&mut self, event: Event) {
+        self.undoing = false;
         self.happen(event);
         if self.answer_pause(Ok(())) {
             return;
         }
         // Nobody hears the answer to this: it is the end of what nobody waited for.
+        self.undoing = true;
         match event {
             Event::Paused => self.happen(Event::ResumeAsked),
             _ => self.happen(Event::PauseAsked),

@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::{Driver, Launch};
-use crate::error::PauseError;
+use crate::error::{PauseError, because};
 use crate::inbox::Inbox;
 use crate::link::Word;
 use crate::outcome::{Ending, Loss};
@@ -59,6 +59,10 @@ impl Driver {
             Word::Resumed => {
                 let load = if self.log.execs.is_empty() { Load::Idle } else { Load::Busy };
                 self.paused(Event::Resumed(load));
+            }
+            // The box is not as its owner was told, and nobody would ever find out why it does not answer.
+            Word::NotPaused { tried, errno } if self.undoing => {
+                self.stop(Stop::Asked, Ending::Lost(Loss::NotUndone(format!("{tried}{}", because(errno)))));
             }
             Word::NotPaused { tried, errno } => {
                 self.answer_pause(Err(PauseError::Host { tried, errno }));

@@ -59,6 +59,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         output_left: output,
         making,
         pausing: None,
+        undoing: false,
         ready: Some(ready_to),
         report: Some(report_to),
         again,

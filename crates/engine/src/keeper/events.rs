@@ -278,7 +278,8 @@ impl Hub {
     /// From after this number, where it is known; from now on, where none is given.
     pub(crate) fn subscribe(&self, tenant: Option<&Tenant>, after: Option<u64>) -> EventReader {
         let newest = self.0.kept().newest;
-        let seen = after.map_or(newest, |after| after.min(newest));
+        // A number that was not given yet is another daemon's: whoever brings it has heard nothing of this one.
+        let seen = after.map_or(newest, |after| if after > newest { 0 } else { after });
         EventReader { ring: Arc::clone(&self.0), tenant: tenant.cloned(), seen }
     }
 }

@@ -96,7 +96,7 @@ pub fn document(bytes: &[u8]) -> Result<Document, OciError> {
 pub struct SavedImage {
     /// The path of its configuration in the archive. Nobody believes that it leads nowhere else.
     pub config: String,
-    /// The tags of its names, without what comes before them.
+    /// The tags of its names, without what comes before them; the whole names where several images have the tag.
     pub tags: Vec<String>,
     /// The paths of its layers, lowest first.
     pub layers: Vec<String>,
@@ -115,16 +115,32 @@ struct SavedText {
 pub fn saved(bytes: &[u8]) -> Result<Vec<SavedImage>, OciError> {
     let all: Vec<SavedText> = read("manifest.json", bytes)?;
     bounded("the list of saved images", all.len(), MOST_MANIFESTS)?;
-    let mut found = Vec::new();
-    for SavedText { config, repo_tags, layers } in all {
+    let (mut found, mut entries, mut times) = (Vec::new(), 0_usize, BTreeMap::<&str, usize>::new());
+    for SavedText { repo_tags, layers, .. } in &all {
         bounded("the list of layers", layers.len(), MOST_LAYERS)?;
-        let names = repo_tags.unwrap_or_default();
-        bounded("the list of tags", names.len(), MOST_MANIFESTS)?;
-        // `HOST:PORT/REPOSITORY:TAG`
-        let tag = |name: &String| Some(name.rsplit('/').next()?.rsplit_once(':')?.1.to_owned());
-        found.push(SavedImage { config, tags: names.iter().filter_map(tag).collect(), layers });
+        let names = repo_tags.as_deref().unwrap_or_default();
+        // Each becomes an entry of one index, which has no more.
+        entries = entries.saturating_add(names.len().max(1));
+        bounded("the list of tags", entries, MOST_MANIFESTS)?;
+        for tag in names.iter().filter_map(|name| tag_of(name)) {
+            *times.entry(tag).or_default() += 1;
+        }
+    }
+    for SavedText { config, repo_tags, layers } in &all {
+        // A tag that several have chooses none of them: their whole names do.
+        let called = |name: &String| {
+            let tag = tag_of(name)?;
+            Some(if times.get(tag) == Some(&1) { tag.to_owned() } else { name.clone() })
+        };
+        let tags = repo_tags.as_deref().unwrap_or_default().iter().filter_map(called).collect();
+        found.push(SavedImage { config: config.clone(), tags, layers: layers.clone() });
     }
     Ok(found)
+}
+
+/// The tag of `HOST:PORT/REPOSITORY:TAG`.
+fn tag_of(name: &str) -> Option<&str> {
+    Some(name.rsplit('/').next()?.rsplit_once(':')?.1)
 }
 
 /// What a configuration says.
@@ -202,7 +218,7 @@ fn bad(what: &str, why: &str) -> OciError {
     OciError::Document { what: what.to_owned(), why: why.chars().take(200).collect() }
 }
 
-fn bounded(what: &str, count: usize, most: usize) -> Result<(), OciError> {
+pub(super) fn bounded(what: &str, count: usize, most: usize) -> Result<(), OciError> {
     if count > most {
         return Err(OciError::TooLong {
             what: what.to_owned(),

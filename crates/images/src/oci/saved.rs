@@ -17,6 +17,8 @@ use super::OciError;
 use super::oci_text::{self, MOST_DOCUMENT, REF_NAME, SavedImage};
 use crate::tree::beneath::{hold, kind, names};
 
+/// Bytes of all configurations together.
+const MOST_CONFIGURED: usize = 32 << 20;
 const LIST: &str = "manifest.json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
@@ -42,9 +44,9 @@ pub(crate) fn settle(root: BorrowedFd<'_>) -> Result<Unpacked, OciError> {
     }
     let images = oci_text::saved(&text(root, LIST)?)?;
     let blobs = room(root).map_err(|errno| unreadable("the saved image", errno.into()))?;
-    let mut index = Vec::new();
+    let (mut index, mut configured) = (Vec::new(), 0_usize);
     for image in &images {
-        let manifest = manifest(root, &blobs, image)?;
+        let manifest = manifest(root, &blobs, image, &mut configured)?;
         for tag in image.tags.iter().map(Some).chain(image.tags.is_empty().then_some(None)) {
             let mut entry = manifest.clone();
             if let (Some(tag), Some(entry)) = (tag, entry.as_object_mut()) {
@@ -73,8 +75,16 @@ fn room(root: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 }
 
 /// Gives the files of one image the names of blobs, writes its manifest, and says what that is.
-fn manifest(root: BorrowedFd<'_>, blobs: &OwnedFd, image: &SavedImage) -> Result<Value, OciError> {
+/// `configured`: what those before have had of configurations, which many may share.
+fn manifest(
+    root: BorrowedFd<'_>,
+    blobs: &OwnedFd,
+    image: &SavedImage,
+    configured: &mut usize,
+) -> Result<Value, OciError> {
     let configuration = text(root, &image.config)?;
+    *configured = configured.saturating_add(configuration.len());
+    oci_text::bounded("all configurations", *configured, MOST_CONFIGURED)?;
     let config = oci_text::config(&configuration)?;
     if config.layers.len() != image.layers.len() {
         let (said, found) = (config.layers.len(), image.layers.len());

@@ -28,7 +28,7 @@ use super::log::Line;
 use super::seats::Seat;
 use crate::Trouble;
 use crate::caller::{Denied, Peer, admit};
-use crate::gather::Gathered;
+use crate::gather::Account;
 
 /// Bytes of a request's head. A key, a cookie or two, and what proxies add.
 const MOST_HEAD: usize = 64 * 1024;
@@ -91,7 +91,7 @@ async fn answer(mut request: Request<Body>, peer: Peer, lobby: &Lobby, seat: Arc
     // Whoever takes the connection over keeps its seat.
     request.extensions_mut().insert(Arc::clone(&seat));
     // Held until it is answered: what was gathered is as large as what is made of it.
-    let gathered = Gathered::new(&lobby.hall.bodies, seat);
+    let gathered = Account::new(&lobby.hall.bodies, seat);
     request.extensions_mut().insert(Arc::clone(&gathered));
     let response = carry_out(lobby.router.clone(), request).await;
     drop(gathered);

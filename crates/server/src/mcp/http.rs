@@ -24,7 +24,7 @@ use super::desk::{Made, Scope};
 use super::notebook::Notebooks;
 use super::{Recipe, Session};
 use crate::caller::Caller;
-use crate::gather::Gathered;
+use crate::gather::Account;
 use crate::{Hall, Trouble, take};
 
 /// Sessions of one tenant at a time. One that says nothing for five minutes is over.
@@ -112,7 +112,7 @@ pub(crate) async fn serve(
     let service = hall.mcp.of(&caller.tenant, &hall.keeper).map_err(Box::new)?;
     // Here and not there, where it counts for its tenant, and whoever sends it is not waited for without end.
     let (parts, body) = request.into_parts();
-    let gathered = Gathered::of(&parts.extensions);
+    let gathered = Account::of(&parts.extensions);
     let body = take::gathered(body, gathered, MOST_BODY, take::PATIENCE).await?;
     let request = Request::from_parts(parts, Body::from(body));
     Ok(service.handle(request).await.into_response())

@@ -39,3 +39,17 @@ async fn a_warden_that_answers_no_pause_is_waited_for_so_long_and_what_it_does_l
     moment().await;
     assert!(matches!(asked(&rig).as_slice(), [Ask::Pause(_)]), "it stands still, as its owner was told");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_undone_ends_the_box_with_the_reason() {
+    let mut rig = calm();
+    rig.hello();
+    rig.live.ready().await.unwrap();
+    assert_eq!(rig.live.pause().await, Err(PauseError::Unanswered(PATIENCE)));
+    rig.link.hand_out(Answer::Paused { box_id: rig.id.clone() });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let tried = "let the processes of the box go on".to_owned();
+    rig.link.hand_out(Answer::NotPaused { box_id: rig.id.clone(), tried: tried.clone(), errno: 0 });
+    rig.link.hand_out(Answer::Ended { box_id: rig.id.clone(), spent: Spent::default() });
+    assert_eq!(rig.live.end().await.ending, Some(Ending::Lost(Loss::NotUndone(tried))));
+}

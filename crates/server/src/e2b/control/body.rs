@@ -7,9 +7,12 @@ use axum::extract::Request;
 use serde::de::DeserializeOwned;
 
 use crate::e2b::no::{No, echo};
-use crate::gather::{Gathered, NO_ROOM, NO_ROOM_CODE, Ungathered, gather};
+use crate::gather::{Account, NO_ROOM, NO_ROOM_CODE, Ungathered, gather};
 
 const MOST: usize = 1024 * 1024;
+/// Of one that strangers may send. It counts for the owner of the sandbox, and as many as there are seats for strangers leave most of
+/// its room for bodies.
+const MOST_OF_STRANGERS: usize = 32 * 1024;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest life of a sandbox, in seconds.
 const LONGEST: i64 = 30 * 86_400;
@@ -19,10 +22,19 @@ pub(in crate::e2b) async fn read<T: DeserializeOwned>(request: Request) -> Resul
     parse(&bytes(request).await?)
 }
 
+/// The same from somebody who has shown nothing.
+pub(in crate::e2b) async fn read_of_stranger<T: DeserializeOwned>(request: Request) -> Result<T, No> {
+    parse(&bytes_up_to(request, MOST_OF_STRANGERS).await?)
+}
+
 pub(in crate::e2b) async fn bytes(request: Request) -> Result<Vec<u8>, No> {
-    let gathered = Gathered::of(request.extensions());
-    let body = gather(request.into_body(), gathered, MOST, PATIENCE).await.map_err(|why| match why {
-        Ungathered::TooLong => No::new(413, format!("the body is longer than {MOST} bytes")),
+    bytes_up_to(request, MOST).await
+}
+
+async fn bytes_up_to(request: Request, most: usize) -> Result<Vec<u8>, No> {
+    let account = Account::of(request.extensions());
+    let body = gather(request.into_body(), account, most, PATIENCE).await.map_err(|why| match why {
+        Ungathered::TooLong => No::new(413, format!("the body is longer than {most} bytes")),
         Ungathered::TooSlow => No::new(408, "the request did not arrive in time"),
         Ungathered::NoRoom => No::new(429, NO_ROOM).coded(NO_ROOM_CODE),
         Ungathered::BrokeOff(_) => No::bad("the body broke off"),

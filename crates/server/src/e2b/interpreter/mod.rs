@@ -66,7 +66,7 @@ pub(super) async fn answer(desk: &Arc<Desk>, id: &str, request: Request) -> Resu
             Ok(Answer(StatusCode::OK, json!(shown)).into_response())
         }
         ("POST", ["contexts"]) => {
-            let context = make(&sandbox, body::read(request).await?)?;
+            let context = make(&sandbox, body::read_of_stranger(request).await?)?;
             Ok(Answer(StatusCode::OK, context.show()).into_response())
         }
         ("POST", ["contexts", context, "restart"]) => {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::error::{Code, RpcError};
 use crate::e2b::waiting::Waiting;
-use crate::gather::{Gathered, NO_ROOM, NO_ROOM_CODE, Ungathered, gather};
+use crate::gather::{Account, NO_ROOM, NO_ROOM_CODE, Ungathered, gather};
 
 /// Longest message. A command line of the kernel's own limit fits, however it is written.
 const MOST: usize = 8 * 1024 * 1024;
@@ -51,12 +51,12 @@ fn no_room() -> RpcError {
 #[derive(Debug)]
 pub(crate) struct Sent {
     body: Body,
-    gathered: Option<Arc<Gathered>>,
+    gathered: Option<Arc<Account>>,
 }
 
 impl Sent {
     pub(super) fn with(request: Request) -> Self {
-        let gathered = Gathered::of(request.extensions());
+        let gathered = Account::of(request.extensions());
         Self { body: request.into_body(), gathered }
     }
 }
@@ -77,7 +77,7 @@ pub(crate) struct Frames {
     body: Body,
     waiting: Waiting,
     /// What waits, and the message that was given last, of the room of the caller's tenant.
-    gathered: Option<Arc<Gathered>>,
+    gathered: Option<Arc<Account>>,
     given: usize,
     /// When the message began that is not whole yet.
     began: Option<Instant>,
@@ -152,9 +152,11 @@ impl Frames {
         if self.waiting.len() < HEAD + length {
             return Ok(None);
         }
-        self.waiting.skip(HEAD);
         self.given = HEAD + length;
-        Ok(Some(self.waiting.take(length)))
+        // With its head, so that a long one is not there twice.
+        let mut message = self.waiting.take(HEAD + length);
+        message.drain(..HEAD);
+        Ok(Some(message))
     }
 }
 
