@@ -1,19 +1,22 @@
-//! The threads that run guests, and the guests that are kept ready for them. One that has nothing to do listens to the host; while all
+//! The threads that run guests, and the guests that are kept ready for them. Those that have nothing to do listen to the host; while all
 //! of them have, the worker's first thread does.
 //!
 //! A guest that has run is never run again: its memory goes back to the kernel, and the next one begins from the image.
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use blastbox_wire::agent::{ExecSpec, Exit, Usage};
+use rustix::event::epoll::EventFlags;
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::Engine;
 
 use crate::Arguments;
 use crate::budget::Budget;
+use crate::ear::{Ear, Heard};
 use crate::engine::{GUEST_STACK, Metering};
 use crate::files::Tree;
 use crate::guests::{self, Room, Seat, Used};
@@ -48,17 +51,17 @@ pub(crate) struct Done {
 
 struct State {
     jobs: VecDeque<Job>,
-    /// Who listens to the host, while nobody does it.
-    ear: Option<Session>,
+    /// Whether there is somebody to talk with.
+    begun: bool,
     /// Why the worker ends.
     end: Option<End>,
+    /// Whether it does.
+    over: bool,
     /// Guests to be made ready.
     wanted: Vec<Arc<Loaded>>,
     /// What is made ready when nobody has asked for anything for a while.
     later: Vec<Arc<Loaded>>,
-    /// Whether there is one thread for guests and no other.
-    alone: bool,
-    /// Threads that have nothing to do.
+    /// Threads that have nothing to do, and listen.
     waiting: usize,
     /// Threads that could not lock themselves in, or 0 when all could.
     unlocked: usize,
@@ -67,8 +70,13 @@ struct State {
 
 struct Shared {
     state: Mutex<State>,
+    /// Threads are locked in, or may begin.
     changed: Condvar,
+    /// The first thread has something to do.
     over: Condvar,
+    ear: Ear,
+    /// Held while the host is heard, and before the state.
+    session: Mutex<Option<Session>>,
     voice: Arc<Voice>,
     room: Room,
 }
@@ -79,38 +87,45 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Listens to the host until there are commands, or the end.
-    fn listen<'a>(&'a self, state: MutexGuard<'a, State>, mut ear: Session) -> MutexGuard<'a, State> {
+    /// Listens to the host once, and puts what is to be done where everybody finds it.
+    fn listen<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        patience: Option<Duration>,
+    ) -> (MutexGuard<'a, State>, Heard) {
         drop(state);
-        let heard = ear.listen();
+        let heard = self.ear.wait(patience);
+        if let Ok(Heard::Nothing) = heard {
+            return (self.lock(), Heard::Nothing);
+        }
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = heard
+            .map_err(End::Failed)
+            .and_then(|heard| session.as_mut().map_or(Ok(Vec::new()), |session| session.turn(heard)));
         let mut state = self.lock();
-        match heard {
-            Ok(jobs) => {
-                state.jobs.extend(jobs);
-                state.ear = Some(ear);
-            }
+        match turn {
+            Ok(jobs) => state.jobs.extend(jobs),
             Err(end) => {
-                state.end = Some(end);
+                state.over = true;
+                state.end.get_or_insert(end);
                 self.over.notify_one();
+                // Whoever listens shall see it, and one that cannot be woken has nothing to lose: the process ends.
+                self.ear.toll(self.voice.bell()).ok();
+                self.voice.ring();
             }
         }
-        state
+        (state, Heard::Something)
     }
 }
 
 impl State {
-    /// Whether the only thread leaves listening to the worker's first one: nobody else would make the first guests ready.
-    fn is_kept_free(&self) -> bool {
-        self.alone && !self.later.is_empty()
-    }
-
-    /// Finds somebody for what is left when a thread has taken its share: each that is woken takes one, and wakes the next.
-    fn wake(&self, shared: &Shared) {
-        let for_them = self.ear.is_some() && !self.is_kept_free();
-        if self.waiting > 0 && (for_them || !self.jobs.is_empty()) {
-            shared.changed.notify_one();
-        } else if self.ear.is_some() {
+    /// Finds somebody for what is left when a thread has taken its share: each that is woken takes one, and wakes the next. While all
+    /// have something to do, the first thread listens.
+    fn hand_on(&self, shared: &Shared) {
+        if self.waiting == 0 {
             shared.over.notify_one();
+        } else if !self.jobs.is_empty() {
+            shared.voice.ring();
         }
     }
 }
@@ -138,9 +153,9 @@ impl Bench {
         let later = shelf.guests.iter().filter(keeps).cloned().collect();
         let (jobs, wanted) = (VecDeque::new(), Vec::new());
         let places = usize::try_from(arguments.threads).unwrap_or(1);
-        let alone = places == 1;
-        let state =
-            State { jobs, ear: None, end: None, wanted, later, alone, waiting: 0, unlocked: 0, locked: 0 };
+        let (begun, over) = (false, false);
+        let state = State { jobs, begun, end: None, over, wanted, later, waiting: 0, unlocked: 0, locked: 0 };
+        let ear = Ear::at(&voice.mouth().control, voice.bell())?;
         let room = Room {
             engine,
             budget,
@@ -152,7 +167,8 @@ impl Bench {
             ready: Arc::default(),
         };
         let (changed, over) = (Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed, over, voice, room });
+        let (state, session) = (Mutex::new(state), Mutex::new(None));
+        let shared = Arc::new(Shared { state, changed, over, ear, session, voice, room });
         for _ in 0..places {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().stack_size(THREAD_STACK).spawn(move || work(&shared))?;
@@ -183,23 +199,30 @@ impl Bench {
         usable.cloned().map(Ok).or_else(unusable).or_else(unmade)
     }
 
+    /// What of the host is worth hearing of.
+    pub(crate) fn expect(&self, host: impl AsFd, interest: EventFlags) -> io::Result<()> {
+        self.shared.ear.expect(host, interest)
+    }
+
     /// Has the threads listen to the host, until the end.
-    pub(crate) fn preside(&self, ear: Session) -> End {
+    pub(crate) fn preside(&self, session: Session) -> End {
+        *self.shared.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
         let mut state = self.shared.lock();
-        state.ear = Some(ear);
+        state.begun = true;
+        self.shared.changed.notify_all();
         loop {
             if let Some(end) = state.end.take() {
                 return end;
             }
-            state.wake(&self.shared);
+            state = if state.waiting > 0 {
+                self.shared.over.wait(state).unwrap_or_else(PoisonError::into_inner)
+            } else {
+                self.shared.listen(state, None).0
+            };
             // This thread has not the stack for a guest: what it hears another one has to be woken for.
-            if (state.waiting == 0 || state.is_kept_free())
-                && let Some(ear) = state.ear.take()
-            {
-                state = self.shared.listen(state, ear);
-                continue;
+            if state.waiting > 0 {
+                state.hand_on(&self.shared);
             }
-            state = self.shared.over.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -226,10 +249,13 @@ fn work(shared: &Shared) {
     }
     let ready = &shared.room.ready;
     let mut state = shared.lock();
-    loop {
+    while !state.begun {
+        state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    while !state.over {
         if let Some(job) = state.jobs.pop_front() {
             state.later.clear();
-            state.wake(shared);
+            state.hand_on(shared);
             drop(state);
             let guest = job.guest.clone().ok();
             let seat = guest.as_ref().and_then(|guest| ready.take(&guest.name));
@@ -238,22 +264,19 @@ fn work(shared: &Shared) {
             drop(left);
             state = shared.lock();
             state.wanted.extend(guest.filter(|guest| guests::is_worth_keeping(guest.kind)));
-        } else if !state.is_kept_free()
-            && let Some(ear) = state.ear.take()
-        {
-            state = shared.listen(state, ear);
         } else if let Some(guest) = state.wanted.pop() {
+            state.hand_on(shared);
             drop(state);
             let made = make_ready(shared, &guest);
             state = shared.lock();
             state.wanted.extend(made.then_some(guest));
         } else {
-            let patience = if state.later.is_empty() { Duration::MAX } else { IDLE };
+            let patience = (!state.later.is_empty()).then_some(IDLE);
             state.waiting += 1;
-            let waited = shared.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
-            state = waited.0;
+            let (back, heard) = shared.listen(state, patience);
+            state = back;
             state.waiting -= 1;
-            if waited.1.timed_out() {
+            if heard == Heard::Nothing {
                 let later = std::mem::take(&mut state.later);
                 state.wanted.extend(later);
             }

@@ -18,7 +18,11 @@ const GULP: usize = 64 * 1024;
 /// What a look at the stream brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
-    Bytes,
+    /// All that there was.
+    All,
+    /// As much as was taken: there may be more.
+    Much,
+    /// The other side is gone.
     End,
 }
 
@@ -88,9 +92,11 @@ impl Control {
         self.input.drain(..self.parsed);
         self.parsed = 0;
         self.input.reserve(GULP);
+        let room = self.input.capacity().saturating_sub(self.input.len());
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.stream, spare_capacity(&mut self.input))) {
             Ok(0) | Err(Errno::CONNRESET) => Ok(Received::End),
-            Ok(_) | Err(Errno::AGAIN) => Ok(Received::Bytes),
+            Ok(count) if count >= room => Ok(Received::Much),
+            Ok(_) | Err(Errno::AGAIN) => Ok(Received::All),
             Err(errno) => Err(errno.into()),
         }
     }

@@ -20,6 +20,7 @@ mod clock;
 mod component;
 mod control;
 mod desk;
+mod ear;
 #[cfg(any(test, feature = "compiler"))]
 mod elf;
 pub mod engine;

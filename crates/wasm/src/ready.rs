@@ -19,11 +19,11 @@ impl Ready {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One of this name.
+    /// The youngest of this name: what was written last is likeliest to be in a cache.
     pub(crate) fn take(&self, name: &str) -> Option<Seat> {
         let mut all = self.lock();
-        let at = all.iter().position(|(other, _)| other == name)?;
-        Some(all.swap_remove(at).1)
+        let at = all.iter().rposition(|(other, _)| other == name)?;
+        Some(all.remove(at).1)
     }
 
     /// Whether more of this name may wait.

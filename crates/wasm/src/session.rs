@@ -1,5 +1,5 @@
-//! What listens to the host. It is no thread: whoever has nothing else to do listens, and when there is a command, leaves that to the
-//! next one and runs it. So nobody has to be woken before a command begins. Nothing here waits for a guest.
+//! What is done with the words of the host, by whichever thread heard of them (`ear`); a command is run by the thread that read it. So
+//! nobody has to be woken before a command begins. Nothing here waits for a guest.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use blastbox_wire::agent::{AgentFrame, BootFacts, ExecSpec, FrameError, HostFrame, Io, Stage, VERSION};
 use blastbox_wire::limits::MAX_AGENT_TEXT;
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use crate::Arguments;
@@ -16,6 +15,7 @@ use crate::bench::{Bench, Job};
 use crate::budget::Budget;
 use crate::control::{Control, Received};
 use crate::desk::Desk;
+use crate::ear::Heard;
 use crate::engine;
 use crate::files::{Caps, Tree};
 use crate::guests;
@@ -25,8 +25,6 @@ use crate::tools::Answer;
 use crate::voice::{Mouth, Voice};
 use crate::workspace;
 
-const CONTROL: u64 = 0;
-const BELL: u64 = 1;
 /// What the worker itself needs of the box's memory.
 const OWN_MEMORY: u64 = 48 << 20;
 
@@ -61,9 +59,9 @@ enum Greeting {
     Farewell,
 }
 
-/// The worker's ear.
+/// The talk with the host.
 pub(crate) struct Session {
-    epoll: OwnedFd,
+    /// What the ear was told to expect of the host.
     interest: EventFlags,
     voice: Arc<Voice>,
     bench: Bench,
@@ -115,50 +113,36 @@ impl Session {
         bench.preside(self)
     }
 
-    /// Listens until there are commands to run.
-    pub(crate) fn listen(&mut self) -> Result<Vec<Job>, End> {
-        while self.asked.is_empty() {
-            if let Err(end) = self.turn() {
-                let control = &mut self.voice.mouth().control;
-                match &end {
-                    End::Shutdown | End::HostGone => {}
-                    End::HostBroken(_) | End::Breach(_) | End::Failed(_) => {
-                        control.send(&AgentFrame::Fault { text: cut(&end.to_string()) });
-                    }
+    /// Takes in what the host said and says what there is to say. The commands to run.
+    pub(crate) fn turn(&mut self, heard: Heard) -> Result<Vec<Job>, End> {
+        self.talk(heard).inspect_err(|end| {
+            let control = &mut self.voice.mouth().control;
+            match end {
+                End::Shutdown | End::HostGone => {}
+                End::HostBroken(_) | End::Breach(_) | End::Failed(_) => {
+                    control.send(&AgentFrame::Fault { text: cut(&end.to_string()) });
                 }
-                // Last words: to a host that does not listen they are lost. Guests end with the process.
-                control.flush().ok();
-                return Err(end);
             }
-        }
+            // Last words: to a host that does not listen they are lost. Guests end with the process.
+            control.flush().ok();
+        })?;
         Ok(std::mem::take(&mut self.asked))
     }
 
-    fn turn(&mut self) -> Result<(), End> {
-        let interest = self.say()?;
-        if interest != self.interest {
-            let mouth = self.voice.mouth();
-            epoll::modify(&self.epoll, &mouth.control, EventData::new_u64(CONTROL), interest)
-                .map_err(io::Error::from)?;
-            self.interest = interest;
-        }
-        let mut events: Vec<Event> = Vec::with_capacity(8);
-        match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(End::Failed(errno.into())),
-        }
-        for event in events {
-            let (token, flags) = (event.data.u64(), event.flags);
-            match token {
-                BELL => {
-                    // Read before anything is carried: a ring that comes meanwhile is heard.
-                    rustix::io::read(self.voice.bell(), &mut [0; 8]).ok();
-                }
-                _ if flags == EventFlags::OUT => {}
-                _ => self.hear()?,
+    fn talk(&mut self, heard: Heard) -> Result<(), End> {
+        loop {
+            let received = self.hear()?;
+            let interest = self.say()?;
+            if interest != self.interest {
+                self.bench.expect(&self.voice.mouth().control, interest)?;
+                self.interest = interest;
+            }
+            let more = received == Received::Much || heard == Heard::LastWords;
+            // What is left of a host that does not read waits until it does, and is told again then.
+            if !more || !interest.contains(EventFlags::IN) {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     /// Says what there is to say. Returns what is waited for.
@@ -181,16 +165,20 @@ impl Session {
         Ok(mouth.control.interest())
     }
 
-    fn hear(&mut self) -> Result<(), End> {
+    /// Reads once, as long as there is room for answers.
+    fn hear(&mut self) -> Result<Received, End> {
         let voice = Arc::clone(&self.voice);
         let mouth = &mut *voice.mouth();
+        if !mouth.control.interest().contains(EventFlags::IN) {
+            return Ok(Received::Much);
+        }
         let received = mouth.control.receive()?;
         while let Some(frame) = mouth.control.next().map_err(End::HostBroken)? {
             self.obey(mouth, frame)?;
         }
         match received {
-            Received::Bytes => Ok(()),
             Received::End => Err(End::HostGone),
+            all_or_much => Ok(all_or_much),
         }
     }
 
@@ -297,11 +285,7 @@ struct Prepared {
 impl Prepared {
     fn finish(self) -> io::Result<Session> {
         let Self { bench, desk, voice } = self;
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let interest = EventFlags::IN;
         let mut mouth = voice.mouth();
-        epoll::add(&epoll, &mouth.control, EventData::new_u64(CONTROL), interest)?;
-        epoll::add(&epoll, voice.bell(), EventData::new_u64(BELL), EventFlags::IN)?;
         let facts = BootFacts {
             pid: u32::try_from(rustix::process::getpid().as_raw_nonzero().get()).unwrap_or(0),
             uid: rustix::process::getuid().as_raw(),
@@ -313,7 +297,8 @@ impl Prepared {
         crate::lock::lock()?;
         mouth.control.send(&AgentFrame::Hello { version: VERSION, facts });
         drop(mouth);
-        Ok(Session { epoll, interest, voice, bench, desk, asked: Vec::new(), greeting: Greeting::Awaited })
+        let (interest, asked) = (EventFlags::IN, Vec::new());
+        Ok(Session { interest, voice, bench, desk, asked, greeting: Greeting::Awaited })
     }
 }
 
