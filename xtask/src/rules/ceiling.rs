@@ -4,7 +4,7 @@ use super::Finding;
 use crate::tcb::Share;
 
 /// Lines of code in the warden and the unsafe room together.
-const LINES: usize = 7454;
+const LINES: usize = 7482;
 /// Lines of code of what both programs read hostile bytes with; neither links all of it.
 const WIRE: usize = 4730;
 /// Crates of others that the warden links.
