@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use blastbox_policy::{
     AllowRule, BadRule, Below, Destination, Host, NetworkMode, NetworkRules, Protocol, ResolverUse, TlsMode,
-    Ungoverned, may_dial,
+    Ungoverned, is_resolver_port, may_dial,
 };
 
 use crate::output;
@@ -128,6 +128,11 @@ pub(crate) fn would_allow(rules: &NetworkRules, url: &Url) -> Answer {
         && let Err(class) = may_dial(*address, *port, &rules.dangerously_allow_private)
     {
         return Answer::Denied(below(*address, *port, class));
+    }
+    if is_resolver_port(*port) {
+        return Answer::Denied(format!(
+            "port {port} is one of resolvers, which no rule opens: a box asks its gateway for names"
+        ));
     }
     let missing = smallest(url);
     let governing = match rules.governing(to, *port) {

@@ -13,7 +13,6 @@ use rustix::net::sockopt::set_socket_oobinline;
 use tokio::net::TcpStream;
 
 use crate::decide::{Allowed, Target};
-use crate::flow::Dialled;
 use crate::resolve::{LookupError, Resolver};
 
 /// Addresses of one name that are tried.
@@ -21,12 +20,12 @@ const TRIES: usize = 4;
 /// How long one address may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Dials the target of a permission.
+/// Dials the target of a permission, and says at which of its addresses.
 pub async fn dial(
     allowed: &Allowed,
     opened: &[PrivateOpening],
     resolver: &Resolver,
-) -> Result<Dialled, Reason> {
+) -> Result<(TcpStream, SocketAddr), Reason> {
     let found = match allowed.target() {
         Target::Address(address) => vec![*address],
         Target::Name(name) => resolver.look_up(name).await.map_err(|error| match error {
@@ -50,7 +49,7 @@ pub async fn dial(
                 stream.set_nodelay(true).ok();
                 // Urgent bytes are carried like any other, in their place; an error here costs them alone.
                 set_socket_oobinline(&stream, true).ok();
-                return Ok(Dialled { stream, address });
+                return Ok((stream, address));
             }
             Ok(Err(_)) => Reason::Unreachable,
             Err(_) => Reason::Timeout,

@@ -1,6 +1,8 @@
 //! The decision: may this go there, by which rule. Pure: no clock, no I/O, no names looked up.
 
-use blastbox_policy::{AllowRule, Host, NetworkRules, Protocol, ResolverUse, TlsMode, Ungoverned};
+use blastbox_policy::{
+    AllowRule, Host, NetworkRules, Protocol, ResolverUse, TlsMode, Ungoverned, is_resolver_port,
+};
 use blastbox_wire::egress::Reason;
 
 pub use blastbox_policy::Destination as Target;
@@ -112,6 +114,10 @@ impl Allowed {
 
 /// Decides. The rules that describe the target most closely decide alone: see [`NetworkRules::governing`].
 pub fn decide(rules: &NetworkRules, ask: &Ask<'_>) -> Verdict {
+    // No rule can name such a port; but where everything is open, no rule is needed.
+    if is_resolver_port(ask.port) {
+        return Verdict::Deny(Reason::Resolver);
+    }
     let governing = match rules.governing(ask.target, ask.port) {
         Ok(governing) => governing,
         Err(Ungoverned::Host) if matches!(ask.target, Target::Address(_)) => {
@@ -218,6 +224,23 @@ mod tests {
             assert_eq!(connect(&rules, &name(stranger), 443), Err(Reason::HostNotAllowed), "{stranger}");
         }
         assert_eq!(connect(&rules, &name("api.github.com"), 22), Err(Reason::PortNotAllowed));
+    }
+
+    #[test]
+    fn no_other_resolver_is_reached_by_any_door_not_even_where_everything_is_open() {
+        let open = parse("threat = \"medium\"\n[network]\nmode = \"dangerously-open\"\n").unwrap();
+        let open = open.network_rules().clone();
+        let listed = rules("allow = [{ host = \"dns.example.org\" }]");
+        let address = Target::Address("192.0.2.1".parse().unwrap());
+        for target in [name("dns.example.org"), address] {
+            for port in [53, 853] {
+                assert_eq!(connect(&open, &target, port), Err(Reason::Resolver), "{target}:{port}");
+                assert_eq!(connect(&listed, &target, port), Err(Reason::Resolver), "{target}:{port}");
+            }
+            for port in [52, 54, 443, 852, 854] {
+                assert!(connect(&open, &target, port).is_ok(), "{target}:{port}");
+            }
+        }
     }
 
     #[test]

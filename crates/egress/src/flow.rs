@@ -1,15 +1,20 @@
 //! One connection of the box, wherever it came in.
 
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 
 use blastbox_wire::egress::{Door, Reason, Record};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::decide::{Allowed, Target};
-use crate::limits::Slot;
+use crate::limits::{Meter, Slot};
 use crate::report::Reporter;
 
 /// One connection of the box that was allowed to come in. Its end is reported when the last copy is dropped.
@@ -33,6 +38,12 @@ struct Life {
     begun: Instant,
     reporter: Reporter,
     opened: AtomicBool,
+    /// Whether something in it was refused, which is told then.
+    denied: AtomicBool,
+    /// Whether a dial was tried: the first was counted when it was let in.
+    dialled: AtomicBool,
+    /// Whether a line to the target has the place that comes with the slot.
+    lined: Arc<AtomicBool>,
     /// The place of the reason in [`Reason::ALL`], plus one; 0 for none.
     ended_by: AtomicU8,
     /// Whether it has to end, whatever the two sides still have to say.
@@ -52,6 +63,9 @@ impl Flow {
             begun: Instant::now(),
             reporter,
             opened: AtomicBool::new(false),
+            denied: AtomicBool::new(false),
+            dialled: AtomicBool::new(false),
+            lined: Arc::default(),
             ended_by: AtomicU8::new(0),
             stop: Arc::default(),
             sent: AtomicU64::new(0),
@@ -75,6 +89,7 @@ impl Flow {
 
     /// Reports that something in this connection was refused. The caller closes it, or answers and goes on.
     pub fn deny(&self, reason: Reason) {
+        self.life.denied.store(true, Ordering::Relaxed);
         self.life.reporter.denied(self.id, self.door, self.target(), self.port(), reason);
         self.end_by(reason);
     }
@@ -90,6 +105,20 @@ impl Flow {
             address: address.ip(),
             rule: self.allowed.rule().to_owned(),
         });
+    }
+
+    /// The place of one more line to the target, if there is one. A dial beyond the first, and a line beside another, are of what
+    /// all connections of the box may: requests at the same time, or given up one after the other, would make any number of them.
+    pub(crate) fn place(&self, meter: &Meter) -> Result<Place, Reason> {
+        let is_first = !self.life.dialled.swap(true, Ordering::AcqRel);
+        if self.life.lined.swap(true, Ordering::AcqRel) {
+            return Ok(Place::Further { _slot: meter.connection(self.target())? });
+        }
+        let place = Place::Own(Arc::clone(&self.life.lined));
+        if !is_first {
+            meter.dial(self.target())?;
+        }
+        Ok(place)
     }
 
     /// Notes what ends it, for the report. The first reason stays.
@@ -193,10 +222,12 @@ impl Drop for Life {
     fn drop(&mut self) {
         // Whoever works for it without keeping it alive.
         self.stop.raise();
-        if !self.opened.load(Ordering::Relaxed) {
-            // Nothing was ever dialled: whoever refused it has said so.
+        if self.denied.load(Ordering::Relaxed) && !self.opened.load(Ordering::Relaxed) {
+            // Nothing was ever dialled, and whoever refused it has said so.
             return;
         }
+        // Also where it came to nothing (a client that says nothing, or does not believe the box's authority): it was let in, and every
+        // connection is told of.
         let number = usize::from(self.ended_by.load(Ordering::Relaxed));
         self.reporter.tell(Record::Closed {
             flow: self.id,
@@ -210,11 +241,69 @@ impl Drop for Life {
     }
 }
 
-/// What was dialled for a connection.
+/// The place of one line to the target of a connection. Given back when dropped.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// The one that comes with the connection's own slot.
+    Own(Arc<AtomicBool>),
+    /// Beside it, with a slot of its own.
+    Further {
+        /// Only held.
+        _slot: Slot,
+    },
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        match self {
+            Self::Own(lined) => lined.store(false, Ordering::Release),
+            Self::Further { .. } => {}
+        }
+    }
+}
+
+/// What was dialled for a connection. Its place is held as long as the stream is.
 #[derive(Debug)]
 pub struct Dialled {
     /// The connection to the target.
-    pub stream: tokio::net::TcpStream,
+    pub stream: TcpStream,
     /// The address that was checked, and that it is connected to.
     pub address: SocketAddr,
+    pub(crate) _place: Place,
+}
+
+impl AsyncRead for Dialled {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Dialled {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }

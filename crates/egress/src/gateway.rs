@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use blastbox_policy::{NetworkRules, Protocol};
+use blastbox_policy::{NetworkRules, Protocol, is_resolver_port};
 use blastbox_wire::egress::{Door, GATEWAY_V4, GATEWAY_V6, Reason};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
@@ -27,7 +27,6 @@ const TURN: usize = 32;
 /// Room for the largest packet, and one byte more so that a larger one is noticed.
 const LARGEST: usize = 65_536 + 1;
 const DNS: u16 = 53;
-const DNS_TLS: u16 = 853;
 
 /// The gateway of one box.
 #[derive(Debug)]
@@ -145,7 +144,7 @@ impl Gateway {
             return self.answer(answer.and_then(|answer| link::datagram(to, from, &answer)));
         }
         let reason = match to.port() {
-            DNS | DNS_TLS => Reason::Resolver,
+            port if is_resolver_port(port) => Reason::Resolver,
             443 => Reason::Quic,
             _ => Reason::Transport,
         };
@@ -206,10 +205,9 @@ impl Gateway {
         let to = ends.to;
         let target = self.house.meaning(to.ip());
         let denied = |reason| (target.to_string(), reason);
-        if is_gateway(to.ip()) || [DNS, DNS_TLS].contains(&to.port()) {
-            let reason =
-                if [DNS, DNS_TLS].contains(&to.port()) { Reason::Resolver } else { Reason::PortNotAllowed };
-            return Err(denied(reason));
+        // Its ports of resolvers are told as such, like everybody's.
+        if is_gateway(to.ip()) && !is_resolver_port(to.port()) {
+            return Err(denied(Reason::PortNotAllowed));
         }
         let allowed = match self.house.decide(&Ask { target: &target, port: to.port(), said: Said::Nothing })
         {

@@ -122,10 +122,16 @@ impl House {
         Metered::new(stream, flow.clone(), Arc::clone(&self.meter))
     }
 
-    /// Makes the connection that was allowed, for this flow, and reports it. A refusal is reported too.
+    /// Makes the connection that was allowed, for this flow, and reports it, if the limits have room for one more where it is not
+    /// the flow's first. A refusal is reported too.
     pub async fn dial(&self, flow: &Flow, allowed: &Allowed) -> Result<Dialled, Reason> {
-        let rules = self.rules();
-        let dialled = connect::dial(allowed, &rules.dangerously_allow_private, &self.resolver).await;
+        let dialled = async {
+            let place = flow.place(&self.meter)?;
+            let rules = self.rules();
+            let dialled = connect::dial(allowed, &rules.dangerously_allow_private, &self.resolver).await;
+            dialled.map(|(stream, address)| Dialled { stream, address, _place: place })
+        };
+        let dialled = dialled.await;
         match &dialled {
             Ok(dialled) => flow.opened(dialled.address),
             Err(reason) => flow.deny(*reason),
@@ -176,6 +182,7 @@ impl House {
 mod tests {
     use super::*;
     use blastbox_policy::parse;
+    use blastbox_wire::egress::Record;
 
     fn house(text: &str) -> House {
         let text = format!("threat = \"medium\"\n[network]\nmode = \"allow\"\n{text}");
@@ -205,6 +212,35 @@ mod tests {
         drop(flow);
         assert_eq!(begun.await.unwrap(), None);
         assert_eq!(stop.cut(std::future::pending::<()>()).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_let_in_is_told_of_whatever_becomes_of_it() {
+        let text = "threat = \"medium\"\n[network]\nmode = \"allow\"\nallow = [{ host = \"a.example.net\" }]";
+        let rules = parse(text).unwrap().network_rules().clone();
+        let (reporter, mut records) = Reporter::new();
+        let house = House::new(BoxId::from_random([1; 20]), rules, Vec::new(), reporter);
+        // It came to nothing.
+        admit(&house, Door::Link, "a.example.net").unwrap();
+        let told = records.try_recv().unwrap();
+        assert!(
+            matches!(&told, Record::Closed { target, port: 443, reason: None, .. } if target == "a.example.net"),
+            "{told:?}"
+        );
+        // It was ended for a reason that nobody else tells.
+        let target = Target::Name("a.example.net".parse().unwrap());
+        let allowed = || match house.decide(&Ask { target: &target, port: 443, said: Said::Nothing }) {
+            Verdict::Allow(allowed) => allowed,
+            Verdict::Deny(reason) => panic!("{reason}"),
+        };
+        house.admit(Door::Link, allowed()).unwrap().end_by(Reason::ByteLimit);
+        let told = records.try_recv().unwrap();
+        assert!(matches!(told, Record::Closed { reason: Some(Reason::ByteLimit), .. }), "{told:?}");
+        // It was refused, which is told once.
+        house.admit(Door::Link, allowed()).unwrap().deny(Reason::NotTls);
+        let told = records.try_recv().unwrap();
+        assert!(matches!(told, Record::Denied { reason: Reason::NotTls, .. }), "{told:?}");
+        assert!(records.try_recv().is_err());
     }
 
     #[tokio::test]

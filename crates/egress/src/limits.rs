@@ -16,6 +16,9 @@ use crate::decide::Target;
 use crate::end::End;
 use crate::flow::Flow;
 
+/// Hosts whose bytes are counted one by one. Where everything is open there are as many as a box likes to reach, and each would be kept.
+const MOST_HOSTS: usize = 8192;
+
 /// What a box has used, held against what it may use.
 #[derive(Debug)]
 pub struct Meter {
@@ -30,8 +33,9 @@ struct Inner {
     questions: Bucket,
     bandwidth: Bucket,
     bytes: u64,
-    /// Grows only with targets that were let in, whose number the rules and the budget of names under wildcards bound.
     by_host: HashMap<Target, u64>,
+    /// Of all hosts that came when [`MOST_HOSTS`] were counted: together they may use what one may.
+    by_others: u64,
 }
 
 /// A place among the connections that may be open at the same time. Given back when dropped.
@@ -102,6 +106,7 @@ impl Meter {
             bandwidth: Bucket::new(bandwidth, now),
             bytes: 0,
             by_host: HashMap::new(),
+            by_others: 0,
         };
         Self { flows: Arc::default(), inner: Mutex::new(inner) }
     }
@@ -138,6 +143,13 @@ impl Meter {
         Ok(Slot(Arc::clone(&self.flows)))
     }
 
+    /// One more dial for a connection that has its slot already, if it may be.
+    pub fn dial(&self, target: &Target) -> Result<(), Reason> {
+        let mut inner = self.lock();
+        inner.spent(target)?;
+        if inner.connections.take_one(Instant::now()) { Ok(()) } else { Err(Reason::RateLimit) }
+    }
+
     /// One more question, if it may be.
     pub fn question(&self) -> Result<(), Reason> {
         if self.lock().questions.take_one(Instant::now()) { Ok(()) } else { Err(Reason::RateLimit) }
@@ -154,11 +166,13 @@ impl Meter {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let mut inner = self.lock();
         inner.bytes = inner.bytes.saturating_add(bytes);
+        let counted = inner.by_host.len();
         match inner.by_host.get_mut(target) {
             Some(used) => *used = used.saturating_add(bytes),
-            None => {
+            None if counted < MOST_HOSTS => {
                 inner.by_host.insert(target.clone(), bytes);
             }
+            None => inner.by_others = inner.by_others.saturating_add(bytes),
         }
         inner.spent(target)?;
         #[expect(clippy::cast_precision_loss, reason = "one piece is far below 2^53 bytes")]
@@ -172,7 +186,8 @@ impl Inner {
         if self.bytes > self.limits.bytes.0 {
             return Err(Reason::ByteLimit);
         }
-        let used = self.by_host.get(target).copied().unwrap_or(0);
+        // One that is not counted by itself is one of the others, or, while there are none, has used nothing.
+        let used = self.by_host.get(target).copied().unwrap_or(self.by_others);
         if used > self.limits.bytes_per_host.0 { Err(Reason::HostByteLimit) } else { Ok(()) }
     }
 }
@@ -324,6 +339,37 @@ mod tests {
         assert_eq!(meter.connection(&target("a.test")).unwrap_err(), Reason::HostByteLimit);
         assert_eq!(meter.passed(&target("b.test"), 999), Ok(Duration::ZERO));
         assert_eq!(meter.passed(&target("c.test"), 1), Err(Reason::ByteLimit));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_further_dial_takes_of_the_rate_and_no_slot() {
+        let meter = Meter::new(&NetworkLimits { flows: 1, connections_per_second: 3, ..limits() });
+        let _held = meter.connection(&target("a.test")).unwrap();
+        let dialled = || (0..10).filter(|_| meter.dial(&target("a.test")).is_ok()).count();
+        assert_eq!((dialled(), meter.dial(&target("a.test"))), (2, Err(Reason::RateLimit)));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(dialled(), 3);
+    }
+
+    /// Where everything is open, a box can reach as many addresses as there are.
+    #[tokio::test(start_paused = true)]
+    async fn hosts_beyond_those_that_are_counted_share_one_budget() {
+        let meter = Meter::new(&NetworkLimits { bytes_per_host: Bytes(2000), ..limits() });
+        let host =
+            |number: usize| Target::Address(std::net::Ipv6Addr::from(u128::try_from(number).unwrap()).into());
+        for number in 0..MOST_HOSTS {
+            meter.passed(&host(number), 1).unwrap();
+        }
+        for number in 0..2000 {
+            meter.passed(&host(MOST_HOSTS + number), 1).unwrap();
+        }
+        assert_eq!(meter.lock().by_host.len(), MOST_HOSTS);
+        assert_eq!(meter.passed(&host(MOST_HOSTS), 1), Err(Reason::HostByteLimit));
+        let stranger = host(MOST_HOSTS * 2);
+        assert_eq!(meter.connection(&stranger).unwrap_err(), Reason::HostByteLimit);
+        // Those that were counted first still have what is theirs.
+        assert!(meter.passed(&host(0), 1999).is_ok());
+        assert_eq!(meter.passed(&host(0), 1), Err(Reason::HostByteLimit));
     }
 
     #[tokio::test(start_paused = true)]

@@ -60,7 +60,7 @@ pub use lifetime::{LifetimeRules, SurvivesDaemon};
 pub use network::{
     AllowRule, BadChange, BadHost, BadRule, Below, Denied, Destination, Host, HostPattern, Loopback, Network,
     NetworkLimits, NetworkMode, NetworkRules, PathPattern, PrivateOpening, Protocol, ResolverUse, RuleChange,
-    RuleParts, TlsMode, Ungoverned, below_floor, may_dial,
+    RuleParts, TlsMode, Ungoverned, below_floor, is_resolver_port, may_dial,
 };
 #[cfg(feature = "text")]
 pub use print::to_toml;

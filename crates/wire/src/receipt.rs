@@ -117,7 +117,7 @@ pub struct AllowedTarget {
     pub target: String,
     /// The port.
     pub port: u16,
-    /// The rule that allowed it, by its host as written.
+    /// The rule that allowed it, by its host as written; empty where no connection to it was made.
     pub rule: String,
     /// How many connections were made.
     pub connections: u64,

@@ -11,10 +11,10 @@ use super::watched::{ACCEPT, private_file};
 both_ways!(what_a_server_says_back_in_any_spelling_does_not_reach_the_box);
 
 /// With everything that some spelling changes.
-const TOKEN: &str = "tok/en+of=odd&chars\"0123456789?x<y>~";
+const TOKEN: &str = "tok/en+of=odd&chars\"0123456789?x<y>~'*(z)!`";
 const HOSTS: [&str; 2] = ["bearer.example.com", "basic.example.com"];
 /// Ways to say a text back, each an answer of its own.
-const SPELLINGS: [&str; 12] = [
+const SPELLINGS: [&str; 26] = [
     "plain",
     "base64",
     "base64-1",
@@ -24,9 +24,23 @@ const SPELLINGS: [&str; 12] = [
     "percent-low",
     "percent-all",
     "plus",
+    "form",
+    "form-php",
+    "quote",
+    "component",
+    "component-low",
+    "uri",
     "hex",
     "json",
     "json-html",
+    "json-slash",
+    "json-gson",
+    "json-net",
+    "json-php",
+    "page",
+    "page-quot",
+    "page-go",
+    "page-net",
 ];
 
 fn spell(how: &str, said: &str) -> String {
@@ -40,6 +54,13 @@ fn spell(how: &str, said: &str) -> String {
         };
         said.bytes().map(one).collect()
     };
+    let with = |table: &[(char, &str)]| -> String {
+        let one = |letter: char| {
+            let named = table.iter().find(|(known, _)| *known == letter);
+            named.map_or_else(|| letter.to_string(), |(_, name)| (*name).to_owned())
+        };
+        said.chars().map(one).collect()
+    };
     match how {
         "base64" => STANDARD.encode(said),
         // With other bytes before it, as in a document that is encoded as a whole.
@@ -50,14 +71,64 @@ fn spell(how: &str, said: &str) -> String {
         "percent-low" => percent("-._~", true),
         "percent-all" => said.bytes().map(|byte| format!("%{byte:02x}")).collect(),
         "plus" => percent("-._~", false).replace("%20", "+"),
+        "form" => percent("-._*", false),
+        "form-php" => percent("-._", false),
+        "quote" => percent("-._~/", false),
+        "component" => percent("-._~!*'()", false),
+        "component-low" => percent("-._~!*'()", true),
+        "uri" => percent("-._~!*'();/?:@&=+$,#", false),
         "hex" => said.bytes().map(|byte| format!("{byte:02x}")).collect(),
-        "json" => said.replace('\\', "\\\\").replace('"', "\\\""),
-        "json-html" => said
-            .replace('"', "\\\"")
-            .replace('<', "\\u003c")
-            .replace('>', "\\u003e")
-            .replace('&', "\\u0026")
-            .replace('\'', "\\u0027"),
+        "json" => with(&[('\\', "\\\\"), ('"', "\\\"")]),
+        "json-html" => {
+            with(&[('"', "\\\""), ('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\'', "\\u0027")])
+        }
+        "json-slash" => with(&[('/', "\\/"), ('"', "\\\"")]),
+        "json-gson" => with(&[
+            ('"', "\\\""),
+            ('<', "\\u003c"),
+            ('>', "\\u003e"),
+            ('&', "\\u0026"),
+            ('\'', "\\u0027"),
+            ('=', "\\u003d"),
+        ]),
+        "json-net" => with(&[
+            ('"', "\\u0022"),
+            ('<', "\\u003C"),
+            ('>', "\\u003E"),
+            ('&', "\\u0026"),
+            ('\'', "\\u0027"),
+            ('+', "\\u002B"),
+            ('`', "\\u0060"),
+        ]),
+        "json-php" => with(&[
+            ('"', "\\u0022"),
+            ('<', "\\u003C"),
+            ('>', "\\u003E"),
+            ('&', "\\u0026"),
+            ('\'', "\\u0027"),
+            ('/', "\\/"),
+        ]),
+        "page" => with(&[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;")]),
+        "page-quot" => {
+            with(&[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&#39;")])
+        }
+        "page-go" => with(&[
+            ('&', "&amp;"),
+            ('<', "&lt;"),
+            ('>', "&gt;"),
+            ('"', "&#34;"),
+            ('\'', "&#39;"),
+            ('+', "&#43;"),
+        ]),
+        "page-net" => with(&[
+            ('&', "&amp;"),
+            ('<', "&lt;"),
+            ('>', "&gt;"),
+            ('"', "&quot;"),
+            ('\'', "&#x27;"),
+            ('+', "&#x2B;"),
+            ('`', "&#x60;"),
+        ]),
         _ => said.to_owned(),
     }
 }

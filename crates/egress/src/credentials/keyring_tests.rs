@@ -44,7 +44,6 @@ fn what_the_guest_wrote_is_replaced_and_one_header_goes_out() {
     let values: Vec<_> = sent.get_all("authorization").iter().collect();
     assert_eq!(values, [&format!("Bearer {REAL}")]);
     assert!(values[0].is_sensitive());
-    assert_eq!(sent["accept-encoding"], "identity");
 }
 
 #[test]

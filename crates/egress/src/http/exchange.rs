@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use blastbox_policy::{ResolverUse, SecretName};
 use blastbox_wire::egress::{Reason, Record};
 use http::header::{self, HeaderMap, HeaderValue};
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
@@ -18,6 +18,7 @@ use super::body::{self, AnyBody};
 use super::head::{self, Addressed, BadHead, Wish};
 use super::tunnel::{self, Tunnel};
 use super::upstream::Upstream;
+use super::websocket;
 use crate::credentials::{Inspected, Keyring, Patterns, Wanted};
 use crate::decide::{Allowed, Ask, Said, Upgrade, Verdict};
 use crate::flow::Flow;
@@ -78,21 +79,21 @@ impl Room {
             let detail = format!("the placeholder of secret {} stands in a {}", stray.secret, stray.found_in);
             return Err(Refused::denied(Reason::CredentialMisplaced, detail));
         }
-        let key = parts.headers.get("sec-websocket-key").cloned();
         head::strip(&mut parts.headers);
-        if wish.upgrade == Upgrade::WebSocket {
-            ask_for_websocket(&mut parts.headers, key.is_some())?;
-        }
+        let proof = match wish.upgrade {
+            Upgrade::WebSocket => Some(ask_for_websocket(&parts.method, &mut parts.headers)?),
+            Upgrade::No | Upgrade::Other => None,
+        };
         let lent = match &self.inspected {
             Some(inspected) => self.keyring.lend(inspected, wanted, &mut parts.headers).map_err(|error| {
                 Refused(StatusCode::BAD_GATEWAY, Reason::CredentialUnavailable, error.to_string())
             })?,
             None => Vec::new(),
         };
-        let patterns = self.inspected.as_ref().and_then(|inspected| self.keyring.scrub(inspected.host()));
+        // Also in the clear, where none is lent: what the host was lent by TLS it may have kept, and say again here.
+        let patterns = self.keyring.scrub(&self.to.host);
         if patterns.is_some() {
-            // Compressed frames cannot be scrubbed.
-            parts.headers.remove(header::SEC_WEBSOCKET_EXTENSIONS);
+            ask_for_scrubbable(&mut parts.headers);
         }
         self.tell_use(&lent, parts.method.as_str(), wish.path.as_deref())?;
 
@@ -102,7 +103,7 @@ impl Room {
             wish.target.parse().map_err(|error| Refused::denied(Reason::BadRequest, error))?;
         *onward.headers_mut() = parts.headers;
         let response = self.upstream.send(&allowed, onward).await.map_err(unreached)?;
-        self.give_back(response, patterns, wish.upgrade, to_guest)
+        self.give_back(response, patterns, proof.as_deref(), to_guest)
     }
 
     fn judge(&self, method: &str, wish: &Wish) -> Result<Allowed, Refused> {
@@ -137,7 +138,7 @@ impl Room {
         &self,
         mut response: Response<Incoming>,
         patterns: Option<Arc<Patterns>>,
-        upgrade: Upgrade,
+        proof: Option<&str>,
         to_guest: hyper::upgrade::OnUpgrade,
     ) -> Result<Response<AnyBody>, Refused> {
         if patterns.is_some() && encoded(response.headers()) {
@@ -146,8 +147,11 @@ impl Room {
             return Err(Refused(StatusCode::BAD_GATEWAY, Reason::BrokenUpstream, detail.into()));
         }
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if switched && upgrade != Upgrade::WebSocket {
-            let detail = "the server changed the protocol unasked";
+        if switched && !proof.is_some_and(|proof| websocket::agrees(response.headers(), proof)) {
+            let detail = match proof {
+                Some(_) => "the server changed the protocol without the proof that it speaks WebSocket",
+                None => "the server changed the protocol unasked",
+            };
             return Err(Refused(StatusCode::BAD_GATEWAY, Reason::BrokenUpstream, detail.into()));
         }
         let to_server = switched.then(|| hyper::upgrade::on(&mut response));
@@ -182,13 +186,21 @@ impl Room {
     }
 }
 
-fn ask_for_websocket(headers: &mut HeaderMap, has_key: bool) -> Result<(), Refused> {
-    if !has_key {
-        return Err(Refused::denied(Reason::BadRequest, "an upgrade to WebSocket without its key"));
-    }
+/// Asks for a WebSocket, and gives the proof that the server has to answer with.
+fn ask_for_websocket(method: &Method, headers: &mut HeaderMap) -> Result<String, Refused> {
+    let proof = websocket::proof_for(method, headers)
+        .map_err(|detail| Refused::denied(Reason::BadRequest, detail))?;
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    Ok(())
+    Ok(proof)
+}
+
+/// What is compressed or cut to pieces cannot be scrubbed, frames of a WebSocket among it.
+fn ask_for_scrubbable(headers: &mut HeaderMap) {
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    for name in [header::RANGE, header::IF_RANGE, header::SEC_WEBSOCKET_EXTENSIONS] {
+        headers.remove(name);
+    }
 }
 
 fn encoded(headers: &HeaderMap) -> bool {
@@ -211,6 +223,10 @@ fn unreached(reason: Reason) -> Refused {
         Reason::BrokenUpstream => {
             (StatusCode::BAD_GATEWAY, "the server ended the connection or broke its protocol")
         }
+        Reason::FlowLimit | Reason::RateLimit => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "the server needs another connection for it, and this box may have no more of them now",
+        ),
         _ => (StatusCode::BAD_GATEWAY, "the server cannot be reached"),
     };
     Refused(status, reason, detail.into())

@@ -10,6 +10,7 @@ mod head;
 pub mod path;
 mod tunnel;
 mod upstream;
+mod websocket;
 
 use std::convert::Infallible;
 use std::sync::Arc;

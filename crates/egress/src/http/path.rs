@@ -17,7 +17,7 @@ pub enum AmbiguousPath {
     /// Longer than any honest one.
     #[error("the path is longer than {LONGEST_PATH} bytes")]
     TooLong,
-    /// `.` or `..`, plain, encoded, or with parameters behind (`..;`).
+    /// `.` or `..`, plain, encoded, or with parameters behind (`..;`, `..%3B`).
     #[error("the path has a dot segment")]
     DotSegment,
     /// `//`
@@ -95,8 +95,9 @@ pub fn canonical(path: &str) -> Result<String, AmbiguousPath> {
 fn segments(form: &str) -> Result<(), AmbiguousPath> {
     let mut rest = form.split('/').skip(1).peekable();
     while let Some(segment) = rest.next() {
-        // Some servers cut a segment at `;` before they look for dots.
-        let name = segment.split(';').next().unwrap_or_default();
+        // Some servers cut a segment at `;` before they look for dots; where a proxy decodes first, at `%3B` too. The form
+        // has no other spelling of that.
+        let name = segment.split(';').next().and_then(|name| name.split("%3B").next()).unwrap_or_default();
         if matches!(name, "." | "..") {
             return Err(AmbiguousPath::DotSegment);
         }
@@ -138,6 +139,7 @@ mod tests {
             ("/100%25", "/100%25"),
             ("/v1/models:list;v=1,2", "/v1/models:list;v=1,2"),
             ("/a%3Bb", "/a%3Bb"),
+            ("/a..%3bb/...%3B", "/a..%3Bb/...%3B"),
             ("/...", "/..."),
             ("/.well-known/x", "/.well-known/x"),
         ] {
@@ -160,11 +162,17 @@ mod tests {
             ("/a/%2e%2E/b", DotSegment),
             ("/a/.%2e", DotSegment),
             ("/a/..;x/b", DotSegment),
+            ("/a/..%3B/b", DotSegment),
+            ("/a/..%3bx", DotSegment),
+            ("/a/%2e%2E%3b/b", DotSegment),
+            ("/a/.%3B/b", DotSegment),
             ("//a", EmptySegment),
             ("/a//b", EmptySegment),
             ("/a//", EmptySegment),
             ("/a/;x/b", EmptySegment),
             ("/a/;x", EmptySegment),
+            ("/a/%3Bx/b", EmptySegment),
+            ("/a/%3b", EmptySegment),
             ("/a%2fb", HiddenSlash),
             ("/a%5Cb", HiddenSlash),
             ("/a\\b", HiddenSlash),

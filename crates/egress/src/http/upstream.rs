@@ -27,6 +27,9 @@ const THINKING: Duration = Duration::from_secs(15 * 60);
 /// Largest head of an answer.
 const LARGEST_HEAD: usize = 256 * 1024;
 
+/// Lines for one request after the other that wait for the next. Each but one has a place that other connections of the box may need.
+const MOST_IDLE: usize = 8;
+
 /// How the server is spoken to.
 #[derive(Debug, Clone)]
 pub(super) enum Speech {
@@ -56,64 +59,91 @@ enum Line {
     Shared(http2::SendRequest<AnyBody>),
 }
 
+/// Why a request got no answer.
+enum Unanswered {
+    /// Nothing of it was sent.
+    Unsent(Box<Request<AnyBody>>),
+    /// Its line has ended.
+    Ended,
+    /// Its line goes on: this one request was taken and refused.
+    Reset,
+}
+
 impl Upstream {
     pub(super) fn new(house: Arc<House>, flow: Flow, speech: Speech) -> Arc<Self> {
         Arc::new(Self { house, flow, speech, idle: Mutex::default(), making: tokio::sync::Mutex::default() })
     }
 
-    /// Sends a request for which this permission was given. Its target is the path, its host the permission's.
+    /// Sends a request for which this permission was given. Its target is the path, its host the permission's. Twice at most: a server
+    /// that could have it repeated would get it, and a secret in it, as often as it likes.
     pub(super) async fn send(
         self: &Arc<Self>,
         allowed: &Allowed,
-        mut request: Request<AnyBody>,
+        request: Request<AnyBody>,
     ) -> Result<Response<Incoming>, Reason> {
-        loop {
-            let (line, fresh) = match self.take() {
-                Some(line) => (line, false),
-                None => {
-                    let _making = self.making.lock().await;
-                    match self.take() {
-                        Some(line) => (line, false),
-                        None => (self.connect(allowed).await?, true),
-                    }
+        let (line, fresh) = match self.take() {
+            Some(line) => (line, false),
+            None => {
+                let _making = self.making.lock().await;
+                match self.take() {
+                    Some(line) => (line, false),
+                    None => (self.connect(allowed).await?, true),
                 }
-            };
-            let again = if fresh { None } else { copy(&request) };
-            match (timeout(THINKING, self.speak(line, request, allowed)).await, again) {
-                (Err(_), _) => return Err(Reason::Timeout),
-                (Ok(Ok(response)), _) => return Ok(response),
-                // The server closed a waiting connection: that is not an answer. What was not sent, or changes nothing
-                // by being sent twice, is sent over the next one.
-                (Ok(Err(Some(unsent))), _) if !fresh => request = unsent,
-                (Ok(Err(None)), Some(again)) => request = again,
-                (Ok(Err(_)), _) => return Err(Reason::BrokenUpstream),
             }
-        }
+        };
+        let again = if fresh { None } else { copy(&request) };
+        let again = match (self.ask(line, request, allowed).await?, again) {
+            (Ok(response), _) => return Ok(response),
+            // The server closed a waiting connection: that is not an answer. What was not sent, or changes nothing by being sent
+            // twice, is sent over a new one.
+            (Err(Unanswered::Unsent(unsent)), _) if !fresh => *unsent,
+            (Err(Unanswered::Ended), Some(again)) => again,
+            (Err(Unanswered::Unsent(_) | Unanswered::Ended | Unanswered::Reset), _) => {
+                return Err(Reason::BrokenUpstream);
+            }
+        };
+        let line = {
+            let _making = self.making.lock().await;
+            // Of those that waited with the one that has ended, others may have, too. One that can be shared was made since.
+            match self.take_shared() {
+                Some(line) => line,
+                None => self.connect(allowed).await?,
+            }
+        };
+        self.ask(line, again, allowed).await?.map_err(|_| Reason::BrokenUpstream)
+    }
+
+    /// One try, as long as the server may think.
+    async fn ask(
+        self: &Arc<Self>,
+        line: Line,
+        request: Request<AnyBody>,
+        allowed: &Allowed,
+    ) -> Result<Result<Response<Incoming>, Unanswered>, Reason> {
+        timeout(THINKING, self.speak(line, request, allowed)).await.map_err(|_| Reason::Timeout)
     }
 
     fn take(&self) -> Option<Line> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shared) = &idle.shared {
-            if !shared.is_closed() {
-                return Some(Line::Shared(shared.clone()));
-            }
-            idle.shared = None;
-        }
-        while let Some(line) = idle.one_by_one.pop() {
-            if line.is_ready() {
-                return Some(Line::OneByOne(line));
-            }
-        }
-        None
+        self.take_shared().or_else(|| {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            std::iter::from_fn(|| idle.one_by_one.pop()).find(|line| line.is_ready()).map(Line::OneByOne)
+        })
     }
 
-    /// `Err(Some(…))`: nothing of it was sent.
+    fn take_shared(&self) -> Option<Line> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.shared.as_ref().is_some_and(|shared| shared.is_closed()) {
+            idle.shared = None;
+        }
+        idle.shared.clone().map(Line::Shared)
+    }
+
     async fn speak(
         self: &Arc<Self>,
         line: Line,
         request: Request<AnyBody>,
         allowed: &Allowed,
-    ) -> Result<Response<Incoming>, Option<Request<AnyBody>>> {
+    ) -> Result<Response<Incoming>, Unanswered> {
         let (mut parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
         let scheme = if matches!(self.speech, Speech::Plain) { "http" } else { "https" };
@@ -121,19 +151,26 @@ impl Upstream {
         match line {
             Line::Shared(mut line) => {
                 parts.headers.remove(http::header::HOST);
-                parts.uri = format!("{scheme}://{authority}{target}").parse().map_err(|_| None)?;
+                parts.uri =
+                    format!("{scheme}://{authority}{target}").parse().map_err(|_| Unanswered::Reset)?;
                 parts.version = http::Version::HTTP_2;
-                line.ready().await.map_err(|_| None)?;
                 let sent = line.try_send_request(Request::from_parts(parts, body)).await;
-                sent.map_err(|mut error| error.take_message())
+                sent.map_err(|mut error| match error.take_message() {
+                    Some(unsent) => Unanswered::Unsent(Box::new(unsent)),
+                    None if line.is_closed() => Unanswered::Ended,
+                    None => Unanswered::Reset,
+                })
             }
             Line::OneByOne(mut line) => {
-                let host = http::HeaderValue::from_str(&authority).map_err(|_| None)?;
+                let host = http::HeaderValue::from_str(&authority).map_err(|_| Unanswered::Reset)?;
                 parts.headers.insert(http::header::HOST, host);
-                parts.uri = target.parse().map_err(|_| None)?;
+                parts.uri = target.parse().map_err(|_| Unanswered::Reset)?;
                 parts.version = http::Version::HTTP_11;
                 let sent = line.try_send_request(Request::from_parts(parts, body)).await;
-                let response = sent.map_err(|mut error| error.take_message())?;
+                let response = sent.map_err(|mut error| match error.take_message() {
+                    Some(unsent) => Unanswered::Unsent(Box::new(unsent)),
+                    None => Unanswered::Ended,
+                })?;
                 keep(Arc::downgrade(self), line);
                 Ok(response)
             }
@@ -143,13 +180,13 @@ impl Upstream {
     async fn connect(self: &Arc<Self>, allowed: &Allowed) -> Result<Line, Reason> {
         let dialled = self.house.dial(&self.flow, allowed).await?;
         let Speech::Tls(roots, offer) = &self.speech else {
-            return self.one_by_one(dialled.stream).await;
+            return self.one_by_one(dialled).await;
         };
         let Target::Name(name) = allowed.target() else { return Err(Reason::NameMissing) };
         let name =
             rustls_pki_types::ServerName::try_from(name.as_str().to_owned()).map_err(|_| Reason::BadName)?;
         let connector = TlsConnector::from(roots.client(*offer));
-        let stream = timeout(HANDSHAKE, connector.connect(name, dialled.stream))
+        let stream = timeout(HANDSHAKE, connector.connect(name, dialled))
             .await
             .map_err(|_| Reason::Timeout)?
             .map_err(|error| {
@@ -231,7 +268,10 @@ fn keep(upstream: Weak<Upstream>, mut line: http1::SendRequest<AnyBody>) {
         if line.ready().await.is_ok()
             && let Some(upstream) = upstream.upgrade()
         {
-            upstream.idle.lock().unwrap_or_else(PoisonError::into_inner).one_by_one.push(line);
+            let mut idle = upstream.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            if idle.one_by_one.len() < MOST_IDLE {
+                idle.one_by_one.push(line);
+            }
         }
     });
 }

@@ -54,7 +54,11 @@ where
     };
     let handshake = StartHandshake::from_parts(hello.accepted, stream).into_stream(config);
     // A client that does not believe the box's authority ends it here; it says so to its user.
-    let Ok(Ok(stream)) = timeout(HANDSHAKE, handshake).await else { return };
+    let stream = match timeout(HANDSHAKE, handshake).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(_)) => return,
+        Err(_) => return flow.end_by(Reason::Timeout),
+    };
     let spoken = match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => Spoken::Http2,
         _ => Spoken::Http1,

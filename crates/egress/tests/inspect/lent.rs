@@ -293,3 +293,52 @@ async fn a_secret_whose_use_cannot_be_recorded_is_not_used() {
     assert_eq!(answer.status, StatusCode::OK);
     assert_eq!(world.lent(), ["github api.github.com GET /echo"]);
 }
+
+/// The same host in the clear, where a server may keep what it was sent before by TLS.
+#[tokio::test]
+async fn in_the_clear_the_host_of_a_secret_is_scrubbed_too() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let allow = r#"{ host = "a.test", tls = "inspect" }, { host = "a.test", ports = [PORT], protocol = "http" },
+ { host = "b.test", ports = [PORT], protocol = "http" }"#;
+    let world = World::new(allow, r#"{ secret = "github", host = "a.test" }"#, &[("github", TOKEN)]).await;
+    let listener = world.listener();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+            let encoding = if head.starts_with("get /gzip") { "Content-Encoding: gzip\r\n" } else { "" };
+            let whole = !head.contains("\r\nrange:") && head.contains("\r\naccept-encoding: identity\r\n");
+            assert!(!head.contains(&TOKEN.to_ascii_lowercase()));
+            let body = format!("stored {TOKEN} {whole}");
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\n{encoding}Set-Cookie: it={TOKEN}\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let ask = async |name: &str, path: &str| {
+        let mut stream = world.connect(name).await.unwrap();
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: {name}:{}\r\nRange: bytes=8-\r\nAccept-Encoding: gzip\r\n\
+             Connection: close\r\n\r\n",
+            world.port
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let answer = ask("a.test", "/stored").await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && !answer.contains(TOKEN), "{answer}");
+    assert!(answer.ends_with(&format!("stored {} true", "*".repeat(TOKEN.len()))), "{answer}");
+    let answer = ask("a.test", "/gzip").await;
+    assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("cannot be scrubbed"), "{answer}");
+    // Where no secret goes, nothing is changed.
+    let answer = ask("b.test", "/stored").await;
+    assert!(answer.ends_with(&format!("stored {TOKEN} false")), "{answer}");
+    assert_eq!(world.lent(), [""; 0]);
+}

@@ -10,6 +10,10 @@ mod lent;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod lines;
+#[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod refused;
 #[cfg(test)]
 mod rig;

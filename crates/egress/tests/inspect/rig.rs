@@ -207,15 +207,7 @@ impl World {
         let stream = self.connect(name).await.unwrap();
         let mut store = RootCertStore::empty();
         store.add(CertificateDer::from(self.box_ca.clone())).unwrap();
-        let mut config = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(store)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![alpn.to_vec()];
-        TlsConnector::from(Arc::new(config))
-            .connect(ServerName::try_from(sni.to_owned()).unwrap(), stream)
-            .await
+        handshake(store, sni, alpn, stream).await
     }
 
     /// Everything that was reported so far.
@@ -244,6 +236,29 @@ impl World {
         };
         self.records().into_iter().filter_map(lent).collect()
     }
+}
+
+/// A client that believes nobody, the box's authority among them.
+pub(crate) async fn unbelieving(
+    name: &str,
+    stream: TcpStream,
+) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+    handshake(RootCertStore::empty(), name, b"http/1.1", stream).await
+}
+
+async fn handshake(
+    believed: RootCertStore,
+    name: &str,
+    alpn: &[u8],
+    stream: TcpStream,
+) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(believed)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![alpn.to_vec()];
+    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await
 }
 
 /// One port that is free on both addresses.

@@ -15,7 +15,7 @@ pub use govern::{Destination, Ungoverned};
 pub use host::{BadHost, Host};
 pub use problem::BadRule;
 pub use range::{Network, PrivateOpening};
-pub use resolver::ResolverUse;
+pub use resolver::{ResolverUse, is_resolver_port};
 pub use rule::{AllowRule, HostPattern, PathPattern, Protocol, RuleParts, TlsMode};
 
 use crate::words::spoken;

@@ -19,6 +19,15 @@ pub enum ResolverUse {
 
 spoken!(ResolverUse, "use of a resolver", { Refused = "refused", DangerouslyAllowed = "dangerously-allowed" });
 
+/// DNS is answered by the gateway alone: whoever reached another resolver, in the clear or by TLS, would have a tunnel.
+const PORTS: [u16; 2] = [53, 853];
+
+/// Whether what listens on this port answers names. No rule opens it, and `dangerously-open` does not either.
+#[must_use]
+pub fn is_resolver_port(port: u16) -> bool {
+    PORTS.contains(&port)
+}
+
 /// Each stands for itself and every name under it.
 const PUBLIC: [&str; 36] = [
     // Google

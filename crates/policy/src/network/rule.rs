@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::{fmt, str::FromStr};
 
-use super::{BadRule, Host, ResolverUse, below_floor};
+use super::{BadRule, Host, ResolverUse, below_floor, is_resolver_port};
 use crate::words::spoken;
 
 /// Most methods or paths in one rule.
@@ -228,8 +228,7 @@ impl AllowRule {
         if ports.contains(&0) || ports.len() > MOST_PORTS {
             return Err(BadRule::Ports { host: host.to_string() });
         }
-        // DNS is answered by the gateway alone: a rule that opens a resolver would open a tunnel.
-        if let Some(port) = ports.iter().find(|port| [53, 853].contains(*port)) {
+        if let Some(port) = ports.iter().find(|port| is_resolver_port(**port)) {
             return Err(BadRule::Resolver { port: *port });
         }
         check_resolver(&host, resolver)?;

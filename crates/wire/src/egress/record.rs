@@ -68,7 +68,7 @@ pub enum Record {
         /// The rule that allowed it, by its host as written.
         rule: String,
     },
-    /// A connection that was made has ended.
+    /// A connection that was let in has ended, also one that came to nothing.
     Closed {
         /// Its number.
         flow: u64,
