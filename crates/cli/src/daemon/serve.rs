@@ -22,6 +22,7 @@ use blastbox_server::{
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Builder;
+use tokio::sync::mpsc;
 
 use super::problem::DaemonProblem;
 use super::workplace::{walls, workplace};
@@ -164,6 +165,7 @@ async fn keep(
         said.insert_str(0, &format!("blastbox: took over {adopted} of {all} boxes of the last daemon\n"));
     }
     tell_trouble(&keeper, &words);
+    work_off(&keeper);
     let images = Gallery::new(config.images, Some(images)).with_templates(config.templates);
     let hall = Hall::new(keeper.clone(), keys, images);
     let hall = hall.with_roots(config.roots).with_origins(config.origins);
@@ -255,6 +257,15 @@ fn tell_trouble(keeper: &Keeper, told: &[Told]) {
         output::say(&format!("blastbox: secret {}: {}\n", output::plain(&secret), output::plain(&why)));
         keeper.secret_trouble(secret, why);
     }
+}
+
+/// Tries leases that could not be revoked again for as long as this daemon lives: it ends with the runtime. What becomes
+/// of those of its own boxes is written down with the rest of the box, of those of an earlier daemon for no box.
+fn work_off(keeper: &Keeper) {
+    let Some(broker) = keeper.engine().broker().cloned() else { return };
+    let (tell, news) = mpsc::unbounded_channel();
+    tokio::spawn(broker.work_off(tell));
+    keeper.hear_leases(news);
 }
 
 /// What an earlier daemon has left, and what the next ones will be told.

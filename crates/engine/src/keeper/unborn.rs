@@ -9,6 +9,7 @@ use blastbox_wire::event::About;
 use tokio::sync::mpsc;
 
 use super::events::Happened;
+use super::face::Keeper;
 use super::house::House;
 use crate::leases::{News, Tell, Told};
 use crate::live::LiveBox;
@@ -54,6 +55,20 @@ pub(crate) fn write_rest(house: &Arc<House>, about: About, news: Option<News>) {
             write_down(&house, &about, &word);
         }
     });
+}
+
+impl Keeper {
+    /// Writes down what becomes of leases that an earlier daemon left. Their boxes are gone, so that it is of none.
+    pub fn hear_leases(&self, mut news: News) {
+        let house = Arc::downgrade(&self.0);
+        tokio::spawn(async move {
+            while let Some(word) = news.recv().await {
+                let Some(house) = house.upgrade() else { return };
+                // The next announcement fails as well, and is heard.
+                house.pen.announce(None, &word.event()).ok();
+            }
+        });
+    }
 }
 
 /// Writes down what became of a lease, and tells whoever has to look after it.

@@ -7,16 +7,18 @@ use blastbox_policy::Binding;
 use blastbox_wire::BoxId;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::error::{MintError, RegisterError};
 use super::mint::Minting;
+use super::overdue::Overdue;
 use super::register::{Register, Revocable};
 use super::sources::{PATIENCE, Sources};
 use super::told::{Tell, Told};
 use super::value::SecretValue;
+use super::vault;
 
-/// How often an end is tried at once; what is left then stays in the register.
+/// How often an end is tried at once; what is left then stays in the register, and is worked off later.
 const TRIES: u32 = 4;
 /// How long the first wait between two tries is.
 const BACKOFF: Duration = Duration::from_millis(250);
@@ -26,12 +28,16 @@ const FAREWELL: Duration = Duration::from_secs(3);
 const LEFTOVERS: (Duration, usize) = (Duration::from_secs(20), 16);
 /// A lease is renewed when this much of its life is over, in tenths.
 const RENEW_AT: u32 = 7;
+/// Where it cannot be renewed then, it is tried again after pauses of at most this part of its life, and at most so long.
+const RENEW_PAUSES: (u32, Duration) = (20, Duration::from_secs(300));
 
 /// Lends secrets to boxes.
 #[derive(Debug)]
 pub struct Broker {
     pub(super) sources: Sources,
     register: Option<Register>,
+    /// What could not be revoked.
+    pub(super) overdue: Overdue,
 }
 
 /// One secret of one box.
@@ -55,7 +61,7 @@ impl Broker {
     pub fn new(sources: Sources, register: Option<Register>) -> Arc<Self> {
         // What libraries for HTTP and TLS have of a store's answer is as secret as the answer, and so is what a daemon is sent.
         blastbox_isolation::hold_secrets();
-        Arc::new(Self { sources, register })
+        Arc::new(Self { sources, register, overdue: Overdue::default() })
     }
 
     /// Whether every secret of a policy is known and may go where it is bound. Reads nothing.
@@ -114,56 +120,92 @@ impl Broker {
     async fn keep_one(self: Arc<Self>, one: Renewable, told: Tell) {
         let Renewable { lease, mut ttl } = one;
         loop {
-            tokio::time::sleep(ttl * RENEW_AT / 10).await;
-            let Some(vault) = &self.sources.vault else { return };
-            let secret = lease.secret.clone();
-            match tokio::time::timeout(PATIENCE, vault.renew(&secret, &lease.lease)).await {
-                Ok(Ok(longer)) if !longer.is_zero() => {
-                    ttl = longer;
-                    // Nobody listens any more when the box has ended.
-                    told.send(Told::Renewed { secret, binding: lease.binding, ttl }).ok();
-                }
-                Ok(Ok(_)) => {
-                    told.send(Told::NotRenewed { secret, why: "its life cannot be made longer".into() }).ok();
-                    return;
-                }
-                Ok(Err(error)) => {
-                    told.send(Told::NotRenewed { secret, why: crate::causes(&error) }).ok();
-                    return;
-                }
-                Err(_) => {
-                    told.send(Told::NotRenewed { secret, why: "Vault did not answer in time".into() }).ok();
-                    return;
-                }
-            }
+            // `None`: for longer than a clock can say.
+            let over = Instant::now().checked_add(ttl);
+            sleep(ttl / 10 * RENEW_AT).await;
+            let Some(longer) = self.renew(&lease, ttl, over, &told).await else { return };
+            ttl = longer;
+            // Nobody listens any more when the box has ended.
+            told.send(Told::Renewed { secret: lease.secret.clone(), binding: lease.binding, ttl }).ok();
         }
     }
 
-    /// Revokes leases of a box that has ended. What cannot be revoked stays in the register.
+    /// Renews a lease, if need be with many tries until its time is over: what is left of it is left for that. `None`: it
+    /// will not be renewed any more, which is told. The first failure is told too, while there is time to do something.
+    async fn renew(
+        &self,
+        lease: &Revocable,
+        ttl: Duration,
+        over: Option<Instant>,
+        told: &Tell,
+    ) -> Option<Duration> {
+        let vault = self.sources.vault.as_ref()?;
+        let tell = |why| told.send(Told::NotRenewed { secret: lease.secret.clone(), why }).ok();
+        let (part, longest) = RENEW_PAUSES;
+        let longest = longest.min(ttl / part);
+        let mut pause = BACKOFF;
+        let mut first = true;
+        loop {
+            let why = match timeout(PATIENCE, vault.renew(&lease.secret, &lease.lease)).await {
+                Ok(Ok(longer)) if !longer.is_zero() => return Some(longer),
+                Ok(Ok(_)) => {
+                    tell("its life cannot be made longer".to_owned());
+                    return None;
+                }
+                Ok(Err(error)) if vault::is_final(&error) => {
+                    tell(crate::causes(&error));
+                    return None;
+                }
+                Ok(Err(error)) => crate::causes(&error),
+                Err(_) => "Vault did not answer in time".to_owned(),
+            };
+            pause = pause.min(longest);
+            if over.is_some_and(|over| Instant::now() + pause >= over) {
+                tell(format!("{why}; its time is over"));
+                return None;
+            }
+            if std::mem::take(&mut first) {
+                tell(format!("{why}; tried again until its time is over"));
+            }
+            sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    /// Revokes leases of a box that has ended. What cannot be revoked stays in the register, and is overdue.
     pub async fn revoke(&self, leases: Vec<Revocable>, told: &Tell) {
         for lease in leases {
             let mut tried = 0;
             let outcome = loop {
                 tried += 1;
                 match self.revoke_once(&lease).await {
-                    Err(_) if tried < TRIES => tokio::time::sleep(BACKOFF * 2_u32.pow(tried)).await,
+                    Err(_) if tried < TRIES => sleep(BACKOFF * 2_u32.pow(tried)).await,
                     outcome => break outcome,
                 }
             };
             let secret = lease.secret.clone();
-            let word = match outcome {
-                Ok(()) => Told::Revoked { secret },
-                Err(why) => Told::NotRevoked { secret, why },
-            };
-            told.send(word).ok();
+            match outcome {
+                Ok(()) => drop(told.send(Told::Revoked { secret })),
+                Err(why) => {
+                    told.send(Told::NotRevoked { secret, why }).ok();
+                    self.owe(lease, told);
+                }
+            }
         }
     }
 
-    async fn revoke_once(&self, lease: &Revocable) -> Result<(), String> {
+    /// Where there is a register there is a daemon, which works off what is overdue. Without a Vault nothing ever is.
+    fn owe(&self, lease: Revocable, tell: &Tell) {
+        if self.register.is_some() && self.sources.vault.is_some() {
+            self.overdue.add(lease, tell.clone());
+        }
+    }
+
+    pub(super) async fn revoke_once(&self, lease: &Revocable) -> Result<(), String> {
         let Some(vault) = &self.sources.vault else {
             return Err("there is no [vault] section any more".into());
         };
-        match tokio::time::timeout(PATIENCE, vault.revoke(&lease.secret, &lease.lease)).await {
+        match timeout(PATIENCE, vault.revoke(&lease.secret, &lease.lease)).await {
             Err(_) => return Err("Vault did not answer in time".into()),
             Ok(Err(error)) => return Err(crate::causes(&error)),
             Ok(Ok(())) => {}
@@ -175,8 +217,8 @@ impl Broker {
     }
 
     /// Revokes what a daemon that was killed has left, and tells what became of each. Its boxes are gone. To be called
-    /// before the first box is made. What its source does not take in time stays in the register, for the next daemon: a
-    /// source that hangs must not keep this one from starting. On an error nobody knows what is left.
+    /// before the first box is made. What its source does not take in time stays in the register and is overdue: a source
+    /// that hangs must not keep this daemon from starting. On an error nobody knows what is left.
     pub async fn revoke_leftovers(self: &Arc<Self>) -> Result<Vec<Told>, RegisterError> {
         let Some(register) = &self.register else { return Ok(Vec::new()) };
         let found = register.all().map_err(|source| {
@@ -187,19 +229,19 @@ impl Broker {
         let mut told: Vec<Told> =
             unreadable.map(|(file, why)| Told::Unreadable { file, why: why.to_string() }).collect();
         let (patience, at_once) = LEFTOVERS;
-        let until = tokio::time::Instant::now() + patience;
+        let until = Instant::now() + patience;
         let (tell, mut news) = mpsc::unbounded_channel();
         let places = Arc::new(Semaphore::new(at_once));
         let mut revoking = JoinSet::new();
         let mut left = Vec::new();
         for lease in found.leases {
             let (broker, tell, places) = (Arc::clone(self), tell.clone(), Arc::clone(&places));
-            let secret = lease.secret.clone();
+            let kept = lease.clone();
             let task = revoking.spawn(async move {
                 let _place = places.acquire_owned().await;
                 broker.revoke(vec![lease], &tell).await;
             });
-            left.push((task, secret));
+            left.push((task, kept));
         }
         while let Ok(Some(_)) = timeout_at(until, revoking.join_next()).await {}
         // To revoke twice does no harm, nor to tell of one that is done in this very moment that it was late.
@@ -207,20 +249,23 @@ impl Broker {
         // From here on nobody says anything more.
         revoking.shutdown().await;
         told.extend(std::iter::from_fn(|| news.try_recv().ok()));
-        let why = || format!("not done within {} s; the next start tries again", patience.as_secs());
-        told.extend(late.into_iter().map(|(_, secret)| Told::NotRevoked { secret, why: why() }));
+        for (_, lease) in late {
+            let why = format!("not done within {} s; it is tried again", patience.as_secs());
+            told.push(Told::NotRevoked { secret: lease.secret.clone(), why });
+            self.owe(lease, &tell);
+        }
         Ok(told)
     }
 
     /// Revokes leases in the background, and waits for it a little; what is not done then goes on meanwhile, or is left to
-    /// the next daemon.
+    /// the next daemon where this one ends.
     pub(crate) async fn give_back(self: &Arc<Self>, leases: Vec<Revocable>, tell: &Tell) {
         if leases.is_empty() {
             return;
         }
         let (broker, tell) = (Arc::clone(self), tell.clone());
         let revoking = tokio::spawn(async move { broker.revoke(leases, &tell).await });
-        tokio::time::timeout(FAREWELL, revoking).await.ok();
+        timeout(FAREWELL, revoking).await.ok();
     }
 }
 

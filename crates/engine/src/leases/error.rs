@@ -161,7 +161,7 @@ pub enum MintError {
         problem: &'static str,
     },
     /// Vault says no.
-    #[error("secret {secret}: Vault answered {status}{}", because(reasons))]
+    #[error("secret {secret}: Vault answered {status}{}{}", because(reasons), remedy(*status))]
     Vault {
         /// The secret.
         secret: SecretName,
@@ -171,7 +171,9 @@ pub enum MintError {
         reasons: String,
     },
     /// Vault is not there.
-    #[error("secret {secret}: cannot reach Vault at {address}")]
+    #[error(
+        "secret {secret}: cannot reach Vault at {address}; see that it runs there, or correct vault.address in the secrets file"
+    )]
     VaultUnreachable {
         /// The secret.
         secret: SecretName,
@@ -217,6 +219,16 @@ impl MintError {
             | Self::Register { .. } => Blame::Host,
             Self::Interrupted(_) => Blame::Blastbox,
         }
+    }
+}
+
+/// What can be done about it, where that is the same for everybody.
+fn remedy(status: u16) -> &'static str {
+    match status {
+        503 => "; unseal it or bring it back",
+        404 => "; see that vault.address, vault.namespace and the path in the secrets file are right",
+        403 => "; see that the token in vault.token_file is valid and may do this",
+        _ => "",
     }
 }
 

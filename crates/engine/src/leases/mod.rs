@@ -3,7 +3,8 @@
 //! The operator says in a file of their own what each name stands for and to which hosts it may ever go ([`Sources`]). A
 //! policy only names secrets. When a box is made, each of its secrets is read anew ([`Sources::mint`]) and sent to the
 //! box's gateway; what can be revoked is written into the [`Register`] first, so that a daemon that was killed leaves a
-//! list behind, and the next one works it off.
+//! list behind, and the next one works it off. What its source does not end while the daemon lives is tried again and again
+//! ([`Broker::work_off`]).
 //!
 //! Must not: write a value anywhere. There is no text form to write ([`SecretValue`]).
 
@@ -14,6 +15,7 @@ mod command;
 mod error;
 mod given;
 mod mint;
+mod overdue;
 mod read;
 mod register;
 mod sources;

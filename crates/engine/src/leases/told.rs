@@ -31,7 +31,7 @@ pub enum Told {
         /// How long.
         ttl: Duration,
     },
-    /// It could not be renewed; when its time is over, requests fail.
+    /// It could not be renewed; when its time is over, requests fail. Whether it is tried again until then is in `why`.
     NotRenewed {
         /// The secret.
         secret: SecretName,
@@ -43,7 +43,7 @@ pub enum Told {
         /// The secret.
         secret: SecretName,
     },
-    /// It could not be revoked; it stays in the register, and the next daemon tries again.
+    /// It could not be revoked; it stays in the register, and this daemon and the next try again.
     NotRevoked {
         /// The secret.
         secret: SecretName,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use blastbox_engine::CreateError;
 use blastbox_engine::leases::{Broker, MintError, Register, Sources, Told, leases};
 use tokio::sync::mpsc;
 
@@ -96,11 +97,31 @@ async fn a_lease_that_vault_has_forgotten_counts_as_revoked() {
 }
 
 #[tokio::test]
+async fn a_path_that_is_not_found_says_nothing_about_a_lease() {
+    let (vault, _room, broker, register) = world().await;
+    let lent = broker.mint(&box_id(), &[bind("db", "api.example.com")], &deaf()).await.unwrap();
+    // A proxy that has lost its way, or another namespace.
+    vault.state.lock().unwrap().elsewhere = true;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    broker.revoke(leases(&lent), &tell).await;
+    let words = drain(&mut told);
+    assert!(
+        matches!(&words[..], [Told::NotRevoked { why, .. }] if why.contains("Vault answered 404")),
+        "{words:?}"
+    );
+    assert_eq!(vault.state.lock().unwrap().leases.len(), 1, "it lives");
+    assert_eq!(register.all().unwrap().leases, leases(&lent));
+}
+
+#[tokio::test]
 async fn when_one_secret_cannot_be_had_the_others_are_given_back() {
     let (vault, _room, broker, register) = world().await;
     let wanted = [bind("db", "api.example.com"), bind("none", "api.example.com")];
     let error = broker.mint(&box_id(), &wanted, &deaf()).await.err().unwrap();
-    assert_eq!(error.to_string(), "secret none: Vault answered 404 Not Found".replace(" Not Found", ""));
+    assert_eq!(
+        error.to_string(),
+        "secret none: Vault answered 404; see that vault.address, vault.namespace and the path in the secrets file are right"
+    );
     assert_eq!(vault.state.lock().unwrap().leases.len(), 0);
     assert_eq!(register.all().unwrap().leases, []);
 }
@@ -113,10 +134,18 @@ async fn each_failure_says_what_is_wrong() {
     };
     assert_eq!(mint(&broker, "odd").await.to_string(), "secret odd: what Vault has there has no such field");
     vault.state.lock().unwrap().sealed = true;
-    assert_eq!(mint(&broker, "kv").await.to_string(), "secret kv: Vault answered 503: Vault is sealed");
+    // As whoever asks for a box reads it.
+    let refusal = |error: MintError| blastbox_engine::causes(&CreateError::Secret(error));
+    assert_eq!(
+        refusal(mint(&broker, "kv").await),
+        "cannot lend the box its secrets: secret kv: Vault answered 503: Vault is sealed; unseal it or bring it back"
+    );
     vault.state.lock().unwrap().sealed = false;
     let denied = Broker::new(sources(&vault, &room, "s.other"), None);
-    assert_eq!(mint(&denied, "kv").await.to_string(), "secret kv: Vault answered 403: permission denied");
+    assert_eq!(
+        mint(&denied, "kv").await.to_string(),
+        "secret kv: Vault answered 403: permission denied; see that the token in vault.token_file is valid and may do this"
+    );
     // A port that nobody listens on: bound, never listened to.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", nobody.local_addr().unwrap());
@@ -126,6 +155,13 @@ async fn each_failure_says_what_is_wrong() {
     assert!(matches!(error, MintError::VaultUnreachable { .. }), "{error}");
     // The token itself is in no message.
     assert!(!format!("{error:?}").contains("root-token"));
+    let text = refusal(error);
+    let told = format!(
+        "cannot lend the box its secrets: secret kv: cannot reach Vault at {}; see that it runs there, or correct \
+         vault.address in the secrets file: Connection refused",
+        gone.address
+    );
+    assert!(text.starts_with(&told), "{text}");
 }
 
 #[tokio::test]
@@ -159,4 +195,49 @@ async fn a_lease_is_renewed_before_its_life_is_over() {
     assert!(why.await.unwrap().contains("invalid lease"));
     keeping.await.unwrap();
     assert!(vault.asked().iter().any(|line| line == "PUT /v1/sys/leases/renew"));
+}
+
+/// Lets this much time pass at once, for whoever waits for it already.
+pub(crate) async fn skip(time: Duration) {
+    for _ in 0..16 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_renewal_that_fails_is_tried_again_while_the_lease_lives() {
+    let (vault, _room, broker, _register) = world().await;
+    let lent = broker.mint(&box_id(), &[bind("db", "api.example.com")], &deaf()).await.unwrap();
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let renewable = lent.iter().filter_map(blastbox_engine::leases::Lent::renewable).collect();
+    let keeping = tokio::spawn(Arc::clone(&broker).keep_alive(renewable, tell));
+    vault.state.lock().unwrap().sealed = true;
+    // It lives for 100 s, of which 30 are left then.
+    skip(Duration::from_secs(71)).await;
+    let mut hear =
+        async || tokio::time::timeout(Duration::from_secs(120), told.recv()).await.unwrap().unwrap();
+    let word = hear().await;
+    assert!(
+        matches!(&word, Told::NotRenewed { why, .. } if why.contains("sealed") && why.ends_with("; tried again until its time is over")),
+        "{word:?}"
+    );
+    vault.state.lock().unwrap().sealed = false;
+    assert!(matches!(hear().await, Told::Renewed { .. }));
+    assert_eq!(vault.state.lock().unwrap().leases["database/creds/app/1"], 1);
+    // The whole of what is left is used, and not more.
+    vault.state.lock().unwrap().sealed = true;
+    skip(Duration::from_secs(71)).await;
+    assert!(matches!(hear().await, Told::NotRenewed { .. }));
+    let begun = tokio::time::Instant::now();
+    // From here on waiting takes no time.
+    tokio::time::pause();
+    let word = hear().await;
+    let tried = begun.elapsed();
+    tokio::time::resume();
+    assert!(matches!(&word, Told::NotRenewed { why, .. } if why.ends_with("; its time is over")), "{word:?}");
+    assert!((20..60).contains(&tried.as_secs()), "{tried:?} on the clock that was pushed on");
+    keeping.await.unwrap();
 }

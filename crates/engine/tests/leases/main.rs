@@ -8,4 +8,6 @@ mod in_vault;
 #[cfg(test)]
 mod not_lost;
 #[cfg(test)]
+mod of_a_box;
+#[cfg(test)]
 mod rig;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use blastbox_engine::leases::{Broker, Lent, MintError, News, Register, Revocable, Told, leases};
 use tokio::sync::mpsc;
 
-use crate::in_vault::{sources, world};
+use crate::in_vault::{skip, sources, world};
 use crate::rig::{Room, Vault, bind, box_id, deaf};
 
 const HOST: &str = "api.example.com";
@@ -150,6 +150,64 @@ async fn a_half_that_holds_a_whole_lease_is_revoked_too() {
     assert_eq!(broker.revoke_leftovers().await.unwrap(), [revoked("db")]);
     assert_eq!(vault.state.lock().unwrap().leases.len(), 0);
     assert_eq!(std::fs::read_dir(register.folder()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_lease_that_could_not_be_revoked_is_tried_again_while_the_daemon_lives() {
+    let (vault, _room, broker, register) = world().await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let over = broker.mint(&box_id(), &[bind("db", HOST)], &deaf()).await.unwrap();
+    let other_box = blastbox_wire::BoxId::from_random([4; 20]);
+    let lives = broker.mint(&other_box, &[bind("db", HOST)], &deaf()).await.unwrap();
+    let (general, _nobody) = mpsc::unbounded_channel();
+    let working = tokio::spawn(Arc::clone(&broker).work_off(general));
+    vault.state.lock().unwrap().sealed = true;
+    broker.revoke(leases(&over), &tell).await;
+    assert!(matches!(told.recv().await, Some(Told::NotRevoked { .. })));
+    // It stays sealed for a while, and nobody is told again and again.
+    for pause in [6, 11, 21] {
+        let asked = vault.asked().len();
+        skip(Duration::from_secs(pause)).await;
+        let seen = async {
+            while vault.asked().len() == asked {
+                vault.done.notified().await
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(120), seen).await.unwrap();
+        // Until it is known here too.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(told.is_empty());
+    vault.state.lock().unwrap().sealed = false;
+    skip(Duration::from_secs(41)).await;
+    let word = tokio::time::timeout(Duration::from_secs(120), told.recv()).await.unwrap();
+    assert_eq!(word, Some(revoked("db")));
+    // That of the other box is not touched.
+    assert_eq!(register.all().unwrap().leases, leases(&lives));
+    assert_eq!(vault.state.lock().unwrap().leases.keys().collect::<Vec<_>>(), ["database/creds/app/2"]);
+    // Nothing can happen to it any more.
+    drop(tell);
+    assert_eq!(told.recv().await, None);
+    working.abort();
+}
+
+#[tokio::test]
+async fn what_could_not_be_revoked_when_a_daemon_started_is_tried_again_too() {
+    let (vault, room, broker, register) = world().await;
+    drop(broker.mint(&box_id(), &[bind("db", HOST)], &deaf()).await.unwrap());
+    drop(broker);
+    vault.state.lock().unwrap().sealed = true;
+    let next = Broker::new(sources(&vault, &room, "s.root-token"), Some(Register::open(&room.0).unwrap()));
+    assert!(matches!(&next.revoke_leftovers().await.unwrap()[..], [Told::NotRevoked { .. }]));
+    vault.state.lock().unwrap().sealed = false;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let working = tokio::spawn(Arc::clone(&next).work_off(tell));
+    skip(Duration::from_secs(6)).await;
+    let word = tokio::time::timeout(Duration::from_secs(120), told.recv()).await.unwrap();
+    assert_eq!(word, Some(revoked("db")));
+    assert_eq!(register.all().unwrap().leases, []);
+    assert_eq!(vault.state.lock().unwrap().leases.len(), 0);
+    working.abort();
 }
 
 #[tokio::test]

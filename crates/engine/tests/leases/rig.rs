@@ -62,6 +62,8 @@ pub(crate) fn box_id() -> BoxId {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) sealed: bool,
+    /// Something else stands where it was, and knows no path.
+    pub(crate) elsewhere: bool,
     pub(crate) leases: BTreeMap<String, u32>,
     pub(crate) minted: u32,
     /// Life of a lease in seconds; 0 means 100.
@@ -124,6 +126,9 @@ impl Vault {
 
 fn reply(state: &mut State, line: &str, token: Option<&str>, body: &Bytes) -> (u16, Value) {
     state.asked.push(line.to_owned());
+    if state.elsewhere {
+        return (404, json!({ "errors": [] }));
+    }
     if state.sealed {
         return (503, json!({ "errors": ["Vault is sealed"] }));
     }
