@@ -55,6 +55,16 @@ impl Caller {
         Some(Self { who: Who::User(uid), test, programs, place })
     }
 
+    /// Whoever comes first of the two, for what does not depend on who asks: root, where the tests have that privilege.
+    pub fn either(test: &'static str) -> Option<Self> {
+        if rustix::process::geteuid().is_root() { Self::root(test) } else { Self::user(test) }
+    }
+
+    /// Whether it is that one.
+    pub fn comes_first(&self) -> bool {
+        self.is_root() || !rustix::process::geteuid().is_root()
+    }
+
     /// The same with programs whose agent dies in a machine where a test says so; reported where nobody built them.
     pub fn with_mortal_agent(self) -> Option<Self> {
         let Some(programs) = programs::mortal(&self.place) else {

@@ -94,6 +94,13 @@ impl<'a> Daemon<'a> {
         self
     }
 
+    /// Answers elsewhere, beside another one.
+    #[must_use]
+    pub fn at(mut self, socket: PathBuf) -> Self {
+        self.socket = socket;
+        self
+    }
+
     /// Reads this configuration.
     #[must_use]
     pub fn with_config(mut self, file: String) -> Self {

@@ -41,6 +41,14 @@ fn look_until(pause: Duration, mut holds: impl FnMut() -> bool) -> bool {
     true
 }
 
+/// The digest of a file.
+#[expect(clippy::disallowed_methods, reason = "a program of the host")]
+pub(crate) fn digest(file: &Path) -> Option<String> {
+    let said = std::process::Command::new("/usr/bin/sha256sum").arg(file).output().ok()?;
+    let text = String::from_utf8(said.stdout).ok()?;
+    text.split_whitespace().next().filter(|word| word.len() == 64).map(str::to_owned)
+}
+
 /// Compiles C into a static program in the caller's place. `None`: this host has no compiler, or none for such a
 /// program; the test then skips itself.
 pub fn cc(caller: &Caller, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {

@@ -1,11 +1,14 @@
 //! What tests of virtual machines need: QEMU, a kernel, a store with an image that holds little more than a shell.
 
+mod kept;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::{Boxed, Caller, Held, Start, programs};
+use self::kept::{Asked, Kept};
+use crate::{Boxed, Caller, Held, Start};
 
 fn text(path: &Path) -> String {
     crate::text(path).to_owned()
@@ -17,6 +20,7 @@ pub const PATIENCE: Duration = Duration::from_secs(240);
 pub static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// As much memory as a guest here needs. Machines of all tests have the same, so that they can be copies of the same templates.
 pub const SMALL: [&str; 2] = ["--memory", "256MiB"];
+const QEMU: &str = "/usr/bin/qemu-system-x86_64";
 const TOOLS: [&str; 20] = [
     "sh", "cat", "uname", "id", "echo", "sleep", "ls", "touch", "dd", "mount", "insmod", "mkdir", "yes",
     "wc", "date", "head", "hexdump", "nc", "grep", "mkfifo",
@@ -39,18 +43,34 @@ impl<'a> Workshop<'a> {
         Self::with(caller, |_| {})
     }
 
+    /// The same, whose guests unpack their kernel themselves, as those of users do: its distribution ships it so.
+    pub fn as_shipped(caller: &'a Caller) -> Option<Self> {
+        Self::at(caller, "root", "store", Packing::Shipped, |_| {})
+    }
+
     /// The same, with more in the image.
     pub fn with(caller: &'a Caller, more: impl FnOnce(&Path)) -> Option<Self> {
-        Self::at(caller, "root", "store", more)
+        Self::at(caller, "root", "store", Packing::Unpacked, more)
     }
 
     /// The same beside others of this caller.
     pub fn named(caller: &'a Caller, name: &str, more: impl FnOnce(&Path)) -> Option<Self> {
-        Self::at(caller, &format!("root-{name}"), &format!("store-{name}"), more)
+        Self::at(caller, &format!("root-{name}"), &format!("store-{name}"), Packing::Unpacked, more)
     }
 
-    fn at(caller: &'a Caller, root: &str, store: &str, more: impl FnOnce(&Path)) -> Option<Self> {
-        if !Path::new("/usr/bin/qemu-system-x86_64").exists() {
+    /// The same, with the store where a daemon has it that is not told of one: with its state, where it keeps the templates that it makes.
+    pub fn in_state(caller: &'a Caller, more: impl FnOnce(&Path)) -> Option<Self> {
+        Self::at(caller, "root", STATE_STORE, Packing::Unpacked, more)
+    }
+
+    fn at(
+        caller: &'a Caller,
+        root: &str,
+        store: &str,
+        packing: Packing,
+        more: impl FnOnce(&Path),
+    ) -> Option<Self> {
+        if !Path::new(QEMU).exists() {
             caller.skip("QEMU is not installed (apt-get install qemu-system-x86)");
             return None;
         }
@@ -60,7 +80,7 @@ impl<'a> Workshop<'a> {
             caller.skip("there is no static busybox (apt-get install busybox-static)");
             return None;
         };
-        let Some((image, modules)) = kernel() else {
+        let Some((image, modules)) = kernel_as(packing) else {
             caller.skip("there is no kernel for guests (tools/kernel.sh fetches Debian's)");
             return None;
         };
@@ -146,39 +166,60 @@ impl<'a> Workshop<'a> {
 
     /// Makes everything that a guest starts from, without starting one. Where its first files are.
     pub fn first_files(&self) -> PathBuf {
-        let ended = self.caller.blastbox(self.words(&["plan"], &[], &[])).start().end_within(PATIENCE);
-        assert_eq!(ended.code, 0, "{}", ended.err);
-        let kernels = fs::read_dir(Path::new(&self.store).join("kernels")).expect("list kernels");
-        let folder =
-            kernels.flatten().map(|entry| entry.path()).find(|path| path.is_dir()).expect("a kernel");
-        let first = |path: &PathBuf| path.extension().is_some_and(|end| end == "cpio");
-        fs::read_dir(folder).expect("list it").flatten().map(|e| e.path()).find(first).expect("first files")
+        first_files(self.caller, &self.store, &self.words(&[], &[], &[]))
     }
 
     /// A template for machines with these options lies in the store: one that an earlier test has made, or a new one, which later tests
     /// find. For tests of what boxes do that begin as copies; those of how a machine boots do without.
     pub fn template(&self, options: &[&str]) {
-        let begun = self.with_templates(|| self.sh(&[&["--timeout", "200s"], options].concat(), "true"));
-        assert_eq!(begun.receipt.exit_code, 0, "{:?} {}", begun.receipt.reason, begun.stderr);
-    }
-
-    /// Does something with the templates that earlier tests have made, and keeps those that it made for later ones.
-    pub fn with_templates<T>(&self, something: impl FnOnce() -> T) -> T {
-        self.first_files();
-        let image = fs::read_dir(Path::new(&self.store).join("disks")).expect("list disks").flatten().next();
-        let kept = programs::built().with_file_name("templates").join(image.expect("a disk").file_name());
-        let here = Path::new(&self.store).join("templates");
-        take_templates(self.caller, &kept, &here);
-        let made = something();
-        keep_templates(&here, &kept);
-        made
+        self.template_for(options, || {
+            let begun = self.sh(&[&["--timeout", "200s"], options].concat(), "true");
+            assert_eq!(begun.receipt.exit_code, 0, "{:?} {}", begun.receipt.reason, begun.stderr);
+        });
     }
 
     /// The same of machines with this policy, which are asked for by a command that is given, not yet started.
     pub fn template_by<'s>(&self, policy: &[&str], start: impl FnOnce(&[&str]) -> Start<'s>) {
         let words = self.words(&["run"], &[&["--timeout", "200s"], policy].concat(), &["sh", "-c", "true"]);
-        let begun = self.with_templates(|| start(&words).start().end_within(PATIENCE));
-        assert_eq!(begun.code, 0, "{}", begun.err);
+        self.template_for(policy, || {
+            let begun = start(&words).start().end_within(PATIENCE);
+            assert_eq!(begun.code, 0, "{}", begun.err);
+        });
+    }
+
+    /// Has a machine made, unless a note says that what it would begin with is there. Whoever comes meanwhile waits for that one.
+    fn template_for(&self, options: &[&str], make: impl FnOnce()) {
+        let kept = self.kept();
+        // What a policy says, wherever it lies.
+        let place = text(self.caller.place().path());
+        let said = |word: &&str| fs::read_to_string(word).unwrap_or_else(|_| word.to_string());
+        let words: Vec<String> = options.iter().map(said).map(|said| said.replace(&place, "")).collect();
+        let asked = Asked::by(self.caller, &words);
+        kept.take();
+        if kept.knows(&asked) {
+            return;
+        }
+        let _turn = kept.turn();
+        kept.take();
+        if kept.knows(&asked) {
+            return;
+        }
+        make();
+        kept.keep();
+        kept.know(&asked);
+    }
+
+    /// Does something with the templates that earlier tests have made, and keeps those that it made for later ones.
+    pub fn with_templates<T>(&self, something: impl FnOnce() -> T) -> T {
+        let kept = self.kept();
+        kept.take();
+        let made = something();
+        kept.keep();
+        made
+    }
+
+    fn kept(&self) -> Kept<'a> {
+        Kept::of(self.caller, Path::new(&self.store), &self.first_files())
     }
 
     /// The first files of a guest that somebody else has made: its first process is this script.
@@ -207,51 +248,6 @@ impl<'a> Workshop<'a> {
     }
 }
 
-/// Templates that are kept of one image, those that were made last: what they are bound to changes with the programs under test.
-const KEPT: usize = 6;
-
-fn templates_in(folder: &Path) -> Vec<PathBuf> {
-    let list = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    list.filter(|path| path.extension().is_some_and(|end| end == "template")).collect()
-}
-
-/// Each is bound to everything that a machine of it relies on, and checked by whoever reads it: it may lie in any store.
-fn take_templates(caller: &Caller, kept: &Path, store: &Path) {
-    if !store.exists() {
-        fs::create_dir(store).expect("make a directory");
-        caller.own(store);
-    }
-    for path in templates_in(kept) {
-        let to = store.join(path.file_name().expect("a name"));
-        // Whoever keeps them may throw one away meanwhile.
-        if !to.exists() && fs::hard_link(&path, &to).is_err() && fs::copy(&path, &to).is_ok() {
-            caller.own(&to);
-        }
-    }
-}
-
-/// As files of whoever runs the tests that every caller may read: nothing of anybody is in them.
-fn keep_templates(store: &Path, kept: &Path) {
-    for path in templates_in(store) {
-        let (name, number) = (path.file_name().expect("a name"), crate::place::number());
-        if kept.join(name).exists() || fs::create_dir_all(kept).is_err() {
-            continue;
-        }
-        let draft = kept.join(format!("{}-{number}.draft", std::process::id()));
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        let copied = fs::copy(&path, &draft).and_then(|_| fs::set_permissions(&draft, mode));
-        if copied.and_then(|()| fs::rename(&draft, kept.join(name))).is_err() {
-            fs::remove_file(draft).ok();
-        }
-    }
-    let made = |path: &PathBuf| fs::metadata(path).and_then(|found| found.modified()).ok();
-    let mut all: Vec<_> = templates_in(kept).into_iter().map(|path| (made(&path), path)).collect();
-    all.sort();
-    for (_, path) in all.iter().take(all.len().saturating_sub(KEPT)) {
-        fs::remove_file(path).ok();
-    }
-}
-
 pub(crate) fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, content: &[u8]) {
     let numbers = [1, mode, 0, 0, 1, 0, u32::try_from(content.len()).expect("a size"), 0, 0, 0, 0];
     archive.extend(b"070701");
@@ -262,8 +258,21 @@ pub(crate) fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, content: &[u8]
     archive.resize(archive.len().next_multiple_of(4), 0);
 }
 
-/// The kernel that `tools/kernel.sh` has fetched, and its modules.
+/// Who unpacks the kernel of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Packing {
+    /// The guest, as those of users do.
+    Shipped,
+    /// `tools/kernel.sh`, once, where it can: a third of an emulated boot.
+    Unpacked,
+}
+
+/// The kernel that `tools/kernel.sh` has fetched, as its distribution ships it, and its modules.
 pub fn kernel() -> Option<(PathBuf, PathBuf)> {
+    kernel_as(Packing::Shipped)
+}
+
+fn kernel_as(packing: Packing) -> Option<(PathBuf, PathBuf)> {
     let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/kernel");
     let at = std::env::var_os("BLASTBOX_KERNEL").map_or_else(usual, PathBuf::from);
     let only = |folder: PathBuf, beginning: &str| {
@@ -271,22 +280,30 @@ pub fn kernel() -> Option<(PathBuf, PathBuf)> {
             |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(beginning));
         fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).find(named)
     };
-    Some((only(at.join("boot"), "vmlinuz-")?, only(at.join("lib/modules"), "")?))
+    let shipped = only(at.join("boot"), "vmlinuz-")?;
+    let unpacked = shipped.with_file_name(shipped.file_name()?.to_str()?.replacen("vmlinuz-", "vmlinux-", 1));
+    let image = if packing == Packing::Unpacked && unpacked.is_file() { unpacked } else { shipped };
+    Some((image, only(at.join("lib/modules"), "")?))
 }
 
-/// A store with the images of another one, whose files are the same ones, and with all that machines with this one start from; `None`, and
-/// reported: something is missing.
+/// Where a daemon has its store that is not told of one, from a caller's place.
+const STATE_STORE: &str = "state/images";
+
+/// Does something with a store where a daemon has it that is not told of one: with the images of another store, whose files are the same
+/// ones, all that machines with this one start from, and the templates that earlier tests have made. Those that come to be there are kept
+/// for later ones. `None`, and reported: something is missing.
 #[expect(clippy::disallowed_methods, reason = "a program of the host")]
-pub fn with_kernel(caller: &Caller, images: &str, name: &str) -> Option<String> {
-    if !Path::new("/usr/bin/qemu-system-x86_64").exists() {
+pub fn with_kernel<T>(caller: &Caller, images: &str, name: &str, something: impl FnOnce() -> T) -> Option<T> {
+    if !Path::new(QEMU).exists() {
         caller.skip("QEMU is not installed (apt-get install qemu-system-x86)");
         return None;
     }
-    let Some((image, modules)) = kernel() else {
+    let Some((image, modules)) = kernel_as(Packing::Unpacked) else {
         caller.skip("there is no kernel for guests (tools/kernel.sh fetches Debian's)");
         return None;
     };
-    let store = text(&caller.place().join("store"));
+    caller.directory("state");
+    let store = text(&caller.place().join(STATE_STORE));
     let linked = std::process::Command::new("/bin/cp").args(["-al", images, &store]).output();
     if !linked.is_ok_and(|ended| ended.status.success()) {
         caller.skip("the store with images of Debian lies on another file system than the tests");
@@ -296,11 +313,23 @@ pub fn with_kernel(caller: &Caller, images: &str, name: &str) -> Option<String> 
     let words = ["kernel", "add", &image, "--modules", &modules, "--store", &store];
     let ended = caller.blastbox(words).end();
     assert_eq!(ended.code, 0, "{}", ended.err);
-    // By whoever may write there: a daemon reads a store that is not in its state directory.
-    let words = ["plan", "--store", &store, "--tier", "microvm", "--accept", "emulated-cpu", "--image", name];
-    let ended = caller.blastbox(words).start().end_within(PATIENCE);
+    let words = ["--store", &store, "--tier", "microvm", "--accept", "emulated-cpu", "--image", name];
+    let kept = Kept::of(caller, Path::new(&store), &first_files(caller, &store, &words));
+    kept.take();
+    let made = something();
+    kept.keep();
+    Some(made)
+}
+
+/// Makes everything that guests of this store start from who are asked for with these words, without starting one. Where their first files
+/// are.
+fn first_files(caller: &Caller, store: &str, words: &[&str]) -> PathBuf {
+    let ended = caller.blastbox(["plan"].iter().chain(words)).start().end_within(PATIENCE);
     assert_eq!(ended.code, 0, "{}", ended.err);
-    Some(store)
+    let kernels = fs::read_dir(Path::new(store).join("kernels")).expect("list kernels");
+    let folder = kernels.flatten().map(|entry| entry.path()).find(|path| path.is_dir()).expect("a kernel");
+    let first = |path: &PathBuf| path.extension().is_some_and(|end| end == "cpio");
+    fs::read_dir(folder).expect("list it").flatten().map(|e| e.path()).find(first).expect("first files")
 }
 
 /// A program of the host that images are given.

@@ -101,6 +101,8 @@ pub struct Nested<'a> {
     load: Vec<u8>,
     runs: usize,
     boots: usize,
+    /// Where it was kept, once somebody has seen that it is whole.
+    whole: Option<PathBuf>,
 }
 
 impl<'a> Nested<'a> {
@@ -150,12 +152,14 @@ impl<'a> Nested<'a> {
             fs::read_dir(programs.parent().expect("a directory")).expect("list the programs").flatten()
         {
             let name = program.file_name().to_string_lossy().into_owned();
-            if name.starts_with("blastbox") && program.path().is_file() {
+            // Machines without network, and no other tier: what is not started need not come.
+            let is_left = ["blastbox-egress", "blastbox-gvisor"].contains(&name.as_str());
+            if name.starts_with("blastbox") && !is_left && program.path().is_file() {
                 load.file(&format!("b/{name}"), &fs::read(program.path()).expect("read a program"));
             }
         }
         load.tree(Path::new(&workshop.store), "store");
-        Some(Self { caller, kernel, base: base.end(), load: load.0, runs: 0, boots: 0 })
+        Some(Self { caller, kernel, base: base.end(), load: load.0, runs: 0, boots: 0, whole: None })
     }
 
     /// How often it had to boot: it does where no machine of the same making was kept, or what was kept is not whole.
@@ -176,14 +180,13 @@ impl<'a> Nested<'a> {
         load.file("script", script.as_bytes());
         let load = load.end();
         for last in [false, true] {
-            let state = match kept.find() {
-                Some(state) => state,
-                None => self.boot(&kept, &first),
-            };
-            let state = format!("exec:cat '{}'", state.display());
-            let mut run = Run::start(self.caller, self.runs, &load, &["-incoming", &state]);
+            let whole = self.whole.take().or_else(|| kept.find().map(Path::to_owned));
+            let state = whole.unwrap_or_else(|| self.boot(&kept, &first).to_owned());
+            let from = format!("exec:cat '{}'", state.display());
+            let mut run = Run::start(self.caller, self.runs, &load, &["-incoming", &from]);
             self.runs += 1;
             if run.wakes() {
+                self.whole = Some(state);
                 return run.end();
             }
             assert!(!last, "a machine that has just been kept does not go on: {}", run.said());

@@ -8,7 +8,7 @@
 use std::io::Read as _;
 
 use blastbox_policy::{Gap, Tier};
-use blastbox_tests::tiers::Bench;
+use blastbox_tests::tiers::{Bench, LITTLE, WITH_GATEWAY};
 use blastbox_tests::{Boxed, Served, Terminal, conform_everywhere, wait_until};
 use blastbox_wire::receipt::LimitName;
 
@@ -99,8 +99,7 @@ const GREEDY: &str = "busybox awk 'BEGIN { s = sprintf(\"%65536s\", 1); while (1
 
 /// This limit; in a machine all of them at once, because one boots for each set of limits.
 fn little<'w>(bench: &Bench<'_>, limit: &[&'w str]) -> Vec<&'w str> {
-    let all: &[&str] = &["--pids", "16", "--disk", "4MiB", "--no-exec"];
-    if bench.tier == Tier::Microvm { all.to_vec() } else { limit.to_vec() }
+    if bench.tier == Tier::Microvm { LITTLE.to_vec() } else { limit.to_vec() }
 }
 
 fn processes_are_limited(bench: &Bench<'_>) {
@@ -182,7 +181,7 @@ fn the_gateway_keeps_a_box_from_what_is_not_allowed(bench: &Bench<'_>) {
     if tun && !std::path::Path::new("/dev/net/tun").exists() {
         return bench.skip("this host has no /dev/net/tun");
     }
-    let boxed = knock(bench, &["--allow", "good.example"], &[("192.0.2.1", 80), ("evil.example", 443)]);
+    let boxed = knock(bench, WITH_GATEWAY, &[("192.0.2.1", 80), ("evil.example", 443)]);
     if tun && boxed.outcome() == "refused" && !bench.caller.is_root() {
         return bench.skip("an ordinary user may not open /dev/net/tun here");
     }

@@ -204,22 +204,21 @@ fn the_client_of_mcp(caller: &Caller) {
 /// What stands where E2B's SDKs expect bash: they start every command with it.
 const BASH: &str = "#!/bin/sh\nexec /bin/sh \"$@\"\n";
 
-/// A template whose sandboxes are virtual machines, and the store with its image.
+/// A template whose sandboxes are virtual machines, and the store with its image: the one that daemons have here who are told of none.
 fn machines(caller: &Caller) -> Option<(String, Workshop<'_>)> {
-    let workshop = Workshop::with(caller, |root| {
+    let workshop = Workshop::in_state(caller, |root| {
         let bash = root.join("bin/bash");
         std::fs::write(&bash, BASH).expect("write a script");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&bash, mode).expect("make it a program");
     })?;
-    workshop.first_files();
     let template = "[e2b.templates.machine]\nimage = \"tools\"\ntier = \"microvm\"\naccept = [\"emulated-cpu\"]\nmemory = \"384MiB\"\n";
     Some((format!("{CONFIG}{template}"), workshop))
 }
 
 /// A suite before a daemon ends, and one with the next daemon in its place; between them one with a daemon whose operator closed what
 /// was open, where sandboxes wait on disk.
-fn restarted(caller: &Caller, config: &str, more: &[&str], template: &str, paused: &str) {
+fn restarted(caller: &Caller, config: &str, template: &str, paused: &str) {
     let Some(place) = installed(caller, "python") else { return };
     let kept = caller.place().join("kept.json");
     let told = [
@@ -227,20 +226,20 @@ fn restarted(caller: &Caller, config: &str, more: &[&str], template: &str, pause
         ("E2B_TEMPLATE", Path::new(template)),
         ("E2B_PAUSED", Path::new(paused)),
     ];
-    let first = Daemon::start_in(caller, config, more);
+    let first = Daemon::start_with(caller, config);
     let key = first.key.clone();
     pytest(caller, &place, &[suite("restart").join("test_before.py")], &first, &told);
     // In order, or not.
     let after = if paused == "yes" {
         drop(first);
-        let closed = Daemon::start_again(caller, &config.replace(OPEN, ""), more, key.clone());
+        let closed = Daemon::start_again(caller, &config.replace(OPEN, ""), &[], key.clone());
         pytest(caller, &place, &[suite("restart").join("test_closed.py")], &closed, &told);
         "test_after.py"
     } else {
         first.kill();
         "test_gone.py"
     };
-    let next = Daemon::start_again(caller, config, more, key);
+    let next = Daemon::start_again(caller, config, &[], key);
     pytest(caller, &place, &[suite("restart").join(after)], &next, &told);
 }
 
@@ -251,12 +250,12 @@ const OPEN: &str = "[e2b]\ninternet = \"dangerously-open\"\n";
 fn machines_on_disk_are_known_to_the_next_daemon(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some((config, workshop)) = machines(caller) else { return };
-    restarted(caller, &format!("{config}{OPEN}"), &["--store", &workshop.store], "machine", "yes");
+    workshop.with_templates(|| restarted(caller, &format!("{config}{OPEN}"), "machine", "yes"));
 }
 
 /// What ran does not outlive a daemon that was killed, and the next one does not speak of it.
 fn sandboxes_of_a_daemon_that_was_killed_are_over(caller: &Caller) {
-    restarted(caller, CONFIG, &[], "base", "no");
+    restarted(caller, CONFIG, "base", "no");
 }
 
 /// Snapshots and forks, of a template whose sandboxes are virtual machines.
@@ -267,13 +266,15 @@ fn machines_that_the_sdks_copy(caller: &Caller) {
     // Whose tier nobody names: a jail would do for it, and have a root.
     let either =
         "[e2b.templates.either]\nimage = \"tools\"\naccept = [\"emulated-cpu\"]\nmemory = \"384MiB\"\n";
-    let daemon = Daemon::start_in(caller, &format!("{config}{either}"), &["--store", &workshop.store]);
-    let other = Daemon::key(caller, &["other", "--tenant", "other"], "bbx_");
-    let kept = caller.place().join("state/snapshots");
-    let more = [("E2B_OTHER_KEY", Path::new(&other)), ("E2B_SNAPSHOTS", kept.as_path())];
-    pytest(caller, &place, &[suite("copies")], &daemon, &more);
-    pytest(caller, &place, &[suite("wire").join("test_copies.py")], &daemon, &more);
-    javascript(caller, "copies.test.mjs", &daemon);
+    workshop.with_templates(|| {
+        let daemon = Daemon::start_with(caller, &format!("{config}{either}"));
+        let other = Daemon::key(caller, &["other", "--tenant", "other"], "bbx_");
+        let kept = caller.place().join("state/snapshots");
+        let more = [("E2B_OTHER_KEY", Path::new(&other)), ("E2B_SNAPSHOTS", kept.as_path())];
+        pytest(caller, &place, &[suite("copies")], &daemon, &more);
+        pytest(caller, &place, &[suite("wire").join("test_copies.py")], &daemon, &more);
+        javascript(caller, "copies.test.mjs", &daemon);
+    });
 }
 
 /// What is asked of a host that has room for four machines and a little more. As root alone: thirty seconds pass until what is not
@@ -287,10 +288,12 @@ fn machines_that_a_host_has_no_room_for() {
     let small = config.replace("200GiB", "1800MiB").replace("120s", "1s");
     // It is the host that says no, not a quota, and nothing waits for the next one.
     let small = format!("{small}[default_quota]\nmemory = \"100GiB\"\n[pool]\nmin = 0\nmax = 0\n");
-    let daemon = Daemon::start_in(caller, &small, &["--store", &workshop.store]);
-    let id = daemon.id().to_string();
-    let modules = [suite("wire").join("test_packed.py")];
-    pytest(caller, &place, &modules, &daemon, &[("BLASTBOX_DAEMON", Path::new(&id))]);
+    workshop.with_templates(|| {
+        let daemon = Daemon::start_with(caller, &small);
+        let id = daemon.id().to_string();
+        let modules = [suite("wire").join("test_packed.py")];
+        pytest(caller, &place, &modules, &daemon, &[("BLASTBOX_DAEMON", Path::new(&id))]);
+    });
 }
 
 /// Python with what it imports in virtual machines before they are anybody's, on the image that is made for it; and in copies of them.
@@ -298,11 +301,12 @@ fn the_code_interpreter_in_machines_that_are_prepared(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(place) = installed(caller, "interpreter") else { return };
     let Some(images) = store_with(caller, "code-interpreter") else { return };
-    let Some(store) = with_kernel(caller, &images, "code-interpreter") else { return };
     let more = "[pool]\nmax = 2\nttl = \"1h\"\n[[pool.warm]]\ntemplate = \"code-interpreter-v1\"\nmin = 2\nimports = [\"decimal\"]\n\
         [e2b.templates.code-interpreter-v1]\ntier = \"microvm\"\naccept = [\"emulated-cpu\"]\nmemory = \"512MiB\"\n";
-    let daemon = Daemon::start_in(caller, &format!("{CONFIG}{more}"), &["--store", &store]);
-    pytest(caller, &place, &[suite("prepared")], &daemon, &[]);
+    with_kernel(caller, &images, "code-interpreter", || {
+        let daemon = Daemon::start_with(caller, &format!("{CONFIG}{more}"));
+        pytest(caller, &place, &[suite("prepared")], &daemon, &[]);
+    });
 }
 
 /// Root of the box, without a word of the operator.

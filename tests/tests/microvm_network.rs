@@ -74,7 +74,7 @@ fn a_machine_reaches_what_a_rule_allows_and_nothing_else_and_nothing_without_its
         unset SSL_CERT_FILE CURL_CA_BUNDLE
         curl -sS https://api.example.test/z --cacert /etc/ssl/certs/ca-certificates.crt; echo
         (echo >> /run/authorities.crt) 2>/dev/null && echo writable; ls /run
-        read line; talk echo.example.com 7; echo over"
+        read line; export RES_OPTIONS='timeout:1 attempts:1'; talk echo.example.com 7; echo over"
         .replace("CARD", CARD);
     let receipt = caller.place().join("receipt.json");
     let options = ["--policy", text(&policy), "--secrets", text(&sources), "--timeout", "200s"];

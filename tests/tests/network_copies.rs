@@ -141,7 +141,7 @@ fn copies_of_a_machine_with_network_have_a_way_out_of_their_own(caller: &Caller)
     assert_eq!(sh(&served, &id, OTHER), "hello");
     // A connection that is open when the box is copied.
     ask(&served, &["exec", "--detach", &id, "--", "sh", "-c", LINE]);
-    sh(&served, &id, "until grep -q first /tmp/said; do sleep 1; done");
+    sh(&served, &id, "until grep -q first /tmp/said; do sleep 0.3; done");
     // Rules that were changed since are those of the copies.
     ask(&served, &["net", "deny", &id, "other.example.com"]);
     let snapshot = ask(&served, &["snapshot", &id]);
@@ -154,10 +154,10 @@ fn copies_of_a_machine_with_network_have_a_way_out_of_their_own(caller: &Caller)
         all.push(reaches(&served, copy));
         assert_eq!(sh(&served, copy, OTHER), "no");
         // Nobody at the other end knows the connection of the original.
-        sh(&served, copy, "echo second > /tmp/line; until grep -q over /tmp/said; do sleep 1; done");
+        sh(&served, copy, "echo second > /tmp/line; until grep -q over /tmp/said; do sleep 0.3; done");
         assert!(!sh(&served, copy, "cat /tmp/said").contains("second"));
     }
-    sh(&served, &id, "echo second > /tmp/line; until grep -q second /tmp/said; do sleep 1; done");
+    sh(&served, &id, "echo second > /tmp/line; until grep -q second /tmp/said; do sleep 0.3; done");
     // To disk and back: the same box, with another gateway.
     ask(&served, &["pause", "--to-disk", one]);
     ask(&served, &["resume", one]);

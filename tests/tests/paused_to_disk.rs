@@ -21,7 +21,9 @@ both_ways!(
 );
 
 /// Keeps a number in its memory, and says it again and again.
-const COUNT: &str = "n=0; while :; do n=$((n + 1)); echo $n > /tmp/new; cat /tmp/new > /tmp/count; echo said $n; sleep 1; done";
+const COUNT: &str = "n=0; while :; do n=$((n + 1)); echo $n > /tmp/new; cat /tmp/new > /tmp/count; echo said $n; sleep 0.5; done";
+/// Boxes that wait would each cost a copy.
+const NO_STOCK: &str = "[pool]\nmax = 0\n";
 
 #[track_caller]
 fn fine<'w>(served: &Served<'_>, words: impl IntoIterator<Item = &'w str>) -> String {
@@ -45,13 +47,20 @@ fn count(served: &Served<'_>, id: &str) -> Option<u64> {
     served.sh(id, "cat /tmp/count").trim().parse().ok()
 }
 
+/// What the command in a box has said last. It costs the box nothing, as a look at its file does.
+fn said(served: &Served<'_>, id: &str, exec: &str) -> Option<u64> {
+    let all = served.blastbox(["logs", id, exec]).end().text();
+    // The last line may not be whole yet.
+    let (whole, _) = all.rsplit_once('\n')?;
+    whole.lines().next_back()?.strip_prefix("said ")?.parse().ok()
+}
+
 /// The number of its command, and how far it has counted.
 fn start_counting(served: &Served<'_>, id: &str) -> (String, u64) {
-    served.sh(id, "echo 0 > /tmp/count");
     let exec = fine(served, ["exec", "--detach", id, "--", "sh", "-c", COUNT]);
     let mut far = 0;
     assert!(wait_slowly(|| {
-        far = count(served, id).unwrap_or(0);
+        far = said(served, id, &exec).unwrap_or(0);
         far > 1
     }));
     (exec, far)
@@ -59,7 +68,7 @@ fn start_counting(served: &Served<'_>, id: &str) -> (String, u64) {
 
 /// It has what it had, and goes on: what was counted before it slept lies in its files, and does not tell that.
 #[track_caller]
-fn counts_on(served: &Served<'_>, id: &str, from: u64) {
+fn counts_on(served: &Served<'_>, id: &str, exec: &str, from: u64) {
     let mut found = None;
     assert!(
         wait_slowly(|| {
@@ -68,7 +77,8 @@ fn counts_on(served: &Served<'_>, id: &str, from: u64) {
         }),
         "{found:?}"
     );
-    assert!(wait_slowly(|| count(served, id) > found), "it stands still at {found:?}");
+    assert!(wait_slowly(|| said(served, id, exec) > found), "it stands still at {found:?}");
+    assert!(wait_slowly(|| count(served, id) > found), "what it keeps stands still at {found:?}");
 }
 
 fn file_of(caller: &Caller, id: &str) -> PathBuf {
@@ -85,7 +95,8 @@ fn a_box_goes_on_from_disk_also_with_the_next_daemon_and_only_from_what_was_writ
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
     workshop.template(&[]);
-    let options = ["--store", workshop.store.as_str()];
+    let config = caller.file("daemon.toml", NO_STOCK);
+    let options = ["--store", workshop.store.as_str(), "--config", text(&config)];
     let served = Served::start(caller, &options);
     let id = create(&served);
     let (exec, before) = start_counting(&served, &id);
@@ -133,7 +144,7 @@ fn a_box_goes_on_from_disk_also_with_the_next_daemon_and_only_from_what_was_writ
     fs::write(&file, &whole).expect("put it back");
     assert!(fine(&served, ["resume", &id]).starts_with(&id));
     assert!(!file.exists());
-    counts_on(&served, &id, before);
+    counts_on(&served, &id, &exec, before);
     assert_eq!(served.sh(&id, "uname -n"), id.replace('_', "-"));
     // The command is the one that it was, and its number nobody else's.
     assert!(wait_slowly(|| served.ask(["logs", &id, &exec]).contains("said")));
@@ -158,16 +169,16 @@ fn a_box_on_disk_holds_no_room_and_one_that_cannot_be_written_goes_on(caller: &C
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
     workshop.template(&[]);
-    let config = caller.file("daemon.toml", "[default_quota]\nboxes = 1\n");
+    let config = caller.file("daemon.toml", format!("{NO_STOCK}[default_quota]\nboxes = 1\n"));
     let served = Served::start(caller, &["--store", &workshop.store, "--config", text(&config)]);
     let id = create(&served);
-    let (_, before) = start_counting(&served, &id);
+    let (exec, before) = start_counting(&served, &id);
     // What is in the way is found when all of it was written: the box goes on.
     let file = file_of(caller, &id);
     fs::create_dir_all(file.join("in the way")).expect("a directory in the way");
     caller.own(file.parent().expect("a place for snapshots"));
     refused(&served, ["pause", "--to-disk", &id], "could not be written");
-    counts_on(&served, &id, before);
+    counts_on(&served, &id, &exec, before);
     fs::remove_dir_all(&file).expect("make way");
     // What it had is free for others.
     fine(&served, ["pause", "--to-disk", &id]);
@@ -177,7 +188,7 @@ fn a_box_on_disk_holds_no_room_and_one_that_cannot_be_written_goes_on(caller: &C
     assert_eq!(told.matches("\"box_refused\"").count(), 1, "that it did not go on is told");
     served.ask(["kill", &second]);
     fine(&served, ["resume", &id]);
-    counts_on(&served, &id, before);
+    counts_on(&served, &id, &exec, before);
     // What is no machine says so, and goes on.
     served.ask(["kill", &id]);
     let jail = fine(&served, ["create", "--tier", "jail"]);
@@ -196,11 +207,12 @@ fn what_goes_on_from_disk_has_the_time_of_now_and_chance_of_its_own(caller: &Cal
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::with_python(caller) else { return };
     workshop.template(&[]);
-    let options = ["--store", workshop.store.as_str()];
+    let config = caller.file("daemon.toml", NO_STOCK);
+    let options = ["--store", workshop.store.as_str(), "--config", text(&config)];
     let served = Served::start(caller, &options);
     let id = create(&served);
     // What runs already asks for it once somebody says so, and not before.
-    let script = "until [ -e /tmp/go ]; do sleep 1; done; head -c 16 /dev/urandom | hexdump -e '16/1 \"%02x\"' > /tmp/chance; date +%s > /tmp/time";
+    let script = "until [ -e /tmp/go ]; do sleep 0.3; done; head -c 16 /dev/urandom | hexdump -e '16/1 \"%02x\"' > /tmp/chance; date +%s > /tmp/time";
     fine(&served, ["exec", "--detach", &id, "--", "sh", "-c", script]);
     fine(&served, ["pause", "--to-disk", &id]);
     signal(served.id(), Signal::KILL);
@@ -253,7 +265,8 @@ fn a_deadline_that_is_set_while_a_box_goes_on_is_the_one_that_holds(caller: &Cal
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
     workshop.template(&[]);
-    let served = Served::start(caller, &["--store", workshop.store.as_str()]);
+    let config = caller.file("daemon.toml", NO_STOCK);
+    let served = Served::start(caller, &["--store", workshop.store.as_str(), "--config", text(&config)]);
     let id = fine(&served, CREATE.into_iter().chain(["--life", "1h"]));
     fine(&served, ["pause", "--to-disk", &id]);
     let mut resumed = served.blastbox(["resume", &id]).start();

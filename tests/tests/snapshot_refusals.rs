@@ -36,7 +36,10 @@ fn machines_with_credentials_are_not_copied_and_say_so(caller: &Caller) {
     let policy = caller.file("credentials.toml", POLICY);
     let words = ["--policy", text(&policy), "--secrets", text(&sources)];
     workshop.template_by(&words, |words| caller.blastbox(words));
-    let served = Served::start(caller, &["--store", &workshop.store, "--secrets", text(&sources)]);
+    // A box that waits would cost a copy.
+    let config = caller.file("daemon.toml", "[pool]\nmax = 0\n");
+    let options = ["--store", &workshop.store, "--secrets", text(&sources), "--config", text(&config)];
+    let served = Served::start(caller, &options);
     let usual = ["create", "--tier", "microvm", "--image", "tools", "--policy", text(&policy)];
     let made = served.blastbox([&usual[..], &SMALL].concat()).start().end_within(PATIENCE);
     assert_eq!(made.code, 0, "{}", made.err);

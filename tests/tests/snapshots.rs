@@ -22,7 +22,9 @@ both_ways!(
 
 /// Draws a word, keeps it and a number in its memory, and says both again and again.
 const COUNT: &str = "w=$(head -c 8 /dev/urandom | hexdump -e '8/1 \"%02x\"'); n=0
-    while :; do n=$((n + 1)); echo $w $n > /tmp/new; cat /tmp/new > /tmp/count; echo $w $n; sleep 1; done";
+    while :; do n=$((n + 1)); echo $w $n > /tmp/new; cat /tmp/new > /tmp/count; echo $w $n; sleep 0.5; done";
+/// Boxes that wait would each cost a copy.
+const NO_STOCK: &str = "[pool]\nmax = 0\n";
 /// What no two boxes may have in common, a word each.
 const SELF: &str = "
     head -c 16 /dev/urandom | hexdump -e '16/1 \"%02x\" \"\n\"'
@@ -60,20 +62,31 @@ fn counted(served: &Served<'_>, id: &str) -> (String, u64) {
     found.expect("it counts")
 }
 
+/// What the command in a box has said last. It costs the box nothing, as a look at its file does.
+fn said(served: &Served<'_>, id: &str, exec: &str) -> Option<(String, u64)> {
+    let all = served.blastbox(["logs", id, exec]).end().text();
+    // The last line may not be whole yet.
+    let (whole, _) = all.rsplit_once('\n')?;
+    let (word, number) = whole.lines().next_back()?.split_once(' ')?;
+    Some((word.to_owned(), number.parse().ok()?))
+}
+
+/// It says so, and keeps so.
 #[track_caller]
-fn counts_on(served: &Served<'_>, id: &str, word: &str, from: u64) {
+fn counts_on(served: &Served<'_>, id: &str, exec: &str, word: &str, from: u64) {
     assert!(
-        wait_slowly(|| count(served, id).is_some_and(|(own, number)| own == word && number > from)),
+        wait_slowly(|| said(served, id, exec).is_some_and(|(own, number)| own == word && number > from)),
         "{id}: {:?} after {from}",
-        count(served, id)
+        said(served, id, exec)
     );
+    let (own, number) = counted(served, id);
+    assert!(own == word && number > from, "{id}: {own} {number}, {word} {from}");
 }
 
 /// Its number, the word that it keeps, and how far it has counted.
 fn start_counting(served: &Served<'_>, id: &str) -> (String, String, u64) {
-    served.sh(id, "echo - 0 > /tmp/count");
     let exec = fine(served, ["exec", "--detach", id, "--", "sh", "-c", COUNT]);
-    assert!(wait_slowly(|| count(served, id).is_some_and(|(_, number)| number > 1)));
+    assert!(wait_slowly(|| said(served, id, &exec).is_some_and(|(_, number)| number > 1)));
     let (word, number) = counted(served, id);
     (exec, word, number)
 }
@@ -82,7 +95,8 @@ fn what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own(caller: &Caller) 
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::with_number(caller) else { return };
     workshop.template(&[]);
-    let served = Served::start(caller, &["--store", &workshop.store]);
+    let config = caller.file("daemon.toml", NO_STOCK);
+    let served = Served::start(caller, &["--store", &workshop.store, "--config", text(&config)]);
     let id = create(&served, &[]);
     served.sh(&id, "echo kept > /tmp/kept");
     let (exec, word, before) = start_counting(&served, &id);
@@ -90,7 +104,7 @@ fn what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own(caller: &Caller) 
     let [one, two] = forks.lines().collect::<Vec<_>>().try_into().expect("two forks");
     let again = fine(&served, ["fork", one]);
     for fork in [&id, one, two, &again] {
-        counts_on(&served, fork, &word, before);
+        counts_on(&served, fork, &exec, &word, before);
         assert_eq!(served.sh(fork, "cat /tmp/kept; echo $(uname -n) > /tmp/kept"), "kept");
     }
     // What one writes the others do not read.
@@ -98,13 +112,12 @@ fn what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own(caller: &Caller) 
         assert_eq!(served.sh(fork, "cat /tmp/kept"), fork.replace('_', "-"));
     }
     expect_different(&[&id, one, two, &again].map(|id| served.sh(id, SELF)));
-    // The command is one of the fork's own, with what it prints from then on, and can be ended there alone.
+    // The command is one of the fork's own, with what it prints from then on (`counts_on`), and can be ended there alone.
     let shown = served.ask(["inspect", one, "--json"]);
     assert!(shown.contains("\"ended\": null"), "{shown}");
-    assert!(wait_slowly(|| served.ask(["logs", one, &exec]).contains(&word)), "{shown}");
     served.ask(["kill", one]);
     let (_, now) = counted(&served, two);
-    counts_on(&served, two, &word, now);
+    counts_on(&served, two, &exec, &word, now);
     // What is no machine cannot be copied, and says so.
     let jail = fine(&served, ["create", "--tier", "jail"]);
     for verb in ["snapshot", "fork"] {
@@ -136,13 +149,14 @@ fn what_a_copy_owes_its_commands_and_its_caller(caller: &Caller) {
     let _turn = ONE_AT_A_TIME.lock();
     let Some(workshop) = Workshop::new(caller) else { return };
     workshop.template(&[]);
-    let served = Served::start(caller, &["--store", &workshop.store]);
+    let config = caller.file("daemon.toml", NO_STOCK);
+    let served = Served::start(caller, &["--store", &workshop.store, "--config", text(&config)]);
     let id = create(&served, &[]);
     // Killed by its own time, in the box and in what is a copy of it.
-    let exec = fine(&served, ["exec", "--detach", "--timeout", "15s", &id, "--", "sleep", "86400"]);
+    let exec = fine(&served, ["exec", "--detach", "--timeout", "10s", &id, "--", "sleep", "86400"]);
     let fork = fine(&served, ["fork", &id]);
     // Also what ends while the copy is still being written: one after the other does, and nothing runs on in the copy.
-    for seconds in 1..=10 {
+    for seconds in 1..=6 {
         let time = format!("{seconds}s");
         fine(&served, ["exec", "--detach", "--timeout", &time, &fork, "--", "sleep", "86400"]);
     }
@@ -195,7 +209,7 @@ fn a_snapshot_outlives_its_daemon_and_is_refused_by_name_where_it_is_not_whole(c
     workshop.template(&[]);
     let port =
         TcpListener::bind("127.0.0.1:0").and_then(|door| door.local_addr()).expect("a free port").to_string();
-    let config = caller.file("daemon.toml", "[snapshots]\ncount = 1\n");
+    let config = caller.file("daemon.toml", format!("{NO_STOCK}[snapshots]\ncount = 1\n"));
     let options = ["--store", workshop.store.as_str(), "--config", text(&config), "--listen", port.as_str()];
     let state = caller.place().join("state");
     let key =
@@ -204,10 +218,10 @@ fn a_snapshot_outlives_its_daemon_and_is_refused_by_name_where_it_is_not_whole(c
     let key = said.split_whitespace().find(|word| word.starts_with("bbx_")).expect("a key");
     let served = Served::start(caller, &options);
     let id = create(&served, &[]);
-    let (_, word, before) = start_counting(&served, &id);
+    let (exec, word, before) = start_counting(&served, &id);
     let snapshot = fine(&served, ["snapshot", &id]);
     let (_, now) = counted(&served, &id);
-    counts_on(&served, &id, &word, now);
+    counts_on(&served, &id, &exec, &word, now);
     // What a tenant may keep is bounded.
     let more = served.blastbox(["snapshot", &id]).start().end_within(PATIENCE);
     assert!(more.code == 125 && more.err.contains("quota of snapshots"), "{}", more.err);
@@ -220,7 +234,7 @@ fn a_snapshot_outlives_its_daemon_and_is_refused_by_name_where_it_is_not_whole(c
     let served = Served::start(caller, &options);
     assert!(served.ask(["snapshot", "ls"]).contains(&snapshot));
     let restored = fine(&served, ["create", "--snapshot", &snapshot, "--label", "from=snapshot"]);
-    counts_on(&served, &restored, &word, before.saturating_sub(1));
+    counts_on(&served, &restored, &exec, &word, before.saturating_sub(1));
     assert_eq!(served.sh(&restored, "uname -n"), restored.replace('_', "-"));
     served.ask(["kill", &restored]);
     // Another tenant's is not there.

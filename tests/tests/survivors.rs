@@ -259,7 +259,7 @@ fn a_box_whose_life_was_over_does_not_go_on_with_the_next_daemon(caller: &Caller
     let made = create("30s");
     daemon.ask(&["exec", "--detach", &made, "--", "/bin/sh", "-c", COUNT]);
     streams(&daemon, &made, "1", "at first");
-    post(&daemon, &format!("/v1/boxes/{made}/deadline"), r#"{"life": "10s"}"#);
+    post(&daemon, &format!("/v1/boxes/{made}/deadline"), r#"{"life": "3s"}"#);
     assert!(wait_until(|| daemon.is_stopped()), "its life is not over");
     daemon.kill();
     daemon.start(None);

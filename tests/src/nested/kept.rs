@@ -5,20 +5,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use crate::host::digest;
 
 /// Where one lies, if it is there.
 #[derive(Debug)]
 pub(super) struct Kept {
     state: PathBuf,
-}
-
-/// The digest of a file, or of nothing but words.
-#[expect(clippy::disallowed_methods, reason = "a program of the host")]
-fn digest(file: &Path) -> Option<String> {
-    let said = Command::new("/usr/bin/sha256sum").arg(file).output().ok()?;
-    let text = String::from_utf8(said.stdout).ok()?;
-    text.split_whitespace().next().filter(|word| word.len() == 64).map(str::to_owned)
 }
 
 impl Kept {
