@@ -29,7 +29,11 @@ both_ways!(
     a_stack_that_is_exhausted_ends_the_guest_by_a_signal,
     output_over_the_limit_ends_the_box,
     guests_have_no_network_no_programs_and_no_files_of_the_host,
+    a_session_gives_back_what_its_turns_came_to,
+    a_program_whose_timers_never_end_does_not_grow_by_them,
+    what_a_turn_reads_from_a_program_has_a_bound,
     a_module_of_the_caller_is_compiled_once_and_runs,
+    a_file_is_never_taken_for_a_guest_of_the_shelf,
     modules_that_misbehave_end_as_processes_would,
     modules_that_cannot_be_guests_are_refused_by_name,
     the_compiler_leaves_nothing_half_made_and_trusts_no_name,
@@ -302,6 +306,71 @@ print(tried(lambda: os.rename('/usr/local/lib', '/tmp/lib')), tried(lambda: os.m
     assert!(lines[2].split(' ').all(|word| word.ends_with("Error")), "{said}");
     assert_eq!(lines[3], "OSError ['home', 'tmp', 'usr', 'workspace'] FileNotFoundError", "{said}");
     assert_eq!(lines[4..], ["OSError", "OSError OSError OSError"], "{said}");
+}
+
+/// A session of JavaScript that has this much memory, with each of these lines as a turn.
+fn session(caller: &Caller, memory: &str, read: &str, turns: &str) -> Boxed {
+    let code = format!("turns({read}, (failed) => print(failed ? 'failed' : 'went well'))");
+    let words = ["run", "--json", "-i", "--tier", "wasm", "--memory", memory, "--", "js", "-e", &code];
+    caller.blastbox(words).input(turns).end().boxed()
+}
+
+fn a_session_gives_back_what_its_turns_came_to(caller: &Caller) {
+    needs!(caller, "js");
+    // Each comes to a megabyte, or throws one, or waits for one: three of four are no value at once. Together they are far more than there is.
+    let kinds = [
+        "({ big: new Uint8Array(1e6).fill(7), toString: null })",
+        "throw new Error('x'.repeat(1e6).slice(0, 9) + (globalThis.last = 'y'.repeat(1e6)).length)",
+        "Promise.resolve({ big: 'z'.repeat(1e6), length: 1 }).then((all) => [all.big.slice(1)].length)",
+        "Promise.reject(Object.assign(new Error('late'), { big: new Uint8Array(1e6) }))",
+    ];
+    let turns: String = (0..400).map(|number| format!("{}\n", kinds[number % 4])).collect();
+    let boxed = session(caller, "96MiB", "(line) => line", &turns).fine();
+    let count = |word: &str| boxed.stdout.lines().filter(|line| *line == word).count();
+    assert_eq!((count("went well"), count("failed")), (200, 200), "{}", boxed.stderr);
+    // What a program keeps is its own, and stays.
+    let boxed =
+        session(caller, "96MiB", "(line) => line", "globalThis.kept = [1, { a: 2 }]\n3\nkept[1]\n").fine();
+    assert_eq!(boxed.stdout, "[ 1, { a: 2 } ]\nwent well\n3\nwent well\n{ a: 2 }\nwent well\n");
+}
+
+fn a_program_whose_timers_never_end_does_not_grow_by_them(caller: &Caller) {
+    needs!(caller, "js");
+    let code = "let left = 300000; const tick = () => { if (left--) setTimeout(tick, 0) }; tick()";
+    let boxed = caller.run(&["--tier", "wasm", "--timeout", "120s"], &["js", "-e", code]).fine();
+    let few = caller.run(&["--tier", "wasm"], &["js", "-e", &code.replace("300000", "10")]).fine();
+    let peak = |boxed: &Boxed| boxed.receipt.usage.command_peak_bytes.unwrap();
+    assert!(peak(&boxed) < peak(&few) + (2 << 20), "{} {}", peak(&boxed), peak(&few));
+}
+
+fn what_a_turn_reads_from_a_program_has_a_bound(caller: &Caller) {
+    needs!(caller, "js");
+    let boxed = session(caller, "512MiB", "(line) => '0;'.repeat(9e6)", "1\n");
+    assert_eq!(boxed.receipt.exit_code, 128 + 6, "{}", boxed.stderr);
+    assert!(boxed.stderr.contains("longer than 16 MiB"), "{}", boxed.stderr);
+}
+
+fn a_file_is_never_taken_for_a_guest_of_the_shelf(caller: &Caller) {
+    needs!(caller, "js");
+    let run_it = |program: &str| caller.run(&["--tier", "wasm"], &[program, "-e", "print('ran')"]);
+    for program in ["js", "node", "/usr/bin/node"] {
+        assert_eq!(run_it(program).fine().stdout, "ran\n", "{program}");
+    }
+    for program in ["./js", "/home/user/js", "bin/js", "/workspace/node"] {
+        assert_eq!(run_it(program).receipt.exit_code, 127, "{program}");
+    }
+    // Nobody's module is the shelf's JavaScript, whatever its file is called.
+    let own = module(caller, "js", &modules::hello("the caller's own\n"));
+    assert_eq!(run_module(caller, &own, "20s").fine().stdout, "the caller's own\n");
+    let daemon = Served::start(caller, &[]);
+    let id = daemon.ask(["create", "--tier", "wasm"]);
+    daemon.blastbox(["cp", &own, &format!("{id}:js.wasm")]).end().text();
+    for program in ["./js.wasm", "js.wasm", "/home/user/js.wasm"] {
+        let ended = daemon.blastbox(["exec", &id, "--", program]).end();
+        assert_eq!((ended.code, ended.out.len()), (126, 0), "{program}: {}", ended.err);
+        assert!(ended.err.contains("is a file") && ended.err.contains("blastbox run"), "{}", ended.err);
+    }
+    assert_eq!(daemon.ask(["exec", &id, "--", "js", "-e", "print('ran')"]), "ran");
 }
 
 /// Writes a module where the caller can read it.

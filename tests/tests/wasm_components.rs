@@ -16,7 +16,7 @@ mod modules;
 use std::path::PathBuf;
 
 use blastbox_tests::{Boxed, Caller, both_ways};
-use components::{importing, passing};
+use components::{calling, importing, passing};
 
 both_ways!(
     a_component_runs_with_arguments_environment_and_input,
@@ -32,6 +32,8 @@ both_ways!(
     a_deterministic_run_is_the_same_again_to_the_last_byte,
     work_is_counted_and_cut_off_at_the_same_byte,
     there_are_no_sockets,
+    a_component_calls_functions_of_the_caller_and_is_told_why_one_gives_nothing,
+    a_component_has_requests_made_and_hears_what_the_gateway_refuses,
     a_component_is_compiled_once,
     components_that_cannot_be_guests_are_refused_by_name_and_leave_nothing,
     without_its_worker_a_component_is_refused_by_name,
@@ -225,6 +227,62 @@ fn work_is_counted_and_cut_off_at_the_same_byte(caller: &Caller) {
 fn there_are_no_sockets(caller: &Caller) {
     let guest = needs!(guest(caller));
     assert_eq!(run(caller, &[&guest, "sockets"]).fine().stdout, "true\n".repeat(4));
+}
+
+/// Runs a component that calls, with these options. What it heard lies in the file.
+fn call(caller: &Caller, options: &[&str], tool: Option<&str>, input: &str) -> (Boxed, String) {
+    let brought = component(caller, "calls", &calling(tool, input));
+    let heard = caller.place().join("heard");
+    std::fs::remove_file(&heard).ok();
+    let say = format!("say=cat > {}; echo null", heard.display());
+    let options = [options, &["--tool", &say]].concat();
+    let boxed = run_with(caller, &options, &[&brought], "");
+    (boxed, std::fs::read_to_string(heard).unwrap_or_default())
+}
+
+fn used(boxed: &Boxed) -> Vec<(&str, u64, u64)> {
+    boxed.receipt.tools.iter().map(|used| (used.tool.as_str(), used.calls, used.failed)).collect()
+}
+
+fn a_component_calls_functions_of_the_caller_and_is_told_why_one_gives_nothing(caller: &Caller) {
+    needs!(shelf(caller));
+    let (boxed, heard) = call(caller, &["--tool", "same=cat"], Some("same"), r#"{"a":[1,"é",null]}"#);
+    assert_eq!(heard, r#"{"a":[1,"é",null]}"#, "{}", boxed.stderr);
+    assert_eq!(used(&boxed.fine()), [("same", 1, 0), ("say", 1, 0)]);
+    let too_long = " ".repeat(60 * 1024 + 1);
+    for (tool, input, why) in [
+        ("other", "1", "there is no such tool"),
+        ("", "1", "there is no such tool"),
+        // Requests have a function of their own.
+        (":http", "https://example.com\n", "there is no such tool"),
+        (&"x".repeat(100), "1", "there is no such tool"),
+        ("same", &too_long, "too_large"),
+        ("same", "{", "not JSON"),
+    ] {
+        let (boxed, heard) = call(caller, &["--tool", "same=cat"], Some(tool), input);
+        assert_eq!(boxed.receipt.exit_code, 1, "{tool}: {}", boxed.stderr);
+        assert!(heard.contains(why), "{tool}: {heard}");
+        assert_eq!(used(&boxed), [("say", 1, 0)], "{tool}: nothing of it reached the caller");
+    }
+    let (boxed, heard) = call(caller, &["--tool", "no=exit 3"], Some("no"), "1");
+    assert!(boxed.receipt.exit_code == 1 && heard.contains("exit status: 3"), "{heard} {}", boxed.stderr);
+    // What is said to a function is work.
+    let said = format!("\"{}\"", "x".repeat(50_000));
+    let (boxed, _) = call(caller, &["--tool", "same=cat", "--fuel", "60000"], Some("same"), &said);
+    assert_eq!(boxed.outcome(), "fuel_spent", "{}", boxed.stderr);
+    // Where nothing is offered, nobody is asked.
+    let brought = component(caller, "calls", &calling(Some("same"), "1"));
+    let boxed = run(caller, &[&brought]);
+    assert_eq!((boxed.receipt.exit_code, used(&boxed)), (1, Vec::new()), "{}", boxed.stderr);
+}
+
+fn a_component_has_requests_made_and_hears_what_the_gateway_refuses(caller: &Caller) {
+    needs!(shelf(caller));
+    let request = |host: &str| format!("https://{host}\nGET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
+    let (boxed, heard) = call(caller, &[], None, &request("example.com"));
+    assert_eq!(boxed.receipt.exit_code, 1, "{}", boxed.stderr);
+    assert!(heard.contains("no-network"), "{heard}");
+    assert_eq!(used(&boxed), [("say", 1, 0)]);
 }
 
 fn a_component_is_compiled_once(caller: &Caller) {

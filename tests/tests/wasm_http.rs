@@ -6,6 +6,9 @@
     reason = "a test that cannot go on must fail at once"
 )]
 
+#[path = "wasm/components.rs"]
+#[expect(dead_code, reason = "these tests need one of them")]
+mod components;
 #[path = "wasm/modules.rs"]
 #[expect(dead_code, reason = "these tests need few of them")]
 mod modules;
@@ -24,6 +27,7 @@ both_ways!(
     a_request_is_made_where_a_rule_allows_it_and_nowhere_else,
     javascript_has_requests_made_too,
     a_module_has_requests_made_too,
+    a_component_has_requests_made_too,
     a_secret_is_put_in_by_the_gateway_and_never_in_the_guest,
     without_rules_there_is_no_request_and_sockets_there_are_never,
     answers_and_calls_have_bounds_and_the_command_goes_on,
@@ -224,6 +228,30 @@ fn a_module_has_requests_made_too(caller: &Caller) {
     assert!(boxed.stdout.contains("no-network"), "{}", boxed.stdout);
     let boxed = asked(&rules, "api.example.test", 16);
     assert_eq!((boxed.receipt.exit_code, boxed.stdout.as_str()), (2, ""), "{}", boxed.stderr);
+}
+
+fn a_component_has_requests_made_too(caller: &Caller) {
+    if !caller.blastbox_path().with_file_name("wasm").join("blastbox-wasm-component").is_file() {
+        return caller.skip("the worker of components is not built: `make wasm` builds it");
+    }
+    let Some(internet) = build(caller, "js") else { return };
+    let policy = caller.file("policy.toml", POLICY);
+    let asked = |options: &[&str], host: &str| {
+        let said =
+            format!("https://{host}\nGET /open/c HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let brought = caller.file("calls.wasm", components::calling(None, &said));
+        let words = [&["run", "--json"], options, &["--", text(&brought)]].concat();
+        let state = caller.place().join("state");
+        internet.blastbox(caller, &words).env("XDG_STATE_HOME", text(&state)).end().boxed()
+    };
+    let rules = ["--policy", text(&policy)];
+    asked(&rules, "api.example.test").fine();
+    assert!(internet.requests()[0].starts_with("GET /open/c HTTP/1.1"), "{:?}", internet.requests());
+    // What the gateway refuses is an answer, too.
+    let boxed = asked(&rules, "stranger.test").fine();
+    assert_eq!(reasons(&boxed, "stranger.test"), ["host-not-allowed"]);
+    assert_eq!(asked(&["--tier", "wasm"], "api.example.test").receipt.exit_code, 1);
+    assert_eq!(internet.requests().len(), 1, "{:?}", internet.requests());
 }
 
 fn a_secret_is_put_in_by_the_gateway_and_never_in_the_guest(caller: &Caller) {

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::Workspace;
 use crate::engine::Metering;
+use crate::shelf::{Placed, Whose};
 
 /// What the worker is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub struct Arguments {
     /// The stream to the host.
     pub control: RawFd,
     /// The guests that this box has, each with the directory that it lies in.
-    pub guests: Vec<(PathBuf, String)>,
+    pub guests: Vec<Placed>,
     /// Memory of all guests and files together.
     pub memory: u64,
     /// Bytes of files.
@@ -68,7 +69,8 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
         match word.to_str()? {
             "--control" => arguments.control = text.parse().ok().filter(|number| *number > 2)?,
             "--shelf" => shelf = value.into(),
-            "--guest" => arguments.guests.push((shelf.clone(), plain(text)?)),
+            "--guest" => arguments.guests.push(placed(&shelf, text, Whose::Shelf)?),
+            "--own" => arguments.guests.push(placed(&shelf, text, Whose::Caller)?),
             "--memory" => arguments.memory = text.parse().ok()?,
             "--disk" => arguments.disk = text.parse().ok()?,
             "--inodes" => arguments.inodes = text.parse().ok()?,
@@ -86,9 +88,10 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Option<Arguments> {
 }
 
 /// A guest's name becomes the name of a file.
-fn plain(name: &str) -> Option<String> {
+fn placed(shelf: &Path, name: &str, whose: Whose) -> Option<Placed> {
     let clean = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    (!name.is_empty() && name.len() <= 80 && name.bytes().all(clean)).then(|| name.to_owned())
+    let is_plain = !name.is_empty() && name.len() <= 80 && name.bytes().all(clean);
+    is_plain.then(|| Placed { directory: shelf.to_owned(), name: name.to_owned(), whose })
 }
 
 #[cfg(test)]
@@ -108,7 +111,7 @@ mod tests {
             "js",
             "--shelf",
             "/b",
-            "--guest",
+            "--own",
             "x",
             "--memory",
             "5",
@@ -116,7 +119,12 @@ mod tests {
             "2",
         ];
         let read = read(&words).unwrap();
-        let guests = vec![("/a".into(), "js".to_owned()), ("/b".into(), "x".to_owned())];
+        let placed = |directory: &str, name: &str, whose| Placed {
+            directory: directory.into(),
+            name: name.to_owned(),
+            whose,
+        };
+        let guests = vec![placed("/a", "js", Whose::Shelf), placed("/b", "x", Whose::Caller)];
         assert_eq!((read.guests, read.memory, read.threads), (guests, 5, 2));
     }
 
@@ -126,6 +134,7 @@ mod tests {
             &["--guest"][..],
             &["--guest", "../js"],
             &["--guest", ""],
+            &["--own", "x.wasm"],
             &["--control", "1"],
             &["--threads", "0"],
             &["--workspace", "rw"],

@@ -3,6 +3,7 @@
 //! Taking archives in and watching are not offered: the host is told so and does without.
 
 mod pack;
+mod walk;
 mod work;
 
 use std::collections::BTreeMap;

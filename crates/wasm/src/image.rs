@@ -20,7 +20,7 @@ use crate::files::{Caps, Tree};
 use crate::guests::{self, Room, Seat, js, python};
 use crate::manifest::{Begins, Hash, Kind};
 use crate::pages::Pages;
-use crate::shelf::{self, Loaded};
+use crate::shelf::{self, Loaded, Placed, Whose};
 use crate::streams::Streams;
 use crate::voice::Voice;
 
@@ -174,7 +174,7 @@ pub fn follow(shelf: &Path, name: &str, metering: Metering) -> Result<Followed, 
 fn open(shelf: &Path, name: &str, metering: Metering) -> Result<(Arc<Loaded>, Room), ImageError> {
     let unusable = |why: String| ImageError::Guest(why);
     let engine = engine::engine(Purpose::Run, metering).map_err(|error| unusable(error.to_string()))?;
-    let names = [(shelf.to_owned(), name.to_owned())];
+    let names = [Placed { directory: shelf.to_owned(), name: name.to_owned(), whose: Whose::Shelf }];
     let found = shelf::load_all((&engine, metering), &names, |_, _: Begins| true)
         .map_err(|error| unusable(error.to_string()))?;
     if let Some((_, why)) = found.unusable.first() {

@@ -43,6 +43,7 @@ mod wasi;
 mod workspace;
 
 pub use arguments::{Arguments, parse};
+pub use shelf::{Placed, Whose};
 pub use workspace::Workspace;
 
 use crate::session::{End, Session};

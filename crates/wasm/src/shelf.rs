@@ -16,8 +16,42 @@ use crate::manifest::{BadManifest, Begins, HASHED_ALWAYS, Hash, Kind, MOST, Mani
 use crate::pages::Pages;
 use crate::wasi::{self, Guest};
 
+/// Whose a guest is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// One that lies on the shelf: a command names it, as it names a program that is installed.
+    Shelf,
+    /// A module or component of the caller: a command names the file that it was made of.
+    Caller,
+}
+
+/// A guest, where it lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// The directory that its files lie in.
+    pub directory: PathBuf,
+    /// What its files are called.
+    pub name: String,
+    /// Whose it is.
+    pub whose: Whose,
+}
+
+impl Placed {
+    /// What commands call it. No guest of the shelf can be called like a file of the caller's: its name has no dot.
+    fn called(&self) -> String {
+        match self.whose {
+            Whose::Shelf => self.name.clone(),
+            Whose::Caller => format!("{}{MODULE}", self.name),
+        }
+    }
+}
+
+/// What ends the name of a file that is a program.
+pub(crate) const MODULE: &str = ".wasm";
+
 /// A guest that can be run.
 pub(crate) struct Loaded {
+    /// What commands call it.
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) code: Code,
@@ -78,6 +112,11 @@ pub(crate) enum ShelfError {
     )]
     #[cfg(not(feature = "components"))]
     Component { name: String },
+    #[error(
+        "{name} is a file, and commands of a box name a guest of its shelf: `blastbox run --tier wasm -- {name}` runs a module of the \
+         caller's, and an operator adds one to the shelf with blastbox-wasm-compile"
+    )]
+    File { name: String },
     #[error("guest {name}: its machine code is not what its manifest says; run `make wasm`")]
     Changed { name: String },
     #[error(
@@ -99,6 +138,9 @@ impl ShelfError {
 
     /// Why a guest that may be expected is not on the shelf at all. `None`: nobody expects it.
     pub(crate) fn unmade(name: &[u8], metering: Metering) -> Option<Self> {
+        if name.ends_with(MODULE.as_bytes()) {
+            return Some(Self::File { name: String::from_utf8_lossy(name).into_owned() });
+        }
         let why = match metering {
             Metering::None => Self::UnmadeData,
             // Whoever made it would be told no all the same.
@@ -109,11 +151,7 @@ impl ShelfError {
 }
 
 /// Loads these guests, if they are to be run.
-pub(crate) fn load(
-    engine: &Engine,
-    metering: Metering,
-    guests: &[(PathBuf, String)],
-) -> wasmtime::Result<Shelf> {
+pub(crate) fn load(engine: &Engine, metering: Metering, guests: &[Placed]) -> wasmtime::Result<Shelf> {
     load_all((engine, metering), guests, |kind, begins| match kind {
         Kind::Python | Kind::PythonData | Kind::Js => begins == Begins::FromImage,
         Kind::Module | Kind::Component => true,
@@ -123,16 +161,16 @@ pub(crate) fn load(
 /// Loads these guests, where what they begin with is fit for what is done with them.
 pub(crate) fn load_all(
     (engine, metering): (&Engine, Metering),
-    guests: &[(PathBuf, String)],
+    guests: &[Placed],
     is_fit: impl Fn(Kind, Begins) -> bool,
 ) -> wasmtime::Result<Shelf> {
     let mut wasi = Linker::new(engine);
     wasi::link(&mut wasi)?;
     let mut shelf = Shelf { guests: Vec::new(), unusable: Vec::new() };
-    for (directory, name) in guests {
-        match load_one((engine, metering), &wasi, (directory, name), &is_fit) {
-            Ok(loaded) => shelf.guests.push(Arc::new(loaded)),
-            Err(why) => shelf.unusable.push((name.clone(), why.to_string().into())),
+    for guest in guests {
+        match load_one((engine, metering), &wasi, (&guest.directory, &guest.name), &is_fit) {
+            Ok(loaded) => shelf.guests.push(Arc::new(Loaded { name: guest.called(), ..loaded })),
+            Err(why) => shelf.unusable.push((guest.called(), why.to_string().into())),
         }
     }
     Ok(shelf)
@@ -227,5 +265,16 @@ mod tests {
         assert!(unmade(Metering::None).contains("make wasm DATA=yes"));
         assert!(ShelfError::unmade(b"python", Metering::Fuel).is_none());
         assert!(ShelfError::Bare { name: DATA.to_owned() }.to_string().contains("make wasm DATA=yes"));
+    }
+    #[test]
+    fn a_guest_of_the_caller_is_called_like_its_file_and_none_of_the_shelf_is() {
+        let placed = |whose| Placed { directory: "/x".into(), name: "js".to_owned(), whose };
+        assert_eq!(
+            (placed(Whose::Shelf).called(), placed(Whose::Caller).called()),
+            ("js".into(), "js.wasm".into())
+        );
+        let told = ShelfError::unmade(b"js.wasm", Metering::None).unwrap().to_string();
+        assert!(told.contains("js.wasm is a file") && told.contains("blastbox run --tier wasm"), "{told}");
+        assert!(ShelfError::unmade(b"./js", Metering::None).is_none(), "not found, as elsewhere");
     }
 }

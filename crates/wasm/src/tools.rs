@@ -4,7 +4,7 @@
 //! JSON. What was not offered is not even asked for.
 
 use blastbox_wire::limits::{HTTP_CALL, MAX_TOOL_CALLS, MAX_TOOL_INPUT, MAX_TOOL_NAME};
-use wasmtime::Caller;
+use wasmtime::AsContextMut;
 
 use crate::streams::{Streams, Told};
 use crate::wasi::{Guest, Host, pay};
@@ -41,15 +41,25 @@ pub(crate) fn offered(environment: &[Vec<u8>]) -> bool {
     environment.iter().any(|pair| pair.strip_prefix(VARIABLE).is_some_and(|names| !names.is_empty()))
 }
 
-/// Calls one for a guest, or has a request made, and waits. What is moved for it is its work.
-pub(crate) fn call_for(
-    caller: &mut Caller<'_, Guest>,
+/// Calls one for a guest that says its name, and waits. A request has a door of its own.
+pub(crate) fn call_named(
+    call: impl AsContextMut<Data = Guest>,
     tool: &[u8],
     input: &[u8],
 ) -> wasmtime::Result<Answer> {
-    let answer = ask(&caller.data().host, tool, input).map_err(wasmtime::Error::new)?;
+    if tool == HTTP_CALL.as_bytes() { Ok(unknown()) } else { call_for(call, tool, input) }
+}
+
+/// Calls one for a guest, or has a request made, and waits. What is moved for it is its work.
+pub(crate) fn call_for(
+    mut call: impl AsContextMut<Data = Guest>,
+    tool: &[u8],
+    input: &[u8],
+) -> wasmtime::Result<Answer> {
+    let mut call = call.as_context_mut();
+    let answer = ask(&call.data().host, tool, input).map_err(wasmtime::Error::new)?;
     let moved = tool.len().saturating_add(input.len()).saturating_add(answer.bytes.len());
-    pay(&mut *caller, u64::try_from(moved).unwrap_or(u64::MAX))?;
+    pay(&mut call, u64::try_from(moved).unwrap_or(u64::MAX))?;
     Ok(answer)
 }
 
@@ -66,12 +76,10 @@ fn ask(host: &Host, tool: &[u8], input: &[u8]) -> Result<Answer, Told> {
 
 /// Calls one, and waits.
 fn call(streams: &Streams, tool: &[u8], input: &[u8]) -> Result<Answer, Told> {
+    let Ok(tool) = std::str::from_utf8(tool) else { return Ok(unknown()) };
     if tool.len() > MAX_TOOL_NAME {
-        return Ok(Answer::refusal("there is no such tool"));
+        return Ok(unknown());
     }
-    let Ok(tool) = std::str::from_utf8(tool) else {
-        return Ok(Answer::refusal("there is no such tool"));
-    };
     if input.len() > MAX_TOOL_INPUT {
         return Ok(Answer::refusal("too_large: what it is given is too long, 60 KiB is the most"));
     }
@@ -79,6 +87,10 @@ fn call(streams: &Streams, tool: &[u8], input: &[u8]) -> Result<Answer, Told> {
         Some(answer) => Ok(answer),
         None => Ok(Answer::refusal("too_many: this command has made as many calls as it may")),
     }
+}
+
+fn unknown() -> Answer {
+    Answer::refusal("there is no such tool")
 }
 
 /// What is said where nothing is offered.

@@ -68,11 +68,24 @@ pub(super) fn wasm(guests: Option<&Guests>) -> Finding {
                 [] => "a worker without guests".to_owned(),
                 names => format!("guests {}", names.join(", ")),
             };
+            let left_out = match guests.left_out() {
+                [] => String::new(),
+                names => {
+                    format!("; left out, since more lie there than a worker loads: {}", names.join(", "))
+                }
+            };
             let runs = guests.runs(Form::Component);
             let forms =
                 if runs { "and components" } else { "but no components: blastbox-wasm-component is missing" };
-            let finding = found(format!("{lies} at {}; runs modules {forms}", guests.directory().display()));
-            if runs && !guests.names().is_empty() { finding } else { finding.bad(State::Weaker, fix) }
+            let finding =
+                found(format!("{lies} at {}; runs modules {forms}{left_out}", guests.directory().display()));
+            match (runs && !guests.names().is_empty(), left_out.is_empty()) {
+                (true, true) => finding,
+                (true, false) => {
+                    finding.bad(State::Weaker, "take guests that nobody needs out of that directory")
+                }
+                (false, _) => finding.bad(State::Weaker, fix),
+            }
         }
     }
 }

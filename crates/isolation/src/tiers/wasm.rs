@@ -227,7 +227,7 @@ impl Worker<'_> {
         }
         if let Some(own) = self.guests.own() {
             say("shelf", OWN_PLACE.to_owned());
-            say("guest", own.name.clone());
+            say("own", own.name.clone());
         }
         words
     }

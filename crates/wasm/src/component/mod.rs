@@ -8,6 +8,7 @@
 //! none can be made.
 
 mod about;
+mod calls;
 mod codes;
 mod files;
 mod handles;
@@ -86,6 +87,7 @@ pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     about::link(linker)?;
     files::link(linker)?;
     names::link(linker)?;
+    calls::link(linker)?;
     sockets::link(linker)
 }
 

@@ -6,16 +6,16 @@ use blastbox_wire::agent::{Coverage, Entry, FileEnd, FileSay};
 use blastbox_wire::limits::{MAX_FILE_CHUNK, MAX_LEFT_OUT};
 use blastbox_wire::tar;
 
+use super::walk::Walk;
 use super::work::{Next, entry};
-use crate::files::{Ino, Kind, Tree, Trouble};
+use crate::files::{Facts, Ino, Kind, Tree, Trouble};
 
 /// Levels of directories; what lies deeper is left out and counted.
 const DEEPEST: usize = 1024;
 
 /// A directory that is being packed.
 pub(super) struct Pack {
-    /// What was not looked at yet: path in the archive, and how deep it lies.
-    left: VecDeque<(Vec<u8>, Ino, usize)>,
+    left: Left,
     ready: Vec<u8>,
     body: Option<Body>,
     closed: bool,
@@ -23,6 +23,14 @@ pub(super) struct Pack {
     skipped: u64,
     /// The first of them, which are named at the end.
     left_out: VecDeque<Entry>,
+}
+
+/// What was not looked at yet.
+enum Left {
+    /// What lies in a directory.
+    Walk(Walk),
+    /// One file, by its name in the archive until that was looked at.
+    File(Option<Vec<u8>>, Ino),
 }
 
 /// Content of a file, held so that it stays. As much is sent as its header says, whatever happens to the file.
@@ -33,27 +41,26 @@ struct Body {
 }
 
 impl Pack {
-    pub(super) fn open(tree: &Tree, ino: Ino, path: &[u8]) -> Result<Self, Trouble> {
-        let (left, left_out) = (VecDeque::new(), VecDeque::new());
-        let mut pack =
-            Self { left, ready: Vec::new(), body: None, closed: false, sent: 0, skipped: 0, left_out };
-        match tree.facts(ino)?.kind {
-            Kind::Directory => pack.add_all(tree, ino, &[], 0)?,
+    pub(super) fn open(tree: &mut Tree, ino: Ino, path: &[u8]) -> Result<Self, Trouble> {
+        let left = match tree.facts(ino)?.kind {
+            Kind::Directory => Left::Walk(Walk::begin(tree, ino)?),
             Kind::File => {
-                let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
-                pack.left.push_back((name, ino, 0));
+                tree.hold(ino);
+                Left::File(path.rsplit(|&byte| byte == b'/').next().map(<[u8]>::to_vec), ino)
             }
-        }
-        Ok(pack)
+        };
+        let (ready, left_out) = (Vec::new(), VecDeque::new());
+        Ok(Self { left, ready, body: None, closed: false, sent: 0, skipped: 0, left_out })
     }
 
-    fn add_all(&mut self, tree: &Tree, ino: Ino, above: &[u8], deep: usize) -> Result<(), Trouble> {
-        for (name, facts) in tree.list(ino, 0, usize::MAX)?.into_iter().rev() {
-            let path = if above.is_empty() { name } else { [above, name.as_slice()].join(&b'/') };
-            // What lies in a directory comes behind it and before its neighbours.
-            self.left.push_front((path, facts.ino, deep));
+    /// The next entry, and how deep it lies.
+    fn next(&mut self, tree: &mut Tree) -> Result<Option<(Vec<u8>, Facts, usize)>, Trouble> {
+        match &mut self.left {
+            Left::Walk(walk) => {
+                Ok(walk.next(tree)?.map(|(path, facts)| (path, facts, walk.depth().saturating_sub(1))))
+            }
+            Left::File(name, ino) => name.take().map(|name| Ok((name, tree.facts(*ino)?, 0))).transpose(),
         }
-        Ok(())
     }
 
     pub(super) fn step(
@@ -87,8 +94,8 @@ impl Pack {
             self.count(bytes.len());
             return Ok(Next::Again);
         }
-        match self.left.pop_front() {
-            Some((path, ino, deep)) => self.look(tree, path, ino, deep)?,
+        match self.next(tree)? {
+            Some((path, facts, deep)) => self.look(tree, path, facts, deep),
             None if self.closed => {
                 if let Some(named) = self.left_out.pop_front() {
                     if named.cost() > allowance {
@@ -110,9 +117,7 @@ impl Pack {
         Ok(Next::Again)
     }
 
-    fn look(&mut self, tree: &mut Tree, path: Vec<u8>, ino: Ino, deep: usize) -> Result<(), Trouble> {
-        // Gone meanwhile, or the number stands for another entry, which then is what is sent.
-        let Ok(facts) = tree.facts(ino) else { return Ok(()) };
+    fn look(&mut self, tree: &mut Tree, path: Vec<u8>, facts: Facts, deep: usize) {
         let entry: Entry = entry(path.clone(), &facts);
         if entry.path.is_empty() || deep >= DEEPEST || !tar::write(&entry, &mut self.ready) {
             self.skipped = self.skipped.saturating_add(1);
@@ -120,17 +125,16 @@ impl Pack {
             if !entry.path.is_empty() && self.left_out.len() < MAX_LEFT_OUT {
                 self.left_out.push_back(entry);
             }
-            return Ok(());
+            return;
         }
-        match facts.kind {
-            Kind::Directory => self.add_all(tree, ino, &path, deep.saturating_add(1))?,
-            Kind::File if facts.size > 0 => {
-                tree.hold(ino);
-                self.body = Some(Body { ino, at: 0, size: facts.size });
+        match (facts.kind, &mut self.left) {
+            (Kind::Directory, Left::Walk(walk)) => walk.enter(tree, facts.ino, path),
+            (Kind::File, _) if facts.size > 0 => {
+                tree.hold(facts.ino);
+                self.body = Some(Body { ino: facts.ino, at: 0, size: facts.size });
             }
-            Kind::File => {}
+            (Kind::File | Kind::Directory, _) => {}
         }
-        Ok(())
     }
 
     fn count(&mut self, bytes: usize) {
@@ -141,6 +145,10 @@ impl Pack {
     pub(super) fn close(self, tree: &mut Tree) {
         if let Some(Body { ino, .. }) = self.body {
             tree.release(ino);
+        }
+        match self.left {
+            Left::Walk(walk) => walk.close(tree),
+            Left::File(_, ino) => tree.release(ino),
         }
     }
 }

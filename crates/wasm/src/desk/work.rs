@@ -1,7 +1,5 @@
 //! What each kind of file operation does in one step.
 
-use std::collections::VecDeque;
-
 use blastbox_wire::agent::{
     Coverage, Depth, Entry, EntryKind, Extent, FileAct, FileEnd, FileSay, Parents, Target, Writing,
 };
@@ -9,6 +7,7 @@ use blastbox_wire::limits::{MAX_FILE_CHUNK, MAX_LISTED, MAX_PATH};
 
 use super::failed;
 use super::pack::Pack;
+use super::walk::Walk;
 use crate::files::{Facts, Ino, Kind, ROOT, Tree, Trouble};
 
 /// What a path without a slash in front begins at.
@@ -37,11 +36,73 @@ pub(super) enum Work {
     /// A file on its way from the host; it gets its last name when all is there.
     Write { ino: Ino, at: u64, written: u64, rename: Option<Rename> },
     /// Entries on their way to the host.
-    List { entries: VecDeque<Entry>, sent: u64, coverage: Coverage },
+    List(List),
     /// A directory on its way to the host.
     Pack(Pack),
     /// What was done or found at once.
     Told { entry: Option<Entry>, amount: u64 },
+}
+
+/// What lies beneath a directory, down to a depth. It is looked for as it is sent.
+pub(super) struct List {
+    walk: Walk,
+    depth: usize,
+    /// One that was found while there was no credit for it.
+    waiting: Option<Entry>,
+    /// Entries that may still be sent.
+    left: u64,
+    sent: u64,
+}
+
+impl List {
+    fn step(
+        &mut self,
+        tree: &mut Tree,
+        allowance: usize,
+        say: &mut dyn FnMut(FileSay<'_>),
+    ) -> Result<Next, Trouble> {
+        let (mut batch, mut cost) = (Vec::new(), 0_usize);
+        let end = loop {
+            if batch.len() >= BATCH {
+                break None;
+            }
+            let Some(entry) = self.next(tree)? else { break Some(Coverage::Whole) };
+            let with = cost.saturating_add(entry.cost());
+            if self.left == 0 || with > allowance {
+                self.waiting = Some(entry);
+                break (self.left == 0).then_some(Coverage::Cut);
+            }
+            cost = with;
+            self.left = self.left.saturating_sub(1);
+            batch.push(entry);
+        };
+        self.sent = self.sent.saturating_add(u64::try_from(batch.len()).unwrap_or(u64::MAX));
+        if !batch.is_empty() {
+            say(FileSay::Entries { entries: batch });
+            // What ended it is found once more.
+            return Ok(Next::Again);
+        }
+        let amount = self.sent;
+        Ok(end.map_or(Next::Sleep, |coverage| Next::Done(FileEnd::Finished { amount, skipped: 0, coverage })))
+    }
+
+    /// The next entry that has a path which can be said.
+    fn next(&mut self, tree: &mut Tree) -> Result<Option<Entry>, Trouble> {
+        if let Some(entry) = self.waiting.take() {
+            return Ok(Some(entry));
+        }
+        while let Some((path, facts)) = self.walk.next(tree)? {
+            if path.len() > MAX_PATH {
+                continue;
+            }
+            let found = entry(path.clone(), &facts);
+            if facts.kind == Kind::Directory && self.walk.depth() < self.depth {
+                self.walk.enter(tree, facts.ino, path);
+            }
+            return Ok(Some(found));
+        }
+        Ok(None)
+    }
 }
 
 /// A file that has a passing name until it is whole.
@@ -78,10 +139,9 @@ impl Work {
             }
             FileAct::List { path, depth, most } => {
                 let ino = tree.find(home, &path)?;
-                let most = usize::try_from(most.min(MAX_LISTED)).unwrap_or(usize::MAX);
-                let mut entries = VecDeque::new();
-                let coverage = gather(tree, ino, &[], depth.max(1), most, &mut entries)?;
-                Ok(Self::List { entries, sent: 0, coverage })
+                let depth = usize::try_from(depth.max(1)).unwrap_or(usize::MAX);
+                let (walk, left) = (Walk::begin(tree, ino)?, u64::from(most.min(MAX_LISTED)));
+                Ok(Self::List(List { walk, depth, waiting: None, left, sent: 0 }))
             }
             FileAct::Stat { path, links: _ } => {
                 let facts = tree.facts(tree.find(home, &path)?)?;
@@ -113,7 +173,10 @@ impl Work {
                 };
                 Ok(Self::Told { entry: None, amount })
             }
-            FileAct::Pack { path } => Ok(Self::Pack(Pack::open(tree, tree.find(home, &path)?, &path)?)),
+            FileAct::Pack { path } => {
+                let ino = tree.find(home, &path)?;
+                Ok(Self::Pack(Pack::open(tree, ino, &path)?))
+            }
             FileAct::Watch { .. } | FileAct::Unpack { .. } => Err(Trouble::NotOffered),
         }
     }
@@ -171,25 +234,7 @@ impl Work {
                 }
                 Ok(finished(*written))
             }
-            Self::List { entries, sent, coverage } => {
-                let (mut batch, mut cost) = (Vec::new(), 0_usize);
-                while let Some(entry) = entries.front() {
-                    let with = cost.saturating_add(entry.cost());
-                    if with > allowance || batch.len() >= BATCH {
-                        break;
-                    }
-                    cost = with;
-                    batch.extend(entries.pop_front());
-                }
-                if batch.is_empty() {
-                    let (amount, coverage) = (*sent, *coverage);
-                    let end = FileEnd::Finished { amount, skipped: 0, coverage };
-                    return Ok(if entries.is_empty() { Next::Done(end) } else { Next::Sleep });
-                }
-                *sent = sent.saturating_add(u64::try_from(batch.len()).unwrap_or(u64::MAX));
-                say(FileSay::Entries { entries: batch });
-                Ok(Next::Again)
-            }
+            Self::List(list) => list.step(tree, allowance, say),
             Self::Pack(pack) => pack.step(tree, allowance, say),
             Self::Told { entry, amount } => {
                 if let Some(told) = entry.take() {
@@ -215,7 +260,8 @@ impl Work {
                 tree.release(ino);
             }
             Self::Pack(pack) => pack.close(tree),
-            Self::List { .. } | Self::Told { .. } => {}
+            Self::List(list) => list.walk.close(tree),
+            Self::Told { .. } => {}
         }
     }
 }
@@ -276,34 +322,6 @@ fn write(
     Ok(Work::Write { ino, at, written: 0, rename })
 }
 
-/// Everything beneath a directory, down to this depth.
-fn gather(
-    tree: &Tree,
-    ino: Ino,
-    above: &[u8],
-    depth: u32,
-    most: usize,
-    into: &mut VecDeque<Entry>,
-) -> Result<Coverage, Trouble> {
-    for (name, facts) in tree.list(ino, 0, usize::MAX)? {
-        if into.len() >= most {
-            return Ok(Coverage::Cut);
-        }
-        let path = if above.is_empty() { name } else { [above, name.as_slice()].join(&b'/') };
-        if path.len() > MAX_PATH {
-            continue;
-        }
-        into.push_back(entry(path.clone(), &facts));
-        if facts.kind == Kind::Directory
-            && depth > 1
-            && gather(tree, facts.ino, &path, depth.saturating_sub(1), most, into)? == Coverage::Cut
-        {
-            return Ok(Coverage::Cut);
-        }
-    }
-    Ok(Coverage::Whole)
-}
-
 /// Removes an entry with everything beneath it. A guest can nest directories deeper than we want to follow.
 fn remove_all(tree: &mut Tree, directory: Ino, name: &[u8], deep: u32) -> Result<u64, Trouble> {
     if deep == 0 {
@@ -335,5 +353,86 @@ pub(super) fn entry(path: Vec<u8>, facts: &Facts) -> Entry {
         gid: USER,
         modified_nanos: facts.modified,
         link: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+    use crate::files::Caps;
+
+    fn tree() -> Tree {
+        let caps = Caps { bytes: 1 << 20, entries: 10_000, file: 1 << 20 };
+        let mut tree = Tree::new(caps, Budget::new(1 << 30));
+        let at = tree.make_all(b"/home/user/a/b").unwrap();
+        for number in 0..600 {
+            tree.make_file(at, format!("f{number:03}").as_bytes(), 0o644).unwrap();
+        }
+        tree
+    }
+
+    /// Every path of a list, and how it ended; each step may send so much.
+    fn list(tree: &mut Tree, depth: u32, most: u32, allowance: usize) -> (Vec<String>, FileEnd) {
+        let act = FileAct::List { path: b"/home/user".to_vec(), depth, most };
+        let Ok(mut work) = Work::begin(tree, act) else { panic!("it does not begin") };
+        let mut seen = Vec::new();
+        loop {
+            let mut cost = 0;
+            let mut say = |say: FileSay<'_>| {
+                let FileSay::Entries { entries } = say else { panic!("no entries") };
+                cost += entries.iter().map(Entry::cost).sum::<usize>();
+                seen.extend(entries.into_iter().map(|entry| String::from_utf8(entry.path).unwrap()));
+            };
+            let next = work.step(tree, None, false, allowance, &mut say);
+            assert!(cost <= allowance);
+            match next.unwrap() {
+                Next::Again => {}
+                Next::Sleep => panic!("it waits for more than it may send"),
+                Next::Done(end) => {
+                    work.close(tree);
+                    return (seen, end);
+                }
+            }
+        }
+    }
+
+    fn finished(amount: u64, coverage: Coverage) -> FileEnd {
+        FileEnd::Finished { amount, skipped: 0, coverage }
+    }
+
+    #[test]
+    fn a_list_is_whole_to_its_depth_and_cut_behind_what_is_asked_for() {
+        let mut tree = tree();
+        for allowance in [1000, 1 << 20] {
+            let (seen, end) = list(&mut tree, 9, 10_000, allowance);
+            assert_eq!((&seen[..3], seen.len()), (&["a", "a/b", "a/b/f000"].map(String::from)[..], 602));
+            assert_eq!(end, finished(602, Coverage::Whole));
+            assert_eq!(
+                list(&mut tree, 2, 10_000, allowance),
+                (seen[..2].to_vec(), finished(2, Coverage::Whole))
+            );
+            for most in [0, 1, 256, 512, 601] {
+                let (some, end) = list(&mut tree, 9, most, allowance);
+                assert_eq!((some.len(), end), (most as usize, finished(u64::from(most), Coverage::Cut)));
+                assert_eq!(some, seen[..some.len()]);
+            }
+            assert_eq!(list(&mut tree, 9, 602, allowance).1, finished(602, Coverage::Whole));
+        }
+        // A directory that was listed can go.
+        assert!(remove_all(&mut tree, ROOT, b"home", DEEPEST).is_ok());
+        assert!(tree.find(ROOT, b"home").is_err());
+    }
+
+    #[test]
+    fn a_list_that_nobody_takes_holds_nothing_of_what_it_will_say() {
+        let mut tree = tree();
+        let act = FileAct::List { path: b"/home/user".to_vec(), depth: 9, most: 10_000 };
+        let Ok(mut work) = Work::begin(&mut tree, act) else { panic!("it does not begin") };
+        let next = work.step(&mut tree, None, false, 0, &mut |_| panic!("nothing may be sent"));
+        assert!(matches!(next, Ok(Next::Sleep)));
+        let Work::List(List { walk, waiting, .. }) = &work else { panic!("no list") };
+        assert!(waiting.as_ref().is_some_and(|entry| entry.path == b"a") && walk.depth() == 2);
+        work.close(&mut tree);
     }
 }

@@ -1,38 +1,108 @@
-//! What is in a file: bytes in memory, counted before they are there.
+//! What is in a file: bytes in memory, paid for before they are there.
+//!
+//! A file lies in pieces, and a piece has no more than what was written to it: a file that grows is filled with nothing, however far,
+//! so that nobody holds the lock of the tree for as long as zeros take.
 
 use std::os::unix::fs::FileExt as _;
 
 use super::tree::{Body, Hold, Ino, Tree, Trouble};
 
-/// The bytes of one file. What it costs is the room that it has, not the bytes that it holds.
+/// Bytes of a file that lie together.
+const PIECE: usize = 1 << 20;
+
+/// The bytes of one file. What it costs is the room that it was given, which its size never exceeds, and its pieces neither.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    bytes: Vec<u8>,
+    size: usize,
+    room: usize,
+    /// Each has the beginning of its part of the file. What is behind that is zeros.
+    pieces: Vec<Vec<u8>>,
 }
 
 impl Contents {
     pub(super) fn size(&self) -> u64 {
-        u64::try_from(self.bytes.len()).unwrap_or(u64::MAX)
+        u64::try_from(self.size).unwrap_or(u64::MAX)
     }
 
     pub(super) fn room(&self) -> u64 {
-        u64::try_from(self.bytes.capacity()).unwrap_or(u64::MAX)
+        u64::try_from(self.room).unwrap_or(u64::MAX)
     }
+
+    fn read(&self, at: usize, into: &mut [u8]) -> usize {
+        let length = into.len().min(self.size.saturating_sub(at));
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..length).filter(|rest| !rest.is_empty()) {
+            let (number, from) = place(at.saturating_add(done));
+            let now = rest.len().min(PIECE.saturating_sub(from));
+            let written = self.pieces.get(number).and_then(|piece| piece.get(from..)).unwrap_or_default();
+            let written = written.get(..now).unwrap_or(written);
+            let (there, hole) = rest.split_at_mut(now).0.split_at_mut(written.len());
+            there.copy_from_slice(written);
+            hole.fill(0);
+            done = done.saturating_add(now);
+        }
+        done
+    }
+
+    /// Writes what lies within its size.
+    fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), Trouble> {
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            let (number, from) = place(at.saturating_add(done));
+            let now = rest.len().min(PIECE.saturating_sub(from));
+            let to = from.saturating_add(now);
+            // What it may take of what is paid: the last piece has less than a whole one.
+            let most = self.room.saturating_sub(number.saturating_mul(PIECE)).min(PIECE);
+            let piece = self.pieces.get_mut(number).ok_or(Trouble::TooLarge)?;
+            if piece.len() < to {
+                extend(piece, to, most)?;
+            }
+            let target = piece.get_mut(from..to).ok_or(Trouble::TooLarge)?;
+            target.copy_from_slice(rest.get(..now).unwrap_or_default());
+            done = done.saturating_add(now);
+        }
+        Ok(())
+    }
+
+    /// Another size within its room, or a smaller one, which has no room to spare.
+    fn set_size(&mut self, size: usize) {
+        let pieces = size.div_ceil(PIECE);
+        if size < self.size {
+            self.pieces.truncate(pieces);
+            self.pieces.shrink_to_fit();
+            if let Some(last) = self.pieces.last_mut() {
+                last.truncate(size.saturating_sub(pieces.saturating_sub(1).saturating_mul(PIECE)));
+                last.shrink_to_fit();
+            }
+            self.room = size;
+        } else {
+            self.pieces.resize_with(pieces, Vec::new);
+        }
+        self.size = size;
+    }
+}
+
+/// The piece that a byte lies in, and where.
+fn place(at: usize) -> (usize, usize) {
+    (at / PIECE, at % PIECE)
+}
+
+/// Makes a piece longer: in steps, so that appending is not copying, and never beyond `most`.
+fn extend(piece: &mut Vec<u8>, to: usize, most: usize) -> Result<(), Trouble> {
+    if to > piece.capacity() {
+        let step = piece.capacity().saturating_add(piece.capacity() / 2).next_multiple_of(4096);
+        let room = to.max(step.min(most));
+        piece.try_reserve_exact(room.saturating_sub(piece.len())).map_err(|_| Trouble::NoSpace)?;
+    }
+    piece.resize(to, 0);
+    Ok(())
 }
 
 impl Tree {
     /// Reads at this place. 0: the end.
     pub(crate) fn read(&self, ino: Ino, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
         match &self.node(ino)?.body {
-            Body::File(contents) => {
-                let start = usize::try_from(at).unwrap_or(usize::MAX).min(contents.bytes.len());
-                let rest = contents.bytes.get(start..).unwrap_or_default();
-                let length = rest.len().min(into.len());
-                for (place, byte) in into.iter_mut().zip(rest) {
-                    *place = *byte;
-                }
-                Ok(length)
-            }
+            Body::File(contents) => Ok(contents.read(usize::try_from(at).unwrap_or(usize::MAX), into)),
             Body::Shown { file, .. } => file.read_at(into, at).map_err(|_| Trouble::Failed),
             Body::Directory(_) => Err(Trouble::IsDirectory),
         }
@@ -48,63 +118,43 @@ impl Tree {
         if end > self.facts(ino)?.size {
             self.resize(ino, end)?;
         }
-        let contents = self.contents(ino)?;
-        let start = usize::try_from(at).unwrap_or(usize::MAX);
-        let place = contents.bytes.get_mut(start..).and_then(|rest| rest.get_mut(..bytes.len()));
-        place.ok_or(Trouble::TooLarge)?.copy_from_slice(bytes);
+        let at = usize::try_from(at).map_err(|_| Trouble::TooLarge)?;
+        self.contents(ino)?.write(at, bytes)?;
         let now = self.now();
         self.node_mut(ino)?.modified = now;
         Ok(bytes.len())
     }
 
-    /// Gives a file another size.
+    /// Gives a file another size. What it grows by is paid for, reads as zeros and is not there before it is written to.
     pub(crate) fn resize(&mut self, ino: Ino, size: u64) -> Result<(), Trouble> {
         if size > self.caps.file {
             return Err(Trouble::TooLarge);
         }
         let wanted = usize::try_from(size).map_err(|_| Trouble::TooLarge)?;
-        let (had, room) = {
-            let contents = self.contents(ino)?;
-            (contents.bytes.len(), contents.bytes.capacity())
-        };
+        let room = self.contents(ino)?.room;
         if wanted > room {
-            // In steps, so that appending is not copying; to the byte where the steps do not fit.
+            // In steps, so that whoever appends need not ask each time; to the byte where the steps do not fit.
             let stride = wanted.max(room.saturating_add(room / 2)).next_multiple_of(4096);
-            let grown = self.grow(ino, stride);
-            if grown.is_err() {
+            if self.grow(ino, stride).is_err() {
                 self.grow(ino, wanted)?;
             }
         }
         let contents = self.contents(ino)?;
-        contents.bytes.resize(wanted, 0);
-        if wanted < had {
-            let before = contents.room();
-            contents.bytes.shrink_to_fit();
-            let after = contents.room();
-            self.give_bytes(before.saturating_sub(after));
-        }
+        let before = contents.room();
+        contents.set_size(wanted);
+        let after = contents.room();
+        self.give_bytes(before.saturating_sub(after));
         let now = self.now();
         self.node_mut(ino)?.modified = now;
         Ok(())
     }
 
-    /// Room for this many bytes in all, paid for before it is there.
+    /// Pays for this much room in all.
     fn grow(&mut self, ino: Ino, room: usize) -> Result<(), Trouble> {
         let before = self.contents(ino)?.room();
-        let wanted = u64::try_from(room).unwrap_or(u64::MAX);
-        self.take_bytes(wanted.saturating_sub(before))?;
-        let contents = self.contents(ino)?;
-        let more = room.saturating_sub(contents.bytes.len());
-        let got = contents.bytes.try_reserve_exact(more);
-        let after = contents.room();
-        // The allocator may give more or, when it fails, nothing.
-        let paid = before.max(wanted);
-        if after < paid {
-            self.give_bytes(paid.saturating_sub(after));
-        } else if after > paid {
-            self.bytes = self.bytes.saturating_add(after.saturating_sub(paid));
-        }
-        got.map_err(|_| Trouble::NoSpace)
+        self.take_bytes(u64::try_from(room).unwrap_or(u64::MAX).saturating_sub(before))?;
+        self.contents(ino)?.room = room;
+        Ok(())
     }
 
     fn contents(&mut self, ino: Ino) -> Result<&mut Contents, Trouble> {
@@ -182,6 +232,74 @@ mod tests {
         tree.remove(ROOT, b"f").unwrap();
         assert_eq!(tree.bytes, 0);
         assert!(budget.take(1 << 30));
+    }
+
+    #[test]
+    fn a_file_that_grows_is_filled_with_nothing_and_is_paid_for_all_the_same() {
+        let budget = Budget::new(1 << 30);
+        let mut tree = Tree::new(Caps { bytes: 1 << 29, entries: 9, file: 1 << 28 }, budget.clone());
+        let ino = tree.make_file(ROOT, b"f", 0o644).unwrap();
+        let there =
+            |tree: &mut Tree| -> usize { tree.contents(ino).unwrap().pieces.iter().map(Vec::capacity).sum() };
+        // Far more than could be done where each of them fills 256 MiB.
+        for _ in 0..20_000 {
+            tree.resize(ino, 1 << 28).unwrap();
+            assert_eq!(tree.bytes, 1 << 28);
+            tree.resize(ino, 1).unwrap();
+        }
+        assert_eq!((there(&mut tree), tree.bytes), (0, 1));
+        // One byte at the end of it is one piece, and everything before it zeros.
+        tree.resize(ino, 1 << 28).unwrap();
+        tree.write(ino, (1 << 28) - 1, b"x").unwrap();
+        assert!(there(&mut tree) <= PIECE);
+        let mut into = [9; 3];
+        assert_eq!((tree.read(ino, (1 << 28) - 3, &mut into), into), (Ok(3), *b"\0\0x"));
+        assert_eq!((tree.read(ino, (1 << 27) - 1, &mut into), into), (Ok(3), [0; 3]));
+        tree.remove(ROOT, b"f").unwrap();
+        assert!(tree.bytes == 0 && budget.take((1 << 30) - 512), "all but the root's");
+    }
+
+    #[test]
+    fn a_file_of_many_pieces_is_one_file() {
+        let budget = Budget::new(1 << 30);
+        let mut tree = Tree::new(Caps { bytes: 1 << 29, entries: 9, file: 1 << 28 }, budget);
+        let ino = tree.make_file(ROOT, b"f", 0o644).unwrap();
+        let mut all = vec![0_u8; 3 * PIECE + 7];
+        let length = all.len();
+        for (at, fill, count) in
+            [(PIECE - 3, 1, 7), (2 * PIECE - 1, 2, PIECE + 5), (0, 3, 10), (length - 4, 4, 4)]
+        {
+            all[at..at + count].fill(fill);
+            tree.write(ino, u64::try_from(at).unwrap(), &vec![fill; count]).unwrap();
+        }
+        let read = |tree: &Tree, at: usize| {
+            let mut into = vec![9; 4 * PIECE];
+            let got = tree.read(ino, u64::try_from(at).unwrap(), &mut into).unwrap();
+            into.truncate(got);
+            into
+        };
+        assert!(read(&tree, 0) == all && read(&tree, PIECE - 1) == all[PIECE - 1..]);
+        // What was cut off does not come back.
+        tree.resize(ino, u64::try_from(PIECE + 2).unwrap()).unwrap();
+        tree.resize(ino, u64::try_from(2 * PIECE).unwrap()).unwrap();
+        all.truncate(PIECE + 2);
+        all.resize(2 * PIECE, 0);
+        assert!(read(&tree, 0) == all);
+        let contents = tree.contents(ino).unwrap();
+        assert!(contents.pieces.iter().map(Vec::capacity).sum::<usize>() <= contents.room);
+    }
+
+    #[test]
+    fn what_is_appended_never_takes_more_than_is_paid_for() {
+        let (mut tree, ino, _) = tree(1 << 20);
+        for at in 0..9_000_u64 {
+            tree.write(ino, at * 3, b"abc").unwrap();
+            let contents = tree.contents(ino).unwrap();
+            let there: usize = contents.pieces.iter().map(Vec::capacity).sum();
+            assert!(there <= contents.room && contents.size <= contents.room, "{at}");
+        }
+        let room = tree.contents(ino).unwrap().room();
+        assert_eq!(tree.bytes, room);
     }
 
     #[test]

@@ -167,7 +167,6 @@ mod tests {
         assert_eq!((tree.read(file, 0, &mut into), &into), (Ok(4), b"kept"));
     }
 
-    #[cfg(feature = "components")]
     #[test]
     fn what_is_removed_while_it_is_read_hides_nothing_else() {
         let mut tree = tree();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::contents::Contents;
@@ -217,6 +218,11 @@ impl Tree {
         Ok(ino)
     }
 
+    /// Files and directories that there may be at once.
+    pub(crate) fn most_entries(&self) -> u64 {
+        self.caps.entries
+    }
+
     /// An empty file.
     pub(crate) fn make_file(&mut self, parent: Ino, name: &[u8], mode: u32) -> Result<Ino, Trouble> {
         self.add(parent, name, Body::File(Contents::default()), mode)
@@ -373,13 +379,8 @@ impl Tree {
         let entries = self.directory(ino)?.iter().skip(skip).take(most);
         entries.map(|(name, &ino)| Ok((name.clone(), self.facts(ino)?))).collect()
     }
-}
-
-#[cfg(feature = "components")]
-impl Tree {
-    /// The entry whose name comes next behind this one.
+    /// The entry whose name comes next behind this one: whoever removes what was read misses nothing.
     pub(crate) fn behind(&self, ino: Ino, name: Option<&[u8]>) -> Result<Option<(Vec<u8>, Facts)>, Trouble> {
-        use std::ops::Bound;
         let from = name.map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.directory(ino)?.range::<[u8], _>((from, Bound::Unbounded)).next();
         next.map(|(name, &ino)| Ok((name.clone(), self.facts(ino)?))).transpose()

@@ -20,7 +20,7 @@ use crate::engine::{self, Parts};
 use crate::files::{Hold, ROOT, Tree, Trouble};
 use crate::manifest::Kind;
 use crate::ready::Ready;
-use crate::shelf::{Code, Loaded};
+use crate::shelf::{Code, Loaded, MODULE};
 use crate::streams::{Streams, Told};
 use crate::tools;
 use crate::wasi::{Descriptor, Descriptors, Exited, Guest, Host, Limiter};
@@ -31,6 +31,8 @@ pub(crate) const LIBRARY: &str = "python315.zip";
 const LIBRARY_PLACE: &[u8] = b"/usr/local/lib";
 /// Directories that every box has.
 const PLACES: [&[u8]; 3] = [b"/home/user", b"/tmp", b"/workspace"];
+/// Where programs lie that are installed: a guest of the shelf is named there, too, as `/usr/bin/python3` is.
+const INSTALLED: [&[u8]; 3] = [b"/bin", b"/usr/bin", b"/usr/local/bin"];
 /// Guests that held no more than this are cleared away after their end has been told.
 const SMALL: u64 = 64 << 20;
 /// Longest program that is given as text.
@@ -116,13 +118,24 @@ pub(crate) fn furnish(tree: &mut Tree, guests: &[Arc<Loaded>]) -> Result<(), Tro
     Ok(())
 }
 
-/// The guest that a program's name stands for: the last part of a path, with the names that people use.
+/// The guest that a program's name stands for, with the names that people use. A file is none but the caller's own, which goes by its
+/// last name: whoever says `./js` or `x.wasm` means what lies there, and must not get a guest of the shelf that is called like it.
 pub(crate) fn name_of(program: &[u8]) -> &[u8] {
-    let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or(program);
+    let (directory, name) = match program.iter().rposition(|byte| *byte == b'/') {
+        Some(cut) => {
+            let (directory, name) = program.split_at(cut);
+            (Some(directory), name.get(1..).unwrap_or_default())
+        }
+        None => (None, program),
+    };
+    let is_installed = directory.is_none_or(|directory| INSTALLED.contains(&directory));
     match name {
+        name if name.ends_with(MODULE.as_bytes()) => name,
+        // With its slashes it is nobody's name.
+        _ if !is_installed => program,
         b"python3" => b"python",
         b"node" | b"nodejs" | b"qjs" => b"js",
-        name => name.strip_suffix(b".wasm").unwrap_or(name),
+        name => name,
     }
 }
 
@@ -347,10 +360,12 @@ impl Seat {
             return Err(stuck("it has no memory left for its program"));
         }
         let memory = self.memory()?;
-        let place = usize::try_from(at).unwrap_or(usize::MAX);
-        let mut text = bytes.to_vec();
-        text.push(0);
-        memory.write(&mut self.store, place, &text).map_err(|_| stuck("its allocator is broken"))?;
+        let (start, size) = (usize::try_from(at).unwrap_or(usize::MAX), bytes.len());
+        let room = memory.data_mut(&mut self.store).get_mut(start..).and_then(|rest| rest.get_mut(..=size));
+        let (end, text) =
+            room.and_then(<[u8]>::split_last_mut).ok_or_else(|| stuck("its allocator is broken"))?;
+        text.copy_from_slice(bytes);
+        *end = 0;
         Ok((at, length))
     }
 
@@ -447,4 +462,30 @@ pub(crate) fn broken(store: &Store<Guest>, error: &wasmtime::Error) -> Broken {
     };
     let memory = if store.data().limiter.refused() { " (it was refused memory before)" } else { "" };
     Broken { exit: Exit::Signal(signal), why: Some(format!("the guest was ended: {trap}{memory}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_of_the_shelf_is_named_as_a_program_is_that_is_installed() {
+        for program in ["python", "python3", "/usr/bin/python3", "/bin/python", "/usr/local/bin/python3"] {
+            assert_eq!(name_of(program.as_bytes()), b"python", "{program}");
+        }
+        assert_eq!((name_of(b"node"), name_of(b"x")), (&b"js"[..], &b"x"[..]));
+    }
+
+    #[test]
+    fn a_file_is_never_taken_for_a_guest_of_the_shelf() {
+        for program in ["./js", "./x", "/home/user/python", "bin/js", "/usr/bin/../js", "/js", "/usr/bin/js/"]
+        {
+            let name = name_of(program.as_bytes());
+            assert!(name.is_empty() || name.contains(&b'/'), "{program}");
+        }
+        // Only what the caller brought has such a name.
+        for program in ["js.wasm", "./js.wasm", "/home/user/js.wasm", "/usr/bin/js.wasm"] {
+            assert_eq!(name_of(program.as_bytes()), b"js.wasm", "{program}");
+        }
+    }
 }

@@ -58,11 +58,7 @@ fn call_tool(
         Ok((name, input))
     });
     match found {
-        // A request has a door of its own.
-        Ok((name, _)) if name == HTTP_CALL.as_bytes() => {
-            answered(&mut caller, &Answer::refusal("there is no such tool"), (out, room))
-        }
-        Ok((name, input)) => ask(&mut caller, &name, &input, (out, room)),
+        Ok((name, input)) => ask(&mut caller, (out, room), |caller| tools::call_named(caller, &name, &input)),
         Err(errno) => Ok(failed(errno)),
     }
 }
@@ -76,16 +72,22 @@ fn fetch(
     room: u32,
 ) -> wasmtime::Result<i64> {
     match taken(&mut caller, (request, length), MAX_TOOL_INPUT) {
-        Ok(request) => ask(&mut caller, HTTP_CALL.as_bytes(), &request, (out, room)),
+        Ok(request) => {
+            ask(&mut caller, (out, room), |caller| tools::call_for(caller, HTTP_CALL.as_bytes(), &request))
+        }
         Err(errno) => Ok(failed(errno)),
     }
 }
 
-fn ask(caller: &mut Caller<'_, Guest>, name: &[u8], input: &[u8], out: Span) -> wasmtime::Result<i64> {
+fn ask(
+    caller: &mut Caller<'_, Guest>,
+    out: Span,
+    call: impl FnOnce(&mut Caller<'_, Guest>) -> wasmtime::Result<Answer>,
+) -> wasmtime::Result<i64> {
     if let Err(errno) = with_memory(caller, |memory| memory.get(out.0, out.1).map(drop)) {
         return Ok(failed(errno));
     }
-    let answer = tools::call_for(caller, name, input)?;
+    let answer = call(caller)?;
     answered(caller, &answer, out)
 }
 

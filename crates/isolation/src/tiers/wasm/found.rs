@@ -13,6 +13,8 @@ const DIRECTORY: &str = "wasm";
 const MANIFEST: &str = ".guest";
 /// Most guests of one shelf: each is loaded by every worker.
 const MOST: usize = 24;
+/// Those that come with blastbox: whatever else lies on a shelf, they are on it.
+const SHIPPED: [&str; 3] = ["js", "python", "python-data"];
 
 /// What ends the name of a guest's machine code.
 const CODE: &str = ".cwasm";
@@ -51,6 +53,8 @@ pub enum Form {
 pub struct Guests {
     directory: PathBuf,
     names: Vec<String>,
+    /// Those that no worker loads, because there are too many.
+    left_out: Vec<String>,
     own: Option<OwnGuest>,
     /// Bytes of machine code, all together.
     code: u64,
@@ -90,14 +94,13 @@ impl Guests {
             let name = name.strip_suffix(MANIFEST)?;
             is_plain(name).then(|| name.to_owned())
         };
-        let mut names: Vec<String> = entries.filter_map(Result::ok).filter_map(name).collect();
-        names.sort();
-        names.truncate(MOST);
+        let names = entries.filter_map(Result::ok).filter_map(name).collect();
+        let (names, left_out) = chosen(names);
         let sum = |metering| names.iter().map(|name| code_of(directory, name, metering)).sum();
         let (code, metered) = (sum(Metering::None), sum(Metering::Fuel));
         let components = directory.join(COMPONENT_WORKER).is_file().then_some(Form::Component);
         let forms = std::iter::once(Form::Module).chain(components).collect();
-        Some(Self { directory: directory.to_owned(), names, own: None, code, metered, forms })
+        Some(Self { directory: directory.to_owned(), names, left_out, own: None, code, metered, forms })
     }
 
     /// The same with a module or component of the caller, which lies alone in its directory.
@@ -107,7 +110,9 @@ impl Guests {
             // Its name is the caller's to choose: what it covers is not loaded.
             Form::Module => self.names.retain(|other| *other != name),
             // Its worker runs nothing else.
-            Form::Component => (self.names, self.code, self.metered) = (Vec::new(), 0, 0),
+            Form::Component => {
+                (self.names, self.left_out, self.code, self.metered) = (Vec::new(), Vec::new(), 0, 0);
+            }
         }
         self.code = self.code.saturating_add(code_of(&directory, &name, Metering::None));
         self.metered = self.metered.saturating_add(code_of(&directory, &name, Metering::Fuel));
@@ -133,6 +138,12 @@ impl Guests {
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// Those on the shelf that no worker loads, because more lie there than one loads.
+    #[must_use]
+    pub fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     /// The caller's own.
@@ -173,17 +184,32 @@ impl Guests {
     }
 
     #[cfg(test)]
+    pub(crate) fn crowded(names: &[&str]) -> Self {
+        let (names, left_out) = chosen(names.iter().map(|name| (*name).to_owned()).collect());
+        Self { names, left_out, ..Self::of(&[]) }
+    }
+
+    #[cfg(test)]
     pub(crate) fn of(names: &[&str]) -> Self {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         Self {
             directory: "/opt/wasm".into(),
             names,
+            left_out: Vec::new(),
             own: None,
             code: 300 << 20,
             metered: 400 << 20,
             forms: vec![Form::Module, Form::Component],
         }
     }
+}
+
+/// Those that a worker loads, and those that it does not.
+fn chosen(mut names: Vec<String>) -> (Vec<String>, Vec<String>) {
+    names.sort_by_key(|name| (!SHIPPED.contains(&name.as_str()), name.clone()));
+    let left_out = names.split_off(names.len().min(MOST));
+    names.sort();
+    (names, left_out)
 }
 
 /// Bytes of a guest's machine code; 0 where it cannot be seen, which its worker will say.

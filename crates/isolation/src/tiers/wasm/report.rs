@@ -42,7 +42,7 @@ fn kernel(policy: &SealedPolicy, plan: &Plan, guests: &Guests, gaps: &[Gap]) -> 
         guests.names().iter().map(String::as_str).chain(guests.own().map(|own| own.name.as_str())).collect();
     vec![
         "no system call of its own: guests are WebAssembly, compiled beforehand and run by Wasmtime".to_owned(),
-        format!("guests: {}", if all.is_empty() { "none".to_owned() } else { all.join(", ") }),
+        guests_of(&all, guests.left_out()),
         "around them a jail of one worker process: no program, no socket, no new file and no executable memory once a \
          guest runs (seccomp), namespaces of its own, no capabilities"
             .to_owned(),
@@ -67,6 +67,19 @@ fn kernel(policy: &SealedPolicy, plan: &Plan, guests: &Guests, gaps: &[Gap]) -> 
             format!("at most {} processors", rules.cpus)
         },
     ]
+}
+
+fn guests_of(all: &[&str], left_out: &[String]) -> String {
+    let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+    match left_out {
+        [] => format!("guests: {all}"),
+        left_out => {
+            format!(
+                "guests: {all}; left out, since more lie there than a worker loads: {}",
+                left_out.join(", ")
+            )
+        }
+    }
 }
 
 fn files(policy: &SealedPolicy, facts: &Facts, worksite: Worksite) -> Vec<String> {

@@ -162,7 +162,7 @@ fn a_module_of_the_caller_has_a_place_of_its_own_and_covers_a_guest_of_its_name(
     let lowered = lowered(&Facts { wasm: Some(guests), ..good_host() }, default()).unwrap();
     let First::Monitor(monitor) = &lowered.plan.first else { panic!() };
     let said = monitor.arguments.join(" ");
-    assert!(said.ends_with("--shelf /wasm --guest python --shelf /module --guest js"), "{said}");
+    assert!(said.ends_with("--shelf /wasm --guest python --shelf /module --own js"), "{said}");
     assert_eq!(lowered.shows.len(), 2);
 }
 
@@ -175,6 +175,21 @@ fn a_component_has_a_worker_of_its_own_and_no_guest_beside_it() {
     assert_eq!(monitor.program.as_str(), "/wasm/blastbox-wasm-component");
     let said = monitor.arguments.join(" ");
     assert!(said.starts_with("blastbox-wasm-component --memory"), "{said}");
-    assert!(said.ends_with("--shelf /wasm --shelf /module --guest tool"), "{said}");
+    assert!(said.ends_with("--shelf /wasm --shelf /module --own tool"), "{said}");
     assert_eq!(monitor.kind, MonitorKind::Wasm);
+}
+
+#[test]
+fn however_many_guests_an_operator_adds_those_that_come_with_blastbox_stay_and_who_is_left_out_is_told() {
+    let added: Vec<String> = (10..34).map(|number| format!("a{number}")).collect();
+    let all: Vec<&str> = added.iter().map(String::as_str).chain(["js", "python"]).collect();
+    let guests = Guests::crowded(&all);
+    assert!(guests.names().len() == 24 && guests.has("python") && guests.has("js"), "{:?}", guests.names());
+    assert!(guests.names().is_sorted());
+    assert_eq!(guests.left_out(), ["a32", "a33"]);
+    let lowered = lowered(&Facts { wasm: Some(guests), ..good_host() }, default()).unwrap();
+    let told = |word: &str| lowered.report.iter().any(|line| line.how.iter().any(|how| how.contains(word)));
+    assert!(told("left out, since more lie there than a worker loads: a32, a33"));
+    // As many as one loads are nothing to be told of.
+    assert_eq!(Guests::crowded(&all[2..]).left_out(), <[String; 0]>::default());
 }

@@ -1,6 +1,6 @@
 //! What a QuickJS does before its image is taken.
 
-use super::{ABOUT, CALL, RANDOM, REHEARSAL, TURNS, WRITE, evaluate, rehearse};
+use super::{ABOUT, CALL, RANDOM, REHEARSAL, TURNS, WRITE, evaluate, free, is_exception, rehearse};
 use crate::guests::{Broken, Seat, stuck};
 
 /// Console, timers and randomness, written in JavaScript.
@@ -22,10 +22,14 @@ pub(crate) fn begin(seat: &mut Seat) -> Result<(), Broken> {
         let (at, length) = seat.put("wasm_malloc", name)?;
         let made: u32 = seat.call("qjs_new_host_function", (at, length, 0_u32))?;
         seat.call::<(u32, u32, u32), u32>("qjs_set_prop_string", (global, at, made))?;
+        seat.call::<u32, ()>("wasm_free", at)?;
+        free(seat, made)?;
     }
+    free(seat, global)?;
     let evaluated = evaluate(seat, PRELUDE, b"prelude", 0)?;
-    if seat.call::<u32, u32>("qjs_is_exception", evaluated)? != 0 {
+    if is_exception(seat, evaluated)? {
         return Err(stuck("its prelude does not run"));
     }
+    free(seat, evaluated)?;
     rehearse(seat)
 }
