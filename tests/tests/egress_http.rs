@@ -6,9 +6,12 @@
     reason = "a test that cannot go on must fail at once"
 )]
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use blastbox_tests::internet::{Internet, PUBLIC, Visitor};
 use blastbox_tests::{Boxed, Caller, both_ways, text};
 use serde_json::{Value, json};
+use sha1::{Digest as _, Sha1};
 
 both_ways!(
     a_request_that_can_be_read_in_two_ways_reaches_nobody,
@@ -49,9 +52,19 @@ def raw(text, host="api.example.com"):
 fn serve(visitor: &mut Visitor<'_>) {
     while let Some(head) = visitor.head() {
         if head.to_ascii_lowercase().contains("upgrade: websocket") {
+            let key = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(": ")?;
+                name.eq_ignore_ascii_case("sec-websocket-key").then_some(value)
+            });
+            let hash =
+                Sha1::digest(format!("{}258EAFA5-E914-47DA-95CA-C5AB0DC85B11", key.unwrap_or_default()));
             visitor.say(
-                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                  Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n",
+                format!(
+                    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                     Sec-WebSocket-Accept: {}\r\n\r\n",
+                    STANDARD.encode(hash)
+                )
+                .as_bytes(),
             );
             loop {
                 match visitor.some() {

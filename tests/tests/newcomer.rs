@@ -122,6 +122,11 @@ fn a_script_beside_the_caller_is_told_how_a_box_sees_it(caller: &Caller) {
     census.expect_nothing("a script of the caller's");
 }
 
+/// What runs wherever the tests do.
+const POLICY: &str = r#"threat = "high"
+accept = ["shared-kernel", "host-image", "shared-uid", "no-memory-limit", "no-cpu-limit", "no-pids-limit", "swap-unlimited", "weak-landlock", "no-owner-map"]
+"#;
+
 fn a_program_of_a_language_comes_from_a_file_where_nothing_is_piped_in(caller: &Caller) {
     caller.file("job.sh", "echo \"job $1\"\n");
     let census = Census::begin(caller);
@@ -131,10 +136,8 @@ fn a_program_of_a_language_comes_from_a_file_where_nothing_is_piped_in(caller: &
     let ended = caller.blastbox(["run", "-q", "--lang", "sh", "job.sh"]).input("echo \"piped $1\"\n").end();
     assert_eq!((ended.code, ended.text().as_str()), (0, "piped job.sh\n"), "{}", ended.err);
     // A policy that is piped in leaves nothing that could be a program.
-    let ended = caller
-        .blastbox(["run", "-q", "--policy", "-", "--lang", "sh", "job.sh", "two"])
-        .input("threat = \"medium\"\n")
-        .end();
+    let ended =
+        caller.blastbox(["run", "-q", "--policy", "-", "--lang", "sh", "job.sh", "two"]).input(POLICY).end();
     assert_eq!((ended.code, ended.text().as_str()), (0, "job two\n"), "{}", ended.err);
     census.expect_nothing("a program in a file");
 }

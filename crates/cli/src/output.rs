@@ -180,6 +180,7 @@ pub(crate) fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, serde_json
         match letter {
             // A box chooses names. What a terminal obeys, or is read backwards by, JSON leaves as it is: it stands in texts alone.
             '\u{7f}'..='\u{9f}'
+            | '\u{61c}'
             | '\u{200e}'
             | '\u{200f}'
             | '\u{202a}'..='\u{202e}'
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn no_name_in_json_reaches_a_terminal_as_something_to_obey() {
-        let name = "a\u{9b}2J\u{1b}[31m\u{202e}\u{2066}\u{7f}ü";
+        let name = "a\u{61c}\u{9b}2J\u{1b}[31m\u{202e}\u{2066}\u{7f}ü";
         let text = json(&serde_json::json!({ "path": name })).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(

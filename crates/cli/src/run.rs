@@ -184,19 +184,16 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
         Some(flag) => Some(flag.open()?),
         None => None,
     };
+    // What the box lacks is told before what the caller lacks.
+    let interpreter = args.lang.map(|language| guest::interpreter(&policy, &image, language)).transpose()?;
     let find = |_| snippet::find(&args.command, args.policy.spends_stdin());
     let (program, words) = match args.lang.map(find).transpose()? {
         Some(Snippet::File(file)) => (Some(Arc::new(file)), args.command.get(1..).unwrap_or_default()),
         Some(Snippet::Stdin) | None => (None, args.command.as_slice()),
     };
     let command = words.iter().map(|word| word.clone().into_vec());
-    let arguments: Vec<Vec<u8>> = match args.lang {
-        Some(language) => {
-            let interpreter = guest::interpreter(&policy, &image, language)?;
-            interpreter.into_iter().map(String::into_bytes).chain(command).collect()
-        }
-        None => command.collect(),
-    };
+    let interpreter = interpreter.into_iter().flatten().map(String::into_bytes);
+    let arguments: Vec<Vec<u8>> = interpreter.chain(command).collect();
     if arguments.first().is_none_or(Vec::is_empty) {
         return Err(Problem::NoCommand { usual: usual(&image) });
     }

@@ -94,6 +94,11 @@ impl Flow {
         self.end_by(reason);
     }
 
+    /// Somebody else tells that it was refused.
+    pub(crate) fn leave_untold(&self) {
+        self.life.denied.store(true, Ordering::Relaxed);
+    }
+
     /// Reports that the target was dialled for this connection.
     pub(crate) fn opened(&self, address: SocketAddr) {
         self.life.opened.store(true, Ordering::Relaxed);

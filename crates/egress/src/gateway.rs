@@ -221,7 +221,10 @@ impl Gateway {
         let held = allowed.protocol() == Protocol::Tcp;
         let flow = self.house.admit(Door::Link, allowed).map_err(denied)?;
         let handshake = if held { Handshake::Held } else { Handshake::Now };
-        let asking = self.ask(ends, frame, handshake).map_err(|_| denied(Reason::FlowLimit))?;
+        let asking = self.ask(ends, frame, handshake).map_err(|_| {
+            flow.leave_untold();
+            denied(Reason::FlowLimit)
+        })?;
         let house = Arc::clone(&self.house);
         if held {
             self.spawn(dial_first(asking, flow, house));

@@ -28,7 +28,7 @@ where
         (Protocol::Tcp, _) => {
             let allowed = flow.allowed.clone();
             if let Ok(target) = Box::pin(house.dial(&flow, &allowed)).await {
-                relay(stream, target, &flow).await;
+                Box::pin(relay(stream, target, &flow)).await;
             }
         }
         (Protocol::Http, _) => Box::pin(http::serve(stream, flow, house)).await,

@@ -108,6 +108,8 @@ impl Shared {
             Err(end) => {
                 state.over = true;
                 state.end.get_or_insert(end);
+                // Nothing that it still says is heard.
+                *session = None;
                 self.over.notify_one();
                 // Whoever listens shall see it, and one that cannot be woken has nothing to lose: the process ends.
                 self.ear.toll(self.voice.bell()).ok();

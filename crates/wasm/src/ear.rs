@@ -39,7 +39,7 @@ impl Ear {
     /// The stream to the host, and the bell.
     pub(crate) fn at(host: impl AsFd, bell: impl AsFd) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let once = EventFlags::IN | EventFlags::ET;
+        let once = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&epoll, host, EventData::new_u64(HOST), once)?;
         epoll::add(&epoll, bell, EventData::new_u64(BELL), once)?;
         Ok(Self { epoll })
@@ -47,7 +47,12 @@ impl Ear {
 
     /// What of the host is worth being told of from now on. What is there already is told.
     pub(crate) fn expect(&self, host: impl AsFd, interest: EventFlags) -> io::Result<()> {
-        Ok(epoll::modify(&self.epoll, host, EventData::new_u64(HOST), interest | EventFlags::ET)?)
+        Ok(epoll::modify(
+            &self.epoll,
+            host,
+            EventData::new_u64(HOST),
+            interest | EventFlags::RDHUP | EventFlags::ET,
+        )?)
     }
 
     /// From now on a ring is told to everybody, again and again.
@@ -64,7 +69,7 @@ impl Ear {
             // Whoever was interrupted looks what there is.
             Ok(_) | Err(Errno::INTR) => {
                 let flags = events.iter().fold(EventFlags::empty(), |all, &Event { flags, .. }| all | flags);
-                let is_going = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+                let is_going = flags.intersects(EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR);
                 Ok(if is_going { Heard::LastWords } else { Heard::Something })
             }
             Err(errno) => Err(errno.into()),

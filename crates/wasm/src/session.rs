@@ -138,6 +138,10 @@ impl Session {
                 self.interest = interest;
             }
             let more = received == Received::Much || heard == Heard::LastWords;
+            if !self.asked.is_empty() && heard != Heard::LastWords {
+                // Commands do not wait for what comes behind them: it is told of once more.
+                return Ok(self.bench.expect(&self.voice.mouth().control, interest)?);
+            }
             // What is left of a host that does not read waits until it does, and is told again then.
             if !more || !interest.contains(EventFlags::IN) {
                 return Ok(());
@@ -297,6 +301,8 @@ impl Prepared {
         crate::lock::lock()?;
         mouth.control.send(&AgentFrame::Hello { version: VERSION, facts });
         drop(mouth);
+        // Said by whoever listens first: nobody waits for a word of the host to greet it.
+        voice.ring();
         let (interest, asked) = (EventFlags::IN, Vec::new());
         Ok(Session { interest, voice, bench, desk, asked, greeting: Greeting::Awaited })
     }

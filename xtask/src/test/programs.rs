@@ -24,15 +24,15 @@ const LONGEST: [&str; 13] = [
     PATIENT,
     NESTED,
     "tests/escape",
-    "tests/snapshots",
-    "tests/paused_to_disk",
-    "tests/microvm_boxes",
-    "tests/conformance",
+    "tests/short_way",
     "tests/e2b_templates",
     "tests/network_copies",
-    "tests/console",
+    "tests/conformance",
+    "tests/snapshots",
+    "tests/paused_to_disk",
     "tests/e2b_wire",
-    "tests/short_way",
+    "tests/microvm_boxes",
+    "tests/egress_flood",
 ];
 
 /// Who may run beside a program.

@@ -80,7 +80,7 @@ impl Room {
             return Err(Refused::denied(Reason::CredentialMisplaced, detail));
         }
         head::strip(&mut parts.headers);
-        let proof = match wish.upgrade {
+        let socket = match wish.upgrade {
             Upgrade::WebSocket => Some(ask_for_websocket(&parts.method, &mut parts.headers)?),
             Upgrade::No | Upgrade::Other => None,
         };
@@ -103,7 +103,7 @@ impl Room {
             wish.target.parse().map_err(|error| Refused::denied(Reason::BadRequest, error))?;
         *onward.headers_mut() = parts.headers;
         let response = self.upstream.send(&allowed, onward).await.map_err(unreached)?;
-        self.give_back(response, patterns, proof.as_deref(), to_guest)
+        self.give_back(response, patterns, socket.as_ref(), to_guest)
     }
 
     fn judge(&self, method: &str, wish: &Wish) -> Result<Allowed, Refused> {
@@ -138,7 +138,7 @@ impl Room {
         &self,
         mut response: Response<Incoming>,
         patterns: Option<Arc<Patterns>>,
-        proof: Option<&str>,
+        socket: Option<&websocket::Wish>,
         to_guest: hyper::upgrade::OnUpgrade,
     ) -> Result<Response<AnyBody>, Refused> {
         if patterns.is_some() && encoded(response.headers()) {
@@ -147,8 +147,8 @@ impl Room {
             return Err(Refused(StatusCode::BAD_GATEWAY, Reason::BrokenUpstream, detail.into()));
         }
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if switched && !proof.is_some_and(|proof| websocket::agrees(response.headers(), proof)) {
-            let detail = match proof {
+        if switched && !socket.is_some_and(|socket| websocket::agrees(response.headers(), socket)) {
+            let detail = match socket {
                 Some(_) => "the server changed the protocol without the proof that it speaks WebSocket",
                 None => "the server changed the protocol unasked",
             };
@@ -170,6 +170,9 @@ impl Room {
         };
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        if let Some(socket) = socket {
+            headers.insert(header::SEC_WEBSOCKET_ACCEPT, socket.accept.clone());
+        }
         self.open.store(true, Ordering::Release);
         let tunnel = Tunnel { to_guest, to_server, patterns };
         self.tunnels.try_send(tunnel).map_err(|_| {
@@ -186,13 +189,13 @@ impl Room {
     }
 }
 
-/// Asks for a WebSocket, and gives the proof that the server has to answer with.
-fn ask_for_websocket(method: &Method, headers: &mut HeaderMap) -> Result<String, Refused> {
-    let proof = websocket::proof_for(method, headers)
-        .map_err(|detail| Refused::denied(Reason::BadRequest, detail))?;
+/// Asks for a WebSocket.
+fn ask_for_websocket(method: &Method, headers: &mut HeaderMap) -> Result<websocket::Wish, Refused> {
+    let wish =
+        websocket::ask(method, headers).map_err(|detail| Refused::denied(Reason::BadRequest, detail))?;
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    Ok(proof)
+    Ok(wish)
 }
 
 /// What is compressed or cut to pieces cannot be scrubbed, frames of a WebSocket among it.

@@ -158,7 +158,7 @@ impl Upstream {
                 sent.map_err(|mut error| match error.take_message() {
                     Some(unsent) => Unanswered::Unsent(Box::new(unsent)),
                     None if line.is_closed() => Unanswered::Ended,
-                    None => Unanswered::Reset,
+                    None => self.turned_away(error.error()),
                 })
             }
             Line::OneByOne(mut line) => {
@@ -175,6 +175,20 @@ impl Upstream {
                 Ok(response)
             }
         }
+    }
+
+    /// What a server says that goes away, or has not looked at a request: it may be sent again, as where its line has ended.
+    fn turned_away(&self, error: &hyper::Error) -> Unanswered {
+        let Some(said) = std::error::Error::source(error).and_then(|error| error.downcast_ref::<h2::Error>())
+        else {
+            return Unanswered::Reset;
+        };
+        if said.is_go_away() {
+            // It is open until it has answered others, and takes no more.
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).shared = None;
+        }
+        let refused = said.reason() == Some(h2::Reason::REFUSED_STREAM);
+        if said.is_remote() && (said.is_go_away() || refused) { Unanswered::Ended } else { Unanswered::Reset }
     }
 
     async fn connect(self: &Arc<Self>, allowed: &Allowed) -> Result<Line, Reason> {

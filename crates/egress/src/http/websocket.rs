@@ -1,20 +1,29 @@
 //! The proof that a server speaks WebSocket (RFC 6455): it answers the key of the request with a word made from it.
 //!
 //! Without it a status would be enough to open a tunnel, and where the guest chooses what its server answers with, the server
-//! would go on reading requests there that nobody has judged.
+//! would go on reading requests there that nobody has judged. The key is ours, so that the guest cannot choose the word either.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
-use http::header::{self, HeaderMap, HeaderName};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 /// What the standard adds to each key.
 const ADDED: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The one version that there is.
 const VERSION: &[u8] = b"13";
 
-/// What a server has to answer a request with that asks for a WebSocket; `Err` where it does not ask as the standard says.
-pub(super) fn proof_for(method: &Method, headers: &HeaderMap) -> Result<String, &'static str> {
+/// One WebSocket that is asked for.
+#[derive(Debug)]
+pub(super) struct Wish {
+    /// What the server has to answer with.
+    proof: String,
+    /// What the guest expects to be answered with.
+    pub(super) accept: HeaderValue,
+}
+
+/// Puts a key of ours into a request for a WebSocket; `Err` where it does not ask as the standard says.
+pub(super) fn ask(method: &Method, headers: &mut HeaderMap) -> Result<Wish, &'static str> {
     if *method != Method::GET {
         return Err("an upgrade to WebSocket by another method than GET");
     }
@@ -23,13 +32,28 @@ pub(super) fn proof_for(method: &Method, headers: &HeaderMap) -> Result<String, 
     }
     let key =
         only(headers, header::SEC_WEBSOCKET_KEY).ok_or("an upgrade to WebSocket without its one key")?;
-    Ok(STANDARD.encode(sha1(&[key, ADDED].concat())))
+    let accept = value(&word_for(key))?;
+    let mut ours = [0; 16];
+    rustix::rand::getrandom(&mut ours, rustix::rand::GetRandomFlags::empty())
+        .map_err(|_| "there is no randomness for a key")?;
+    let ours = STANDARD.encode(ours);
+    headers.insert(header::SEC_WEBSOCKET_KEY, value(&ours)?);
+    Ok(Wish { proof: word_for(ours.as_bytes()), accept })
+}
+
+/// What a key is answered with.
+fn word_for(key: &[u8]) -> String {
+    STANDARD.encode(sha1(&[key, ADDED].concat()))
+}
+
+fn value(text: &str) -> Result<HeaderValue, &'static str> {
+    HeaderValue::from_str(text).map_err(|_| "a key that is no text")
 }
 
 /// Whether an answer agrees to a WebSocket, and proves that it means it.
-pub(super) fn agrees(headers: &HeaderMap, proof: &str) -> bool {
+pub(super) fn agrees(headers: &HeaderMap, wish: &Wish) -> bool {
     only(headers, header::UPGRADE).is_some_and(|word| word.eq_ignore_ascii_case(b"websocket"))
-        && only(headers, header::SEC_WEBSOCKET_ACCEPT) == Some(proof.as_bytes())
+        && only(headers, header::SEC_WEBSOCKET_ACCEPT) == Some(wish.proof.as_bytes())
 }
 
 /// The value of a header that is there once.
@@ -109,12 +133,17 @@ mod tests {
 
     #[test]
     fn the_example_of_the_standard_is_proven() {
-        let asked =
+        let mut asked =
             headers(&[("sec-websocket-version", "13"), ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")]);
-        let proof = proof_for(&Method::GET, &asked).unwrap();
-        assert_eq!(proof, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-        let answer =
+        let wish = ask(&Method::GET, &mut asked).unwrap();
+        assert_eq!(wish.accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        // The server is asked with another key, and what answers the guest's proves nothing.
+        assert_ne!(asked[header::SEC_WEBSOCKET_KEY], "dGhlIHNhbXBsZSBub25jZQ==");
+        let mut answer =
             headers(&[("upgrade", "WebSocket"), ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")]);
-        assert!(agrees(&answer, &proof));
+        assert!(!agrees(&answer, &wish));
+        let word = word_for(asked[header::SEC_WEBSOCKET_KEY].as_bytes());
+        answer.insert(header::SEC_WEBSOCKET_ACCEPT, word.parse().unwrap());
+        assert!(agrees(&answer, &wish));
     }
 }

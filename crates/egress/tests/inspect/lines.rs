@@ -84,6 +84,31 @@ async fn a_request_that_its_server_resets_is_not_sent_again() {
     assert_eq!(world.lent().len(), 5);
 }
 
+/// As servers do that are about to go: the request was not looked at.
+#[tokio::test]
+async fn a_request_that_its_server_has_not_looked_at_is_sent_again_once() {
+    let world = World::new(ALLOW, "", &[]).await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    world.serve(world.authority().server(&["a.test"], &[b"h2"]), move |stream| {
+        let count = Arc::clone(&count);
+        let service = service_fn(move |_| {
+            let answers = [1, 3].contains(&(count.fetch_add(1, Ordering::Relaxed) + 1));
+            async move { if answers { Ok(ok("hi")) } else { Err(h2::Error::from(h2::Reason::REFUSED_STREAM)) } }
+        });
+        async move {
+            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            server.serve_connection(TokioIo::new(stream), service).await.ok();
+        }
+    });
+    let mut sender = shared(&world).await;
+    // The first; then one that is refused and sent again; then one that is refused twice.
+    for (status, count) in [(StatusCode::OK, 1), (StatusCode::OK, 3), (StatusCode::BAD_GATEWAY, 5)] {
+        assert_eq!(answered(&mut sender, request(&world)).await.0, status);
+        assert_eq!(asked.load(Ordering::Relaxed), count);
+    }
+}
+
 #[tokio::test]
 async fn a_shared_line_that_ends_is_made_anew_once() {
     let world = World::new(ALLOW, "", &[]).await;

@@ -1,5 +1,7 @@
 //! A connection becomes a WebSocket only where a rule says so, and then bytes pass both ways, scrubbed.
 
+use base64::Engine as _;
+use sha1::{Digest as _, Sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::rig::World;
@@ -15,12 +17,14 @@ fn upgrading(world: &World) {
             head.push(stream.read_u8().await.unwrap());
         }
         let head = String::from_utf8(head).unwrap();
-        assert!(
-            head.contains("sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==")
-                && head.contains("upgrade: websocket")
+        let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).unwrap();
+        // The gateway's own: the guest could have chosen what its own is answered with.
+        assert!(key != "dGhlIHNhbXBsZSBub25jZQ==" && head.contains("upgrade: websocket"), "{head}");
+        let answer = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Accept: {}\r\n\r\n",
+            accept(key)
         );
-        let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                      Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
         stream.write_all(answer.as_bytes()).await.unwrap();
         let token =
             head.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap_or("none");
@@ -30,6 +34,12 @@ fn upgrading(world: &World) {
             stream.write_all(&piece[..got]).await.unwrap();
         }
     });
+}
+
+/// What a key is answered with (RFC 6455).
+fn accept(key: &str) -> String {
+    let hash = Sha1::digest(format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11"));
+    base64::engine::general_purpose::STANDARD.encode(hash)
 }
 
 /// What a client says of the WebSocket that it wants.

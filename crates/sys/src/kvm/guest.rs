@@ -85,8 +85,9 @@ impl Alarm {
         Ok(alarm)
     }
 
-    /// Rings after this, and not as it was set before. One that rang already rings no more.
+    /// Rings after this, and not as it was set before.
     fn set(&self, patience: Duration) -> Result<(), Failed> {
+        self.until.set(Instant::now() + patience);
         let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let once = libc::timespec {
             tv_sec: libc::time_t::try_from(patience.as_secs()).unwrap_or(1),
@@ -95,11 +96,7 @@ impl Alarm {
         let when = libc::itimerspec { it_interval: never, it_value: once };
         // SAFETY: `timer` exists until `self` is dropped; `when` outlives the call; the old value is not asked for.
         let set = unsafe { libc::timer_settime(self.timer, 0, &raw const when, std::ptr::null_mut()) };
-        if set != 0 {
-            return Err(Failed::last("set a timer"));
-        }
-        self.until.set(Instant::now() + patience);
-        Ok(())
+        if set == 0 { Ok(()) } else { Err(Failed::last("set a timer")) }
     }
 }
 
@@ -206,22 +203,24 @@ impl<'a> Guest<'a> {
         Ok(Self { cpu, shared, _machine: machine, _memory: memory, alarm })
     }
 
-    /// From one write to the port to the next. After `enough` it is stopped; then what it would have taken, by how far it came.
-    pub(super) fn time(&mut self, enough: Duration) -> Result<Duration, Failed> {
+    /// From one write to the port to the next: how long that took, and the processor time that went into it. After `enough` it is
+    /// stopped; then what it would have taken, by how far it came.
+    pub(super) fn time(&mut self, enough: Duration) -> Result<(Duration, Duration), Failed> {
         self.run_to_port()?;
         self.alarm.set(enough)?;
-        let started = Instant::now();
-        match self.run_to_port() {
+        let (started, before) = (Instant::now(), worked());
+        let ended = self.run_to_port();
+        let (took, worked) = (started.elapsed(), worked().saturating_sub(before));
+        match ended {
             Err(Failed(_, libc::ETIMEDOUT)) => {}
-            whole => return whole.map(|()| started.elapsed()),
+            whole => return whole.map(|()| (took, worked)),
         }
-        let took = started.elapsed();
         let mut registers = [0u64; 18];
         with(&self.cpu, GET_REGS, &mut registers, "read registers")?;
         // rax, rbx, and the turns that are left. Where none was made the true time is longer still.
         let [_, _, left, ..] = registers;
         let made = (INSTRUCTIONS / 2).saturating_sub(u32::try_from(left).unwrap_or(u32::MAX)).max(1);
-        Ok(took.saturating_mul(INSTRUCTIONS / 2) / made)
+        Ok((took.saturating_mul(INSTRUCTIONS / 2) / made, worked))
     }
 
     fn run_to_port(&mut self) -> Result<(), Failed> {
@@ -240,6 +239,11 @@ impl<'a> Guest<'a> {
         let reason = unsafe { reason.read_volatile() };
         if reason == EXIT_IO { Ok(()) } else { Err(Failed(STEP, libc::EIO)) }
     }
+}
+
+/// Processor time of this thread.
+fn worked() -> Duration {
+    rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
 /// An ioctl whose argument is a number and whose answer is one.
