@@ -137,9 +137,9 @@ impl Caller {
         if self.is_root() { programs::machines() } else { None }
     }
 
-    /// The component that `tools/component.sh` made of a program in Rust; `None`: nobody made it.
-    pub fn component(&self) -> Option<Vec<u8>> {
-        std::fs::read(programs::component()).ok()
+    /// A component that `tools/component.sh` made, by the name of its file; `None`: nobody made it.
+    pub fn component(&self, name: &str) -> Option<Vec<u8>> {
+        std::fs::read(programs::component(name)).ok()
     }
 
     /// Where the program `blastbox` is, for this caller.

@@ -92,9 +92,9 @@ pub(crate) fn machines() -> Option<PathBuf> {
     (store.join("names/python").exists() && store.join("kernels/current").exists()).then_some(store)
 }
 
-/// The component for tests of the tier wasm, beside the programs.
-pub(crate) fn component() -> PathBuf {
-    built().with_file_name("component").join("guest.wasm")
+/// A component for tests of the tier wasm, beside the programs.
+pub(crate) fn component(name: &str) -> PathBuf {
+    built().with_file_name("component").join(name)
 }
 
 /// Copies of them that belong to this user.

@@ -368,7 +368,7 @@ fn a_file_is_never_taken_for_a_guest_of_the_shelf(caller: &Caller) {
     for program in ["./js.wasm", "js.wasm", "/home/user/js.wasm"] {
         let ended = daemon.blastbox(["exec", &id, "--", program]).end();
         assert_eq!((ended.code, ended.out.len()), (126, 0), "{program}: {}", ended.err);
-        assert!(ended.err.contains("is a file") && ended.err.contains("blastbox run"), "{}", ended.err);
+        assert!(ended.err.contains("names a file") && ended.err.contains("blastbox run"), "{}", ended.err);
     }
     assert_eq!(daemon.ask(["exec", &id, "--", "js", "-e", "print('ran')"]), "ran");
 }

@@ -54,10 +54,10 @@ fn shelf(caller: &Caller) -> Option<PathBuf> {
 /// The program in Rust as a component, where the caller can read it.
 fn guest(caller: &Caller) -> Option<String> {
     shelf(caller)?;
-    match caller.component() {
+    match caller.component("guest.wasm") {
         Some(bytes) => Some(component(caller, "guest", &bytes)),
         None => {
-            caller.skip("no component is built: `make test` builds it where rustup can fetch the target wasm32-wasip2");
+            caller.skip("no component in Rust is built: `make test` builds it where rustup can fetch the target wasm32-wasip2");
             None
         }
     }
@@ -219,7 +219,8 @@ fn work_is_counted_and_cut_off_at_the_same_byte(caller: &Caller) {
     let fuel = |units: &str| run_with(caller, &["--fuel", units], &[&guest, "output"], "");
     let (first, second) = (fuel("5000000"), fuel("5000000"));
     assert_eq!((first.outcome(), first.receipt.exit_code), ("fuel_spent", 152), "{}", first.stderr);
-    assert!(!first.stdout.is_empty());
+    // Each byte of it is a unit at least.
+    assert!((1..=5_000_000).contains(&first.stdout.len()), "{}", first.stdout.len());
     assert_eq!(first.stdout, second.stdout);
     assert!(fuel("2000000").stdout.len() < first.stdout.len());
 }
@@ -290,10 +291,13 @@ fn a_component_is_compiled_once(caller: &Caller) {
     for _ in 0..2 {
         run(caller, &[&guest, "exit", "0"]).fine();
     }
-    if !caller.is_root() {
+    if caller.is_root() {
         // Root's lie in the state directory of the host, whatever the environment says.
-        assert_eq!(compiled(caller), 1, "the same bytes are compiled once");
+        return caller.skip(
+            "root's components lie in the state directory of the host, with everybody's who ran one before",
+        );
     }
+    assert_eq!(compiled(caller), 1, "the same bytes are compiled once");
 }
 
 fn components_that_cannot_be_guests_are_refused_by_name_and_leave_nothing(caller: &Caller) {

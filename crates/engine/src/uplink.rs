@@ -168,7 +168,8 @@ impl Inner {
                 }
             }
             Record::Closed { target, port, sent, received, .. } => {
-                if let Some(known) = self.allowed(target, *port) {
+                // One that came to nothing reached nobody, and takes no place of those that were reached.
+                if let Some(known) = self.allowed.get_mut(&(target.clone(), *port)) {
                     known.sent_bytes = known.sent_bytes.saturating_add(*sent);
                     known.received_bytes = known.received_bytes.saturating_add(*received);
                 }
@@ -399,20 +400,27 @@ mod tests {
         }
     }
 
+    fn closed(target: &str, (sent, received): (u64, u64)) -> Record {
+        Record::Closed { flow: 1, target: target.into(), port: 443, sent, received, millis: 5, reason: None }
+    }
+
+    #[tokio::test]
+    async fn what_came_to_nothing_takes_no_place_of_what_was_reached() {
+        let seen = Seen::default();
+        for number in 0..=MOST_TARGETS {
+            seen.take_in(closed(&format!("{number}.example.com"), (0, 0))).await;
+            seen.take_in(closed(&format!("{number}.example.com"), (517, 0))).await;
+        }
+        seen.take_in(opened("a.example.com")).await;
+        let sum = seen.sum();
+        assert_eq!(sum.allowed.iter().map(|one| one.target.as_str()).collect::<Vec<_>>(), ["a.example.com"]);
+    }
+
     #[tokio::test]
     async fn targets_are_summed_up() {
         let seen = Seen::default();
         seen.take_in(opened("a.example.com")).await;
-        seen.take_in(Record::Closed {
-            flow: 1,
-            target: "a.example.com".into(),
-            port: 443,
-            sent: 10,
-            received: 20,
-            millis: 5,
-            reason: None,
-        })
-        .await;
+        seen.take_in(closed("a.example.com", (10, 20))).await;
         for _ in 0..2 {
             seen.take_in(Record::Denied {
                 flow: 0,

@@ -46,6 +46,11 @@ impl Clock {
         }
     }
 
+    /// Whether it is the same in every run.
+    pub(crate) fn is_counted(&self) -> bool {
+        matches!(self, Self::Counted { .. })
+    }
+
     /// The guest has slept.
     pub(crate) fn slept(&mut self, span: Duration) {
         if let Self::Counted { nanos } = self {

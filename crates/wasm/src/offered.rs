@@ -35,7 +35,19 @@ const FORMAT: [u8; 2] = [0x0d, 0];
 #[cfg(feature = "compiler")]
 const OURS: (&str, &str) = ("wasi:", "0.2.");
 
+/// What one core module of a component may want. The 128 instances that a component consists of at most take some 350 MB so, and not
+/// some GB.
+#[cfg(feature = "compiler")]
+const MOST_GLOBALS: u32 = 4096;
+#[cfg(feature = "compiler")]
+const MOST_IMPORTS: u32 = 16_384;
+#[cfg(feature = "compiler")]
+const MOST_NAMED: u32 = 65_536;
+#[cfg(feature = "compiler")]
+const NAMED: &str = "functions that are exported or lie in tables";
+
 /// Refuses a component of another preview than ours, before the engine looks at it: of what is new there it would say that it is wrong.
+/// And one with modules that would take too much of a worker.
 #[cfg(feature = "compiler")]
 pub fn check_preview(wasm: &[u8]) -> Result<(), Unfit> {
     use wasmtime_environ::wasmparser::{Parser, Payload};
@@ -43,12 +55,14 @@ pub fn check_preview(wasm: &[u8]) -> Result<(), Unfit> {
         return Err(Unfit::Newer("its binary format".to_owned()));
     }
     let mut depth = 0_u32;
+    let mut wants = Wants::default();
     for payload in Parser::new(0).parse_all(wasm) {
         // What cannot be read the engine refuses.
         let Ok(payload) = payload else { return Ok(()) };
         let names: Vec<&str> = match payload {
             Payload::Version { .. } => {
                 depth = depth.saturating_add(1);
+                wants = Wants::default();
                 continue;
             }
             Payload::End(_) => {
@@ -61,13 +75,56 @@ pub fn check_preview(wasm: &[u8]) -> Result<(), Unfit> {
             Payload::ComponentExportSection(all) if depth == 1 => {
                 all.into_iter().filter_map(|export| Some(export.ok()?.name.name)).collect()
             }
-            _ => continue,
+            payload => {
+                wants.see(&payload)?;
+                continue;
+            }
         };
         if let Some(name) = names.into_iter().find(|name| is_of_another_preview(name)) {
             return Err(Unfit::Newer(name.to_owned()));
         }
     }
     Ok(())
+}
+
+/// What one core module of a component wants of the worker's own memory, wherever it is put to use: its instances are counted, and what
+/// each of them takes is in no budget.
+#[cfg(feature = "compiler")]
+#[derive(Default)]
+struct Wants {
+    globals: u32,
+    imports: u32,
+    /// Functions that tables or others may name, which have a place in each instance.
+    named: u32,
+}
+
+#[cfg(feature = "compiler")]
+impl Wants {
+    fn see(&mut self, payload: &wasmtime_environ::wasmparser::Payload<'_>) -> Result<(), Unfit> {
+        use wasmtime_environ::wasmparser::{ElementItems, Payload};
+        let (sum, more, most, what) = match payload {
+            Payload::GlobalSection(all) => (&mut self.globals, all.count(), MOST_GLOBALS, "globals"),
+            Payload::ImportSection(all) => {
+                let count = all.clone().into_imports().count();
+                (&mut self.imports, u32::try_from(count).unwrap_or(u32::MAX), MOST_IMPORTS, "imports")
+            }
+            Payload::ExportSection(all) => (&mut self.named, all.count(), MOST_NAMED, NAMED),
+            Payload::ElementSection(all) => {
+                let items =
+                    all.clone().into_iter().filter_map(Result::ok).map(|element| match element.items {
+                        ElementItems::Functions(all) => all.count(),
+                        ElementItems::Expressions(_, all) => all.count(),
+                    });
+                (&mut self.named, items.fold(0, u32::saturating_add), MOST_NAMED, NAMED)
+            }
+            _ => return Ok(()),
+        };
+        *sum = sum.saturating_add(more);
+        if *sum <= most {
+            return Ok(());
+        }
+        Err(Unfit::Needs(format!("a module in it with {sum} {what}, and one has at most {most}")))
+    }
 }
 
 #[cfg(feature = "compiler")]
@@ -136,5 +193,36 @@ mod tests {
         assert!(newer(b"\0asm\x0e\0\x01\0") && newer(b"\0asm"));
         assert_eq!(check_preview(b"\0asm\x0d\0\x01\0"), Ok(()));
         assert_eq!(check_preview(b"\0asm\x0d\0\x01\0rubbish"), Ok(()));
+    }
+
+    /// A number as the format writes it, in five bytes.
+    fn number(value: usize) -> Vec<u8> {
+        (0..5)
+            .map(|at| u8::try_from(value >> (7 * at) & 0x7f).unwrap() | if at < 4 { 0x80 } else { 0 })
+            .collect()
+    }
+
+    /// A component with one core module that has this section once, or twice in two modules.
+    fn component(id: u8, count: usize, item: &[u8], modules: usize) -> Vec<u8> {
+        let section = |id: u8, body: &[u8]| [&[id], number(body.len()).as_slice(), body].concat();
+        let body = [number(count), item.repeat(count)].concat();
+        let module = [b"\0asm\x01\0\0\0".as_slice(), &section(id, &body)].concat();
+        [b"\0asm\x0d\0\x01\0".as_slice(), &section(1, &module).repeat(modules)].concat()
+    }
+
+    #[test]
+    fn a_module_in_a_component_takes_only_so_much_of_its_worker() {
+        let most = |count: u32| usize::try_from(count).unwrap();
+        for (id, most, item, what) in [
+            (6, most(MOST_GLOBALS), b"\x7f\x01\x41\0\x0b".as_slice(), "globals"),
+            (2, most(MOST_IMPORTS), b"\x01a\x01b\x00\x00", "imports"),
+            (7, most(MOST_NAMED), b"\x01a\x00\x00", NAMED),
+            // A table of 64 functions.
+            (9, most(MOST_NAMED) / 64, &[b"\x00\x41\0\x0b\x40".as_slice(), &[0; 64]].concat(), NAMED),
+        ] {
+            assert_eq!(check_preview(&component(id, most, item, 2)), Ok(()), "{what}");
+            let refused = check_preview(&component(id, most + 1, item, 1));
+            assert!(matches!(&refused, Err(Unfit::Needs(why)) if why.contains(what)), "{what}: {refused:?}");
+        }
     }
 }

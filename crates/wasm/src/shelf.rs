@@ -113,7 +113,7 @@ pub(crate) enum ShelfError {
     #[cfg(not(feature = "components"))]
     Component { name: String },
     #[error(
-        "{name} is a file, and commands of a box name a guest of its shelf: `blastbox run --tier wasm -- {name}` runs a module of the \
+        "{name} names a file, and commands of a box name a guest of its shelf: `blastbox run --tier wasm -- {name}` runs a module of the \
          caller's, and an operator adds one to the shelf with blastbox-wasm-compile"
     )]
     File { name: String },
@@ -274,7 +274,7 @@ mod tests {
             ("js".into(), "js.wasm".into())
         );
         let told = ShelfError::unmade(b"js.wasm", Metering::None).unwrap().to_string();
-        assert!(told.contains("js.wasm is a file") && told.contains("blastbox run --tier wasm"), "{told}");
+        assert!(told.contains("js.wasm names a file") && told.contains("blastbox run --tier wasm"), "{told}");
         assert!(ShelfError::unmade(b"./js", Metering::None).is_none(), "not found, as elsewhere");
     }
 }

@@ -133,7 +133,7 @@ impl Keyring {
         }
     }
 
-    /// What answers of this host are scrubbed of, by whatever port and way they come; `None` if no secret ever goes there.
+    /// What answers of this host are scrubbed of, by whatever port and way they come that is read at all; `None` if no secret ever goes there.
     pub fn scrub(&self, host: &Host) -> Option<Arc<Patterns>> {
         let concerned = self.held.iter().any(|held| held.binding.host() == host);
         self.patterns.clone().filter(|_| concerned)

@@ -20,6 +20,7 @@ pub struct Patterns {
     automaton: AhoCorasick,
     /// The same, whatever the case: a header's name has none.
     names: AhoCorasick,
+    /// In order, so that those that begin in one way lie together.
     forms: Vec<Zeroizing<Vec<u8>>>,
     longest: usize,
 }
@@ -79,7 +80,10 @@ impl Patterns {
         let tail = text.get(text.len() - last..).unwrap_or_default();
         (0..tail.len())
             .filter_map(|from| tail.get(from..))
-            .find(|end| self.forms.iter().any(|form| form.starts_with(end)))
+            .find(|end| {
+                let first = self.forms.partition_point(|form| form.as_slice() < *end);
+                self.forms.get(first).is_some_and(|form| form.starts_with(end))
+            })
             .map_or(0, <[u8]>::len)
     }
 }

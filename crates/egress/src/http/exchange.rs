@@ -120,7 +120,8 @@ impl Room {
         }
     }
 
-    /// Before it is sent: what cannot be recorded is not done.
+    /// Before it is sent: what cannot be recorded is not done. One record stands for one request, also where that is sent once more because
+    /// its line ended.
     fn tell_use(&self, lent: &[SecretName], method: &str, path: Option<&str>) -> Result<(), Refused> {
         let record = |secret: &SecretName| Record::Lent {
             flow: self.flow.id,

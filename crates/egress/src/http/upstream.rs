@@ -283,6 +283,8 @@ fn keep(upstream: Weak<Upstream>, mut line: http1::SendRequest<AnyBody>) {
             && let Some(upstream) = upstream.upgrade()
         {
             let mut idle = upstream.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            // Those that their server has closed meanwhile keep no place from one that is open.
+            idle.one_by_one.retain(|line| line.is_ready());
             if idle.one_by_one.len() < MOST_IDLE {
                 idle.one_by_one.push(line);
             }

@@ -49,9 +49,11 @@ impl Drop for Unborn {
 pub(crate) fn write_rest(house: &Arc<House>, about: About, news: Option<News>) {
     // Where no runtime is left, nothing happens any more that could be told.
     let (Some(mut news), Ok(runtime)) = (news, tokio::runtime::Handle::try_current()) else { return };
-    let house = Arc::clone(house);
+    // What is overdue may be told in days: nobody's house stays open for that.
+    let house = Arc::downgrade(house);
     runtime.spawn(async move {
         while let Some(word) = news.recv().await {
+            let Some(house) = house.upgrade() else { return };
             write_down(&house, &about, &word);
         }
     });

@@ -143,10 +143,12 @@ impl Broker {
         let tell = |why| told.send(Told::NotRenewed { secret: lease.secret.clone(), why }).ok();
         let (part, longest) = RENEW_PAUSES;
         let longest = longest.min(ttl / part);
+        // One try that hangs leaves time for others.
+        let patience = PATIENCE.min((ttl / part).max(Duration::from_secs(1)));
         let mut pause = BACKOFF;
         let mut first = true;
         loop {
-            let why = match timeout(PATIENCE, vault.renew(&lease.secret, &lease.lease)).await {
+            let why = match timeout(patience, vault.renew(&lease.secret, &lease.lease)).await {
                 Ok(Ok(longer)) if !longer.is_zero() => return Some(longer),
                 Ok(Ok(_)) => {
                     tell("its life cannot be made longer".to_owned());

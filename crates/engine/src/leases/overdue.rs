@@ -3,18 +3,19 @@
 //! The register remembers them for the next daemon. That alone would leave a secret usable for days because its source
 //! was sealed for a moment.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 use super::broker::Broker;
 use super::register::Revocable;
 use super::told::{Tell, Told};
 
-/// How long the first pause before they are tried again is, and the longest: each is twice the last.
+/// How long the first pause is before one is tried again, and the longest: each is twice the last. Each has pauses of its own, so that
+/// one that can never be revoked delays no other.
 const PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// How many are tried at the same time.
@@ -26,42 +27,66 @@ const MOST: usize = 4096;
 /// Leases that are to be revoked and are not.
 #[derive(Debug, Default)]
 pub(super) struct Overdue {
-    /// Those that were not tried for the longest time first, and who wants to know of each.
-    waiting: Mutex<VecDeque<(Revocable, Tell)>>,
+    waiting: Mutex<Vec<Waiting>>,
     added: Notify,
 }
 
+/// One of them.
+#[derive(Debug)]
+struct Waiting {
+    lease: Revocable,
+    /// Who wants to know what becomes of it.
+    tell: Tell,
+    tried: u32,
+    due: Instant,
+}
+
 impl Overdue {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<(Revocable, Tell)>> {
+    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
         // Nobody panics while holding it.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn add(&self, lease: Revocable, tell: Tell) {
         let mut waiting = self.waiting();
-        if waiting.len() < MOST && waiting.iter().all(|(known, _)| *known != lease) {
-            waiting.push_back((lease, tell));
+        if waiting.len() < MOST && waiting.iter().all(|known| known.lease != lease) {
+            waiting.push(Waiting { lease, tell, tried: 0, due: Instant::now() + PAUSE });
             self.added.notify_one();
         }
     }
 
     fn remove(&self, lease: &Revocable) {
-        self.waiting().retain(|(known, _)| known != lease);
+        self.waiting().retain(|known| known.lease != *lease);
     }
 
-    /// Those whose turn it is. They stay, at the end: whoever tries them may be stopped.
-    fn turn(&self, most: usize) -> Vec<(Revocable, Tell)> {
+    /// Those whose turn it is, the least tried first: what its source has refused for hours waits for what it may take at once. They
+    /// stay: whoever tries them may be stopped.
+    fn turn(&self) -> Vec<(Revocable, Tell)> {
+        let now = Instant::now();
         let mut waiting = self.waiting();
-        let most = most.min(waiting.len());
-        let turn = waiting.iter().take(most).cloned().collect();
-        waiting.rotate_left(most);
-        turn
+        waiting.sort_by_key(|one| (one.tried, one.due));
+        let due = waiting.iter_mut().filter(|one| one.due <= now).take(AT_ONCE);
+        due.map(|one| {
+            one.tried = one.tried.saturating_add(1);
+            let pause = PAUSE.saturating_mul(2_u32.saturating_pow(one.tried));
+            one.due = now + pause.min(LONGEST_PAUSE);
+            (one.lease.clone(), one.tell.clone())
+        })
+        .collect()
     }
 
-    /// Waits until there are any.
-    async fn any(&self) {
-        while self.waiting().is_empty() {
-            self.added.notified().await;
+    /// Waits until it is anybody's turn.
+    async fn due(&self) {
+        loop {
+            let first = self.waiting().iter().map(|one| one.due).min();
+            match first {
+                Some(due) if due <= Instant::now() => return,
+                Some(due) => tokio::select! {
+                    () = sleep_until(due) => {}
+                    () = self.added.notified() => {}
+                },
+                None => self.added.notified().await,
+            }
         }
     }
 }
@@ -71,47 +96,68 @@ impl Broker {
     /// loses nothing. What becomes of a lease is told where its minting was told, or else to `tell`: nobody listens any
     /// more for the boxes of an earlier daemon.
     pub async fn work_off(self: Arc<Self>, tell: Tell) {
-        let mut pause = PAUSE;
         loop {
-            self.overdue.any().await;
-            tokio::time::sleep(pause).await;
-            pause = match self.try_again(&tell).await {
-                0 => (pause * 2).min(LONGEST_PAUSE),
-                _ => PAUSE,
-            };
-        }
-    }
-
-    /// Tries each of them once, and says how many are revoked now. Where none of a turn is, their source has other
-    /// troubles, and the rest is left for later.
-    async fn try_again(self: &Arc<Self>, tell: &Tell) -> usize {
-        let (mut left, mut revoked) = (self.overdue.waiting().len(), 0);
-        while left > 0 {
-            let turn = self.overdue.turn(AT_ONCE.min(left));
-            left = left.saturating_sub(turn.len().max(1));
+            self.overdue.due().await;
             let mut trying = JoinSet::new();
-            for (lease, own) in turn {
+            for (lease, own) in self.overdue.turn() {
                 let tell = if own.is_closed() { tell.clone() } else { own };
-                trying.spawn(Arc::clone(self).try_one(lease, tell));
+                trying.spawn(Arc::clone(&self).try_one(lease, tell));
             }
-            let before = revoked;
-            while let Some(tried) = trying.join_next().await {
-                revoked += usize::from(tried.is_ok_and(|revoked| revoked));
-            }
-            if revoked == before {
-                break;
-            }
+            while trying.join_next().await.is_some() {}
         }
-        revoked
     }
 
     /// That it could not be revoked was told; only that it could is news.
-    async fn try_one(self: Arc<Self>, lease: Revocable, tell: Tell) -> bool {
-        let revoked = self.revoke_once(&lease).await.is_ok();
-        if revoked {
+    async fn try_one(self: Arc<Self>, lease: Revocable, tell: Tell) {
+        if self.revoke_once(&lease).await.is_ok() {
             self.overdue.remove(&lease);
             tell.send(Told::Revoked { secret: lease.secret }).ok();
         }
-        revoked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blastbox_wire::BoxId;
+
+    use super::*;
+
+    fn lease(number: usize) -> Revocable {
+        Revocable {
+            box_id: BoxId::from_random([1; 20]),
+            secret: "db".parse().unwrap(),
+            binding: 0,
+            lease: format!("database/creds/app/{number}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_new_waits_for_none_that_can_never_be_revoked() {
+        let overdue = Overdue::default();
+        let (tell, _told) = tokio::sync::mpsc::unbounded_channel();
+        for number in 0..1000 {
+            overdue.add(lease(number), tell.clone());
+        }
+        // All of them are refused, again and again.
+        for _ in 0..600 {
+            overdue.due().await;
+            assert!(!overdue.turn().is_empty());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        overdue.add(lease(1000), tell.clone());
+        let begun = Instant::now();
+        let tried = async {
+            loop {
+                overdue.due().await;
+                if overdue.turn().iter().any(|(one, _)| *one == lease(1000)) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tried.await;
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        overdue.remove(&lease(1000));
+        assert!(overdue.waiting().len() == 1000);
     }
 }

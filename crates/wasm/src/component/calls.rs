@@ -7,13 +7,13 @@ use wasmtime::component::{Linker, WasmList, WasmStr};
 
 use super::{Call, offer};
 use crate::tools::{self, Answer};
-use crate::wasi::Guest;
+use crate::wasi::{Guest, pay};
 use blastbox_wire::limits::{HTTP_CALL, MAX_TOOL_INPUT, MAX_TOOL_NAME};
 
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     offer! { linker, "blastbox:host/calls@0.1.0";
         "call-tool" => |call, name: WasmStr, json: WasmStr| -> Result<String, String> {
-            let (name, json) = (said(&call, &name, MAX_TOOL_NAME)?, said(&call, &json, MAX_TOOL_INPUT)?);
+            let (name, json) = (said(&mut call, &name, MAX_TOOL_NAME)?, said(&mut call, &json, MAX_TOOL_INPUT)?);
             let Answer { good, bytes } = tools::call_named(&mut call, &name, &json)?;
             if good { Ok(text(bytes)) } else { Err(text(bytes)) }
         }
@@ -26,8 +26,13 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-fn said(call: &Call<'_>, text: &WasmStr, most: usize) -> wasmtime::Result<Vec<u8>> {
-    Ok(start(text.to_str(call)?.as_bytes(), most))
+/// A text, which is made UTF-8 whole before it is cut: that is work. What is passed on is paid for where it is.
+fn said(call: &mut Call<'_>, text: &WasmStr, most: usize) -> wasmtime::Result<Vec<u8>> {
+    let text = text.to_str(&*call)?;
+    let (kept, length) = (start(text.as_bytes(), most), text.len());
+    drop(text);
+    pay(call, u64::try_from(length.saturating_sub(kept.len())).unwrap_or(u64::MAX))?;
+    Ok(kept)
 }
 
 /// What the guest says, and of what is too long one byte too many: what is copied is no memory of the guest's, and in no budget.

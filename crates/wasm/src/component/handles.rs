@@ -135,6 +135,11 @@ impl Handles {
         self.open(thing).map_err(|TooMany| Errno::ManyFiles)
     }
 
+    /// The same of what nobody asked for: half of what it may hold is left to the guest. `None`: no more is given.
+    pub(super) fn give(&mut self, thing: Thing) -> Option<u32> {
+        if self.files < self.most_files / 2 { self.open(thing).ok() } else { None }
+    }
+
     /// Forgets one. A guest cannot name one that is not there: its handles are Wasmtime's to check.
     pub(crate) fn close(&mut self, number: u32) {
         let Ok(at) = usize::try_from(number) else { return };
@@ -241,8 +246,12 @@ mod tests {
         let mut handles = handles();
         let all: Vec<u32> = (0..8).map(|_| handles.open_file(root()).unwrap()).collect();
         assert_eq!(handles.open_file(root()), Err(Errno::ManyFiles));
-        assert!(handles.open(Thing::Wanted(Wanted::Now)).is_ok());
+        assert!(handles.open(Thing::Wanted(Wanted::Now)).is_ok() && handles.give(root()).is_none());
         handles.close(all[3]);
+        assert!(handles.open_file(root()).is_ok());
+        // Of what is given there are half as many, so that something can be opened.
+        all.iter().for_each(|number| handles.close(*number));
+        assert_eq!(std::iter::from_fn(|| handles.give(root())).count(), 3, "and one is still open");
         assert!(handles.open_file(root()).is_ok());
     }
 

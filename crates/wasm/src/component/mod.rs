@@ -3,8 +3,8 @@
 //! Beneath it lie the same files, streams, clocks and chance as beneath preview 1. Wasmtime's own layer is not linked: it reaches
 //! files and sockets of the host.
 //!
-//! Trust: every number, text and list is a guest's. Handles are looked up and counted, what is long is measured before it is
-//! copied, and nothing waits without hearing that it is to end. Sockets are offered as far as a component that imports them begins:
+//! Trust: every number, text and list is a guest's. Handles are looked up and counted, lists are measured before they are
+//! copied, texts are bounded (`run`) and paid for, and nothing waits without hearing that it is to end. Sockets are offered as far as a component that imports them begins:
 //! none can be made.
 
 mod about;

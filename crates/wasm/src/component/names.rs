@@ -10,51 +10,49 @@ use super::handles::{Opened, Thing};
 use super::{Call, FileHandle, offer, owned};
 use crate::files::{Facts, Ino, Kind, LONGEST_PATH};
 use crate::wasi::paths::{CREATE, DIRECTORY, EXCLUSIVE, TRUNCATE, find_or_make};
-use crate::wasi::{Errno, Guest, Host};
+use crate::wasi::{Errno, Guest, Host, pay};
 
 type File = Resource<FileHandle>;
 
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     offer! { linker, "wasi:filesystem/types@0.2.0";
         "[method]descriptor.open-at" => |call, this: File, _links: PathFlags, path: WasmStr, how: OpenFlags, flags: DescriptorFlags| -> Answer<File> {
-            let found = {
-                let path = path.to_str(&call)?;
-                open(&call.data().host, this.rep(), &path, how, flags)
-            };
+            let path = said(&mut call, &path)?;
+            let found = path.and_then(|path| open(&call.data().host, this.rep(), &path, how, flags));
             let opened = found.and_then(|opened| call.data_mut().host.handles.open_file(Thing::File(opened)));
             opened.map(owned).map_err(ErrorCode::from)
         }
         "[method]descriptor.stat-at" => |call, this: File, _links: PathFlags, path: WasmStr| -> Answer<DescriptorStat> {
-            named(&call, &this, &path)?.map(|facts| (&facts).into()).map_err(ErrorCode::from)
+            named(&mut call, &this, &path)?.map(|facts| (&facts).into()).map_err(ErrorCode::from)
         }
         "[method]descriptor.metadata-hash-at" => |call, this: File, _links: PathFlags, path: WasmStr| -> Answer<MetadataHash> {
-            named(&call, &this, &path)?.map(|facts| (&facts).into()).map_err(ErrorCode::from)
+            named(&mut call, &this, &path)?.map(|facts| (&facts).into()).map_err(ErrorCode::from)
         }
         "[method]descriptor.set-times-at" => |call, this: File, _links: PathFlags, path: WasmStr, _read: NewTimestamp, modified: NewTimestamp| -> Answer<()> {
-            let found = named(&call, &this, &path)?;
+            let found = named(&mut call, &this, &path)?;
             let set = found.and_then(|facts| set_time(&mut call.data().host.tree(), facts.ino, modified));
             set.map_err(ErrorCode::from)
         }
         "[method]descriptor.create-directory-at" => |call, this: File, path: WasmStr| -> Answer<()> {
-            let path = path.to_str(&call)?;
+            let path = said(&mut call, &path)?;
             let host = &call.data().host;
-            let made = place(host, this.rep(), &path)
-                .and_then(|(directory, name)| Ok(host.tree().make_directory(directory, &name, 0o755)?));
+            let placed = path.and_then(|path| place(host, this.rep(), &path));
+            let made = placed.and_then(|(directory, name)| Ok(host.tree().make_directory(directory, &name, 0o755)?));
             made.map(drop).map_err(ErrorCode::from)
         }
         "[method]descriptor.unlink-file-at" => |call, this: File, path: WasmStr| -> Answer<()> {
-            let path = path.to_str(&call)?;
-            remove(&call.data().host, this.rep(), &path, Kind::File).map_err(ErrorCode::from)
+            let path = said(&mut call, &path)?;
+            path.and_then(|path| remove(&call.data().host, this.rep(), &path, Kind::File)).map_err(ErrorCode::from)
         }
         "[method]descriptor.remove-directory-at" => |call, this: File, path: WasmStr| -> Answer<()> {
-            let path = path.to_str(&call)?;
-            remove(&call.data().host, this.rep(), &path, Kind::Directory).map_err(ErrorCode::from)
+            let path = said(&mut call, &path)?;
+            path.and_then(|path| remove(&call.data().host, this.rep(), &path, Kind::Directory)).map_err(ErrorCode::from)
         }
         "[method]descriptor.rename-at" => |call, this: File, path: WasmStr, to: File, new: WasmStr| -> Answer<()> {
-            let (path, new) = (path.to_str(&call)?, new.to_str(&call)?);
+            let (path, new) = (said(&mut call, &path)?, said(&mut call, &new)?);
             let host = &call.data().host;
-            let renamed = place(host, this.rep(), &path).and_then(|(from, old)| {
-                let (to, new) = place(host, to.rep(), &new)?;
+            let renamed = path.and_then(|path| place(host, this.rep(), &path)).and_then(|(from, old)| {
+                let (to, new) = place(host, to.rep(), &new?)?;
                 Ok(host.tree().rename((from, &old), (to, &new))?)
             });
             renamed.map_err(ErrorCode::from)
@@ -67,15 +65,21 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
             Err(ErrorCode::Unsupported)
         }
         "[method]descriptor.readlink-at" => |call, this: File, path: WasmStr| -> Answer<String> {
-            named(&call, &this, &path)?.map_err(ErrorCode::from).and(Err(ErrorCode::Invalid))
+            named(&mut call, &this, &path)?.map_err(ErrorCode::from).and(Err(ErrorCode::Invalid))
         }
     }
     Ok(())
 }
 
-/// A path, if it is none that is longer than any.
-fn bounded(path: &str) -> Result<&[u8], Errno> {
-    if path.len() > LONGEST_PATH { Err(Errno::NameTooLong) } else { Ok(path.as_bytes()) }
+/// A path as the guest said it, if it is none that is longer than any. Its length is known only when it was made UTF-8 ([`super::run`]),
+/// which is work.
+fn said(call: &mut Call<'_>, path: &WasmStr) -> wasmtime::Result<Result<Vec<u8>, Errno>> {
+    let path = path.to_str(&*call)?;
+    let length = u64::try_from(path.len()).unwrap_or(u64::MAX);
+    let kept = if path.len() > LONGEST_PATH { Err(Errno::NameTooLong) } else { Ok(path.as_bytes().to_vec()) };
+    drop(path);
+    pay(call, length)?;
+    Ok(kept)
 }
 
 /// The directory that paths begin at.
@@ -87,26 +91,26 @@ fn directory(host: &Host, number: u32) -> Result<Ino, Errno> {
 }
 
 /// What is known of what a path leads to.
-fn named(call: &Call<'_>, this: &File, path: &WasmStr) -> wasmtime::Result<Result<Facts, Errno>> {
-    let path = path.to_str(call)?;
+fn named(call: &mut Call<'_>, this: &File, path: &WasmStr) -> wasmtime::Result<Result<Facts, Errno>> {
+    let path = said(call, path)?;
     let host = &call.data().host;
-    let find = || {
+    let find = |path: Vec<u8>| {
         let from = directory(host, this.rep())?;
         let tree = host.tree();
-        Ok(tree.facts(tree.find(from, bounded(&path)?)?)?)
+        Ok(tree.facts(tree.find(from, &path)?)?)
     };
-    Ok(find())
+    Ok(path.and_then(find))
 }
 
 /// The directory and the last name of a path.
-fn place(host: &Host, number: u32, path: &str) -> Result<(Ino, Vec<u8>), Errno> {
-    match host.tree().place(directory(host, number)?, bounded(path)?)? {
+fn place(host: &Host, number: u32, path: &[u8]) -> Result<(Ino, Vec<u8>), Errno> {
+    match host.tree().place(directory(host, number)?, path)? {
         (directory, Some(name)) => Ok((directory, name)),
         (_, None) => Err(Errno::Exists),
     }
 }
 
-fn remove(host: &Host, number: u32, path: &str, kind: Kind) -> Result<(), Errno> {
+fn remove(host: &Host, number: u32, path: &[u8], kind: Kind) -> Result<(), Errno> {
     let (directory, name) = place(host, number, path)?;
     let mut tree = host.tree();
     let ino = tree.find(directory, &name)?;
@@ -120,7 +124,7 @@ fn remove(host: &Host, number: u32, path: &str, kind: Kind) -> Result<(), Errno>
 fn open(
     host: &Host,
     number: u32,
-    path: &str,
+    path: &[u8],
     how: OpenFlags,
     flags: DescriptorFlags,
 ) -> Result<Opened, Errno> {
@@ -134,6 +138,6 @@ fn open(
     ];
     // As preview 1 says it.
     let how = bits.into_iter().filter(|(flag, _)| how.contains(*flag)).fold(0, |all, (_, bit)| all | bit);
-    let Facts { ino, kind, .. } = find_or_make(&mut host.tree(), from, bounded(path)?, how, writes)?;
+    let Facts { ino, kind, .. } = find_or_make(&mut host.tree(), from, path, how, writes)?;
     Ok(Opened { ino, kind, reads: flags.contains(DescriptorFlags::READ), writes })
 }

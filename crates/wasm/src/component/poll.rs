@@ -23,9 +23,10 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     kinds! { linker, "wasi:io/poll@0.2.0"; "pollable" => PollHandle, }
     offer! { linker, "wasi:io/poll@0.2.0";
         "[method]pollable.ready" => |call, this: Resource<PollHandle>| -> bool {
-            let host = &call.data().host;
+            let host = &mut call.data_mut().host;
             let wanted = host.handles.wanted(this.rep())?;
-            is_ready(host, wanted, host.clock.peek())
+            let now = host.clock.lived();
+            is_ready(host, wanted, now)
         }
         "poll" => |call, list: WasmList<Resource<PollHandle>>| -> Vec<u32> {
             let count = list.len();
@@ -57,9 +58,11 @@ pub(super) fn wanting(call: &mut Call<'_>, wanted: Wanted) -> wasmtime::Result<R
     Ok(owned(call.data_mut().host.handles.open(Thing::Wanted(wanted))?))
 }
 
+/// Whether it has come. When input comes is not counted: where the clock is, it is said to be there, and whoever reads it waits.
 fn is_ready(host: &Host, wanted: Wanted, now: u64) -> bool {
     match wanted {
         Wanted::Now => true,
+        Wanted::Input if host.clock.is_counted() => true,
         Wanted::Input => host.streams.as_ref().is_none_or(|streams| streams.readable().is_some()),
         Wanted::Until(moment) => moment <= now,
     }
@@ -67,8 +70,9 @@ fn is_ready(host: &Host, wanted: Wanted, now: u64) -> bool {
 
 /// Waits until one of them has come. Returns which have.
 fn wait(host: &mut Host, wanted: &[Wanted]) -> Result<Vec<u32>, Told> {
+    // A look that is counted: whoever asks again and again gets on.
+    let mut now = host.clock.lived();
     loop {
-        let now = host.clock.peek();
         let come = (0..).zip(wanted).filter(|(_, wanted)| is_ready(host, **wanted, now));
         let come: Vec<u32> = come.map(|(number, _)| number).collect();
         let Some(streams) = host.streams.clone() else { return Ok(come) };
@@ -91,6 +95,7 @@ fn wait(host: &mut Host, wanted: &[Wanted]) -> Result<Vec<u32>, Told> {
         {
             host.clock.slept(Duration::from_nanos(left));
         }
+        now = host.clock.peek();
     }
 }
 
@@ -136,9 +141,18 @@ mod tests {
             let far = Wanted::Until(u64::MAX);
             // Between two steps of the clock.
             let near = host.clock.peek() + 50_001;
-            assert_eq!(wait(&mut host, &[far, Wanted::Until(near), Wanted::Input]), Ok(vec![1]));
+            assert_eq!(wait(&mut host, &[far, Wanted::Until(near)]), Ok(vec![1]));
             assert!(host.clock.peek() >= near);
+            // None has come. Whose clock counts is not told when it does, and waits where it reads.
+            let near = Wanted::Until(host.clock.peek() + 50_001);
+            let first = if deterministic { 2 } else { 1 };
+            assert_eq!(wait(&mut host, &[far, near, Wanted::Input]), Ok(vec![first]));
         }
+        // Whoever asks again and again instead of waiting comes there as well.
+        let mut asker = host(true, true);
+        let asked =
+            (1..).find(|_| wait(&mut asker, &[Wanted::Now, Wanted::Until(1_000_000)]).unwrap().len() == 2);
+        assert_eq!(asked, Some(50));
         let mut host = host(true, true);
         wait(&mut host, &[Wanted::Until(1_000_000)]).unwrap();
         assert_eq!(host.clock.peek(), 1_000_000);

@@ -17,8 +17,8 @@ use crate::wasi::Guest;
 
 /// Bytes that one call of a component may hand over. Lists are measured against a smaller limit of their own before they are copied.
 /// A text is not: Wasmtime says how long it is only when it has been made UTF-8, which for a component that writes another encoding is
-/// a copy in no budget, of twice as much at most.
-const MOST_HANDED: usize = 16 << 20;
+/// a copy in no budget, of three times as much at most.
+const MOST_HANDED: usize = 4 << 20;
 
 /// Runs a command to its end. Unlike an interpreter it begins with its command: all of it is the command's work.
 pub(crate) fn run(

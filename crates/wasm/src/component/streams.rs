@@ -137,26 +137,36 @@ fn read(
 }
 
 fn read_from(host: &mut Host, number: u32, length: u64, patience: Patience) -> Result<Vec<u8>, Stop> {
-    let length = usize::try_from(length).unwrap_or(usize::MAX).min(MOST);
     let input = *host.handles.input(number)?;
     if length == 0 {
         return Ok(Vec::new());
     }
-    let mut bytes = vec![0; length];
-    let got = match input {
+    let room = |there: u64| vec![0; usize::try_from(length.min(there)).unwrap_or(usize::MAX).min(MOST)];
+    let (mut bytes, got) = match input {
         Input::Standard => {
             let Some(streams) = &host.streams else { return Err(Stop::Closed) };
-            if patience == Patience::None && streams.readable().is_none() {
-                return Ok(Vec::new());
-            }
-            streams.read(&mut bytes)?
+            let there = match streams.readable() {
+                Some(there) => there,
+                // When input comes is not counted: whoever's clock is waits for it.
+                None if patience == Patience::None && !host.clock.is_counted() => return Ok(Vec::new()),
+                None => {
+                    streams.sleep(None, true)?;
+                    streams.readable().unwrap_or(length)
+                }
+            };
+            let mut bytes = room(there);
+            let got = if bytes.is_empty() { 0 } else { streams.read(&mut bytes)? };
+            (bytes, got)
         }
         Input::File { ino, at } => {
-            let got = host.tree().read(ino, at, &mut bytes).map_err(Errno::from)?;
+            let tree = host.tree();
+            let mut bytes = room(tree.facts(ino).map_err(Errno::from)?.size.saturating_sub(at));
+            let got = tree.read(ino, at, &mut bytes).map_err(Errno::from)?;
+            drop(tree);
             if let Input::File { at, .. } = host.handles.input(number)? {
                 *at = at.saturating_add(u64::try_from(got).unwrap_or(u64::MAX));
             }
-            got
+            (bytes, got)
         }
     };
     bytes.truncate(got);
@@ -190,8 +200,17 @@ fn permitted(length: usize) -> wasmtime::Result<()> {
     }
 }
 
-/// Writes all of it. Returns how far that brings the place in a file.
-fn write_to(host: &Host, output: Output, bytes: &[u8]) -> Result<u64, Stop> {
+/// What was written of a file.
+struct Written {
+    /// How far that brings the place in it.
+    by: u64,
+    /// How far behind its end it began: filled with zeros, as far as it lies beside what was written.
+    hole: u64,
+}
+
+/// Writes all of it.
+fn write_to(host: &Host, output: Output, bytes: &[u8]) -> Result<Written, Stop> {
+    let mut hole = 0;
     match output {
         Output::Standard(stream) => {
             if let Some(streams) = &host.streams {
@@ -199,7 +218,10 @@ fn write_to(host: &Host, output: Output, bytes: &[u8]) -> Result<u64, Stop> {
             }
         }
         Output::File { ino, at } => {
-            host.tree().write(ino, at, bytes).map_err(Errno::from)?;
+            let mut tree = host.tree();
+            let before = tree.facts(ino).map_err(Errno::from)?.size;
+            tree.write(ino, at, bytes).map_err(Errno::from)?;
+            hole = at.saturating_sub(before);
         }
         Output::End { ino } => {
             let mut tree = host.tree();
@@ -207,13 +229,16 @@ fn write_to(host: &Host, output: Output, bytes: &[u8]) -> Result<u64, Stop> {
             tree.write(ino, at, bytes).map_err(Errno::from)?;
         }
     }
-    Ok(count(bytes))
+    Ok(Written { by: count(bytes), hole })
 }
 
 /// Moves the place of the next write.
-fn step(call: &mut Call<'_>, number: u32, written: Result<u64, Stop>) -> wasmtime::Result<Answer<()>> {
-    if let (Ok(by), Output::File { at, .. }) = (&written, call.data_mut().host.handles.output(number)?) {
-        *at = at.saturating_add(*by);
+fn step(call: &mut Call<'_>, number: u32, written: Result<Written, Stop>) -> wasmtime::Result<Answer<()>> {
+    if let Ok(Written { by, hole }) = &written {
+        if let Output::File { at, .. } = call.data_mut().host.handles.output(number)? {
+            *at = at.saturating_add(*by);
+        }
+        pay(&mut *call, *hole)?;
     }
     told(call, written.map(drop))
 }

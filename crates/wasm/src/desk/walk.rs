@@ -64,6 +64,11 @@ impl Walk {
         Ok(None)
     }
 
+    /// Whether it has given up: more may be there than came.
+    pub(super) fn gave_up(&self) -> bool {
+        !self.levels.is_empty()
+    }
+
     /// It is over.
     pub(super) fn close(self, tree: &mut Tree) {
         for level in self.levels {
@@ -87,6 +92,7 @@ mod tests {
                 walk.enter(tree, facts.ino, path);
             }
         }
+        assert!(!walk.gave_up());
         walk.close(tree);
         seen
     }
@@ -143,7 +149,7 @@ mod tests {
             tree.remove(ROOT, next.as_bytes()).unwrap();
             last = next;
         }
-        assert!((50..100).contains(&seen), "{seen}, the last was {last}");
+        assert!((50..100).contains(&seen) && walk.gave_up(), "{seen}, the last was {last}");
         walk.close(&mut tree);
     }
 

@@ -66,7 +66,7 @@ impl List {
             if batch.len() >= BATCH {
                 break None;
             }
-            let Some(entry) = self.next(tree)? else { break Some(Coverage::Whole) };
+            let Some(entry) = self.next(tree)? else { break Some(self.covered()) };
             let with = cost.saturating_add(entry.cost());
             if self.left == 0 || with > allowance {
                 self.waiting = Some(entry);
@@ -84,6 +84,11 @@ impl List {
         }
         let amount = self.sent;
         Ok(end.map_or(Next::Sleep, |coverage| Next::Done(FileEnd::Finished { amount, skipped: 0, coverage })))
+    }
+
+    /// Where a guest makes entries as fast as they are looked at, that ends it as the host's own bound does.
+    fn covered(&self) -> Coverage {
+        if self.walk.gave_up() { Coverage::Cut } else { Coverage::Whole }
     }
 
     /// The next entry that has a path which can be said.

@@ -111,6 +111,8 @@ fn answer(
         let (errno, bytes) = match wanted {
             Wanted::Until(moment, _) if *moment <= now => (0, 0),
             Wanted::Until(..) => continue,
+            // When input comes is not counted: where the clock is, it is said to be there, and whoever reads it waits.
+            Wanted::Input if host.clock.is_counted() => (0, 1),
             Wanted::Input => match host.streams.as_ref().map_or(Some(0), |streams| streams.readable()) {
                 Some(bytes) => (0, bytes),
                 None => continue,
