@@ -198,7 +198,7 @@ mod tests {
     /// A number as the format writes it, in five bytes.
     fn number(value: usize) -> Vec<u8> {
         (0..5)
-            .map(|at| u8::try_from(value >> (7 * at) & 0x7f).unwrap() | if at < 4 { 0x80 } else { 0 })
+            .map(|at| u8::try_from(value >> (7 * at) & 0x7f).unwrap_or(0) | if at < 4 { 0x80 } else { 0 })
             .collect()
     }
 
