@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use blastbox_isolation::{Lowered, Warden};
 use blastbox_policy::Refusal;
-use blastbox_wire::plan::{Cgroups, Exec, First, Plan, Step, WorkspaceAccess};
+use blastbox_wire::plan::{
+    Cgroups, Denials, Exec, First, GrantAccess, Ids, Network, Owner, Plan, Step, WorkspaceAccess,
+};
 
 use crate::args::BoxArgs;
 use crate::explain::{Weighed, weigh};
@@ -53,22 +55,67 @@ fn text(lowered: &Lowered) -> String {
             writeln!(text, "  becomes   {}", output::plain(&monitor.arguments.join(" "))).ok()
         }
     };
-    writeln!(text, "  users     {ids:?}\n  network   {network:?}\n  cgroups   {cgroups}").ok();
+    writeln!(text, "  users     {}\n  network   {}\n  cgroups   {cgroups}", users(*ids), wired(*network))
+        .ok();
     writeln!(
         text,
-        "  limits    {} millicpus, {} of memory, {} processes, {} open files, files up to {}",
-        limits.millicpus,
+        "  limits    {} cpus, {} of memory, {} processes, {} open files, files up to {}",
+        f64::from(limits.millicpus) / 1000.0,
         blastbox_policy::Bytes(limits.memory),
         limits.pids,
         limits.open_files,
         blastbox_policy::Bytes(limits.file_size)
     )
     .ok();
-    writeln!(text, "  denials   {denials:?}\n  landlock  version {} at least", landlock.least_abi).ok();
+    writeln!(text, "  denials   {}", heard(*denials)).ok();
+    match landlock.least_abi {
+        0 => writeln!(text, "  landlock  as far as the kernel has it").ok(),
+        least => writeln!(text, "  landlock  version {least} at least").ok(),
+    };
     for grant in &landlock.grants {
-        writeln!(text, "            {:?} {}", grant.access, output::plain(grant.at.as_str())).ok();
+        writeln!(text, "            {}  {}", output::plain(grant.at.as_str()), granted(grant.access)).ok();
     }
     text
+}
+
+fn users(ids: Ids) -> &'static str {
+    match ids {
+        Ids::OwnRange => "ids of the host that no other box has",
+        Ids::OwnBlock => "65,536 ids of the host that no other box has, one of them for its root",
+        Ids::CallerOnly => "the caller's own id, for everything",
+    }
+}
+
+fn wired(network: Network) -> &'static str {
+    match network {
+        Network::Empty => "none, not even a loopback",
+        Network::Loopback => "a loopback of its own",
+        Network::Gateway { loopback: false, .. } => "one interface, which ends in its gateway",
+        Network::Gateway { loopback: true, .. } => {
+            "one interface, which ends in its gateway, and a loopback of its own"
+        }
+        Network::Card { .. } => "the machine's card, which ends in its gateway",
+    }
+}
+
+fn heard(denials: Denials) -> &'static str {
+    match denials {
+        Denials::Reported => "answered with an error, and reported",
+        Denials::WithWrites => "answered with an error, and reported, as is what is written",
+        Denials::Silent => "answered with an error; nobody learns of them",
+    }
+}
+
+fn granted(access: GrantAccess) -> &'static str {
+    match access {
+        GrantAccess::Read => "read",
+        GrantAccess::ReadExecute => "read, start programs",
+        GrantAccess::ReadWrite => "read, write",
+        GrantAccess::ReadWriteExecute => "read, write, start programs",
+        GrantAccess::Devices => "read and write devices",
+        GrantAccess::Terminals => "read and write terminals",
+        GrantAccess::Shared => "read, write, start programs; no sockets, no pipes",
+    }
 }
 
 fn section(text: &mut String, title: &str, steps: &[Step]) {
@@ -96,7 +143,12 @@ fn line(step: &Step) -> String {
             format!("scratch    {} in memory, {inodes} inodes, nosuid, nodev", blastbox_policy::Bytes(*bytes))
         }
         Step::ScratchDirectory { at, owner, exec: rule } => {
-            format!("scratch at {at} ({owner:?}, {})", exec(rule))
+            let owner = match owner {
+                Owner::Payload => "the payload's",
+                Owner::Root => "of root of the box",
+                Owner::Everybody => "everybody's",
+            };
+            format!("scratch at {at} ({owner}, {})", exec(rule))
         }
         Step::Processes => "proc       /proc, own processes only".to_owned(),
         Step::ProcessesAt { at } => format!("proc       {at}, own processes only"),
