@@ -15,8 +15,9 @@ mod modules;
 
 use std::path::PathBuf;
 
-use blastbox_tests::{Boxed, Caller, both_ways};
+use blastbox_tests::{Boxed, Caller, Served, both_ways};
 use components::{calling, importing, passing};
+use serde_json::{Value, json};
 
 both_ways!(
     a_component_runs_with_arguments_environment_and_input,
@@ -38,6 +39,7 @@ both_ways!(
     components_that_cannot_be_guests_are_refused_by_name_and_leave_nothing,
     without_its_worker_a_component_is_refused_by_name,
     the_worker_of_modules_takes_no_component,
+    a_component_on_the_shelf_runs_in_a_daemons_box_whose_policy_names_it,
 );
 
 /// The directory of the workers, if all that components need lies there.
@@ -328,7 +330,7 @@ fn components_that_cannot_be_guests_are_refused_by_name_and_leave_nothing(caller
 /// The programs once more, with these of the tier.
 fn own_programs(caller: &Caller, names: &[&str]) -> PathBuf {
     let programs = caller.directory("own");
-    std::fs::create_dir(programs.join("wasm")).unwrap();
+    caller.directory("own/wasm");
     let from = caller.blastbox_path();
     for name in ["blastbox", "blastbox-full", "blastbox-warden", "blastbox-egress", "blastbox-agent"] {
         std::fs::copy(from.with_file_name(name), programs.join(name)).unwrap();
@@ -365,12 +367,87 @@ fn without_its_worker_a_component_is_refused_by_name(caller: &Caller) {
 fn the_worker_of_modules_takes_no_component(caller: &Caller) {
     let shelf = needs!(shelf(caller));
     let at = caller.directory("shelf");
-    let brought = component(caller, "brought", &passing("wasi:cli/environment@0.2.0", "some:tool/thing"));
-    for kind in ["module", "component"] {
-        let words = ["compile", kind, &brought, at.to_str().unwrap(), "brought"];
+    let compile = |kind: &str, brought: &str| {
+        let words = ["compile", kind, brought, at.to_str().unwrap(), "brought"];
         let ended = caller.program(&shelf.join("blastbox-wasm-compile"), words).end();
         assert_eq!(ended.code, 3, "{kind}: {}", ended.err);
-        assert!(ended.err.contains("wasm_component:"), "{kind}: {}", ended.err);
-    }
+        ended.err
+    };
+    let library = component(caller, "brought", &passing("wasi:cli/environment@0.2.0", "some:tool/thing"));
+    let said = compile("module", &library);
+    assert!(said.contains("wasm_component:") && said.contains("kernel.guest"), "{said}");
+    assert!(compile("component", &library).contains("wasm_no_run"));
+    let module = component(caller, "module", &modules::hello("no component"));
+    assert!(compile("component", &module).contains("wasm_invalid: it is no component"));
     assert_eq!(std::fs::read_dir(&at).unwrap().count(), 0);
+}
+
+/// The gaps of a box that an ordinary user makes, and the guest that it has alone.
+fn alone(guest: &str) -> String {
+    DETERMINISTIC.replace("deterministic = true", &format!("guest = \"{guest}\""))
+}
+
+fn a_component_on_the_shelf_runs_in_a_daemons_box_whose_policy_names_it(caller: &Caller) {
+    let shelf = needs!(shelf(caller));
+    let programs = own_programs(caller, &["blastbox-wasm", "blastbox-wasm-component"]);
+    let own = programs.join("wasm");
+    let guests = [
+        ("component", "calls", calling(Some("add"), "[1,2]")),
+        ("module", "hello", modules::hello("here\n")),
+    ];
+    for (kind, name, bytes) in guests {
+        let brought = component(caller, name, &bytes);
+        let words = ["compile", kind, &brought, own.to_str().unwrap(), name];
+        let compiled = caller.program(&shelf.join("blastbox-wasm-compile"), words).end();
+        assert_eq!(compiled.code, 0, "{}", compiled.err);
+    }
+    let doctor = caller.program(&programs.join("blastbox"), ["doctor"]).end().text();
+    assert!(doctor.contains("components on the shelf (kernel.guest): calls"), "{doctor}");
+
+    let daemon = Served::start_program(caller, &programs.join("blastbox"), &[]);
+    let create = |policy: &str| {
+        let policy = caller.file("policy.toml", policy);
+        daemon.ask(["create", "--policy", policy.to_str().unwrap()])
+    };
+    let exec = |id: &str, guest: &str| daemon.blastbox(["exec", id, "--", guest]).end();
+    // Beside others it does not run, and whoever asks for it is told how it does.
+    let beside = create(&alone(""));
+    assert_eq!(exec(&beside, "hello").text(), "here\n");
+    let told = exec(&beside, "calls");
+    assert_eq!(told.code, 126, "{}", told.err);
+    assert!(told.err.contains("guest = \"calls\" under [kernel]"), "{}", told.err);
+    // A module may be alone, too.
+    let module = create(&alone("hello"));
+    assert_eq!(exec(&module, "hello").text(), "here\n");
+    assert_eq!(exec(&module, "calls").code, 127);
+
+    let id = create(&alone("calls"));
+    assert_eq!(exec(&id, "hello").code, 127);
+    let execs = format!("/v1/boxes/{id}/execs");
+    // Each time anew, as the guests of every box.
+    for sum in 0..2 {
+        let new = json!({ "command": ["calls"], "tools": ["add", "say"] });
+        let (status, begun) = daemon.request("POST", &execs, &new);
+        assert_eq!(status, 201, "{begun}");
+        let calls = format!("{execs}/{}/calls", begun["exec"]);
+        for (call, tool, input, answer) in
+            [(1, "add", json!([1, 2]), json!({ "sum": sum })), (2, "say", json!({ "sum": sum }), Value::Null)]
+        {
+            let (status, open) = daemon.request("GET", &format!("{calls}?wait=60"), &Value::Null);
+            let asked = json!({ "calls": [{ "call": call, "tool": tool, "input": input }] });
+            assert_eq!((status, &open), (200, &asked));
+            let answered = json!({ "result": answer });
+            assert_eq!(daemon.request("POST", &format!("{calls}/{call}"), &answered).0, 204);
+        }
+        assert_eq!(daemon.request("GET", &format!("{calls}?wait=60"), &Value::Null).0, 409);
+    }
+    let (_, receipt) = daemon.request("DELETE", &format!("/v1/boxes/{id}"), &Value::Null);
+    let twice = |tool: &str| json!({ "tool": tool, "calls": 2, "failed": 0 });
+    assert_eq!(receipt["tools"], json!([twice("add"), twice("say")]));
+
+    let unknown = caller.file("policy.toml", alone("other"));
+    let refused = daemon.blastbox(["create", "--policy", unknown.to_str().unwrap()]).end();
+    assert_eq!(refused.code, 125, "{}", refused.err);
+    assert!(refused.err.contains("none of that name lies on the shelf"), "{}", refused.err);
+    daemon.stop();
 }

@@ -173,6 +173,7 @@ fn limits(policy: &SealedPolicy) -> Limits {
         gpu: _,
         deterministic: _,
         fuel,
+        guest: _,
         gvisor_platform: _,
     } = policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec: _, report_writes: _ } =

@@ -45,6 +45,7 @@ fn canonical(policy: &SealedPolicy) -> String {
         gpu,
         deterministic,
         fuel,
+        guest,
         gvisor_platform,
     } = policy.kernel();
     let FileRules { workspace, disk, inodes, file_size, open_files, exec, report_writes } = policy.files();
@@ -68,6 +69,7 @@ fn canonical(policy: &SealedPolicy) -> String {
          {gpu}\
          {counted}\
          {metered}\
+         {alone}\
          {platform}\
          files.workspace {workspace}\n\
          files.disk {disk}\n\
@@ -104,6 +106,7 @@ fn canonical(policy: &SealedPolicy) -> String {
         // A line only where it is asked for, as with entries of a list: what was sealed before keeps its digest.
         counted = if *deterministic { "kernel.deterministic true\n" } else { "" },
         metered = fuel.map(|fuel| format!("kernel.fuel {fuel}\n")).unwrap_or_default(),
+        alone = guest.as_ref().map(|guest| format!("kernel.guest {guest}\n")).unwrap_or_default(),
         platform = match gvisor_platform {
             GvisorPlatform::Systrap => String::new(),
             other => format!("kernel.gvisor_platform {other}\n"),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     AllowRule, BadRule, Binding, BoxRoot, Bytes, Cpus, CredentialMode, CredentialRules, Destination,
-    FileRules, Gap, Gpu, GvisorPlatform, Host, HostPattern, KernelRules, LifetimeRules, Loopback,
+    FileRules, Gap, Gpu, GuestName, GvisorPlatform, Host, HostPattern, KernelRules, LifetimeRules, Loopback,
     NetworkLimits, NetworkMode, NetworkRules, OnDenied, PolicyError, PrivateOpening, RuleParts, ScratchExec,
     SealedPolicy, Seconds, SurvivesDaemon, ThreatLevel, TierChoice, TlsMode, Workspace,
 };
@@ -129,6 +129,12 @@ impl Draft {
     /// Says how much work a command may do, counted and not timed.
     pub fn fuel(mut self, fuel: Option<u64>) -> Self {
         self.kernel.fuel = fuel.filter(|fuel| *fuel > 0);
+        self
+    }
+
+    /// Says which guest of the shelf a box of the tier `wasm` has, alone.
+    pub fn guest(mut self, guest: Option<GuestName>) -> Self {
+        self.kernel.guest = guest;
         self
     }
 

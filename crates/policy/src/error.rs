@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::words::{did_you_mean, one_of};
-use crate::{BadAmount, BadBinding, BadRule, Gap, ThreatLevel, Tier, UnknownWord, Workspace};
+use crate::{BadAmount, BadBinding, BadGuest, BadRule, Gap, ThreatLevel, Tier, UnknownWord, Workspace};
 
 /// A place in a policy text; both numbers start at 1, columns count characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +84,16 @@ pub enum PolicyError {
         key: &'static str,
         /// What is wrong with it.
         problem: BadAmount,
+    },
+    /// Text that is no guest's name.
+    #[error("{at}: {key}: {problem}")]
+    BadGuest {
+        /// Where.
+        at: Place,
+        /// The key, with its section.
+        key: &'static str,
+        /// What is wrong with it.
+        problem: BadGuest,
     },
     /// A rule of the network section that means nothing, or too much.
     #[error("{at}: {key}: {problem}")]

@@ -1,7 +1,7 @@
 //! The kernel boundary: which tier, and how much of the machine.
 
 use crate::words::spoken;
-use crate::{Bytes, Cpus, ThreatLevel, TierChoice};
+use crate::{Bytes, Cpus, GuestName, ThreatLevel, TierChoice};
 
 /// Which kernel boundary the box gets and how much processor, memory and processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct KernelRules {
     pub deterministic: bool,
     /// The work that each command may do, counted by the engine that runs it and not by a clock.
     pub fuel: Option<u64>,
+    /// The guest that a box of the tier `wasm` has alone, or else it has those of the shelf that are modules. Others do not ask.
+    pub guest: Option<GuestName>,
     /// How gVisor runs the instructions of a box in the tier `gvisor`. Others do not ask.
     pub gvisor_platform: GvisorPlatform,
 }
@@ -103,6 +105,7 @@ impl KernelRules {
             gpu: Gpu::None,
             deterministic: false,
             fuel: None,
+            guest: None,
             gvisor_platform: GvisorPlatform::Systrap,
         }
     }

@@ -27,6 +27,7 @@ mod draft;
 mod error;
 mod files;
 mod gap;
+mod guest;
 mod kernel;
 mod lifetime;
 mod limits;
@@ -55,6 +56,7 @@ pub use draft::Draft;
 pub use error::{Place, PolicyError, Section};
 pub use files::{FileRules, ScratchExec, Workspace};
 pub use gap::Gap;
+pub use guest::{BadGuest, GuestName};
 pub use kernel::{BoxRoot, Gpu, GvisorPlatform, KernelRules, OnDenied};
 pub use lifetime::{LifetimeRules, SurvivesDaemon};
 pub use network::{

@@ -25,6 +25,7 @@ pub(crate) fn check_kernel(rules: &KernelRules) -> Result<(), PolicyError> {
         gpu: _,
         deterministic: _,
         fuel,
+        guest: _,
         gvisor_platform: _,
     } = rules;
     // The kernel's smallest quota is one millisecond in each period of 100.

@@ -1,8 +1,8 @@
 //! Writing the whole effective policy as TOML: every key, so that nothing is left to a default.
 
 use crate::{
-    AllowRule, Binding, CredentialRules, FileRules, Given, KernelRules, LifetimeRules, NetworkLimits,
-    NetworkRules, PathPattern, ResolverUse, SealedPolicy, Slot,
+    AllowRule, Binding, CredentialRules, FileRules, Given, GuestName, KernelRules, LifetimeRules,
+    NetworkLimits, NetworkRules, PathPattern, ResolverUse, SealedPolicy, Slot,
 };
 
 /// The whole effective policy, in a fixed order. [`parse`](crate::parse) and sealing give the same policy back.
@@ -18,6 +18,7 @@ pub fn to_toml(policy: &SealedPolicy) -> String {
         gpu,
         deterministic,
         fuel,
+        guest,
         gvisor_platform,
     } = policy.kernel();
     let FileRules { workspace, disk, inodes, file_size, open_files, exec, report_writes } = policy.files();
@@ -49,6 +50,7 @@ root = "{root}"
 gpu = "{gpu}"
 deterministic = {deterministic}
 fuel = {fuel}
+guest = "{guest}"
 gvisor_platform = "{gvisor_platform}"
 
 [files]
@@ -87,6 +89,8 @@ survives_daemon = "{survives_daemon}"
         level = policy.level(),
         // 0 is how a policy says that nobody counts.
         fuel = fuel.unwrap_or(0),
+        // No name is how one says that no guest is alone.
+        guest = guest.as_ref().map_or("", GuestName::as_str),
         accepted = accepted.join(", "),
         allow = lines(allow, rule),
         bind = lines(bind, binding),

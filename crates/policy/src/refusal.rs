@@ -175,6 +175,12 @@ fn asked_fix(tier: Tier, why: &str) -> Option<&'static str> {
         Tier::Jail | Tier::Gvisor | Tier::Microvm if asked("(kernel.fuel)") => {
             "use --tier wasm, which counts work, or leave it uncounted: no --fuel, or fuel = 0 under [kernel]"
         }
+        Tier::Jail | Tier::Gvisor | Tier::Microvm if asked("(kernel.guest)") => {
+            "use --tier wasm, or write guest = \"\" under [kernel]"
+        }
+        Tier::Wasm if asked("(kernel.guest)") => {
+            "write one that `blastbox doctor` lists, have the operator add it to the shelf (docs/wasm.md), or write guest = \"\" under [kernel]"
+        }
         Tier::Jail | Tier::Gvisor | Tier::Microvm if asked("(kernel.deterministic)") => {
             "use --tier wasm, or write deterministic = false under [kernel]"
         }
@@ -330,6 +336,7 @@ mod tests {
                 "the policy meters the work of commands (kernel.fuel), and only the tier wasm counts it",
             );
             assert!(fuel.starts_with("use --tier wasm") && fuel.contains("no --fuel"), "{fuel}");
+            assert!(fix(tier, "a guest alone (kernel.guest)").starts_with("use --tier wasm"));
             assert!(fix(tier, "the same (kernel.deterministic)").starts_with("use --tier wasm"));
         }
         assert!(

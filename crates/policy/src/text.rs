@@ -18,7 +18,8 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use crate::error::{Place, Section};
 use crate::words::{clip, nearest};
 use crate::{
-    BadAmount, Draft, FileRules, Gap, KernelRules, LifetimeRules, PolicyError, ThreatLevel, UnknownWord,
+    BadAmount, Draft, FileRules, Gap, GuestName, KernelRules, LifetimeRules, PolicyError, ThreatLevel,
+    UnknownWord,
 };
 
 /// The longest policy text that is read, in bytes.
@@ -35,6 +36,7 @@ const KERNEL: &[&str] = &[
     "gpu",
     "deterministic",
     "fuel",
+    "guest",
     "gvisor_platform",
 ];
 const FILES: &[&str] = &["workspace", "disk", "inodes", "file_size", "open_files", "exec", "report_writes"];
@@ -95,6 +97,7 @@ impl Source<'_> {
                 "gpu" => rules.gpu = self.word("kernel.gpu", value)?,
                 "deterministic" => rules.deterministic = self.truth("kernel.deterministic", value)?,
                 "fuel" => rules.fuel = Some(self.count("kernel.fuel", value)?).filter(|fuel| *fuel > 0),
+                "guest" => rules.guest = self.guest("kernel.guest", value)?,
                 "gvisor_platform" => rules.gvisor_platform = self.word("kernel.gvisor_platform", value)?,
                 _ => return Err(self.unknown_key(key, Section::Named("kernel"), KERNEL)),
             }
@@ -155,6 +158,19 @@ impl Source<'_> {
     ) -> Result<T, PolicyError> {
         match value.get_ref() {
             DeValue::String(word) => word.parse().map_err(|problem| PolicyError::UnknownWord {
+                at: self.place(value.span().start),
+                key,
+                problem,
+            }),
+            _ => Err(self.wrong_kind(key, "a string", value)),
+        }
+    }
+
+    /// A guest's name; none where it is empty.
+    fn guest(&self, key: &'static str, value: &Value<'_>) -> Result<Option<GuestName>, PolicyError> {
+        match value.get_ref() {
+            DeValue::String(name) if name.is_empty() => Ok(None),
+            DeValue::String(name) => name.parse().map(Some).map_err(|problem| PolicyError::BadGuest {
                 at: self.place(value.span().start),
                 key,
                 problem,

@@ -71,6 +71,25 @@ output = "64k"
 }
 
 #[test]
+fn a_guest_is_named_or_none_is_alone() {
+    assert_eq!(parse("kernel.guest = \"\""), Ok(Draft::at(ThreatLevel::High)));
+    let named = Draft::at(ThreatLevel::High).guest(Some("tool-2".parse().unwrap()));
+    assert_eq!(parse("kernel.guest = \"tool-2\""), Ok(named.clone()));
+    let sealed = named.seal().unwrap();
+    assert_eq!(parse(&to_toml(&sealed)).and_then(Draft::seal).as_ref(), Ok(&sealed));
+    assert_ne!(sealed.digest(), Draft::at(ThreatLevel::High).seal().unwrap().digest());
+    assert_complains(
+        "[kernel]\nguest = \"../tool\"\n",
+        "line 2, column 9: kernel.guest: \"../tool\" is no name of a guest; expected letters, digits, - and _, at most 80, as \
+         `blastbox doctor` lists them",
+    );
+    assert_complains(
+        "kernel.guest = 3",
+        "line 1, column 16: kernel.guest: expected a string, found a number",
+    );
+}
+
+#[test]
 fn processors_and_times_may_be_bare_or_quoted() {
     for text in ["kernel.cpus = 2", "kernel.cpus = 2.0", "kernel.cpus = \"2\"", "kernel.cpus = +2"] {
         assert_eq!(parse(text), Ok(Draft::at(ThreatLevel::High).cpus(Cpus::from_millis(2_000))), "{text}");
@@ -240,6 +259,7 @@ root = "none"
 gpu = "none"
 deterministic = false
 fuel = 0
+guest = ""
 gvisor_platform = "systrap"
 
 [files]

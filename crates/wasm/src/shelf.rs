@@ -108,7 +108,7 @@ pub(crate) enum ShelfError {
     )]
     Bare { name: String },
     #[error(
-        "guest {name} is a component, and this worker runs modules: `blastbox run --tier wasm -- {name}.wasm` runs one"
+        "guest {name} is a component, which needs a box of its own: one whose policy names it (guest = \"{name}\" under [kernel])"
     )]
     #[cfg(not(feature = "components"))]
     Component { name: String },
@@ -198,6 +198,10 @@ fn load_one(
     if !is_fit(manifest.kind, manifest.begins) {
         return Err(ShelfError::Bare { name: name.to_owned() });
     }
+    #[cfg(not(feature = "components"))]
+    if manifest.kind == Kind::Component {
+        return Err(ShelfError::Component { name: name.to_owned() });
+    }
     let path = shelf.join(format!("{stem}.cwasm"));
     let code = File::open(&path).map_err(read("its machine code"))?;
     let size = code.metadata().map_err(read("its machine code"))?.len();
@@ -211,10 +215,8 @@ fn load_one(
         return Err(ShelfError::Changed { name: name.to_owned() });
     }
     let engine_says = |source| ShelfError::Engine { name: name.to_owned(), source };
+    #[cfg(feature = "components")]
     if manifest.kind == Kind::Component {
-        #[cfg(not(feature = "components"))]
-        return Err(ShelfError::Component { name: name.to_owned() });
-        #[cfg(feature = "components")]
         return load_component(engine, &path, name, manifest).map_err(engine_says);
     }
     let module = machine_code::load(engine, code).map_err(engine_says)?;

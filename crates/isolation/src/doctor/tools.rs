@@ -74,11 +74,15 @@ pub(super) fn wasm(guests: Option<&Guests>) -> Finding {
                     format!("; left out, since more lie there than a worker loads: {}", names.join(", "))
                 }
             };
+            let components = match guests.components() {
+                [] => String::new(),
+                names => format!("; components on the shelf (kernel.guest): {}", names.join(", ")),
+            };
             let runs = guests.runs(Form::Component);
             let forms =
                 if runs { "and components" } else { "but no components: blastbox-wasm-component is missing" };
-            let finding =
-                found(format!("{lies} at {}; runs modules {forms}{left_out}", guests.directory().display()));
+            let at = guests.directory().display();
+            let finding = found(format!("{lies} at {at}; runs modules {forms}{left_out}{components}"));
             match (runs && !guests.names().is_empty(), left_out.is_empty()) {
                 (true, true) => finding,
                 (true, false) => {

@@ -62,6 +62,7 @@ pub(super) fn lower_around(
         gpu,
         deterministic: _,
         fuel: _,
+        guest: _,
         gvisor_platform: _,
     } = policy.kernel();
     let FileRules { workspace: _, disk, inodes, file_size, open_files, exec, report_writes } = policy.files();

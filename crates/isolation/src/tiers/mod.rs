@@ -26,6 +26,11 @@ pub fn lower(
             .to_owned();
         return Err(Refusal::TierUnavailable { tier, why });
     }
+    if policy.kernel().guest.is_some() && tier != Tier::Wasm {
+        let why =
+            "the policy names the one guest of its boxes (kernel.guest), and only the tier wasm has guests";
+        return Err(Refusal::TierUnavailable { tier, why: why.to_owned() });
+    }
     if !request.volumes.is_empty() && tier != Tier::Jail {
         return Err(Refusal::VolumesUnavailable { tier });
     }

@@ -13,8 +13,8 @@ pub use found::{Form, Guests, Metering, WORKER};
 
 use blastbox_images::{Image, Language};
 use blastbox_policy::{
-    BoxRoot, CredentialMode, CredentialRules, FileRules, Gap, Gpu, KernelRules, LifetimeRules, NetworkMode,
-    NetworkRules, OnDenied, Refusal, SealedPolicy, Tier,
+    BoxRoot, CredentialMode, CredentialRules, FileRules, Gap, Gpu, GuestName, KernelRules, LifetimeRules,
+    NetworkMode, NetworkRules, OnDenied, Refusal, SealedPolicy, Tier,
 };
 use blastbox_wire::plan::{
     Denials, DeviceName, Exec, First, Grant, GrantAccess, GuestPath, Ids, Landlock, Limits, Monitor,
@@ -56,6 +56,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         gpu,
         deterministic,
         fuel,
+        guest,
         gvisor_platform: _,
     } = policy.kernel();
     // Whether programs may be started from scratch space does not arise: a guest starts none.
@@ -76,6 +77,8 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
             "blastbox-wasm and its guests are not installed beside blastbox (`make wasm`)",
         ));
     };
+    let alone = guest.as_ref().map(|name| alone(guests, name)).transpose()?;
+    let guests = alone.as_ref().unwrap_or(guests);
     let metering = if fuel.is_some() { Metering::Fuel } else { Metering::None };
     if metering == Metering::Fuel && guests.code(metering) == 0 {
         return Err(unavailable(
@@ -171,6 +174,29 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     Ok(Lowered { fuel: *fuel, http, ..Lowered::new(Tier::Wasm, plan, shows, report, gaps) })
 }
 
+/// What a box has whose policy names its one guest.
+fn alone(guests: &Guests, name: &GuestName) -> Result<Guests, Refusal> {
+    let unavailable = |why: String| Refusal::TierUnavailable { tier: Tier::Wasm, why };
+    if let Some(own) = guests.own() {
+        let (own, name) = (&own.name, name.as_str());
+        return Err(unavailable(format!(
+            "the policy says that a box has the guest {name} alone (kernel.guest), and {own}.wasm is another"
+        )));
+    }
+    let Some(alone) = guests.alone(name.as_str()) else {
+        return Err(unavailable(format!(
+            "the policy says that a box has the guest {name} alone (kernel.guest), and none of that name lies on the shelf of this host"
+        )));
+    };
+    if !alone.runs(alone.form()) {
+        return Err(unavailable(format!(
+            "wasm_no_component_worker: the guest {name} is a component, and blastbox-wasm-component is not installed beside blastbox-wasm \
+             (`make wasm`)"
+        )));
+    }
+    Ok(alone)
+}
+
 /// The guest that reads a program in this language.
 pub(super) fn interpreter(language: Language) -> Result<Vec<String>, NoInterpreter> {
     let guest = match language {
@@ -222,7 +248,8 @@ impl Worker<'_> {
             Worksite::Directory(WorkspaceAccess::CopyOnWrite) => say("workspace", "cow".to_owned()),
         }
         say("shelf", PLACE.to_owned());
-        for name in self.guests.names() {
+        // Who asks the worker of modules for a component is told how to have it.
+        for name in self.guests.names().iter().chain(self.guests.components()) {
             say("guest", name.clone());
         }
         if let Some(own) = self.guests.own() {

@@ -27,8 +27,8 @@ pub(crate) enum Trouble {
     )]
     TooLarge,
     #[error(
-        "wasm_component: this is a component, and what lies on a shelf are modules: `blastbox run --tier wasm -- FILE` runs a component; for a \
-         shelf build it for wasm32-wasip1 (Rust: --target wasm32-wasip1, Go: GOOS=wasip1, C: wasi-sdk with --target=wasm32-wasip1)"
+        "wasm_component: this is a component and no module: `blastbox run --tier wasm -- FILE` runs one, and `compile component FILE SHELF NAME` \
+         adds one to a shelf, for boxes whose policy names it (kernel.guest)"
     )]
     Component,
     #[error(

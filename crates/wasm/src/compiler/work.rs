@@ -58,8 +58,7 @@ fn compile(what: (Kind, Metering), module: &Path, shelf: &Path, name: &str) -> R
     let (kind, metering) = what;
     let is_interpreter = match kind {
         Kind::Python | Kind::Js => true,
-        Kind::Module => false,
-        Kind::Component => return Err(Trouble::Component),
+        Kind::Module | Kind::Component => false,
         Kind::PythonData => return Err(Trouble::Usage),
     };
     let wasm = read(module, MOST_MODULE)?;

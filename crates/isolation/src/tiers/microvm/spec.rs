@@ -105,6 +105,7 @@ impl VmSpec {
             gpu: _,
             deterministic: _,
             fuel: _,
+            guest: _,
             gvisor_platform: _,
         } = policy.kernel();
         let FileRules { disk, inodes, file_size, open_files, exec, workspace: _, report_writes } =

@@ -1,5 +1,7 @@
 //! What this host has of the tier: the worker, and guests on its shelf.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// The worker's program.
@@ -11,6 +13,10 @@ const COMPONENT_WORKER: &str = "blastbox-wasm-component";
 const DIRECTORY: &str = "wasm";
 /// What ends the name of a guest's manifest.
 const MANIFEST: &str = ".guest";
+/// The line of a manifest that says that the guest is a component.
+const COMPONENT: &str = "kind component";
+/// Longest manifest that is looked into.
+const MOST_MANIFEST: u64 = 4096;
 /// Most guests of one shelf: each is loaded by every worker.
 const MOST: usize = 24;
 /// Those that come with blastbox: whatever else lies on a shelf, they are on it.
@@ -53,6 +59,10 @@ pub enum Form {
 pub struct Guests {
     directory: PathBuf,
     names: Vec<String>,
+    /// Those that are components: each has a box of its own.
+    components: Vec<String>,
+    /// The form of the only guest, where a policy names one.
+    alone: Option<Form>,
     /// Those that no worker loads, because there are too many.
     left_out: Vec<String>,
     own: Option<OwnGuest>,
@@ -94,13 +104,43 @@ impl Guests {
             let name = name.strip_suffix(MANIFEST)?;
             is_plain(name).then(|| name.to_owned())
         };
-        let names = entries.filter_map(Result::ok).filter_map(name).collect();
-        let (names, left_out) = chosen(names);
+        let names = entries.filter_map(Result::ok).filter_map(name);
+        let (mut components, modules): (Vec<String>, Vec<String>) =
+            names.partition(|name| is_component(directory, name));
+        components.sort();
+        let (names, left_out) = chosen(modules);
         let sum = |metering| names.iter().map(|name| code_of(directory, name, metering)).sum();
         let (code, metered) = (sum(Metering::None), sum(Metering::Fuel));
-        let components = directory.join(COMPONENT_WORKER).is_file().then_some(Form::Component);
-        let forms = std::iter::once(Form::Module).chain(components).collect();
-        Some(Self { directory: directory.to_owned(), names, left_out, own: None, code, metered, forms })
+        let both = directory.join(COMPONENT_WORKER).is_file().then_some(Form::Component);
+        let forms = std::iter::once(Form::Module).chain(both).collect();
+        let directory = directory.to_owned();
+        let (own, alone) = (None, None);
+        Some(Self { directory, names, components, alone, left_out, own, code, metered, forms })
+    }
+
+    /// The same with this guest of the shelf and no other, if it lies there.
+    #[must_use]
+    pub(super) fn alone(&self, name: &str) -> Option<Self> {
+        let among = |names: &[String]| names.iter().any(|known| known == name);
+        let form = if among(&self.components) {
+            Form::Component
+        } else if among(&self.names) || among(&self.left_out) {
+            Form::Module
+        } else {
+            return None;
+        };
+        let code = |metering| code_of(&self.directory, name, metering);
+        Some(Self {
+            directory: self.directory.clone(),
+            names: vec![name.to_owned()],
+            components: Vec::new(),
+            alone: Some(form),
+            left_out: Vec::new(),
+            own: None,
+            code: code(Metering::None),
+            metered: code(Metering::Fuel),
+            forms: self.forms.clone(),
+        })
     }
 
     /// The same with a module or component of the caller, which lies alone in its directory.
@@ -111,7 +151,8 @@ impl Guests {
             Form::Module => self.names.retain(|other| *other != name),
             // Its worker runs nothing else.
             Form::Component => {
-                (self.names, self.left_out, self.code, self.metered) = (Vec::new(), Vec::new(), 0, 0);
+                (self.names, self.components, self.left_out) = (Vec::new(), Vec::new(), Vec::new());
+                (self.code, self.metered) = (0, 0);
             }
         }
         self.code = self.code.saturating_add(code_of(&directory, &name, Metering::None));
@@ -128,13 +169,24 @@ impl Guests {
 
     /// The program that runs the guests of a box.
     pub(super) fn worker(&self) -> &'static str {
-        match self.own.as_ref().map(|own| own.form) {
-            None | Some(Form::Module) => WORKER,
-            Some(Form::Component) => COMPONENT_WORKER,
+        match self.form() {
+            Form::Module => WORKER,
+            Form::Component => COMPONENT_WORKER,
         }
     }
 
-    /// Those on the shelf.
+    /// What the guests of a box are.
+    pub(super) fn form(&self) -> Form {
+        self.own.as_ref().map(|own| own.form).or(self.alone).unwrap_or(Form::Module)
+    }
+
+    /// Those on the shelf that a policy must name, because they are components.
+    #[must_use]
+    pub fn components(&self) -> &[String] {
+        &self.components
+    }
+
+    /// Those on the shelf that run beside each other.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
@@ -184,6 +236,16 @@ impl Guests {
     }
 
     #[cfg(test)]
+    pub(crate) fn with_components(self, names: &[&str]) -> Self {
+        Self { components: names.iter().map(|name| (*name).to_owned()).collect(), ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn without_component_worker(self) -> Self {
+        Self { forms: vec![Form::Module], ..self }
+    }
+
+    #[cfg(test)]
     pub(crate) fn crowded(names: &[&str]) -> Self {
         let (names, left_out) = chosen(names.iter().map(|name| (*name).to_owned()).collect());
         Self { names, left_out, ..Self::of(&[]) }
@@ -195,6 +257,8 @@ impl Guests {
         Self {
             directory: "/opt/wasm".into(),
             names,
+            components: Vec::new(),
+            alone: None,
             left_out: Vec::new(),
             own: None,
             code: 300 << 20,
@@ -210,6 +274,14 @@ fn chosen(mut names: Vec<String>) -> (Vec<String>, Vec<String>) {
     let left_out = names.split_off(names.len().min(MOST));
     names.sort();
     (names, left_out)
+}
+
+/// Whether the manifest says that a guest is a component. Of one that says nothing the worker says why.
+fn is_component(directory: &Path, name: &str) -> bool {
+    let mut text = String::new();
+    let read = File::open(directory.join(format!("{name}{MANIFEST}")))
+        .and_then(|file| file.take(MOST_MANIFEST).read_to_string(&mut text));
+    read.is_ok() && text.lines().any(|line| line == COMPONENT)
 }
 
 /// Bytes of a guest's machine code; 0 where it cannot be seen, which its worker will say.

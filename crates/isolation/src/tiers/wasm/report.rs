@@ -42,7 +42,7 @@ fn kernel(policy: &SealedPolicy, plan: &Plan, guests: &Guests, gaps: &[Gap]) -> 
         guests.names().iter().map(String::as_str).chain(guests.own().map(|own| own.name.as_str())).collect();
     vec![
         "no system call of its own: guests are WebAssembly, compiled beforehand and run by Wasmtime".to_owned(),
-        guests_of(&all, guests.left_out()),
+        guests_of(&all, guests),
         "around them a jail of one worker process: no program, no socket, no new file and no executable memory once a \
          guest runs (seccomp), namespaces of its own, no capabilities"
             .to_owned(),
@@ -69,17 +69,16 @@ fn kernel(policy: &SealedPolicy, plan: &Plan, guests: &Guests, gaps: &[Gap]) -> 
     ]
 }
 
-fn guests_of(all: &[&str], left_out: &[String]) -> String {
+fn guests_of(all: &[&str], guests: &Guests) -> String {
     let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
-    match left_out {
-        [] => format!("guests: {all}"),
-        left_out => {
-            format!(
-                "guests: {all}; left out, since more lie there than a worker loads: {}",
-                left_out.join(", ")
-            )
-        }
-    }
+    let others = |names: &[String], why: &str| match names {
+        [] => String::new(),
+        names => format!("; {why}: {}", names.join(", ")),
+    };
+    let left_out = others(guests.left_out(), "left out, since more lie there than a worker loads");
+    let components =
+        others(guests.components(), "components, each of which needs a box of its own (kernel.guest)");
+    format!("guests: {all}{left_out}{components}")
 }
 
 fn files(policy: &SealedPolicy, facts: &Facts, worksite: Worksite) -> Vec<String> {

@@ -193,3 +193,46 @@ fn however_many_guests_an_operator_adds_those_that_come_with_blastbox_stay_and_w
     // As many as one loads are nothing to be told of.
     assert_eq!(Guests::crowded(&all[2..]).left_out(), <[String; 0]>::default());
 }
+
+#[test]
+fn a_box_whose_policy_names_a_guest_has_no_other_and_its_worker() {
+    let guests = Guests::of(&["js", "python"]).with_components(&["tool"]);
+    let host = Facts { wasm: Some(guests.clone()), ..good_host() };
+    let named = |name: &str| default().guest(Some(name.parse().unwrap()));
+    let said = |draft| {
+        let plan = lowered(&host, draft).unwrap().plan;
+        let First::Monitor(monitor) = plan.first else { panic!() };
+        format!("{} {}", monitor.program.as_str(), monitor.arguments.join(" "))
+    };
+    let all = said(default());
+    assert!(all.starts_with("/wasm/blastbox-wasm blastbox-wasm "), "{all}");
+    assert!(all.ends_with("--guest js --guest python --guest tool"), "who asks is told: {all}");
+    let tool = said(named("tool"));
+    assert!(tool.starts_with("/wasm/blastbox-wasm-component blastbox-wasm-component "), "{tool}");
+    assert!(tool.ends_with("--shelf /wasm --guest tool"), "{tool}");
+    let js = said(named("js"));
+    assert!(js.starts_with("/wasm/blastbox-wasm blastbox-wasm "), "{js}");
+    assert!(js.ends_with("--shelf /wasm --guest js"), "{js}");
+
+    let refused = |facts: &Facts, name: &str| {
+        let refused = lowered(facts, named(name)).unwrap_err();
+        assert_eq!(refused.code(), "tier_unavailable");
+        format!("{refused}; {}", refused.fix())
+    };
+    let none = refused(&host, "other");
+    assert!(none.contains("none of that name lies on the shelf") && none.contains("doctor"), "{none}");
+    let unarmed = Facts { wasm: Some(guests.clone().without_component_worker()), ..good_host() };
+    assert!(refused(&unarmed, "tool").contains("wasm_no_component_worker"));
+    let own = guests.with_own("/cache/x".into(), "mine".to_owned(), Form::Module);
+    let two = refused(&Facts { wasm: Some(own), ..good_host() }, "tool");
+    assert!(two.contains("mine.wasm is another"), "{two}");
+
+    let (image, policy) = (Image::host(), named("js").seal().unwrap());
+    let request =
+        Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None, volumes: &[] };
+    for tier in [Tier::Jail, Tier::Gvisor, Tier::Microvm] {
+        let refused = crate::tiers::lower(tier, &policy, &host, &request).unwrap_err();
+        assert!(refused.to_string().contains("kernel.guest"), "{refused}");
+        assert!(refused.fix().starts_with("use --tier wasm"), "{}", refused.fix());
+    }
+}
