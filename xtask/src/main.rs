@@ -15,6 +15,7 @@ const USAGE: &str = "usage: cargo xtask <verb>
 
   check   hold the house rules; one line per finding
   test    run every test, then sum up what passed, failed and was skipped
+  test NAME…  only the programs whose name has one of these in it; `machines`: those of virtual machines
   tcb     print the size of what runs with privilege or beside the payload; --line: as one line, for a build
   licences  print whose code the programs link, with the texts that must be kept";
 
@@ -26,13 +27,14 @@ enum Outcome {
 }
 
 fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1);
-    let outcome = match (words.next().as_deref(), words.next()) {
-        (Some("check"), None) => rules::check(),
-        (Some("test"), None) => test::test(),
-        (Some("tcb"), None) => tcb::print(),
-        (Some("tcb"), Some(option)) if option == "--line" => tcb::print_line(),
-        (Some("licences"), None) => licences::print(),
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["check"] => rules::check(),
+        ["test", only @ ..] => test::test(only),
+        ["tcb"] => tcb::print(),
+        ["tcb", "--line"] => tcb::print_line(),
+        ["licences"] => licences::print(),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

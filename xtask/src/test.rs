@@ -21,6 +21,7 @@ mod sum;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use self::follow::{End, Heard, MOST_IN_VAIN, follow};
 use self::programs::Program;
@@ -30,8 +31,8 @@ use crate::{Outcome, house};
 /// How many of those that took longest are named.
 const LONGEST: usize = 8;
 
-/// Runs all tests of the workspace. `BLASTBOX_BIN_DIR` tells the integration tests where the built programs are.
-pub(crate) fn test() -> io::Result<Outcome> {
+/// Runs all tests of the workspace, or those of some programs. `BLASTBOX_BIN_DIR` tells the integration tests where the built programs are.
+pub(crate) fn test(only: &[&str]) -> io::Result<Outcome> {
     let root = house::root()?;
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
@@ -45,7 +46,10 @@ pub(crate) fn test() -> io::Result<Outcome> {
         command.env("BLASTBOX_BIN_DIR", &built).env("BLASTBOX_SKIPS", &skips);
         command
     };
-    let mut heard = lanes::run(programs::compiled(&root)?, &|program| start(program, &BTreeSet::new()))?;
+    let wanted = programs::wanted(programs::compiled(&root)?, only)?;
+    let begun = Instant::now();
+    let mut heard = lanes::run(wanted, &|program| start(program, &BTreeSet::new()))?;
+    let took = begun.elapsed().as_secs();
     let unsteady = second_look(&mut heard, |program, only| follow(start(program, only).spawn()?))?;
 
     let reports = std::fs::read_to_string(&skips)?;
@@ -68,7 +72,7 @@ pub(crate) fn test() -> io::Result<Outcome> {
         println!("UNSTEADY: {name}: failed once and passed alone; somebody has to find out why");
     }
     println!(
-        "\n{} passed, {} failed, {} skipped, {} unsteady",
+        "\n{} passed, {} failed, {} skipped, {} unsteady, in {took} s",
         sum.passed,
         sum.failed,
         sum.skipped,

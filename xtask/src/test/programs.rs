@@ -35,6 +35,27 @@ const LONGEST: [&str; 13] = [
     "tests/egress_flood",
 ];
 
+/// A word for those of virtual machines, and which they are.
+const MACHINES: (&str, [&str; 14]) = (
+    "machines",
+    [
+        "tests/agent_crash",
+        "tests/conformance",
+        "tests/console",
+        "tests/machine_crash",
+        "tests/microvm",
+        "tests/microvm_boxes",
+        "tests/microvm_network",
+        "tests/microvm_prepared",
+        NESTED,
+        "tests/network_copies",
+        "tests/paused_crash",
+        "tests/paused_to_disk",
+        "tests/snapshot_refusals",
+        "tests/snapshots",
+    ],
+);
+
 /// Who may run beside a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Company {
@@ -99,6 +120,18 @@ pub(super) fn compiled(root: &Path) -> io::Result<Vec<Program>> {
         (program.company, place, program.name.clone())
     });
     Ok(programs)
+}
+
+/// Those that somebody asks for by a part of their names; all, where nobody asks. It is an error to ask for one that is not there.
+pub(super) fn wanted(programs: Vec<Program>, only: &[&str]) -> io::Result<Vec<Program>> {
+    let is = |name: &str, word: &str| {
+        if word == MACHINES.0 { MACHINES.1.contains(&name) } else { name.contains(word) }
+    };
+    if let Some(word) = only.iter().find(|word| !programs.iter().any(|program| is(&program.name, word))) {
+        return Err(io::Error::other(format!("no program of tests has {word:?} in its name")));
+    }
+    let is_wanted = |program: &Program| only.is_empty() || only.iter().any(|word| is(&program.name, word));
+    Ok(programs.into_iter().filter(is_wanted).collect())
 }
 
 /// What cargo says of a program of tests that it has made; it says other things, too.
@@ -183,6 +216,35 @@ mod tests {
         assert_eq!(of("conformance.rs"), Company::Starts);
         assert_eq!(company("engine", "var_os(\"BLASTBOX_BIN_DIR\")"), Company::Starts);
         assert_eq!(company("wire", &text_of(Path::new("/nowhere.rs"))), Company::Quiet);
+    }
+
+    #[test]
+    fn programs_are_asked_for_by_a_part_of_their_names() {
+        let program = |name: &str| Program {
+            name: name.to_owned(),
+            company: Company::Starts,
+            file: None,
+            directory: "/".into(),
+        };
+        let all =
+            || ["documentation", "tests/wasm", "tests/wasm_http", "tests/snapshots"].map(program).to_vec();
+        let names = |only: &[&str]| -> Vec<String> {
+            wanted(all(), only).unwrap().into_iter().map(|program| program.name).collect()
+        };
+        assert_eq!(names(&[]).len(), 4);
+        assert_eq!(names(&["wasm"]), ["tests/wasm", "tests/wasm_http"]);
+        assert_eq!(names(&["wasm_http", "machines"]), ["tests/wasm_http", "tests/snapshots"]);
+        assert!(wanted(all(), &["wasm", "nobody"]).is_err());
+    }
+
+    #[test]
+    fn programs_of_machines_are_there() {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("tests/tests");
+        for name in MACHINES.1 {
+            let file = name.trim_start_matches("tests/");
+            let paths = [tests.join(format!("{file}.rs")), tests.join(file).join("main.rs")];
+            assert!(paths.iter().any(|path| path.is_file()), "{name}");
+        }
     }
 
     #[test]
