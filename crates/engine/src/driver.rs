@@ -71,6 +71,8 @@ pub(crate) struct Driver {
     pub(crate) rest: Rest,
     /// Who brings its requests to its gateway, where it has no link.
     pub(crate) errands: Option<Errands>,
+    /// Who stays awake for its commands, where they are short.
+    pub(crate) vigil: Option<Vigil>,
     pub(crate) log: Log,
 }
 
@@ -87,13 +89,15 @@ enum Happening {
     Morning,
     NeverSlept,
     Brought(Brought),
+    Looked(bool),
 }
 
 impl Driver {
     /// Drives the box until nothing is left of it.
     pub(crate) async fn run(mut self) {
         let mut listening = true;
-        let spoken_by = Instant::now() + SILENCE;
+        let begun = Instant::now();
+        let spoken_by = begun + SILENCE;
         self.say_until();
         while self.state != State::Gone {
             let live = !matches!(self.state, State::Teardown);
@@ -110,6 +114,7 @@ impl Driver {
                 && self.rest.is_awake()
                 && self.log.outbox.len() < FULL_OUTBOX
                 && self.log.unheard.len() < FULL_OUTBOX;
+            let watch = self.awake_until().filter(|_| live && !waiting && self.log.mute.is_none());
             let happening = tokio::select! {
                 biased;
                 word = self.words.recv() => Happening::Word(word),
@@ -127,6 +132,7 @@ impl Driver {
                 ready = self.agent.ready(interest), if live && !waiting && self.log.mute.is_none() => {
                     Happening::Agent(ready.map(drop))
                 }
+                has_said = vigil::look(&self.agent, watch.unwrap_or(begun.into_std())), if watch.is_some() => Happening::Looked(has_said),
             };
             match happening {
                 Happening::Word(Some(word)) => self.hear_warden(word),
@@ -148,6 +154,7 @@ impl Driver {
                 Happening::Retry => drop(self.happen(Event::RetryDue)),
                 Happening::Morning => self.wake(),
                 Happening::NeverSlept => self.never_slept(),
+                Happening::Looked(has_said) => self.looked(has_said),
                 Happening::Brought(Brought { exec, call, answer, .. }) => self.fetched(exec, call, answer),
             }
         }
@@ -287,6 +294,7 @@ mod rest;
 mod talk;
 #[cfg(test)]
 mod tests;
+mod vigil;
 mod warden;
 
 use adopt::Adopting;
@@ -294,3 +302,4 @@ pub(crate) use adopt::Stood;
 pub(crate) use log::{Launch, Log, Running};
 pub(crate) use pause::PATIENCE;
 pub(crate) use rest::{Rest, Sleeping, Sleepless};
+pub(crate) use vigil::Vigil;

@@ -1,6 +1,7 @@
 //! What the driver makes of each frame of the agent. Every frame is a claim of the guest.
 
 use std::mem;
+use std::time::Instant;
 
 use blastbox_wire::agent::{AgentFrame, FrameError, HostFrame, VERSION};
 use blastbox_wire::limits::MAX_OUTPUT_CHUNK;
@@ -238,6 +239,9 @@ impl Driver {
         running.outlet.end(end);
         if self.log.execs.is_empty() {
             self.happen(Event::LastCommandEnded);
+            if let Some(vigil) = &mut self.vigil {
+                vigil.end(Instant::now());
+            }
         }
         Ok(())
     }

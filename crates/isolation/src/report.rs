@@ -119,6 +119,12 @@ impl Lowered {
         self.tier == Tier::Microvm
     }
 
+    /// Whether its commands are guests, which are begun before anybody asks for them.
+    #[must_use]
+    pub fn has_guests(&self) -> bool {
+        self.tier == Tier::Wasm
+    }
+
     /// The boundaries that hold.
     #[must_use]
     pub fn effective(&self) -> Vec<Boundary> {

@@ -1,5 +1,7 @@
 //! What the owner of a box orders, as frames for its agent.
 
+use std::time::Instant;
+
 use blastbox_wire::agent::{HostFrame, Stage};
 use blastbox_wire::limits::{MAX_EXECS, OUTPUT_WINDOW};
 use blastbox_wire::receipt::Output;
@@ -44,6 +46,9 @@ impl Driver {
                 let (stdin_out, window, has_begun) = (0, OUTPUT_WINDOW, false);
                 let running = Running { outlet, room, stdin_out, window, offer, errand: None, has_begun };
                 self.log.execs.insert(spec.exec, running);
+                if let Some(vigil) = &mut self.vigil {
+                    vigil.begin(Instant::now());
+                }
                 HostFrame::Exec(*spec)
             }
             Order::Stdin { exec, bytes } => {

@@ -115,14 +115,8 @@ impl Driver {
             // Half a frame that was looked at would be read twice.
             self.log.inbox.forget();
         }
-        // Tokio may not have seen yet that there is something to read: ask the kernel, not the cache.
         while self.state != State::Teardown {
-            let agent = &self.agent;
-            let read = self
-                .log
-                .inbox
-                .fill(|room| Ok(rustix::net::recv(agent, room, rustix::net::RecvFlags::DONTWAIT)?.0));
-            match read {
+            match self.take() {
                 Ok(1..) => drop(self.hear_agent()),
                 Ok(0) | Err(_) => return,
             }
@@ -156,6 +150,6 @@ fn say_marked(agent: &UnixStream, mark: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn is_patience(error: &io::Error) -> bool {
+pub(super) fn is_patience(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

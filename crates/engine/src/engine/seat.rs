@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::House;
 use crate::copies::Birth;
 use crate::desk::Bells;
-use crate::driver::{Driver, Launch, Log, Rest};
+use crate::driver::{Driver, Launch, Log, Rest, Vigil};
 use crate::link::Word;
 use crate::live::LiveBox;
 use crate::state::State;
@@ -46,6 +46,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
     let (report_to, report) = oneshot::channel();
     let bells = Arc::new(Bells::default());
     let own_kernel = choice.chosen.as_ref().is_ok_and(Lowered::has_own_kernel);
+    let has_guests = choice.chosen.as_ref().is_ok_and(Lowered::has_guests);
     let driver = Driver {
         id: id.clone(),
         state: State::Provisioning,
@@ -69,6 +70,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         mark: None,
         rest: Rest::default(),
         errands: None,
+        vigil: if has_guests { Vigil::for_guests() } else { None },
         log: Log { own_kernel, ..Log::default() },
     };
     let live = LiveBox {

@@ -121,6 +121,7 @@ mod tests {
             environment: Vec::new(),
             about: String::new(),
             turns: false,
+            timed: false,
             metered: false,
             tools: false,
             http: false,

@@ -18,6 +18,7 @@ const RANDOM: &[u8] = b"__blastbox_random";
 const ABOUT: &[u8] = b"__blastbox_about";
 const TURNS: &[u8] = b"__blastbox_turns";
 const CALL: &[u8] = b"__blastbox_call";
+const TIMED: &[u8] = b"__blastbox_timed";
 /// Where the prelude finds what was thrown, or what a piece of code came to.
 const THROWN: &[u8] = b"__blastbox_thrown";
 /// What a program might do. Nobody hears it.
@@ -197,6 +198,9 @@ fn settle(seat: &mut Seat) -> Result<bool, Broken> {
                 complain(seat, thrown)?;
                 return Ok(false);
             }
+        }
+        if !seat.store.data().host.timed {
+            return Ok(true);
         }
         // The prelude runs what is due and says how many milliseconds the next one is away; less than 0: there is none.
         let due = evaluate(seat, b"__blastbox_timers()", b"timers", 0)?;

@@ -164,6 +164,7 @@ pub(crate) fn store(
         environment: Vec::new(),
         about: String::new(),
         turns: false,
+        timed: false,
         metered: room.fuel.is_some(),
         // Offered to a command, and not to code that runs before there is one.
         tools: false,

@@ -46,6 +46,8 @@ pub(crate) struct Host {
     pub(crate) about: String,
     /// Whether the guest waits for further pieces of code when its program is over.
     pub(crate) turns: bool,
+    /// Whether it has ever set a timer.
+    pub(crate) timed: bool,
     /// Whether its work is counted.
     pub(crate) metered: bool,
     /// Whether it is offered functions of the caller.

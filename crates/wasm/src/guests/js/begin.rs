@@ -1,6 +1,6 @@
 //! What a QuickJS does before its image is taken.
 
-use super::{ABOUT, CALL, RANDOM, REHEARSAL, TURNS, WRITE, evaluate, free, is_exception, rehearse};
+use super::{ABOUT, CALL, RANDOM, REHEARSAL, TIMED, TURNS, WRITE, evaluate, free, is_exception, rehearse};
 use crate::guests::{Broken, Seat, stuck};
 
 /// Console, timers and randomness, written in JavaScript.
@@ -18,7 +18,7 @@ pub(crate) fn begin(seat: &mut Seat) -> Result<(), Broken> {
     }
     seat.call::<u32, ()>("qjs_set_max_stack_size", STACK)?;
     let global: u32 = seat.call("qjs_get_global", ())?;
-    for name in [WRITE, RANDOM, ABOUT, TURNS, CALL] {
+    for name in [WRITE, RANDOM, ABOUT, TURNS, CALL, TIMED] {
         let (at, length) = seat.put("wasm_malloc", name)?;
         let made: u32 = seat.call("qjs_new_host_function", (at, length, 0_u32))?;
         seat.call::<(u32, u32, u32), u32>("qjs_set_prop_string", (global, at, made))?;

@@ -5,7 +5,7 @@
 use blastbox_wire::limits::{HTTP_CALL, MAX_TOOL_INPUT, MAX_TOOL_NAME};
 use wasmtime::{Caller, Extern, Linker, TypedFunc};
 
-use super::{ABOUT, CALL, RANDOM, TURNS, WRITE};
+use super::{ABOUT, CALL, RANDOM, TIMED, TURNS, WRITE};
 use crate::guests::piece;
 use crate::tools;
 use crate::wasi::Guest;
@@ -62,6 +62,10 @@ fn host_call(
         Some(name) if name == CALL && count == 2 => call_tool(&mut caller, list),
         Some(name) if name == TURNS => {
             caller.data_mut().host.turns = true;
+            Ok(function::<(), u32>(&mut caller, "qjs_get_undefined")?.call(&mut caller, ())?)
+        }
+        Some(name) if name == TIMED => {
+            caller.data_mut().host.timed = true;
             Ok(function::<(), u32>(&mut caller, "qjs_get_undefined")?.call(&mut caller, ())?)
         }
         _ => Ok(0),

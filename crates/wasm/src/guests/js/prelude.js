@@ -6,11 +6,13 @@
   const about = global.__blastbox_about;
   const wait = global.__blastbox_turns;
   const ask = global.__blastbox_call;
+  const timed = global.__blastbox_timed;
   delete global.__blastbox_write;
   delete global.__blastbox_random;
   delete global.__blastbox_about;
   delete global.__blastbox_turns;
   delete global.__blastbox_call;
+  delete global.__blastbox_timed;
   const hidden = (name, value) =>
     Object.defineProperty(global, name, { value, writable: true, configurable: true, enumerable: false });
 
@@ -186,6 +188,8 @@
   const timers = new Map();
   let last = 0;
   const start = (again) => (work, after, ...values) => {
+    // Who sets none is not asked for them.
+    if (!last) timed();
     const pause = Math.max(again ? 1 : 0, Number(after) || 0);
     timers.set(++last, { work, values, at: Date.now() + pause, again: again ? pause : -1 });
     return last;

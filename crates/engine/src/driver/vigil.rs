@@ -1,0 +1,145 @@
+//! Staying awake for a command that is over soon.
+//!
+//! A guest of the tier `wasm` has often ended before this thread has gone to sleep, and waking it takes longer than all that the guest
+//! did: on a virtual machine a processor that was halted is 50 to 150 µs late. So whoever has sent a command looks for its end for a
+//! moment, as long as such looks pay: after one that did not, nobody does until a command has been that short again. Others who have
+//! something to do have their turn between two looks, tasks of this thread as well as threads of this processor.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
+use tokio::net::UnixStream;
+
+use super::Driver;
+
+/// How long a command may take, from its order to its end, to be waited for awake. Half of all Pythons need two thirds of it.
+const LONGEST: Duration = Duration::from_micros(750);
+
+/// Whether somebody stays awake for the commands of a box.
+#[derive(Debug)]
+pub(crate) struct Vigil {
+    /// Whether it is worth it: what the last command has shown.
+    pays: bool,
+    /// When the command was sent that is waited for.
+    since: Option<Instant>,
+}
+
+impl Vigil {
+    /// Of a box whose guests are begun already when somebody asks for them. Nobody can look and work at once on a single processor.
+    pub(crate) fn for_guests() -> Option<Self> {
+        let several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+        several.then_some(Self { pays: true, since: None })
+    }
+
+    /// A command was sent.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.since = Some(now);
+    }
+
+    /// The last command is over.
+    pub(crate) fn end(&mut self, now: Instant) {
+        if let Some(since) = self.since.take() {
+            self.pays = now.saturating_duration_since(since) < LONGEST;
+        }
+    }
+
+    /// Until when somebody looks.
+    fn until(&self) -> Option<Instant> {
+        self.since.filter(|_| self.pays).map(|since| since + LONGEST)
+    }
+
+    /// It took too long.
+    fn give_up(&mut self) {
+        self.pays = false;
+    }
+}
+
+impl Driver {
+    /// Until when the channel is looked at again and again.
+    pub(super) fn awake_until(&self) -> Option<Instant> {
+        // Of a box that is left to somebody else nothing is taken off the channel before it was acted upon.
+        self.vigil.as_ref().filter(|_| !self.heritable).and_then(Vigil::until)
+    }
+
+    /// What the looking brought: something to read, or nothing in time.
+    pub(super) fn looked(&mut self, has_said: bool) {
+        if !has_said {
+            if let Some(vigil) = &mut self.vigil {
+                vigil.give_up();
+            }
+            return;
+        }
+        match self.take() {
+            Ok(0) => self.agent_gone(),
+            Ok(_) => drop(self.hear_agent()),
+            Err(error) if super::talk::is_patience(&error) => {}
+            Err(_) => self.agent_gone(),
+        }
+    }
+
+    /// Reads once what the kernel has. Tokio may not have seen yet that there is something to read: it is not asked.
+    pub(super) fn take(&mut self) -> io::Result<usize> {
+        let agent = &self.agent;
+        self.log.inbox.fill(|room| Ok(recv(agent, room, RecvFlags::DONTWAIT)?.0))
+    }
+}
+
+/// Looks until there is something to read, which it says, or until then.
+pub(super) async fn look(agent: &UnixStream, until: Instant) -> bool {
+    loop {
+        let mut seen = [PollFd::new(agent, PollFlags::IN)];
+        // What cannot be looked at is found out by reading.
+        if poll(&mut seen, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::yield_now();
+        tokio::task::yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn somebody_stays_awake_as_long_as_commands_are_short() {
+        let start = Instant::now();
+        let mut vigil = Vigil { pays: true, since: None };
+        assert_eq!(vigil.until(), None, "for nobody");
+        vigil.begin(start);
+        assert_eq!(vigil.until(), Some(start + LONGEST));
+        vigil.end(start + LONGEST / 2);
+        assert_eq!(vigil.until(), None);
+        vigil.begin(start);
+        vigil.give_up();
+        assert_eq!(vigil.until(), None);
+        vigil.end(start + LONGEST * 2);
+        vigil.begin(start);
+        assert_eq!(vigil.until(), None, "the last one was long");
+        vigil.end(start + LONGEST / 2);
+        vigil.begin(start);
+        assert!(vigil.until().is_some(), "and the last one was not");
+    }
+
+    #[tokio::test]
+    async fn what_is_said_is_seen_without_the_runtime_and_silence_is_over_in_time() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let ours = UnixStream::from_std(ours).unwrap();
+        assert!(!look(&ours, Instant::now() + Duration::from_millis(1)).await);
+        let far = Instant::now() + Duration::from_secs(20);
+        // Others have their turn between two looks.
+        let (seen, ()) = tokio::join!(look(&ours, far), async {
+            rustix::io::write(&theirs, b"x").unwrap();
+        });
+        assert!(seen);
+        assert!(look(&ours, far).await, "nothing was taken");
+        drop(theirs);
+        assert!(look(&ours, far).await);
+    }
+}
