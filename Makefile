@@ -100,6 +100,9 @@ escape: build lifted ## try to break out of boxes in every tier of this host, an
 	  --state-dir $(TARGET_DIR)/escape-state --tolerate 8 --html $(TARGET_DIR)/escape.html
 	@echo "page: $(patsubst $(CURDIR)/%,%,$(TARGET_DIR))/escape.html"
 
+# What is tested beside what every program is built with. As `xtask/src/test/programs.rs` has it.
+TESTED := --features blastbox-wasm/components,blastbox-wasm/compiler
+
 test: build wasm failpoints lifted mortal ## install what the tests need, run them all, sum up
 	@tools/need.sh qemu-system-x86_64=qemu-system-x86 busybox=busybox-static unsquashfs=squashfs-tools
 	@tools/kernel.sh $(TARGET_DIR)/kernel
@@ -113,7 +116,7 @@ test: build wasm failpoints lifted mortal ## install what the tests need, run th
 	@tools/component.sh $(TARGET_DIR)/component
 	@# Fetching and making takes about as long as compiling the tests, and hardly more than one processor: side by side.
 	@{ tools/e2b.sh $(TARGET_DIR)/e2b && tools/registry.sh $(TARGET_DIR)/registry && tools/images.sh $(PROGRAMS) $(TARGET_DIR)/images && \
-	  tools/runsc.sh $(PROGRAMS); } & made=$$!; cargo test --workspace --no-run; built=$$?; wait $$made && exit $$built
+	  tools/runsc.sh $(PROGRAMS); } & made=$$!; cargo test --workspace --no-run $(TESTED); built=$$?; wait $$made && exit $$built
 	@BLASTBOX_BIN_DIR=$(PROGRAMS) BLASTBOX_DIST=$(TARGET_DIR)/$(DIST).tar.gz cargo xtask test
 
 check: ## formatting, lints, house rules, dependencies

@@ -56,6 +56,9 @@ const MACHINES: (&str, [&str; 14]) = (
     ],
 );
 
+/// What is tested beside what every program is built with: the worker of components and the compiler. As the Makefile has it.
+const FEATURES: [&str; 2] = ["--features", "blastbox-wasm/components,blastbox-wasm/compiler"];
+
 /// Who may run beside a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Company {
@@ -90,7 +93,7 @@ impl Program {
             run::program(file, &self.directory)
         } else {
             let mut cargo = run::cargo(&self.directory);
-            cargo.args(["test", "--workspace", "--doc", "--no-fail-fast", "--"]);
+            cargo.args(["test", "--workspace"]).args(FEATURES).args(["--doc", "--no-fail-fast", "--"]);
             cargo
         };
         if !only.is_empty() {
@@ -104,7 +107,8 @@ impl Program {
 /// Compiles all tests of the workspace and names their programs, in the order in which they had better begin.
 pub(super) fn compiled(root: &Path) -> io::Result<Vec<Program>> {
     let mut cargo = run::cargo(root);
-    cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    cargo.args(["test", "--workspace", "--no-run"]).args(FEATURES);
+    cargo.arg("--message-format=json-render-diagnostics");
     let mut programs = vec![Program {
         name: "documentation".to_owned(),
         company: Company::Quiet,
@@ -245,6 +249,13 @@ mod tests {
             let paths = [tests.join(format!("{file}.rs")), tests.join(file).join("main.rs")];
             assert!(paths.iter().any(|path| path.is_file()), "{name}");
         }
+    }
+
+    #[test]
+    fn what_make_compiles_is_what_is_run() {
+        let makefile =
+            fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("Makefile"));
+        assert!(makefile.unwrap().contains(&format!("TESTED := {}\n", FEATURES.join(" "))));
     }
 
     #[test]
