@@ -302,4 +302,4 @@ pub(crate) use adopt::Stood;
 pub(crate) use log::{Launch, Log, Running};
 pub(crate) use pause::PATIENCE;
 pub(crate) use rest::{Rest, Sleeping, Sleepless};
-pub(crate) use vigil::Vigil;
+pub(crate) use vigil::{Stir, Vigil};

@@ -10,6 +10,7 @@ mod way_out;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use blastbox_images::Image;
 use blastbox_isolation::{Choice, Facts, Request, Warden, choose, preparation};
@@ -21,6 +22,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
+use crate::driver::Stir;
 use crate::error::{CreateError, EngineError};
 use crate::leases::{Broker, GivenSecret, Tell};
 use crate::link::{self, Link, Supply};
@@ -76,6 +78,8 @@ pub(crate) struct House {
     pub(crate) making: Arc<Semaphore>,
     disks: Semaphore,
     copies: Shelf,
+    /// Whether guests of the tier `wasm` come one after the other.
+    pub(crate) stir: Stir,
     listener: AbortHandle,
 }
 
@@ -87,6 +91,7 @@ impl House {
             making: Arc::new(Semaphore::new(MAKING)),
             disks: Semaphore::new(DISKS),
             copies: Shelf::default(),
+            stir: Stir::new(Instant::now()),
             listener,
         })
     }

@@ -240,7 +240,7 @@ impl Driver {
         if self.log.execs.is_empty() {
             self.happen(Event::LastCommandEnded);
             if let Some(vigil) = &mut self.vigil {
-                vigil.end(Instant::now());
+                vigil.end(&self.house.stir, Instant::now());
             }
         }
         Ok(())

@@ -47,7 +47,7 @@ impl Driver {
                 let running = Running { outlet, room, stdin_out, window, offer, errand: None, has_begun };
                 self.log.execs.insert(spec.exec, running);
                 if let Some(vigil) = &mut self.vigil {
-                    vigil.begin(Instant::now());
+                    vigil.begin(&self.house.stir, Instant::now());
                 }
                 HostFrame::Exec(*spec)
             }

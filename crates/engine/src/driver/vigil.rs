@@ -4,8 +4,12 @@
 //! did: on a virtual machine a processor that was halted is 50 to 150 µs late. So whoever has sent a command looks for its end for a
 //! moment, as long as such looks pay: after one that did not, nobody does until a command has been that short again. Others who have
 //! something to do have their turn between two looks, tasks of this thread as well as threads of this processor.
+//!
+//! Only where no other command of this process began or ended a moment ago: while there is one after the other, no processor sleeps, and
+//! whoever looked would keep one from the guests (a third fewer of them on two processors).
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +21,31 @@ use super::Driver;
 /// How long a command may take, from its order to its end, to be waited for awake. Half of all Pythons need two thirds of it.
 const LONGEST: Duration = Duration::from_micros(750);
 
+/// How long no guest may have begun or ended for processors to be thought asleep.
+const CALM: Duration = Duration::from_millis(2);
+
+/// When a guest last began or ended, whatever box it was in.
+#[derive(Debug)]
+pub(crate) struct Stir {
+    start: Instant,
+    /// Microseconds since then, and one: 0 is never.
+    last: AtomicU64,
+}
+
+impl Stir {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { start: now, last: AtomicU64::new(0) }
+    }
+
+    /// One does now. Whether it was calm until then.
+    fn touch(&self, now: Instant) -> bool {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let at = micros(now.saturating_duration_since(self.start)).saturating_add(1);
+        let last = self.last.swap(at, Ordering::Relaxed);
+        last == 0 || at.saturating_sub(last) >= micros(CALM)
+    }
+}
+
 /// Whether somebody stays awake for the commands of a box.
 #[derive(Debug)]
 pub(crate) struct Vigil {
@@ -24,22 +53,25 @@ pub(crate) struct Vigil {
     pays: bool,
     /// When the command was sent that is waited for.
     since: Option<Instant>,
+    /// Whether it was calm then.
+    calm: bool,
 }
 
 impl Vigil {
     /// Of a box whose guests are begun already when somebody asks for them. Nobody can look and work at once on a single processor.
     pub(crate) fn for_guests() -> Option<Self> {
         let several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
-        several.then_some(Self { pays: true, since: None })
+        several.then_some(Self { pays: true, since: None, calm: false })
     }
 
     /// A command was sent.
-    pub(super) fn begin(&mut self, now: Instant) {
-        self.since = Some(now);
+    pub(super) fn begin(&mut self, stir: &Stir, now: Instant) {
+        (self.since, self.calm) = (Some(now), stir.touch(now));
     }
 
     /// The last command is over.
-    pub(crate) fn end(&mut self, now: Instant) {
+    pub(crate) fn end(&mut self, stir: &Stir, now: Instant) {
+        stir.touch(now);
         if let Some(since) = self.since.take() {
             self.pays = now.saturating_duration_since(since) < LONGEST;
         }
@@ -47,7 +79,7 @@ impl Vigil {
 
     /// Until when somebody looks.
     fn until(&self) -> Option<Instant> {
-        self.since.filter(|_| self.pays).map(|since| since + LONGEST)
+        self.since.filter(|_| self.pays && self.calm).map(|since| since + LONGEST)
     }
 
     /// It took too long.
@@ -107,22 +139,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn somebody_stays_awake_as_long_as_commands_are_short() {
+    fn somebody_stays_awake_as_long_as_commands_are_short_and_come_out_of_a_calm() {
         let start = Instant::now();
-        let mut vigil = Vigil { pays: true, since: None };
+        let stir = Stir::new(start);
+        let mut vigil = Vigil { pays: true, since: None, calm: false };
         assert_eq!(vigil.until(), None, "for nobody");
-        vigil.begin(start);
+        vigil.begin(&stir, start);
         assert_eq!(vigil.until(), Some(start + LONGEST));
-        vigil.end(start + LONGEST / 2);
+        let mut now = start + LONGEST / 2;
+        vigil.end(&stir, now);
         assert_eq!(vigil.until(), None);
-        vigil.begin(start);
+
+        vigil.begin(&stir, now + CALM / 2);
+        assert_eq!(vigil.until(), None, "another one has just ended");
+        vigil.end(&stir, now + CALM / 2);
+
+        now += CALM * 2;
+        vigil.begin(&stir, now);
+        assert!(vigil.until().is_some());
         vigil.give_up();
         assert_eq!(vigil.until(), None);
-        vigil.end(start + LONGEST * 2);
-        vigil.begin(start);
+        vigil.end(&stir, now + LONGEST * 2);
+        now += CALM * 2;
+        vigil.begin(&stir, now);
         assert_eq!(vigil.until(), None, "the last one was long");
-        vigil.end(start + LONGEST / 2);
-        vigil.begin(start);
+        vigil.end(&stir, now + LONGEST / 2);
+        vigil.begin(&stir, now + CALM * 2);
         assert!(vigil.until().is_some(), "and the last one was not");
     }
 
