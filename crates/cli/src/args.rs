@@ -316,7 +316,8 @@ pub(crate) struct BoxArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct SourceFlags {
-    /// The root file system: `host` (a read-only view of this host's programs), an image of the store, or a directory
+    /// The root file system: `host` (a read-only view of this host's programs), an image of the store, or a directory. With
+    /// `--tier wasm`, which has none: FILE.wasm (`run`, `mcp`), or `module:NAME` of a daemon (`create`)
     #[arg(long, value_name = "host|NAME[@sha256:…]|DIR", default_value = "host")]
     pub(crate) image: String,
     /// Show one directory at /workspace: copy-on-write (changes are thrown away) or read-only [default: cow]

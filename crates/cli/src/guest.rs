@@ -5,14 +5,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use blastbox_engine::Engine;
-use blastbox_images::{Image, Language};
+use blastbox_images::{Image, Language, ModuleImage};
+use blastbox_isolation::Facts;
 use blastbox_isolation::tiers::NoInterpreter;
-use blastbox_isolation::tiers::wasm::{Compiled, Metering, compile};
-use blastbox_isolation::{Facts, Warden};
+use blastbox_isolation::tiers::wasm::{Compiling, Effort, Metering, compile};
 use blastbox_policy::{SealedPolicy, Tier, TierChoice};
 use blastbox_wire::limits::MAX_TOOLS;
 
+use crate::image::StoreFlag;
 use crate::problem::Problem;
 use crate::tool::ToolFlag;
 
@@ -21,11 +21,6 @@ const CACHE: &str = "wasm";
 
 fn is_wasm(policy: &SealedPolicy) -> bool {
     policy.kernel().tier == TierChoice::Exactly(Tier::Wasm)
-}
-
-/// Whether a program is a module or component of the caller's.
-fn is_module(program: &[u8]) -> bool {
-    Path::new(OsStr::from_bytes(program)).extension() == Some(OsStr::new("wasm"))
 }
 
 /// The command that reads a program in this language from standard input.
@@ -51,23 +46,39 @@ pub(crate) fn tools(policy: &SealedPolicy, tools: &[ToolFlag]) -> Result<(), Pro
     }
 }
 
-/// Compiles the module or component that a command names, if it names one. Done before anything is started: never in a box's way.
-pub(crate) fn module(policy: &SealedPolicy, program: Option<&Vec<u8>>) -> Result<Option<Compiled>, Problem> {
-    let Some(path) = program.filter(|name| is_wasm(policy) && is_module(name)) else { return Ok(None) };
+/// The image that is meant. One that ends in `.wasm`, where the policy has the tier for it, is a module or component, which is compiled.
+pub(crate) fn image(policy: &SealedPolicy, store: &StoreFlag, text: &str) -> Result<Image, Problem> {
+    match Path::new(text) {
+        path if is_wasm(policy) && ModuleImage::is_meant(path) => module(policy, path),
+        _ => store.image(text),
+    }
+}
+
+/// What a box has whose command names a module: that, where nobody said which image is meant.
+pub(crate) fn image_of(
+    policy: &SealedPolicy,
+    image: Image,
+    program: Option<&Vec<u8>>,
+) -> Result<Image, Problem> {
+    let path = program.map(|program| Path::new(OsStr::from_bytes(program)));
+    match (path, image) {
+        (Some(path), Image::Host(_)) if is_wasm(policy) && ModuleImage::is_meant(path) => {
+            module(policy, path)
+        }
+        (_, image) => Ok(image),
+    }
+}
+
+/// Compiles a module or component. Done before anything is started: never in a box's way.
+fn module(policy: &SealedPolicy, path: &Path) -> Result<Image, Problem> {
     // Only now: looking at the host takes as long as everything else that is checked here.
-    let Some(guests) = Facts::look().wasm else { return Ok(None) };
-    let path = Path::new(OsStr::from_bytes(path));
+    let Some(guests) = Facts::look().wasm else { return Ok(Image::host()) };
+    let stem = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+    let name = &stem.parse().map_err(|_| Problem::ModuleName { path: path.to_owned() })?;
     let uid = rustix::process::geteuid().as_raw();
     let state = blastbox_server::places::state(uid, |name| std::env::var_os(name)).ok_or(Problem::NoStore)?;
     let metering = if policy.kernel().fuel.is_some() { Metering::Fuel } else { Metering::None };
-    Ok(Some(compile(&guests, metering, path, &state.join(CACHE))?))
-}
-
-/// An engine whose boxes have that module.
-pub(crate) fn engine(warden: Warden, module: Option<&Compiled>) -> Result<Engine, Problem> {
-    let Some(Compiled { directory, name, form }) = module else { return Ok(Engine::with_warden(warden)?) };
-    let mut seen = Facts::look();
-    seen.wasm = seen.wasm.map(|guests| guests.with_own(directory.clone(), name.clone(), *form));
-    let program = warden.program().to_owned();
-    Ok(Engine::with_supply(warden, Box::new(move || Warden::start_program(&program)), seen)?)
+    let cache = &state.join(CACHE);
+    let what = Compiling { module: path, name, metering, effort: Effort::Whole, cache };
+    Ok(Image::Module(Box::new(compile(&guests, what)?)))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use blastbox_engine::keeper::{Keeper, KeeperConfig, NewBox, Tenant};
 use blastbox_engine::{CreateError, Engine, WorkspaceDir};
+use blastbox_images::Image;
 use blastbox_isolation::{Choice, Warden};
 use blastbox_policy::{Bytes, SealedPolicy};
 use blastbox_server::mcp::{Recipe, Session};
@@ -14,15 +15,15 @@ use crate::args::{PolicyFlags, SourceFlags};
 use crate::image::StoreFlag;
 use crate::problem::Problem;
 use crate::pump::Signals;
-use crate::{output, terminal};
+use crate::{guest, output, terminal};
 
 pub(crate) const HELP: &str = "\
 Example, in the configuration of an MCP client:
   { \"mcpServers\": { \"blastbox\": { \"command\": \"blastbox\", \"args\": [\"mcp\", \"--workspace\", \"/path/to/project\"] } } }
 
 Tools: run_code, run_command, read_file, write_file, list_files, start_box, stop_box, list_boxes, describe_policy, answer_call.
-The session has one box, and more where the client asks for them; all are gone when the client goes. The policy is the one
-of these options: the client cannot change it.";
+The session has one box, and more where the client asks for them; all are gone when the client goes. With --tier wasm --image tool.wasm
+each box has that program: run_command [\"tool.wasm\", …]. The policy is the one of these options: the client cannot change it.";
 
 /// Nobody types JSON.
 const AT_A_TERMINAL: &str = "blastbox: this speaks with an MCP client at its standard input, and is started by one: \
@@ -65,7 +66,7 @@ fn refuse(choice: Choice) -> Result<(), Problem> {
 pub(crate) async fn mcp(args: &McpArgs) -> Result<u8, Problem> {
     let mut signals = Signals::catch(false)?;
     let policy = args.seal()?;
-    let image = args.store.image(&args.source.image)?;
+    let image = Arc::new(guest::image(&policy, &args.store, &args.source.image)?);
     let workspace = args.source.workspace.clone();
     if let Some(flag) = &workspace {
         drop(WorkspaceDir::open(&flag.path, flag.access)?);
@@ -82,9 +83,14 @@ pub(crate) async fn mcp(args: &McpArgs) -> Result<u8, Problem> {
     config.pool.max = 0;
     let keeper = Keeper::start(engine, config);
     let (sealed, root, store) = (policy.clone(), args.source.image.clone(), args.store.clone());
+    let module = matches!(*image, Image::Module(_)).then(|| Arc::clone(&image));
     let recipe: Recipe = Arc::new(move || {
         let say = |problem: Problem| problem.line();
-        let mut new = NewBox::new(sealed.clone(), store.image(&root).map_err(say)?);
+        let mut new = match &module {
+            // As it was compiled, whatever the file is by now.
+            Some(module) => NewBox::new(sealed.clone(), Arc::clone(module)),
+            None => NewBox::new(sealed.clone(), store.image(&root).map_err(say)?),
+        };
         if let Some(flag) = &workspace {
             let opened = WorkspaceDir::open(&flag.path, flag.access).map_err(|error| say(error.into()))?;
             new.workspace = Some(opened);

@@ -77,6 +77,8 @@ pub(crate) enum Problem {
     NoTools,
     #[error("{count} functions are offered by --tool; at most {MAX_TOOLS} can be")]
     ManyTools { count: usize },
+    #[error("{} has no name that a guest can have: letters, digits, - and _, at most 80", path.display())]
+    ModuleName { path: PathBuf },
     #[error(transparent)]
     Module(#[from] CompileError),
     #[error(transparent)]
@@ -189,6 +191,7 @@ impl Problem {
             Self::NoTools => "add --tier wasm, or leave --tool away",
             Self::ManyTools { .. } => "offer fewer, or one that does several things",
             Self::NoShellGuest => "use --lang python or --lang js, or the jail: --tier jail",
+            Self::ModuleName { .. } => "give the file such a name, with .wasm behind it",
             Self::Module(CompileError::Cache { .. }) => {
                 "take it away from others (chmod go-w) or remove it, or set XDG_STATE_HOME to a directory that is yours"
             }

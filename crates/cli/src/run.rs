@@ -14,7 +14,6 @@ use blastbox_engine::{
     USUAL_PATH, WorkspaceDir, causes, receipt,
 };
 use blastbox_images::Image;
-use blastbox_isolation::tiers::wasm::Compiled;
 use blastbox_isolation::{Choice, Warden};
 use blastbox_policy::SealedPolicy;
 use blastbox_wire::agent::{Io, Usage, User};
@@ -55,8 +54,6 @@ struct Wanted {
     program: Option<Arc<File>>,
     /// Where the command starts.
     directory: Option<Vec<u8>>,
-    /// A module of the caller, compiled.
-    module: Option<Compiled>,
     /// Who lends secrets. Without a daemon nobody is left to revoke leases after a crash: then they end by themselves.
     broker: Option<Arc<Broker>>,
 }
@@ -123,7 +120,7 @@ fn begin(args: &RunArgs, mut warden: Warden) -> Result<Ready, Problem> {
         }
     };
     let signals = Signals::catch(args.tty)?;
-    let engine = guest::engine(warden, wanted.module.as_ref())?;
+    let engine = Engine::with_warden(warden)?;
     let engine = match wanted.broker.clone() {
         Some(broker) => engine.lending(broker),
         None => engine,
@@ -179,7 +176,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
         Some(path) => Some(Broker::new(Sources::load(path)?, None)),
         None => None,
     };
-    let image = args.store.image(&args.source.image)?;
+    let image = guest::image(&policy, &args.store, &args.source.image)?;
     let workspace = match &args.source.workspace {
         Some(flag) => Some(flag.open()?),
         None => None,
@@ -200,7 +197,7 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     let environment = environment(args.tty, &args.env);
     check_length(&arguments, &environment)?;
     guest::tools(&policy, &args.tool)?;
-    let module = guest::module(&policy, arguments.first())?;
+    let image = guest::image_of(&policy, image, arguments.first())?;
     let receipt = args.receipt.as_deref().map(ReceiptFile::prepare).transpose()?;
     let console = args.console.as_deref().map(Console::open).transpose()?;
     let input = match (args.tty, args.lang) {
@@ -215,7 +212,6 @@ fn check(args: &RunArgs) -> Result<Wanted, Problem> {
     let directory = args.cwd.clone().map(OsString::into_vec);
     Ok(Wanted {
         broker,
-        module,
         policy,
         image,
         workspace,

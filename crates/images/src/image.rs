@@ -9,7 +9,7 @@ use blastbox_wire::plan::{GuestPath, Slot, Step};
 
 use crate::machine::{Parts, Workshop};
 use crate::store::{Hold, ImageConfig, ImageRef, Store, StoreError, StoredImage};
-use crate::{DirectoryImage, HostImage, ImageError, Language, interpreter};
+use crate::{DirectoryImage, HostImage, ImageError, Language, ModuleImage, interpreter};
 
 /// Where the root file system of a box comes from.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub enum Image {
     Directory(DirectoryImage),
     /// An image of the store, shown read-only.
     Stored(Box<StoredImage>),
+    /// A program without a root file system: tier `wasm` alone.
+    Module(Box<ModuleImage>),
 }
 
 /// One tree at the top of the root that comes from the image.
@@ -84,13 +86,14 @@ impl Image {
         Self::Host(HostImage::look())
     }
 
-    /// The image's name in receipts: `host`, `dir:` and the path, or its name in the store with its digest.
+    /// The image's name in receipts: `host`, `dir:` and the path, or its name in the store (that of a module behind `module:`) with its digest.
     #[must_use]
     pub fn label(&self) -> String {
         match self {
             Self::Host(_) => "host".to_owned(),
             Self::Directory(directory) => format!("dir:{}", directory.path().display()),
             Self::Stored(stored) => stored.label(),
+            Self::Module(module) => module.label(),
         }
     }
 
@@ -98,7 +101,7 @@ impl Image {
     #[must_use]
     pub fn digest(&self) -> Option<Hash> {
         match self {
-            Self::Host(_) | Self::Directory(_) => None,
+            Self::Host(_) | Self::Directory(_) | Self::Module(_) => None,
             Self::Stored(stored) => Some(stored.digest()),
         }
     }
@@ -107,7 +110,7 @@ impl Image {
     #[must_use]
     pub fn config(&self) -> Option<&ImageConfig> {
         match self {
-            Self::Host(_) | Self::Directory(_) => None,
+            Self::Host(_) | Self::Directory(_) | Self::Module(_) => None,
             Self::Stored(stored) => Some(stored.config()),
         }
     }
@@ -116,7 +119,7 @@ impl Image {
     #[must_use]
     pub fn config_digest(&self) -> Option<Hash> {
         match self {
-            Self::Host(_) | Self::Directory(_) => None,
+            Self::Host(_) | Self::Directory(_) | Self::Module(_) => None,
             Self::Stored(stored) => stored.config_digest(),
         }
     }
@@ -125,7 +128,7 @@ impl Image {
     #[must_use]
     pub fn hold(&self) -> Option<Hold> {
         match self {
-            Self::Host(_) | Self::Directory(_) => None,
+            Self::Host(_) | Self::Directory(_) | Self::Module(_) => None,
             Self::Stored(stored) => Some(stored.hold()),
         }
     }
@@ -135,7 +138,7 @@ impl Image {
     #[must_use]
     pub fn machine(&self) -> Option<Result<&Parts, &str>> {
         match self {
-            Self::Host(_) | Self::Directory(_) => None,
+            Self::Host(_) | Self::Directory(_) | Self::Module(_) => None,
             Self::Stored(stored) => stored.workshop().parts(),
         }
     }
@@ -144,7 +147,7 @@ impl Image {
     #[must_use]
     pub fn has_kernel(&self) -> bool {
         match self {
-            Self::Host(_) | Self::Directory(_) => false,
+            Self::Host(_) | Self::Directory(_) | Self::Module(_) => false,
             Self::Stored(stored) => stored.workshop().has_kernel(),
         }
     }
@@ -153,7 +156,7 @@ impl Image {
     #[must_use]
     pub fn workshop(&self) -> Option<Arc<Workshop>> {
         match self {
-            Self::Host(_) | Self::Directory(_) => None,
+            Self::Host(_) | Self::Directory(_) | Self::Module(_) => None,
             Self::Stored(stored) => Some(Arc::clone(stored.workshop())),
         }
     }
@@ -162,7 +165,7 @@ impl Image {
     #[must_use]
     pub fn dir(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Host(_) => None,
+            Self::Host(_) | Self::Module(_) => None,
             Self::Directory(directory) => Some(directory.as_fd()),
             Self::Stored(stored) => Some(stored.directory().as_fd()),
         }
@@ -175,6 +178,7 @@ impl Image {
             Self::Host(host) => host.steps(),
             Self::Directory(directory) => directory.steps(slot),
             Self::Stored(stored) => stored.directory().steps(slot),
+            Self::Module(_) => Vec::new(),
         }
     }
 
@@ -185,6 +189,7 @@ impl Image {
             Self::Host(host) => host.trees(),
             Self::Directory(directory) => directory.trees().to_vec(),
             Self::Stored(stored) => stored.directory().trees().to_vec(),
+            Self::Module(_) => Vec::new(),
         }
     }
 

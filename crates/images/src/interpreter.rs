@@ -107,6 +107,7 @@ fn visible(image: &Image, program: &Path) -> rustix::io::Result<bool> {
         }
         Image::Directory(directory) => visible_in(directory.as_fd(), program),
         Image::Stored(stored) => visible_in(stored.directory().as_fd(), program),
+        Image::Module(_) => Ok(false),
     }
 }
 

@@ -1,12 +1,15 @@
 //! The one thread of a confined daemon that stays outside of its walls.
 //!
 //! A filter and Landlock go with a thread to everything that it starts, and a warden under them could make no box. So this
-//! thread starts the programs of ours, each from a sealed copy, and takes no other order. It is a thread and not a
-//! process: whoever can write the daemon's memory can make it do more. SECURITY.md says so.
+//! thread starts the programs of ours: wardens and gateways, each from a sealed copy, and the compiler of modules. It takes no
+//! other order. It is a thread and not a process: whoever can write the daemon's memory can make it do more. SECURITY.md says so.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
@@ -22,7 +25,18 @@ pub(crate) struct Order {
     pub(crate) socket: OwnedFd,
 }
 
-type Job = (Order, SyncSender<io::Result<Started>>);
+/// The compiler of modules, to be started with these words. What it says is heard by whoever asks.
+#[derive(Debug)]
+pub(crate) struct Compiler {
+    pub(crate) program: PathBuf,
+    pub(crate) words: Vec<OsString>,
+}
+
+#[derive(Debug)]
+enum Job {
+    Start(Order, SyncSender<io::Result<Started>>),
+    Compile(Compiler, SyncSender<io::Result<Child>>),
+}
 
 static OUTSIDE: OnceLock<SyncSender<Job>> = OnceLock::new();
 
@@ -30,9 +44,15 @@ static OUTSIDE: OnceLock<SyncSender<Job>> = OnceLock::new();
 pub(crate) fn stay() -> io::Result<()> {
     let (to, jobs) = sync_channel::<Job>(1);
     let work = move || {
-        for (order, answer) in jobs {
-            // Whoever asked may have given up; the program then ends with its socket.
-            answer.send(start_here(order)).ok();
+        for job in jobs {
+            // Whoever asked may have given up; the program then ends with its socket, or by itself.
+            match job {
+                Job::Start(order, answer) => drop(answer.send(start_here(order))),
+                // A terminal's interrupt is the daemon's to act upon.
+                Job::Compile(compiler, answer) => {
+                    drop(answer.send(compiler.command().process_group(0).spawn()));
+                }
+            }
         }
     };
     // Never joined, and never over before the process is: the death signal of a warden is tied to its thread.
@@ -45,8 +65,28 @@ pub(crate) fn stay() -> io::Result<()> {
 /// Starts a program: outside where there is such a thread, here where there is none.
 pub(crate) fn start(order: Order) -> io::Result<Started> {
     let Some(outside) = OUTSIDE.get() else { return start_here(order) };
-    let gone = |_| io::Error::other("the thread that starts programs is gone");
+    ask(outside, |answer| Job::Start(order, answer))
+}
+
+/// Starts the compiler, likewise.
+pub(crate) fn compile(compiler: Compiler) -> io::Result<Child> {
+    let Some(outside) = OUTSIDE.get() else { return compiler.command().spawn() };
+    ask(outside, |answer| Job::Compile(compiler, answer))
+}
+
+fn ask<T>(outside: &SyncSender<Job>, job: impl FnOnce(SyncSender<io::Result<T>>) -> Job) -> io::Result<T> {
+    let gone = |()| io::Error::other("the thread that starts programs is gone");
     let (to, from) = sync_channel(1);
-    outside.send((order, to)).map_err(|_| gone(()))?;
+    outside.send(job(to)).map_err(|_| gone(()))?;
     from.recv().map_err(|_| gone(()))?
+}
+
+impl Compiler {
+    #[expect(clippy::disallowed_methods, reason = "isolation starts processes")]
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.words).env_clear();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
 }

@@ -175,6 +175,9 @@ fn asked_fix(tier: Tier, why: &str) -> Option<&'static str> {
         Tier::Jail | Tier::Gvisor | Tier::Microvm if asked("(kernel.fuel)") => {
             "use --tier wasm, which counts work, or leave it uncounted: no --fuel, or fuel = 0 under [kernel]"
         }
+        Tier::Jail | Tier::Gvisor | Tier::Microvm if asked("(kernel.tier)") => {
+            "use --tier wasm, or tier = \"wasm\" under [kernel]"
+        }
         Tier::Jail | Tier::Gvisor | Tier::Microvm if asked("(kernel.guest)") => {
             "use --tier wasm, or write guest = \"\" under [kernel]"
         }

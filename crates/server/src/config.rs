@@ -17,9 +17,10 @@ pub(crate) use self::e2b::Builds;
 use self::e2b::{E2b, check_templates, is_domain};
 pub use self::e2b::{Https, Internet, Roots, Shape};
 use self::pool::{Pool, SHORTEST_TTL};
-use self::shares::{Host, Share, SnapshotText};
+use self::shares::{Host, ModulesText, Share, SnapshotText};
 use crate::door::Patience;
 use crate::e2b::{SecretLimits, VolumeLimits};
+use crate::modules::ModuleLimits;
 use crate::outbound::{Orders, OtlpText, SinkText, WebhookText};
 use crate::warm::WarmText;
 
@@ -146,6 +147,8 @@ pub struct Config {
     pub volumes: Option<VolumeLimits>,
     /// What tenants may have of secrets. `None`: the operator wants none.
     pub secrets: Option<SecretLimits>,
+    /// What tenants may keep of modules. `None`: the operator wants none.
+    pub modules: Option<ModuleLimits>,
     /// The domain in the names of their ports, such as `sbx.localhost:7080`.
     pub domain: Option<String>,
     /// A door with TLS for these names.
@@ -166,6 +169,7 @@ struct Text {
     quotas: BTreeMap<String, Share>,
     pool: Pool,
     snapshots: SnapshotText,
+    modules: ModulesText,
     images: BTreeMap<String, PathBuf>,
     workspaces: BTreeMap<String, Vec<PathBuf>>,
     e2b: E2b,
@@ -195,6 +199,7 @@ impl Config {
             quotas,
             pool,
             snapshots,
+            modules,
             images,
             workspaces,
             e2b,
@@ -246,6 +251,7 @@ impl Config {
             builds,
             volumes: volumes.and_then(|volumes| volumes.limits()),
             secrets: secrets.limits(),
+            modules: modules.limits(),
             domain,
             https,
             roots_of_boxes,

@@ -13,6 +13,7 @@ use crate::e2b::{Drawer, SecretLimits, Shelf, VolumeLimits};
 use crate::gallery::Gallery;
 use crate::keys::Keys;
 use crate::mcp::http::Services;
+use crate::modules::{ModuleLimits, Modules};
 use crate::room::Rooms;
 use crate::warm::{Begins, WarmText};
 
@@ -40,6 +41,8 @@ pub struct Hall {
     pub(crate) volumes: Option<Arc<Shelf>>,
     /// Values that headers of sandboxes' requests are filled with, unless the operator wants none.
     pub(crate) secrets: Option<Arc<Drawer>>,
+    /// Programs of the tier `wasm` that tenants bring, unless the operator wants none.
+    pub(crate) modules: Option<Arc<Modules>>,
     /// The domain in the names of their ports.
     pub(crate) domain: Option<Arc<str>>,
     /// What answers hold that are kept whole.
@@ -72,6 +75,7 @@ impl Hall {
             builds: None,
             volumes: None,
             secrets: None,
+            modules: None,
             domain: None,
             mcp: Arc::default(),
             own_uid,
@@ -109,6 +113,13 @@ impl Hall {
     /// With secrets of tenants, kept in this directory. Looks at the disk.
     pub fn with_secrets(mut self, path: &Path, limits: Option<SecretLimits>) -> io::Result<Self> {
         self.secrets = limits.map(|limits| Drawer::open(path, limits)).transpose()?.map(Arc::new);
+        Ok(self)
+    }
+
+    /// With modules of tenants, kept in this directory. Looks at the disk.
+    pub fn with_modules(mut self, path: &Path, limits: Option<ModuleLimits>) -> io::Result<Self> {
+        let guests = self.keeper.engine().facts().wasm.clone();
+        self.modules = limits.map(|limits| Modules::open(path, limits, guests)).transpose()?.map(Arc::new);
         Ok(self)
     }
 

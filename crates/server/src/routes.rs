@@ -8,7 +8,7 @@ use axum::routing::{MethodRouter, delete, get, post, put};
 use crate::mcp::http as mcp;
 use crate::openapi::{Gives, Operation, Takes};
 use crate::rest::{
-    about, attach, boxes, calls, execs, files, network, output, pause, run, snapshots, stdin, trees,
+    about, attach, boxes, calls, execs, files, modules, network, output, pause, run, snapshots, stdin, trees,
 };
 use crate::{Hall, Trouble, e2b};
 
@@ -27,7 +27,8 @@ fn route(method: Method, path: &'static str, handler: MethodRouter<Hall>, operat
 
 /// Every route.
 pub(crate) fn all() -> Vec<Route> {
-    [about_daemon(), about_boxes(), about_execs(), about_files(), about_mcp()].into_iter().flatten().collect()
+    let all = [about_daemon(), about_boxes(), about_modules(), about_execs(), about_files(), about_mcp()];
+    all.into_iter().flatten().collect()
 }
 
 fn about_daemon() -> Vec<Route> {
@@ -200,6 +201,35 @@ fn about_boxes() -> Vec<Route> {
             post(network::change),
             op("changeRules", "Change what a box may reach from now on", Gives::json(200, "BoxRules"))
                 .takes(Takes::Json("RuleChanges")),
+        ),
+    ]
+}
+
+fn about_modules() -> Vec<Route> {
+    let op = Operation::new;
+    vec![
+        route(
+            Method::GET,
+            "/v1/modules",
+            get(modules::list),
+            op("listModules", "The modules of the caller's tenant, by name", Gives::json(200, "Modules")),
+        ),
+        route(
+            Method::PUT,
+            "/v1/modules/{name}",
+            put(modules::put),
+            op(
+                "putModule",
+                "Bring a WASI module or component, which is compiled; boxes of the tier wasm have it with the image `module:NAME`",
+                Gives::json(201, "ModuleCard"),
+            )
+            .takes(Takes::Bytes),
+        ),
+        route(
+            Method::DELETE,
+            "/v1/modules/{name}",
+            delete(modules::remove),
+            op("removeModule", "Take a module away; boxes that run it go on", Gives::nothing(204)),
         ),
     ]
 }

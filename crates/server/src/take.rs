@@ -10,6 +10,7 @@ use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use blastbox_engine::keeper::SnapshotId;
+use blastbox_policy::GuestName;
 use blastbox_wire::BoxId;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
@@ -17,6 +18,7 @@ use serde_json::error::Category;
 use tokio::time::timeout;
 
 use crate::gather::{Account, Ungathered, gather};
+use crate::modules::ModuleTrouble;
 use crate::{Hall, Trouble};
 
 /// Most bytes of JSON: an argument list of the kernel's own limit fits, however it is escaped.
@@ -147,6 +149,21 @@ impl FromRequestParts<Hall> for BoxPath {
 
     async fn from_request_parts(parts: &mut Parts, hall: &Hall) -> Result<Self, Trouble> {
         named(parts, hall, "id", "box").await.map(Self)
+    }
+}
+
+/// The module in the path.
+#[derive(Debug)]
+pub(crate) struct ModulePath(pub(crate) GuestName);
+
+impl FromRequestParts<Hall> for ModulePath {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, hall: &Hall) -> Result<Self, Trouble> {
+        let params = RawPathParams::from_request_parts(parts, hall).await;
+        let params = params.map_err(|_| Trouble::NotFound("module"))?;
+        let name = params.iter().find(|(key, _)| *key == "name").map(|(_, value)| value).unwrap_or_default();
+        Ok(Self(name.parse().map_err(ModuleTrouble::BadName)?))
     }
 }
 

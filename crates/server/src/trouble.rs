@@ -91,6 +91,9 @@ pub enum Trouble {
     /// The keeper said no.
     #[error("{}", line(.0))]
     Keep(#[from] blastbox_engine::keeper::KeepError),
+    /// There is no such module, or none can be brought.
+    #[error("{0}")]
+    Module(#[from] crate::modules::ModuleTrouble),
     /// The box could not do it with its files.
     #[error("{}", crate::fault::words(.0))]
     File(#[from] blastbox_engine::FileError),
@@ -147,6 +150,7 @@ impl Trouble {
             Self::TooLarge { .. } => "body_too_large",
             Self::TooSlow => "request_timeout",
             Self::Keep(error) => return crate::verdict::code(error),
+            Self::Module(trouble) => return trouble.code(),
             Self::File(error) => crate::fault::code(error),
             Self::Defect => "internal",
         })
@@ -173,6 +177,7 @@ impl Trouble {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Keep(error) => crate::verdict::status(error),
+            Self::Module(trouble) => trouble.status(),
             Self::File(error) => crate::fault::status(error),
             Self::Defect => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -210,6 +215,7 @@ impl Trouble {
                 ));
             }
             Self::Keep(error) => return crate::verdict::fix(error),
+            Self::Module(trouble) => trouble.fix()?,
             Self::BadJson(_)
             | Self::BadRequest(_)
             | Self::BadWorkspace(_)
@@ -226,6 +232,7 @@ impl Trouble {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Keep(error) => crate::verdict::retry_after(error),
+            Self::Module(trouble) => trouble.retry_after(),
             Self::Crowded | Self::NoBodyRoom => Some(Duration::from_secs(1)),
             _ => None,
         }

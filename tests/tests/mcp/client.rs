@@ -25,7 +25,9 @@ impl Client {
         let ((stdin, to), (from, stdout)) = (pipe(), pipe());
         let stderr: OwnedFd = File::create(caller.file("stderr", "")).unwrap().into();
         let words: Vec<&str> = ["mcp"].iter().chain(options).copied().collect();
-        let held = caller.blastbox(words).start_with([stdin, stdout, stderr]);
+        let state = caller.place().join("state").display().to_string();
+        let start = caller.blastbox(words).env("XDG_STATE_HOME", &state);
+        let held = start.start_with([stdin, stdout, stderr]);
         let from = BufReader::new(File::from(from));
         let mut client = Self { to: Some(to.into()), from, held: Some(held), next: 1, notes: Vec::new() };
         let hello = json!({

@@ -14,6 +14,7 @@ mod kill;
 mod line;
 mod logs;
 mod metrics;
+mod module;
 mod net;
 mod pause;
 mod problem;
@@ -77,6 +78,9 @@ pub(crate) enum DaemonVerb {
     /// Make boxes that are what one is now, with everything that runs in it
     #[command(after_help = snapshot::FORK_HELP)]
     Fork(snapshot::ForkArgs),
+    /// Have a daemon compile and keep WebAssembly programs; list and remove them
+    #[command(subcommand, after_help = module::HELP)]
+    Module(module::ModuleVerb),
     /// Print what happens to boxes
     #[command(after_help = events::HELP)]
     Events(events::EventsArgs),
@@ -145,6 +149,7 @@ pub(crate) fn daemon(
         DaemonVerb::Resume(args) => runtime()?.block_on(pause::resume(args)),
         DaemonVerb::Snapshot(args) => runtime()?.block_on(snapshot::snapshot(args)),
         DaemonVerb::Fork(args) => runtime()?.block_on(snapshot::fork(args)),
+        DaemonVerb::Module(verb) => runtime()?.block_on(module::module(verb)),
         DaemonVerb::Events(args) => runtime()?.block_on(events::events(args)),
         DaemonVerb::Net(args) => runtime()?.block_on(net::net(args)),
         DaemonVerb::Metrics(args) => runtime()?.block_on(metrics::metrics(args)),

@@ -57,6 +57,10 @@ pub(crate) enum DaemonProblem {
     Volumes(#[source] std::io::Error),
     #[error("cannot open the secrets of tenants in the state directory")]
     Secrets(#[source] std::io::Error),
+    #[error("cannot open the modules of tenants in the state directory")]
+    Modules(#[source] io::Error),
+    #[error("cannot read the module {path}")]
+    ReadModule { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Key(#[from] KeyError),
 }
@@ -97,6 +101,8 @@ impl DaemonProblem {
             }
             Self::Volumes(_) => "look at `e2b/volumes` there, or leave [e2b.volumes] out",
             Self::Secrets(_) => "look at `e2b/secrets` there, or write `enabled = false` under [e2b.secrets]",
+            Self::Modules(_) => "look at `modules` there, or write `enabled = false` under [modules]",
+            Self::ReadModule { .. } => "name a file that you may read",
             Self::Confine(_)
             | Self::CopyBroke
             | Self::ReadHost { .. }

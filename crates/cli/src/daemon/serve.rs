@@ -175,6 +175,8 @@ async fn keep(
     let hall = hall.map_err(DaemonProblem::Volumes)?;
     let hall = hall.with_secrets(&state.path().join("e2b/secrets"), config.secrets);
     let hall = hall.map_err(DaemonProblem::Secrets)?;
+    let hall = hall.with_modules(&state.path().join("modules"), config.modules);
+    let hall = hall.map_err(DaemonProblem::Modules)?;
     let left = hall.left_of_volumes().iter().map(|left| output::plain(left));
     said.extend(
         left.map(|left| format!("blastbox: left of a deleted volume until the next start: {left}\n")),

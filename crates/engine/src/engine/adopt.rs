@@ -34,7 +34,7 @@ impl Engine {
                 "nobody would come after it: only boxes of a daemon can outlive it (lifetime.survives_daemon)",
                 "make the box with a daemon (`blastbox serve`, `blastbox create`), or leave the rule out",
             ),
-            Image::Directory(_) | Image::Stored(_) => (
+            Image::Directory(_) | Image::Stored(_) | Image::Module(_) => (
                 "a box that outlives its daemon (lifetime.survives_daemon) has the host's image",
                 "leave the image out, or the rule",
             ),

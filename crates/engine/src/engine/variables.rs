@@ -10,7 +10,8 @@ use crate::live::USUAL_PATH;
 pub(super) fn path_of_root(policy: &SealedPolicy, image: &Image) -> Option<(String, String)> {
     match (policy.kernel().root, image) {
         (BoxRoot::Allowed, Image::Host(_)) => Some(("PATH".to_owned(), format!("/.blastbox:{USUAL_PATH}"))),
-        (BoxRoot::None, _) | (BoxRoot::Allowed, Image::Directory(_) | Image::Stored(_)) => None,
+        (BoxRoot::None, _)
+        | (BoxRoot::Allowed, Image::Directory(_) | Image::Stored(_) | Image::Module(_)) => None,
     }
 }
 
@@ -19,7 +20,7 @@ pub(super) fn path_of_root(policy: &SealedPolicy, image: &Image) -> Option<(Stri
 pub(super) fn libraries_of_gpu(image: &Image, variables: &mut Vec<(String, String)>) {
     const NAME: &str = "LD_LIBRARY_PATH";
     match (image, variables.iter_mut().find(|(name, _)| name == NAME)) {
-        (Image::Host(_), _) => {}
+        (Image::Host(_) | Image::Module(_), _) => {}
         (Image::Directory(_) | Image::Stored(_), Some((_, value))) => {
             *value = format!("{GPU_LIBRARIES}:{value}")
         }

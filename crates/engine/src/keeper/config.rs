@@ -138,10 +138,10 @@ pub struct NewBox {
 impl NewBox {
     /// A box with this policy and image, and the defaults for the rest.
     #[must_use]
-    pub fn new(policy: SealedPolicy, image: Image) -> Self {
+    pub fn new(policy: SealedPolicy, image: impl Into<Arc<Image>>) -> Self {
         Self {
             policy,
-            image: Arc::new(image),
+            image: image.into(),
             preparation: None,
             workspace: None,
             volumes: Vec::new(),

@@ -28,14 +28,16 @@ pub(crate) struct Kind {
 
 impl Kind {
     /// `None` where a box is not pooled: where secrets are lent, which are minted for one box when somebody asks for it, and
-    /// where the image is a directory, which its owner may change between the member and the box that was asked for.
+    /// where the image is a directory, which its owner may change between the member and the box that was asked for, or a module, which is
+    /// one tenant's.
     pub(crate) fn of(
         image: &Image,
         policy: &SealedPolicy,
         tier: Tier,
         preparation: Option<&Preparation>,
     ) -> Option<Self> {
-        if policy.credentials().mode == CredentialMode::Brokered || matches!(image, Image::Directory(_)) {
+        let is_ones_own = matches!(image, Image::Directory(_) | Image::Module(_));
+        if policy.credentials().mode == CredentialMode::Brokered || is_ones_own {
             return None;
         }
         let config = image.config_digest();

@@ -1,12 +1,13 @@
 //! What the stronger tiers need: KVM, gVisor, QEMU. Of what is found here, gVisor's program and QEMU are started: for their versions.
 
+use blastbox_images::Form;
 use blastbox_sys::kvm::{INSTRUCTIONS, KvmProbe};
 
 use super::{Finding, State};
 use crate::facts::{Gpu, Gvisor, Machines, Version};
 use crate::tiers::gvisor::OLDEST_RUNSC;
 use crate::tiers::microvm::OLDEST_QEMU;
-use crate::tiers::wasm::{Form, Guests};
+use crate::tiers::wasm::Guests;
 
 /// `open`: whether users of boxes may open the device as well.
 pub(super) fn kvm(probe: KvmProbe, open: bool) -> Finding {

@@ -180,7 +180,7 @@ fn fit_gpu(
     let mut libraries = Vec::new();
     match request.image {
         // It sees the host's /usr, and the driver's libraries there.
-        Image::Host(_) => {}
+        Image::Host(_) | Image::Module(_) => {}
         Image::Directory(_) | Image::Stored(_) => {
             for path in &gpu.libraries {
                 let slot = usize::from(request.first_show(policy).0) + shows.len();

@@ -228,7 +228,7 @@ fn have<'a>(facts: &'a Facts, image: &Image) -> Result<&'a PathBuf, Refusal> {
     }
     match image {
         Image::Stored(_) => Ok(program),
-        Image::Host(_) | Image::Directory(_) => unavailable(
+        Image::Host(_) | Image::Directory(_) | Image::Module(_) => unavailable(
             "it starts from an image of the store, not from the host or a directory (blastbox image import DIR --name NAME)",
         ),
     }

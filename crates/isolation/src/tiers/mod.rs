@@ -5,7 +5,7 @@ pub mod jail;
 pub mod microvm;
 pub mod wasm;
 
-use blastbox_images::{Image, ImageError, Language};
+use blastbox_images::{Form, Image, ImageError, Language};
 use blastbox_policy::{Refusal, SealedPolicy, Tier, TierChoice};
 
 use crate::{Facts, Lowered, Request};
@@ -33,6 +33,17 @@ pub fn lower(
     }
     if !request.volumes.is_empty() && tier != Tier::Jail {
         return Err(Refusal::VolumesUnavailable { tier });
+    }
+    if let (Image::Module(module), true) = (request.image, tier != Tier::Wasm) {
+        let what = match module.form {
+            Form::Module => "module",
+            Form::Component => "component",
+        };
+        let why = format!(
+            "{} is a WebAssembly {what}, and only the tier wasm runs such (kernel.tier)",
+            module.name
+        );
+        return Err(Refusal::TierUnavailable { tier, why });
     }
     match tier {
         Tier::Wasm => wasm::lower(policy, facts, request),

@@ -8,8 +8,8 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use compile::{CompileError, Compiled, compile};
-pub use found::{Form, Guests, Metering, WORKER};
+pub use compile::{CompileError, Compiling, Effort, compile};
+pub use found::{Guests, Metering, WORKER};
 
 use blastbox_images::{Image, Language};
 use blastbox_policy::{
@@ -77,8 +77,19 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
             "blastbox-wasm and its guests are not installed beside blastbox (`make wasm`)",
         ));
     };
+    let brought = match request.image {
+        Image::Module(own) => Some(guests.clone().with_own(own)),
+        Image::Host(_) | Image::Directory(_) | Image::Stored(_) => None,
+    };
+    let guests = brought.as_ref().unwrap_or(guests);
     let alone = guest.as_ref().map(|name| alone(guests, name)).transpose()?;
     let guests = alone.as_ref().unwrap_or(guests);
+    if !guests.runs(guests.form()) {
+        return Err(unavailable(
+            "wasm_no_component_worker: its guest is a component, and blastbox-wasm-component is not installed beside blastbox-wasm \
+             (`make wasm`)",
+        ));
+    }
     let metering = if fuel.is_some() { Metering::Fuel } else { Metering::None };
     if metering == Metering::Fuel && guests.code(metering) == 0 {
         return Err(unavailable(
@@ -109,7 +120,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     }
     let worksite = request.worksite(policy)?;
     match request.image {
-        Image::Host(_) => {}
+        Image::Host(_) | Image::Module(_) => {}
         Image::Directory(_) | Image::Stored(_) => {
             return Err(Refusal::ImageUnusable {
                 why: "a Wasm box has no root file system; leave --image away".to_owned(),
@@ -188,12 +199,6 @@ fn alone(guests: &Guests, name: &GuestName) -> Result<Guests, Refusal> {
             "the policy says that a box has the guest {name} alone (kernel.guest), and none of that name lies on the shelf of this host"
         )));
     };
-    if !alone.runs(alone.form()) {
-        return Err(unavailable(format!(
-            "wasm_no_component_worker: the guest {name} is a component, and blastbox-wasm-component is not installed beside blastbox-wasm \
-             (`make wasm`)"
-        )));
-    }
     Ok(alone)
 }
 

@@ -45,7 +45,8 @@ pub struct NewBox {
     pub accept: Vec<Gap>,
     /// Limits that go over those of the policy.
     pub limits: Limits,
-    /// `host`, an image that the operator named or put into the store, or (at the socket) a directory.
+    /// `host`, an image that the operator named or put into the store, or (at the socket) a directory; with the tier wasm `module:NAME`, one of
+    /// `/v1/modules`.
     pub image: Option<String>,
     /// A directory of this host to work on: any at the socket, with a key what `[workspaces]` opens for its tenant.
     pub workspace: Option<WorkspaceAsk>,

@@ -1,4 +1,4 @@
-//! `[host]`, `[default_quota]`, `[quotas]` and `[snapshots]`: how much is given away, and to whom.
+//! `[host]`, `[default_quota]`, `[quotas]`, `[snapshots]` and `[modules]`: how much is given away, and to whom.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use blastbox_policy::{Bytes, Cpus, Seconds};
 use serde::Deserialize;
 
 use super::set;
+use crate::modules::ModuleLimits;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -66,5 +67,26 @@ impl SnapshotText {
         set(&mut limits.count, count);
         set(&mut limits.tenant_bytes, tenant_bytes.map(|bytes| bytes.0));
         set(&mut limits.bytes, bytes.map(|bytes| bytes.0));
+    }
+}
+
+/// What each tenant may keep of modules for the tier `wasm`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ModulesText {
+    enabled: Option<bool>,
+    count: Option<usize>,
+    largest: Option<Bytes>,
+    disk: Option<Bytes>,
+}
+
+impl ModulesText {
+    pub(super) fn limits(&self) -> Option<ModuleLimits> {
+        let limits = ModuleLimits {
+            count: self.count.unwrap_or(16),
+            largest: self.largest.unwrap_or(Bytes::mib(64)).0,
+            disk: self.disk.unwrap_or(Bytes::mib(1_024)).0,
+        };
+        self.enabled.unwrap_or(true).then_some(limits)
     }
 }

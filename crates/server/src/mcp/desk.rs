@@ -75,7 +75,7 @@ impl Made {
 pub(crate) struct Desk {
     pub(crate) keeper: Keeper,
     pub(crate) tenant: Tenant,
-    image: Image,
+    image: Arc<Image>,
     recipe: Recipe,
     scope: Scope,
     /// Held while the session's own box is made, so that two calls at once do not make two.
@@ -94,7 +94,13 @@ impl fmt::Debug for Desk {
 }
 
 impl Desk {
-    pub(crate) fn new(keeper: Keeper, tenant: Tenant, image: Image, recipe: Recipe, scope: Scope) -> Self {
+    pub(crate) fn new(
+        keeper: Keeper,
+        tenant: Tenant,
+        image: Arc<Image>,
+        recipe: Recipe,
+        scope: Scope,
+    ) -> Self {
         let (own, making, boxes) = Default::default();
         let notebooks = match &scope {
             Scope::Session => Arc::default(),

@@ -91,7 +91,8 @@ fn service(tenant: Tenant, keeper: Keeper, policy: SealedPolicy) -> Service {
             notebooks: Arc::clone(&notebooks),
             made: Arc::clone(&made),
         };
-        Ok(Session::with(keeper.clone(), tenant.clone(), Image::host(), Arc::clone(&recipe), scope))
+        let image = Arc::new(Image::host());
+        Ok(Session::with(keeper.clone(), tenant.clone(), image, Arc::clone(&recipe), scope))
     };
     // Who asks, and from which page, was looked at at the door: a key is needed, whatever the address is called.
     let config =

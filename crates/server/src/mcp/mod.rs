@@ -46,11 +46,11 @@ pub struct Session {
 impl Session {
     /// A session without boxes yet. `image` is the one that the recipe uses: where interpreters are looked for.
     #[must_use]
-    pub fn new(keeper: Keeper, tenant: Tenant, image: Image, recipe: Recipe) -> Self {
-        Self::with(keeper, tenant, image, recipe, Scope::Session)
+    pub fn new(keeper: Keeper, tenant: Tenant, image: impl Into<Arc<Image>>, recipe: Recipe) -> Self {
+        Self::with(keeper, tenant, image.into(), recipe, Scope::Session)
     }
 
-    fn with(keeper: Keeper, tenant: Tenant, image: Image, recipe: Recipe, scope: Scope) -> Self {
+    fn with(keeper: Keeper, tenant: Tenant, image: Arc<Image>, recipe: Recipe, scope: Scope) -> Self {
         let desk = Desk::new(keeper, tenant, image, recipe, scope);
         Self { desk: Arc::new(desk), tool_router: Self::tool_router() }
     }

@@ -149,6 +149,17 @@ fn boxes() -> Vec<(&'static str, Value)> {
                 json!({ "snapshots": list(named("SnapshotCard")), "unreadable": list(named("Unreadable")) }),
             ),
         ),
+        ("Modules", object(&["modules"], json!({ "modules": list(named("ModuleCard")) }))),
+        (
+            "ModuleCard",
+            object(
+                &["name", "form", "digest", "bytes", "added_at"],
+                json!({
+                    "name": text(), "form": words(&["module", "component"]), "digest": text(), "bytes": number(),
+                    "added_at": { "type": "string", "format": "date-time" },
+                }),
+            ),
+        ),
         (
             "Unreadable",
             object(&["id", "bytes", "why"], json!({ "id": text(), "bytes": number(), "why": text() })),

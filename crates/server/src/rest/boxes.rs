@@ -9,7 +9,7 @@ use crate::answer::Answer;
 use crate::ask::{Deadline, NewBox, checked_life};
 use crate::caller::Caller;
 use crate::page::{self, Page};
-use crate::rest::snapshots;
+use crate::rest::{modules, snapshots};
 use crate::take::{BoxPath, Given, Query};
 use crate::{Hall, Trouble};
 
@@ -31,13 +31,21 @@ pub(crate) async fn create(
     Ok(Answer::created(hall.keeper.create(&caller.tenant, wanted).await?))
 }
 
-/// Opens what was named on a thread of its own: a directory on a dead file server must hold up nobody else. Where nothing was
-/// named there is nothing to open but this host's own root, and another thread would cost more than the look.
-pub(crate) async fn check(hall: &Hall, caller: &Caller, new: NewBox) -> Result<Wanted, Trouble> {
+/// Holds what is asked for against what there is, and opens what it names.
+pub(crate) async fn check(hall: &Hall, caller: &Caller, mut new: NewBox) -> Result<Wanted, Trouble> {
     new.one_source()?;
     if let Some(id) = new.snapshot.clone() {
         return snapshots::begin(hall, caller, &id, new).await;
     }
+    let Some(module) = modules::named(&mut new) else { return open(hall, caller, new).await };
+    let mut wanted = open(hall, caller, new).await?;
+    modules::give(hall, caller, &module, &mut wanted).await?;
+    Ok(wanted)
+}
+
+/// On a thread of its own: a directory on a dead file server must hold up nobody else. Where nothing was named there is nothing to open
+/// but this host's own root, and another thread would cost more than the look.
+async fn open(hall: &Hall, caller: &Caller, new: NewBox) -> Result<Wanted, Trouble> {
     let (images, reach) = (hall.images.clone(), caller.reach);
     let roots = hall.roots.get(&caller.tenant).cloned().unwrap_or_default();
     if new.names_nothing() {

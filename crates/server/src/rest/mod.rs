@@ -7,6 +7,7 @@ pub(crate) mod boxes;
 pub(crate) mod calls;
 pub(crate) mod execs;
 pub(crate) mod files;
+pub(crate) mod modules;
 pub(crate) mod network;
 pub(crate) mod output;
 pub(crate) mod pause;

@@ -4,6 +4,7 @@
 //! one stream, gives up everything but computing, and writes the code to another. The first process never looks into the
 //! module: it hashes, and writes files.
 
+mod effort;
 mod making;
 mod translate;
 mod trouble;

@@ -14,6 +14,7 @@ use blastbox_wasm::pages::Pages;
 use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::effort::Effort;
 use crate::translate::have_translated;
 use crate::trouble::Trouble;
 
@@ -77,12 +78,13 @@ impl Making {
     pub(crate) fn make(
         &self,
         (kind, metering): (Kind, Metering),
+        effort: Effort,
         wasm: &[u8],
         name: &str,
     ) -> Result<Manifest, Trouble> {
         let path = self.directory.join(format!("{}.cwasm", metering.stem(name)));
         let mut file = fresh(&path).map_err(unwritten(&path))?;
-        let (code, size) = have_translated((kind, metering), wasm, &mut file)?;
+        let (code, size) = have_translated((kind, metering, effort), wasm, &mut file)?;
         file.sync_all().map_err(unwritten(&path))?;
         let (begins, wasm, writes) = (Begins::Bare, Hash::of(wasm), Pages::default());
         self.tell(Manifest { kind, begins, wasm, code, size, metering, writes }, name)

@@ -1,4 +1,4 @@
-//! The process that looks into a stranger's module: `[--metered] translate KIND`, the module on standard input, machine code on standard
+//! The process that looks into a stranger's module: `[--brief] [--metered] translate KIND`, the module on standard input, machine code on standard
 //! output; and how the other one starts it and takes what it says.
 //!
 //! Trust: once it has read the module it may be anybody's. It opens no file, makes no socket, starts nothing (its filter), and what it
@@ -18,24 +18,20 @@ use blastbox_wasm::manifest::{Hash, Hasher, Kind, is_component};
 use blastbox_wasm::offered::{self, Unfit};
 use rustix::process::{Pid, PidfdFlags, Resource, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::trouble::{MOST_CODE, MOST_MODULE, Trouble, one_line};
+use crate::effort::{Effort, Limits};
+use crate::trouble::{MOST_MODULE, Trouble, one_line};
 
-/// Processor seconds: Python's takes 170.
-const MOST_SECONDS: u64 = 1200;
-/// Memory: Python's takes 2.2 GB.
-const MOST_MEMORY: u64 = 6 << 30;
-/// One that sleeps uses no processor.
-const PATIENCE: Duration = Duration::from_secs(3600);
 /// What is passed on of its complaint.
 const MOST_SAID: u64 = 4096;
 
 /// Is that process.
-pub(crate) fn translate(kind: Kind, metering: Metering) -> Result<Vec<u8>, Trouble> {
+pub(crate) fn translate(kind: Kind, metering: Metering, effort: Effort) -> Result<Vec<u8>, Trouble> {
     let failed = |what: &'static str| move |source| Trouble::Process { what, source };
     keep_only([]).map_err(failed("close what was inherited"))?;
     let death = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     death.map_err(|errno| failed("be tied to whoever started this")(errno.into()))?;
-    for (what, most) in [(Resource::Cpu, MOST_SECONDS), (Resource::As, MOST_MEMORY), (Resource::Core, 0)] {
+    let Limits { seconds, memory, .. } = effort.limits();
+    for (what, most) in [(Resource::Cpu, seconds), (Resource::As, memory), (Resource::Core, 0)] {
         limit(what, most).map_err(failed("limit this process"))?;
     }
     let wasm = take(&mut io::stdin().lock(), MOST_MODULE).map_err(failed("read the module"))?;
@@ -94,12 +90,13 @@ pub(crate) fn take(from: &mut impl io::Read, most: u64) -> io::Result<Option<Vec
 /// Has a module compiled into a file that is open. Returns hash and size of the code.
 #[expect(clippy::disallowed_methods, reason = "the compiler starts itself once more, without any power")]
 pub(crate) fn have_translated(
-    (kind, metering): (Kind, Metering),
+    (kind, metering, effort): (Kind, Metering, Effort),
     wasm: &[u8],
     into: &mut File,
 ) -> Result<(Hash, u64), Trouble> {
     let failed = |what: &'static str| move |source| Trouble::Process { what, source };
     let mut child = Command::new("/proc/self/exe")
+        .args((effort == Effort::Brief).then_some("--brief"))
         .args((metering == Metering::Fuel).then_some("--metered"))
         .args(["translate", kind.as_str()])
         .env_clear()
@@ -108,7 +105,8 @@ pub(crate) fn have_translated(
         .stderr(Stdio::piped())
         .spawn()
         .map_err(failed("start the compiler"))?;
-    let heard = watch(&child).and_then(|()| listen(&mut child, wasm, into));
+    let Limits { patience, code, .. } = effort.limits();
+    let heard = watch(&child, patience).and_then(|()| listen(&mut child, (wasm, code), into));
     if !matches!(heard, Ok(Heard { code: Some(_), .. })) {
         // Whatever it still does is of no use.
         child.kill().ok();
@@ -127,10 +125,10 @@ pub(crate) fn have_translated(
 }
 
 /// Ends it when patience does: every wait for it ends then. The thread goes with this process.
-fn watch(child: &Child) -> io::Result<()> {
+fn watch(child: &Child, patience: Duration) -> io::Result<()> {
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let end = move || {
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(patience);
         pidfd_send_signal(&process, Signal::KILL).ok();
     };
     std::thread::Builder::new().spawn(end).map(drop)
@@ -143,7 +141,7 @@ struct Heard {
     said: Vec<u8>,
 }
 
-fn listen(child: &mut Child, wasm: &[u8], into: &mut File) -> io::Result<Heard> {
+fn listen(child: &mut Child, (wasm, most): (&[u8], u64), into: &mut File) -> io::Result<Heard> {
     if let Some(mut stdin) = child.stdin.take() {
         // One that ended before it has read everything says why in its last words.
         stdin.write_all(wasm).ok();
@@ -157,7 +155,7 @@ fn listen(child: &mut Child, wasm: &[u8], into: &mut File) -> io::Result<Heard> 
             break;
         }
         size = size.saturating_add(u64::try_from(got).unwrap_or(u64::MAX));
-        if size > MOST_CODE {
+        if size > most {
             return Ok(Heard { code: None, said: Vec::new() });
         }
         hasher.add(bytes);

@@ -23,7 +23,8 @@ pub(crate) enum Trouble {
     #[error("cannot {what}: {source}")]
     Process { what: &'static str, source: io::Error },
     #[error(
-        "wasm_too_large: the module has more than {MOST_MODULE} bytes, or its code more than {MOST_CODE}"
+        "wasm_too_large: the module has more than {MOST_MODULE} bytes, or its machine code more than is kept of one ({MOST_CODE} bytes, of one that a \
+         daemon compiles for its callers a quarter of that)"
     )]
     TooLarge,
     #[error(

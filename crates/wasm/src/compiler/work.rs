@@ -1,5 +1,6 @@
 //! What the compiler does: `compile KIND MODULE SHELF NAME`, `image python-data SHELF NAME`, `origin KIND HASH`, `keep MODULE CACHE NAME`,
-//! `verify SHELF NAME`, `rehearse SHELF NAME` or `follow SHELF NAME`; with `--metered` in front, for code that counts its work.
+//! `verify SHELF NAME`, `rehearse SHELF NAME` or `follow SHELF NAME`; with `--metered` in front, for code that counts its work, and with
+//! `--brief`, where a stranger's module is compiled at somebody else's expense.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -9,6 +10,7 @@ use blastbox_wasm::engine::Metering;
 use blastbox_wasm::image::{self, Followed};
 use blastbox_wasm::manifest::{Begins, Hash, Kind, Manifest, is_component};
 
+use crate::effort::Effort;
 use crate::making::Making;
 use crate::translate::{take, translate};
 use crate::trouble::{MOST_CODE, MOST_MODULE, Trouble};
@@ -21,6 +23,10 @@ const MOST_MANIFEST: u64 = 4096;
 /// Does what the command line says. Returns what to say about it.
 pub(crate) fn carry_out(words: impl Iterator<Item = OsString>) -> Result<Vec<u8>, Trouble> {
     let mut words = words.peekable();
+    let effort = match words.next_if(|word| word == "--brief") {
+        Some(_) => Effort::Brief,
+        None => Effort::Whole,
+    };
     let metering = match words.next_if(|word| word == "--metered") {
         Some(_) => Metering::Fuel,
         None => Metering::None,
@@ -39,7 +45,10 @@ pub(crate) fn carry_out(words: impl Iterator<Item = OsString>) -> Result<Vec<u8>
             let kind = Kind::parse(kind).ok_or(Trouble::Usage)?;
             format!("{}\n", image::origin(kind, Hash::parse(hash).ok_or(Trouble::Usage)?))
         }
-        Some(["keep", module, cache, name]) => keep(metering, Path::new(module), Path::new(cache), name)?,
+        Some(["keep", module, cache, name]) => {
+            effort.begin().map_err(|source| Trouble::Process { what: "stand back", source })?;
+            keep((metering, effort), Path::new(module), Path::new(cache), name)?
+        }
         Some(["follow", shelf, name]) => {
             let Followed { written, late } = image::follow(Path::new(shelf), name, metering)?;
             format!("pages written {written}, become a guest's own only then {late}\n")
@@ -47,7 +56,9 @@ pub(crate) fn carry_out(words: impl Iterator<Item = OsString>) -> Result<Vec<u8>
         Some(["rehearse", shelf, name]) => rehearse(metering, Path::new(shelf), name)?.to_string(),
         Some(["verify", shelf, name]) => verify(metering, Path::new(shelf), name)?.to_string(),
         // Started by this program alone.
-        Some(["translate", kind]) => return translate(Kind::parse(kind).ok_or(Trouble::Usage)?, metering),
+        Some(["translate", kind]) => {
+            return translate(Kind::parse(kind).ok_or(Trouble::Usage)?, metering, effort);
+        }
         _ => return Err(Trouble::Usage),
     };
     Ok(said.into_bytes())
@@ -71,7 +82,7 @@ fn compile(what: (Kind, Metering), module: &Path, shelf: &Path, name: &str) -> R
             making.take_over(shelf, metering, name)?;
             found
         }
-        None => making.make(what, &wasm, name)?,
+        None => making.make(what, Effort::Whole, &wasm, name)?,
     };
     if is_interpreter {
         making.furnish(kind, shelf)?;
@@ -125,9 +136,14 @@ fn rehearse(metering: Metering, shelf: &Path, name: &str) -> Result<Manifest, Tr
     Ok(manifest)
 }
 
-/// Compiles a caller's module or component into a directory of its own, called by what it was made from and for. Says its name, and
-/// whether it is a component; what was compiled before is held against its hashes and not compiled again.
-fn keep(metering: Metering, module: &Path, cache: &Path, name: &str) -> Result<String, Trouble> {
+/// Compiles a caller's module or component into a directory of its own, called by what it was made from and for. Says its name, the hash
+/// of the module, and whether it is a component; what was compiled before is held against its hashes and not compiled again.
+fn keep(
+    (metering, effort): (Metering, Effort),
+    module: &Path,
+    cache: &Path,
+    name: &str,
+) -> Result<String, Trouble> {
     let wasm = read(module, MOST_MODULE)?;
     let hash = Hash::of(&wasm);
     let key = Hash::of([&hash.to_string(), metering.label(), name].concat().as_bytes()).to_string();
@@ -139,10 +155,14 @@ fn keep(metering: Metering, module: &Path, cache: &Path, name: &str) -> Result<S
     };
     if !is_whole() {
         let making = Making::begin(cache)?;
-        making.make((kind, metering), &wasm, name)?;
+        making.make((kind, metering), effort, &wasm, name)?;
         making.become_one(&place, is_whole)?;
     }
-    Ok(if kind == Kind::Component { format!("{key} {}", kind.as_str()) } else { key })
+    Ok(if kind == Kind::Component {
+        format!("{key} {hash} {}", kind.as_str())
+    } else {
+        format!("{key} {hash}")
+    })
 }
 
 fn verify(metering: Metering, shelf: &Path, name: &str) -> Result<Manifest, Trouble> {

@@ -18,7 +18,7 @@ pub(super) fn find(plan: &Plan, facts: &Facts, image: &Image, worksite: Worksite
         Gap::SharedKernel => true,
         Gap::HostImage => match image {
             Image::Host(_) => true,
-            Image::Directory(_) | Image::Stored(_) => false,
+            Image::Directory(_) | Image::Stored(_) | Image::Module(_) => false,
         },
         Gap::SharedUid => plan.ids == Ids::CallerOnly,
         Gap::NoMemoryLimit => !memory,

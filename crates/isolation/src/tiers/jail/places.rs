@@ -127,7 +127,7 @@ impl Places<'_> {
     /// The image's directories, which the root of a box may change. Not the host's own: their owner is not the box's to be.
     fn writable(&self) -> impl Iterator<Item = GuestPath> {
         let trees = match (self.sudo, self.image) {
-            (None, _) | (_, Image::Host(_)) => Vec::new(),
+            (None, _) | (_, Image::Host(_) | Image::Module(_)) => Vec::new(),
             (Some(_), Image::Directory(_) | Image::Stored(_)) => self.trees(),
         };
         trees.into_iter().filter(|tree| tree.is_directory).map(|tree| tree.at)

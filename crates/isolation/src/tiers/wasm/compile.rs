@@ -1,15 +1,18 @@
 //! A module or component that a caller brings becomes a guest: compiled once, in a process of its own, kept by its hash.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Child;
 
+use blastbox_images::{Form, ModuleImage};
+use blastbox_policy::GuestName;
 use rustix::fs::FileType;
 
-use super::found::is_plain;
-use super::{Form, Guests, Metering};
+use super::{Guests, Metering};
+use crate::outside::{self, Compiler};
 
 /// The compiler's program.
 const COMPILER: &str = "blastbox-wasm-compile";
@@ -20,23 +23,33 @@ const COMPONENT: &str = " component";
 /// Digits of a hash.
 const HASH: usize = 64;
 
-/// A guest that was made from the caller's module.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compiled {
-    /// The directory that it alone lies in.
-    pub directory: PathBuf,
-    /// What it is called.
-    pub name: String,
-    /// What it is.
-    pub form: Form,
+/// How much is done for a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// As much as interpreters need: whoever asks pays for it.
+    Whole,
+    /// Less time, memory and code, behind everybody else, and nothing without whoever asked: somebody else pays.
+    Brief,
+}
+
+/// What is compiled.
+#[derive(Debug, Clone, Copy)]
+pub struct Compiling<'a> {
+    /// The module or component.
+    pub module: &'a Path,
+    /// What the guest is called.
+    pub name: &'a GuestName,
+    /// Whether it is to count its work.
+    pub metering: Metering,
+    /// How much is done for it.
+    pub effort: Effort,
+    /// Where compiled ones are kept.
+    pub cache: &'a Path,
 }
 
 /// Why a module did not become a guest.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
-    /// The name says nothing.
-    #[error("{} has no name that a guest can have: letters, digits, - and _, at most 80", .0.display())]
-    Name(PathBuf),
     /// It is a component, and nobody here runs one.
     #[error(
         "wasm_no_component_worker: {} is a component, and blastbox-wasm-component is not installed beside blastbox-wasm", .0.display()
@@ -96,15 +109,8 @@ fn is_own(found: &rustix::fs::Stat) -> io::Result<()> {
 ///
 /// # Errors
 /// What the compiler said.
-#[expect(clippy::disallowed_methods, reason = "isolation starts processes")]
-pub fn compile(
-    guests: &Guests,
-    metering: Metering,
-    module: &Path,
-    cache: &Path,
-) -> Result<Compiled, CompileError> {
-    let stem = module.file_stem().and_then(|stem| stem.to_str()).filter(|stem| is_plain(stem));
-    let name = stem.ok_or_else(|| CompileError::Name(module.to_owned()))?.to_owned();
+pub fn compile(guests: &Guests, what: Compiling<'_>) -> Result<ModuleImage, CompileError> {
+    let Compiling { module, name, metering, effort, cache } = what;
     if !guests.runs(Form::Component) && is_component(module) {
         return Err(CompileError::NoComponentWorker(module.to_owned()));
     }
@@ -112,16 +118,11 @@ pub fn compile(
     own(cache).map_err(usable)?;
     let program = guests.directory().join(COMPILER);
     let start = |source| CompileError::Start { path: program.clone(), source };
-    let ended = Command::new(&program)
-        .args((metering == Metering::Fuel).then_some("--metered"))
-        .arg("keep")
-        .arg(module)
-        .arg(cache)
-        .arg(&name)
-        .env_clear()
-        .stdin(Stdio::null())
-        .output()
-        .map_err(start)?;
+    let flags = [(effort == Effort::Brief, "--brief"), (metering == Metering::Fuel, "--metered")];
+    let flags = flags.into_iter().filter(|(given, _)| *given).map(|(_, flag)| OsString::from(flag));
+    let words = [OsString::from("keep"), module.into(), cache.into(), name.as_str().into()];
+    let compiler = Compiler { program: program.clone(), words: flags.chain(words).collect() };
+    let ended = outside::compile(compiler).and_then(Child::wait_with_output).map_err(start)?;
     if ended.status.code().is_none() {
         return Err(CompileError::Ended(module.to_owned()));
     }
@@ -130,17 +131,27 @@ pub fn compile(
     if !ended.status.success() {
         return Err(CompileError::Refused(said.trim().to_owned()));
     }
-    let (hash, form) = match said.trim().strip_suffix(COMPONENT) {
-        Some(hash) => (hash, Form::Component),
+    let (words, form) = match said.trim().strip_suffix(COMPONENT) {
+        Some(words) => (words, Form::Component),
         None => (said.trim(), Form::Module),
     };
-    match place(cache, hash) {
+    let unclear = || CompileError::Unclear { program: program.clone(), module: module.to_owned() };
+    let (key, digest) = words.split_once(' ').filter(|(_, digest)| is_hash(digest)).ok_or_else(unclear)?;
+    match place(cache, key) {
         // It was another file when it was looked at first.
         Ok(Some(_)) if !guests.runs(form) => Err(CompileError::NoComponentWorker(module.to_owned())),
-        Ok(Some(directory)) => Ok(Compiled { directory, name, form }),
-        Ok(None) => Err(CompileError::Unclear { program, module: module.to_owned() }),
-        Err(source) => Err(CompileError::Cache { path: cache.join(hash), source }),
+        Ok(Some(directory)) => {
+            let (name, digest) = (name.as_str().to_owned(), digest.to_owned());
+            Ok(ModuleImage { directory, name, form, digest })
+        }
+        Ok(None) => Err(unclear()),
+        Err(source) => Err(CompileError::Cache { path: cache.join(key), source }),
     }
+}
+
+fn is_hash(said: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    said.len() == HASH && said.bytes().all(is_digit)
 }
 
 /// Whether a file says of itself that it is a component. Of one that cannot be read the compiler says why.
@@ -154,8 +165,7 @@ fn is_component(path: &Path) -> bool {
 /// host is shown in a box, and it has handled a stranger's module. One that was put there while others could write to the cache
 /// may be theirs.
 fn place(cache: &Path, said: &str) -> io::Result<Option<PathBuf>> {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    if said.len() != HASH || !said.bytes().all(is_digit) {
+    if !is_hash(said) {
         return Ok(None);
     }
     let place = cache.join(said);

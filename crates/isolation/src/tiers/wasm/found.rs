@@ -4,6 +4,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use blastbox_images::{Form, ModuleImage};
+use blastbox_policy::GuestName;
+
 /// The worker's program.
 pub const WORKER: &str = "blastbox-wasm";
 /// The program of the worker whose guest is a component: what components take is linked by nobody else.
@@ -44,16 +47,6 @@ impl Metering {
     }
 }
 
-/// What a caller's program is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Form {
-    /// A module of WASI preview 1.
-    Module,
-    /// A component of WASI 0.2.
-    Component,
-}
-
 /// The worker and its guests.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Guests {
@@ -65,24 +58,14 @@ pub struct Guests {
     alone: Option<Form>,
     /// Those that no worker loads, because there are too many.
     left_out: Vec<String>,
-    own: Option<OwnGuest>,
+    /// A module or component of the caller's.
+    own: Option<ModuleImage>,
     /// Bytes of machine code, all together.
     code: u64,
     /// The same of code that counts its work; 0 where there is none.
     metered: u64,
     /// What a caller's program may be.
     forms: Vec<Form>,
-}
-
-/// A module or component that the caller brought, compiled.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct OwnGuest {
-    /// The directory that it alone lies in.
-    pub directory: PathBuf,
-    /// What it is called.
-    pub name: String,
-    /// What it is.
-    pub form: Form,
 }
 
 impl Guests {
@@ -102,7 +85,7 @@ impl Guests {
         let name = |entry: std::fs::DirEntry| {
             let name = entry.file_name().into_string().ok()?;
             let name = name.strip_suffix(MANIFEST)?;
-            is_plain(name).then(|| name.to_owned())
+            name.parse::<GuestName>().is_ok().then(|| name.to_owned())
         };
         let names = entries.filter_map(Result::ok).filter_map(name);
         let (mut components, modules): (Vec<String>, Vec<String>) =
@@ -145,19 +128,19 @@ impl Guests {
 
     /// The same with a module or component of the caller, which lies alone in its directory.
     #[must_use]
-    pub fn with_own(mut self, directory: PathBuf, name: String, form: Form) -> Self {
-        match form {
+    pub(super) fn with_own(mut self, own: &ModuleImage) -> Self {
+        match own.form {
             // Its name is the caller's to choose: what it covers is not loaded.
-            Form::Module => self.names.retain(|other| *other != name),
+            Form::Module => self.names.retain(|other| *other != own.name),
             // Its worker runs nothing else.
             Form::Component => {
                 (self.names, self.components, self.left_out) = (Vec::new(), Vec::new(), Vec::new());
                 (self.code, self.metered) = (0, 0);
             }
         }
-        self.code = self.code.saturating_add(code_of(&directory, &name, Metering::None));
-        self.metered = self.metered.saturating_add(code_of(&directory, &name, Metering::Fuel));
-        self.own = Some(OwnGuest { directory, name, form });
+        self.code = self.code.saturating_add(code_of(&own.directory, &own.name, Metering::None));
+        self.metered = self.metered.saturating_add(code_of(&own.directory, &own.name, Metering::Fuel));
+        self.own = Some(own.clone());
         self
     }
 
@@ -199,8 +182,7 @@ impl Guests {
     }
 
     /// The caller's own.
-    #[must_use]
-    pub fn own(&self) -> Option<&OwnGuest> {
+    pub(super) fn own(&self) -> Option<&ModuleImage> {
         self.own.as_ref()
     }
 
@@ -288,10 +270,4 @@ fn is_component(directory: &Path, name: &str) -> bool {
 fn code_of(directory: &Path, name: &str, metering: Metering) -> u64 {
     let file = format!("{}{CODE}", metering.stem(name));
     std::fs::metadata(directory.join(file)).map_or(0, |about| about.len())
-}
-
-/// A guest's name becomes a word of a command line and the name of a file.
-pub(super) fn is_plain(name: &str) -> bool {
-    let clean = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    !name.is_empty() && name.len() <= 80 && name.bytes().all(clean)
 }

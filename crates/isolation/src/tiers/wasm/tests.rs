@@ -1,6 +1,6 @@
 //! What the tier makes of policies on described hosts.
 
-use blastbox_images::Image;
+use blastbox_images::{Form, Image, ModuleImage};
 use blastbox_policy::{AllowRule, Boundary, Draft, Profile, RuleParts};
 use blastbox_wire::BoxId;
 use blastbox_wire::plan::WorkspaceAccess;
@@ -13,10 +13,18 @@ fn host() -> Facts {
 }
 
 fn lowered(facts: &Facts, draft: Draft) -> Result<Lowered, Refusal> {
-    let image = Image::host();
-    let request =
-        Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None, volumes: &[] };
+    lowered_with(&Image::host(), facts, draft)
+}
+
+fn lowered_with(image: &Image, facts: &Facts, draft: Draft) -> Result<Lowered, Refusal> {
+    let request = Request { box_id: BoxId::from_random([7; 20]), image, workspace: None, volumes: &[] };
     lower(&draft.seal().unwrap(), facts, &request)
+}
+
+/// A module or component of the caller's.
+fn own(name: &str, form: Form) -> Image {
+    let (name, digest) = (name.to_owned(), "0a".repeat(32));
+    Image::Module(Box::new(ModuleImage { directory: "/cache/x".into(), name, form, digest }))
 }
 
 fn default() -> Draft {
@@ -158,8 +166,7 @@ fn without_root_what_does_not_hold_is_a_gap() {
 
 #[test]
 fn a_module_of_the_caller_has_a_place_of_its_own_and_covers_a_guest_of_its_name() {
-    let guests = Guests::of(&["js", "python"]).with_own("/cache/x".into(), "js".to_owned(), Form::Module);
-    let lowered = lowered(&Facts { wasm: Some(guests), ..good_host() }, default()).unwrap();
+    let lowered = lowered_with(&own("js", Form::Module), &host(), default()).unwrap();
     let First::Monitor(monitor) = &lowered.plan.first else { panic!() };
     let said = monitor.arguments.join(" ");
     assert!(said.ends_with("--shelf /wasm --guest python --shelf /module --own js"), "{said}");
@@ -168,15 +175,32 @@ fn a_module_of_the_caller_has_a_place_of_its_own_and_covers_a_guest_of_its_name(
 
 #[test]
 fn a_component_has_a_worker_of_its_own_and_no_guest_beside_it() {
-    let guests =
-        Guests::of(&["js", "python"]).with_own("/cache/x".into(), "tool".to_owned(), Form::Component);
-    let lowered = lowered(&Facts { wasm: Some(guests), ..good_host() }, default()).unwrap();
+    let tool = own("tool", Form::Component);
+    let lowered = lowered_with(&tool, &host(), default()).unwrap();
     let First::Monitor(monitor) = &lowered.plan.first else { panic!() };
     assert_eq!(monitor.program.as_str(), "/wasm/blastbox-wasm-component");
     let said = monitor.arguments.join(" ");
     assert!(said.starts_with("blastbox-wasm-component --memory"), "{said}");
     assert!(said.ends_with("--shelf /wasm --shelf /module --own tool"), "{said}");
     assert_eq!(monitor.kind, MonitorKind::Wasm);
+    assert_eq!(tool.label(), format!("module:tool@sha256:{}", "0a".repeat(32)));
+
+    let unarmed = Guests::of(&["js"]).without_component_worker();
+    let unarmed = Facts { wasm: Some(unarmed), ..good_host() };
+    let refused = lowered_with(&tool, &unarmed, default()).unwrap_err();
+    assert!(refused.to_string().contains("wasm_no_component_worker"), "{refused}");
+}
+
+#[test]
+fn no_other_tier_runs_a_module() {
+    let (image, policy) = (own("tool", Form::Module), default().seal().unwrap());
+    let request =
+        Request { box_id: BoxId::from_random([7; 20]), image: &image, workspace: None, volumes: &[] };
+    for tier in [Tier::Jail, Tier::Gvisor, Tier::Microvm] {
+        let refused = crate::tiers::lower(tier, &policy, &host(), &request).unwrap_err();
+        assert!(refused.to_string().contains("tool is a WebAssembly module"), "{refused}");
+        assert!(refused.fix().starts_with("use --tier wasm"), "{}", refused.fix());
+    }
 }
 
 #[test]
@@ -223,8 +247,7 @@ fn a_box_whose_policy_names_a_guest_has_no_other_and_its_worker() {
     assert!(none.contains("none of that name lies on the shelf") && none.contains("doctor"), "{none}");
     let unarmed = Facts { wasm: Some(guests.clone().without_component_worker()), ..good_host() };
     assert!(refused(&unarmed, "tool").contains("wasm_no_component_worker"));
-    let own = guests.with_own("/cache/x".into(), "mine".to_owned(), Form::Module);
-    let two = refused(&Facts { wasm: Some(own), ..good_host() }, "tool");
+    let two = lowered_with(&own("mine", Form::Module), &host, named("tool")).unwrap_err().to_string();
     assert!(two.contains("mine.wasm is another"), "{two}");
 
     let (image, policy) = (Image::host(), named("js").seal().unwrap());

@@ -123,6 +123,8 @@ async fn origin(desk: &Arc<Desk>, templates: &Templates, tenant: &Tenant, from: 
     let (tree, env) = match &image {
         Image::Host(_) => (None, BTreeMap::new()),
         Image::Stored(stored) => (Some(stored.digest()), stored.config().env.clone()),
+        // The gallery has no modules.
+        Image::Module(_) => return Err(No::defect()),
         Image::Directory(_) => {
             return Err(No::bad(
                 "this image is a directory of the host, which its owner may change: the operator has to import it into the \
@@ -248,7 +250,9 @@ impl Site {
     pub(super) async fn stored(&self, made: &Made) -> Result<StoredImage, String> {
         match self.image(made.tree).await? {
             Image::Stored(image) => Ok(*image),
-            Image::Host(_) | Image::Directory(_) => Err("there is no image that could be changed".to_owned()),
+            Image::Host(_) | Image::Directory(_) | Image::Module(_) => {
+                Err("there is no image that could be changed".to_owned())
+            }
         }
     }
 

@@ -1,0 +1,179 @@
+//! Modules of tenants on disk. Only this daemon writes there, one tenant's turn at a time.
+//!
+//! ```text
+//! PLACE/TENANT/NAME/FORM.DIGEST.wasm   what was brought
+//! PLACE/TENANT/NAME/KEY/               its machine code: one directory for each way that it is compiled
+//! PLACE/TENANT/.new-NUMBER/            one on its way in or out: nobody's after a start
+//! ```
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
+
+use blastbox_engine::keeper::Tenant;
+use blastbox_images::Form;
+use blastbox_policy::GuestName;
+use blastbox_wire::receipt::rfc3339;
+
+use super::ModuleCard;
+
+/// What is brought, until it is known what it is.
+pub(super) const BROUGHT: &str = "brought.wasm";
+/// How a directory is called that is on its way.
+const NEW: &str = ".new-";
+/// How deep directories are looked at.
+const DEEPEST: u32 = 3;
+
+/// The directory of all of them.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    next: AtomicU64,
+}
+
+/// What a module's file is called once it is compiled: what is known of it stands in its name.
+pub(super) fn brought_as(form: Form, digest: &str) -> String {
+    format!("{}.{digest}.wasm", word(form))
+}
+
+const fn word(form: Form) -> &'static str {
+    match form {
+        Form::Module => "module",
+        Form::Component => "component",
+    }
+}
+
+fn read_name(name: &str) -> Option<(Form, &str)> {
+    let (form, digest) = name.strip_suffix(".wasm")?.split_once('.')?;
+    let form = [Form::Module, Form::Component].into_iter().find(|known| word(*known) == form)?;
+    Some((form, digest))
+}
+
+/// Whether a module's file was brought with this content.
+pub(super) fn is_of(file: &Path, digest: &str) -> bool {
+    name_of(file).and_then(read_name).is_some_and(|(_, known)| known == digest)
+}
+
+impl Place {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        private(path)?;
+        for tenant in entries(path)? {
+            for left in entries(&tenant)?.iter().filter(|entry| is_on_its_way(entry)) {
+                fs::remove_dir_all(left)?;
+            }
+        }
+        Ok(Self { path: path.to_owned(), next: AtomicU64::new(0) })
+    }
+
+    fn of(&self, tenant: &Tenant) -> PathBuf {
+        self.path.join(tenant.as_str())
+    }
+
+    /// Where a module lies.
+    pub(super) fn home(&self, tenant: &Tenant, name: &GuestName) -> PathBuf {
+        self.of(tenant).join(name.as_str())
+    }
+
+    /// A directory for one that comes.
+    pub(super) fn fresh(&self, tenant: &Tenant) -> io::Result<PathBuf> {
+        private(&self.of(tenant))?;
+        let new = self.another(tenant);
+        DirBuilder::new().mode(0o700).create(&new)?;
+        Ok(new)
+    }
+
+    fn another(&self, tenant: &Tenant) -> PathBuf {
+        self.of(tenant).join(format!("{NEW}{}", self.next.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Gives one that came its place, and takes away what was there.
+    pub(super) fn put(&self, tenant: &Tenant, name: &GuestName, home: &Path) -> io::Result<()> {
+        self.remove(tenant, name)?;
+        fs::rename(home, self.home(tenant, name))
+    }
+
+    /// Takes one away: at once for everybody who looks for it, then its files.
+    pub(super) fn remove(&self, tenant: &Tenant, name: &GuestName) -> io::Result<bool> {
+        let gone = self.another(tenant);
+        match fs::rename(self.home(tenant, name), &gone) {
+            Ok(()) => fs::remove_dir_all(gone).map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What was brought under this name.
+    pub(super) fn find(&self, tenant: &Tenant, name: &GuestName) -> io::Result<Option<PathBuf>> {
+        let files = entries(&self.home(tenant, name))?;
+        Ok(files.into_iter().find(|file| name_of(file).and_then(read_name).is_some()))
+    }
+
+    /// Those of a tenant, by name.
+    pub(super) fn list(&self, tenant: &Tenant) -> io::Result<Vec<ModuleCard>> {
+        let mut cards = Vec::new();
+        for home in entries(&self.of(tenant))? {
+            let Some(name) = name_of(&home).and_then(|name| name.parse::<GuestName>().ok()) else { continue };
+            // One that is taken away meanwhile is not there.
+            let Some(file) = self.find(tenant, &name)? else { continue };
+            let (Some((form, digest)), Ok(about)) = (name_of(&file).and_then(read_name), fs::metadata(&file))
+            else {
+                continue;
+            };
+            let added = about.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            let (digest, bytes) = (format!("sha256:{digest}"), about.len());
+            let added_at = rfc3339(added.unwrap_or_default());
+            cards.push(ModuleCard { name: name.to_string(), form, digest, bytes, added_at });
+        }
+        cards.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(cards)
+    }
+
+    /// Bytes of all of a tenant's, with their machine code.
+    pub(super) fn used(&self, tenant: &Tenant) -> u64 {
+        size(&self.of(tenant))
+    }
+
+    /// The same of one of them.
+    pub(super) fn used_by(&self, tenant: &Tenant, name: &GuestName) -> u64 {
+        size(&self.home(tenant, name))
+    }
+}
+
+/// Bytes of the files beneath.
+pub(super) fn size(path: &Path) -> u64 {
+    fn beneath(path: &Path, depth: u32) -> u64 {
+        let each = |path: &PathBuf| match fs::symlink_metadata(path) {
+            Ok(about) if about.is_dir() && depth < DEEPEST => beneath(path, depth.saturating_add(1)),
+            Ok(about) => about.len(),
+            Err(_) => 0,
+        };
+        entries(path).unwrap_or_default().iter().map(each).fold(0, u64::saturating_add)
+    }
+    beneath(path, 0)
+}
+
+fn private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// What lies in a directory; nothing where there is none.
+fn entries(path: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(path) {
+        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn name_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+fn is_on_its_way(path: &Path) -> bool {
+    name_of(path).is_some_and(|name| name.starts_with(NEW))
+}

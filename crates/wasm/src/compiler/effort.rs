@@ -1,0 +1,51 @@
+//! How much is done for one module.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::process::{Signal, nice, set_parent_process_death_signal};
+
+use crate::trouble::MOST_CODE;
+
+/// How far behind everybody else a stranger's module is compiled.
+const BEHIND: i32 = 10;
+
+/// How much is done for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// What an interpreter needs: Python's takes 170 processor seconds and 2.2 GB.
+    Whole,
+    /// What is done for one of many callers.
+    Brief,
+}
+
+/// What one compilation may use.
+pub(crate) struct Limits {
+    /// Processor seconds.
+    pub(crate) seconds: u64,
+    /// Bytes of memory.
+    pub(crate) memory: u64,
+    /// Bytes of machine code.
+    pub(crate) code: u64,
+    /// One that sleeps uses no processor.
+    pub(crate) patience: Duration,
+}
+
+impl Effort {
+    pub(crate) const fn limits(self) -> Limits {
+        let (seconds, memory, code) = match self {
+            Self::Whole => (1200, 6 << 30, MOST_CODE),
+            Self::Brief => (300, 3 << 30, 256 << 20),
+        };
+        Limits { seconds, memory, code, patience: Duration::from_secs(3 * seconds) }
+    }
+
+    /// What this process gives way to. Where it is one of many, whoever has asked for it is a daemon, and nobody waits for it without that.
+    pub(crate) fn begin(self) -> io::Result<()> {
+        if self == Self::Brief {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            nice(BEHIND)?;
+        }
+        Ok(())
+    }
+}
