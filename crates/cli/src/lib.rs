@@ -258,11 +258,12 @@ mod tests {
     #[test]
     fn every_verb_that_prints_a_result_can_print_it_as_json() {
         // They pass on what a box says, speak a protocol, have forms of their own or print nothing.
-        const OTHERWISE: [&str; 5] = [
+        const OTHERWISE: [&str; 6] = [
             "blastbox attach",
             "blastbox mcp",
             "blastbox serve",
             "blastbox audit export",
+            "blastbox module rm",
             "blastbox snapshot rm",
         ];
         let without = paths(|path, verb| {

@@ -124,7 +124,8 @@ mod tests {
         assert_eq!(known(&good), good);
         for route in routes::all() {
             let path = route.path.replace("{id}", id.as_str()).replace("{exec}", "12").replace("{call}", "3");
-            assert_eq!(known(&path), path);
+            // What a module is called is its caller's to choose.
+            assert_eq!(known(&path), path.replace("{name}", "?"));
         }
         assert_eq!(known("/v1/boxes/{id}"), "/v1/boxes/?");
         assert_eq!(known("/v1/boxes/a%0astatus=200"), "/v1/boxes/?");
