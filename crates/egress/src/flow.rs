@@ -42,6 +42,8 @@ struct Life {
     denied: AtomicBool,
     /// Whether a dial was tried: the first was counted when it was let in.
     dialled: AtomicBool,
+    /// Whether a dial was given up before anybody knew what became of it.
+    abandoned: AtomicBool,
     /// Whether a line to the target has the place that comes with the slot.
     lined: Arc<AtomicBool>,
     /// The place of the reason in [`Reason::ALL`], plus one; 0 for none.
@@ -65,6 +67,7 @@ impl Flow {
             opened: AtomicBool::new(false),
             denied: AtomicBool::new(false),
             dialled: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
             lined: Arc::default(),
             ended_by: AtomicU8::new(0),
             stop: Arc::default(),
@@ -124,6 +127,12 @@ impl Flow {
             meter.dial(self.target())?;
         }
         Ok(place)
+    }
+
+    /// A dial begins. Dropped before [`Dialling::over`], it was given up: whoever asked for it has gone, and nobody tells of it but the
+    /// connection's end.
+    pub(crate) fn dialling(&self) -> Dialling {
+        Dialling { life: Arc::clone(&self.life), is_over: false }
     }
 
     /// Notes what ends it, for the report. The first reason stays.
@@ -227,8 +236,9 @@ impl Drop for Life {
     fn drop(&mut self) {
         // Whoever works for it without keeping it alive.
         self.stop.raise();
-        if self.denied.load(Ordering::Relaxed) && !self.opened.load(Ordering::Relaxed) {
-            // Nothing was ever dialled, and whoever refused it has said so.
+        let dialled = self.opened.load(Ordering::Relaxed) || self.abandoned.load(Ordering::Relaxed);
+        if self.denied.load(Ordering::Relaxed) && !dialled {
+            // Nobody outside has heard of it, and whoever refused it has said so.
             return;
         }
         // Also where it came to nothing (a client that says nothing, or does not believe the box's authority): it was let in, and every
@@ -243,6 +253,28 @@ impl Drop for Life {
             millis: u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             reason: number.checked_sub(1).and_then(|place| Reason::ALL.get(place)).copied(),
         });
+    }
+}
+
+/// A dial under way.
+#[derive(Debug)]
+pub(crate) struct Dialling {
+    life: Arc<Life>,
+    is_over: bool,
+}
+
+impl Dialling {
+    /// What became of it is known, and told.
+    pub(crate) fn over(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Dialling {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.life.abandoned.store(true, Ordering::Relaxed);
+        }
     }
 }
 

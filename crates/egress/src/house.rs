@@ -125,18 +125,23 @@ impl House {
     /// Makes the connection that was allowed, for this flow, and reports it, if the limits have room for one more where it is not
     /// the flow's first. A refusal is reported too.
     pub async fn dial(&self, flow: &Flow, allowed: &Allowed) -> Result<Dialled, Reason> {
-        let dialled = async {
-            let place = flow.place(&self.meter)?;
-            let rules = self.rules();
-            let dialled = connect::dial(allowed, &rules.dangerously_allow_private, &self.resolver).await;
-            dialled.map(|(stream, address)| Dialled { stream, address, _place: place })
-        };
-        let dialled = dialled.await;
-        match &dialled {
-            Ok(dialled) => flow.opened(dialled.address),
-            Err(reason) => flow.deny(*reason),
+        let dialled = self.try_dial(flow, allowed).await;
+        if let Err(reason) = &dialled {
+            flow.deny(*reason);
         }
         dialled
+    }
+
+    /// The same for whoever reports a refusal himself, as an answer to a request is one.
+    pub(crate) async fn try_dial(&self, flow: &Flow, allowed: &Allowed) -> Result<Dialled, Reason> {
+        let place = flow.place(&self.meter)?;
+        let dialling = flow.dialling();
+        let rules = self.rules();
+        let dialled = connect::dial(allowed, &rules.dangerously_allow_private, &self.resolver).await;
+        dialling.over();
+        let (stream, address) = dialled?;
+        flow.opened(address);
+        Ok(Dialled { stream, address, _place: place })
     }
 
     /// What an address means: the name that it was given to, or itself.
@@ -240,6 +245,20 @@ mod tests {
         house.admit(Door::Link, allowed()).unwrap().deny(Reason::NotTls);
         let told = records.try_recv().unwrap();
         assert!(matches!(told, Record::Denied { reason: Reason::NotTls, .. }), "{told:?}");
+        assert!(records.try_recv().is_err());
+        // Something in it was refused, and its target was dialled for somebody who went away: it may have heard of that.
+        let flow = house.admit(Door::Link, allowed()).unwrap();
+        flow.deny(Reason::PathNotAllowed);
+        drop(flow.dialling());
+        drop(flow);
+        let told = [records.try_recv().unwrap(), records.try_recv().unwrap()];
+        assert!(matches!(told, [Record::Denied { .. }, Record::Closed { .. }]), "{told:?}");
+        // One whose dial has come to its end is told by what came of it.
+        let flow = house.admit(Door::Link, allowed()).unwrap();
+        flow.deny(Reason::MethodNotAllowed);
+        flow.dialling().over();
+        drop(flow);
+        assert!(matches!(records.try_recv(), Ok(Record::Denied { .. })));
         assert!(records.try_recv().is_err());
     }
 

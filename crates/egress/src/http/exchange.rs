@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use super::answer;
 use super::body::{self, AnyBody};
 use super::head::{self, Addressed, BadHead, Wish};
+use super::scrubbable;
 use super::tunnel::{self, Tunnel};
 use super::upstream::Upstream;
 use super::websocket;
@@ -93,7 +94,7 @@ impl Room {
         // Also in the clear, where none is lent: what the host was lent by TLS it may have kept, and say again here.
         let patterns = self.keyring.scrub(&self.to.host);
         if patterns.is_some() {
-            ask_for_scrubbable(&mut parts.headers);
+            scrubbable::ask(&mut parts.headers);
         }
         self.tell_use(&lent, parts.method.as_str(), wish.path.as_deref())?;
 
@@ -142,9 +143,12 @@ impl Room {
         socket: Option<&websocket::Wish>,
         to_guest: hyper::upgrade::OnUpgrade,
     ) -> Result<Response<AnyBody>, Refused> {
-        if patterns.is_some() && encoded(response.headers()) {
-            let detail =
-                "the server sent a compressed answer although it was asked not to; it cannot be scrubbed";
+        let unlike = if scrubbable::transformed(response.headers()) {
+            Some("the server sent its answer in a form that nobody asked for (Transfer-Encoding)")
+        } else {
+            patterns.as_ref().and_then(|_| scrubbable::unlike(&response))
+        };
+        if let Some(detail) = unlike {
             return Err(Refused(StatusCode::BAD_GATEWAY, Reason::BrokenUpstream, detail.into()));
         }
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -197,19 +201,6 @@ fn ask_for_websocket(method: &Method, headers: &mut HeaderMap) -> Result<websock
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     Ok(wish)
-}
-
-/// What is compressed or cut to pieces cannot be scrubbed, frames of a WebSocket among it.
-fn ask_for_scrubbable(headers: &mut HeaderMap) {
-    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    for name in [header::RANGE, header::IF_RANGE, header::SEC_WEBSOCKET_EXTENSIONS] {
-        headers.remove(name);
-    }
-}
-
-fn encoded(headers: &HeaderMap) -> bool {
-    let encodings = headers.get_all(header::CONTENT_ENCODING);
-    encodings.iter().any(|encoding| !encoding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity"))
 }
 
 fn bad_head(bad: BadHead) -> Refused {

@@ -8,6 +8,7 @@ pub mod framing;
 mod guard;
 mod head;
 pub mod path;
+mod scrubbable;
 mod tunnel;
 mod upstream;
 mod websocket;

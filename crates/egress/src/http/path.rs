@@ -17,7 +17,7 @@ pub enum AmbiguousPath {
     /// Longer than any honest one.
     #[error("the path is longer than {LONGEST_PATH} bytes")]
     TooLong,
-    /// `.` or `..`, plain, encoded, or with parameters behind (`..;`, `..%3B`).
+    /// `.` or `..`, plain, encoded, or with parameters or an encoded query or fragment behind (`..;`, `..%3B`, `..%3F`, `..%23`).
     #[error("the path has a dot segment")]
     DotSegment,
     /// `//`
@@ -97,8 +97,9 @@ fn segments(form: &str) -> Result<(), AmbiguousPath> {
     while let Some(segment) = rest.next() {
         // Some servers cut a segment at `;` before they look for dots; where a proxy decodes first, at `%3B` too. The form
         // has no other spelling of that.
-        let name = segment.split(';').next().and_then(|name| name.split("%3B").next()).unwrap_or_default();
-        if matches!(name, "." | "..") {
+        let name = before(before(segment, ";"), "%3B");
+        // And whoever decodes first and asks another with the result has it cut at what begins a query or a fragment there.
+        if matches!(before(before(name, "%3F"), "%23"), "." | "..") {
             return Err(AmbiguousPath::DotSegment);
         }
         if name.is_empty() && (rest.peek().is_some() || !segment.is_empty()) {
@@ -106,6 +107,10 @@ fn segments(form: &str) -> Result<(), AmbiguousPath> {
         }
     }
     Ok(())
+}
+
+fn before<'a>(text: &'a str, mark: &str) -> &'a str {
+    text.split(mark).next().unwrap_or_default()
 }
 
 fn triplet(rest: &[u8]) -> Option<(u8, &[u8])> {
@@ -141,6 +146,7 @@ mod tests {
             ("/a%3Bb", "/a%3Bb"),
             ("/a..%3bb/...%3B", "/a..%3Bb/...%3B"),
             ("/...", "/..."),
+            ("/%23tag/a..%3Fb", "/%23tag/a..%3Fb"),
             ("/.well-known/x", "/.well-known/x"),
         ] {
             assert_eq!(canonical(spelled).as_deref(), Ok(form), "{spelled}");
@@ -166,6 +172,10 @@ mod tests {
             ("/a/..%3bx", DotSegment),
             ("/a/%2e%2E%3b/b", DotSegment),
             ("/a/.%3B/b", DotSegment),
+            ("/v1/..%3Fx", DotSegment),
+            ("/v1/..%23", DotSegment),
+            ("/v1/.%3f/b", DotSegment),
+            ("/v1/..%3B%3Fx", DotSegment),
             ("//a", EmptySegment),
             ("/a//b", EmptySegment),
             ("/a//", EmptySegment),

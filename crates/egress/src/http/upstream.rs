@@ -192,7 +192,7 @@ impl Upstream {
     }
 
     async fn connect(self: &Arc<Self>, allowed: &Allowed) -> Result<Line, Reason> {
-        let dialled = self.house.dial(&self.flow, allowed).await?;
+        let dialled = self.house.try_dial(&self.flow, allowed).await?;
         let Speech::Tls(roots, offer) = &self.speech else {
             return self.one_by_one(dialled).await;
         };

@@ -245,16 +245,28 @@ async fn a_stand_in_becomes_the_secret_at_home_and_is_stopped_elsewhere() {
     assert_eq!(seen.lock().unwrap()[2].1, stand_in);
 }
 
+/// Compressed, or a piece that is shorter than any secret, though all of it was asked for, plain.
 #[tokio::test]
-async fn a_compressed_answer_that_cannot_be_scrubbed_is_not_handed_on() {
-    let world = World::new(ALLOW, BIND, &[("github", TOKEN)]).await;
-    let answer =
-        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\x00".to_vec();
-    fixed(&world, NAMES, answer);
-    let request = get(&world, "api.github.com", b"http/1.1", "/echo", &[]);
-    let answer = ask(&world, "api.github.com", b"http/1.1", request).await;
-    assert_eq!(answer.status, StatusCode::BAD_GATEWAY);
-    assert!(holds(&answer.body, "cannot be scrubbed"), "{:?}", answer.body);
+async fn an_answer_that_cannot_be_scrubbed_is_not_handed_on() {
+    for answer in [
+        "200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f.\x08\0",
+        "200 OK\r\nTransfer-Encoding: gzip\r\n\r\n\x1f.\x08\0",
+        "200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n4\r\n\x1f.\x08\0\r\n0\r\n\r\n",
+        "206 Partial Content\r\nContent-Length: 4\r\n\r\nghp_",
+        "200 OK\r\nContent-Range: bytes 0-3/40\r\nContent-Length: 4\r\n\r\nghp_",
+        "200 OK\r\nContent-Type: multipart/byteranges; boundary=x\r\nContent-Length: 4\r\n\r\nghp_",
+    ] {
+        let world = World::new(ALLOW, BIND, &[("github", TOKEN)]).await;
+        fixed(&world, NAMES, format!("HTTP/1.1 {answer}").into_bytes());
+        let parts = [("range", "bytes=0-3"), ("request-range", "bytes=0-3")];
+        let request = get(&world, "api.github.com", b"http/1.1", "/echo", &parts);
+        let handed = ask(&world, "api.github.com", b"http/1.1", request).await;
+        assert_eq!(handed.status, StatusCode::BAD_GATEWAY, "{answer:?}");
+        assert!(holds(&handed.body, "broken-upstream"), "{answer:?}: {:?}", handed.body);
+        // Told once, by whoever answers.
+        let told = world.denials().iter().filter(|reason| **reason == "broken-upstream").count();
+        assert_eq!(told, 1, "{answer:?}");
+    }
 }
 
 #[tokio::test]
