@@ -4,7 +4,7 @@ pub(crate) mod js;
 mod module;
 pub(crate) mod python;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use blastbox_wire::agent::Exit;
 use wasmtime::{
@@ -156,8 +156,9 @@ pub(crate) fn store(
 ) -> Result<Store<Guest>, Broken> {
     let mut descriptors = Descriptors::new(room.open_files, Arc::clone(&room.tree));
     // The first one is 3, where guests begin to look.
+    room.tree.lock().unwrap_or_else(PoisonError::into_inner).hold(ROOT);
     descriptors
-        .open(Descriptor::Directory { ino: ROOT, given: Some(b"/".to_vec()) })
+        .keep(Descriptor::Directory { ino: ROOT, given: Some(b"/".to_vec()) })
         .map_err(|_| Broken { exit: Exit::Signal(SIGKILL), why: None })?;
     let host = Host {
         arguments: Vec::new(),
