@@ -100,6 +100,9 @@ impl Driver {
         let spoken_by = begun + SILENCE;
         self.say_until();
         while self.state != State::Gone {
+            // The channel is read without the runtime's knowledge: an agent that never stops talking would keep this thread from every other
+            // box, and, once the runtime has enough of this task, the task itself from its own deadline.
+            tokio::task::coop::consume_budget().await;
             let live = !matches!(self.state, State::Teardown);
             let waiting = self.state == State::Error;
             let interest = if self.log.outbox.is_empty() {

@@ -38,7 +38,6 @@ impl Clock {
     }
 
     /// The same, without that this look is counted.
-    #[cfg(feature = "components")]
     pub(crate) fn peek(&self) -> u64 {
         match self {
             Self::Real { born } => coarse(born.elapsed()),

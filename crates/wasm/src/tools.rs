@@ -47,19 +47,32 @@ pub(crate) fn call_named(
     tool: &[u8],
     input: &[u8],
 ) -> wasmtime::Result<Answer> {
-    if tool == HTTP_CALL.as_bytes() { Ok(unknown()) } else { call_for(call, tool, input) }
+    // It was said all the same, and is paid for: one that is refused is no way to have bytes moved for nothing.
+    if tool == HTTP_CALL.as_bytes() {
+        paid(call, tool, input, unknown())
+    } else {
+        call_for(call, tool, input)
+    }
 }
 
 /// Calls one for a guest, or has a request made, and waits. What is moved for it is its work.
 pub(crate) fn call_for(
-    mut call: impl AsContextMut<Data = Guest>,
+    call: impl AsContextMut<Data = Guest>,
     tool: &[u8],
     input: &[u8],
 ) -> wasmtime::Result<Answer> {
-    let mut call = call.as_context_mut();
-    let answer = ask(&call.data().host, tool, input).map_err(wasmtime::Error::new)?;
+    let answer = ask(&call.as_context().data().host, tool, input).map_err(wasmtime::Error::new)?;
+    paid(call, tool, input, answer)
+}
+
+fn paid(
+    call: impl AsContextMut<Data = Guest>,
+    tool: &[u8],
+    input: &[u8],
+    answer: Answer,
+) -> wasmtime::Result<Answer> {
     let moved = tool.len().saturating_add(input.len()).saturating_add(answer.bytes.len());
-    pay(&mut call, u64::try_from(moved).unwrap_or(u64::MAX))?;
+    pay(call, u64::try_from(moved).unwrap_or(u64::MAX))?;
     Ok(answer)
 }
 
@@ -100,7 +113,31 @@ fn none() -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+
+    use wasmtime::{Store, Trap};
+
     use super::*;
+    use crate::budget::Budget;
+    use crate::engine::{MODULE, Metering, Purpose, engine};
+    use crate::wasi::Limiter;
+
+    #[test]
+    fn what_is_said_to_a_function_is_paid_for_whether_or_not_there_is_one() {
+        let engine = engine(Purpose::Compile, Metering::Fuel).unwrap();
+        let host = Host { metered: true, ..Host::alone(false, false) };
+        let limiter = Limiter::new(Budget::new(1 << 20), Weak::new(), 0, MODULE);
+        let mut store = Store::new(&engine, Guest { memory: None, limiter, host });
+        for tool in [HTTP_CALL, "add"] {
+            store.set_fuel(10_000).unwrap();
+            let answer = call_named(&mut store, tool.as_bytes(), &[b' '; 5_000]).unwrap();
+            let moved = tool.len() + 5_000 + answer.bytes.len();
+            assert!(!answer.good);
+            assert_eq!(store.get_fuel().unwrap(), 10_000 - u64::try_from(moved).unwrap(), "{tool}");
+            let broken = call_named(&mut store, tool.as_bytes(), &[b' '; 5_000]).unwrap_err();
+            assert_eq!(broken.downcast_ref(), Some(&Trap::OutOfFuel), "{tool}");
+        }
+    }
 
     #[test]
     fn what_is_offered_stands_in_the_environment_and_nowhere_else() {

@@ -171,6 +171,40 @@ fn half_a_frame_and_then_nobody_does_not_keep_the_driver_awake() {
     assert_eq!(ending, Some(Ending::Lost(Loss::AgentGone)));
 }
 
+/// Whoever has taken a worker over may talk without end. Others have their turn all the same, and its box ends in time.
+#[test]
+fn an_agent_that_never_stops_talking_keeps_nobody_else_from_the_thread() {
+    for vigil in [None, Some(Vigil::hopeful())] {
+        let (to, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let (mut rig, mut driver) = parked(Duration::from_secs(1), 1 << 30);
+                driver.vigil = vigil;
+                tokio::spawn(driver.run());
+                rig.hello();
+                rig.live.ready().await.unwrap();
+                let word = AgentFrame::Denied { number: 41, count: 1, pid: 7, arguments: [0; 3] }.encode();
+                // Word by word, so that the runtime takes each for the last one, and by several, so that there is always a next one.
+                for _ in 0..4 {
+                    let (mut flood, word) = (rig.agent.try_clone().unwrap(), word.clone());
+                    std::thread::spawn(move || while flood.write_all(&word).is_ok() {});
+                }
+                // From here on somebody stays awake for it, where anybody does.
+                let exec = rig.exec().await;
+                for _ in 0..20 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                rig.live.stopped().await;
+                drop(exec);
+                to.send(rig.gone(Spent::default()).await.ending).unwrap();
+            });
+        });
+        let ending = ended.recv_timeout(Duration::from_secs(20)).expect("others have their turn");
+        assert_eq!(ending, Some(Ending::TimedOut));
+    }
+}
+
 /// Whether the warden or the agent's channel is first to tell that it went.
 #[tokio::test]
 async fn an_agent_that_goes_after_its_last_command_was_not_lost() {

@@ -61,7 +61,12 @@ impl Vigil {
     /// Of a box whose guests are begun already when somebody asks for them. Nobody can look and work at once on a single processor.
     pub(crate) fn for_guests() -> Option<Self> {
         let several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
-        several.then_some(Self { pays: true, since: None, calm: false })
+        several.then(Self::hopeful)
+    }
+
+    /// Of a box that has run none yet.
+    pub(super) fn hopeful() -> Self {
+        Self { pays: true, since: None, calm: false }
     }
 
     /// A command was sent.
@@ -77,9 +82,11 @@ impl Vigil {
         }
     }
 
-    /// Until when somebody looks.
-    fn until(&self) -> Option<Instant> {
-        self.since.filter(|_| self.pays && self.calm).map(|since| since + LONGEST)
+    /// Until when somebody looks. That it is over is found out here: a worker that says a little again and again, as one that was taken over
+    /// may, would be looked at for as long as it does.
+    fn until(&self, now: Instant) -> Option<Instant> {
+        let until = self.since.filter(|_| self.pays && self.calm).map(|since| since + LONGEST);
+        until.filter(|until| *until > now)
     }
 
     /// It took too long.
@@ -92,7 +99,7 @@ impl Driver {
     /// Until when the channel is looked at again and again.
     pub(super) fn awake_until(&self) -> Option<Instant> {
         // Of a box that is left to somebody else nothing is taken off the channel before it was acted upon.
-        self.vigil.as_ref().filter(|_| !self.heritable).and_then(Vigil::until)
+        self.vigil.as_ref().filter(|_| !self.heritable).and_then(|vigil| vigil.until(Instant::now()))
     }
 
     /// What the looking brought: something to read, or nothing in time.
@@ -142,30 +149,31 @@ mod tests {
     fn somebody_stays_awake_as_long_as_commands_are_short_and_come_out_of_a_calm() {
         let start = Instant::now();
         let stir = Stir::new(start);
-        let mut vigil = Vigil { pays: true, since: None, calm: false };
-        assert_eq!(vigil.until(), None, "for nobody");
+        let mut vigil = Vigil::hopeful();
+        assert_eq!(vigil.until(start), None, "for nobody");
         vigil.begin(&stir, start);
-        assert_eq!(vigil.until(), Some(start + LONGEST));
+        assert_eq!(vigil.until(start), Some(start + LONGEST));
+        assert_eq!(vigil.until(start + LONGEST), None, "whatever it says");
         let mut now = start + LONGEST / 2;
         vigil.end(&stir, now);
-        assert_eq!(vigil.until(), None);
+        assert_eq!(vigil.until(now), None);
 
         vigil.begin(&stir, now + CALM / 2);
-        assert_eq!(vigil.until(), None, "another one has just ended");
+        assert_eq!(vigil.until(now + CALM / 2), None, "another one has just ended");
         vigil.end(&stir, now + CALM / 2);
 
         now += CALM * 2;
         vigil.begin(&stir, now);
-        assert!(vigil.until().is_some());
+        assert!(vigil.until(now).is_some());
         vigil.give_up();
-        assert_eq!(vigil.until(), None);
+        assert_eq!(vigil.until(now), None);
         vigil.end(&stir, now + LONGEST * 2);
         now += CALM * 2;
         vigil.begin(&stir, now);
-        assert_eq!(vigil.until(), None, "the last one was long");
+        assert_eq!(vigil.until(now), None, "the last one was long");
         vigil.end(&stir, now + LONGEST / 2);
         vigil.begin(&stir, now + CALM * 2);
-        assert!(vigil.until().is_some(), "and the last one was not");
+        assert!(vigil.until(now + CALM * 2).is_some(), "and the last one was not");
     }
 
     #[tokio::test]

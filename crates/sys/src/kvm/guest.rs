@@ -2,7 +2,7 @@
 //!
 //! x86-64 only; another architecture needs other register blocks and another guest.
 
-use super::{Failed, INSTRUCTIONS};
+use super::Failed;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -145,8 +145,8 @@ pub(super) struct Guest<'a> {
 
 impl<'a> Guest<'a> {
     /// The guest that is timed: write a byte, count to zero in two instructions a turn, write a byte, halt.
-    pub(super) fn new(kvm: &OwnedFd, alarm: &'a Alarm) -> Result<Self, Failed> {
-        let [a, b, c, d] = (INSTRUCTIONS / 2).to_le_bytes();
+    pub(super) fn new(kvm: &OwnedFd, alarm: &'a Alarm, turns: u32) -> Result<Self, Failed> {
+        let [a, b, c, d] = turns.to_le_bytes();
         #[rustfmt::skip]
         let code = [
             0xBA, 0xF8, 0x03,       // mov dx, 0x3f8
@@ -204,8 +204,8 @@ impl<'a> Guest<'a> {
     }
 
     /// From one write to the port to the next: how long that took, and the processor time that went into it. After `enough` it is
-    /// stopped; then what it would have taken, by how far it came.
-    pub(super) fn time(&mut self, enough: Duration) -> Result<(Duration, Duration), Failed> {
+    /// stopped; then what all of its turns would have taken, by how far it came.
+    pub(super) fn time(&mut self, turns: u32, enough: Duration) -> Result<(Duration, Duration), Failed> {
         self.run_to_port()?;
         self.alarm.set(enough)?;
         let (started, before) = (Instant::now(), worked());
@@ -219,8 +219,8 @@ impl<'a> Guest<'a> {
         with(&self.cpu, GET_REGS, &mut registers, "read registers")?;
         // rax, rbx, and the turns that are left. Where none was made the true time is longer still.
         let [_, _, left, ..] = registers;
-        let made = (INSTRUCTIONS / 2).saturating_sub(u32::try_from(left).unwrap_or(u32::MAX)).max(1);
-        Ok((took.saturating_mul(INSTRUCTIONS / 2) / made, worked))
+        let made = turns.saturating_sub(u32::try_from(left).unwrap_or(u32::MAX)).max(1);
+        Ok((took.saturating_mul(turns) / made, worked))
     }
 
     fn run_to_port(&mut self) -> Result<(), Failed> {

@@ -62,7 +62,7 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
             let open = |(ino, name): (Ino, String)| {
                 Some((owned(host.handles.give(Thing::File(directory(ino)))?), name))
             };
-            given(&host.tree, &host.directory).into_iter().map_while(open).collect::<Vec<(File, String)>>()
+            given(&host.tree, &host.directory).into_iter().filter_map(open).collect::<Vec<(File, String)>>()
         }
     }
     Ok(())
@@ -129,15 +129,16 @@ fn link_facts(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
 }
 
 /// The directories that a component is given. C libraries look for the longest name that a path begins with, and for that leave the
-/// first slash away: with the root alone they would take `/tmp/x` for a name in the directory of the command.
+/// first slash away: with the root alone they would take `/tmp/x` for a name in the directory of the command. All are held.
 fn given(tree: &Mutex<Tree>, here: &[u8]) -> Vec<(Ino, String)> {
-    let tree = tree.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut tree = tree.lock().unwrap_or_else(PoisonError::into_inner);
     let mut given = vec![(ROOT, "/".to_owned())];
     // Names that do not begin with a slash begin here.
     given.extend(tree.find(ROOT, here).ok().map(|ino| (ino, ".".to_owned())));
     let top = tree.list(ROOT, 0, MOST_GIVEN).unwrap_or_default();
     let directories = top.into_iter().filter(|(_, facts)| facts.kind == Kind::Directory);
     given.extend(directories.map(|(name, facts)| (facts.ino, format!("/{}", text(&name)))));
+    given.iter().for_each(|(ino, _)| tree.hold(*ino));
     given
 }
 

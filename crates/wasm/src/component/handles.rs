@@ -107,14 +107,23 @@ impl Handles {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens one more.
+    /// Opens one more. What belongs to a file keeps it from going, and whoever opens it holds the file already.
     pub(super) fn open(&mut self, thing: Thing) -> Result<u32, TooMany> {
-        let held = self.list.len().saturating_sub(self.free.len());
-        if held >= MOST {
-            return Err(TooMany);
-        }
         if let Some(ino) = thing.ino() {
             self.tree().hold(ino);
+        }
+        self.keep(thing)
+    }
+
+    /// The same of what is held already, by whoever found it and under the same lock: in between another command could remove it and
+    /// make another of the same number, which somebody else holds.
+    fn keep(&mut self, thing: Thing) -> Result<u32, TooMany> {
+        let held = self.list.len().saturating_sub(self.free.len());
+        if held >= MOST {
+            self.let_go(&thing);
+            return Err(TooMany);
+        }
+        if thing.ino().is_some() {
             self.files = self.files.saturating_add(1);
         }
         let at = self.free.pop().unwrap_or_else(|| {
@@ -129,15 +138,34 @@ impl Handles {
 
     /// The same of what is or belongs to a file, whose number has a limit of its own that a guest can be told of.
     pub(super) fn open_file(&mut self, thing: Thing) -> Result<u32, Errno> {
+        if let Some(ino) = thing.ino() {
+            self.tree().hold(ino);
+        }
+        self.keep_file(thing)
+    }
+
+    /// The same of what is held already.
+    pub(super) fn keep_file(&mut self, thing: Thing) -> Result<u32, Errno> {
         if self.files >= self.most_files {
+            self.let_go(&thing);
             return Err(Errno::ManyFiles);
         }
-        self.open(thing).map_err(|TooMany| Errno::ManyFiles)
+        self.keep(thing).map_err(|TooMany| Errno::ManyFiles)
     }
 
     /// The same of what nobody asked for: half of what it may hold is left to the guest. `None`: no more is given.
     pub(super) fn give(&mut self, thing: Thing) -> Option<u32> {
-        if self.files < self.most_files / 2 { self.open(thing).ok() } else { None }
+        if self.files >= self.most_files / 2 {
+            self.let_go(&thing);
+            return None;
+        }
+        self.keep(thing).ok()
+    }
+
+    fn let_go(&self, thing: &Thing) {
+        if let Some(ino) = thing.ino() {
+            self.tree().release(ino);
+        }
     }
 
     /// Forgets one. A guest cannot name one that is not there: its handles are Wasmtime's to check.
@@ -145,8 +173,8 @@ impl Handles {
         let Ok(at) = usize::try_from(number) else { return };
         let Some(thing) = self.list.get_mut(at).and_then(Option::take) else { return };
         self.free.push(at);
-        if let Some(ino) = thing.ino() {
-            self.tree().release(ino);
+        self.let_go(&thing);
+        if thing.ino().is_some() {
             self.files = self.files.saturating_sub(1);
         }
     }

@@ -8,8 +8,8 @@ use super::codes::{
 use super::files::{Answer, set_time};
 use super::handles::{Opened, Thing};
 use super::{Call, FileHandle, offer, owned};
-use crate::files::{Facts, Ino, Kind, LONGEST_PATH};
-use crate::wasi::paths::{CREATE, DIRECTORY, EXCLUSIVE, TRUNCATE, find_or_make};
+use crate::files::{Facts, Ino, Kind, LONGEST_PATH, Tree};
+use crate::wasi::paths::{CREATE, DIRECTORY, EXCLUSIVE, TRUNCATE, find_to_keep};
 use crate::wasi::{Errno, Guest, Host, pay};
 
 type File = Resource<FileHandle>;
@@ -19,7 +19,7 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
         "[method]descriptor.open-at" => |call, this: File, _links: PathFlags, path: WasmStr, how: OpenFlags, flags: DescriptorFlags| -> Answer<File> {
             let path = said(&mut call, &path)?;
             let found = path.and_then(|path| open(&call.data().host, this.rep(), &path, how, flags));
-            let opened = found.and_then(|opened| call.data_mut().host.handles.open_file(Thing::File(opened)));
+            let opened = found.and_then(|opened| call.data_mut().host.handles.keep_file(Thing::File(opened)));
             opened.map(owned).map_err(ErrorCode::from)
         }
         "[method]descriptor.stat-at" => |call, this: File, _links: PathFlags, path: WasmStr| -> Answer<DescriptorStat> {
@@ -29,15 +29,24 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
             named(&mut call, &this, &path)?.map(|facts| (&facts).into()).map_err(ErrorCode::from)
         }
         "[method]descriptor.set-times-at" => |call, this: File, _links: PathFlags, path: WasmStr, _read: NewTimestamp, modified: NewTimestamp| -> Answer<()> {
-            let found = named(&mut call, &this, &path)?;
-            let set = found.and_then(|facts| set_time(&mut call.data().host.tree(), facts.ino, modified));
+            let path = said(&mut call, &path)?;
+            let host = &call.data().host;
+            let set = path.and_then(|path| {
+                let from = directory(host, this.rep())?;
+                let mut tree = host.tree();
+                let ino = tree.find(from, &path)?;
+                set_time(&mut tree, ino, modified)
+            });
             set.map_err(ErrorCode::from)
         }
         "[method]descriptor.create-directory-at" => |call, this: File, path: WasmStr| -> Answer<()> {
             let path = said(&mut call, &path)?;
             let host = &call.data().host;
-            let placed = path.and_then(|path| place(host, this.rep(), &path));
-            let made = placed.and_then(|(directory, name)| Ok(host.tree().make_directory(directory, &name, 0o755)?));
+            let made = path.and_then(|path| {
+                let mut tree = host.tree();
+                let (directory, name) = place(host, &tree, this.rep(), &path)?;
+                Ok(tree.make_directory(directory, &name, 0o755)?)
+            });
             made.map(drop).map_err(ErrorCode::from)
         }
         "[method]descriptor.unlink-file-at" => |call, this: File, path: WasmStr| -> Answer<()> {
@@ -51,9 +60,11 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
         "[method]descriptor.rename-at" => |call, this: File, path: WasmStr, to: File, new: WasmStr| -> Answer<()> {
             let (path, new) = (said(&mut call, &path)?, said(&mut call, &new)?);
             let host = &call.data().host;
-            let renamed = path.and_then(|path| place(host, this.rep(), &path)).and_then(|(from, old)| {
-                let (to, new) = place(host, to.rep(), &new?)?;
-                Ok(host.tree().rename((from, &old), (to, &new))?)
+            let renamed = path.and_then(|path| {
+                let mut tree = host.tree();
+                let (from, old) = place(host, &tree, this.rep(), &path)?;
+                let (to, new) = place(host, &tree, to.rep(), &new?)?;
+                Ok(tree.rename((from, &old), (to, &new))?)
             });
             renamed.map_err(ErrorCode::from)
         }
@@ -103,16 +114,16 @@ fn named(call: &mut Call<'_>, this: &File, path: &WasmStr) -> wasmtime::Result<R
 }
 
 /// The directory and the last name of a path.
-fn place(host: &Host, number: u32, path: &[u8]) -> Result<(Ino, Vec<u8>), Errno> {
-    match host.tree().place(directory(host, number)?, path)? {
+fn place(host: &Host, tree: &Tree, number: u32, path: &[u8]) -> Result<(Ino, Vec<u8>), Errno> {
+    match tree.place(directory(host, number)?, path)? {
         (directory, Some(name)) => Ok((directory, name)),
         (_, None) => Err(Errno::Exists),
     }
 }
 
 fn remove(host: &Host, number: u32, path: &[u8], kind: Kind) -> Result<(), Errno> {
-    let (directory, name) = place(host, number, path)?;
     let mut tree = host.tree();
+    let (directory, name) = place(host, &tree, number, path)?;
     let ino = tree.find(directory, &name)?;
     match (kind, tree.facts(ino)?.kind) {
         (Kind::File, Kind::Directory) => Err(Errno::IsDirectory),
@@ -121,6 +132,7 @@ fn remove(host: &Host, number: u32, path: &[u8], kind: Kind) -> Result<(), Errno
     }
 }
 
+/// What a path leads to, held, to be kept.
 fn open(
     host: &Host,
     number: u32,
@@ -138,6 +150,36 @@ fn open(
     ];
     // As preview 1 says it.
     let how = bits.into_iter().filter(|(flag, _)| how.contains(*flag)).fold(0, |all, (_, bit)| all | bit);
-    let Facts { ino, kind, .. } = find_or_make(&mut host.tree(), from, path, how, writes)?;
+    let Facts { ino, kind, .. } = find_to_keep(&mut host.tree(), from, path, how, writes)?;
     Ok(Opened { ino, kind, reads: flags.contains(DescriptorFlags::READ), writes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::ROOT;
+
+    #[test]
+    fn a_file_that_was_found_is_held_before_another_command_can_take_its_number() {
+        let mut host = Host::alone(false, false);
+        let root = Opened { ino: ROOT, kind: Kind::Directory, reads: true, writes: true };
+        let root = host.handles.open_file(Thing::File(root)).unwrap();
+        host.tree().make_file(ROOT, b"f", 0o644).unwrap();
+        let found = open(&host, root, b"f", OpenFlags::default(), DescriptorFlags::READ).unwrap();
+        // Another command.
+        host.tree().remove(ROOT, b"f").unwrap();
+        let other = host.tree().make_file(ROOT, b"g", 0o644).unwrap();
+        assert_ne!(found.ino, other);
+        let file = host.handles.keep_file(Thing::File(found)).unwrap();
+        assert!(host.tree().facts(found.ino).is_ok());
+        host.handles.close(file);
+        assert!(host.tree().facts(found.ino).is_err() && host.tree().facts(other).is_ok());
+        // What is found and finds no place is let go.
+        let found = open(&host, root, b"g", OpenFlags::default(), DescriptorFlags::READ).unwrap();
+        while host.handles.open_file(Thing::File(found)).is_ok() {}
+        assert_eq!(host.handles.keep_file(Thing::File(found)), Err(Errno::ManyFiles));
+        host.tree().remove(ROOT, b"g").unwrap();
+        drop(std::mem::replace(&mut host.handles, super::super::Handles::new(8, host.tree.clone())));
+        assert!(host.tree().facts(other).is_err());
+    }
 }

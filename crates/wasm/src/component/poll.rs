@@ -101,44 +101,12 @@ fn wait(host: &mut Host, wanted: &[Wanted]) -> Result<Vec<u32>, Told> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use super::*;
-    use crate::budget::Budget;
-    use crate::chance::Chance;
-    use crate::clock::Clock;
-    use crate::component::Handles;
-    use crate::files::{Caps, Tree};
-    use crate::streams::Streams;
-    use crate::voice::Voice;
-    use crate::wasi::Descriptors;
-
-    fn host(deterministic: bool, has_input: bool) -> Host {
-        let caps = Caps { bytes: 1000, entries: 8, file: 1000 };
-        let tree = Arc::new(Mutex::new(Tree::new(caps, Budget::new(1 << 20))));
-        Host {
-            arguments: Vec::new(),
-            environment: Vec::new(),
-            about: String::new(),
-            turns: false,
-            timed: false,
-            metered: false,
-            tools: false,
-            http: false,
-            descriptors: Descriptors::new(8, Arc::clone(&tree)),
-            handles: Handles::new(8, Arc::clone(&tree)),
-            directory: Vec::new(),
-            tree,
-            streams: Some(Arc::new(Streams::new(0, has_input, Voice::unheard().unwrap()))),
-            clock: Clock::new(deterministic),
-            chance: Chance::new(deterministic),
-        }
-    }
 
     #[test]
     fn the_first_moment_ends_a_wait_and_a_clock_that_counts_stands_there_then() {
         for deterministic in [true, false] {
-            let mut host = host(deterministic, true);
+            let mut host = Host::alone(deterministic, true);
             let far = Wanted::Until(u64::MAX);
             // Between two steps of the clock.
             let near = host.clock.peek() + 50_001;
@@ -150,18 +118,18 @@ mod tests {
             assert_eq!(wait(&mut host, &[far, near, Wanted::Input]), Ok(vec![first]));
         }
         // Whoever asks again and again instead of waiting comes there as well.
-        let mut asker = host(true, true);
+        let mut asker = Host::alone(true, true);
         let asked =
             (1..).find(|_| wait(&mut asker, &[Wanted::Now, Wanted::Until(1_000_000)]).unwrap().len() == 2);
         assert_eq!(asked, Some(50));
-        let mut host = host(true, true);
+        let mut host = Host::alone(true, true);
         wait(&mut host, &[Wanted::Until(1_000_000)]).unwrap();
         assert_eq!(host.clock.peek(), 1_000_000);
     }
 
     #[test]
     fn what_has_come_is_told_at_once_and_whoever_is_told_to_end_waits_for_nothing() {
-        let mut host = host(false, false);
+        let mut host = Host::alone(false, false);
         // Input that has ended can be read.
         assert_eq!(wait(&mut host, &[Wanted::Until(u64::MAX), Wanted::Input, Wanted::Now]), Ok(vec![1, 2]));
         host.streams.as_ref().unwrap().tell(9);

@@ -4,7 +4,7 @@ pub(crate) mod js;
 mod module;
 pub(crate) mod python;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use blastbox_wire::agent::Exit;
 use wasmtime::{
@@ -156,8 +156,9 @@ pub(crate) fn store(
 ) -> Result<Store<Guest>, Broken> {
     let mut descriptors = Descriptors::new(room.open_files, Arc::clone(&room.tree));
     // The first one is 3, where guests begin to look.
+    room.tree.lock().unwrap_or_else(PoisonError::into_inner).hold(ROOT);
     descriptors
-        .open(Descriptor::Directory { ino: ROOT, given: Some(b"/".to_vec()) })
+        .keep(Descriptor::Directory { ino: ROOT, given: Some(b"/".to_vec()) })
         .map_err(|_| Broken { exit: Exit::Signal(SIGKILL), why: None })?;
     let host = Host {
         arguments: Vec::new(),
@@ -294,14 +295,14 @@ fn tell(ended: Result<u8, Broken>, streams: &Streams) -> Exit {
 impl Seat {
     /// Takes a guest that was begun when its command was there as far as one that waited, so that the command cannot tell.
     fn warm_unheard(&mut self, warm_up: impl FnOnce(&mut Self) -> Result<(), Broken>) -> Result<(), Broken> {
-        if self.warm {
-            return Ok(());
+        if !self.warm {
+            let streams = self.store.data_mut().host.streams.take();
+            warm_up(self)?;
+            self.store.data_mut().host.streams = streams;
         }
-        let streams = self.store.data_mut().host.streams.take();
-        warm_up(self)?;
-        let told_meanwhile = streams.as_ref().and_then(|streams| streams.told());
-        self.store.data_mut().host.streams = streams;
-        // The epoch that went with it was not heard.
+        // An epoch that went meanwhile was not heard, nor one that went while this guest waited for a command that was told already. Whoever
+        // is told from here on is told before the epoch goes, which is heard.
+        let told_meanwhile = self.streams().and_then(|streams| streams.told());
         told_meanwhile.map_or(Ok(()), |signal| Err(told(signal)))
     }
 
@@ -487,6 +488,96 @@ mod tests {
         // Only what the caller brought has such a name.
         for program in ["js.wasm", "./js.wasm", "/home/user/js.wasm", "/usr/bin/js.wasm"] {
             assert_eq!(name_of(program.as_bytes()), b"js.wasm", "{program}");
+        }
+    }
+
+    #[cfg(feature = "compiler")]
+    mod told_in_time {
+        use std::sync::mpsc;
+        use std::time::Duration;
+
+        use blastbox_wire::agent::{ExecSpec, Io, User};
+        use wasmtime::Module;
+
+        use super::super::*;
+        use crate::engine::{Metering, Purpose};
+        use crate::files::Caps;
+        use crate::pages::Pages;
+        use crate::voice::Voice;
+        use crate::wasi;
+
+        /// What is called of a Python: one whose allocator always says 1024, and whose turns never end.
+        const ENDLESS: &[u8] = b"\0asm\x01\0\0\0\
+            \x01\x0c\x02\x60\x01\x7f\x01\x7f\x60\x02\x7f\x7f\x01\x7f\
+            \x03\x03\x02\x00\x01\
+            \x05\x03\x01\x00\x01\
+            \x07\x1e\x03\x06memory\x02\x00\x0ahost_alloc\x00\x00\x04turn\x00\x01\
+            \x0a\x10\x02\x05\x00\x41\x80\x08\x0b\x08\x00\x03\x40\x0c\x00\x0b\x00\x0b";
+
+        fn room() -> (Room, Arc<Loaded>) {
+            let engine = engine::engine(Purpose::Compile, Metering::None).unwrap();
+            let mut linker = Linker::new(&engine);
+            wasi::link(&mut linker).unwrap();
+            let code = Code::Module(linker.instantiate_pre(&Module::new(&engine, ENDLESS).unwrap()).unwrap());
+            let (name, kind, writes) = ("python".to_owned(), Kind::Python, Pages::default());
+            let guest = Arc::new(Loaded { name, kind, code, library: None, shared: 0, writes });
+            let budget = Budget::new(1 << 24);
+            let caps = Caps { bytes: 1000, entries: 8, file: 1000 };
+            let tree = Arc::new(Mutex::new(Tree::new(caps, budget.clone())));
+            let (deterministic, fuel, http, ready) = (false, None, false, Arc::default());
+            (Room { engine, budget, tree, open_files: 8, deterministic, fuel, http, ready }, guest)
+        }
+
+        /// A guest that waits for its command.
+        fn waiting(room: &Room, guest: &Loaded) -> Seat {
+            Seat { warm: true, ..seat(room, guest, None).unwrap() }
+        }
+
+        #[test]
+        fn a_command_that_was_told_to_end_ends_whenever_its_guest_was_begun() {
+            type Begin = fn(&Room, &Loaded, &dyn Fn()) -> Seat;
+            let began: [Begin; 3] = [
+                // Told while it was queued: the guest hears of no epoch that went before it was.
+                |room, guest, tell| {
+                    tell();
+                    waiting(room, guest)
+                },
+                // Told while the guest rehearsed, which nobody hears.
+                |room, guest, tell| {
+                    let mut seat = waiting(room, guest);
+                    tell();
+                    seat.call::<u32, u32>("host_alloc", 1).unwrap();
+                    seat
+                },
+                // Told when the guest waited.
+                |room, guest, tell| {
+                    let seat = waiting(room, guest);
+                    tell();
+                    seat
+                },
+            ];
+            for (number, begin) in began.into_iter().enumerate() {
+                let (room, guest) = room();
+                let streams = Arc::new(Streams::new(0, false, Voice::unheard().unwrap()));
+                let seat = begin(&room, &guest, &|| {
+                    streams.tell(15);
+                    room.engine.increment_epoch();
+                });
+                let spec = ExecSpec {
+                    exec: 1,
+                    arguments: vec![b"python".to_vec(), b"-c".to_vec(), b"1".to_vec()],
+                    environment: Vec::new(),
+                    directory: b"/".to_vec(),
+                    user: User::Payload,
+                    io: Io::Pipes,
+                    window: 0,
+                };
+                let job = Job { spec, guest: Ok(guest), streams };
+                let (to, ended) = mpsc::channel();
+                std::thread::spawn(move || to.send(run(&room, job, Some(seat)).0).unwrap());
+                let exit = ended.recv_timeout(Duration::from_secs(20));
+                assert_eq!(exit, Ok(Exit::Signal(15)), "{number}");
+            }
         }
     }
 }

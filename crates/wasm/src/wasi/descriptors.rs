@@ -1,6 +1,6 @@
 //! A guest's open descriptors.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Errno;
 use crate::files::{Ino, Tree};
@@ -41,6 +41,11 @@ impl Descriptors {
         Self { list, most: usize::try_from(most).unwrap_or(usize::MAX).max(8), tree }
     }
 
+    /// A thread that panicked aborts the worker, so no lock is ever poisoned.
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn get(&self, fd: u32) -> Result<&Descriptor, Errno> {
         let at = usize::try_from(fd).map_err(|_| Errno::BadFd)?;
         self.list.get(at).and_then(Option::as_ref).ok_or(Errno::BadFd)
@@ -64,14 +69,15 @@ impl Descriptors {
         }
     }
 
-    /// Opens one more, under the lowest number that is free.
-    pub(crate) fn open(&mut self, descriptor: Descriptor) -> Result<u32, Errno> {
+    /// Opens one more, under the lowest number that is free. Its entry is held already, by whoever found it and under the same lock:
+    /// in between another command could remove it and make another of the same number, which somebody else holds.
+    pub(crate) fn keep(&mut self, descriptor: Descriptor) -> Result<u32, Errno> {
         let free = self.list.iter().position(Option::is_none).unwrap_or(self.list.len());
         if free >= self.most {
+            if let Some(ino) = descriptor.ino() {
+                self.tree().release(ino);
+            }
             return Err(Errno::ManyFiles);
-        }
-        if let Some(ino) = descriptor.ino() {
-            self.tree.lock().unwrap_or_else(PoisonError::into_inner).hold(ino);
         }
         if free == self.list.len() {
             self.list.push(None);
@@ -86,7 +92,7 @@ impl Descriptors {
         let at = usize::try_from(fd).map_err(|_| Errno::BadFd)?;
         let closed = self.list.get_mut(at).and_then(Option::take).ok_or(Errno::BadFd)?;
         if let Some(ino) = closed.ino() {
-            self.tree.lock().unwrap_or_else(PoisonError::into_inner).release(ino);
+            self.tree().release(ino);
         }
         Ok(())
     }
@@ -110,7 +116,7 @@ impl Descriptors {
 
 impl Drop for Descriptors {
     fn drop(&mut self) {
-        let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tree = self.tree();
         for ino in self.list.iter().flatten().filter_map(Descriptor::ino) {
             tree.release(ino);
         }

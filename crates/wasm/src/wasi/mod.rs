@@ -75,6 +75,36 @@ impl Host {
     }
 }
 
+#[cfg(test)]
+impl Host {
+    /// What a guest of a test works on: no files, and streams that nobody hears.
+    pub(crate) fn alone(deterministic: bool, has_input: bool) -> Self {
+        use crate::files::Caps;
+        let caps = Caps { bytes: 1000, entries: 8, file: 1000 };
+        let tree = Arc::new(Mutex::new(Tree::new(caps, Budget::new(1 << 20))));
+        let voice = crate::voice::Voice::unheard().unwrap();
+        Self {
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            about: String::new(),
+            turns: false,
+            timed: false,
+            metered: false,
+            tools: false,
+            http: false,
+            descriptors: Descriptors::new(8, Arc::clone(&tree)),
+            #[cfg(feature = "components")]
+            handles: crate::component::Handles::new(8, Arc::clone(&tree)),
+            #[cfg(feature = "components")]
+            directory: Vec::new(),
+            tree,
+            streams: Some(Arc::new(Streams::new(0, has_input, voice))),
+            clock: Clock::new(deterministic),
+            chance: Chance::new(deterministic),
+        }
+    }
+}
+
 /// The guest wants to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the guest ended with code {0}")]

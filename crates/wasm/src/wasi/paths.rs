@@ -20,8 +20,8 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     calls! { linker;
         "path_open" => |memory, host, fd: u32, _links: u32, at: u32, length: u32, how: u32, rights: u64, _later: u64, flags: u32, out: u32| {
             let path = memory.path(at, length)?.to_vec();
-            let opened = open(host, fd, &path, how, rights, flags)?;
-            Ok(memory.put_u32(out, opened)?)
+            let found = open(host, fd, &path, how, rights, flags)?;
+            Ok(memory.put_u32(out, host.descriptors.keep(found)?)?)
         };
         "path_filestat_get" => |memory, host, fd: u32, _links: u32, at: u32, length: u32, out: u32| {
             let from = host.descriptors.directory(fd)?;
@@ -38,8 +38,9 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
             set_time(&mut tree, ino, modified, flags)
         };
         "path_create_directory" => |memory, host, fd: u32, at: u32, length: u32| {
-            let (directory, name) = named(memory, host, fd, at, length)?;
-            host.tree().make_directory(directory, &name, 0o755)?;
+            let mut tree = host.tree();
+            let (directory, name) = named(memory, host, &tree, fd, (at, length))?;
+            tree.make_directory(directory, &name, 0o755)?;
             Ok(())
         };
         "path_unlink_file" => |memory, host, fd: u32, at: u32, length: u32| {
@@ -49,9 +50,10 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
             remove(memory, host, fd, (at, length), Kind::Directory)
         };
         "path_rename" => |memory, host, fd: u32, at: u32, length: u32, new_fd: u32, new_at: u32, new_length: u32| {
-            let (from, old) = named(memory, host, fd, at, length)?;
-            let (to, new) = named(memory, host, new_fd, new_at, new_length)?;
-            Ok(host.tree().rename((from, &old), (to, &new))?)
+            let mut tree = host.tree();
+            let (from, old) = named(memory, host, &tree, fd, (at, length))?;
+            let (to, new) = named(memory, host, &tree, new_fd, (new_at, new_length))?;
+            Ok(tree.rename((from, &old), (to, &new))?)
         };
         // No links: what does not exist cannot lead astray whoever looks at the files afterwards.
         "path_symlink" => |_memory, _host, _at: u32, _length: u32, _fd: u32, _new_at: u32, _new_length: u32| {
@@ -73,26 +75,20 @@ pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
 fn named(
     memory: &GuestMemory<'_>,
     host: &Host,
+    tree: &Tree,
     fd: u32,
-    at: u32,
-    length: u32,
+    (at, length): (u32, u32),
 ) -> Result<(Ino, Vec<u8>), Stop> {
     let from = host.descriptors.directory(fd)?;
-    match host.tree().place(from, memory.path(at, length)?)? {
+    match tree.place(from, memory.path(at, length)?)? {
         (directory, Some(name)) => Ok((directory, name)),
         (_, None) => Err(Errno::Exists.into()),
     }
 }
 
-fn remove(
-    memory: &GuestMemory<'_>,
-    host: &Host,
-    fd: u32,
-    (at, length): (u32, u32),
-    kind: Kind,
-) -> Result<(), Stop> {
-    let (directory, name) = named(memory, host, fd, at, length)?;
+fn remove(memory: &GuestMemory<'_>, host: &Host, fd: u32, path: (u32, u32), kind: Kind) -> Result<(), Stop> {
     let mut tree = host.tree();
+    let (directory, name) = named(memory, host, &tree, fd, path)?;
     let ino = tree.find(directory, &name)?;
     match (kind, tree.facts(ino)?.kind) {
         (Kind::File, Kind::Directory) => Err(Errno::IsDirectory.into()),
@@ -101,25 +97,29 @@ fn remove(
     }
 }
 
-fn open(host: &mut Host, fd: u32, path: &[u8], how: u32, rights: u64, flags: u32) -> Result<u32, Stop> {
+/// What a path leads to, held, to be kept.
+fn open(host: &Host, fd: u32, path: &[u8], how: u32, rights: u64, flags: u32) -> Result<Descriptor, Stop> {
     let from = host.descriptors.directory(fd)?;
     let (reads, writes) = (rights & MAY_READ != 0, rights & MAY_WRITE != 0);
-    let Facts { ino, kind, .. } = find_or_make(&mut host.tree(), from, path, how, writes)?;
-    let descriptor = match kind {
+    let Facts { ino, kind, .. } = find_to_keep(&mut host.tree(), from, path, how, writes)?;
+    Ok(match kind {
         Kind::Directory => Descriptor::Directory { ino, given: None },
         Kind::File => Descriptor::File { ino, at: 0, append: flags & APPEND != 0, reads, writes },
-    };
-    Ok(host.descriptors.open(descriptor)?)
+    })
 }
 
-/// The entry that a path leads to, made or emptied where that is asked for.
-pub(crate) fn find_or_make(
+/// The entry that a path leads to, made or emptied where that is asked for, and held.
+pub(crate) fn find_to_keep(
     tree: &mut Tree,
     from: Ino,
     path: &[u8],
     how: u32,
     writes: bool,
 ) -> Result<Facts, Errno> {
+    find_or_make(tree, from, path, how, writes).inspect(|facts| tree.hold(facts.ino))
+}
+
+fn find_or_make(tree: &mut Tree, from: Ino, path: &[u8], how: u32, writes: bool) -> Result<Facts, Errno> {
     let ino = match tree.find(from, path) {
         Ok(_) if how & CREATE != 0 && how & EXCLUSIVE != 0 => return Err(Errno::Exists),
         Ok(ino) => ino,
@@ -146,5 +146,36 @@ pub(crate) fn find_or_make(
         Kind::Directory if how & TRUNCATE != 0 => Err(Errno::IsDirectory),
         Kind::File if how & DIRECTORY != 0 => Err(Errno::NotDirectory),
         _ => Ok(facts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::ROOT;
+
+    #[test]
+    fn a_file_that_was_found_is_held_before_another_command_can_take_its_number() {
+        let mut host = Host::alone(false, false);
+        host.tree().hold(ROOT);
+        let root = host.descriptors.keep(Descriptor::Directory { ino: ROOT, given: None }).unwrap();
+        let ino = host.tree().make_file(ROOT, b"f", 0o644).unwrap();
+        let found = open(&host, root, b"f", 0, MAY_READ, 0).unwrap();
+        // Another command.
+        host.tree().remove(ROOT, b"f").unwrap();
+        let other = host.tree().make_file(ROOT, b"g", 0o644).unwrap();
+        assert_ne!(ino, other);
+        let file = host.descriptors.keep(found).unwrap();
+        assert_eq!(host.descriptors.ino(file), Ok(ino));
+        host.descriptors.close(file).unwrap();
+        assert!(host.tree().facts(ino).is_err() && host.tree().facts(other).is_ok());
+        // What is found and finds no place is let go.
+        let more = || open(&host, root, b"g", 0, MAY_READ, 0).unwrap();
+        let found: Vec<Descriptor> = std::iter::repeat_with(more).take(8).collect();
+        let kept: Vec<_> = found.into_iter().map(|found| host.descriptors.keep(found)).collect();
+        assert_eq!(kept.last(), Some(&Err(Errno::ManyFiles)));
+        host.tree().remove(ROOT, b"g").unwrap();
+        kept.into_iter().flatten().for_each(|fd| host.descriptors.close(fd).unwrap());
+        assert!(host.tree().facts(other).is_err());
     }
 }

@@ -7,15 +7,43 @@ use wasmtime::Linker;
 use super::about::time;
 use super::memory::step;
 use super::{Descriptor, Errno, Guest, GuestMemory, Host, Stop, calls};
+use crate::clock::GRAIN;
 
 /// Most things that are waited for at once.
 const MOST: u32 = 64;
 const SUBSCRIPTION: u32 = 48;
 const EVENT: u32 = 32;
 
+/// When something is due, by the clock that the guest has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Moment {
+    Real(Instant),
+    /// Nanoseconds of the guest's life. How long the host takes between two looks is not counted, and decides nothing.
+    Counted(u64),
+}
+
+impl Moment {
+    fn after(nanos: u64, host: &Host) -> Self {
+        if host.clock.is_counted() {
+            // In whole steps of the clock, or it would stand short of the moment when it was slept until then.
+            let steps = nanos.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX);
+            return Self::Counted(host.clock.peek().saturating_add(steps));
+        }
+        let now = Instant::now();
+        Self::Real(now.checked_add(Duration::from_nanos(nanos)).unwrap_or(now))
+    }
+
+    fn has_come(self, host: &Host) -> bool {
+        match self {
+            Self::Real(moment) => moment <= Instant::now(),
+            Self::Counted(nanos) => nanos <= host.clock.peek(),
+        }
+    }
+}
+
 enum Wanted {
     /// A moment.
-    Until(Instant, Duration),
+    Until(Moment),
     /// Something to read.
     Input,
     /// What never waits: this many bytes.
@@ -56,18 +84,21 @@ fn poll(
     let mut answered = answer(memory, host, &questions, events)?;
     if answered == 0 {
         let until = questions.iter().filter_map(|question| match question.wanted {
-            Wanted::Until(moment, left) => Some((moment, left)),
+            Wanted::Until(moment) => Some(moment),
             _ => None,
         });
         let until = until.min();
         let for_input = questions.iter().any(|question| matches!(question.wanted, Wanted::Input));
         if let Some(streams) = &host.streams {
-            streams.sleep(until.map(|(moment, _)| moment), for_input)?;
-        }
-        if let Some((moment, left)) = until
-            && moment <= Instant::now()
-        {
-            host.clock.slept(left);
+            match until {
+                Some(Moment::Counted(nanos)) => {
+                    let left = Duration::from_nanos(nanos.saturating_sub(host.clock.peek()));
+                    streams.sleep(Instant::now().checked_add(left), for_input)?;
+                    host.clock.slept(left);
+                }
+                Some(Moment::Real(moment)) => streams.sleep(Some(moment), for_input)?,
+                None => streams.sleep(None, for_input)?,
+            }
         }
         answered = answer(memory, host, &questions, events)?;
     }
@@ -83,8 +114,7 @@ fn question(memory: &GuestMemory<'_>, host: &mut Host, at: u32) -> Result<Questi
             let timeout = memory.u64(step(at, 24)?)?;
             let absolute = memory.u32(step(at, 40)?)? & 1 != 0;
             let left = if absolute { timeout.saturating_sub(time(host, clock)?) } else { timeout };
-            let (now, left) = (Instant::now(), Duration::from_nanos(left));
-            Wanted::Until(now.checked_add(left).unwrap_or(now), left)
+            Wanted::Until(Moment::after(left, host))
         }
         1 | 2 => match (kind, host.descriptors.get(memory.u32(step(at, 16)?)?)) {
             (1, Ok(Descriptor::Input)) => Wanted::Input,
@@ -106,11 +136,10 @@ fn answer(
     events: u32,
 ) -> Result<u32, Errno> {
     let mut answered: u32 = 0;
-    let now = Instant::now();
     for Question { mark, kind, wanted } in questions {
         let (errno, bytes) = match wanted {
-            Wanted::Until(moment, _) if *moment <= now => (0, 0),
-            Wanted::Until(..) => continue,
+            Wanted::Until(moment) if moment.has_come(host) => (0, 0),
+            Wanted::Until(_) => continue,
             // When input comes is not counted: where the clock is, it is said to be there, and whoever reads it waits.
             Wanted::Input if host.clock.is_counted() => (0, 1),
             Wanted::Input => match host.streams.as_ref().map_or(Some(0), |streams| streams.readable()) {
@@ -129,4 +158,59 @@ fn answer(
         answered = answered.saturating_add(1);
     }
     Ok(answered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVENTS: u32 = 1024;
+    const OUT: u32 = 2048;
+
+    /// Waits for spans of time, each marked by its place. The marks of those that were said to be over.
+    fn waited(host: &mut Host, spans: &[u64]) -> Vec<u64> {
+        let mut bytes = vec![0; 4096];
+        let mut memory = GuestMemory::new(&mut bytes);
+        let count = u32::try_from(spans.len()).unwrap();
+        for (number, span) in (0..).zip(spans) {
+            let at = number * SUBSCRIPTION;
+            memory.put_u64(at, number.into()).unwrap();
+            // The clock that goes on from the guest's beginning.
+            memory.put_u32(at + 16, 1).unwrap();
+            memory.put_u64(at + 24, *span).unwrap();
+        }
+        poll(&mut memory, host, 0, EVENTS, count, OUT).unwrap();
+        let told = memory.u32(OUT).unwrap();
+        (0..told).map(|number| memory.u64(EVENTS + number * EVENT).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_first_moment_ends_a_wait_and_a_clock_that_counts_stands_there_then() {
+        for deterministic in [true, false] {
+            let mut host = Host::alone(deterministic, true);
+            let before = host.clock.peek();
+            // Between two steps of the clock.
+            assert_eq!(waited(&mut host, &[u64::MAX / 4, 50_001]), [1]);
+            assert!(host.clock.peek() >= before + 50_000);
+        }
+        let mut host = Host::alone(true, true);
+        waited(&mut host, &[1_000_000]);
+        assert_eq!(host.clock.peek(), 1_000_000);
+    }
+
+    #[test]
+    fn how_long_the_host_takes_decides_nothing_where_the_clock_is_counted() {
+        let mut host = Host::alone(true, true);
+        // By the host's clock both are over before anybody has looked.
+        assert_eq!(waited(&mut host, &[2, 0]), [1]);
+        assert_eq!(waited(&mut host, &[GRAIN + 1, 1]), [1], "and the other one is a step later");
+        assert_eq!(waited(&mut host, &[GRAIN, 1, GRAIN + 1]), [0, 1], "in the same step");
+        assert_eq!(host.clock.peek(), 2 * GRAIN);
+        // Whoever slept too long by the host's clock has slept as long as was asked for.
+        let late = Moment::after(GRAIN, &host);
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(!late.has_come(&host));
+        host.clock.slept(Duration::from_nanos(GRAIN));
+        assert!(late.has_come(&host));
+    }
 }
