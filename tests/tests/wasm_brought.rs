@@ -20,7 +20,7 @@ mod modules;
 use std::path::{Path, PathBuf};
 
 use blastbox_tests::spoken::{self, field};
-use blastbox_tests::{Caller, Held, Served, Start, both_ways, suites};
+use blastbox_tests::{Caller, Held, Served, Start, both_ways, daemon, processes_naming, suites, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -31,6 +31,7 @@ both_ways!(
     what_cannot_be_a_guest_is_refused_by_name_and_leaves_nothing,
     no_tenant_has_more_of_them_than_it_may_nor_sees_anothers,
     a_daemon_that_was_killed_leaves_modules_whole_and_nothing_half_made,
+    a_daemon_that_ends_does_not_wait_for_a_compiler_and_leaves_none,
     one_that_runs_in_no_box_is_told_why,
     an_agents_boxes_have_the_program_that_whoever_started_the_server_brought,
 );
@@ -237,7 +238,7 @@ fn serve(caller: &Caller) -> Held {
     let words = ["serve", "--quiet", "--socket", &socket, "--state-dir", &state];
     let mut held = caller.blastbox(words).start();
     let answers = || std::os::unix::net::UnixStream::connect(&socket).is_ok();
-    assert!(blastbox_tests::wait_until(|| held.is_over() || answers()) && !held.is_over());
+    assert!(wait_until(|| held.is_over() || answers()) && !held.is_over());
     held
 }
 
@@ -252,7 +253,7 @@ fn a_daemon_that_was_killed_leaves_modules_whole_and_nothing_half_made(caller: &
     let hello = brought(caller, "hello", &modules::hello("still there\n"));
     assert_eq!(at(caller, &["module", "add", &hello]).end().code, 0);
     held.signal(Signal::KILL);
-    assert!(blastbox_tests::wait_until(|| held.is_over()));
+    assert!(wait_until(|| held.is_over()));
     // What one that was killed in the middle would leave, and what somebody has changed.
     let home = place(caller);
     std::fs::create_dir(home.join(".new-3")).unwrap();
@@ -276,12 +277,37 @@ fn a_daemon_that_was_killed_leaves_modules_whole_and_nothing_half_made(caller: &
     assert_ne!(std::fs::read(&code).unwrap(), bytes, "what was changed is never run: it was compiled again");
     // Nor is what was brought another by now.
     held.signal(Signal::KILL);
-    assert!(blastbox_tests::wait_until(|| held.is_over()));
+    assert!(wait_until(|| held.is_over()));
     let file = names(&home.join("hello")).into_iter().find(|name| name.ends_with(".wasm")).unwrap();
     std::fs::write(home.join("hello").join(file), modules::hello("another\n")).unwrap();
     let held = serve(caller);
     let refused = at(caller, &[&CREATE[..], &["module:hello"]].concat()).end();
     assert!(refused.code == 125 && refused.err.contains("was changed on the disk"), "{}", refused.err);
+    held.signal(Signal::TERM);
+    held.end();
+}
+
+fn a_daemon_that_ends_does_not_wait_for_a_compiler_and_leaves_none(caller: &Caller) {
+    needs!(built(caller));
+    let held = serve(caller);
+    let large = brought(caller, "large", &modules::large(200_000));
+    let adding = at(caller, &["module", "add", &large]).start();
+    let home = place(caller).display().to_string();
+    let compilers = || processes_naming(&home);
+    assert!(wait_until(|| !compilers().is_empty()), "nothing is compiled");
+    // From here on it takes for ever, however fast this host is.
+    for compiler in compilers() {
+        daemon::signal(compiler, Signal::STOP);
+    }
+    held.signal(Signal::TERM);
+    let ended = held.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(wait_until(|| compilers().is_empty()), "a compiler lives on");
+    let refused = adding.end();
+    assert!(refused.code == 125 && refused.err.contains("stopping"), "{}", refused.err);
+    // What is half made goes with the next start.
+    let held = serve(caller);
+    assert_eq!(names(&place(caller)), <[&str; 0]>::default());
     held.signal(Signal::TERM);
     held.end();
 }

@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use blastbox_engine::keeper::Tenant;
 use blastbox_images::{Form, Image, ModuleImage};
-use blastbox_isolation::tiers::wasm::{CompileError, Compiling, Effort, Guests, Metering, compile};
+use blastbox_isolation::tiers::wasm::{
+    CompileError, Compilers, Compiling, Effort, Guests, Metering, compile,
+};
 use blastbox_policy::{GuestName, SealedPolicy};
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -65,6 +67,8 @@ pub(crate) struct Modules {
     /// Tenants of whom something is brought or compiled.
     underway: Mutex<BTreeSet<Tenant>>,
     seats: Arc<Semaphore>,
+    /// Those at work. A daemon that ends does not wait for them.
+    compilers: Compilers,
     /// What was compiled, or held against its hashes, by this daemon.
     known: Mutex<BTreeMap<Key, ModuleImage>>,
 }
@@ -89,8 +93,15 @@ impl Modules {
     /// Those that are kept in this directory. What a daemon that was killed has left half made is removed.
     pub(crate) fn open(path: &Path, limits: ModuleLimits, guests: Option<Guests>) -> io::Result<Self> {
         let place = Place::open(path)?;
-        let (underway, known) = Default::default();
-        Ok(Self { place, limits, guests, underway, known, seats: Arc::new(Semaphore::new(AT_ONCE)) })
+        let (underway, known, compilers) = Default::default();
+        let seats = Arc::new(Semaphore::new(AT_ONCE));
+        Ok(Self { place, limits, guests, underway, known, seats, compilers })
+    }
+
+    /// Nothing is compiled any more, and what is being compiled is ended: the daemon is ending.
+    pub(crate) fn stop(&self) {
+        self.seats.close();
+        self.compilers.end();
     }
 
     fn underway(&self) -> MutexGuard<'_, BTreeSet<Tenant>> {
@@ -195,8 +206,8 @@ impl Modules {
     async fn seat(&self) -> Result<OwnedSemaphorePermit, ModuleTrouble> {
         match timeout(PATIENCE, Arc::clone(&self.seats).acquire_owned()).await {
             Ok(Ok(seat)) => Ok(seat),
-            // It is never closed.
-            Ok(Err(_)) | Err(_) => Err(ModuleTrouble::Busy),
+            Ok(Err(_)) => Err(ModuleTrouble::Stopping),
+            Err(_) => Err(ModuleTrouble::Busy),
         }
     }
 
@@ -214,11 +225,13 @@ impl Modules {
         cache: &Path,
     ) -> Result<ModuleImage, ModuleTrouble> {
         let guests = self.guests.as_ref().ok_or(ModuleTrouble::NotInstalled)?;
-        let what = Compiling { module, name, metering, effort: Effort::Brief, cache };
+        let among = &self.compilers;
+        let what = Compiling { module, name, metering, effort: Effort::Brief, cache, among };
         compile(guests, what).map_err(|error| match error {
             CompileError::Refused(said) if said.starts_with("wasm_") => ModuleTrouble::Unfit(said),
             CompileError::NoComponentWorker(_) => ModuleTrouble::NoComponentWorker,
             CompileError::Ended(_) => ModuleTrouble::TooMuch,
+            CompileError::Stopped => ModuleTrouble::Stopping,
             broken => ModuleTrouble::Compiler(broken),
         })
     }

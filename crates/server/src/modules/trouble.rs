@@ -69,6 +69,9 @@ pub enum ModuleTrouble {
     /// Others are being compiled, and went before it for too long.
     #[error("modules of other tenants are being compiled")]
     Busy,
+    /// The daemon is ending.
+    #[error("blastbox is stopping")]
+    Stopping,
     /// The place where they are kept.
     #[error("modules cannot be kept: {0}")]
     Place(#[from] io::Error),
@@ -100,6 +103,7 @@ impl ModuleTrouble {
             Self::Many { .. } | Self::Full { .. } => "modules_full",
             Self::Underway => "module_underway",
             Self::Busy => "compiler_busy",
+            Self::Stopping => "stopping",
             Self::Place(_) => "modules_unusable",
             Self::Compiler(_) => "compiler_failed",
             Self::Defect => "internal",
@@ -117,7 +121,7 @@ impl ModuleTrouble {
             | Self::NoComponentWorker => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Many { .. } | Self::Full { .. } | Self::Underway => StatusCode::TOO_MANY_REQUESTS,
-            Self::Busy | Self::Place(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy | Self::Stopping | Self::Place(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Damaged { .. } | Self::Compiler(_) | Self::Defect => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -146,6 +150,7 @@ impl ModuleTrouble {
             }
             Self::Underway => "wait for that one, and send it again",
             Self::Busy => "send it again in a minute",
+            Self::Stopping => "try again",
             Self::Place(_) | Self::Compiler(_) | Self::Defect => return None,
         })
     }
@@ -154,6 +159,7 @@ impl ModuleTrouble {
         match self {
             Self::Underway => Some(Duration::from_secs(1)),
             Self::Busy => Some(Duration::from_secs(30)),
+            Self::Stopping => Some(Duration::from_secs(5)),
             _ => None,
         }
     }

@@ -5,13 +5,12 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 
 use blastbox_images::{Form, ModuleImage};
 use blastbox_policy::GuestName;
 use rustix::fs::FileType;
 
-use super::{Guests, Metering};
+use super::{Compilers, Guests, Metering};
 use crate::outside::{self, Compiler};
 
 /// The compiler's program.
@@ -45,6 +44,8 @@ pub struct Compiling<'a> {
     pub effort: Effort,
     /// Where compiled ones are kept.
     pub cache: &'a Path,
+    /// Among whom it is compiled: whoever has them may end it.
+    pub among: &'a Compilers,
 }
 
 /// Why a module did not become a guest.
@@ -85,6 +86,9 @@ pub enum CompileError {
     /// The compiler was ended, most often by one of its limits.
     #[error("wasm_compile_limit: the compiler was ended while it compiled {}: over its limit of time or memory", .0.display())]
     Ended(PathBuf),
+    /// Whoever asked for it ends.
+    #[error("the compiler was ended, and none is started any more: whoever asked for it is ending")]
+    Stopped,
 }
 
 /// Makes the cache, or refuses one that somebody else can write to: what lies there is run.
@@ -110,7 +114,7 @@ fn is_own(found: &rustix::fs::Stat) -> io::Result<()> {
 /// # Errors
 /// What the compiler said.
 pub fn compile(guests: &Guests, what: Compiling<'_>) -> Result<ModuleImage, CompileError> {
-    let Compiling { module, name, metering, effort, cache } = what;
+    let Compiling { module, name, metering, effort, cache, among } = what;
     if !guests.runs(Form::Component) && is_component(module) {
         return Err(CompileError::NoComponentWorker(module.to_owned()));
     }
@@ -122,7 +126,11 @@ pub fn compile(guests: &Guests, what: Compiling<'_>) -> Result<ModuleImage, Comp
     let flags = flags.into_iter().filter(|(given, _)| *given).map(|(_, flag)| OsString::from(flag));
     let words = [OsString::from("keep"), module.into(), cache.into(), name.as_str().into()];
     let compiler = Compiler { program: program.clone(), words: flags.chain(words).collect() };
-    let ended = outside::compile(compiler).and_then(Child::wait_with_output).map_err(start)?;
+    let heard = outside::compile(compiler).and_then(|child| among.hear(child));
+    if among.are_over() {
+        return Err(CompileError::Stopped);
+    }
+    let ended = heard.map_err(start)?;
     if ended.status.code().is_none() {
         return Err(CompileError::Ended(module.to_owned()));
     }
