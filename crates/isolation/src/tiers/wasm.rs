@@ -9,7 +9,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use compile::{CompileError, Compiling, Effort, compile};
+pub use compile::{CompileError, Compiling, Effort, Kept, compile, look};
 pub use compilers::Compilers;
 pub use found::{Guests, Metering, WORKER};
 
