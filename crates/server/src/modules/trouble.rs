@@ -63,6 +63,9 @@ pub enum ModuleTrouble {
         /// How much.
         most: u64,
     },
+    /// What must stay free on the disk would not.
+    #[error("the disk of this daemon has no room for it: what must stay free there would not")]
+    DiskFull,
     /// Another one of this tenant is on its way.
     #[error("another module of this tenant is being brought or compiled")]
     Underway,
@@ -74,13 +77,37 @@ pub enum ModuleTrouble {
     Stopping,
     /// The place where they are kept.
     #[error("modules cannot be kept: {0}")]
-    Place(#[from] io::Error),
-    /// The compiler could not do its work.
-    #[error("{}", line(.0))]
+    Place(io::Error),
+    /// The compiler could not do its work. Why is the operator's to know: it says where things lie on this host.
+    #[error("the compiler could not do its work; the daemon's log says why")]
     Compiler(CompileError),
     /// A defect of ours.
     #[error("blastbox failed at this module; the daemon goes on")]
     Defect,
+}
+
+impl From<io::Error> for ModuleTrouble {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull,
+            _ => Self::Place(error),
+        }
+    }
+}
+
+impl From<CompileError> for ModuleTrouble {
+    fn from(error: CompileError) -> Self {
+        match error {
+            CompileError::Refused(said) if said.starts_with("wasm_") => Self::Unfit(said),
+            CompileError::NoComponentWorker(_) => Self::NoComponentWorker,
+            CompileError::Ended(_) => Self::TooMuch,
+            CompileError::Stopped => Self::Stopping,
+            broken @ (CompileError::Refused(_)
+            | CompileError::Start { .. }
+            | CompileError::Cache { .. }
+            | CompileError::Unclear { .. }) => Self::Compiler(broken),
+        }
+    }
 }
 
 fn besides(names: &[String]) -> String {
@@ -101,6 +128,7 @@ impl ModuleTrouble {
             Self::TooMuch => "wasm_compile_limit",
             Self::TooLarge { .. } => "wasm_too_large",
             Self::Many { .. } | Self::Full { .. } => "modules_full",
+            Self::DiskFull => "modules_disk_full",
             Self::Underway => "module_underway",
             Self::Busy => "compiler_busy",
             Self::Stopping => "stopping",
@@ -122,6 +150,7 @@ impl ModuleTrouble {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Many { .. } | Self::Full { .. } | Self::Underway => StatusCode::TOO_MANY_REQUESTS,
             Self::Busy | Self::Stopping | Self::Place(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
             Self::Damaged { .. } | Self::Compiler(_) | Self::Defect => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -148,11 +177,22 @@ impl ModuleTrouble {
             Self::Full { .. } => {
                 "take one away with `blastbox module rm NAME`, or have the operator raise modules.disk"
             }
+            Self::DiskFull => {
+                "take modules away with `blastbox module rm NAME`, or have the operator make room on the disk of the state directory"
+            }
             Self::Underway => "wait for that one, and send it again",
             Self::Busy => "send it again in a minute",
             Self::Stopping => "try again",
             Self::Place(_) | Self::Compiler(_) | Self::Defect => return None,
         })
+    }
+
+    /// What the operator is told of it, and nobody else.
+    pub(crate) fn cause(&self) -> Option<String> {
+        match self {
+            Self::Compiler(error) => Some(line(error)),
+            _ => None,
+        }
     }
 
     pub(crate) fn retry_after(&self) -> Option<Duration> {
