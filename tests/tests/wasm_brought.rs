@@ -117,6 +117,11 @@ fn a_module_that_is_brought_runs_in_boxes_that_name_it_until_it_is_taken_away(ca
     assert!(again.code == 125 && again.err.contains("no such module"), "{}", again.err);
     assert_eq!(daemon.request("GET", "/v1/modules", &Value::Null), (200, json!({ "modules": [] })));
     daemon.stop();
+    let ledger = caller.place().join("state/ledger").display().to_string();
+    let shown = caller.blastbox(["audit", "show", &ledger, "--json"]).end().text();
+    let times = |said: &str| shown.matches(&format!("\"kind\":\"{said}\"")).count();
+    assert_eq!((times("module_brought"), times("module_removed")), (2, 1), "{shown}");
+    assert!(shown.contains(&digest), "{shown}");
 }
 
 fn its_work_is_counted_where_a_policy_wants_that(caller: &Caller) {
@@ -215,6 +220,12 @@ fn no_tenant_has_more_of_them_than_it_may_nor_sees_anothers(caller: &Caller) {
     let long = vec![0; 1100 << 10];
     let large = ask(&other, "PUT /v1/modules/large", &long);
     assert!(large.starts_with("HTTP/1.1 429") && field(&large, "code") == "modules_full", "{large}");
+
+    // What is said to be longer than any is not waited for.
+    let announced =
+        format!("PUT /v1/modules/large HTTP/1.1\r\nX-API-KEY: {other}\r\nContent-Length: {}", 1_u64 << 40);
+    let longer = spoken::ask(&daemon, &announced, b"");
+    assert!(longer.starts_with("HTTP/1.1 413") && field(&longer, "code") == "wasm_too_large", "{longer}");
 
     assert!(ask(&other, "GET /v1/modules", b"").ends_with("{\"modules\":[]}"));
     let new = json!({ "tier": "wasm", "image": "module:tool" });
@@ -323,6 +334,9 @@ fn one_that_runs_in_no_box_is_told_why(caller: &Caller) {
     };
     let jail = refused(&["--tier", "jail", "--accept", "shared-kernel", "--image", "module:hello"]);
     assert!(jail.contains("hello is a WebAssembly module") && jail.contains("use --tier wasm"), "{jail}");
+    // Before anything is compiled for it: not even its name is looked up.
+    let none = refused(&["--tier", "jail", "--accept", "shared-kernel", "--image", "module:none"]);
+    assert!(none.contains("none is a WebAssembly module"), "{none}");
     let other = refused(&["--tier", "wasm", "--image", "module:other"]);
     assert!(other.contains("there is no module \"other\" of this tenant; it has hello"), "{other}");
     daemon.stop();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use blastbox_isolation::tiers::wasm::Metering;
 use blastbox_policy::GuestName;
+use blastbox_wire::event::{Event, Label};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
 
@@ -100,6 +101,9 @@ impl Draft {
             return Err(ModuleTrouble::Full { most: modules.limits.disk });
         }
         fs::rename(&brought, home.path.join(brought_as(module.form, &module.digest)))?;
+        let digest = format!("sha256:{}", module.digest).parse().map_err(|_| ModuleTrouble::Defect)?;
+        let [whose, called] = [tenant.as_str(), name.as_str()].map(Label::new);
+        modules.announce(&Event::ModuleBrought { tenant: whose, module: called, digest })?;
         let lease = modules.forget(tenant, name.as_str());
         let before = modules.place.put(tenant, &name, &home.path)?;
         // There may lie what was there before, which boxes may begin with.

@@ -19,12 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use blastbox_engine::keeper::Tenant;
+use blastbox_engine::keeper::{Keeper, Tenant};
 use blastbox_images::{Form, Image, ModuleImage};
 use blastbox_isolation::tiers::wasm::{
     CompileError, Compilers, Compiling, Effort, Guests, Kept, Metering, compile, look,
 };
 use blastbox_policy::{GuestName, SealedPolicy};
+use blastbox_wire::event::{Event, Label};
 use serde::Serialize;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -80,6 +81,8 @@ pub(crate) struct Modules {
     /// Those at work. A daemon that ends does not wait for them.
     compilers: Compilers,
     known: Mutex<Known>,
+    /// Who writes down what is done.
+    keeper: Option<Keeper>,
 }
 
 /// What may be handed out.
@@ -132,7 +135,19 @@ impl Modules {
         let place = Place::open(path)?;
         let (underway, known, turns, compilers) = Default::default();
         let [seats, looks] = [AT_ONCE, LOOKED_AT].map(|most| Arc::new(Semaphore::new(most)));
-        Ok(Self { place, limits, guests, underway, known, turns, seats, looks, compilers })
+        let keeper = None;
+        Ok(Self { place, limits, guests, underway, known, turns, seats, looks, compilers, keeper })
+    }
+
+    /// With whoever writes down what is done.
+    pub(crate) fn recorded_by(mut self, keeper: Keeper) -> Self {
+        self.keeper = Some(keeper);
+        self
+    }
+
+    fn announce(&self, event: &Event) -> Result<(), ModuleTrouble> {
+        let announced = self.keeper.as_ref().map(|keeper| keeper.announce(event)).transpose();
+        announced.map(drop).map_err(ModuleTrouble::Unrecorded)
     }
 
     /// Nothing is compiled any more, and what is being compiled is ended: the daemon is ending.
@@ -187,6 +202,11 @@ impl Modules {
     /// Takes one away. Boxes that run it, or begin with it, go on. `false`: there is none of this name. Looks at the disk.
     pub(crate) fn remove(self: &Arc<Self>, tenant: &Tenant, name: &GuestName) -> Result<bool, ModuleTrouble> {
         let _turn = self.turn(tenant)?;
+        if self.place.find(tenant, name)?.is_none() {
+            return Ok(false);
+        }
+        let [whose, module] = [tenant.as_str(), name.as_str()].map(Label::new);
+        self.announce(&Event::ModuleRemoved { tenant: whose, module })?;
         let lease = self.forget(tenant, name.as_str());
         let left = self.place.remove(tenant, name)?;
         Ok(left.map(|left| lease.end(left)).is_some())

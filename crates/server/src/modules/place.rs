@@ -152,9 +152,13 @@ impl Place {
             Ok(()) => Ok(Some(home.to_owned())),
             Err(Errno::NOENT) => fs::rename(home, place).map(|()| None),
             // A file system that cannot: whoever is killed between the two steps leaves none of this name.
-            Err(Errno::INVAL | Errno::NOSYS) => {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 let before = self.remove(tenant, name)?;
-                fs::rename(home, place).map(|()| before)
+                let put = fs::rename(home, &place);
+                if let (Err(_), Some(before)) = (&put, &before) {
+                    fs::rename(before, &place).ok();
+                }
+                put.map(|()| before)
             }
             Err(error) => Err(error.into()),
         }

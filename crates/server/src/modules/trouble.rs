@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use blastbox_engine::keeper::KeepError;
 use blastbox_isolation::tiers::wasm::CompileError;
 use blastbox_policy::BadGuest;
 
@@ -72,6 +73,9 @@ pub enum ModuleTrouble {
     /// Others are being compiled, and went before it for too long.
     #[error("modules of other tenants are being compiled")]
     Busy,
+    /// The ledger does not take it.
+    #[error("it cannot be recorded, and so is not done")]
+    Unrecorded(KeepError),
     /// The daemon is ending.
     #[error("blastbox is stopping")]
     Stopping,
@@ -131,6 +135,7 @@ impl ModuleTrouble {
             Self::DiskFull => "modules_disk_full",
             Self::Underway => "module_underway",
             Self::Busy => "compiler_busy",
+            Self::Unrecorded(error) => error.code(),
             Self::Stopping => "stopping",
             Self::Place(_) => "modules_unusable",
             Self::Compiler(_) => "compiler_failed",
@@ -149,7 +154,9 @@ impl ModuleTrouble {
             | Self::NoComponentWorker => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Many { .. } | Self::Full { .. } | Self::Underway => StatusCode::TOO_MANY_REQUESTS,
-            Self::Busy | Self::Stopping | Self::Place(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy | Self::Stopping | Self::Unrecorded(_) | Self::Place(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
             Self::Damaged { .. } | Self::Compiler(_) | Self::Defect => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -182,6 +189,9 @@ impl ModuleTrouble {
             }
             Self::Underway => "wait for that one, and send it again",
             Self::Busy => "send it again in a minute",
+            Self::Unrecorded(_) => {
+                "have the operator look at the ledger (`blastbox audit verify`) and at the disk, and start the daemon again"
+            }
             Self::Stopping => "try again",
             Self::Place(_) | Self::Compiler(_) | Self::Defect => return None,
         })
