@@ -19,8 +19,9 @@ mod modules;
 
 use std::path::{Path, PathBuf};
 
+use blastbox_tests::census::{family, lives};
 use blastbox_tests::spoken::{self, field};
-use blastbox_tests::{Caller, Held, Served, Start, both_ways, suites};
+use blastbox_tests::{Caller, Held, Served, Start, both_ways, daemon, processes_naming, suites, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -31,6 +32,7 @@ both_ways!(
     what_cannot_be_a_guest_is_refused_by_name_and_leaves_nothing,
     no_tenant_has_more_of_them_than_it_may_nor_sees_anothers,
     a_daemon_that_was_killed_leaves_modules_whole_and_nothing_half_made,
+    a_daemon_that_ends_does_not_wait_for_a_compiler_and_leaves_none,
     one_that_runs_in_no_box_is_told_why,
     an_agents_boxes_have_the_program_that_whoever_started_the_server_brought,
 );
@@ -116,6 +118,11 @@ fn a_module_that_is_brought_runs_in_boxes_that_name_it_until_it_is_taken_away(ca
     assert!(again.code == 125 && again.err.contains("no such module"), "{}", again.err);
     assert_eq!(daemon.request("GET", "/v1/modules", &Value::Null), (200, json!({ "modules": [] })));
     daemon.stop();
+    let ledger = caller.place().join("state/ledger").display().to_string();
+    let shown = caller.blastbox(["audit", "show", &ledger, "--json"]).end().text();
+    let times = |said: &str| shown.matches(&format!("\"kind\":\"{said}\"")).count();
+    assert_eq!((times("module_brought"), times("module_removed")), (2, 1), "{shown}");
+    assert!(shown.contains(&digest), "{shown}");
 }
 
 fn its_work_is_counted_where_a_policy_wants_that(caller: &Caller) {
@@ -215,6 +222,12 @@ fn no_tenant_has_more_of_them_than_it_may_nor_sees_anothers(caller: &Caller) {
     let large = ask(&other, "PUT /v1/modules/large", &long);
     assert!(large.starts_with("HTTP/1.1 429") && field(&large, "code") == "modules_full", "{large}");
 
+    // What is said to be longer than any is not waited for.
+    let announced =
+        format!("PUT /v1/modules/large HTTP/1.1\r\nX-API-KEY: {other}\r\nContent-Length: {}", 1_u64 << 40);
+    let longer = spoken::ask(&daemon, &announced, b"");
+    assert!(longer.starts_with("HTTP/1.1 413") && field(&longer, "code") == "wasm_too_large", "{longer}");
+
     assert!(ask(&other, "GET /v1/modules", b"").ends_with("{\"modules\":[]}"));
     let new = json!({ "tier": "wasm", "image": "module:tool" });
     let run = json!({ "box": new, "command": ["tool.wasm"] }).to_string();
@@ -237,7 +250,7 @@ fn serve(caller: &Caller) -> Held {
     let words = ["serve", "--quiet", "--socket", &socket, "--state-dir", &state];
     let mut held = caller.blastbox(words).start();
     let answers = || std::os::unix::net::UnixStream::connect(&socket).is_ok();
-    assert!(blastbox_tests::wait_until(|| held.is_over() || answers()) && !held.is_over());
+    assert!(wait_until(|| held.is_over() || answers()) && !held.is_over());
     held
 }
 
@@ -252,7 +265,7 @@ fn a_daemon_that_was_killed_leaves_modules_whole_and_nothing_half_made(caller: &
     let hello = brought(caller, "hello", &modules::hello("still there\n"));
     assert_eq!(at(caller, &["module", "add", &hello]).end().code, 0);
     held.signal(Signal::KILL);
-    assert!(blastbox_tests::wait_until(|| held.is_over()));
+    assert!(wait_until(|| held.is_over()));
     // What one that was killed in the middle would leave, and what somebody has changed.
     let home = place(caller);
     std::fs::create_dir(home.join(".new-3")).unwrap();
@@ -276,12 +289,42 @@ fn a_daemon_that_was_killed_leaves_modules_whole_and_nothing_half_made(caller: &
     assert_ne!(std::fs::read(&code).unwrap(), bytes, "what was changed is never run: it was compiled again");
     // Nor is what was brought another by now.
     held.signal(Signal::KILL);
-    assert!(blastbox_tests::wait_until(|| held.is_over()));
+    assert!(wait_until(|| held.is_over()));
     let file = names(&home.join("hello")).into_iter().find(|name| name.ends_with(".wasm")).unwrap();
     std::fs::write(home.join("hello").join(file), modules::hello("another\n")).unwrap();
     let held = serve(caller);
     let refused = at(caller, &[&CREATE[..], &["module:hello"]].concat()).end();
     assert!(refused.code == 125 && refused.err.contains("was changed on the disk"), "{}", refused.err);
+    held.signal(Signal::TERM);
+    held.end();
+}
+
+fn a_daemon_that_ends_does_not_wait_for_a_compiler_and_leaves_none(caller: &Caller) {
+    needs!(built(caller));
+    let held = serve(caller);
+    let large = brought(caller, "large", &modules::large(200_000));
+    let adding = at(caller, &["module", "add", &large]).start();
+    let home = place(caller).display().to_string();
+    // The one that writes, and the one that it has started, which looks into the module.
+    let mut both = Vec::new();
+    let begun = wait_until(|| {
+        both = processes_naming(&home).first().map(|writer| family(*writer)).unwrap_or_default();
+        both.len() == 2
+    });
+    assert!(begun, "nothing is compiled: {both:?}");
+    // From here on it takes for ever, however fast this host is.
+    for compiler in &both {
+        daemon::signal(compiler.pid, Signal::STOP);
+    }
+    held.signal(Signal::TERM);
+    let ended = held.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(wait_until(|| !both.iter().any(lives)), "a compiler lives on");
+    let refused = adding.end();
+    assert!(refused.code == 125 && refused.err.contains("stopping"), "{}", refused.err);
+    // What is half made goes with the next start.
+    let held = serve(caller);
+    assert_eq!(names(&place(caller)), <[&str; 0]>::default());
     held.signal(Signal::TERM);
     held.end();
 }
@@ -297,6 +340,9 @@ fn one_that_runs_in_no_box_is_told_why(caller: &Caller) {
     };
     let jail = refused(&["--tier", "jail", "--accept", "shared-kernel", "--image", "module:hello"]);
     assert!(jail.contains("hello is a WebAssembly module") && jail.contains("use --tier wasm"), "{jail}");
+    // Before anything is compiled for it: not even its name is looked up.
+    let none = refused(&["--tier", "jail", "--accept", "shared-kernel", "--image", "module:none"]);
+    assert!(none.contains("none is a WebAssembly module"), "{none}");
     let other = refused(&["--tier", "wasm", "--image", "module:other"]);
     assert!(other.contains("there is no module \"other\" of this tenant; it has hello"), "{other}");
     daemon.stop();

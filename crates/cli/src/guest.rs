@@ -8,7 +8,7 @@ use std::path::Path;
 use blastbox_images::{Image, Language, ModuleImage};
 use blastbox_isolation::Facts;
 use blastbox_isolation::tiers::NoInterpreter;
-use blastbox_isolation::tiers::wasm::{Compiling, Effort, Metering, compile};
+use blastbox_isolation::tiers::wasm::{Compilers, Compiling, Effort, Metering, compile};
 use blastbox_policy::{SealedPolicy, Tier, TierChoice};
 use blastbox_wire::limits::MAX_TOOLS;
 
@@ -79,6 +79,7 @@ fn module(policy: &SealedPolicy, path: &Path) -> Result<Image, Problem> {
     let state = blastbox_server::places::state(uid, |name| std::env::var_os(name)).ok_or(Problem::NoStore)?;
     let metering = if policy.kernel().fuel.is_some() { Metering::Fuel } else { Metering::None };
     let cache = &state.join(CACHE);
-    let what = Compiling { module: path, name, metering, effort: Effort::Whole, cache };
+    let among = &Compilers::default();
+    let what = Compiling { module: path, name, metering, effort: Effort::Whole, cache, among };
     Ok(Image::Module(Box::new(compile(&guests, what)?)))
 }

@@ -119,7 +119,9 @@ impl Hall {
     /// With modules of tenants, kept in this directory. Looks at the disk.
     pub fn with_modules(mut self, path: &Path, limits: Option<ModuleLimits>) -> io::Result<Self> {
         let guests = self.keeper.engine().facts().wasm.clone();
-        self.modules = limits.map(|limits| Modules::open(path, limits, guests)).transpose()?.map(Arc::new);
+        let opened = limits.map(|limits| Modules::open(path, limits, guests)).transpose()?;
+        let recorded = opened.map(|modules| modules.recorded_by(self.keeper.clone()));
+        self.modules = recorded.map(Arc::new);
         Ok(self)
     }
 

@@ -109,6 +109,10 @@ pub(crate) use blastbox_engine::causes as line;
 #[derive(Debug, Clone)]
 pub(crate) struct Code(pub(crate) Cow<'static, str>);
 
+/// What stands in the log alone, because it says where things lie on this host.
+#[derive(Debug, Clone)]
+pub(crate) struct Cause(pub(crate) String);
+
 #[derive(Debug, Serialize)]
 struct Envelope<'a> {
     error: Words<'a>,
@@ -257,6 +261,11 @@ impl IntoResponse for Trouble {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response.extensions_mut().insert(Code(code));
+        if let Self::Module(trouble) = &self
+            && let Some(cause) = trouble.cause()
+        {
+            response.extensions_mut().insert(Cause(cause));
+        }
         response
     }
 }

@@ -428,6 +428,22 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         of: Option<BoxId>,
     },
+    /// A program that a tenant brought is about to take its place among those of the tier `wasm`.
+    ModuleBrought {
+        /// Whose it is.
+        tenant: Label,
+        /// Its name.
+        module: Label,
+        /// SHA-256 of what was brought.
+        digest: Hash,
+    },
+    /// Such a program is about to be taken away.
+    ModuleRemoved {
+        /// Whose it is.
+        tenant: Label,
+        /// Its name.
+        module: Label,
+    },
     /// The box is about to be ended.
     KillAsked {
         /// By whom.

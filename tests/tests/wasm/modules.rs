@@ -114,6 +114,22 @@ pub(crate) fn endless() -> Vec<u8> {
     command(&[0x03, 0x40, 0x0c, 0, 0x0b])
 }
 
+/// Does nothing, and has so many functions that nobody calls: it takes a while to compile.
+pub(crate) fn large(functions: usize) -> Vec<u8> {
+    let exports = [[text("memory"), vec![2, 0]].concat(), [text("_start"), vec![0, 0]].concat()];
+    let mut bodies = vec![function(&[])];
+    // Reads, adds and writes back, some times over.
+    let step = [0x41, 0, 0x41, 0, 0x28, 2, 0, 0x41, 1, 0x6a, 0x36, 2, 0];
+    bodies.resize(functions, function(&step.repeat(8)));
+    module(&[
+        types(),
+        section(3, &vec![vec![0]; functions]),
+        section(5, &[vec![0, 1]]),
+        section(7, &exports),
+        section(10, &bodies),
+    ])
+}
+
 /// Takes memory, 16 MiB at a time, until it gets no more, and gives up.
 pub(crate) fn greedy() -> Vec<u8> {
     command(&[0x03, 0x40, 0x41, 0x80, 2, 0x40, 0, 0x41, 0x7f, 0x47, 0x0d, 0, 0x0b, 0x00])

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
+use std::time::Duration;
 
 use blastbox_engine::keeper::Keeper;
 use blastbox_engine::leases::{Broker, Register, Sources, Told};
@@ -39,6 +40,8 @@ Over TCP a request needs a key, or the token of the E2B sandbox that it is for; 
 /openapi.json, /health, signed addresses of files, addresses handed out for uploads of template builds, and open ports of E2B sandboxes. An address that other hosts reach is refused while there is no key.\n\
 TERM or INT ends it: nobody new is let in, every box is ended, the socket is removed.";
 
+/// How long whatever still holds the warden may take to let go of it, once every box is ended.
+const GOODBYE: Duration = Duration::from_secs(30);
 /// Lines that may wait to be written. A reader of standard error that stalls loses lines, and holds up nobody.
 const LINES: usize = 4096;
 
@@ -106,8 +109,9 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     let runtime = Builder::new_multi_thread().enable_io().enable_time().build().map_err(Problem::Runtime)?;
     let past = Past { store: Arc::clone(&store), leftovers, program, sources, seen, images, tls };
     let outcome = runtime.block_on(keep(&args, config, &socket, &state, warden, past));
-    // With the runtime goes everything that holds the warden, which is waited for.
-    drop(runtime);
+    // With the runtime goes everything that holds the warden, which is waited for. A thread that hangs is not: in a look at a dead file
+    // server, say. It ends with this process, and what it leaves is the next daemon's to clear away.
+    runtime.shutdown_timeout(GOODBYE);
     store.strike_ended();
     outcome
 }

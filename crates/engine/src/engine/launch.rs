@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use blastbox_images::Image;
 use blastbox_isolation::{Choice, Lowered};
 use blastbox_policy::{Boundary, Gpu, OnDenied, Refusal, SealedPolicy, SurvivesDaemon};
 use blastbox_wire::agent::{HostFrame, OnDenied as Reaction, VERSION};
@@ -39,7 +40,13 @@ impl Engine {
     ) -> Result<LiveBox, CreateError> {
         let BoxSpec { policy, image, workspace, volumes, secrets: _ } = *spec;
         let (mut plan, shows) = match &choice.chosen {
-            Ok(lowered) => (lowered.plan.clone(), open_shows(&lowered.shows)?),
+            Ok(lowered) => match open_shows(&lowered.shows) {
+                Ok(shows) => (lowered.plan.clone(), shows),
+                Err(error) => {
+                    let Some(refusal) = gone(image, &error) else { return Err(error) };
+                    return Err(CreateError::Refused { refusal, choice: Box::new(choice) });
+                }
+            },
             Err(refusal) => {
                 let refusal = refusal.clone();
                 return Err(CreateError::Refused { refusal, choice: Box::new(choice) });
@@ -202,9 +209,45 @@ pub(super) fn open_shows(paths: &[PathBuf]) -> Result<Vec<OwnedFd>, CreateError>
     opened.collect()
 }
 
+/// What is said of a module that was there when the box was asked for, and is not any more: its owner replaced it or took it away.
+fn gone(image: &Image, error: &CreateError) -> Option<Refusal> {
+    match (image, error) {
+        (Image::Module(module), CreateError::Show { path, source })
+            if *path == module.directory && source.kind() == io::ErrorKind::NotFound =>
+        {
+            let why =
+                format!("the module {} was replaced or taken away while the box was being made", module.name);
+            Some(Refusal::ImageUnusable { why })
+        }
+        _ => None,
+    }
+}
+
 fn reaction(policy: &SealedPolicy) -> Reaction {
     match policy.kernel().on_denied_syscall {
         OnDenied::Record => Reaction::Record,
         OnDenied::Kill => Reaction::Kill,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blastbox_images::{Form, ModuleImage};
+
+    use super::*;
+
+    #[test]
+    fn a_module_that_went_away_is_refused_by_its_name_and_what_else_is_not_there_is_a_failure() {
+        let (name, directory) = ("tool".to_owned(), PathBuf::from("/nowhere/tool"));
+        let module =
+            ModuleImage { directory: directory.clone(), name, form: Form::Module, digest: String::new() };
+        let image = Image::Module(Box::new(module));
+        let refused = gone(&image, &open_shows(&[directory]).unwrap_err()).unwrap();
+        assert_eq!(refused.code(), "image_unusable");
+        assert!(
+            refused.to_string().contains("tool") && !refused.to_string().contains("/nowhere"),
+            "{refused}"
+        );
+        assert_eq!(gone(&image, &open_shows(&["/nowhere/worker".into()]).unwrap_err()), None);
     }
 }

@@ -277,6 +277,11 @@ impl Keeper {
         self.0.hub.subscribe(tenant, after)
     }
 
+    /// Writes down what is about to be done and is no box's matter. On an error it must not be done. Looks at the disk.
+    pub fn announce(&self, event: &Event) -> Result<(), KeepError> {
+        self.0.pen.announce(None, event)
+    }
+
     /// What was counted so far.
     #[must_use]
     pub fn metrics(&self) -> Metrics {

@@ -251,6 +251,8 @@ pub fn alert(event: &Event) -> Option<Alert> {
         | Event::BoxOnDisk { .. }
         | Event::BoxBegunFrom { .. }
         | Event::SnapshotRemoved { .. }
+        | Event::ModuleBrought { .. }
+        | Event::ModuleRemoved { .. }
         | Event::KillAsked { .. }
         | Event::BoxEnded { .. }
         | Event::EscapeReported { .. }

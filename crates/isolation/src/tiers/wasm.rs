@@ -3,12 +3,14 @@
 //! Must not: do I/O. Everything that it knows is in its arguments.
 
 mod compile;
+mod compilers;
 mod found;
 mod report;
 #[cfg(test)]
 mod tests;
 
-pub use compile::{CompileError, Compiling, Effort, compile};
+pub use compile::{CompileError, Compiling, Effort, Kept, compile, look};
+pub use compilers::Compilers;
 pub use found::{Guests, Metering, WORKER};
 
 use blastbox_images::{Image, Language};

@@ -12,7 +12,7 @@ use blastbox_wire::BoxId;
 use blastbox_wire::receipt::rfc3339;
 
 use crate::caller::Caller;
-use crate::trouble::Code;
+use crate::trouble::{Cause, Code};
 use crate::{e2b, routes};
 
 /// Where lines go.
@@ -56,6 +56,8 @@ pub(super) struct Line {
     tenant: Option<Tenant>,
     status: u16,
     reason: Option<String>,
+    /// What a caller is not told.
+    cause: Option<String>,
     took: Duration,
 }
 
@@ -67,6 +69,7 @@ impl Line {
             tenant: caller.map(|caller| caller.tenant.clone()),
             status: 0,
             reason: None,
+            cause: None,
             took: Duration::ZERO,
         }
     }
@@ -74,6 +77,7 @@ impl Line {
     pub(super) fn answered<B>(&mut self, response: &Response<B>, took: Duration) {
         self.status = response.status().as_u16();
         self.reason = response.extensions().get::<Code>().map(|code| code.0.clone().into_owned());
+        self.cause = response.extensions().get::<Cause>().map(|cause| cause.0.clone());
         self.took = took;
     }
 }
@@ -106,8 +110,11 @@ impl fmt::Display for Line {
         let method = if self.method.as_str().len() <= 7 { self.method.as_str() } else { "?" };
         let (path, status, took) = (&self.path, self.status, self.took.as_secs_f64() * 1e3);
         write!(f, "method={method} path={path} tenant={tenant} status={status} took_ms={took:.1}")?;
-        match &self.reason {
-            Some(reason) => write!(f, " reason={reason}"),
+        if let Some(reason) = &self.reason {
+            write!(f, " reason={reason}")?;
+        }
+        match &self.cause {
+            Some(cause) => write!(f, " cause={cause:?}"),
             None => Ok(()),
         }
     }

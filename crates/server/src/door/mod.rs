@@ -122,6 +122,9 @@ impl Doors {
         // Nobody new; then the boxes, whose ends are the last events of whoever still listens.
         doors.abort_all();
         drop(held);
+        if let Some(modules) = &hall.modules {
+            modules.stop();
+        }
         hall.keeper.stop().await;
         // The last ends of boxes are written too.
         timeout(GOODBYE, diary).await.ok();

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use blastbox_engine::keeper::KeepError;
 use blastbox_isolation::tiers::wasm::CompileError;
 use blastbox_policy::BadGuest;
 
@@ -63,21 +64,54 @@ pub enum ModuleTrouble {
         /// How much.
         most: u64,
     },
+    /// What must stay free on the disk would not.
+    #[error("the disk of this daemon has no room for it: what must stay free there would not")]
+    DiskFull,
     /// Another one of this tenant is on its way.
     #[error("another module of this tenant is being brought or compiled")]
     Underway,
     /// Others are being compiled, and went before it for too long.
     #[error("modules of other tenants are being compiled")]
     Busy,
+    /// The ledger does not take it.
+    #[error("it cannot be recorded, and so is not done")]
+    Unrecorded(KeepError),
+    /// The daemon is ending.
+    #[error("blastbox is stopping")]
+    Stopping,
     /// The place where they are kept.
     #[error("modules cannot be kept: {0}")]
-    Place(#[from] io::Error),
-    /// The compiler could not do its work.
-    #[error("{}", line(.0))]
+    Place(io::Error),
+    /// The compiler could not do its work. Why is the operator's to know: it says where things lie on this host.
+    #[error("the compiler could not do its work; the daemon's log says why")]
     Compiler(CompileError),
     /// A defect of ours.
     #[error("blastbox failed at this module; the daemon goes on")]
     Defect,
+}
+
+impl From<io::Error> for ModuleTrouble {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull,
+            _ => Self::Place(error),
+        }
+    }
+}
+
+impl From<CompileError> for ModuleTrouble {
+    fn from(error: CompileError) -> Self {
+        match error {
+            CompileError::Refused(said) if said.starts_with("wasm_") => Self::Unfit(said),
+            CompileError::NoComponentWorker(_) => Self::NoComponentWorker,
+            CompileError::Ended(_) => Self::TooMuch,
+            CompileError::Stopped => Self::Stopping,
+            broken @ (CompileError::Refused(_)
+            | CompileError::Start { .. }
+            | CompileError::Cache { .. }
+            | CompileError::Unclear { .. }) => Self::Compiler(broken),
+        }
+    }
 }
 
 fn besides(names: &[String]) -> String {
@@ -98,8 +132,11 @@ impl ModuleTrouble {
             Self::TooMuch => "wasm_compile_limit",
             Self::TooLarge { .. } => "wasm_too_large",
             Self::Many { .. } | Self::Full { .. } => "modules_full",
+            Self::DiskFull => "modules_disk_full",
             Self::Underway => "module_underway",
             Self::Busy => "compiler_busy",
+            Self::Unrecorded(error) => error.code(),
+            Self::Stopping => "stopping",
             Self::Place(_) => "modules_unusable",
             Self::Compiler(_) => "compiler_failed",
             Self::Defect => "internal",
@@ -117,7 +154,10 @@ impl ModuleTrouble {
             | Self::NoComponentWorker => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Many { .. } | Self::Full { .. } | Self::Underway => StatusCode::TOO_MANY_REQUESTS,
-            Self::Busy | Self::Place(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy | Self::Stopping | Self::Unrecorded(_) | Self::Place(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
             Self::Damaged { .. } | Self::Compiler(_) | Self::Defect => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -144,16 +184,32 @@ impl ModuleTrouble {
             Self::Full { .. } => {
                 "take one away with `blastbox module rm NAME`, or have the operator raise modules.disk"
             }
+            Self::DiskFull => {
+                "take modules away with `blastbox module rm NAME`, or have the operator make room on the disk of the state directory"
+            }
             Self::Underway => "wait for that one, and send it again",
             Self::Busy => "send it again in a minute",
+            Self::Unrecorded(_) => {
+                "have the operator look at the ledger (`blastbox audit verify`) and at the disk, and start the daemon again"
+            }
+            Self::Stopping => "try again",
             Self::Place(_) | Self::Compiler(_) | Self::Defect => return None,
         })
+    }
+
+    /// What the operator is told of it, and nobody else.
+    pub(crate) fn cause(&self) -> Option<String> {
+        match self {
+            Self::Compiler(error) => Some(line(error)),
+            _ => None,
+        }
     }
 
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Underway => Some(Duration::from_secs(1)),
             Self::Busy => Some(Duration::from_secs(30)),
+            Self::Stopping => Some(Duration::from_secs(5)),
             _ => None,
         }
     }

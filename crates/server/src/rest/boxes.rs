@@ -1,5 +1,7 @@
 //! `/v1/boxes`: make, show, end.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use blastbox_engine::keeper::{BoxCard, ExecCard, Keeper, NewBox as Wanted};
 use blastbox_wire::receipt::Receipt;
@@ -8,6 +10,7 @@ use serde::Serialize;
 use crate::answer::Answer;
 use crate::ask::{Deadline, NewBox, checked_life};
 use crate::caller::Caller;
+use crate::modules::Lease;
 use crate::page::{self, Page};
 use crate::rest::{modules, snapshots};
 use crate::take::{BoxPath, Given, Query};
@@ -26,21 +29,25 @@ pub(crate) async fn create(
     caller: Caller,
     Given(new): Given<NewBox>,
 ) -> Result<Answer<BoxCard>, Trouble> {
-    let wanted = check(&hall, &caller, new).await?;
+    let (wanted, _lease) = check(&hall, &caller, new).await?;
     // A caller that goes away meanwhile leaves nothing: the keeper sees to that.
     Ok(Answer::created(hall.keeper.create(&caller.tenant, wanted).await?))
 }
 
-/// Holds what is asked for against what there is, and opens what it names.
-pub(crate) async fn check(hall: &Hall, caller: &Caller, mut new: NewBox) -> Result<Wanted, Trouble> {
+/// Holds what is asked for against what there is, and opens what it names. What comes with it is held until the box has begun.
+pub(crate) async fn check(
+    hall: &Hall,
+    caller: &Caller,
+    mut new: NewBox,
+) -> Result<(Wanted, Option<Arc<Lease>>), Trouble> {
     new.one_source()?;
     if let Some(id) = new.snapshot.clone() {
-        return snapshots::begin(hall, caller, &id, new).await;
+        return Ok((snapshots::begin(hall, caller, &id, new).await?, None));
     }
-    let Some(module) = modules::named(&mut new) else { return open(hall, caller, new).await };
+    let Some(module) = modules::named(&mut new) else { return Ok((open(hall, caller, new).await?, None)) };
     let mut wanted = open(hall, caller, new).await?;
-    modules::give(hall, caller, &module, &mut wanted).await?;
-    Ok(wanted)
+    let lease = modules::give(hall, caller, &module, &mut wanted).await?;
+    Ok((wanted, Some(lease)))
 }
 
 /// On a thread of its own: a directory on a dead file server must hold up nobody else. Where nothing was named there is nothing to open

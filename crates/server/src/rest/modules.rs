@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
-use blastbox_engine::keeper::NewBox as Wanted;
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{HeaderMap, StatusCode};
+use blastbox_engine::keeper::{KeepError, NewBox as Wanted};
 use blastbox_images::ModuleImage;
+use blastbox_policy::{GuestName, Refusal, SealedPolicy, Tier, TierChoice, tiers_for};
 use serde::Serialize;
 
 use crate::answer::Answer;
 use crate::ask::NewBox;
 use crate::caller::Caller;
-use crate::modules::{ModuleCard, ModuleTrouble, Modules};
+use crate::modules::{Lease, ModuleCard, ModuleTrouble, Modules};
 use crate::take::{ModulePath, drain, patient_piece};
 use crate::{Hall, Trouble};
 
@@ -37,10 +39,18 @@ pub(crate) async fn put(
     State(hall): State<Hall>,
     caller: Caller,
     ModulePath(name): ModulePath,
+    headers: HeaderMap,
     mut body: Body,
 ) -> Result<Answer<ModuleCard>, Trouble> {
+    let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let taken = async {
-        let mut draft = of(&hall)?.begin(&caller.tenant, &name)?;
+        let modules = of(&hall)?;
+        let most = modules.largest();
+        if announced.is_some_and(|length| length > most) {
+            return Err(ModuleTrouble::TooLarge { most }.into());
+        }
+        let begun = tokio::task::spawn_blocking(move || modules.begin(&caller.tenant, &name)).await;
+        let mut draft = begun.map_err(|_| Trouble::Defect)??;
         while let Some(piece) = patient_piece(&mut body).await? {
             draft.write(&piece).await?;
         }
@@ -75,14 +85,32 @@ pub(crate) fn named(new: &mut NewBox) -> Option<String> {
     Some(name)
 }
 
-/// Gives a box that module, compiled as its policy wants it.
+/// Gives a box that module, compiled as its policy wants it. It stays where it is until the lease is dropped: once the box has begun.
 pub(crate) async fn give(
     hall: &Hall,
     caller: &Caller,
     name: &str,
     wanted: &mut Wanted,
-) -> Result<(), Trouble> {
-    let image = of(hall)?.image(&caller.tenant, name, &wanted.policy).await?;
+) -> Result<Arc<Lease>, Trouble> {
+    let modules = of(hall)?;
+    may_run(&name.parse().map_err(ModuleTrouble::BadName)?, &wanted.policy)?;
+    let (image, lease) = modules.image(&caller.tenant, name, &wanted.policy).await?;
     wanted.image = Arc::new(image);
-    Ok(())
+    Ok(lease)
+}
+
+/// Refuses a box that no module runs in, before one is compiled for it.
+fn may_run(name: &GuestName, policy: &SealedPolicy) -> Result<(), KeepError> {
+    let tiers = tiers_for(policy);
+    if tiers.contains(&Tier::Wasm) {
+        return Ok(());
+    }
+    let tier = match policy.kernel().tier {
+        TierChoice::Exactly(tier) => tier,
+        TierChoice::ByThreat => tiers.first().copied().unwrap_or(Tier::Jail),
+    };
+    let why = format!(
+        "{name} is a WebAssembly module or component, and only the tier wasm runs such (kernel.tier)"
+    );
+    Err(KeepError::Refused { refusal: Refusal::TierUnavailable { tier, why } })
 }

@@ -80,7 +80,7 @@ pub(crate) async fn run(
     // A command that no box could start is told before there is a box.
     let exec = exec.check()?;
     let asked_life = new.life;
-    let mut wanted = boxes::check(&hall, &caller, new).await?;
+    let (mut wanted, lease) = boxes::check(&hall, &caller, new).await?;
     if asked_life.is_none() {
         wanted.life = Duration::from_secs(wanted.policy.lifetime().timeout.0);
     }
@@ -90,6 +90,7 @@ pub(crate) async fn run(
     }
     let keeper = hall.keeper.clone();
     let card = keeper.create(&caller.tenant, wanted).await?;
+    drop(lease);
     let mut guard = Guard { keeper: keeper.clone(), tenant: caller.tenant, id: Some(card.id.clone()) };
     let mut room = hall.rooms.open(Some(guard.tenant.clone()));
     let done = carry_out(&keeper, &guard.tenant, &card.id, exec, stdin, &mut room).await;

@@ -7,8 +7,11 @@ use rustix::process::{Signal, nice, set_parent_process_death_signal};
 
 use crate::trouble::MOST_CODE;
 
-/// How far behind everybody else a stranger's module is compiled.
+/// How far whoever compiles a stranger's module gives way to others.
 const BEHIND: i32 = 10;
+
+/// What the kernel's list of those that it ends for want of memory calls the first.
+const FIRST_TO_GO: &str = "1000";
 
 /// How much is done for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +48,9 @@ impl Effort {
         if self == Self::Brief {
             set_parent_process_death_signal(Some(Signal::KILL))?;
             nice(BEHIND)?;
+            // Where memory runs out, a compiler goes, and not a daemon with everybody's boxes. Whoever looks into the module has it from
+            // here. Everybody may make this of himself; where it cannot be, the limit on memory holds all the same.
+            std::fs::write("/proc/self/oom_score_adj", FIRST_TO_GO).ok();
         }
         Ok(())
     }

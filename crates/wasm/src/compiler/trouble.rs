@@ -15,7 +15,7 @@ pub(crate) const MOST_CODE: u64 = 1 << 30;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     #[error(
-        "write `blastbox-wasm-compile [--metered] compile KIND MODULE SHELF NAME`, `… image python-data SHELF NAME`, `… keep MODULE CACHE NAME`, `… verify SHELF NAME`, `… rehearse SHELF NAME` or `… follow SHELF NAME`"
+        "write `blastbox-wasm-compile [--metered] compile KIND MODULE SHELF NAME`, `… image python-data SHELF NAME`, `… keep MODULE CACHE NAME`, `… kept MODULE CACHE NAME`, `… verify SHELF NAME`, `… rehearse SHELF NAME` or `… follow SHELF NAME`"
     )]
     Usage,
     #[error("cannot {what} {}: {source}", path.display())]

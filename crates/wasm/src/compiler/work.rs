@@ -1,10 +1,10 @@
 //! What the compiler does: `compile KIND MODULE SHELF NAME`, `image python-data SHELF NAME`, `origin KIND HASH`, `keep MODULE CACHE NAME`,
-//! `verify SHELF NAME`, `rehearse SHELF NAME` or `follow SHELF NAME`; with `--metered` in front, for code that counts its work, and with
+//! `kept MODULE CACHE NAME`, `verify SHELF NAME`, `rehearse SHELF NAME` or `follow SHELF NAME`; with `--metered` in front, for code that counts its work, and with
 //! `--brief`, where a stranger's module is compiled at somebody else's expense.
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blastbox_wasm::engine::Metering;
 use blastbox_wasm::image::{self, Followed};
@@ -48,6 +48,10 @@ pub(crate) fn carry_out(words: impl Iterator<Item = OsString>) -> Result<Vec<u8>
         Some(["keep", module, cache, name]) => {
             effort.begin().map_err(|source| Trouble::Process { what: "stand back", source })?;
             keep((metering, effort), Path::new(module), Path::new(cache), name)?
+        }
+        Some(["kept", module, cache, name]) => {
+            effort.begin().map_err(|source| Trouble::Process { what: "stand back", source })?;
+            kept(metering, Path::new(module), Path::new(cache), name)?
         }
         Some(["follow", shelf, name]) => {
             let Followed { written, late } = image::follow(Path::new(shelf), name, metering)?;
@@ -144,25 +148,55 @@ fn keep(
     cache: &Path,
     name: &str,
 ) -> Result<String, Trouble> {
-    let wasm = read(module, MOST_MODULE)?;
-    let hash = Hash::of(&wasm);
-    let key = Hash::of([&hash.to_string(), metering.label(), name].concat().as_bytes()).to_string();
-    let place = cache.join(&key);
-    let kind = if is_component(&wasm) { Kind::Component } else { Kind::Module };
-    let is_whole = || {
-        let found = verify(metering, &place, name);
-        found.is_ok_and(|manifest| manifest.kind == kind && manifest.wasm == hash)
-    };
-    if !is_whole() {
+    let wanted = Wanted::of(metering, module, cache, name)?;
+    if !wanted.is_whole() {
         let making = Making::begin(cache)?;
-        making.make((kind, metering), effort, &wasm, name)?;
-        making.become_one(&place, is_whole)?;
+        making.make((wanted.kind, metering), effort, &wanted.wasm, name)?;
+        making.become_one(&wanted.place, || wanted.is_whole())?;
     }
-    Ok(if kind == Kind::Component {
-        format!("{key} {hash} {}", kind.as_str())
-    } else {
-        format!("{key} {hash}")
-    })
+    Ok(wanted.said())
+}
+
+/// Says the same of what was compiled before, and `none` and the hash of what was not. Writes nothing.
+fn kept(metering: Metering, module: &Path, cache: &Path, name: &str) -> Result<String, Trouble> {
+    let wanted = Wanted::of(metering, module, cache, name)?;
+    Ok(if wanted.is_whole() { wanted.said() } else { format!("none {}", wanted.hash) })
+}
+
+/// A caller's module or component, and where its machine code lies.
+struct Wanted<'a> {
+    metering: Metering,
+    name: &'a str,
+    wasm: Vec<u8>,
+    hash: Hash,
+    kind: Kind,
+    key: String,
+    place: PathBuf,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(metering: Metering, module: &Path, cache: &Path, name: &'a str) -> Result<Self, Trouble> {
+        let wasm = read(module, MOST_MODULE)?;
+        let hash = Hash::of(&wasm);
+        let key = Hash::of([&hash.to_string(), metering.label(), name].concat().as_bytes()).to_string();
+        let place = cache.join(&key);
+        let kind = if is_component(&wasm) { Kind::Component } else { Kind::Module };
+        Ok(Self { metering, name, wasm, hash, kind, key, place })
+    }
+
+    fn is_whole(&self) -> bool {
+        let found = verify(self.metering, &self.place, self.name);
+        found.is_ok_and(|manifest| manifest.kind == self.kind && manifest.wasm == self.hash)
+    }
+
+    fn said(&self) -> String {
+        let Self { key, hash, kind, .. } = self;
+        if *kind == Kind::Component {
+            format!("{key} {hash} {}", kind.as_str())
+        } else {
+            format!("{key} {hash}")
+        }
+    }
 }
 
 fn verify(metering: Metering, shelf: &Path, name: &str) -> Result<Manifest, Trouble> {

@@ -5,13 +5,12 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 
 use blastbox_images::{Form, ModuleImage};
 use blastbox_policy::GuestName;
 use rustix::fs::FileType;
 
-use super::{Guests, Metering};
+use super::{Compilers, Guests, Metering};
 use crate::outside::{self, Compiler};
 
 /// The compiler's program.
@@ -20,6 +19,8 @@ const COMPILER: &str = "blastbox-wasm-compile";
 const MOST_WORDS: usize = 500;
 /// What the compiler says behind the hash of a component.
 const COMPONENT: &str = " component";
+/// What it says before the hash of a module that was not compiled.
+const MISSING: &str = "none ";
 /// Digits of a hash.
 const HASH: usize = 64;
 
@@ -28,8 +29,19 @@ const HASH: usize = 64;
 pub enum Effort {
     /// As much as interpreters need: whoever asks pays for it.
     Whole,
-    /// Less time, memory and code, behind everybody else, and nothing without whoever asked: somebody else pays.
+    /// Less time, memory and code, giving way to the daemon, and nothing without whoever asked: somebody else pays.
     Brief,
+}
+
+impl Effort {
+    /// Bytes of machine code at most that come of it. As the compiler has it.
+    #[must_use]
+    pub const fn most_code(self) -> u64 {
+        match self {
+            Self::Whole => 1 << 30,
+            Self::Brief => 256 << 20,
+        }
+    }
 }
 
 /// What is compiled.
@@ -45,6 +57,20 @@ pub struct Compiling<'a> {
     pub effort: Effort,
     /// Where compiled ones are kept.
     pub cache: &'a Path,
+    /// Among whom it is compiled: whoever has them may end it.
+    pub among: &'a Compilers,
+}
+
+/// What lies in the cache of a module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// Its machine code for this engine, held against its hashes.
+    Whole(ModuleImage),
+    /// None that could be run.
+    Missing {
+        /// The hash of the module, as 64 digits.
+        digest: String,
+    },
 }
 
 /// Why a module did not become a guest.
@@ -85,6 +111,9 @@ pub enum CompileError {
     /// The compiler was ended, most often by one of its limits.
     #[error("wasm_compile_limit: the compiler was ended while it compiled {}: over its limit of time or memory", .0.display())]
     Ended(PathBuf),
+    /// Whoever asked for it ends.
+    #[error("the compiler was ended, and none is started any more: whoever asked for it is ending")]
+    Stopped,
 }
 
 /// Makes the cache, or refuses one that somebody else can write to: what lies there is run.
@@ -110,43 +139,72 @@ fn is_own(found: &rustix::fs::Stat) -> io::Result<()> {
 /// # Errors
 /// What the compiler said.
 pub fn compile(guests: &Guests, what: Compiling<'_>) -> Result<ModuleImage, CompileError> {
-    let Compiling { module, name, metering, effort, cache } = what;
+    let said = ask(guests, what, "keep")?;
+    read(guests, what, &said)
+}
+
+/// Looks whether it would be compiled, without doing so.
+///
+/// # Errors
+/// What the compiler said.
+pub fn look(guests: &Guests, what: Compiling<'_>) -> Result<Kept, CompileError> {
+    let said = ask(guests, what, "kept")?;
+    match said.strip_prefix(MISSING) {
+        Some(digest) if is_hash(digest) => Ok(Kept::Missing { digest: digest.to_owned() }),
+        Some(_) => Err(unclear(guests, what)),
+        None => read(guests, what, &said).map(Kept::Whole),
+    }
+}
+
+/// Has the compiler do this. Returns what it says.
+fn ask(guests: &Guests, what: Compiling<'_>, verb: &str) -> Result<String, CompileError> {
+    let Compiling { module, name, metering, effort, cache, among } = what;
     if !guests.runs(Form::Component) && is_component(module) {
         return Err(CompileError::NoComponentWorker(module.to_owned()));
     }
-    let usable = |source| CompileError::Cache { path: cache.to_owned(), source };
-    own(cache).map_err(usable)?;
+    own(cache).map_err(|source| CompileError::Cache { path: cache.to_owned(), source })?;
     let program = guests.directory().join(COMPILER);
     let start = |source| CompileError::Start { path: program.clone(), source };
     let flags = [(effort == Effort::Brief, "--brief"), (metering == Metering::Fuel, "--metered")];
     let flags = flags.into_iter().filter(|(given, _)| *given).map(|(_, flag)| OsString::from(flag));
-    let words = [OsString::from("keep"), module.into(), cache.into(), name.as_str().into()];
+    let words = [OsString::from(verb), module.into(), cache.into(), name.as_str().into()];
     let compiler = Compiler { program: program.clone(), words: flags.chain(words).collect() };
-    let ended = outside::compile(compiler).and_then(Child::wait_with_output).map_err(start)?;
+    let heard = outside::compile(compiler).and_then(|child| among.hear(child));
+    if among.are_over() {
+        return Err(CompileError::Stopped);
+    }
+    let ended = heard.map_err(start)?;
     if ended.status.code().is_none() {
         return Err(CompileError::Ended(module.to_owned()));
     }
     let said = if ended.status.success() { &ended.stdout } else { &ended.stderr };
     let said: String = String::from_utf8_lossy(said).chars().take(MOST_WORDS).collect();
-    if !ended.status.success() {
-        return Err(CompileError::Refused(said.trim().to_owned()));
-    }
-    let (words, form) = match said.trim().strip_suffix(COMPONENT) {
+    let said = said.trim().to_owned();
+    if ended.status.success() { Ok(said) } else { Err(CompileError::Refused(said)) }
+}
+
+/// The guest that it says.
+fn read(guests: &Guests, what: Compiling<'_>, said: &str) -> Result<ModuleImage, CompileError> {
+    let (words, form) = match said.strip_suffix(COMPONENT) {
         Some(words) => (words, Form::Component),
-        None => (said.trim(), Form::Module),
+        None => (said, Form::Module),
     };
-    let unclear = || CompileError::Unclear { program: program.clone(), module: module.to_owned() };
-    let (key, digest) = words.split_once(' ').filter(|(_, digest)| is_hash(digest)).ok_or_else(unclear)?;
-    match place(cache, key) {
+    let words = words.split_once(' ').filter(|(_, digest)| is_hash(digest));
+    let (key, digest) = words.ok_or_else(|| unclear(guests, what))?;
+    match place(what.cache, key) {
         // It was another file when it was looked at first.
-        Ok(Some(_)) if !guests.runs(form) => Err(CompileError::NoComponentWorker(module.to_owned())),
+        Ok(Some(_)) if !guests.runs(form) => Err(CompileError::NoComponentWorker(what.module.to_owned())),
         Ok(Some(directory)) => {
-            let (name, digest) = (name.as_str().to_owned(), digest.to_owned());
+            let (name, digest) = (what.name.as_str().to_owned(), digest.to_owned());
             Ok(ModuleImage { directory, name, form, digest })
         }
-        Ok(None) => Err(unclear()),
-        Err(source) => Err(CompileError::Cache { path: cache.join(key), source }),
+        Ok(None) => Err(unclear(guests, what)),
+        Err(source) => Err(CompileError::Cache { path: what.cache.join(key), source }),
     }
+}
+
+fn unclear(guests: &Guests, what: Compiling<'_>) -> CompileError {
+    CompileError::Unclear { program: guests.directory().join(COMPILER), module: what.module.to_owned() }
 }
 
 fn is_hash(said: &str) -> bool {

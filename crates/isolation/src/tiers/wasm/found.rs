@@ -38,6 +38,12 @@ pub enum Metering {
 }
 
 impl Metering {
+    /// The file that says of a guest's machine code what it is.
+    #[must_use]
+    pub fn manifest(self, name: &str) -> String {
+        format!("{}{MANIFEST}", self.stem(name))
+    }
+
     /// A guest's files, less their endings. As the worker has it.
     fn stem(self, name: &str) -> String {
         match self {
@@ -129,14 +135,11 @@ impl Guests {
     /// The same with a module or component of the caller, which lies alone in its directory.
     #[must_use]
     pub(super) fn with_own(mut self, own: &ModuleImage) -> Self {
-        match own.form {
-            // Its name is the caller's to choose: what it covers is not loaded.
-            Form::Module => self.names.retain(|other| *other != own.name),
-            // Its worker runs nothing else.
-            Form::Component => {
-                (self.names, self.components, self.left_out) = (Vec::new(), Vec::new(), Vec::new());
-                (self.code, self.metered) = (0, 0);
-            }
+        // The worker of a component runs nothing else. Beside a module everything stays: commands name the caller's own as a file
+        // (`js.wasm`), and no guest of the shelf.
+        if own.form == Form::Component {
+            (self.names, self.components, self.left_out) = (Vec::new(), Vec::new(), Vec::new());
+            (self.code, self.metered) = (0, 0);
         }
         self.code = self.code.saturating_add(code_of(&own.directory, &own.name, Metering::None));
         self.metered = self.metered.saturating_add(code_of(&own.directory, &own.name, Metering::Fuel));

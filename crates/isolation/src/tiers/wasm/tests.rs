@@ -165,11 +165,11 @@ fn without_root_what_does_not_hold_is_a_gap() {
 }
 
 #[test]
-fn a_module_of_the_caller_has_a_place_of_its_own_and_covers_a_guest_of_its_name() {
+fn a_module_of_the_caller_has_a_place_of_its_own_and_covers_no_guest_of_its_name() {
     let lowered = lowered_with(&own("js", Form::Module), &host(), default()).unwrap();
     let First::Monitor(monitor) = &lowered.plan.first else { panic!() };
     let said = monitor.arguments.join(" ");
-    assert!(said.ends_with("--shelf /wasm --guest python --shelf /module --own js"), "{said}");
+    assert!(said.ends_with("--shelf /wasm --guest js --guest python --shelf /module --own js"), "{said}");
     assert_eq!(lowered.shows.len(), 2);
 }
 
