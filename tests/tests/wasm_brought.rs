@@ -312,6 +312,20 @@ fn a_daemon_that_ends_does_not_wait_for_a_compiler_and_leaves_none(caller: &Call
         both.len() == 2
     });
     assert!(begun, "nothing is compiled: {both:?}");
+    // The one that looks into it has no power over the host, before it has read it.
+    let looks = both.iter().find(|one| both.iter().any(|other| other.pid == one.parent)).unwrap().pid;
+    let mut status = String::new();
+    let is_nobody = wait_until(|| {
+        status = std::fs::read_to_string(format!("/proc/{looks}/status")).unwrap_or_default();
+        let of = |field: &str| status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t"));
+        let none = |field: &str| of(field) == Some("0000000000000000");
+        let is_other = |field: &str| of(field).is_some_and(|ids| ids.split('\t').all(|id| id != "0"));
+        let users = ["Uid", "Gid"].into_iter().all(is_other);
+        ["CapPrm", "CapEff", "CapAmb"].into_iter().all(none)
+            && (of("NoNewPrivs"), of("Seccomp")) == (Some("1"), Some("2"))
+            && users
+    });
+    assert!(is_nobody, "{status}");
     // From here on it takes for ever, however fast this host is.
     for compiler in &both {
         daemon::signal(compiler.pid, Signal::STOP);

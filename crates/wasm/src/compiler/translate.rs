@@ -1,15 +1,15 @@
 //! The process that looks into a stranger's module: `[--brief] [--metered] translate KIND`, the module on standard input, machine code on standard
 //! output; and how the other one starts it and takes what it says.
 //!
-//! Trust: once it has read the module it may be anybody's. It opens no file, makes no socket, starts nothing (its filter), and what it
-//! says is counted, hashed and written down by the process that started it.
+//! Trust: once it has read the module it may be anybody's. It is nobody's user and has no capability, opens no file, makes no socket,
+//! starts nothing (its filter), and what it says is counted, hashed and written down by the process that started it.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use blastbox_sys::identity::limit;
+use blastbox_sys::identity::{self, Groups, Keep, limit};
 use blastbox_sys::landlock::{Tcp, restrict};
 use blastbox_sys::seccomp::Filter;
 use blastbox_sys::spawn::keep_only;
@@ -17,10 +17,14 @@ use blastbox_wasm::engine::{Metering, Purpose, component_engine, engine};
 use blastbox_wasm::manifest::{Hash, Hasher, Kind, is_component};
 use blastbox_wasm::offered::{self, Unfit};
 use rustix::process::{Pid, PidfdFlags, Resource, Signal, pidfd_open, pidfd_send_signal};
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::effort::{Effort, Limits};
 use crate::trouble::{MOST_MODULE, Trouble, one_line};
 
+/// First id of those who look into modules for root: below those of gateways, whose ids and boxes' it never has.
+const FIRST_ID: u32 = 0x6700_0000;
+const IDS: u32 = 1 << 24;
 /// What is passed on of its complaint.
 const MOST_SAID: u64 = 4096;
 
@@ -28,10 +32,10 @@ const MOST_SAID: u64 = 4096;
 pub(crate) fn translate(kind: Kind, metering: Metering, effort: Effort) -> Result<Vec<u8>, Trouble> {
     let failed = |what: &'static str| move |source| Trouble::Process { what, source };
     keep_only([]).map_err(failed("close what was inherited"))?;
-    let death = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    death.map_err(|errno| failed("be tied to whoever started this")(errno.into()))?;
+    give_up().map_err(failed("give up its power"))?;
+    identity::die_with_parent().map_err(failed("be tied to whoever started this"))?;
     let Limits { seconds, memory, .. } = effort.limits();
-    for (what, most) in [(Resource::Cpu, seconds), (Resource::As, memory), (Resource::Core, 0)] {
+    for (what, most) in [(Resource::Cpu, seconds), (Resource::As, memory)] {
         limit(what, most).map_err(failed("limit this process"))?;
     }
     let wasm = take(&mut io::stdin().lock(), MOST_MODULE).map_err(failed("read the module"))?;
@@ -72,10 +76,30 @@ fn unfit(unfit: Unfit) -> Trouble {
     }
 }
 
+/// Root becomes a user that nobody is, and whoever has capabilities has none afterwards. No core of it goes to a program of the host, and
+/// nobody of its user looks into it: the last of all, because a change of ids undoes it.
+fn give_up() -> io::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        let mut random = [0_u8; 4];
+        getrandom(&mut random, GetRandomFlags::empty())?;
+        let id = FIRST_ID + u32::from_ne_bytes(random) % IDS;
+        match identity::become_user(id, id, Groups::Clear) {
+            // A root that has no other users to become (of a user namespace with few of them) is none of the host, and has no power either.
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::PermissionDenied) => {}
+            other => other?,
+        }
+    }
+    identity::no_new_privileges()?;
+    // An ordinary user has none to give up, and may not even say so.
+    if !rustix::thread::capabilities(None)?.permitted.is_empty() {
+        identity::reduce_capabilities(Keep::Nothing)?;
+    }
+    identity::hide()
+}
+
 /// From here on nothing can be opened, reached or started: what is compiled is a stranger's. The filter holds by itself, Landlock
 /// a second time where the kernel has it.
 fn confine() -> io::Result<()> {
-    rustix::thread::set_no_new_privs(true)?;
     restrict(&[], Tcp::DenyAll, 0).map(drop)?;
     Filter::for_wasm_compiling().install().map(drop)
 }
