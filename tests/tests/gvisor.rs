@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use blastbox_tests::census::family;
 use blastbox_tests::daemon::{Daemon, signal};
+use blastbox_tests::internet::{Internet, PUBLIC};
 use blastbox_tests::{Boxed, Caller, both_ways, text, tiers, wait_until};
 use rustix::process::Signal;
 
@@ -18,6 +19,8 @@ both_ways!(
     what_is_no_gvisor_is_refused_or_told_by_its_own_words,
     a_box_that_waits_has_run_something_before_it_is_anybodys,
     what_is_not_to_be_dumped_is_nobodys_to_trace,
+    an_allowed_host_is_reached_through_the_gateway_and_everything_is_told,
+    a_secret_is_lent_at_the_gateway_and_is_not_in_the_box,
 );
 
 fn its_processes_have_no_power_on_the_host(caller: &Caller) {
@@ -176,4 +179,83 @@ for dumpable in 1, 0:
     os.kill(child, 9)
 END"#;
     assert_eq!(bench.sh(&[], script).fine().stdout, "1 8 8 0\n0 -1 -1 -1\n");
+}
+
+fn an_allowed_host_is_reached_through_the_gateway_and_everything_is_told(caller: &Caller) {
+    let Some(bench) = tiers::gvisor(caller) else { return };
+    let Some(internet) = Internet::build(caller) else { return };
+    internet.name("echo.example.com", &[&[PUBLIC]]);
+    internet.name("evil.test", &[&[PUBLIC]]);
+    internet.echo(7);
+    let code = r#"
+import socket
+def talk(host, port, text):
+    try:
+        at = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)[0][4]
+        with socket.create_connection(at, timeout=20) as one:
+            one.sendall(text)
+            got = b""
+            while len(got) < len(text):
+                more = one.recv(65536)
+                if not more: break
+                got += more
+            return got == text
+    except OSError: return "no way"
+for host, port in ("echo.example.com", 7), ("echo.example.com", 8), ("evil.test", 7):
+    print(talk(host, port, b"a" * 100000))"#;
+    let options = bench.with(&["--allow", "echo.example.com:7"]);
+    let boxed = internet.python(caller, &options, code).fine();
+    assert_eq!(boxed.stdout, "True\nno way\nno way\n", "{}", boxed.stderr);
+    assert_eq!(internet.visits(), [format!("{PUBLIC}:7")]);
+    assert!(!internet.questions().iter().any(|name| name == "evil.test"), "{:?}", internet.questions());
+    let network = &boxed.receipt.network;
+    let allowed: Vec<_> = network
+        .allowed
+        .iter()
+        .map(|line| (line.rule.as_str(), line.connections, line.sent_bytes, line.received_bytes))
+        .collect();
+    assert_eq!(allowed, [("echo.example.com", 1, 100_000, 100_000)]);
+    let was_denied = |target: &str, reason: &str| {
+        network.denied.iter().any(|line| line.target == target && line.reason == reason)
+    };
+    assert!(was_denied("echo.example.com", "port-not-allowed"), "{:?}", network.denied);
+    assert!(was_denied("evil.test", "host-not-allowed"), "{:?}", network.denied);
+    assert!(!network.gateway_lost);
+}
+
+/// The box believes the gateway, which reads the request and puts in what the box never had.
+fn a_secret_is_lent_at_the_gateway_and_is_not_in_the_box(caller: &Caller) {
+    const TOKEN: &str = "the-secret-that-no-guest-has-42";
+    let Some(bench) = tiers::gvisor(caller) else { return };
+    let Some(internet) = Internet::build(caller) else { return };
+    internet.name("api.example.com", &[&[PUBLIC]]);
+    if !internet.secure_echo(caller, "api.example.com") {
+        return;
+    }
+    let private = |name: &str, text: &str| {
+        let path = caller.file(name, text);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let token = private("token", TOKEN);
+    let sources = private(
+        "secrets.toml",
+        &format!("[secrets.token]\nhosts = [\"api.example.com\"]\nfile = {token:?}\n"),
+    );
+    let policy = caller.file(
+        "policy.toml",
+        "threat = \"medium\"\naccept = [\"shared-kernel\", \"host-image\", \"shared-uid\", \"no-memory-limit\", \
+         \"no-cpu-limit\", \"no-pids-limit\", \"weak-landlock\", \"swap-unlimited\"]\n\
+         [network]\nmode = \"allow\"\nallow = [{ host = \"api.example.com\", tls = \"inspect\" }]\n\
+         [credentials]\nmode = \"brokered\"\nbind = [{ secret = \"token\", host = \"api.example.com\" }]\n",
+    );
+    let code = "import os, urllib.request
+answer = urllib.request.urlopen('https://api.example.com/ok', timeout=40)
+print(answer.status, answer.read().decode(), dict(os.environ))";
+    let options = bench.with(&["--policy", text(&policy), "--secrets", text(&sources)]);
+    let boxed = internet.python(caller, &options, code).fine();
+    assert!(boxed.stdout.starts_with("200 GET /ok "), "{}", boxed.stdout);
+    assert!(!boxed.stdout.contains(TOKEN) && !boxed.stderr.contains(TOKEN), "{boxed:?}");
+    let requests = internet.requests();
+    assert!(requests.len() == 1 && requests.iter().all(|head| head.contains(&format!("Bearer {TOKEN}\r\n"))));
 }
