@@ -43,6 +43,7 @@ both_ways!(
     what_the_tier_does_not_have_is_refused_by_name,
     the_worker_is_locked_in_while_a_guest_runs,
     a_box_that_stays_runs_commands_and_keeps_files,
+    a_box_answers_while_another_one_misbehaves_and_so_does_that_one_afterwards,
 );
 
 /// The directory of worker and guests, if this guest lies there.
@@ -284,6 +285,9 @@ fn output_over_the_limit_ends_the_box(caller: &Caller) {
     let ended = caller.blastbox(["run", "--tier", "wasm", "--lang", "python"]).input(code).end();
     assert_eq!(ended.out.len(), 16 << 20);
     assert!(ended.err.contains("too much output"), "{}", ended.err);
+    let boxed = run(caller, "python", &["--output-limit", "1MiB"], code);
+    assert_eq!((boxed.outcome(), boxed.receipt.exit_code), ("output_limit", 153), "{:?}", boxed.receipt);
+    assert!(boxed.receipt.output.truncated && boxed.stdout.len() <= 1 << 20, "{:?}", boxed.receipt.output);
 }
 
 fn guests_have_no_network_no_programs_and_no_files_of_the_host(caller: &Caller) {
@@ -426,7 +430,7 @@ fn modules_that_misbehave_end_as_processes_would(caller: &Caller) {
 fn modules_that_cannot_be_guests_are_refused_by_name(caller: &Caller) {
     needs!(caller, "js");
     let sparse = module(caller, "huge", b"\0asm\x01\0\0\0");
-    std::fs::OpenOptions::new().write(true).open(&sparse).unwrap().set_len(200 << 20).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&sparse).unwrap().set_len(1 << 30).unwrap();
     let cases = [
         (module(caller, "wants", &modules::wants("env", "system")), "wasm_import_unknown"),
         (module(caller, "newer", &modules::wants("wasi:cli/run@0.3.0", "run")), "wasm_import_unknown"),
@@ -643,4 +647,32 @@ fn a_box_that_stays_runs_commands_and_keeps_files(caller: &Caller) {
     assert_eq!(exec("print(open('kept.txt').read())"), "of the first");
     daemon.ask(["kill", &id]);
     assert_ne!(daemon.blastbox(["exec", &id, "--", "python", "-c", "1"]).end().code, 0);
+}
+
+fn a_box_answers_while_another_one_misbehaves_and_so_does_that_one_afterwards(caller: &Caller) {
+    needs!(caller, "js");
+    let daemon = Served::start(caller, &[]);
+    let create = || daemon.ask(["create", "--tier", "wasm", "--memory", "256MiB"]);
+    let (bad, good) = (create(), create());
+    let answers = |id: &str| assert_eq!(daemon.ask(["exec", id, "--", "js", "-e", "print(6 * 7)"]), "42");
+    // One that has no memory left may end by itself.
+    let cases = [
+        ("for (;;);", true),
+        ("const deeper = () => deeper() + 1; for (;;) try { deeper() } catch {}", true),
+        ("for (let all = [];;) try { all.push(new Uint8Array(1 << 20).fill(1)) } catch { all = [] }", false),
+        ("for (let n = 0; n < 64; n++) print('x'.repeat(1 << 16)); for (;;);", true),
+    ];
+    for (code, never_ends) in cases {
+        let words = ["exec", "--timeout", "3s", &bad, "--", "js", "-e", code];
+        let begun = std::time::Instant::now();
+        let mut held = daemon.blastbox(words).start();
+        answers(&good);
+        let is_over = held.is_over();
+        // On a host that is too busy for it nothing is said.
+        assert!(!never_ends || !is_over || begun.elapsed().as_secs() >= 2, "{code}: it ended at once");
+        let ended = held.end();
+        assert!(!never_ends || ended.code != 0, "{code}: {}", ended.err);
+        answers(&good);
+        answers(&bad);
+    }
 }

@@ -94,8 +94,10 @@ fn what_the_policy_limits_inside_is_told_to_gvisor() {
         assert!(text.contains(&format!("--place {place}=noexec")), "{text}");
     }
     let rule = AllowRule::new("api.example.com".parse().unwrap(), RuleParts::default()).unwrap();
-    let open = lowered(draft().allow(rule), &host()).unwrap().plan;
-    assert!(arguments(&open).contains("--network host"));
+    let open = lowered(draft().allow(rule), &host()).unwrap();
+    assert!(arguments(&open.plan).contains("--network host"));
+    let network = open.report.iter().find(|report| report.boundary == Boundary::Network).unwrap();
+    assert!(network.how.join("\n").contains("sockets of its network namespace"), "{:?}", network.how);
 }
 
 #[test]
