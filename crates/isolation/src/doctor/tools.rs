@@ -118,7 +118,10 @@ pub(super) fn runsc(gvisor: &Gvisor) -> Finding {
             found(format!("{at} is there, but blastbox-gvisor or blastbox-agent is not"))
                 .bad(State::Missing, "install both beside the blastbox program (`make install` does)")
         }
-        Version::Of(day) => found(format!("{at} of {day}, used with the platform systrap")),
+        Version::Of(day) => found(format!(
+            "{at} of {day}, used with the platform systrap; its boxes have no GPU and no extended attributes, and nobody learns \
+             which calls it did not offer (--accept silent-denials)"
+        )),
     }
 }
 
@@ -164,7 +167,11 @@ mod tests {
     #[test]
     fn a_gvisor_that_cannot_be_used_is_missing_and_says_which_one_could() {
         let of = |version| runsc(&Gvisor::of(version));
-        assert_eq!(of(Version::Of(20_240_729)).state, State::Good);
+        let good = of(Version::Of(20_240_729));
+        assert_eq!(good.state, State::Good);
+        for lacks in ["silent-denials", "no GPU", "no extended attributes"] {
+            assert!(good.detail.contains(lacks), "{good:?}");
+        }
         for bad in [of(Version::Of(20_221_219)), of(Version::Unclear("it says nothing".to_owned()))] {
             assert_eq!(bad.state, State::Missing, "{bad:?}");
             assert!(bad.fix.as_deref().unwrap().contains("20240729"), "{bad:?}");
