@@ -131,6 +131,8 @@ deny:
 	@cargo deny --version >/dev/null 2>&1 || { echo "installing cargo-deny: takes minutes, once"; cargo install --locked --quiet cargo-deny; }
 	@cargo deny --workspace --all-features check --hide-inclusion-graph bans licenses sources
 
+# A row is about the guest with pandas.
+bench: DATA = yes
 bench: shipped wasm ## measure against the bare process and against peers
 	@tools/need.sh bwrap=bubblewrap crun=crun runc=runc slirp4netns=slirp4netns pasta=passt ip=iproute2 python3=python3 ipython3=ipython3
 	@[ -n "$$(ls /usr/lib/python3/dist-packages/seccomp*.so 2>/dev/null)" ] || tools/need.sh never-there=python3-seccomp
