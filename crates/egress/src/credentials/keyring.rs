@@ -40,7 +40,8 @@ pub enum BadKeyring {
     Patterns(#[from] BadPatterns),
 }
 
-/// Proof that requests are read: made by the code that has ended a TLS connection for this name, and by nothing else.
+/// Proof that requests are read: made by the code that has ended a TLS connection for this name, and by the one that takes requests for
+/// it from the engine, which were never in TLS and go on by it (`door/call.rs`). By nothing else.
 #[derive(Debug, Clone)]
 pub struct Inspected {
     host: Host,
