@@ -10,6 +10,7 @@ mod head;
 pub mod path;
 mod scrubbable;
 mod tunnel;
+mod unreached;
 mod upstream;
 mod websocket;
 
