@@ -7,7 +7,6 @@ mod exchange;
 pub mod framing;
 mod guard;
 mod head;
-pub mod path;
 mod scrubbable;
 mod tunnel;
 mod unreached;
