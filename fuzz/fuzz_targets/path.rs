@@ -1,7 +1,7 @@
 //! The path of a request: one form that is its own form, without anything that two servers read differently.
 #![no_main]
 
-use blastbox_egress::http::path::canonical;
+use blastbox_policy::path::canonical;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -24,6 +24,7 @@ both_ways!(
     connections_are_limited_and_given_back,
     bytes_are_limited,
     without_its_gateway_a_box_has_no_network,
+    a_gateway_is_an_ordinary_user_without_rights_whoever_has_started_it,
     nothing_is_left_of_a_box_with_network,
 );
 
@@ -431,6 +432,30 @@ fn named(of: u32, name: &str) -> Option<Process> {
 fn kill(process: &Process) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(process.pid).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// What the kernel says of it, from outside.
+fn a_gateway_is_an_ordinary_user_without_rights_whoever_has_started_it(caller: &Caller) {
+    let Some(internet) = Internet::build(caller) else { return };
+    let words = ["run", "--timeout", "40s", "--allow", "echo.example.com:7", "--", "/bin/sleep", "30"];
+    let held = internet.blastbox(caller, &words).start();
+    let mut gateway = None;
+    assert!(wait_until(|| {
+        gateway = named(held.id(), "blastbox-egress");
+        gateway.is_some() && named(held.id(), "sleep").is_some()
+    }));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.unwrap().pid)).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(field("Uid").iter().all(|uid| uid != "0"), "{status}");
+    for rights in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert_eq!(field(rights), ["0000000000000000"], "{rights}: {status}");
+    }
+    assert_eq!((field("NoNewPrivs"), field("Seccomp")), (vec!["1".into()], vec!["2".into()]), "{status}");
+    held.signal(rustix::process::Signal::TERM);
+    held.end();
 }
 
 /// Whoever is killed: everybody else goes too, the gateway among them.

@@ -12,6 +12,7 @@ use blastbox_tests::{Boxed, Caller, both_ways, text};
 
 both_ways!(
     curl_speaks_both_versions_uploads_and_is_not_led_away,
+    curl_uploads_without_a_length_and_goes_by_either_proxy,
     python_reads_with_its_own_library,
     python_reads_with_requests,
     node_reads_with_fetch,
@@ -140,6 +141,18 @@ fn curl_speaks_both_versions_uploads_and_is_not_led_away(caller: &Caller) {
     assert!(told.contains(&format!("Bearer {}\r\n", "*".repeat(TOKEN.len()))), "{told}");
     // A redirect is an answer like any other: whoever follows it asks anew.
     scene.fails(caller, &format!("curl -sS -L https://{ALLOWED}/elsewhere"));
+}
+
+/// What has no length beforehand is sent in chunks. The gateway's own doors lead to the same server.
+fn curl_uploads_without_a_length_and_goes_by_either_proxy(caller: &Caller) {
+    let Some(scene) = Scene::build(caller, "/usr/bin/curl", Files::new()) else { return };
+    let script = "set -e; for version in --http1.1 --http2; do head -c 300000 /dev/zero | curl -sS $version -X POST -T - https://HOST/up; \
+                  done; curl -sS -x http://198.18.0.1:3128 https://HOST/hello; \
+                  curl -sS --socks5-hostname 198.18.0.1:1080 https://HOST/hello";
+    assert_eq!(scene.both(caller, script), format!("{0}{0}{HELLO}{HELLO}", "300000 bytes\n"));
+    let requests = scene.internet.requests();
+    let chunked = |head: &&String| head.to_ascii_lowercase().contains("transfer-encoding: chunked\r\n");
+    assert_eq!(requests.iter().filter(chunked).count(), 2, "{requests:?}");
 }
 
 fn python_reads_with_its_own_library(caller: &Caller) {

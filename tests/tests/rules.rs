@@ -196,4 +196,10 @@ fn a_connection_that_new_rules_deny_is_cut_and_another_is_not(caller: &Caller) {
     assert_eq!(running.end().code, 0);
     let closed = || daemon.ask(["net", &id, "--json"]).contains("\"reason\":\"rules-changed\"");
     assert!(wait_until(closed));
+    daemon.stop();
+    let ledger = ledger(caller);
+    let opened: Vec<&str> = ledger.lines().filter(|line| line.contains("\"network_opened\"")).collect();
+    let whole =
+        |line: &&str| line.contains("\"address\":\"127.0.0.2\"") && line.contains("\"rule\":\"127.0.0.2\"");
+    assert!(opened.len() == 2 && opened.iter().all(whole), "{opened:?}");
 }

@@ -77,9 +77,24 @@ fn what_a_command_prints_reaches_its_server_and_nobody_else(caller: &Caller) {
     assert!(!seen.contains("CARGO") && !seen.contains("socket:") && !seen.contains("/state/"), "{seen}");
     let ended = daemon.stop();
     assert!(!ended.err.contains(&secret) && !ended.text().contains(&secret));
+    let mut ledger = String::new();
     for entry in std::fs::read_dir(caller.place().join("state/ledger")).unwrap() {
         let written = std::fs::read(entry.unwrap().path()).unwrap();
-        assert!(!String::from_utf8_lossy(&written).contains(&secret));
+        ledger.push_str(&String::from_utf8_lossy(&written));
+    }
+    assert!(!ledger.contains(&secret));
+    // Each use stands there, and where each connection led, by which rule.
+    let address = format!("\"address\":\"{PUBLIC}\"");
+    for (kind, parts) in [
+        (
+            "\"secret_lent\"",
+            ["\"secret\":\"minted\"", "\"target\":\"api.example.com\"", "\"request\":\"GET /\""],
+        ),
+        ("\"network_opened\"", ["\"target\":\"api.example.com\"", &address, "\"rule\":\"api.example.com\""]),
+    ] {
+        let lines: Vec<&str> = ledger.lines().filter(|line| line.contains(kind)).collect();
+        let whole = lines.iter().all(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(lines.len() == 2 && whole, "{kind}: {lines:?}");
     }
 }
 

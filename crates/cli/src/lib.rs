@@ -19,6 +19,7 @@ mod fresh_file;
 mod guest;
 mod image;
 mod kernel;
+mod lent;
 mod mcp;
 mod output;
 mod papers;

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use blastbox_policy::path::{AmbiguousPath, canonical, decoded};
 use blastbox_policy::{
-    AllowRule, BadRule, Below, Destination, Host, NetworkMode, NetworkRules, Protocol, ResolverUse, TlsMode,
-    Ungoverned, is_resolver_port, may_dial,
+    AllowRule, BadRule, Below, Destination, Host, NetworkMode, NetworkRules, PathPattern, Protocol,
+    ResolverUse, TlsMode, Ungoverned, is_resolver_port, may_dial,
 };
 
 use crate::output;
@@ -25,10 +26,41 @@ impl FromStr for AllowFlag {
 /// Somewhere that a box might want to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url {
-    protocol: Protocol,
+    scheme: Scheme,
     to: Destination,
     port: u16,
     path: String,
+}
+
+/// How it would go there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Https,
+    Http,
+    Wss,
+    /// A WebSocket in the clear, which no protocol of rules stands for.
+    Ws,
+    Tcp,
+}
+
+impl Scheme {
+    const fn usual_port(self) -> Option<u16> {
+        match self {
+            Self::Https | Self::Wss => Some(443),
+            Self::Http | Self::Ws => Some(80),
+            Self::Tcp => None,
+        }
+    }
+
+    /// What the smallest rule for it speaks.
+    const fn protocol(self) -> Protocol {
+        match self {
+            Self::Https => Protocol::Https,
+            Self::Http => Protocol::Http,
+            Self::Wss => Protocol::Ws,
+            Self::Ws | Self::Tcp => Protocol::Tcp,
+        }
+    }
 }
 
 /// What is no URL that a gateway could judge.
@@ -46,11 +78,12 @@ impl FromStr for Url {
     fn from_str(text: &str) -> Result<Self, BadUrl> {
         let bad = |why| BadUrl { text: text.chars().take(80).collect(), why };
         let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("it has no scheme"))?;
-        let protocol = match scheme {
-            "https" => Protocol::Https,
-            "http" => Protocol::Http,
-            "wss" | "ws" => Protocol::Ws,
-            "tcp" => Protocol::Tcp,
+        let scheme = match scheme {
+            "https" => Scheme::Https,
+            "http" => Scheme::Http,
+            "wss" => Scheme::Wss,
+            "ws" => Scheme::Ws,
+            "tcp" => Scheme::Tcp,
             _ => return Err(bad("its scheme is another")),
         };
         let (authority, path) = match rest.find(['/', '?', '#']) {
@@ -71,7 +104,7 @@ impl FromStr for Url {
             Some(port) => Some(
                 port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(|| bad("its port is none"))?,
             ),
-            None => protocol.usual_port(),
+            None => scheme.usual_port(),
         };
         let to = match (host.parse::<IpAddr>(), host.parse::<Host>()) {
             (Ok(address), _) => Destination::Address(address),
@@ -81,12 +114,7 @@ impl FromStr for Url {
             }
         };
         let path = path.split(['?', '#']).next().filter(|path| !path.is_empty()).unwrap_or("/");
-        Ok(Self {
-            protocol,
-            to,
-            port: port.ok_or_else(|| bad("raw TCP needs a port"))?,
-            path: path.to_owned(),
-        })
+        Ok(Self { scheme, to, port: port.ok_or_else(|| bad("raw TCP needs a port"))?, path: path.to_owned() })
     }
 }
 
@@ -123,7 +151,7 @@ impl Answer {
 
 /// Holds a URL against the rules, as the gateway would.
 pub(crate) fn would_allow(rules: &NetworkRules, url: &Url) -> Answer {
-    let Url { protocol, to, port, path } = url;
+    let Url { scheme, to, port, path } = url;
     if let Destination::Address(address) = to
         && let Err(class) = may_dial(*address, *port, &rules.dangerously_allow_private)
     {
@@ -134,33 +162,16 @@ pub(crate) fn would_allow(rules: &NetworkRules, url: &Url) -> Answer {
             "port {port} is one of resolvers, which no rule opens: a box asks its gateway for names"
         ));
     }
-    let missing = smallest(url);
+    let form = canonical(path);
+    let missing = smallest(rules, url);
     let governing = match rules.governing(to, *port) {
         Ok(governing) => governing,
-        Err(Ungoverned::Host) if rules.mode == NetworkMode::Off => {
-            return Answer::Denied(format!(
-                "network.mode is \"off\"; write mode = \"allow\" and the rule\n  {missing}"
-            ));
-        }
-        Err(Ungoverned::Host) => {
-            return Answer::Denied(format!("no rule names {to}; this one would\n  {missing}"));
-        }
-        Err(Ungoverned::Resolver) => {
-            return Answer::Denied(format!(
-                "{to} is a public resolver (DNS over HTTPS), which no wildcard opens: a box asks its gateway; this rule would, \
-                 with all that questions carry out\n  {missing}"
-            ));
-        }
-        Err(Ungoverned::Port) => {
-            return Answer::Denied(format!(
-                "rules name {to}, but not port {port}; this one would\n  {missing}"
-            ));
-        }
+        Err(why) => return Answer::Denied(ungoverned(rules, url, why, &missing)),
     };
     for rule in &governing {
-        if speaks(rule, *protocol) && covers_path(rule, path) {
+        if speaks(rule, *scheme) && covers_path(rule, form.as_deref().ok()) {
             // As the gateway does, where it sees it.
-            if path == "/dns-query" && is_read(rule) && rule.resolver() == ResolverUse::Refused {
+            if is_read(rule) && rule.resolver() == ResolverUse::Refused && asks_resolver(&form, path) {
                 return Answer::Denied(
                     "requests there are read, and DNS over HTTPS is refused: a box asks its own resolver"
                         .to_owned(),
@@ -169,34 +180,115 @@ pub(crate) fn would_allow(rules: &NetworkRules, url: &Url) -> Answer {
             return Answer::Allowed(describe(rule, rules));
         }
     }
-    let rules: Vec<String> = governing.iter().map(|rule| format!("\"{}\"", rule.host())).collect();
-    let what =
-        if governing.iter().any(|rule| speaks(rule, *protocol)) { "this path" } else { "this protocol" };
-    Answer::Denied(format!(
-        "the rule for {} does not allow {what}; this one would\n  {missing}",
-        rules.join(", ")
-    ))
+    Answer::Denied(unspoken(rules, url, &governing, &form))
+}
+
+/// No rule decides about it: what is missing.
+fn ungoverned(rules: &NetworkRules, url: &Url, why: Ungoverned, missing: &str) -> String {
+    let Url { scheme, to, port, path: _ } = url;
+    if *scheme == Scheme::Ws && matches!(to, Destination::Name(_)) {
+        return in_the_clear(to);
+    }
+    match why {
+        Ungoverned::Host if rules.mode == NetworkMode::Off => {
+            format!("network.mode is \"off\"; write mode = \"allow\" and the rule\n  {missing}")
+        }
+        Ungoverned::Host => format!("no rule names {to}; this one would\n  {missing}"),
+        Ungoverned::Resolver => format!(
+            "{to} is a public resolver (DNS over HTTPS), which no wildcard opens: a box asks its gateway; this rule would, \
+             with all that questions carry out\n  {missing}"
+        ),
+        Ungoverned::Port => format!("rules name {to}, but not port {port}; this one would\n  {missing}"),
+    }
+}
+
+/// Rules decide about it, and none of them lets it pass: what to write beside them, or what to change. A rule of its own for a name that a
+/// wildcard covers would take that name, with all its other requests, from the wildcard.
+fn unspoken(
+    rules: &NetworkRules,
+    url: &Url,
+    governing: &[&AllowRule],
+    form: &Result<String, AmbiguousPath>,
+) -> String {
+    let Url { scheme, to, port, path: _ } = url;
+    if *scheme == Scheme::Ws {
+        return in_the_clear(to);
+    }
+    let named: Vec<String> = governing.iter().map(|rule| format!("\"{}\"", rule.host())).collect();
+    let named = named.join(", ");
+    let reads = |rule: &&&AllowRule| *scheme == Scheme::Wss && rule.is_inspected() && in_tls(rule);
+    let by_path = governing.iter().find(|rule| speaks(rule, *scheme));
+    let what = if by_path.is_some() { "this path" } else { "this protocol" };
+    match (by_path.or_else(|| governing.iter().find(reads)), form) {
+        (Some(rule), Ok(form)) => {
+            let rule = beside(rule, *scheme, *port, form);
+            format!("the rule for {named} does not allow {what}; this one beside it would\n  {rule}")
+        }
+        (Some(_), Err(why)) => format!(
+            "the rule for {named} does not allow {what}: {why}, so that it can be read in two ways; only a rule without paths lets such a \
+             one pass"
+        ),
+        (None, _) => {
+            let first = governing.first().map(|rule| (place(rule, rules), rule.protocol()));
+            let (number, protocol) = first.unwrap_or_default();
+            format!(
+                "the rule for {named} does not allow {what}: rule {number} of network.allow has protocol = \"{protocol}\", and rules for the \
+                 same host and port must agree; change that one, or ask on another port"
+            )
+        }
+    }
+}
+
+fn in_the_clear(to: &Destination) -> String {
+    format!(
+        "a WebSocket in the clear (ws://) is carried by no rule but one of raw TCP; ask for wss://{to}, with a rule that has \
+         protocol = \"ws\" and tls = \"inspect\""
+    )
 }
 
 /// Whether what the URL stands for passes a connection of this rule. What is carried unread may be anything in TLS.
-fn speaks(rule: &AllowRule, protocol: Protocol) -> bool {
-    match (rule.protocol(), protocol) {
-        (Protocol::Tcp, _) | (Protocol::Ws, Protocol::Https | Protocol::Ws) => true,
-        (Protocol::Https, Protocol::Ws) => rule.tls() == TlsMode::Passthrough,
-        (one, other) => one == other,
+fn speaks(rule: &AllowRule, scheme: Scheme) -> bool {
+    match (rule.protocol(), scheme) {
+        (Protocol::Tcp, _)
+        | (Protocol::Ws, Scheme::Https | Scheme::Wss)
+        | (Protocol::Https, Scheme::Https)
+        | (Protocol::Http, Scheme::Http) => true,
+        (Protocol::Https, Scheme::Wss) => rule.tls() == TlsMode::Passthrough,
+        (Protocol::Ws | Protocol::Https | Protocol::Http, _) => false,
     }
+}
+
+fn in_tls(rule: &AllowRule) -> bool {
+    matches!(rule.protocol(), Protocol::Https | Protocol::Ws)
 }
 
 fn is_read(rule: &AllowRule) -> bool {
     rule.protocol() == Protocol::Http || rule.tls() == TlsMode::Inspect
 }
 
-fn covers_path(rule: &AllowRule, path: &str) -> bool {
-    rule.paths().is_empty() || rule.paths().iter().any(|pattern| pattern.covers(path))
+/// A path without one meaning (`None`) is covered by no pattern.
+fn covers_path(rule: &AllowRule, form: Option<&str>) -> bool {
+    rule.paths().is_empty()
+        || form.is_some_and(|form| rule.paths().iter().any(|pattern| pattern.covers(form)))
+}
+
+/// The path that resolvers have; of one that can be read in two ways, in either.
+fn asks_resolver(form: &Result<String, AmbiguousPath>, path: &str) -> bool {
+    match form {
+        Ok(form) => form == "/dns-query",
+        Err(_) => decoded(path)
+            .split(|byte| b"/\\".contains(byte))
+            .any(|name| name.eq_ignore_ascii_case(b"dns-query")),
+    }
+}
+
+/// Its number, as people count.
+fn place(rule: &AllowRule, rules: &NetworkRules) -> usize {
+    rules.allow.iter().position(|known| known == rule).map_or(0, |place| place + 1)
 }
 
 fn describe(rule: &AllowRule, rules: &NetworkRules) -> String {
-    let number = rules.allow.iter().position(|known| known == rule).map_or(0, |place| place + 1);
+    let number = place(rule, rules);
     let how = match rule.protocol() {
         Protocol::Tcp => "carried unread".to_owned(),
         Protocol::Http => "every request is read".to_owned(),
@@ -216,19 +308,64 @@ fn describe(rule: &AllowRule, rules: &NetworkRules) -> String {
     )
 }
 
-fn smallest(url: &Url) -> String {
-    let Url { protocol, to, port, path: _ } = url;
+/// The smallest rule for it alone. Where other ports of the name are read, or only some of its paths allowed, so it is here.
+fn smallest(rules: &NetworkRules, url: &Url) -> String {
+    let Url { scheme, to, port, path } = url;
+    let name = match to {
+        Destination::Name(name) => Some(name),
+        Destination::Address(_) => None,
+    };
     // An address has no name that TLS or HTTP could be held against.
-    let protocol = match (to, protocol) {
-        (Destination::Address(_), _) => Protocol::Tcp,
-        (Destination::Name(_), protocol) => *protocol,
+    let protocol = name.map_or(Protocol::Tcp, |_| scheme.protocol());
+    let covers = |rule: &&AllowRule| name.is_some_and(|name| rule.host().covers(name));
+    let known = || rules.allow.iter().filter(covers);
+    let read = known().any(|rule| in_tls(rule) && rule.tls() == TlsMode::Inspect);
+    let tls = match protocol {
+        Protocol::Ws => ", tls = \"inspect\"",
+        Protocol::Https if read => ", tls = \"inspect\"",
+        Protocol::Https | Protocol::Http | Protocol::Tcp => "",
     };
-    let tls = if protocol == Protocol::Ws { ", tls = \"inspect\"" } else { "" };
-    let resolver = match to {
-        Destination::Name(name) if name.is_public_resolver() => ", resolver = \"dangerously-allowed\"",
-        Destination::Name(_) | Destination::Address(_) => "",
+    let paths = match canonical(path) {
+        Ok(form) if protocol != Protocol::Tcp && known().any(|rule| !rule.paths().is_empty()) => {
+            format!(", paths = [\"{}\"]", pattern(&form))
+        }
+        Ok(_) | Err(_) => String::new(),
     };
-    format!("{{ host = \"{to}\", ports = [{port}], protocol = \"{protocol}\"{tls}{resolver} }}")
+    let resolver = match name {
+        Some(name) if name.is_public_resolver() => ", resolver = \"dangerously-allowed\"",
+        Some(_) | None => "",
+    };
+    format!("{{ host = \"{to}\", ports = [{port}], protocol = \"{protocol}\"{tls}{paths}{resolver} }}")
+}
+
+/// A rule for this path, that can stand beside one which reads requests to the same hosts: it reads them, too.
+fn beside(rule: &AllowRule, scheme: Scheme, port: u16, form: &str) -> String {
+    let protocol = scheme.protocol();
+    let tls = if in_tls(rule) { ", tls = \"inspect\"" } else { "" };
+    // As they are written in TOML. What opens a WebSocket is a GET, whatever else may be asked there.
+    let methods = match rule.methods() {
+        [] => String::new(),
+        _ if scheme == Scheme::Wss => String::new(),
+        methods => format!(", methods = {methods:?}"),
+    };
+    let resolver = match rule.resolver() {
+        ResolverUse::Refused => "",
+        ResolverUse::DangerouslyAllowed => ", resolver = \"dangerously-allowed\"",
+    };
+    let (host, path) = (rule.host(), pattern(form));
+    format!(
+        "{{ host = \"{host}\", ports = [{port}], protocol = \"{protocol}\"{tls}{methods}, paths = [\"{path}\"]{resolver} }}"
+    )
+}
+
+/// The smallest pattern that covers a path: itself, or a folder that it is in where a pattern cannot say it.
+fn pattern(form: &str) -> String {
+    let can_be_said = |text: &str| text.parse::<PathPattern>().is_ok_and(|pattern| pattern.covers(form));
+    if can_be_said(form) {
+        return form.to_owned();
+    }
+    let folders = form.match_indices('/').rev().filter_map(|(at, _)| form.get(..=at));
+    folders.map(|folder| format!("{folder}*")).find(|text| can_be_said(text)).unwrap_or("/*".to_owned())
 }
 
 fn below(address: IpAddr, port: u16, class: Below) -> String {
@@ -308,6 +445,121 @@ mod tests {
             let rules = format!("mode = \"allow\"\nallow = [{rule}]");
             assert!(matches!(ask(&rules, "https://dns.quad9.net/dns-query"), Answer::Allowed(_)), "{rule}");
         }
+    }
+
+    /// The rule that a refusal ends with, written beside those that there were, seals; with it the same is asked again.
+    fn with_what_is_said(rules: &str, url: &str) -> (String, NetworkRules) {
+        let seal = |rules: &str| {
+            let text = format!("threat = \"medium\"\n[network]\nmode = \"allow\"\nallow = [{rules}]");
+            parse(&text).unwrap().seal().unwrap().network().clone()
+        };
+        let Answer::Denied(text) = would_allow(&seal(rules), &url.parse().unwrap()) else {
+            panic!("{url} was allowed by {rules}")
+        };
+        let said = text.lines().last().unwrap().trim().to_owned();
+        let both = seal(&format!("{rules}, {said}"));
+        let again = would_allow(&both, &url.parse().unwrap());
+        assert!(matches!(again, Answer::Allowed(_)), "{url} with {said}: {again:?}");
+        (said, both)
+    }
+
+    #[test]
+    fn what_is_missing_can_be_written_beside_what_is_there() {
+        const READ: &str =
+            "{ host = \"*.example.com\", tls = \"inspect\", methods = [\"GET\"], paths = [\"/v1/*\"] }";
+        for (rules, url, rule) in [
+            (
+                READ,
+                "https://a.example.com/v2/%78?y=1",
+                "{ host = \"*.example.com\", ports = [443], protocol = \"https\", tls = \"inspect\", methods = [\"GET\"], paths = [\"/v2/x\"] }",
+            ),
+            (
+                READ,
+                "wss://a.example.com/v1/live",
+                "{ host = \"*.example.com\", ports = [443], protocol = \"ws\", tls = \"inspect\", paths = [\"/v1/live\"] }",
+            ),
+            (
+                READ,
+                "https://a.example.com:8443/v2/x",
+                "{ host = \"a.example.com\", ports = [8443], protocol = \"https\", tls = \"inspect\", paths = [\"/v2/x\"] }",
+            ),
+            (
+                "{ host = \"a.test\", protocol = \"http\", paths = [\"/\"] }",
+                "http://a.test/docs/a%20b/",
+                "{ host = \"a.test\", ports = [80], protocol = \"http\", paths = [\"/docs/*\"] }",
+            ),
+            (
+                "{ host = \"a.test\", tls = \"inspect\", paths = [\"/v1\"] }",
+                "https://a.test/v1/",
+                "{ host = \"a.test\", ports = [443], protocol = \"https\", tls = \"inspect\", paths = [\"/v1/*\"] }",
+            ),
+            (
+                "{ host = \"*.quad9.net\", tls = \"inspect\" }",
+                "https://dns.quad9.net/x",
+                "{ host = \"dns.quad9.net\", ports = [443], protocol = \"https\", tls = \"inspect\", resolver = \"dangerously-allowed\" }",
+            ),
+            (
+                "{ host = \"b.test\" }",
+                "wss://a.test/live",
+                "{ host = \"a.test\", ports = [443], protocol = \"ws\", tls = \"inspect\" }",
+            ),
+        ] {
+            assert_eq!(with_what_is_said(rules, url).0, rule, "{url}");
+        }
+        // What was read before is read still, of other names and of this one.
+        let (_, both) = with_what_is_said(READ, "https://a.example.com/v2/x");
+        for url in ["https://a.example.com/v1/x", "https://b.example.com/v1/x"] {
+            let answer = would_allow(&both, &url.parse().unwrap());
+            assert!(matches!(&answer, Answer::Allowed(how) if how.contains("is read")), "{url}: {answer:?}");
+        }
+        let other = would_allow(&both, &"https://a.example.com/v3".parse().unwrap());
+        assert!(matches!(other, Answer::Denied(_)), "{other:?}");
+    }
+
+    #[test]
+    fn what_no_rule_beside_another_can_say_names_the_one_to_change() {
+        let rules =
+            "mode = \"allow\"\nallow = [{ host = \"b.test\" }, { host = \"a.test\", tls = \"inspect\" }]";
+        for url in ["http://a.test:443/", "tcp://a.test:443"] {
+            let Answer::Denied(text) = ask(rules, url) else { panic!("{url} was allowed") };
+            assert!(text.contains("rule 2 of network.allow has protocol = \"https\""), "{url}: {text}");
+            assert!(!text.contains("host = "), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_form_of_a_path_is_judged_as_the_gateway_does() {
+        let rules = "mode = \"allow\"\nallow = [{ host = \"a.test\", tls = \"inspect\", paths = [\"/v1/*\"] }, \
+                     { host = \"b.test\", tls = \"inspect\" }]";
+        assert!(matches!(ask(rules, "https://a.test/%76%31/x"), Answer::Allowed(_)));
+        for path in ["/v1/../admin", "/v1/%2e%2e/admin", "/v1//x", "/v1/a%2Fb", "/v1/%252e"] {
+            let answer = ask(rules, &format!("https://a.test{path}"));
+            assert!(
+                matches!(&answer, Answer::Denied(text) if text.contains("in two ways")),
+                "{path}: {answer:?}"
+            );
+            let answer = ask(rules, &format!("https://b.test{path}"));
+            assert!(matches!(answer, Answer::Allowed(_)), "{path} where all paths are: {answer:?}");
+        }
+        for path in ["/%64ns-query", "/x/../DNS-query"] {
+            let answer = ask(rules, &format!("https://b.test{path}"));
+            assert!(
+                matches!(&answer, Answer::Denied(text) if text.contains("DNS over HTTPS")),
+                "{path}: {answer:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_websocket_in_the_clear_is_carried_by_raw_tcp_alone() {
+        let rules = "mode = \"allow\"\nallow = [{ host = \"a.test\", protocol = \"ws\", tls = \"inspect\", ports = [80, 443] }, \
+                     { host = \"b.test\", protocol = \"http\" }, { host = \"c.test\", protocol = \"tcp\", ports = [80] }]";
+        for url in ["ws://a.test/", "ws://a.test:443/", "ws://b.test/", "ws://d.test/"] {
+            let answer = ask(rules, url);
+            assert!(matches!(&answer, Answer::Denied(text) if text.contains("wss://")), "{url}: {answer:?}");
+        }
+        assert!(matches!(ask(rules, "wss://a.test/"), Answer::Allowed(_)));
+        assert!(matches!(ask(rules, "ws://c.test/"), Answer::Allowed(_)));
     }
 
     #[test]

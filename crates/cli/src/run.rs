@@ -31,7 +31,7 @@ use crate::pump::{Input, Pump, Pumped, Signals};
 use crate::receipt_file::ReceiptFile;
 use crate::snippet::{self, Snippet};
 use crate::terminal::{self, RawTerminal};
-use crate::{guest, output, summary, unrun, unseen};
+use crate::{guest, lent, output, summary, unrun, unseen};
 
 /// Exit code of a process that a signal ended, less the signal's number.
 pub(crate) const SIGNALLED: u8 = 128;
@@ -68,6 +68,8 @@ struct Story {
     capture: Capture,
     /// Why output was lost, where it was.
     unwritten: Option<OutputError>,
+    /// What is wrong with leases of its secrets.
+    leases: Vec<String>,
 }
 
 /// Runs the command. The warden was started before anything was checked and gets ready meanwhile.
@@ -78,6 +80,10 @@ pub(crate) async fn run(args: &RunArgs, warden: Warden) -> Result<u8, Problem> {
     let story = live(&engine, &wanted, args, signals).await;
     // Before anything is said: lines in raw mode are stairs.
     drop(raw);
+    // Also where everything else is quiet: whoever runs it is the only one who can revoke them.
+    for line in &story.leases {
+        output::say_last(&format!("{line}\n"));
+    }
     let mut receipt = receipt(&Account {
         policy: &wanted.policy,
         image: wanted.image.label(),
@@ -293,7 +299,9 @@ async fn live(engine: &Engine, wanted: &Wanted, args: &RunArgs, signals: Signals
     let pump = Pump { exec, signals, input, program, capture, tools: args.tool.clone() };
     let Pumped { ending, usage, capture, gave_up, unwritten } = pump.run(&live).await;
     engine.dismiss();
+    let news = live.take_lease_news();
     let ended = live.end().await;
+    let leases = lent::troubles(news).await;
     let ending = match &ended.ending {
         // What was printed did not all arrive: why the box was stopped says more than how the command ended.
         Some(stopped) if gave_up => stopped.clone(),
@@ -301,7 +309,7 @@ async fn live(engine: &Engine, wanted: &Wanted, args: &RunArgs, signals: Signals
         Some(lost @ Ending::Lost(Loss::NotReleased)) => lost.clone(),
         _ => ending,
     };
-    Story { box_id, choice: Some(choice), ending, usage, ended: Some(ended), capture, unwritten }
+    Story { box_id, choice: Some(choice), ending, usage, ended: Some(ended), capture, unwritten, leases }
 }
 
 /// The command was ended because what it printed was lost: that is nothing it did, and nothing its reader did.
@@ -327,7 +335,8 @@ fn not_launched(error: CreateError) -> Story {
         other => (Ending::LaunchFailed { tried: Problem::from(other).line(), errno: 0 }, None),
     };
     let capture = Capture::default();
-    Story { box_id: None, choice, ending, usage: None, ended: None, capture, unwritten: None }
+    let leases = Vec::new();
+    Story { box_id: None, choice, ending, usage: None, ended: None, capture, unwritten: None, leases }
 }
 
 fn command(wanted: &Wanted, live: &LiveBox) -> Command {

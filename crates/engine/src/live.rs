@@ -191,8 +191,8 @@ impl LiveBox {
         }
     }
 
-    /// What happens to its leases: for the one who watches over it.
-    pub(crate) fn take_lease_news(&self) -> Option<News> {
+    /// What happens to its leases: for the one who watches over it. Once.
+    pub fn take_lease_news(&self) -> Option<News> {
         self.lease_news.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

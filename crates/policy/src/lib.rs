@@ -32,6 +32,7 @@ mod kernel;
 mod lifetime;
 mod limits;
 mod network;
+pub mod path;
 #[cfg(feature = "text")]
 mod print;
 #[cfg(feature = "text")]

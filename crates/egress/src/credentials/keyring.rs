@@ -40,7 +40,8 @@ pub enum BadKeyring {
     Patterns(#[from] BadPatterns),
 }
 
-/// Proof that requests are read: made by the code that has ended a TLS connection for this name, and by nothing else.
+/// Proof that requests are read: made by the code that has ended a TLS connection for this name, and by the one that takes requests for
+/// it from the engine, which were never in TLS and go on by it (`door/call.rs`). By nothing else.
 #[derive(Debug, Clone)]
 pub struct Inspected {
     host: Host,
@@ -181,7 +182,7 @@ impl Keyring {
             };
             let Some(value) = value else { continue };
             if held.is_over() {
-                return Err(NotLent::Expired);
+                return Err(NotLent::Expired(held.binding.secret().clone()));
             }
             headers.insert(name, written(value)?);
             lent.push(held.binding.secret().clone());
@@ -191,14 +192,16 @@ impl Keyring {
 }
 
 /// Why a secret is not lent; the request is not sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotLent {
     /// It does not fit into a header.
     #[error("cannot write the secret into the request")]
     Unwritable,
     /// Its lease is over.
-    #[error("the lease of the secret for this request is over")]
-    Expired,
+    #[error(
+        "the lease of secret {0} is over, because its source did not renew it: a new box gets a new one, and whoever runs this one is told why"
+    )]
+    Expired(SecretName),
 }
 
 impl Held {

@@ -149,13 +149,16 @@ async fn a_secret_whose_lease_is_over_is_not_lent_until_it_is_renewed() {
     let secret = Secret::new(REAL.into()).ok().unwrap();
     let keys = Keyring::new(vec![(binding, secret, Some(Duration::from_secs(60)))]).unwrap();
     let lend = || keys.lend(&on("a.test", 443), get("/"), &mut HeaderMap::new());
+    let expired = || Err(NotLent::Expired("token".parse().unwrap()));
     assert!(lend().is_ok());
     tokio::time::advance(Duration::from_secs(61)).await;
-    assert_eq!(lend(), Err(NotLent::Expired));
+    assert_eq!(lend(), expired());
     keys.renewed(0, Duration::from_secs(60));
     assert!(lend().is_ok());
     keys.renewed(0, Duration::ZERO);
-    assert_eq!(lend(), Err(NotLent::Expired));
+    assert_eq!(lend(), expired());
+    let said = lend().unwrap_err().to_string();
+    assert!(said.contains("secret token") && said.contains("new box"), "{said}");
 }
 
 /// What this process has at an address, whether anything lives there or not, read into memory that was there before.

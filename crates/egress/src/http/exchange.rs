@@ -18,6 +18,7 @@ use super::body::{self, AnyBody};
 use super::head::{self, Addressed, BadHead, Wish};
 use super::scrubbable;
 use super::tunnel::{self, Tunnel};
+use super::unreached::Unreached;
 use super::upstream::Upstream;
 use super::websocket;
 use crate::credentials::{Inspected, Keyring, Patterns, Wanted};
@@ -211,20 +212,8 @@ fn bad_head(bad: BadHead) -> Refused {
     }
 }
 
-fn unreached(reason: Reason) -> Refused {
-    let (status, detail) = match reason {
-        Reason::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the server did not answer in time"),
-        Reason::BadCertificate => (StatusCode::BAD_GATEWAY, "the server's certificate does not hold"),
-        Reason::BrokenUpstream => {
-            (StatusCode::BAD_GATEWAY, "the server ended the connection or broke its protocol")
-        }
-        Reason::FlowLimit | Reason::RateLimit => (
-            StatusCode::TOO_MANY_REQUESTS,
-            "the server needs another connection for it, and this box may have no more of them now",
-        ),
-        _ => (StatusCode::BAD_GATEWAY, "the server cannot be reached"),
-    };
-    Refused(status, reason, detail.into())
+fn unreached(why: Unreached) -> Refused {
+    Refused(why.status(), why.reason, why.detail().into())
 }
 
 /// Text of the guest for a person: short.

@@ -3,11 +3,11 @@
 //! Trust: an attacker chose it; hyper has parsed it, behind the guard of [`super::framing`].
 
 use blastbox_policy::Host;
+use blastbox_policy::path::{canonical, decoded};
 use http::header::{self, HeaderMap, HeaderName};
 use http::request::Parts;
 use http::{Method, Uri};
 
-use super::path::{canonical, decoded};
 use crate::decide::Upgrade;
 
 /// The connection as the request must describe it.

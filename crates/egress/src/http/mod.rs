@@ -7,9 +7,9 @@ mod exchange;
 pub mod framing;
 mod guard;
 mod head;
-pub mod path;
 mod scrubbable;
 mod tunnel;
+mod unreached;
 mod upstream;
 mod websocket;
 

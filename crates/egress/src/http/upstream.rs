@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::body::AnyBody;
+use super::unreached::Unreached;
 use crate::decide::{Allowed, Target};
 use crate::flow::{Flow, Stop};
 use crate::house::House;
@@ -80,7 +81,7 @@ impl Upstream {
         self: &Arc<Self>,
         allowed: &Allowed,
         request: Request<AnyBody>,
-    ) -> Result<Response<Incoming>, Reason> {
+    ) -> Result<Response<Incoming>, Unreached> {
         let (line, fresh) = match self.take() {
             Some(line) => (line, false),
             None => {
@@ -99,7 +100,7 @@ impl Upstream {
             (Err(Unanswered::Unsent(unsent)), _) if !fresh => *unsent,
             (Err(Unanswered::Ended), Some(again)) => again,
             (Err(Unanswered::Unsent(_) | Unanswered::Ended | Unanswered::Reset), _) => {
-                return Err(Reason::BrokenUpstream);
+                return Err(Reason::BrokenUpstream.into());
             }
         };
         let line = {
@@ -110,7 +111,7 @@ impl Upstream {
                 None => self.connect(allowed).await?,
             }
         };
-        self.ask(line, again, allowed).await?.map_err(|_| Reason::BrokenUpstream)
+        self.ask(line, again, allowed).await?.map_err(|_| Reason::BrokenUpstream.into())
     }
 
     /// One try, as long as the server may think.
@@ -191,29 +192,24 @@ impl Upstream {
         if said.is_remote() && (said.is_go_away() || refused) { Unanswered::Ended } else { Unanswered::Reset }
     }
 
-    async fn connect(self: &Arc<Self>, allowed: &Allowed) -> Result<Line, Reason> {
+    async fn connect(self: &Arc<Self>, allowed: &Allowed) -> Result<Line, Unreached> {
         let dialled = self.house.try_dial(&self.flow, allowed).await?;
         let Speech::Tls(roots, offer) = &self.speech else {
-            return self.one_by_one(dialled).await;
+            return Ok(self.one_by_one(dialled).await?);
         };
-        let Target::Name(name) = allowed.target() else { return Err(Reason::NameMissing) };
+        let Target::Name(name) = allowed.target() else { return Err(Reason::NameMissing.into()) };
         let name =
             rustls_pki_types::ServerName::try_from(name.as_str().to_owned()).map_err(|_| Reason::BadName)?;
         let connector = TlsConnector::from(roots.client(*offer));
         let stream = timeout(HANDSHAKE, connector.connect(name, dialled))
             .await
             .map_err(|_| Reason::Timeout)?
-            .map_err(|error| {
-                match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-                    Some(rustls::Error::InvalidCertificate(_)) => Reason::BadCertificate,
-                    _ => Reason::BrokenUpstream,
-                }
-            })?;
-        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            self.shared(stream).await
+            .map_err(|error| Unreached::in_tls(error.get_ref().and_then(|inner| inner.downcast_ref())))?;
+        Ok(if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            self.shared(stream).await?
         } else {
-            self.one_by_one(stream).await
-        }
+            self.one_by_one(stream).await?
+        })
     }
 
     async fn one_by_one<S>(&self, stream: S) -> Result<Line, Reason>

@@ -176,6 +176,35 @@ mod tests {
         assert_eq!(ca.kept(), MOST_LEAVES);
     }
 
+    /// The two moments of a certificate, as DER writes those before 2050.
+    fn validity(certificate: &[u8]) -> [&str; 2] {
+        // A sequence of two moments of 13 characters each.
+        let begins = certificate.windows(4).position(|bytes| *bytes == [0x30, 0x1e, 0x17, 13]).unwrap();
+        [begins + 4, begins + 19].map(|at| std::str::from_utf8(&certificate[at..at + 13]).unwrap())
+    }
+
+    fn written(at: OffsetDateTime) -> String {
+        let (year, month) = (at.year() % 100, u8::from(at.month()));
+        format!("{year:02}{month:02}{:02}{:02}{:02}{:02}Z", at.day(), at.hour(), at.minute(), at.second())
+    }
+
+    #[test]
+    fn a_guest_whose_clock_is_a_day_behind_believes_the_certificates() {
+        let now = || OffsetDateTime::from(SystemTime::now());
+        let before = now();
+        let ca = BoxCa::new("bx_test").unwrap();
+        let leaf = ca.leaf("api.example.test").unwrap();
+        let after = now();
+        for certificate in [ca.certificate(), leaf.end_entity_cert().unwrap()] {
+            let [from, until] = validity(certificate);
+            for (moment, shift) in [(from, -BACK_DATED), (until, VALID_FOR)] {
+                let (least, most) = (written(before + shift), written(after + shift));
+                assert!((least.as_str()..=most.as_str()).contains(&moment), "{least} {moment} {most}");
+            }
+        }
+        assert!(BACK_DATED >= Duration::hours(24));
+    }
+
     #[test]
     fn two_boxes_have_two_authorities() {
         let (one, other) = (BoxCa::new("bx_one").unwrap(), BoxCa::new("bx_two").unwrap());

@@ -56,11 +56,14 @@ const METADATA_V4: [Ipv4Addr; 5] = [
     Ipv4Addr::new(168, 63, 129, 16),   // Azure's wire server, a public address
     Ipv4Addr::new(192, 0, 0, 192),     // Oracle, older
 ];
-const METADATA_V6: [Ipv6Addr; 4] = [
+const METADATA_V6: [Ipv6Addr; 7] = [
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), // AWS
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),  // GCP
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),  // AWS EKS pod identity
     Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),   // Scaleway
+    Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe), // Oracle
+    Ipv6Addr::new(0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1), // Akamai (Linode)
+    Ipv6Addr::new(0xfd00, 0x100, 0, 0, 0, 0, 0x100, 0x200), // Alibaba
 ];
 
 /// Whether an address is below the floor, and as what.
@@ -207,6 +210,12 @@ mod tests {
             ("fd20:ce::254", Below::Metadata),
             ("fd00:ec2::23", Below::Metadata),
             ("fd00:42::42", Below::Metadata),
+            ("fd00:c1::a9fe:a9fe", Below::Metadata),
+            ("fd00:c1::a9fe:a9ff", Below::Private),
+            ("fd00:a9fe:a9fe::1", Below::Metadata),
+            ("fd00:a9fe:a9fe::2", Below::Private),
+            ("fd00:100::100:200", Below::Metadata),
+            ("fd00:100::100:201", Below::Private),
             ("fe80::1", Below::LinkLocal),
             ("fec0::1", Below::Private),
             ("ff02::1", Below::Multicast),
@@ -224,6 +233,10 @@ mod tests {
         assert_eq!(may_dial("100.100.100.200".parse().unwrap(), 80, &opened), Err(Below::Metadata));
         let opened = [super::super::PrivateOpening::new("fd00::/8", vec![80]).unwrap()];
         assert_eq!(may_dial("fd00:42::43".parse().unwrap(), 80, &opened), Ok(()));
-        assert_eq!(may_dial("fd00:42::42".parse().unwrap(), 80, &opened), Err(Below::Metadata));
+        assert_eq!(may_dial("fd00:100::100:201".parse().unwrap(), 80, &opened), Ok(()));
+        let opened = [super::super::PrivateOpening::new("fc00::/7", vec![80]).unwrap()];
+        for service in METADATA_V6 {
+            assert_eq!(may_dial(service.into(), 80, &opened), Err(Below::Metadata), "{service}");
+        }
     }
 }

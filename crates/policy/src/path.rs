@@ -3,7 +3,7 @@
 //! Trust: guest. Every byte is chosen by an attacker.
 //!
 //! Path rules and credential scopes are held against this form, and exactly this form goes upstream: what was judged
-//! is what is asked for.
+//! is what is asked for. `policy would-allow` asks here, too.
 
 /// Longest path that is looked at.
 pub const LONGEST_PATH: usize = 8 * 1024;
@@ -38,7 +38,8 @@ pub enum AmbiguousPath {
 }
 
 /// What it says at first sight, for paths that have no canonical form.
-pub(super) fn decoded(path: &str) -> Vec<u8> {
+#[must_use]
+pub fn decoded(path: &str) -> Vec<u8> {
     let (mut plain, mut rest) = (Vec::with_capacity(path.len()), path.as_bytes());
     while let Some((&byte, after)) = rest.split_first() {
         let (byte, after) = (byte == b'%').then(|| triplet(after)).flatten().unwrap_or((byte, after));
