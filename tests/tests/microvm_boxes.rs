@@ -246,6 +246,13 @@ fn daemon(caller: &Caller) {
     assert_eq!(fs::metadata(large).expect("it came back").len(), 4 << 20);
     let ended = served.blastbox(["exec", &id, "--", "sh", "-c", "exit 9"]).end();
     assert_eq!(ended.code, 9, "{}", ended.err);
-    served.ask(["kill", &id]);
+    let receipt = served.ask(["kill", "--json", &id]);
+    // The kernel that it had is named alike in its receipt and in the ledger.
+    let ledger = text(&caller.place().join("state/ledger"));
+    let shown = served.ask(["audit", "show", &ledger, "--box", &id]);
+    let ready = shown.lines().find(|line| line.contains("  box_ready")).expect("it was ready");
+    let (_, kernel) = ready.rsplit_once(" kernel=").expect("its kernel");
+    let kernel = kernel.trim_matches('"');
+    assert!(kernel.starts_with("sha256:") && receipt.contains(&format!("({kernel})")), "{ready} {receipt}");
     served.stop();
 }

@@ -117,7 +117,8 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let FileRules { disk, inodes, file_size, .. } = policy.files();
     let caps = CopyCaps { bytes: disk.0, entries: *inodes, file: file_size.0 };
     let workspace_disk = machine.workspace.then_some(caps);
-    Ok(Lowered { copies, workspace_disk, ..Lowered::new(Tier::Microvm, plan, shows, report, gaps) })
+    let kernel = Some(parts.digest);
+    Ok(Lowered { kernel, copies, workspace_disk, ..Lowered::new(Tier::Microvm, plan, shows, report, gaps) })
 }
 
 /// Where what a machine starts from has to be found or made before this request is lowered, and by which agent; `None`: it

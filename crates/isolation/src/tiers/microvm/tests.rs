@@ -105,8 +105,11 @@ fn why(refused: Result<Lowered, Refusal>) -> String {
 #[test]
 fn a_machine_is_a_jail_with_qemu_in_it_and_nothing_to_see() {
     let shelf = Shelf::new("whole", true);
-    let lowered = lowered(draft(), &emulating(), &shelf.image()).unwrap();
+    let image = shelf.image();
+    let lowered = lowered(draft(), &emulating(), &image).unwrap();
     assert_eq!((lowered.tier, lowered.shows.len()), (Tier::Microvm, 3));
+    let parts = image.machine().unwrap().unwrap();
+    assert_eq!(lowered.kernel, Some(parts.digest), "what the ledger says of it");
     let plan = &lowered.plan;
     let First::Monitor(monitor) = &plan.first else { panic!("{:?}", plan.first) };
     assert_eq!((monitor.kind, monitor.environment.len()), (MonitorKind::Qemu, 0));
