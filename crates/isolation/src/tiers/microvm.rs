@@ -169,7 +169,7 @@ fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> R
         Some((major, minor)) => {
             let (least, lesser) = OLDEST_QEMU;
             return unavailable(&format!(
-                "QEMU {major}.{minor} is older than {least}.{lesser}: upgrade it (`blastbox doctor` says how)"
+                "QEMU {major}.{minor} is older than {least}.{lesser}: upgrade it (apt-get install qemu-system-x86, on Debian 12, Ubuntu 23.04 or newer; `blastbox doctor` says more)"
             ));
         }
         None => return unavailable("QEMU does not say its version (apt-get install qemu-system-x86)"),
