@@ -221,9 +221,10 @@ impl<'a> Daemon<'a> {
         assert_eq!(ended.code, 0, "{}", ended.err);
     }
 
-    /// `blastbox` as a client of this daemon, not yet started.
+    /// `blastbox` as a client of this daemon, not yet started: the shipped one, since places to be stopped at are the daemon's, and a
+    /// build that has them takes longer to begin.
     pub fn client(&self, words: &[&str]) -> Start<'a> {
-        self.caller.program(&self.program, words).env("BLASTBOX_SOCKET", &self.socket.display().to_string())
+        self.caller.blastbox(words).env("BLASTBOX_SOCKET", &self.socket.display().to_string())
     }
 
     /// `blastbox` as a client, to its end, which must be a good one. What it printed.
@@ -236,7 +237,7 @@ impl<'a> Daemon<'a> {
 
     /// A shell script in which `bb` is a client.
     pub fn script(&self, script: &str) -> Held {
-        let script = format!("bb() {{ {} \"$@\"; }}\n{script}", self.program.display());
+        let script = format!("bb() {{ {} \"$@\"; }}\n{script}", self.caller.blastbox_path().display());
         let shell = self.caller.program(Path::new("/bin/sh"), ["-c", &script]);
         shell.env("BLASTBOX_SOCKET", &self.socket.display().to_string()).start()
     }

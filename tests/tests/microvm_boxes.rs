@@ -11,6 +11,7 @@ use blastbox_tests::machines::{IMAGES_OWN, ONE_AT_A_TIME, PATIENCE, SMALL, Works
 use blastbox_tests::{Caller, Place, Served, both_ways};
 
 both_ways!(
+    a_guest_has_a_kernel_of_its_own_and_the_rules_of_its_box,
     what_a_machine_cannot_have_is_refused_with_what_helps,
     a_directory_of_the_host_goes_into_a_machine_and_is_never_changed,
     a_machine_can_use_most_of_its_memory,
@@ -38,6 +39,42 @@ const GAPS: [&str; 6] =
 
 fn text(path: &Path) -> String {
     blastbox_tests::text(path).to_owned()
+}
+
+fn a_guest_has_a_kernel_of_its_own_and_the_rules_of_its_box(caller: &Caller) {
+    let _turn = ONE_AT_A_TIME.lock();
+    let Some(workshop) = Workshop::as_shipped(caller) else { return };
+    workshop.template(&[]);
+    let script = "
+        uname -r; id -u; uname -n
+        touch /x 2>/dev/null && echo writable
+        touch /tmp/y /home/user/y /workspace/y && echo scratch
+        [ -e /usr ] || [ -e /sys/kernel ] || echo bare
+        ls /dev | wc -l
+        while read name rest; do case $name in *:*) echo $name;; esac; done < /proc/self/net/dev; nc -w 5 198.18.0.1 53 </dev/null 2>/dev/null || echo alone
+        mount -t tmpfs none /tmp 2>/dev/null || echo refused
+        cat; echo problem >&2; exit 7";
+    let words = workshop.words(&["run", "--json", "-i"], &["--timeout", "200s"], &["sh", "-c", script]);
+    let boxed = caller.blastbox(words).input("said\n").start().end_within(PATIENCE).boxed();
+    let host = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the host's kernel");
+    let lines: Vec<&str> = boxed.stdout.lines().collect();
+    let [kernel, user, name, rest @ ..] = lines.as_slice() else {
+        unreachable!("{:?} {} {}", boxed.receipt.reason, boxed.stdout, boxed.stderr)
+    };
+    assert!(kernel.contains("cloud") && *kernel != host.trim(), "{kernel}");
+    assert_eq!((*user, name.starts_with("bx-")), ("1000", true));
+    assert_eq!(rest, ["scratch", "bare", "13", "lo:", "alone", "refused", "said"]);
+    assert_eq!((boxed.stderr.trim(), boxed.receipt.exit_code), ("problem", 7));
+    assert_eq!(boxed.receipt.tier.map(|tier| tier.as_str()), Some("microvm"));
+    // The guest's own kernel says what was denied.
+    assert!(boxed.denied("mount") > 0, "{:?}", boxed.receipt.denied);
+    let gap = boxed.receipt.gaps.iter().any(|gap| gap.code.as_str() == "emulated-cpu");
+    let how: Vec<&String> = boxed.receipt.boundaries.iter().flat_map(|line| &line.how).collect();
+    assert_eq!(how.iter().any(|how| how.contains("not a security boundary")), gap, "{how:?}");
+    assert!(how.iter().any(|how| how.contains("sha256:")), "{how:?}");
+    assert!(how.iter().any(|how| how.contains("the machine has no network card")), "{how:?}");
+    let copied = how.iter().any(|how| how.contains("it began as a copy"));
+    assert!(copied, "{how:?}");
 }
 
 /// A copy pays for its own pages, and not for those of its template that were empty when it was copied.
@@ -246,6 +283,13 @@ fn daemon(caller: &Caller) {
     assert_eq!(fs::metadata(large).expect("it came back").len(), 4 << 20);
     let ended = served.blastbox(["exec", &id, "--", "sh", "-c", "exit 9"]).end();
     assert_eq!(ended.code, 9, "{}", ended.err);
-    served.ask(["kill", &id]);
+    let receipt = served.ask(["kill", "--json", &id]);
+    // The kernel that it had is named alike in its receipt and in the ledger.
+    let ledger = text(&caller.place().join("state/ledger"));
+    let shown = served.ask(["audit", "show", &ledger, "--box", &id]);
+    let ready = shown.lines().find(|line| line.contains("  box_ready")).expect("it was ready");
+    let (_, kernel) = ready.rsplit_once(" kernel=").expect("its kernel");
+    let kernel = kernel.trim_matches('"');
+    assert!(kernel.starts_with("sha256:") && receipt.contains(&format!("({kernel})")), "{ready} {receipt}");
     served.stop();
 }

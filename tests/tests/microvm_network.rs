@@ -137,13 +137,16 @@ fn a_machine_reaches_what_a_rule_allows_and_nothing_else_and_nothing_without_its
     assert!(how.iter().any(|how| how.contains("it began as a copy")), "{how:?}");
     assert!(how.iter().any(|how| how.contains("network card ends in that gateway")), "{how:?}");
     assert!(wait_until(|| !everybody.iter().any(lives)), "{everybody:?}");
-    // Another copy of the same machine, to its end in order.
+    // Another copy of the same machine, to its end in order, with a stand-in of its own for the secret.
     let again = caller.place().join("again.json");
-    let words = workshop.words(&["run", "--receipt", text(&again)], &options, &["sh", "-c", CARD]);
+    let script = format!("{CARD}; echo key=$API_KEY");
+    let words = workshop.words(&["run", "--receipt", text(&again)], &options, &["sh", "-c", &script]);
     let ended = internet.blastbox(caller, &words).start().end_within(PATIENCE);
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let other = ended.text();
-    assert!(other.starts_with("eth0 fe80") && other.trim_end() != *card, "{other} {card}");
+    let second = ended.text();
+    let (other, placeholder) = second.trim_end().split_once('\n').unwrap_or_default();
+    assert!(other.starts_with("eth0 fe80") && other != *card, "{other} {card}");
+    assert!(placeholder.starts_with("key=sk-bbx") && placeholder != *key, "{placeholder} {key}");
     let receipt: Receipt = serde_json::from_slice(&fs::read(again).expect("a receipt")).expect("a receipt");
     assert!(!receipt.network.gateway_lost && receipt.network.denied.is_empty(), "{:?}", receipt.network);
     let how: Vec<&String> = receipt.boundaries.iter().flat_map(|line| &line.how).collect();

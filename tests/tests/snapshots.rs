@@ -198,6 +198,12 @@ fn what_a_copy_owes_its_commands_and_its_caller(caller: &Caller) {
     assert_eq!(served.stop().code, 0);
 }
 
+/// Seconds since 1970, as the host counts them.
+fn now_here() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.expect("a clock after 1970").as_secs()
+}
+
 fn snapshots(caller: &Caller) -> Vec<PathBuf> {
     let list = fs::read_dir(caller.place().join("state/snapshots")).expect("a place for snapshots");
     list.map(|entry| entry.expect("an entry").path()).collect()
@@ -233,7 +239,12 @@ fn a_snapshot_outlives_its_daemon_and_is_refused_by_name_where_it_is_not_whole(c
 
     let served = Served::start(caller, &options);
     assert!(served.ask(["snapshot", "ls"]).contains(&snapshot));
-    let restored = fine(&served, ["create", "--snapshot", &snapshot, "--label", "from=snapshot"]);
+    let asked = now_here();
+    let restored = fine(&served, ["restore", &snapshot, "--label", "from=snapshot"]);
+    // The clock is that of the moment, and not of the one when it was copied.
+    let told = served.sh(&restored, "date +%s");
+    let time: u64 = told.trim().parse().expect("a time");
+    assert!((asked.saturating_sub(1)..=now_here() + 1).contains(&time), "{asked} {time} {}", now_here());
     counts_on(&served, &restored, &exec, &word, before.saturating_sub(1));
     assert_eq!(served.sh(&restored, "uname -n"), restored.replace('_', "-"));
     served.ask(["kill", &restored]);

@@ -21,6 +21,9 @@ pub struct Lowered {
     pub report: Vec<BoundaryReport>,
     /// Every gap that this tier has on this host. Of a choice: those that the policy accepted by name.
     pub gaps: Vec<Gap>,
+    /// The kernel that it boots, by its content, where it boots one of its own.
+    #[serde(skip)]
+    pub kernel: Option<Hash>,
     /// How such a box can begin without booting, where it can.
     #[serde(skip)]
     pub copies: Option<Box<Copies>>,
@@ -53,6 +56,7 @@ impl Lowered {
             shows,
             report,
             gaps,
+            kernel: None,
             copies: None,
             workspace_disk: None,
             fuel: None,

@@ -218,7 +218,11 @@ pub enum Event {
     /// A box is about to be started.
     BoxLaunched,
     /// Its agent answered; it takes commands.
-    BoxReady,
+    BoxReady {
+        /// SHA-256 of the kernel that it boots, where it is a virtual machine.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kernel: Option<Hash>,
+    },
     /// A command is about to be sent to the box.
     CommandAsked {
         /// The command, by its number in the box.
@@ -498,5 +502,17 @@ mod tests {
         let event: Event =
             serde_json::from_str(r#"{"kind":"kill_asked","by":"caller","mood":"calm"}"#).unwrap();
         assert_eq!(event, Event::KillAsked { by: KilledBy::Caller });
+    }
+
+    #[test]
+    fn the_kernel_of_a_machine_is_told_and_an_older_record_without_one_is_read() {
+        let bare = r#"{"kind":"box_ready"}"#;
+        let event: Event = serde_json::from_str(bare).unwrap();
+        assert_eq!(event, Event::BoxReady { kernel: None });
+        assert_eq!(serde_json::to_string(&event).unwrap(), bare);
+        let event = Event::BoxReady { kernel: Some(Hash::of([b"kernel".as_slice()])) };
+        let told = serde_json::to_string(&event).unwrap();
+        assert!(told.contains(r#""kernel":"sha256:"#), "{told}");
+        assert_eq!(serde_json::from_str::<Event>(&told).unwrap(), event);
     }
 }

@@ -75,6 +75,9 @@ pub(crate) enum DaemonVerb {
     /// Write a box that runs to a file, from which others can begin; list and remove such files
     #[command(after_help = snapshot::HELP, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Snapshot(snapshot::SnapshotArgs),
+    /// Make a box that begins with a snapshot
+    #[command(after_help = snapshot::RESTORE_HELP)]
+    Restore(snapshot::RestoreArgs),
     /// Make boxes that are what one is now, with everything that runs in it
     #[command(after_help = snapshot::FORK_HELP)]
     Fork(snapshot::ForkArgs),
@@ -148,6 +151,7 @@ pub(crate) fn daemon(
         DaemonVerb::Pause(args) => runtime()?.block_on(pause::pause(args)),
         DaemonVerb::Resume(args) => runtime()?.block_on(pause::resume(args)),
         DaemonVerb::Snapshot(args) => runtime()?.block_on(snapshot::snapshot(args)),
+        DaemonVerb::Restore(args) => runtime()?.block_on(snapshot::restore(args)),
         DaemonVerb::Fork(args) => runtime()?.block_on(snapshot::fork(args)),
         DaemonVerb::Module(verb) => runtime()?.block_on(module::module(verb)),
         DaemonVerb::Events(args) => runtime()?.block_on(events::events(args)),

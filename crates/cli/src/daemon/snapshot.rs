@@ -1,8 +1,8 @@
-//! `blastbox snapshot` and `blastbox fork`: boxes that run, copied with everything that runs in them.
+//! `blastbox snapshot`, `blastbox restore` and `blastbox fork`: boxes that run, copied with everything that runs in them.
 
 use blastbox_engine::keeper::SnapshotId;
 use blastbox_policy::Seconds;
-use blastbox_server::ask::Forks;
+use blastbox_server::ask::{Forks, NewBox};
 use blastbox_wire::BoxId;
 use clap::{Args, Subcommand};
 use hyper::Method;
@@ -10,15 +10,19 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Where;
+use super::create::{self, StayFlags};
 use super::problem::DaemonProblem;
 use super::table::{moment, table};
 use crate::output::{self, plain};
 use crate::problem::Problem;
 
-pub(crate) const HELP: &str = "Examples:\n  snap=$(blastbox snapshot BOX)\n  blastbox create --snapshot $snap\n  \
+pub(crate) const HELP: &str = "Examples:\n  snap=$(blastbox snapshot BOX)\n  blastbox restore $snap\n  \
 blastbox snapshot ls\n  blastbox snapshot rm $snap\n\n\
 Only boxes of the tier microvm, without credentials. The box stands still for a moment and goes on.\n\
 What is in its memory is in the file: keep it as you would keep the box.";
+
+pub(crate) const RESTORE_HELP: &str = "Examples:\n  box=$(blastbox restore SNAPSHOT)\n  blastbox restore SNAPSHOT --life 10m --label job=7\n\n\
+The same as create --snapshot. Policy, limits and image are the snapshot's; randomness, a clock and a name its own.";
 
 pub(crate) const FORK_HELP: &str = "Examples:\n  blastbox fork BOX\n  blastbox fork BOX --count 4 --life 10m\n\n\
 Each fork has everything that runs in the box, and randomness, a clock and a name of its own.";
@@ -87,6 +91,26 @@ pub(crate) struct ForkArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// The snapshot
+    #[arg(value_name = "SNAPSHOT")]
+    id: SnapshotId,
+    #[command(flatten)]
+    stay: StayFlags,
+    #[command(flatten)]
+    place: Where,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl RestoreArgs {
+    pub(super) fn asked(&self) -> NewBox {
+        create::from_snapshot(&self.id, &self.stay)
+    }
 }
 
 /// A snapshot, as the daemon tells it.
@@ -169,6 +193,10 @@ async fn remove(args: RemoveArgs) -> Result<u8, Problem> {
         client.ask::<Value>(Method::DELETE, &path, None::<&()>).await?;
     }
     Ok(0)
+}
+
+pub(crate) async fn restore(args: RestoreArgs) -> Result<u8, Problem> {
+    create::make(&args.place.client()?, &args.asked(), args.json).await
 }
 
 pub(crate) async fn fork(args: ForkArgs) -> Result<u8, Problem> {

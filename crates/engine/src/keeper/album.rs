@@ -110,14 +110,14 @@ impl Album {
             () if count >= most => "snapshots",
             () if bytes.saturating_add(memory) > tenant_bytes => "snapshot_bytes",
             () if total.saturating_add(memory) > host_bytes => "host_snapshot_bytes",
-            () => return is_free(files, memory),
+            () => return is_free(files.room(), memory),
         };
         Err(KeepError::QuotaSpent { what })
     }
 }
 
-fn is_free(files: &Snapshots, memory: u64) -> Result<(), KeepError> {
-    match files.room() {
+fn is_free(room: Option<u64>, memory: u64) -> Result<(), KeepError> {
+    match room {
         Some(room) if room < memory.saturating_add(SPARE) => {
             Err(KeepError::Snapshot(SnapshotError::DiskFull))
         }
@@ -200,6 +200,33 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+
+    #[test]
+    fn a_disk_takes_a_machine_only_where_enough_stays_free_beside_it() {
+        const MEMORY: u64 = 256 << 20;
+        assert!(is_free(Some(MEMORY + SPARE), MEMORY).is_ok());
+        // Nobody can say: then the disk will, when it is written to.
+        assert!(is_free(None, u64::MAX).is_ok());
+        for (room, memory) in [(MEMORY + SPARE - 1, MEMORY), (0, 0), (u64::MAX - 1, u64::MAX)] {
+            let refused = is_free(Some(room), memory);
+            assert!(
+                matches!(refused, Err(KeepError::Snapshot(SnapshotError::DiskFull))),
+                "{room}: {refused:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_disk_that_becomes_full_is_told_by_name_and_other_trouble_as_what_it_is() {
+        use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, StorageFull};
+        let told = |kind: std::io::ErrorKind| fault(SnapshotFault::Place(kind.into()));
+        for full in [StorageFull, QuotaExceeded] {
+            assert!(matches!(told(full), KeepError::Snapshot(SnapshotError::DiskFull)), "{full:?}");
+        }
+        assert!(matches!(told(PermissionDenied), KeepError::Snapshot(SnapshotError::File(_))));
+        let cut = fault(SnapshotFault::Truncated);
+        assert!(matches!(cut, KeepError::Snapshot(SnapshotError::File(SnapshotFault::Truncated))));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn one_tenant_reads_its_snapshots_once_at_a_time_and_holds_up_nobody_else() {

@@ -230,7 +230,7 @@ pub fn alert(event: &Event) -> Option<Alert> {
         | Event::BoxAsked { .. }
         | Event::BoxRefused { .. }
         | Event::BoxLaunched
-        | Event::BoxReady
+        | Event::BoxReady { .. }
         | Event::CommandAsked { .. }
         | Event::CommandStarted { .. }
         | Event::CommandEnded { .. }
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_ordinary_life_of_a_box_raises_nothing() {
-        for event in [Event::BoxLaunched, Event::BoxReady, Event::BoxPaused, Event::Closed] {
+        for event in [Event::BoxLaunched, Event::BoxReady { kernel: None }, Event::BoxPaused, Event::Closed] {
             assert_eq!(alert(&event), None);
         }
     }

@@ -176,11 +176,17 @@ fn what_cannot_be_written_whole_leaves_nothing_and_the_old_one_stays() {
     let place = Place::new("full");
     let templates = place.templates();
     templates.keep(&bound(1), &template()).unwrap();
-    let full = |_: &File| Err(std::io::ErrorKind::StorageFull.into());
+    // Half of it is there by then.
+    let full = |file: &File| -> std::io::Result<()> {
+        file.write_all_at(&[9; 64 * 1024], 0)?;
+        Err(std::io::ErrorKind::StorageFull.into())
+    };
+    let old = fs::read(&place.names()[0]).unwrap();
     let folder = place.0.join(TEMPLATES);
     let name = place.names()[0].file_name().unwrap().to_str().unwrap().to_owned();
     assert!(super::fresh::file(&folder, &name, full).is_err());
     assert_eq!(place.names().len(), 1);
+    assert!(fs::read(&place.names()[0]).unwrap() == old);
     assert!(templates.find(&bound(1), BYTES).unwrap().is_some());
 }
 

@@ -191,7 +191,10 @@ impl Serialize for Machines {
 
 /// What the kernel says of the first processor, without what changes from moment to moment.
 fn processor() -> String {
-    let said = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    lasting(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+}
+
+fn lasting(said: &str) -> String {
     let first = said.split("\n\n").next().unwrap_or_default();
     let stays = |line: &&str| !line.starts_with("cpu MHz") && !line.starts_with("bogomips");
     first.lines().filter(stays).collect::<Vec<_>>().join("\n")
@@ -228,6 +231,20 @@ mod tests {
         for other in ["", "QEMU", "QEMU emulator version x"] {
             assert_eq!(version(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_processor_is_the_same_from_moment_to_moment_and_another_one_is_not() {
+        let said = |mhz: &str, flags: &str| {
+            format!(
+                "processor\t: 0\ncpu MHz\t\t: {mhz}\nbogomips\t: {mhz}\nflags\t\t: {flags}\n\nprocessor\t: 1\n"
+            )
+        };
+        let first = lasting(&said("2100.1", "fpu avx"));
+        assert_eq!(first, "processor\t: 0\nflags\t\t: fpu avx");
+        assert_eq!(lasting(&said("3400.9", "fpu avx")), first);
+        assert_ne!(lasting(&said("2100.1", "fpu")), first);
+        assert!(!processor().is_empty());
     }
 
     #[test]

@@ -103,6 +103,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         fuel: _,
         http: _,
         rehearses: _,
+        kernel: _,
     } = jail::lower(policy, facts, request)?;
     debug_assert!(none.is_empty(), "a jail shows nothing");
     if policy.kernel().memory.0 < LEAST_MEMORY {

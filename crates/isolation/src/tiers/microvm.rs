@@ -117,7 +117,8 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let FileRules { disk, inodes, file_size, .. } = policy.files();
     let caps = CopyCaps { bytes: disk.0, entries: *inodes, file: file_size.0 };
     let workspace_disk = machine.workspace.then_some(caps);
-    Ok(Lowered { copies, workspace_disk, ..Lowered::new(Tier::Microvm, plan, shows, report, gaps) })
+    let kernel = Some(parts.digest);
+    Ok(Lowered { kernel, copies, workspace_disk, ..Lowered::new(Tier::Microvm, plan, shows, report, gaps) })
 }
 
 /// Where what a machine starts from has to be found or made before this request is lowered, and by which agent; `None`: it
@@ -168,7 +169,7 @@ fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> R
         Some((major, minor)) => {
             let (least, lesser) = OLDEST_QEMU;
             return unavailable(&format!(
-                "QEMU {major}.{minor} is older than {least}.{lesser}: upgrade it (`blastbox doctor` says how)"
+                "QEMU {major}.{minor} is older than {least}.{lesser}: upgrade it (apt-get install qemu-system-x86, on Debian 12, Ubuntu 23.04 or newer; `blastbox doctor` says more)"
             ));
         }
         None => return unavailable("QEMU does not say its version (apt-get install qemu-system-x86)"),

@@ -67,7 +67,7 @@ async fn a_member_has_begun_its_command_before_anybody_asks_and_its_owner_talks_
         let here = record.about.as_ref().and_then(|about| about.box_id.as_ref()) == Some(&card.id);
         match &record.event {
             Event::CommandAsked { exec: number, .. } if here && *number == exec => order.push("begun"),
-            Event::BoxReady if here => order.push("handed out"),
+            Event::BoxReady { .. } if here => order.push("handed out"),
             Event::CommandEnded { exec: number, .. } if here && *number == exec => order.push("over"),
             _ => {}
         }

@@ -73,7 +73,7 @@ fn kernel(
         }
         (Processor::Emulated, Kvm::Unusable(why)) => {
             how.push(format!(
-                "its processor is played by a program, which is not a security boundary, and slow: {why}"
+                "its processor is played by a program, which is not a security boundary, and slow (seconds for a boot): {why}"
             ));
         }
     }

@@ -164,7 +164,8 @@ impl VmSpec {
     /// for orders only where somebody has to say when it falls asleep, or from what it wakes.
     pub(super) fn qemu(&self, form: Form, box_id: &BoxId) -> Vec<String> {
         let (accelerator, model) = match self.processor {
-            Processor::Kvm => ("kvm", "host"),
+            // No machine in the machine: what the host's kernel would do for one is its hardest part, and no box is offered it.
+            Processor::Kvm => ("kvm", "host,vmx=off,svm=off"),
             // The size of what it makes of the guest's instructions, in MiB: counted in the overhead.
             Processor::Emulated => ("tcg,tb-size=48", "max"),
         };
@@ -188,10 +189,11 @@ impl VmSpec {
                 say("-object", &format!("{file},share={share}"));
                 say("-chardev", &format!("socket,id=orders,fd={ORDERS}"));
                 say("-mon", "chardev=orders,mode=control");
-                // Kernels that know it draw new randomness by themselves; the agent sees to it for all.
-                say("-device", "vmgenid,guid=auto");
             }
         }
+        // Kernels that know it draw new randomness by themselves; the agent sees to it for all. Also where nothing is copied: one list of
+        // devices for all machines.
+        say("-device", "vmgenid,guid=auto");
         if matches!(form, Form::Copy | Form::Heir) {
             say("-incoming", "defer");
         }

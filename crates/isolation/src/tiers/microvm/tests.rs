@@ -102,11 +102,20 @@ fn why(refused: Result<Lowered, Refusal>) -> String {
     }
 }
 
+/// What QEMU is told of devices.
+fn devices(words: &[String]) -> Vec<&str> {
+    let pairs = words.iter().zip(words.iter().skip(1));
+    pairs.filter(|(option, _)| *option == "-device").map(|(_, value)| value.as_str()).collect()
+}
+
 #[test]
 fn a_machine_is_a_jail_with_qemu_in_it_and_nothing_to_see() {
     let shelf = Shelf::new("whole", true);
-    let lowered = lowered(draft(), &emulating(), &shelf.image()).unwrap();
+    let image = shelf.image();
+    let lowered = lowered(draft(), &emulating(), &image).unwrap();
     assert_eq!((lowered.tier, lowered.shows.len()), (Tier::Microvm, 3));
+    let parts = image.machine().unwrap().unwrap();
+    assert_eq!(lowered.kernel, Some(parts.digest), "what the ledger says of it");
     let plan = &lowered.plan;
     let First::Monitor(monitor) = &plan.first else { panic!("{:?}", plan.first) };
     assert_eq!((monitor.kind, monitor.environment.len()), (MonitorKind::Qemu, 0));
@@ -142,6 +151,17 @@ fn a_machine_is_a_jail_with_qemu_in_it_and_nothing_to_see() {
     ] {
         assert!(!line.contains(weak), "{weak}: {line}");
     }
+    // All of them, so that none comes in unseen.
+    assert_eq!(
+        devices(&monitor.arguments),
+        [
+            "vmgenid,guid=auto",
+            "virtio-serial-pci,max_ports=2",
+            "virtserialport,chardev=control,name=blastbox.control",
+            "virtio-blk-pci,drive=disk",
+            "virtio-rng-pci,rng=random",
+        ]
+    );
     assert_eq!(plan.denials, Denials::Silent);
     assert!(!plan.template.contains(&Step::Device { name: DeviceName::Kvm }));
     // Nothing that QEMU could write to, and nothing of the host that it may read but what it needs.
@@ -156,6 +176,8 @@ fn a_machine_is_a_jail_with_qemu_in_it_and_nothing_to_see() {
     assert_eq!(lowered.gaps, [Gap::SharedKernel, Gap::EmulatedCpu]);
     let kernel = lowered.report.iter().flat_map(|line| &line.how).cloned().collect::<Vec<_>>().join("\n");
     assert!(kernel.contains("not a security boundary") && kernel.contains("sha256:"), "{kernel}");
+    // Whoever has no KVM at all is told what that costs.
+    assert!(kernel.contains("slow (seconds for a boot): there is no /dev/kvm"), "{kernel}");
     assert_eq!(lowered.effective().len(), 5);
 }
 
@@ -171,7 +193,10 @@ fn with_a_fast_kvm_there_is_no_gap_and_one_device_more() {
     assert!(lowered.plan.template.contains(&Step::Device { name: DeviceName::Kvm }));
     let First::Monitor(monitor) = &lowered.plan.first else { panic!("{:?}", lowered.plan.first) };
     let line = monitor.arguments.join(" ");
-    assert!(line.contains("-accel kvm -cpu host") && !line.contains("no_timer_check"), "{line}");
+    // Without what machines of its own would need.
+    assert!(line.contains("-accel kvm -cpu host,vmx=off,svm=off "), "{line}");
+    assert!(!line.contains("no_timer_check"), "{line}");
+    assert!(!lowered.report.iter().flat_map(|line| &line.how).any(|how| how.contains("slow")));
 }
 
 #[test]
@@ -288,7 +313,11 @@ fn what_is_missing_is_said_with_the_command_that_brings_it() {
     let absent = Facts { machines: Machines::default(), ..good_host() };
     assert!(why(lowered(draft(), &absent, &with.image())).contains("apt-get install qemu-system-x86"));
     let old = host(slow(), Some((6, 1)));
-    assert!(why(lowered(draft(), &old, &with.image())).contains("QEMU 6.1 is older than 7.2"));
+    let old = why(lowered(draft(), &old, &with.image()));
+    assert!(
+        old.contains("QEMU 6.1 is older than 7.2") && old.contains("apt-get install qemu-system-x86"),
+        "{old}"
+    );
     assert!(why(lowered(draft(), &host(slow(), None), &with.image())).contains("does not say its version"));
     assert!(why(lowered(draft(), &facts, &without.image())).contains("blastbox kernel get"));
     assert!(why(lowered(draft(), &facts, &Image::host())).contains("blastbox image import"));
