@@ -1,7 +1,7 @@
 //! The process that looks into a stranger's module: `[--brief] [--metered] translate KIND`, the module on standard input, machine code on standard
 //! output; and how the other one starts it and takes what it says.
 //!
-//! Trust: once it has read the module it may be anybody's. It is nobody's user and has no capability, opens no file, makes no socket,
+//! Trust: once it has read the module it may be anybody's. It has no capability and, where root can become one, is nobody's user, opens no file, makes no socket,
 //! starts nothing (its filter), and what it says is counted, hashed and written down by the process that started it.
 
 use std::fs::File;
