@@ -8,6 +8,7 @@ use blastbox_tests::{Caller, both_ways};
 both_ways!(
     without_the_switch_there_is_no_gpu,
     a_gpu_is_there_with_the_gap_and_nothing_else_is,
+    a_program_computes_on_it_and_sees_one,
     what_is_not_there_is_refused_by_name,
 );
 
@@ -40,19 +41,49 @@ fn a_gpu_is_there_with_the_gap_and_nothing_else_is(caller: &Caller) {
     assert_eq!(lines, ["nvidia-uvm", "nvidia0", "nvidiactl", "opened"], "{}", boxed.stderr);
 }
 
+/// A program for CUDA, by the driver's own library: what it computed, and how many GPUs it saw.
+const CUDA: &str = include_str!("../gpu/cuda.py");
+
+fn a_program_computes_on_it_and_sees_one(caller: &Caller) {
+    if !host_has_one() {
+        caller.skip("this host has no NVIDIA GPU");
+        return;
+    }
+    // It maps much, and its driver's library starts threads.
+    let room = ["--memory", "16GiB", "--pids", "512", "--timeout", "60s"];
+    let boxed = caller.run(&[&SURFACE[..], &room].concat(), &["python3", "-c", CUDA]);
+    assert!(boxed.stdout.starts_with("devices=1 wrong=0 "), "{}{}", boxed.stdout, boxed.stderr);
+    // On gVisor's kernel, where its version knows the driver; elsewhere both versions are named.
+    let gvisor = [&SURFACE[..], &room, &["--tier", "gvisor", "--accept", "silent-denials"]].concat();
+    let boxed = caller.run(&gvisor, &["python3", "-c", CUDA]);
+    match boxed.outcome() {
+        "refused" => {
+            let why = format!("{:?}", boxed.receipt.reason);
+            let versions =
+                ["of 20", "NVIDIA driver ", "knows those of"].iter().all(|part| why.contains(part));
+            assert!(versions || why.contains("tier_unavailable"), "{why}");
+            caller.leave_out(
+                "a program on gVisor's kernel",
+                "this host's runsc does not know its driver, or is not there",
+            );
+        }
+        _ => assert!(boxed.stdout.starts_with("devices=1 wrong=0 "), "{}{}", boxed.stdout, boxed.stderr),
+    }
+}
+
 fn what_is_not_there_is_refused_by_name(caller: &Caller) {
-    let mut tiers = vec!["wasm", "microvm", "gvisor"];
+    let mut tiers = vec!["wasm", "microvm"];
     if host_has_one() {
-        caller.leave_out("the jail without a GPU", "this host has one");
+        caller.leave_out("jail and gVisor without a GPU", "this host has one");
     } else {
-        tiers.push("jail");
+        tiers.extend(["jail", "gvisor"]);
     }
     for tier in tiers {
         let boxed = caller.run(&[&SURFACE[..], &["--tier", tier]].concat(), &["true"]);
         let why = boxed.receipt.reason.as_ref().map(|reason| format!("{reason:?}")).unwrap();
         assert_eq!(boxed.outcome(), "refused", "{tier}: {why}");
-        // Where the tier wasm is not installed, that is said first.
-        let absent = tier == "wasm" && why.contains("tier_unavailable");
+        // Where a tier is not installed, that is said first.
+        let absent = ["wasm", "gvisor"].contains(&tier) && why.contains("tier_unavailable");
         assert!(absent || why.contains("gpu_unavailable"), "{tier}: {why}");
     }
 }

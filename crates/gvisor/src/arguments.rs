@@ -66,6 +66,8 @@ pub(crate) struct Arguments {
     /// Largest file.
     pub(crate) file_size: u64,
     pub(crate) places: Vec<Place>,
+    /// The version of NVIDIA's driver whose calls gVisor hands on, where the box has a GPU.
+    pub(crate) gpu: Option<String>,
 }
 
 /// How many places a box has at most.
@@ -75,7 +77,7 @@ const PLACES: usize = 8;
 pub(crate) fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Arguments> {
     let (mut runsc, mut agent, mut platform, mut network) = (None, None, None, None);
     let (mut cpus, mut memory, mut open_files, mut file_size) = (None, None, None, None);
-    let mut places = Vec::new();
+    let (mut places, mut gpu) = (Vec::new(), None);
     while let Some(option) = words.next() {
         let value = words.next()?.into_string().ok()?;
         match option.to_str()? {
@@ -87,6 +89,7 @@ pub(crate) fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Argumen
             "--memory" => once(&mut memory, value.parse().ok()?)?,
             "--open-files" => once(&mut open_files, value.parse().ok()?)?,
             "--file-size" => once(&mut file_size, value.parse().ok()?)?,
+            "--gpu" => once(&mut gpu, driver(value)?)?,
             "--place" if places.len() < PLACES => places.push(place(&value)?),
             _ => return None,
         }
@@ -101,6 +104,7 @@ pub(crate) fn parse(mut words: impl Iterator<Item = OsString>) -> Option<Argumen
         open_files: open_files?,
         file_size: file_size?,
         places,
+        gpu,
     })
 }
 
@@ -128,6 +132,12 @@ fn place(text: &str) -> Option<Place> {
     Some(Place { at: path(at.to_owned())?, exec })
 }
 
+/// A version of a driver: numbers and dots.
+fn driver(text: String) -> Option<String> {
+    let plain = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    (!text.is_empty() && text.len() < 32 && text.bytes().all(plain)).then_some(text)
+}
+
 /// An absolute path of plain characters: it is written into a text that another program reads.
 fn path(text: String) -> Option<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
@@ -152,6 +162,9 @@ pub(crate) mod tests {
         assert_eq!((arguments.cpus, arguments.memory, arguments.open_files), (2, 1 << 30, 1024));
         assert_eq!(arguments.places.len(), 2);
         assert!(!arguments.places[1].exec);
+        assert_eq!(arguments.gpu, None);
+        let gpu = parsed(&format!("{LINE} --gpu 550.54.15")).unwrap().gpu;
+        assert_eq!(gpu.as_deref(), Some("550.54.15"));
         for other in [Platform::Ptrace, Platform::Kvm] {
             assert_eq!(parsed(&LINE.replace("systrap", other.as_str())).unwrap().platform, other);
         }
@@ -171,6 +184,7 @@ pub(crate) mod tests {
             ("--cpus 2", ""),
             ("--cpus 2", "--cpus 2 --cpus 2"),
             ("--cpus 2", "--cpus"),
+            ("--cpus 2", "--cpus 2 --gpu latest"),
             ("--memory 1073741824", "--memory 99999999999999999999"),
         ] {
             assert_eq!(parsed(&LINE.replace(from, to)), None, "{from} → {to}");

@@ -34,17 +34,21 @@ struct Ends {
     orders: OwnedFd,
     /// What both complain about.
     complaints: (OwnedFd, OwnedFd),
+    /// Where the gofer opens devices for the kernel, where there is a GPU.
+    devices: Option<(OwnedFd, OwnedFd)>,
 }
 
 /// Is the kernel's keeper until the kernel has ended. Returns the code to leave with.
 pub(crate) fn run(arguments: &Arguments, control: &OwnedFd) -> Result<u8, Fault> {
     let ends = Ends::make(arguments)?;
-    let text = spec::write(arguments, &rustix::system::uname().nodename().to_string_lossy());
+    let devices = spec::devices(arguments)?;
+    let text = spec::write(arguments, &devices, &rustix::system::uname().nodename().to_string_lossy());
     let gofer = start_gofer(arguments, &ends, &text)?;
     let kernel = start_kernel(arguments, &ends, &text, control)?;
-    let Ends { files, mounts, ready: (heard, told), orders, complaints: (complaints, write_end) } = ends;
+    let Ends { files, mounts, ready: (heard, told), orders, complaints: (complaints, write_end), devices } =
+        ends;
     // Ends that others hold now: a line whose other end is gone must look like that.
-    drop((files, mounts, told, write_end));
+    drop((files, mounts, told, write_end, devices));
     let begun = begin(&heard, &orders);
     let mut complaints = std::fs::File::from(complaints);
     if let Err(fault) = begun {
@@ -60,10 +64,11 @@ pub(crate) fn run(arguments: &Arguments, control: &OwnedFd) -> Result<u8, Fault>
 impl Ends {
     fn make(arguments: &Arguments) -> Result<Self, Fault> {
         // The root, and every place that is a mount of its own.
-        let files = std::iter::repeat_with(|| {
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-        });
-        let files = files.take(arguments.places.len().saturating_add(1)).collect::<Result<_, _>>();
+        let line =
+            || rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let files = std::iter::repeat_with(line)
+            .take(arguments.places.len().saturating_add(1))
+            .collect::<Result<_, _>>();
         let pipe = || pipe_with(PipeFlags::CLOEXEC);
         let orders =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
@@ -77,6 +82,7 @@ impl Ends {
             ready: pipe().tried("make a line for the start")?,
             orders,
             complaints: pipe().tried("make a line for complaints")?,
+            devices: arguments.gpu.as_ref().map(|_| line()).transpose().tried("make a line for devices")?,
         })
     }
 }
@@ -97,6 +103,7 @@ fn runsc(arguments: &Arguments, text: &str, ends: &Ends) -> Result<(Command, Own
         .args(["--file-access=exclusive", "--file-access-mounts=exclusive"])
         .arg(format!("--platform={}", arguments.platform.as_str()))
         .arg(format!("--network={}", arguments.network.as_str()));
+    command.args(arguments.gpu.iter().map(|_| "--nvproxy"));
     Ok((command, spec))
 }
 
@@ -109,6 +116,7 @@ fn start_gofer(arguments: &Arguments, ends: &Ends, text: &str) -> Result<Child, 
     command.args(["gofer", "--bundle=/", "--apply-caps=false", "--setup-root=false"]).arg(mount_kinds(ends));
     let mut given = vec![("--spec-fd", &spec), ("--mounts-fd", &ends.mounts.1)];
     given.extend(ends.files.iter().map(|(gofer, _)| ("--io-fds", gofer)));
+    given.extend(ends.devices.iter().map(|(gofer, _)| ("--dev-io-fd", gofer)));
     spawn(command, &given, None, "start gVisor's file server")
 }
 
@@ -129,6 +137,8 @@ fn start_kernel(arguments: &Arguments, ends: &Ends, text: &str, control: &OwnedF
         ("--start-sync-fd", &ends.ready.1),
     ];
     given.extend(ends.files.iter().map(|(_, kernel)| ("--io-fds", kernel)));
+    given.extend(ends.devices.iter().map(|(_, kernel)| ("--dev-io-fd", kernel)));
+    command.args(arguments.gpu.iter().map(|driver| format!("--nvidia-driver-version={driver}")));
     given.extend(nulls.iter().map(|null| ("--stdio-fds", null)));
     let machines = match arguments.platform {
         Platform::Systrap | Platform::Ptrace => None,

@@ -244,6 +244,19 @@ fn what_only_monitors_may_have_is_refused_to_others() {
         plan.first = First::Agent;
     };
     assert_eq!(wrong(&machine_without_one), UnsafePlan::DeviceOfMonitor("kvm"));
+    let gpu = |kind| {
+        let mut plan = good.clone();
+        plan.template.push(Step::Device { name: DeviceName::Nvidiactl });
+        if let First::Monitor(monitor) = &mut plan.first {
+            monitor.kind = kind;
+            monitor.inherits.clear();
+        }
+        plan.check(descriptors).err()
+    };
+    for kind in [MonitorKind::Qemu, MonitorKind::Wasm] {
+        assert_eq!(gpu(kind), Some(UnsafePlan::DeviceOfAgent("nvidiactl")), "{kind:?}");
+    }
+    assert_eq!(gpu(MonitorKind::Gvisor), None, "it hands on the calls of programs");
     for texts in [Vec::new(), vec!["a\0b".to_owned()], vec!["a".repeat(5000)], vec![String::new(); 200]] {
         let change = |plan: &mut Plan| {
             let First::Monitor(monitor) = &mut plan.first else { panic!() };

@@ -100,6 +100,9 @@ pub(crate) fn serve(args: ServeArgs) -> Result<u8, Problem> {
     let seen = Facts::look();
     // By starting it, which is over then.
     seen.gvisor.version();
+    if seen.gpu.is_some() {
+        seen.gvisor.drivers();
+    }
     seen.machines.settle(images.path());
     // Keys of the operator may lie where the walls let nobody read.
     let tls = config.https.as_ref().map(|https| TlsDoor::open(https, state.path())).transpose();

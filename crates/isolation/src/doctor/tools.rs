@@ -55,7 +55,7 @@ pub(super) fn gpu(gpu: Option<&Gpu>) -> Finding {
             found(format!("NVIDIA's driver {}, without libcuda.so.1 where distributions put it", gpu.driver))
                 .bad(State::Weaker, "install the driver's CUDA library (Debian: apt-get install libcuda1)")
         }
-        Some(gpu) => found(format!("one NVIDIA GPU for boxes of the jail, driver {}", gpu.driver)),
+        Some(gpu) => found(format!("one NVIDIA GPU for boxes, driver {}", gpu.driver)),
     }
 }
 
@@ -119,7 +119,8 @@ pub(super) fn runsc(gvisor: &Gvisor) -> Finding {
                 .bad(State::Missing, "install both beside the blastbox program (`make install` does)")
         }
         Version::Of(day) => found(format!(
-            "{at} of {day}, used with the platform systrap; its boxes have no GPU and no extended attributes, and nobody learns \
+            "{at} of {day}, used with the platform systrap; its boxes have a GPU only where it knows the driver, and no extended \
+             attributes; nobody learns \
              which calls it did not offer (--accept silent-denials)"
         )),
     }
@@ -169,7 +170,7 @@ mod tests {
         let of = |version| runsc(&Gvisor::of(version));
         let good = of(Version::Of(20_240_729));
         assert_eq!(good.state, State::Good);
-        for lacks in ["silent-denials", "no GPU", "no extended attributes"] {
+        for lacks in ["silent-denials", "knows the driver", "no extended attributes"] {
             assert!(good.detail.contains(lacks), "{good:?}");
         }
         for bad in [of(Version::Of(20_221_219)), of(Version::Unclear("it says nothing".to_owned()))] {

@@ -31,6 +31,8 @@ pub struct Gvisor {
     pub agent: Option<PathBuf>,
     /// Asked once, when somebody wants to know: it means starting the program.
     version: Arc<OnceLock<Version>>,
+    /// Asked once, like it.
+    drivers: Arc<OnceLock<Vec<String>>>,
 }
 
 /// What gVisor's program says of its version.
@@ -54,14 +56,24 @@ impl Gvisor {
             keeper: first(ours(KEEPER)),
             agent: first(ours(AGENT)),
             version: Arc::default(),
+            drivers: Arc::default(),
         }
     }
 
     /// Which version it is. The first to ask waits for the program's answer, some 20 ms; whoever confines itself asks before.
     pub fn version(&self) -> &Version {
         self.version.get_or_init(|| match &self.runsc {
-            Some(program) => ask(program),
+            Some(program) => version_of(program),
             None => Version::Unclear("it is not installed".to_owned()),
+        })
+    }
+
+    /// The versions of NVIDIA's driver whose calls it knows (nvproxy), to the last digit: none where it says none. The first to
+    /// ask waits, as for the version.
+    pub fn drivers(&self) -> &[String] {
+        self.drivers.get_or_init(|| {
+            let said = self.runsc.as_ref().map(|program| ask(program, &LIST_DRIVERS, b"\0"));
+            said.and_then(Result::ok).map(|text| drivers_in(&text)).unwrap_or_default()
         })
     }
 
@@ -70,14 +82,26 @@ impl Gvisor {
         let at = |name: &str| Some(Path::new("/opt").join(name));
         let known = OnceLock::new();
         known.get_or_init(|| version);
-        Self { runsc: at(RUNSC), keeper: at(KEEPER), agent: at(AGENT), version: Arc::new(known) }
+        Self {
+            runsc: at(RUNSC),
+            keeper: at(KEEPER),
+            agent: at(AGENT),
+            version: Arc::new(known),
+            drivers: Arc::default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn knowing(self, driver: &str) -> Self {
+        self.drivers.get_or_init(|| vec![driver.to_owned()]);
+        self
     }
 }
 
 /// The version goes with the file.
 impl PartialEq for Gvisor {
     fn eq(&self, other: &Self) -> bool {
-        let Self { runsc, keeper, agent, version: _ } = self;
+        let Self { runsc, keeper, agent, version: _, drivers: _ } = self;
         (runsc, keeper, agent) == (&other.runsc, &other.keeper, &other.agent)
     }
 }
@@ -105,35 +129,37 @@ fn is_program(path: &Path) -> bool {
         && path.canonicalize().is_ok_and(|real| folder(&real))
 }
 
-/// How long it may take to say its version, and how much it may say: whatever is called runsc is asked.
+/// How long it may take to answer, and how much it may say: whatever is called runsc is asked.
 const PATIENCE: Duration = Duration::from_secs(10);
 const MOST_SAID: usize = 4096;
 
-fn ask(program: &Path) -> Version {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "asks a program of the host for its version, before any box"
-    )]
-    let mut command = Command::new(program);
-    command.arg("--version").env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return Version::Unclear(format!("it does not start: {error}")),
-    };
-    let said = child.stdout.take().map(|stream| first_line(stream, PATIENCE));
-    // Its first line is all that is wanted; it has ended by itself, or ends now.
-    child.kill().ok();
-    child.wait().ok();
-    match said.flatten() {
-        Some(line) => read(&line),
-        None => Version::Unclear(format!("it says nothing for {} s", PATIENCE.as_secs())),
+const LIST_DRIVERS: [&str; 2] = ["nvproxy", "list-supported-drivers"];
+
+fn version_of(program: &Path) -> Version {
+    // Its first line is all that is wanted.
+    match ask(program, &["--version"], b"\n") {
+        Ok(answer) => read(&answer),
+        Err(why) => Version::Unclear(why),
     }
 }
 
-/// What is said up to the end of a line, of the stream, or of what anybody wants to hear; `None`: it takes too long.
-fn first_line(mut stream: impl Read + AsFd, patience: Duration) -> Option<String> {
+/// What it says until it has said `enough`, or why it says nothing.
+fn ask(program: &Path, words: &[&str], enough: &[u8; 1]) -> Result<String, String> {
+    #[expect(clippy::disallowed_methods, reason = "asks a program of the host what it is, before any box")]
+    let mut command = Command::new(program);
+    command.args(words).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|error| format!("it does not start: {error}"))?;
+    let said = child.stdout.take().and_then(|stream| hear(stream, enough, PATIENCE));
+    // It has ended by itself, or ends now.
+    child.kill().ok();
+    child.wait().ok();
+    said.ok_or_else(|| format!("it says nothing for {} s", PATIENCE.as_secs()))
+}
+
+/// What is said up to a byte that is enough, to the end of the stream, or of what anybody wants to hear; `None`: it takes too long.
+fn hear(mut stream: impl Read + AsFd, enough: &[u8; 1], patience: Duration) -> Option<String> {
     let (begun, mut said) = (Instant::now(), Vec::new());
-    while said.len() < MOST_SAID && !said.contains(&b'\n') {
+    while said.len() < MOST_SAID && !said.contains(&enough[0]) {
         let left = Timespec::try_from(patience.checked_sub(begun.elapsed())?).ok()?;
         match poll(&mut [PollFd::new(&stream, PollFlags::IN)], Some(&left)) {
             Ok(0) => return None,
@@ -148,6 +174,12 @@ fn first_line(mut stream: impl Read + AsFd, patience: Duration) -> Option<String
         }
     }
     Some(String::from_utf8_lossy(&said).into_owned())
+}
+
+/// One version a line; whatever else it says is none.
+fn drivers_in(answer: &str) -> Vec<String> {
+    let version = |line: &&str| line.contains('.') && line.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    answer.lines().map(str::trim).filter(version).map(str::to_owned).collect()
 }
 
 /// Releases are named by their day: `release-20240729.0` by gVisor itself, `0.0~20240729.0` by Debian.
@@ -176,6 +208,13 @@ mod tests {
     }
 
     #[test]
+    fn drivers_are_lines_that_are_versions() {
+        assert_eq!(drivers_in("550.54.15\n535.161.07\n"), ["550.54.15", "535.161.07"]);
+        assert_eq!(drivers_in("unknown command\nv550.54\n1\n\n"), Vec::<String>::new());
+        assert_eq!(Gvisor::default().drivers(), Vec::<String>::new());
+    }
+
+    #[test]
     fn a_program_that_anybody_can_change_or_exchange_is_none() {
         use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
         let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
@@ -193,7 +232,7 @@ mod tests {
         mode(&path, 0o755);
         assert_eq!([0o755, 0o777, 0o775, 0o700].map(|bits| mode(&folder, bits)), [true, false, false, true]);
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(matches!(ask(&path), Version::Unclear(why) if why.contains("does not start")));
+        assert!(matches!(version_of(&path), Version::Unclear(why) if why.contains("does not start")));
     }
 
     #[test]
@@ -201,14 +240,14 @@ mod tests {
         use std::io::Write;
         use std::os::unix::net::UnixStream;
         let (mut theirs, ours) = UnixStream::pair().unwrap();
-        assert_eq!(first_line(&ours, Duration::from_millis(20)), None);
+        assert_eq!(hear(&ours, b"\n", Duration::from_millis(20)), None);
         theirs.write_all(&[b'x'; MOST_SAID + 512]).unwrap();
-        assert_eq!(first_line(&ours, PATIENCE).unwrap().len(), MOST_SAID);
+        assert_eq!(hear(&ours, b"\n", PATIENCE).unwrap().len(), MOST_SAID);
         // Open still, and a line is enough.
         theirs.write_all(b"\nmore").unwrap();
-        assert!(first_line(&ours, PATIENCE).unwrap().ends_with("\nmore"));
+        assert!(hear(&ours, b"\n", PATIENCE).unwrap().ends_with("\nmore"));
         theirs.write_all(b"end").unwrap();
         drop(theirs);
-        assert_eq!(first_line(&ours, PATIENCE).as_deref(), Some("end"));
+        assert_eq!(hear(&ours, b"\n", PATIENCE).as_deref(), Some("end"));
     }
 }

@@ -48,18 +48,26 @@ const FILE_SIZE: u64 = 1 << 46;
 /// gVisor's kernel lengthens that file by so much at a time.
 const MEMORY_CHUNK: u64 = 1 << 30;
 
-/// gVisor takes calls for a driver that its version knows (nvproxy). Nobody has tried that here, so it is not offered.
-fn no_gpu(facts: &Facts) -> Refusal {
-    let driver = facts.gpu.as_ref().map_or("none", |gpu| gpu.driver.as_str());
+/// The driver's version, where this gVisor takes calls for it (nvproxy): it has to know them to the last digit, or it would hand
+/// on what it misreads. Where there is no GPU, the jail says so.
+fn driver_for<'a>(policy: &SealedPolicy, facts: &'a Facts) -> Result<Option<&'a str>, Refusal> {
+    let (Gpu::One, Some(gpu)) = (policy.kernel().gpu, &facts.gpu) else { return Ok(None) };
+    let known = facts.gvisor.drivers();
+    if known.contains(&gpu.driver) {
+        return Ok(Some(&gpu.driver));
+    }
     let runsc = match facts.gvisor.version() {
         Version::Of(day) => format!("of {day}"),
         Version::Unclear(_) => "of an unclear version".to_owned(),
     };
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     let why = format!(
-        "blastbox hands no GPU to gVisor: whether its runsc {runsc} fits the NVIDIA driver {driver} was never shown; the jail \
-         has one, if the driver's surface is accepted by name (--tier jail --accept shared-kernel --accept gpu-driver-surface)"
+        "gVisor's runsc {runsc} does not know the calls of the NVIDIA driver {} (it knows those of: {known}); take a runsc that does \
+         (runsc nvproxy list-supported-drivers), or the jail, if the driver's whole surface is accepted by name (--tier jail \
+         --accept shared-kernel --accept gpu-driver-surface)",
+        gpu.driver
     );
-    Refusal::GpuUnavailable { why }
+    Err(Refusal::GpuUnavailable { why })
 }
 
 /// What gVisor makes of the policy. Its gaps are reported, not judged.
@@ -74,9 +82,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     if policy.kernel().root == BoxRoot::Allowed {
         return unavailable("it gives a box no root; the jail does");
     }
-    if policy.kernel().gpu != Gpu::None {
-        return Err(no_gpu(facts));
-    }
+    let driver = driver_for(policy, facts)?;
     if facts.landlock_abi == 0 {
         return unavailable(
             "without Landlock nothing keeps its file server from the memory of its own processes",
@@ -91,11 +97,11 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
             "the policy asks for its platform kvm (kernel.gvisor_platform), and {why}"
         ));
     }
-    let shows = programs(policy, facts)?;
+    let programs = programs(policy, facts)?;
     let Lowered {
         tier: _,
         mut plan,
-        shows: none,
+        mut shows,
         report,
         gaps,
         copies: _,
@@ -105,16 +111,18 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         rehearses: _,
         kernel: _,
     } = jail::lower(policy, facts, request)?;
-    debug_assert!(none.is_empty(), "a jail shows nothing");
     if policy.kernel().memory.0 < LEAST_MEMORY {
         return unavailable(&format!(
             "{} of memory is less than gVisor itself and a program need (64 MiB)",
             policy.kernel().memory
         ));
     }
-    let first = first(policy, &plan)?;
+    let first = first(policy, &plan, driver)?;
     plan.template.push(Step::Directory { at: path(HOME)? });
-    let mut slot = request.first_show(policy);
+    // After what the jail shows: the libraries of a driver.
+    let shown = u8::try_from(shows.len()).unwrap_or(u8::MAX);
+    let mut slot = Slot(request.first_show(policy).0.saturating_add(shown));
+    shows.extend(programs);
     for at in [RUNSC, KEEPER, AGENT] {
         plan.template.push(Step::Show { slot, at: path(at)? });
         slot = Slot(slot.0.saturating_add(1));
@@ -211,7 +219,7 @@ fn programs(policy: &SealedPolicy, facts: &Facts) -> Result<Vec<std::path::PathB
     Ok(vec![runsc.clone(), keeper.clone(), agent.clone()])
 }
 
-fn first(policy: &SealedPolicy, plan: &Plan) -> Result<First, Refusal> {
+fn first(policy: &SealedPolicy, plan: &Plan, driver: Option<&str>) -> Result<First, Refusal> {
     let network = match plan.network {
         // gVisor's own network, in which nothing is but a loopback that is its own too.
         Network::Empty | Network::Loopback | Network::Card { .. } => "none",
@@ -233,6 +241,7 @@ fn first(policy: &SealedPolicy, plan: &Plan) -> Result<First, Refusal> {
     ];
     let mut arguments = vec!["blastbox-gvisor".to_owned()];
     arguments.extend(pairs.into_iter().flat_map(|(option, value)| [option.to_owned(), value]));
+    arguments.extend(driver.iter().flat_map(|driver| ["--gpu".to_owned(), (*driver).to_owned()]));
     for step in &plan.own {
         let (at, exec) = match step {
             Step::ScratchDirectory { at, exec, .. } | Step::Workspace { at, exec, .. } => (at, *exec),

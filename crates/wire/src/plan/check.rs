@@ -72,8 +72,8 @@ pub enum UnsafePlan {
     /// A device that only the monitor of a virtual machine may have.
     #[error("/dev/{0} is for the monitor of a virtual machine alone")]
     DeviceOfMonitor(&'static str),
-    /// A device for the programs of a box, which no monitor may have.
-    #[error("/dev/{0} is for the programs of a jail, and not for a monitor")]
+    /// A device for the programs of a box, which no monitor may have but gVisor's.
+    #[error("/dev/{0} is for the programs of a jail or of gVisor, and not for another monitor")]
     DeviceOfAgent(&'static str),
     /// Only a virtual machine has a network card.
     #[error("a network card is for a virtual machine alone")]
@@ -211,9 +211,9 @@ fn check_first(plan: &Plan, descriptors: usize) -> Result<(), UnsafePlan> {
     if machines && !matches!(kind, Some(MonitorKind::Qemu | MonitorKind::Gvisor)) {
         return Err(UnsafePlan::DeviceOfMonitor(DeviceName::Kvm.as_str()));
     }
-    // A monitor's devices are its own; a GPU is for the programs of a jail.
+    // A monitor's devices are its own; a GPU is for programs, whose calls gVisor hands on.
     let gpu = DeviceName::GPU.into_iter().find(|name| plan.template.contains(&Step::Device { name: *name }));
-    if let (Some(name), Some(_)) = (gpu, kind) {
+    if let (Some(name), Some(MonitorKind::Qemu | MonitorKind::Wasm)) = (gpu, kind) {
         return Err(UnsafePlan::DeviceOfAgent(name.as_str()));
     }
     if matches!(plan.network, Network::Card { .. }) && kind != Some(MonitorKind::Qemu) {

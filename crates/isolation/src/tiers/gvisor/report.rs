@@ -1,6 +1,6 @@
 //! What holds the five boundaries of a box on gVisor's kernel: the jail's report with the lines that differ.
 
-use blastbox_policy::{Boundary, Bytes, Gap, SealedPolicy};
+use blastbox_policy::{Boundary, Bytes, Gap, Gpu, SealedPolicy};
 use blastbox_wire::plan::{Cgroups, Ids, Network, Plan};
 
 use crate::{BoundaryReport, Facts};
@@ -51,7 +51,10 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
     let held = |gap, limit: String, instead: &str| {
         if gaps.contains(&gap) { instead.to_owned() } else { format!("{limit} ({interface})") }
     };
-    vec![
+    let gpu = facts.gpu.as_ref().filter(|_| rules.gpu == Gpu::One).map(|gpu| {
+        format!("calls into the NVIDIA driver {} are those that gVisor knows (nvproxy); what they ask is the driver's to check", gpu.driver)
+    });
+    let lines = vec![
         format!(
             "gVisor's kernel in user space answers every system call of the payload (platform {})",
             rules.gvisor_platform
@@ -80,7 +83,8 @@ fn kernel(policy: &SealedPolicy, facts: &Facts, plan: &Plan, gaps: &[Gap]) -> Ve
                 "processes are limited by user id alone".to_owned()
             }
         },
-    ]
+    ];
+    lines.into_iter().chain(gpu).collect()
 }
 
 fn network(plan: &Plan, jail: Vec<String>) -> Vec<String> {

@@ -187,14 +187,42 @@ fn a_loopback_that_the_policy_closes_is_said_to_be_there() {
     assert!(said.contains("around gVisor") && !said.contains("of its own, without even"), "{said}");
 }
 
+fn gpu_host(runsc: Gvisor) -> Facts {
+    let gpu = crate::facts::Gpu {
+        driver: "580.159.04".to_owned(),
+        libraries: vec!["/usr/lib64/libcuda.so.1".into()],
+    };
+    Facts { gpu: Some(gpu), gvisor: runsc, ..good_host() }
+}
+
+fn wants_gpu() -> Draft {
+    draft().accept(Gap::GpuDriverSurface).gpu(Gpu::One)
+}
+
 #[test]
-fn a_gpu_is_refused_with_the_versions_of_both() {
-    let gpu = crate::facts::Gpu { driver: "580.159.04".to_owned(), libraries: Vec::new() };
-    let facts = Facts { gpu: Some(gpu), ..with_runsc(good_host(), 20_240_729) };
-    let refused =
-        lowered(draft().accept(Gap::GpuDriverSurface).gpu(blastbox_policy::Gpu::One), &facts).unwrap_err();
+fn a_driver_that_this_gvisor_does_not_know_is_refused_with_the_versions_of_both() {
+    let runsc = Gvisor::of(Version::Of(20_240_729)).knowing("550.54.15");
+    let refused = lowered(wants_gpu(), &gpu_host(runsc)).unwrap_err();
     assert_eq!(refused.code(), "gpu_unavailable");
     let said = refused.to_string();
-    assert!(said.contains("runsc of 20240729") && said.contains("NVIDIA driver 580.159.04"), "{said}");
-    assert!(said.contains("--tier jail"), "{said}");
+    for part in ["runsc of 20240729", "NVIDIA driver 580.159.04", "knows those of: 550.54.15", "--tier jail"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn a_driver_that_it_knows_is_named_to_it_and_the_gap_is_still_there() {
+    let facts = gpu_host(Gvisor::of(Version::Of(20_240_729)).knowing("580.159.04"));
+    let lowered = lowered(wants_gpu(), &facts).unwrap();
+    assert!(arguments(&lowered.plan).contains("--gpu 580.159.04"));
+    for name in DeviceName::GPU {
+        assert!(lowered.plan.template.contains(&Step::Device { name }), "{name:?}");
+    }
+    assert!(lowered.gaps.contains(&Gap::GpuDriverSurface));
+    let kernel = lowered.report.iter().find(|report| report.boundary == Boundary::Kernel).unwrap();
+    assert!(kernel.how.iter().any(|how| how.contains("580.159.04")), "{kernel:?}");
+    // Without the rule it hears of none.
+    let without = super::lower(&draft().seal().unwrap(), &facts, &request(&Image::host())).unwrap();
+    assert!(!arguments(&without.plan).contains("--gpu"));
 }
