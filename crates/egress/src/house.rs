@@ -139,7 +139,10 @@ impl House {
         let rules = self.rules();
         let dialled = connect::dial(allowed, &rules.dangerously_allow_private, &self.resolver).await;
         dialling.over();
-        let (stream, address) = dialled?;
+        let (stream, address) = dialled.map_err(|refused| {
+            flow.found_at(refused.address);
+            refused.reason
+        })?;
         flow.opened(address);
         Ok(Dialled { stream, address, _place: place })
     }
