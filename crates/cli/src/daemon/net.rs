@@ -13,7 +13,7 @@ use super::events::{Stream, tell};
 use super::table::moment;
 use crate::output::{self, plain};
 use crate::problem::Problem;
-use crate::reach::{Answer, Url, would_allow};
+use crate::reach::{Answer, Method as Asked, Url, Wanted, would_allow};
 
 pub(crate) const HELP: &str = "Examples:\n  blastbox net                       what is still remembered, of all boxes\n  \
 blastbox net BOX --follow          every connection and question of a box, as it happens\n  \
@@ -55,7 +55,7 @@ enum NetVerb {
     Rules(RulesArgs),
     /// Whether a box may reach a URL now, by which rule
     #[command(
-        after_help = "Example:\n  blastbox net would-allow BOX https://api.github.com/user\n\nExit codes: 0 allowed, 1 denied."
+        after_help = "Example:\n  blastbox net would-allow BOX https://api.github.com/user --method POST\n\nExit codes: 0 allowed, 1 denied."
     )]
     WouldAllow(WouldAllowArgs),
 }
@@ -95,6 +95,9 @@ struct WouldAllowArgs {
     /// Where to
     #[arg(value_name = "URL")]
     url: String,
+    /// The method of the request (default: GET), where requests are read
+    #[arg(long, value_name = "METHOD")]
+    method: Option<Asked>,
     #[command(flatten)]
     place: Where,
     /// Print JSON
@@ -137,7 +140,7 @@ pub(crate) async fn net(args: NetArgs) -> Result<u8, Problem> {
         Some(NetVerb::WouldAllow(args)) => {
             let url: Url = args.url.parse().map_err(Problem::BadUrl)?;
             let rules: BoxRules = args.place.client()?.get(&path(&args.id)).await?;
-            would_allow(&rules.network()?, &url).tell(args.json)
+            would_allow(&rules.network()?, &Wanted::new(url, args.method.clone())).tell(args.json)
         }
         None => follow(&args).await,
     }
@@ -169,7 +172,7 @@ fn standing(rules: &NetworkRules, host: &str) -> String {
         Some((name, port)) if port != "443" && !name.is_empty() => format!("tcp://{host}"),
         _ => format!("https://{host}/"),
     };
-    match url.parse::<Url>().map(|url| would_allow(rules, &url)) {
+    match url.parse::<Url>().map(|url| would_allow(rules, &Wanted::new(url, None))) {
         Ok(Answer::Allowed(by)) => format!("allowed: {by}"),
         Ok(Answer::Denied(why)) => format!("denied: {}", why.lines().next().unwrap_or_default()),
         Err(_) if named(host) => "allowed".to_owned(),
