@@ -4,7 +4,7 @@
 mod plain;
 mod secure;
 
-pub use secure::Visitor;
+pub use secure::{Flaw, Visitor};
 
 use std::collections::HashMap;
 use std::fs::File;

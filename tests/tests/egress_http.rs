@@ -8,7 +8,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use blastbox_tests::internet::{Internet, PUBLIC, Visitor};
+use blastbox_tests::internet::{Flaw, Internet, PUBLIC, Visitor};
 use blastbox_tests::{Boxed, Caller, both_ways, text};
 use serde_json::{Value, json};
 use sha1::{Digest as _, Sha1};
@@ -17,6 +17,7 @@ both_ways!(
     a_request_that_can_be_read_in_two_ways_reaches_nobody,
     odd_http2_reaches_nobody_and_the_next_connection_is_served,
     a_connection_becomes_a_websocket_only_where_the_rule_says_so,
+    a_server_whose_certificate_does_not_hold_gets_nothing_and_the_record_says_why,
 );
 
 const RULES: &str = r#"
@@ -24,6 +25,8 @@ const RULES: &str = r#"
  { host = "other.example.com", tls = "inspect" },
  { host = "ws.example.com", tls = "inspect", protocol = "ws" },
 "#;
+const ACCEPT: &str = "\"shared-kernel\", \"host-image\", \"shared-uid\", \"no-memory-limit\", \"no-cpu-limit\", \
+    \"no-pids-limit\", \"weak-landlock\", \"swap-unlimited\", \"silent-denials\"";
 const NAMES: [&str; 3] = ["api.example.com", "other.example.com", "ws.example.com"];
 
 /// `tls(…)`: a connection that believes the box's authority; `raw(…)`: all that comes back for some bytes.
@@ -88,10 +91,8 @@ fn tried(caller: &Caller, code: &str) -> Option<(Value, Boxed, Internet)> {
     if !internet.secure_server(caller, &NAMES, serve) {
         return None;
     }
-    let accept = "\"shared-kernel\", \"host-image\", \"shared-uid\", \"no-memory-limit\", \"no-cpu-limit\", \
-                  \"no-pids-limit\", \"weak-landlock\", \"swap-unlimited\", \"silent-denials\"";
     let policy = format!(
-        "threat = \"medium\"\naccept = [{accept}]\n[network]\nmode = \"allow\"\nallow = [{RULES}]\n\
+        "threat = \"medium\"\naccept = [{ACCEPT}]\n[network]\nmode = \"allow\"\nallow = [{RULES}]\n\
          [network.limits]\nconnections_per_second = 100000\n"
     );
     let policy = caller.file("policy.toml", policy);
@@ -324,4 +325,51 @@ print(json.dumps([head.split(" ")[1], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in head, ec
     for target in NAMES {
         assert_eq!(reasons(&boxed, target), ["upgrade-not-allowed"], "{target}");
     }
+}
+
+/// What the gateway read is not sent on to somebody who only might be who was asked for, least of all a secret.
+fn a_server_whose_certificate_does_not_hold_gets_nothing_and_the_record_says_why(caller: &Caller) {
+    use std::os::unix::fs::PermissionsExt as _;
+    const FLAWS: [(&str, Flaw, &str); 3] = [
+        ("expired.example.com", Flaw::Expired, "certificate-expired"),
+        ("unknown.example.com", Flaw::UnknownIssuer, "certificate-issuer-unknown"),
+        ("other.example.com", Flaw::OtherName, "certificate-name-mismatch"),
+    ];
+    let Some(internet) = Internet::build(caller) else { return };
+    for (name, ..) in FLAWS {
+        internet.name(name, &[&[PUBLIC]]);
+    }
+    if !internet.impostor(caller, &FLAWS.map(|(name, flaw, _)| (name, flaw)), serve) {
+        return;
+    }
+    let private = |path: std::path::PathBuf| {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let token = private(caller.file("token", "a-secret-for-nobody-0123456789"));
+    let hosts = FLAWS.map(|(name, ..)| name);
+    let sources = private(
+        caller.file("secrets.toml", format!("[secrets.token]\nhosts = {hosts:?}\nfile = {token:?}\n")),
+    );
+    let each = |line: &dyn Fn(&str) -> String| hosts.map(line).concat();
+    let policy = format!(
+        "threat = \"medium\"\naccept = [{ACCEPT}]\n[network]\nmode = \"allow\"\nallow = [{}]\n\
+         [credentials]\nmode = \"brokered\"\nbind = [{}]\n",
+        each(&|host| format!("{{ host = \"{host}\", tls = \"inspect\" }}, ")),
+        each(&|host| format!("{{ secret = \"token\", host = \"{host}\" }}, ")),
+    );
+    let policy = caller.file("policy.toml", policy);
+    let code = format!(
+        "import urllib.error, urllib.request\ndef ask(host):\n    try: return urllib.request.urlopen('https://' + host + '/').read().decode()\n    \
+         except urllib.error.HTTPError as error: return [error.code, json.loads(error.read())['reason']]\n\
+         print(json.dumps([ask(host) for host in {hosts:?}]))"
+    );
+    let options = ["--policy", text(&policy), "--secrets", text(&sources), "--timeout", "50s"];
+    let boxed = internet.python(caller, &options, &format!("{SPEAK}\n{code}")).fine();
+    let seen: Value = serde_json::from_str(&boxed.stdout).unwrap();
+    assert_eq!(seen, json!(FLAWS.map(|(_, _, why)| json!([502, why]))));
+    for (name, _, why) in FLAWS {
+        assert_eq!(reasons(&boxed, name), [why]);
+    }
+    assert_eq!(internet.requests(), [""; 0]);
 }

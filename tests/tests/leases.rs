@@ -35,6 +35,11 @@ struct Vault {
 
 impl Vault {
     fn start(password: Option<&'static str>) -> Self {
+        Self::revoking(password, true)
+    }
+
+    /// One that takes a lease back, or does not.
+    fn revoking(password: Option<&'static str>, revokes: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::<Mutex<Vec<String>>>::default();
@@ -47,6 +52,12 @@ impl Vault {
                 let revoked = serde_json::from_str::<serde_json::Value>(&body).ok();
                 let revoked =
                     revoked.and_then(|body| Some(format!("revoked {}", body["lease_id"].as_str()?)));
+                if revoked.is_some() && !revokes {
+                    let sealed =
+                        "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                    (&stream).write_all(sealed.as_bytes()).ok();
+                    continue;
+                }
                 told.lock().unwrap().push(revoked.unwrap_or(line));
                 match password {
                     Some(password) => answer(&stream, password),
@@ -130,6 +141,13 @@ fn a_box_that_cannot_be_made_gives_its_leases_back_before_run_returns(caller: &C
     let ended = caller.blastbox(words).end();
     assert!(ended.code == 125 && ended.err.contains("at least 8"), "{}", ended.err);
     assert_eq!(vault.asked(), MADE_AND_REVOKED);
+    // Nobody is left who would try again: whoever runs it is told, also with `-q`.
+    let sealed = Vault::revoking(Some(UNFIT), false);
+    let (policy, sources) = sealed.files(caller);
+    let ended =
+        caller.blastbox(["run", "-q", "--policy", &policy, "--secrets", &sources, "--", "true"]).end();
+    assert_eq!((ended.code, sealed.asked()), (125, vec![MADE_AND_REVOKED[0].to_owned()]), "{}", ended.err);
+    assert!(ended.err.contains("blastbox: secret db: not"), "{}", ended.err);
 }
 
 fn leases_of_a_box_that_was_never_made_are_in_the_ledger(caller: &Caller) {

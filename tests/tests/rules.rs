@@ -75,6 +75,22 @@ fn every_question_and_connection_is_seen_from_outside(caller: &Caller) {
         missing.retain(|target| !(row.contains(target) && row.contains(&id)));
     }
 }
+    daemon.stop();
+    // The record of a denial is as whole as that of a connection, also in the ledger.
+    let ledger = ledger(caller);
+    let denied = |target: &str| {
+        let event = |line: &str| serde_json::from_str::<Value>(line).unwrap()["event"].clone();
+        let mut events = ledger.lines().map(event);
+        events.find(|event| event["kind"] == "network_denied" && event["target"] == target).unwrap()
+    };
+    let question = denied("evil.test");
+    assert!(question["kind_asked"].is_u64() && question["door"].is_null(), "{question}");
+    let connection = denied("93.184.216.34");
+    let whole = serde_json::json!({
+        "kind": "network_denied", "flow": 0, "door": "link", "target": "93.184.216.34", "port": 80,
+        "address": "93.184.216.34", "reason": "address-not-allowed", "count": 1, "sent": 0, "received": 0, "millis": 0,
+    });
+    assert_eq!(connection, whole);
 
 /// Somebody who follows, and the rows of the table as they come.
 fn follow(daemon: &Served<'_>, id: &str) -> (Held, mpsc::Receiver<String>) {
@@ -199,7 +215,7 @@ fn a_connection_that_new_rules_deny_is_cut_and_another_is_not(caller: &Caller) {
     daemon.stop();
     let ledger = ledger(caller);
     let opened: Vec<&str> = ledger.lines().filter(|line| line.contains("\"network_opened\"")).collect();
-    let whole =
-        |line: &&str| line.contains("\"address\":\"127.0.0.2\"") && line.contains("\"rule\":\"127.0.0.2\"");
+    let words = ["\"address\":\"127.0.0.2\"", "\"rule\":\"127.0.0.2\"", "\"door\":\"connect\""];
+    let whole = |line: &&str| words.iter().all(|word| line.contains(word));
     assert!(opened.len() == 2 && opened.iter().all(whole), "{opened:?}");
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::output;
 use crate::problem::Problem;
-use crate::reach::{Url, would_allow};
+use crate::reach::{Method, Url, Wanted, would_allow};
 use crate::regular::open_regular;
 
 pub(crate) const HELP: &str = "\
@@ -61,13 +61,16 @@ pub(crate) enum PolicyVerb {
     },
     /// Say whether a box would be let through to a URL, by which rule, or which rule is missing
     #[command(
-        after_help = "Example:\n  blastbox policy would-allow policy.toml https://api.github.com/user\n\nExit codes: 0 allowed, 1 denied."
+        after_help = "Examples:\n  blastbox policy would-allow policy.toml https://api.github.com/user\n  blastbox policy would-allow policy.toml https://api.github.com/gists --method POST\n\nExit codes: 0 allowed, 1 denied."
     )]
     WouldAllow {
         /// The policy; `-` for standard input
         file: PathBuf,
         /// Such as https://api.github.com/user, http://HOST/, tcp://HOST:PORT
         url: String,
+        /// The method of the request (default: GET), where requests are read
+        #[arg(long, value_name = "METHOD")]
+        method: Option<Method>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -112,9 +115,9 @@ pub(crate) fn policy(verb: &PolicyVerb) -> Result<u8, Problem> {
                 false => output::print(&to_toml(&sealed))?,
             }
         }
-        PolicyVerb::WouldAllow { file, url, json } => {
+        PolicyVerb::WouldAllow { file, url, method, json } => {
             let url: Url = url.parse().map_err(Problem::BadUrl)?;
-            return would_allow(seal_file(file)?.network(), &url).tell(*json);
+            return would_allow(seal_file(file)?.network(), &Wanted::new(url, method.clone())).tell(*json);
         }
         PolicyVerb::Digest { file, json } => {
             let sealed = seal_file(file)?;

@@ -121,6 +121,45 @@ impl FromStr for Url {
 /// What a box is denied ends the verb that asks with.
 const NO: u8 = 1;
 
+/// The method of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Method(String);
+
+impl FromStr for Method {
+    type Err = BadRule;
+    /// As rules take them.
+    fn from_str(text: &str) -> Result<Self, BadRule> {
+        let capitals = !text.is_empty()
+            && text.len() <= 32
+            && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
+        capitals
+            .then(|| Self(text.to_owned()))
+            .ok_or_else(|| BadRule::Method { text: text.chars().take(40).collect() })
+    }
+}
+
+/// What would be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    url: Url,
+    /// GET, where none is named.
+    method: Option<Method>,
+}
+
+impl Wanted {
+    pub(crate) fn new(url: Url, method: Option<Method>) -> Self {
+        Self { url, method }
+    }
+
+    /// What opens a WebSocket is a GET.
+    fn method(&self) -> &str {
+        match (&self.method, self.url.scheme) {
+            (Some(Method(method)), Scheme::Https | Scheme::Http) => method,
+            (None, _) | (Some(_), Scheme::Wss | Scheme::Ws | Scheme::Tcp) => "GET",
+        }
+    }
+}
+
 /// Whether a box would be let through, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -150,8 +189,8 @@ impl Answer {
 }
 
 /// Holds a URL against the rules, as the gateway would.
-pub(crate) fn would_allow(rules: &NetworkRules, url: &Url) -> Answer {
-    let Url { scheme, to, port, path } = url;
+pub(crate) fn would_allow(rules: &NetworkRules, wanted: &Wanted) -> Answer {
+    let Url { scheme, to, port, path } = &wanted.url;
     if let Destination::Address(address) = to
         && let Err(class) = may_dial(*address, *port, &rules.dangerously_allow_private)
     {
@@ -163,13 +202,16 @@ pub(crate) fn would_allow(rules: &NetworkRules, url: &Url) -> Answer {
         ));
     }
     let form = canonical(path);
-    let missing = smallest(rules, url);
+    let missing = smallest(rules, wanted);
     let governing = match rules.governing(to, *port) {
         Ok(governing) => governing,
-        Err(why) => return Answer::Denied(ungoverned(rules, url, why, &missing)),
+        Err(why) => return Answer::Denied(ungoverned(rules, &wanted.url, why, &missing)),
     };
     for rule in &governing {
-        if speaks(rule, *scheme) && covers_path(rule, form.as_deref().ok()) {
+        if speaks(rule, *scheme)
+            && covers_path(rule, form.as_deref().ok())
+            && covers_method(rule, wanted.method())
+        {
             // As the gateway does, where it sees it.
             if is_read(rule) && rule.resolver() == ResolverUse::Refused && asks_resolver(&form, path) {
                 return Answer::Denied(
@@ -180,7 +222,7 @@ pub(crate) fn would_allow(rules: &NetworkRules, url: &Url) -> Answer {
             return Answer::Allowed(describe(rule, rules));
         }
     }
-    Answer::Denied(unspoken(rules, url, &governing, &form))
+    Answer::Denied(unspoken(rules, wanted, &governing, &form))
 }
 
 /// No rule decides about it: what is missing.
@@ -206,22 +248,33 @@ fn ungoverned(rules: &NetworkRules, url: &Url, why: Ungoverned, missing: &str) -
 /// wildcard covers would take that name, with all its other requests, from the wildcard.
 fn unspoken(
     rules: &NetworkRules,
-    url: &Url,
+    wanted: &Wanted,
     governing: &[&AllowRule],
     form: &Result<String, AmbiguousPath>,
 ) -> String {
-    let Url { scheme, to, port, path: _ } = url;
+    let Url { scheme, to, port: _, path: _ } = &wanted.url;
     if *scheme == Scheme::Ws {
         return in_the_clear(to);
     }
     let named: Vec<String> = governing.iter().map(|rule| format!("\"{}\"", rule.host())).collect();
     let named = named.join(", ");
     let reads = |rule: &&&AllowRule| *scheme == Scheme::Wss && rule.is_inspected() && in_tls(rule);
-    let by_path = governing.iter().find(|rule| speaks(rule, *scheme));
-    let what = if by_path.is_some() { "this path" } else { "this protocol" };
+    let speaking = || governing.iter().filter(|rule| speaks(rule, *scheme));
+    // The one that lacks least.
+    let by_path = speaking().find(|rule| covers_path(rule, form.as_deref().ok()));
+    let what = match (by_path, speaking().next()) {
+        (Some(_), _) => format!("the method {}", wanted.method()),
+        (None, Some(_)) => "this path".to_owned(),
+        (None, None) => "this protocol".to_owned(),
+    };
+    let by_path = by_path.or_else(|| speaking().next());
     match (by_path.or_else(|| governing.iter().find(reads)), form) {
         (Some(rule), Ok(form)) => {
-            let rule = beside(rule, *scheme, *port, form);
+            let rule = beside(rule, wanted, form);
+            format!("the rule for {named} does not allow {what}; this one beside it would\n  {rule}")
+        }
+        (Some(rule), Err(_)) if speaks(rule, *scheme) && covers_path(rule, None) => {
+            let rule = beside(rule, wanted, "/");
             format!("the rule for {named} does not allow {what}; this one beside it would\n  {rule}")
         }
         (Some(_), Err(why)) => format!(
@@ -272,6 +325,11 @@ fn covers_path(rule: &AllowRule, form: Option<&str>) -> bool {
         || form.is_some_and(|form| rule.paths().iter().any(|pattern| pattern.covers(form)))
 }
 
+/// Where nobody reads requests, no rule has methods.
+fn covers_method(rule: &AllowRule, method: &str) -> bool {
+    rule.methods().is_empty() || rule.methods().iter().any(|known| known == method)
+}
+
 /// The path that resolvers have; of one that can be read in two ways, in either.
 fn asks_resolver(form: &Result<String, AmbiguousPath>, path: &str) -> bool {
     match form {
@@ -308,9 +366,9 @@ fn describe(rule: &AllowRule, rules: &NetworkRules) -> String {
     )
 }
 
-/// The smallest rule for it alone. Where other ports of the name are read, or only some of its paths allowed, so it is here.
-fn smallest(rules: &NetworkRules, url: &Url) -> String {
-    let Url { scheme, to, port, path } = url;
+/// The smallest rule for it alone. Where other ports of the name are read, or only some of its paths or methods allowed, so it is here.
+fn smallest(rules: &NetworkRules, wanted: &Wanted) -> String {
+    let Url { scheme, to, port, path } = &wanted.url;
     let name = match to {
         Destination::Name(name) => Some(name),
         Destination::Address(_) => None,
@@ -325,6 +383,15 @@ fn smallest(rules: &NetworkRules, url: &Url) -> String {
         Protocol::Https if read => ", tls = \"inspect\"",
         Protocol::Https | Protocol::Http | Protocol::Tcp => "",
     };
+    // Only where it is read can a rule say it.
+    let reads = protocol == Protocol::Http || !tls.is_empty();
+    let named = known().any(|rule| !rule.methods().is_empty()) || wanted.method.is_some();
+    let methods = match protocol {
+        Protocol::Https | Protocol::Http if reads && named => {
+            format!(", methods = [\"{}\"]", wanted.method())
+        }
+        Protocol::Https | Protocol::Http | Protocol::Ws | Protocol::Tcp => String::new(),
+    };
     let paths = match canonical(path) {
         Ok(form) if protocol != Protocol::Tcp && known().any(|rule| !rule.paths().is_empty()) => {
             format!(", paths = [\"{}\"]", pattern(&form))
@@ -335,26 +402,34 @@ fn smallest(rules: &NetworkRules, url: &Url) -> String {
         Some(name) if name.is_public_resolver() => ", resolver = \"dangerously-allowed\"",
         Some(_) | None => "",
     };
-    format!("{{ host = \"{to}\", ports = [{port}], protocol = \"{protocol}\"{tls}{paths}{resolver} }}")
+    format!(
+        "{{ host = \"{to}\", ports = [{port}], protocol = \"{protocol}\"{tls}{methods}{paths}{resolver} }}"
+    )
 }
 
 /// A rule for this path, that can stand beside one which reads requests to the same hosts: it reads them, too.
-fn beside(rule: &AllowRule, scheme: Scheme, port: u16, form: &str) -> String {
+fn beside(rule: &AllowRule, wanted: &Wanted, form: &str) -> String {
+    let (scheme, port) = (wanted.url.scheme, wanted.url.port);
     let protocol = scheme.protocol();
     let tls = if in_tls(rule) { ", tls = \"inspect\"" } else { "" };
     // As they are written in TOML. What opens a WebSocket is a GET, whatever else may be asked there.
     let methods = match rule.methods() {
-        [] => String::new(),
         _ if scheme == Scheme::Wss => String::new(),
-        methods => format!(", methods = {methods:?}"),
+        [] if wanted.method.is_none() => String::new(),
+        _ => format!(", methods = [\"{}\"]", wanted.method()),
+    };
+    // Of a rule for all paths only the method is missing.
+    let paths = match rule.paths() {
+        [] if speaks(rule, scheme) => String::new(),
+        _ => format!(", paths = [\"{}\"]", pattern(form)),
     };
     let resolver = match rule.resolver() {
         ResolverUse::Refused => "",
         ResolverUse::DangerouslyAllowed => ", resolver = \"dangerously-allowed\"",
     };
-    let (host, path) = (rule.host(), pattern(form));
+    let host = rule.host();
     format!(
-        "{{ host = \"{host}\", ports = [{port}], protocol = \"{protocol}\"{tls}{methods}, paths = [\"{path}\"]{resolver} }}"
+        "{{ host = \"{host}\", ports = [{port}], protocol = \"{protocol}\"{tls}{methods}{paths}{resolver} }}"
     )
 }
 
@@ -386,7 +461,15 @@ mod tests {
 
     fn ask(network: &str, url: &str) -> Answer {
         let rules = parse(&format!("[network]\n{network}")).unwrap().network_rules().clone();
-        would_allow(&rules, &url.parse().unwrap())
+        would_allow(&rules, &get(url))
+    }
+
+    fn get(url: &str) -> Wanted {
+        Wanted::new(url.parse().unwrap(), None)
+    }
+
+    fn by(method: &str, url: &str) -> Wanted {
+        Wanted::new(url.parse().unwrap(), Some(method.parse().unwrap()))
     }
 
     const RULES: &str = "mode = \"allow\"\nallow = [{ host = \"api.github.com\" }, { host = \"*.example.com\", ports = [443, 8443] }]";
@@ -448,18 +531,19 @@ mod tests {
     }
 
     /// The rule that a refusal ends with, written beside those that there were, seals; with it the same is asked again.
-    fn with_what_is_said(rules: &str, url: &str) -> (String, NetworkRules) {
+    fn with_what_is_said(rules: &str, wanted: &Wanted) -> (String, NetworkRules) {
+        let url = &wanted.url;
         let seal = |rules: &str| {
             let text = format!("threat = \"medium\"\n[network]\nmode = \"allow\"\nallow = [{rules}]");
             parse(&text).unwrap().seal().unwrap().network().clone()
         };
-        let Answer::Denied(text) = would_allow(&seal(rules), &url.parse().unwrap()) else {
-            panic!("{url} was allowed by {rules}")
+        let Answer::Denied(text) = would_allow(&seal(rules), wanted) else {
+            panic!("{url:?} was allowed by {rules}")
         };
         let said = text.lines().last().unwrap().trim().to_owned();
         let both = seal(&format!("{rules}, {said}"));
-        let again = would_allow(&both, &url.parse().unwrap());
-        assert!(matches!(again, Answer::Allowed(_)), "{url} with {said}: {again:?}");
+        let again = would_allow(&both, wanted);
+        assert!(matches!(again, Answer::Allowed(_)), "{url:?} with {said}: {again:?}");
         (said, both)
     }
 
@@ -481,7 +565,7 @@ mod tests {
             (
                 READ,
                 "https://a.example.com:8443/v2/x",
-                "{ host = \"a.example.com\", ports = [8443], protocol = \"https\", tls = \"inspect\", paths = [\"/v2/x\"] }",
+                "{ host = \"a.example.com\", ports = [8443], protocol = \"https\", tls = \"inspect\", methods = [\"GET\"], paths = [\"/v2/x\"] }",
             ),
             (
                 "{ host = \"a.test\", protocol = \"http\", paths = [\"/\"] }",
@@ -504,16 +588,53 @@ mod tests {
                 "{ host = \"a.test\", ports = [443], protocol = \"ws\", tls = \"inspect\" }",
             ),
         ] {
-            assert_eq!(with_what_is_said(rules, url).0, rule, "{url}");
+            assert_eq!(with_what_is_said(rules, &get(url)).0, rule, "{url}");
         }
         // What was read before is read still, of other names and of this one.
-        let (_, both) = with_what_is_said(READ, "https://a.example.com/v2/x");
+        let (_, both) = with_what_is_said(READ, &get("https://a.example.com/v2/x"));
         for url in ["https://a.example.com/v1/x", "https://b.example.com/v1/x"] {
-            let answer = would_allow(&both, &url.parse().unwrap());
+            let answer = would_allow(&both, &get(url));
             assert!(matches!(&answer, Answer::Allowed(how) if how.contains("is read")), "{url}: {answer:?}");
         }
-        let other = would_allow(&both, &"https://a.example.com/v3".parse().unwrap());
+        let other = would_allow(&both, &get("https://a.example.com/v3"));
         assert!(matches!(other, Answer::Denied(_)), "{other:?}");
+    }
+
+    #[test]
+    fn the_method_is_judged_too_and_stands_in_the_rule_that_is_missing() {
+        const READ: &str =
+            "{ host = \"a.test\", tls = \"inspect\", methods = [\"GET\", \"HEAD\"], paths = [\"/v1/*\"] }";
+        let rule = |rest: &str| {
+            format!("{{ host = \"a.test\", ports = [443], protocol = \"https\", tls = \"inspect\", {rest} }}")
+        };
+        for (rules, wanted, missing) in [
+            (READ, by("POST", "https://a.test/v1/x"), "methods = [\"POST\"], paths = [\"/v1/x\"]"),
+            (READ, by("POST", "https://a.test/v2/x"), "methods = [\"POST\"], paths = [\"/v2/x\"]"),
+            (READ, by("HEAD", "https://a.test/v2/x"), "methods = [\"HEAD\"], paths = [\"/v2/x\"]"),
+            (
+                "{ host = \"a.test\", tls = \"inspect\", methods = [\"POST\"] }",
+                get("https://a.test/v1//x"),
+                "methods = [\"GET\"]",
+            ),
+        ] {
+            assert_eq!(with_what_is_said(rules, &wanted).0, rule(missing), "{wanted:?}");
+        }
+        let rules = parse(&format!("[network]\nmode = \"allow\"\nallow = [{READ}]")).unwrap();
+        let says = |wanted: &Wanted| would_allow(rules.network_rules(), wanted);
+        assert!(matches!(says(&get("https://a.test/v1/x")), Answer::Allowed(_)));
+        let denied = says(&by("POST", "https://a.test/v1/x"));
+        assert!(matches!(&denied, Answer::Denied(text) if text.contains("the method POST")), "{denied:?}");
+        // Nobody sees it, so that nothing depends on it; and no rule for it can name it.
+        let rules = "mode = \"allow\"\nallow = [{ host = \"b.test\" }]";
+        let rules = parse(&format!("[network]\n{rules}")).unwrap().network_rules().clone();
+        assert!(matches!(would_allow(&rules, &by("POST", "https://b.test/")), Answer::Allowed(_)));
+        let Answer::Denied(text) = would_allow(&rules, &by("POST", "https://c.test/")) else { panic!() };
+        assert!(text.ends_with("{ host = \"c.test\", ports = [443], protocol = \"https\" }"), "{text}");
+        let Answer::Denied(text) = would_allow(&rules, &by("POST", "http://c.test/")) else { panic!() };
+        assert!(text.ends_with("protocol = \"http\", methods = [\"POST\"] }"), "{text}");
+        for odd in ["post", "", "GET ", "P\u{d6}ST"] {
+            assert!(odd.parse::<Method>().is_err(), "{odd}");
+        }
     }
 
     #[test]

@@ -286,9 +286,11 @@ async fn live(engine: &Engine, wanted: &Wanted, args: &RunArgs, signals: Signals
     let workspace = wanted.workspace.as_ref();
     let spec =
         BoxSpec { policy: &wanted.policy, image: &wanted.image, workspace, volumes: &[], secrets: &[] };
-    let live = match engine.launch(spec).await {
+    let (launched, news) = engine.launch_heard(spec).await;
+    let live = match launched {
         Ok(live) => live,
-        Err(error) => return not_launched(error),
+        // What was minted for it is revoked already, or is not.
+        Err(error) => return not_launched(error, lent::troubles(news).await),
     };
     let choice = live.choice().clone();
     let box_id = Some(live.id().clone());
@@ -299,7 +301,6 @@ async fn live(engine: &Engine, wanted: &Wanted, args: &RunArgs, signals: Signals
     let pump = Pump { exec, signals, input, program, capture, tools: args.tool.clone() };
     let Pumped { ending, usage, capture, gave_up, unwritten } = pump.run(&live).await;
     engine.dismiss();
-    let news = live.take_lease_news();
     let ended = live.end().await;
     let leases = lent::troubles(news).await;
     let ending = match &ended.ending {
@@ -328,14 +329,13 @@ fn unwritten(receipt: &mut Receipt, error: &OutputError) {
     });
 }
 
-fn not_launched(error: CreateError) -> Story {
+fn not_launched(error: CreateError, leases: Vec<String>) -> Story {
     let (ending, choice) = match error {
         CreateError::Refused { refusal, choice } => (Ending::Refused(refusal), Some(*choice)),
         CreateError::NotReady(ending) => (ending, None),
         other => (Ending::LaunchFailed { tried: Problem::from(other).line(), errno: 0 }, None),
     };
     let capture = Capture::default();
-    let leases = Vec::new();
     Story { box_id: None, choice, ending, usage: None, ended: None, capture, unwritten: None, leases }
 }
 

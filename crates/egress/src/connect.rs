@@ -20,30 +20,40 @@ const TRIES: usize = 4;
 /// How long one address may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What was not dialled, and where that was, as far as anybody knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub reason: Reason,
+    /// The address that it was about.
+    pub address: Option<IpAddr>,
+}
+
 /// Dials the target of a permission, and says at which of its addresses.
 pub async fn dial(
     allowed: &Allowed,
     opened: &[PrivateOpening],
     resolver: &Resolver,
-) -> Result<(TcpStream, SocketAddr), Reason> {
+) -> Result<(TcpStream, SocketAddr), Refused> {
+    let nowhere = |reason| Refused { reason, address: None };
     let found = match allowed.target() {
         Target::Address(address) => vec![*address],
         Target::Name(name) => resolver.look_up(name).await.map_err(|error| match error {
-            LookupError::NotFound => Reason::NameNotFound,
-            LookupError::NoAnswer => Reason::Timeout,
+            LookupError::NotFound => nowhere(Reason::NameNotFound),
+            LookupError::NoAnswer => nowhere(Reason::Timeout),
         })?,
     };
-    let mut refused = Reason::NameNotFound;
+    let mut refused = nowhere(Reason::NameNotFound);
     let mut passed = Vec::new();
     for address in found {
         match check(address, allowed.port(), opened) {
             Ok(()) => passed.push(address),
-            Err(reason) => refused = reason,
+            Err(reason) => refused = Refused { reason, address: Some(address) },
         }
     }
     for address in passed.into_iter().take(TRIES) {
         let address = SocketAddr::new(address, allowed.port());
-        refused = match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
+        let reason = match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 // Small messages go at once; an error here costs nothing but speed.
                 stream.set_nodelay(true).ok();
@@ -54,6 +64,7 @@ pub async fn dial(
             Ok(Err(_)) => Reason::Unreachable,
             Err(_) => Reason::Timeout,
         };
+        refused = Refused { reason, address: Some(address.ip()) };
     }
     Err(refused)
 }

@@ -1,13 +1,13 @@
 //! One connection of the box, wherever it came in.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 
-use blastbox_wire::egress::{Door, Reason, Record};
+use blastbox_wire::egress::{Carried, Door, Reason, Record};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::decide::{Allowed, Target};
 use crate::limits::{Meter, Slot};
-use crate::report::Reporter;
+use crate::report::{Denial, Reporter};
 
 /// One connection of the box that was allowed to come in. Its end is reported when the last copy is dropped.
 #[derive(Debug, Clone)]
@@ -50,6 +50,8 @@ struct Life {
     ended_by: AtomicU8,
     /// Whether it has to end, whatever the two sides still have to say.
     stop: Arc<Stop>,
+    /// Where its target was last found, for the report: what was dialled, or must not be.
+    found: Mutex<Option<IpAddr>>,
     sent: AtomicU64,
     received: AtomicU64,
     /// Its place among the connections that may be open at the same time.
@@ -71,6 +73,7 @@ impl Flow {
             lined: Arc::default(),
             ended_by: AtomicU8::new(0),
             stop: Arc::default(),
+            found: Mutex::default(),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             _slot: slot,
@@ -93,8 +96,16 @@ impl Flow {
     /// Reports that something in this connection was refused. The caller closes it, or answers and goes on.
     pub fn deny(&self, reason: Reason) {
         self.life.denied.store(true, Ordering::Relaxed);
-        self.life.reporter.denied(self.id, self.door, self.target(), self.port(), reason);
+        let denial = Denial::of(self.door, self.target(), self.port(), reason);
+        let found = *self.life.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = found.or(denial.address);
+        self.life.reporter.denied(Denial { flow: self.id, address, carried: self.life.carried(), ..denial });
         self.end_by(reason);
+    }
+
+    /// Notes where its target was found, whether it may be dialled there or not.
+    pub(crate) fn found_at(&self, address: Option<IpAddr>) {
+        *self.life.found.lock().unwrap_or_else(PoisonError::into_inner) = address;
     }
 
     /// Somebody else tells that it was refused.
@@ -105,6 +116,7 @@ impl Flow {
     /// Reports that the target was dialled for this connection.
     pub(crate) fn opened(&self, address: SocketAddr) {
         self.life.opened.store(true, Ordering::Relaxed);
+        self.found_at(Some(address.ip()));
         self.life.reporter.tell(Record::Opened {
             flow: self.id,
             door: self.door,
@@ -224,6 +236,14 @@ impl Stop {
 }
 
 impl Life {
+    fn carried(&self) -> Carried {
+        Carried {
+            sent: self.sent.load(Ordering::Relaxed),
+            received: self.received.load(Ordering::Relaxed),
+            millis: u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
     fn end_by(&self, reason: Reason) {
         let place = Reason::ALL.iter().position(|known| *known == reason).unwrap_or(0);
         let number = u8::try_from(place + 1).unwrap_or(0);
@@ -248,9 +268,7 @@ impl Drop for Life {
             flow: self.id,
             target: self.target.to_string(),
             port: self.port,
-            sent: self.sent.load(Ordering::Relaxed),
-            received: self.received.load(Ordering::Relaxed),
-            millis: u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            carried: self.carried(),
             reason: number.checked_sub(1).and_then(|place| Reason::ALL.get(place)).copied(),
         });
     }

@@ -11,7 +11,7 @@ use blastbox_wire::egress::{Door, GATEWAY_V4, GATEWAY_V6, Reason};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-use crate::decide::{Ask, Said, Verdict};
+use crate::decide::{Ask, Said, Target, Verdict};
 use crate::door::Knock;
 use crate::flow::Flow;
 use crate::house::House;
@@ -19,6 +19,7 @@ use crate::inlet::Inlet;
 use crate::link::{self, NotAPacket, Packet};
 use crate::netstack::{Ends, Handshake, Link, MARGIN, Netstack};
 use crate::relay::relay;
+use crate::report::Denial;
 use crate::side::Asking;
 use crate::{door, serve};
 
@@ -120,10 +121,12 @@ impl Gateway {
             Ok(Packet::Tcp { from, to, opens }) => self.take_tcp(frame, Ends { from, to }, opens),
             Ok(Packet::Udp { from, to, payload }) => self.take_udp(frame, from, to, payload),
             Ok(Packet::Ping { to }) if is_gateway(to) => self.answer(link::pong(frame)),
-            Ok(Packet::Ping { to } | Packet::Other { to }) => self.deny(to.to_string(), 0, Reason::Transport),
+            Ok(Packet::Ping { to } | Packet::Other { to }) => {
+                self.deny(of(&Target::Address(to), 0, Reason::Transport))
+            }
             Ok(Packet::Chatter) => {}
             Err(NotAPacket::Malformed | NotAPacket::ForgedSource | NotAPacket::Fragment) => {
-                self.deny(String::new(), 0, Reason::BadPacket);
+                self.deny(Denial::of_text(Door::Link, String::new(), 0, Reason::BadPacket));
             }
         }
     }
@@ -134,8 +137,8 @@ impl Gateway {
         }
     }
 
-    fn deny(&self, target: String, port: u16, reason: Reason) {
-        self.house.reporter().denied_text(0, Door::Link, target, port, reason);
+    fn deny(&self, denial: Denial) {
+        self.house.reporter().denied(denial);
     }
 
     fn take_udp(&self, frame: &[u8], from: SocketAddr, to: SocketAddr, payload: &[u8]) {
@@ -148,7 +151,7 @@ impl Gateway {
             443 => Reason::Quic,
             _ => Reason::Transport,
         };
-        self.deny(self.house.meaning(to.ip()).to_string(), to.port(), reason);
+        self.deny(of(&self.house.meaning(to.ip()), to.port(), reason));
         // Told at once, so that clients go on with TCP; what is neither a resolver nor QUIC gets silence.
         if reason != Reason::Transport {
             self.answer(link::unreachable(frame));
@@ -172,8 +175,8 @@ impl Gateway {
         } else {
             self.open(frame, ends)
         };
-        if let Err((target, reason)) = opened {
-            self.deny(target, to.port(), reason);
+        if let Err(denial) = opened {
+            self.deny(denial);
             self.answer(link::reset(frame));
         }
     }
@@ -182,13 +185,13 @@ impl Gateway {
     pub(crate) fn visit(&self, stream: UnixStream, to: String) {
         match Knock::at(&self.knocking) {
             Some(knock) => self.spawn(door::call::serve(stream, to, Arc::clone(&self.house), knock)),
-            None => self.house.reporter().denied_text(0, Door::Call, "call".to_owned(), 0, Reason::FlowLimit),
+            None => self.deny(Denial::of_text(Door::Call, "call".to_owned(), 0, Reason::FlowLimit)),
         }
     }
 
     /// A connection to one of the gateway's own ports.
-    fn open_door(&self, frame: &[u8], ends: Ends) -> Result<(), (String, Reason)> {
-        let crowded = || ("proxy".to_owned(), Reason::FlowLimit);
+    fn open_door(&self, frame: &[u8], ends: Ends) -> Result<(), Denial> {
+        let crowded = || Denial::of_text(Door::Link, "proxy".to_owned(), ends.to.port(), Reason::FlowLimit);
         let knock = Knock::at(&self.knocking).filter(|_| !self.stack.is_full()).ok_or_else(crowded)?;
         let asking = self.ask(ends, frame, Handshake::Now).map_err(|_| crowded())?;
         let (house, port) = (Arc::clone(&self.house), ends.to.port());
@@ -201,10 +204,10 @@ impl Gateway {
     }
 
     /// A connection to somewhere else: decided before the handshake goes on.
-    fn open(&self, frame: &[u8], ends: Ends) -> Result<(), (String, Reason)> {
+    fn open(&self, frame: &[u8], ends: Ends) -> Result<(), Denial> {
         let to = ends.to;
         let target = self.house.meaning(to.ip());
-        let denied = |reason| (target.to_string(), reason);
+        let denied = |reason| of(&target, to.port(), reason);
         // Its ports of resolvers are told as such, like everybody's.
         if is_gateway(to.ip()) && !is_resolver_port(to.port()) {
             return Err(denied(Reason::PortNotAllowed));
@@ -261,6 +264,11 @@ async fn let_in(asking: Asking, flow: Flow, house: Arc<House>) {
     if let Some(stream) = asking.accept().await {
         serve::serve(stream, flow, house).await;
     }
+}
+
+/// A denial of what came as a packet.
+fn of(target: &Target, port: u16, reason: Reason) -> Denial {
+    Denial::of(Door::Link, target, port, reason)
 }
 
 fn is_gateway(address: IpAddr) -> bool {

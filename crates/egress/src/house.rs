@@ -139,7 +139,10 @@ impl House {
         let rules = self.rules();
         let dialled = connect::dial(allowed, &rules.dangerously_allow_private, &self.resolver).await;
         dialling.over();
-        let (stream, address) = dialled?;
+        let (stream, address) = dialled.map_err(|refused| {
+            flow.found_at(refused.address);
+            refused.reason
+        })?;
         flow.opened(address);
         Ok(Dialled { stream, address, _place: place })
     }
@@ -260,6 +263,26 @@ mod tests {
         drop(flow);
         assert!(matches!(records.try_recv(), Ok(Record::Denied { .. })));
         assert!(records.try_recv().is_err());
+    }
+
+    /// Each may carry a piece before anybody can say what that costs.
+    #[tokio::test(start_paused = true)]
+    async fn a_new_connection_waits_for_what_others_have_used() {
+        use tokio::io::AsyncWriteExt as _;
+        let house = house("allow = [{ host = \"a.example.net\" }]\nlimits = { bandwidth = \"1KiB\" }");
+        let target = Target::Name("a.example.net".parse().unwrap());
+        let begun = tokio::time::Instant::now();
+        let mut waited = Vec::new();
+        for _ in 0..3 {
+            let verdict = house.decide(&Ask { target: &target, port: 443, said: Said::Nothing });
+            let Verdict::Allow(allowed) = verdict else { panic!("{verdict:?}") };
+            let flow = house.admit(Door::Link, allowed).unwrap();
+            let (near, _far) = tokio::io::duplex(64 * 1024);
+            house.metered(near, &flow).write_all(&[0; 61 * 1024]).await.unwrap();
+            waited.push(begun.elapsed().as_secs());
+        }
+        // 60 s are owed after the first, and 61 more after each.
+        assert_eq!(waited, [0, 60, 121]);
     }
 
     #[tokio::test]

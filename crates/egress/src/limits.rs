@@ -161,6 +161,11 @@ impl Meter {
         usize::try_from(self.lock().limits.names_per_wildcard).unwrap_or(usize::MAX)
     }
 
+    /// How long to wait before more bytes may pass: until what has passed is paid for.
+    pub fn owed(&self) -> Duration {
+        self.lock().bandwidth.take_back(0.0, Instant::now())
+    }
+
     /// Bytes have passed. How long to wait before more may, or why no more may.
     pub fn passed(&self, target: &Target, bytes: usize) -> Result<Duration, Reason> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -212,23 +217,26 @@ impl<S> Metered<S> {
         Self { stream, flow, meter, pause: None }
     }
 
-    /// Waits until the bandwidth that was used is paid for.
+    /// Waits until the bandwidth that was used is paid for, by whichever connection of the box: what each may carry before it is asked to
+    /// wait, any number of new ones would carry.
     fn poll_pause(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Some(pause) = &mut self.pause {
-            ready!(pause.as_mut().poll(context));
-            self.pause = None;
+        loop {
+            if let Some(pause) = &mut self.pause {
+                ready!(pause.as_mut().poll(context));
+                self.pause = None;
+            }
+            let owed = self.meter.owed();
+            if owed.is_zero() {
+                return Poll::Ready(());
+            }
+            self.pause = Some(Box::pin(tokio::time::sleep(owed)));
         }
-        Poll::Ready(())
     }
 
     fn passed(&mut self, bytes: usize) -> io::Result<()> {
         match self.meter.passed(self.flow.target(), bytes) {
-            Ok(wait) => {
-                if !wait.is_zero() {
-                    self.pause = Some(Box::pin(tokio::time::sleep(wait)));
-                }
-                Ok(())
-            }
+            // Whoever is next waits for it.
+            Ok(_) => Ok(()),
             Err(reason) => {
                 self.flow.end_by(reason);
                 Err(io::Error::other(Stopped(reason)))

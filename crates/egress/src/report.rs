@@ -4,9 +4,10 @@
 //! comes again while the first is hardly told is counted instead of told. What does not fit is counted too.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use blastbox_wire::egress::{Door, Reason, Record};
+use blastbox_wire::egress::{Carried, Door, Reason, Record};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
@@ -48,6 +49,47 @@ enum Repeated {
 struct Again {
     told: Instant,
     count: u32,
+    /// Of the last of them.
+    address: Option<IpAddr>,
+    /// By all of them.
+    carried: Carried,
+}
+
+/// Something that was refused.
+#[derive(Debug, Clone)]
+pub struct Denial {
+    /// The connection that it came in; 0 where none was open.
+    pub flow: u64,
+    /// By which way.
+    pub door: Door,
+    /// The name, or the address where there was none.
+    pub target: String,
+    /// The port.
+    pub port: u16,
+    /// Where it went, as far as that is known.
+    pub address: Option<IpAddr>,
+    /// Why.
+    pub reason: Reason,
+    /// What its connection had carried until then.
+    pub carried: Carried,
+}
+
+impl Denial {
+    /// Of something that asked for this target before there was a connection.
+    #[must_use]
+    pub fn of(door: Door, target: &Target, port: u16, reason: Reason) -> Self {
+        let address = match target {
+            Target::Address(address) => Some(*address),
+            Target::Name(_) => None,
+        };
+        Self { address, ..Self::of_text(door, target.to_string(), port, reason) }
+    }
+
+    /// Of something that has no target of ours: a packet, a name that is none.
+    #[must_use]
+    pub fn of_text(door: Door, target: String, port: u16, reason: Reason) -> Self {
+        Self { flow: 0, door, target, port, address: None, reason, carried: Carried::default() }
+    }
 }
 
 impl Reporter {
@@ -80,37 +122,38 @@ impl Reporter {
     }
 
     /// Tells a denial, or counts it where the same was told a moment ago.
-    pub fn denied(&self, flow: u64, door: Door, target: &Target, port: u16, reason: Reason) {
-        self.denied_text(flow, door, target.to_string(), port, reason);
-    }
-
-    /// Tells a denial of something that has no target of ours: a packet, a name that is none.
-    pub fn denied_text(&self, flow: u64, door: Door, target: String, port: u16, reason: Reason) {
+    pub fn denied(&self, denial: Denial) {
+        let Denial { flow, door, target, port, address, reason, carried } = denial;
         let same = Repeated::Denied { door, target: target.clone(), port, reason };
-        if self.is_news(same) {
-            self.tell(Record::Denied { flow, door, target, port, reason, count: 1 });
+        if self.is_news(same, address, carried) {
+            self.tell(Record::Denied { flow, door, target, port, address, reason, count: 1, carried });
         }
     }
 
     /// Tells a question, or counts it where the same was told a moment ago.
     pub fn question(&self, name: String, kind: u16, denied: Option<Reason>) {
-        if self.is_news(Repeated::Question { name: name.clone(), kind, denied }) {
+        let same = Repeated::Question { name: name.clone(), kind, denied };
+        if self.is_news(same, None, Carried::default()) {
             self.tell(Record::Question { name, kind, denied, count: 1 });
         }
     }
 
-    fn is_news(&self, same: Repeated) -> bool {
+    fn is_news(&self, same: Repeated, address: Option<IpAddr>, carried: Carried) -> bool {
         let now = Instant::now();
         let mut folded = self.inner.folded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(again) = folded.repeats.get_mut(&same) {
             again.count = again.count.saturating_add(1);
+            again.address = address.or(again.address);
+            again.carried = sum(again.carried, carried);
             return false;
         }
         if folded.repeats.len() >= COUNTED {
             folded.lost = folded.lost.saturating_add(1);
             return false;
         }
-        folded.repeats.insert(same, Again { told: now, count: 0 });
+        // What it carried itself is told with it.
+        let again = Again { told: now, count: 0, address: None, carried: Carried::default() };
+        folded.repeats.insert(same, again);
         true
     }
 
@@ -125,10 +168,10 @@ impl Reporter {
             (due, std::mem::take(&mut folded.lost))
         };
         for (same, again) in due.into_iter().filter(|(_, again)| again.count > 0) {
-            let count = again.count;
+            let Again { count, address, carried, .. } = again;
             self.tell(match same {
                 Repeated::Denied { door, target, port, reason } => {
-                    Record::Denied { flow: 0, door, target, port, reason, count }
+                    Record::Denied { flow: 0, door, target, port, address, reason, count, carried }
                 }
                 Repeated::Question { name, kind, denied } => Record::Question { name, kind, denied, count },
             });
@@ -136,6 +179,15 @@ impl Reporter {
         if lost > 0 {
             self.tell(Record::Lost { count: lost });
         }
+    }
+}
+
+/// What two have carried together.
+fn sum(one: Carried, other: Carried) -> Carried {
+    Carried {
+        sent: one.sent.saturating_add(other.sent),
+        received: one.received.saturating_add(other.received),
+        millis: one.millis.saturating_add(other.millis),
     }
 }
 
@@ -168,15 +220,25 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_denial_is_told_once_and_then_counted() {
         let (reporter, mut out) = Reporter::new();
+        let target = Target::Address("10.0.0.1".parse().unwrap());
+        let address = Some("10.0.0.1".parse().unwrap());
         for _ in 0..1000 {
-            reporter.denied_text(0, Door::Link, "10.0.0.1".into(), 80, Reason::AddressNotAllowed);
+            let denial = Denial::of(Door::Link, &target, 80, Reason::AddressNotAllowed);
+            let carried = Carried { sent: 3, received: 0, millis: 2 };
+            reporter.denied(Denial { flow: 7, carried, ..denial });
         }
-        assert_eq!(drain(&mut out).len(), 1);
+        let first = drain(&mut out);
+        let [Record::Denied { flow: 7, address: told, carried, .. }] = first[..] else { panic!("{first:?}") };
+        assert_eq!((told, carried), (address, Carried { sent: 3, received: 0, millis: 2 }));
         reporter.settle(Settle::WhatIsDue);
         assert_eq!(drain(&mut out), []);
         tokio::time::advance(QUIET).await;
         reporter.settle(Settle::WhatIsDue);
-        assert!(matches!(drain(&mut out)[..], [Record::Denied { count: 999, .. }]));
+        let rest = drain(&mut out);
+        let [Record::Denied { flow: 0, address: told, count: 999, carried, .. }] = rest[..] else {
+            panic!("{rest:?}");
+        };
+        assert_eq!((told, carried), (address, Carried { sent: 2997, received: 0, millis: 1998 }));
     }
 
     #[tokio::test]

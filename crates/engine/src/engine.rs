@@ -24,7 +24,7 @@ use tokio::task::AbortHandle;
 
 use crate::driver::Stir;
 use crate::error::{CreateError, EngineError};
-use crate::leases::{Broker, GivenSecret, Tell};
+use crate::leases::{Broker, GivenSecret, News, Tell};
 use crate::link::{self, Link, Supply};
 use crate::live::LiveBox;
 use crate::shelf::Shelf;
@@ -237,10 +237,20 @@ impl Engine {
     /// Asks for a box and comes back at once: a command may be given to it while it is in the making, and what goes wrong
     /// then is that command's last event.
     pub async fn launch(&self, spec: BoxSpec<'_>) -> Result<LiveBox, CreateError> {
-        let (tell, news) = mpsc::unbounded_channel();
-        let mut live = self.launch_as(new_id()?, spec, None, tell).await?;
+        let (launched, news) = self.launch_heard(spec).await;
+        let mut live = launched?;
         live.lease_news = Mutex::new(Some(news));
         Ok(live)
+    }
+
+    /// The same for whoever has to hear what happens to the leases of its secrets also where there will be no box.
+    pub async fn launch_heard(&self, spec: BoxSpec<'_>) -> (Result<LiveBox, CreateError>, News) {
+        let (tell, news) = mpsc::unbounded_channel();
+        let launched = match new_id() {
+            Ok(id) => self.launch_as(id, spec, None, tell).await,
+            Err(error) => Err(error),
+        };
+        (launched, news)
     }
 
     /// The same under a name that was taken for it, or as a copy of a box that slept. What happens to its leases is told, also where there will be no box.

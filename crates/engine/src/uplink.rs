@@ -13,7 +13,7 @@ use std::time::Duration;
 use blastbox_isolation::gateway::{Said, Voice};
 use blastbox_isolation::{Gateway, GatewayError};
 use blastbox_policy::SealedPolicy;
-use blastbox_wire::egress::{FromGateway, Reason, Record, Trust};
+use blastbox_wire::egress::{Carried, FromGateway, Reason, Record, Trust};
 use blastbox_wire::receipt::{AllowedTarget, DeniedTarget, NetworkUse};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -167,7 +167,7 @@ impl Inner {
                     known.rule = rule;
                 }
             }
-            Record::Closed { target, port, sent, received, .. } => {
+            Record::Closed { target, port, carried: Carried { sent, received, .. }, .. } => {
                 // One that came to nothing reached nobody, and takes no place of those that were reached.
                 if let Some(known) = self.allowed.get_mut(&(target.clone(), *port)) {
                     known.sent_bytes = known.sent_bytes.saturating_add(*sent);
@@ -401,7 +401,8 @@ mod tests {
     }
 
     fn closed(target: &str, (sent, received): (u64, u64)) -> Record {
-        Record::Closed { flow: 1, target: target.into(), port: 443, sent, received, millis: 5, reason: None }
+        let carried = Carried { sent, received, millis: 5 };
+        Record::Closed { flow: 1, target: target.into(), port: 443, carried, reason: None }
     }
 
     #[tokio::test]
@@ -427,8 +428,10 @@ mod tests {
                 door: Door::Link,
                 target: "evil.test".into(),
                 port: 443,
+                address: None,
                 reason: Reason::HostNotAllowed,
                 count: 3,
+                carried: Carried::default(),
             })
             .await;
         }

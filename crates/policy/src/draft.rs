@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::written::Origin;
 use crate::{
     AllowRule, BadRule, Binding, BoxRoot, Bytes, Cpus, CredentialMode, CredentialRules, Destination,
     FileRules, Gap, Gpu, GuestName, GvisorPlatform, Host, HostPattern, KernelRules, LifetimeRules, Loopback,
@@ -23,6 +24,8 @@ pub struct Draft {
     pub(crate) credentials: CredentialRules,
     pub(crate) lifetime: LifetimeRules,
     pub(crate) accepted: BTreeSet<Gap>,
+    /// What it was read from, for whoever has to mend it.
+    pub(crate) origin: Origin,
 }
 
 impl Draft {
@@ -36,6 +39,7 @@ impl Draft {
             credentials: CredentialRules::at(level),
             lifetime: LifetimeRules::at(level),
             accepted: BTreeSet::new(),
+            origin: Origin::NONE,
         }
     }
 

@@ -14,6 +14,15 @@ pub struct Place {
     pub column: usize,
 }
 
+impl Place {
+    /// The place of a byte of this text.
+    pub(crate) fn in_text(text: &str, offset: usize) -> Self {
+        let before = text.get(..offset).unwrap_or(text);
+        let line = before.rsplit('\n').next().unwrap_or(before);
+        Self { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}", self.line, self.column)
@@ -116,11 +125,19 @@ pub enum PolicyError {
         problem: BadBinding,
     },
     /// Bindings that do not fit together, or not with the rules of the network.
-    #[error("credentials: {0}")]
+    #[error("credentials.bind: {0}")]
     Credentials(BadBinding),
     /// Rules of the network section that do not fit together.
-    #[error("network: {0}")]
+    #[error("network.allow: {0}")]
     Network(BadRule),
+    /// What is wrong only beside the rest of the policy, and where in the text it stands.
+    #[error("{at}: {problem}")]
+    At {
+        /// Where.
+        at: Place,
+        /// What is wrong there.
+        problem: Box<PolicyError>,
+    },
     /// A limit that no box can have.
     #[error("{key} = {value} is out of range; permitted is {least} to {most}")]
     OutOfRange {
@@ -168,13 +185,24 @@ pub enum PolicyError {
         level: ThreatLevel,
     },
     /// A gap that no policy of this level may accept.
-    #[error("gap {gap} cannot be accepted at threat level {level}; {}", gap.fix())]
+    #[error("accept: gap {gap} cannot be accepted at threat level {level}; {}", gap.fix())]
     GapNotAtLevel {
         /// The gap.
         gap: Gap,
         /// The level.
         level: ThreatLevel,
     },
+}
+
+impl PolicyError {
+    /// What is wrong, without where.
+    #[must_use]
+    pub fn problem(&self) -> &Self {
+        match self {
+            Self::At { problem, .. } => problem,
+            _ => self,
+        }
+    }
 }
 
 /// Where in a policy a key stands.

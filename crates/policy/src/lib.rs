@@ -44,6 +44,7 @@ mod text;
 mod threat;
 mod tier;
 mod words;
+mod written;
 
 pub use amounts::{BadAmount, Bytes, Cpus, Seconds};
 pub use boundary::{Boundary, MIN_EFFECTIVE_BOUNDARIES, enough_boundaries};

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::limits::{check_files, check_kernel, check_lifetime, check_network};
+use crate::written::Origin;
 use crate::{
     CredentialRules, Draft, FileRules, Gap, KernelRules, LifetimeRules, NetworkMode, NetworkRules,
     PolicyError, ThreatLevel, TierChoice,
@@ -26,30 +27,8 @@ pub struct SealedPolicy {
 impl SealedPolicy {
     /// Checks the draft: impossible limits, then what its level forbids. The first problem is reported.
     pub(crate) fn check(draft: Draft) -> Result<Self, PolicyError> {
-        let Draft { level, kernel, files, network, credentials, lifetime, accepted } = draft;
-        check_kernel(&kernel)?;
-        check_files(&files)?;
-        check_lifetime(&lifetime)?;
-        check_network(&network.limits)?;
-        crate::network::check(&network).map_err(PolicyError::Network)?;
-        crate::credentials::check(&credentials, &network.allow).map_err(PolicyError::Credentials)?;
-        if let TierChoice::Exactly(tier) = kernel.tier
-            && !tier.allowed_at(level)
-        {
-            return Err(PolicyError::TierNotAtLevel { tier, level });
-        }
-        if !kernel.root.allowed_at(level) {
-            return Err(PolicyError::RootNotAtLevel { level });
-        }
-        if network.mode == NetworkMode::Open && level == ThreatLevel::Critical {
-            return Err(PolicyError::OpenNotAtLevel { level });
-        }
-        if !files.workspace.allowed_at(level) {
-            return Err(PolicyError::WorkspaceNotAtLevel { workspace: files.workspace, level });
-        }
-        if let Some(gap) = accepted.iter().find(|gap| !gap.acceptable_at(level)) {
-            return Err(PolicyError::GapNotAtLevel { gap: *gap, level });
-        }
+        find_fault(&draft).map_err(|(about, problem)| draft.origin.place(&draft, &about, problem))?;
+        let Draft { level, kernel, files, network, credentials, lifetime, accepted, origin: _ } = draft;
         #[cfg(feature = "text")]
         let digest = crate::PolicyDigest::NONE;
         #[cfg_attr(not(feature = "text"), expect(unused_mut, reason = "it has no name to be given"))]
@@ -84,7 +63,7 @@ impl SealedPolicy {
             #[cfg(feature = "text")]
                 digest: _,
         } = self.clone();
-        Draft { level, kernel, files, network, credentials, lifetime, accepted }
+        Draft { level, kernel, files, network, credentials, lifetime, accepted, origin: Origin::NONE }
     }
 
     /// The threat level.
@@ -131,5 +110,45 @@ impl SealedPolicy {
     #[cfg(feature = "text")]
     pub fn digest(&self) -> crate::PolicyDigest {
         self.digest
+    }
+}
+
+/// The first thing that is impossible, and which key it is about.
+fn find_fault(draft: &Draft) -> Result<(), (String, PolicyError)> {
+    let Draft { level, kernel, files, network, credentials, lifetime, accepted, origin: _ } = draft;
+    let level = *level;
+    let at = |key: &str, problem| Err((key.to_owned(), problem));
+    let limits = check_kernel(kernel)
+        .and_then(|()| check_files(files))
+        .and_then(|()| check_lifetime(lifetime))
+        .and_then(|()| check_network(&network.limits));
+    match limits {
+        Err(PolicyError::OutOfRange { key, value, least, most }) => {
+            return at(key, PolicyError::OutOfRange { key, value, least, most });
+        }
+        Err(other) => return at("", other),
+        Ok(()) => {}
+    }
+    crate::network::check(network).map_err(|(key, problem)| (key, PolicyError::Network(problem)))?;
+    crate::credentials::check(credentials, &network.allow)
+        .map_err(|(key, problem)| (key, PolicyError::Credentials(problem)))?;
+    if let TierChoice::Exactly(tier) = kernel.tier
+        && !tier.allowed_at(level)
+    {
+        return at("kernel.tier", PolicyError::TierNotAtLevel { tier, level });
+    }
+    if !kernel.root.allowed_at(level) {
+        return at("kernel.root", PolicyError::RootNotAtLevel { level });
+    }
+    if network.mode == NetworkMode::Open && level == ThreatLevel::Critical {
+        return at("network.mode", PolicyError::OpenNotAtLevel { level });
+    }
+    if !files.workspace.allowed_at(level) {
+        let workspace = files.workspace;
+        return at("files.workspace", PolicyError::WorkspaceNotAtLevel { workspace, level });
+    }
+    match accepted.iter().find(|gap| !gap.acceptable_at(level)) {
+        Some(gap) => at(&format!("accept[{gap}]"), PolicyError::GapNotAtLevel { gap: *gap, level }),
+        None => Ok(()),
     }
 }

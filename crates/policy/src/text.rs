@@ -10,6 +10,8 @@
 mod credentials;
 mod network;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use toml::Spanned;
@@ -17,6 +19,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 
 use crate::error::{Place, Section};
 use crate::words::{clip, nearest};
+use crate::written::Origin;
 use crate::{
     BadAmount, Draft, FileRules, Gap, GuestName, KernelRules, LifetimeRules, PolicyError, ThreatLevel,
     UnknownWord,
@@ -50,7 +53,7 @@ pub fn parse(text: &str) -> Result<Draft, PolicyError> {
     if text.len() > MAX_POLICY_TEXT {
         return Err(PolicyError::TooLong { length: text.len(), most: MAX_POLICY_TEXT });
     }
-    let source = Source(text);
+    let source = Source { text, keys: RefCell::default() };
     let document = DeTable::parse(text).map_err(|error| source.syntax(&error))?;
     let document = in_order(document.get_ref());
     // The level is read first, wherever it stands: it decides what absent keys mean.
@@ -69,6 +72,7 @@ pub fn parse(text: &str) -> Result<Draft, PolicyError> {
             _ => return Err(source.unknown_key(key, Section::Top, TOP)),
         }
     }
+    draft.origin = Origin::of(text, source.keys.into_inner(), &draft);
     Ok(draft)
 }
 
@@ -79,8 +83,11 @@ fn in_order<'d, 't>(table: &'d DeTable<'t>) -> Vec<(&'d Key<'t>, &'d Value<'t>)>
     entries
 }
 
-/// The text that places are counted in.
-struct Source<'t>(&'t str);
+/// The text that places are counted in, and where the keys stand that were read so far.
+struct Source<'t> {
+    text: &'t str,
+    keys: RefCell<BTreeMap<String, usize>>,
+}
 
 impl Source<'_> {
     fn kernel(&self, section: &Value<'_>, rules: &mut KernelRules) -> Result<(), PolicyError> {
@@ -139,14 +146,26 @@ impl Source<'_> {
         value: &'d Value<'t>,
     ) -> Result<Vec<(&'d Key<'t>, &'d Value<'t>)>, PolicyError> {
         match value.get_ref() {
-            DeValue::Table(table) => Ok(in_order(table)),
+            DeValue::Table(table) => {
+                let entries = in_order(table);
+                self.note(name.to_owned(), value);
+                entries.iter().for_each(|(key, value)| self.note(format!("{name}.{}", key.get_ref()), value));
+                Ok(entries)
+            }
             _ => Err(self.wrong_kind(name, "a section", value)),
         }
     }
 
     fn gaps(&self, value: &Value<'_>) -> Result<std::collections::BTreeSet<Gap>, PolicyError> {
         match value.get_ref() {
-            DeValue::Array(gaps) => gaps.iter().map(|gap| self.word("accept", gap)).collect(),
+            DeValue::Array(gaps) => {
+                let gap = |value| {
+                    let gap: Gap = self.word("accept", value)?;
+                    self.note(format!("accept[{gap}]"), value);
+                    Ok(gap)
+                };
+                gaps.iter().map(gap).collect()
+            }
             _ => Err(self.wrong_kind("accept", "a list of gaps", value)),
         }
     }
@@ -255,9 +274,12 @@ impl Source<'_> {
     }
 
     fn place(&self, offset: usize) -> Place {
-        let before = self.0.get(..offset).unwrap_or(self.0);
-        let line = before.rsplit('\n').next().unwrap_or(before);
-        Place { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 }
+        Place::in_text(self.text, offset)
+    }
+
+    /// Remembers where a key stands, for what can be judged only when all have been read. The first stays.
+    fn note(&self, key: String, value: &Value<'_>) {
+        self.keys.borrow_mut().entry(key).or_insert(value.span().start);
     }
 }
 

@@ -100,7 +100,7 @@ fn a_private_address_needs_the_dangerous_word_and_metadata_never_opens() {
     let text = complaint("allow = [{ host = \"10.1.2.3\", ports = [5432], protocol = \"tcp\" }]");
     assert_eq!(
         text,
-        "network: 10.1.2.3 is a private address; it opens only if network.dangerously_allow_private covers it too, \
+        "line 4, column 10: network.allow: 10.1.2.3 is a private address; it opens only if network.dangerously_allow_private covers it too, \
          as in { cidr = \"10.1.2.3/32\", ports = [5432] }"
     );
     let text = complaint("allow = [{ host = \"169.254.169.254\", ports = [80], protocol = \"tcp\" }]");

@@ -7,7 +7,7 @@
 //! program and the digest of its arguments, because arguments are where people put tokens. Text that a caller or a box
 //! had a hand in is a [`Label`]: cut to a bound, and to be escaped before it meets a terminal.
 
-mod hex;
+pub(crate) mod hex;
 pub mod ledger_text;
 
 use std::fmt;
@@ -16,6 +16,7 @@ use blastbox_policy::{Gap, PolicyDigest, ThreatLevel, Tier};
 use serde::{Deserialize, Serialize};
 
 use crate::BoxId;
+use crate::egress::{Carried, Door};
 use crate::receipt::{LimitName, Outcome, Usage};
 
 pub use hex::{BadHex, Hash, LedgerId, PublicKey, Signature};
@@ -297,19 +298,37 @@ pub enum Event {
     },
     /// The box was kept from something by its gateway, or asked for a name that it may not have.
     NetworkDenied {
+        /// The connection that it came in, where one was open already; 0 where none was, and for several together.
+        #[serde(default)]
+        flow: u64,
+        /// By which way it came; absent for a question about a name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        door: Option<Door>,
         /// The name, or the address where there was none.
         target: Label,
         /// The port; 53 for a question about the name.
         port: u16,
+        /// The type that was asked for, as DNS numbers it, where it was a question.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kind_asked: Option<u16>,
+        /// Where it went, as far as that is known: what the box named itself, or the last address that the name was found at.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        address: Option<std::net::IpAddr>,
         /// The stable word for why.
         reason: Label,
         /// How often since the last record about it.
         count: u32,
+        /// What it had carried until then; of all of them together, where it stands for several.
+        #[serde(flatten)]
+        carried: Carried,
     },
     /// The box reached something through its gateway.
     NetworkOpened {
         /// The connection, by its number at the gateway.
         flow: u64,
+        /// By which way it came; absent in records of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        door: Option<Door>,
         /// The name, or the address where there was none.
         target: Label,
         /// The port.
@@ -327,12 +346,9 @@ pub enum Event {
         target: Label,
         /// The port.
         port: u16,
-        /// Bytes from the box.
-        sent: u64,
-        /// Bytes to the box.
-        received: u64,
-        /// How long it lasted.
-        millis: u64,
+        /// What it has carried.
+        #[serde(flatten)]
+        carried: Carried,
         /// What ended it, where it was neither of both sides.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<Label>,

@@ -20,9 +20,7 @@ impl BoxId {
     /// A name made from 100 bits of the given randomness.
     #[must_use]
     pub fn from_random(random: [u8; TAIL]) -> Self {
-        let tail =
-            random.iter().filter_map(|byte| ALPHABET.get(usize::from(byte & 31))).map(|&c| char::from(c));
-        Self(PREFIX.chars().chain(tail).collect())
+        Self(named(PREFIX, random))
     }
 
     /// The whole name.
@@ -41,9 +39,7 @@ impl BoxId {
 impl FromStr for BoxId {
     type Err = BadBoxId;
     fn from_str(text: &str) -> Result<Self, BadBoxId> {
-        let tail = text.strip_prefix(PREFIX).ok_or(BadBoxId)?;
-        let clean = tail.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-        if tail.len() == TAIL && clean { Ok(Self(text.to_owned())) } else { Err(BadBoxId) }
+        is_named(PREFIX, text).then(|| Self(text.to_owned())).ok_or(BadBoxId)
     }
 }
 
@@ -60,18 +56,18 @@ impl fmt::Debug for BoxId {
 }
 
 #[cfg(feature = "text")]
-impl serde::Serialize for BoxId {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&self.0)
-    }
+crate::event::hex::as_text!(BoxId);
+
+/// A name of 100 random bits behind this prefix.
+pub(crate) fn named(prefix: &str, random: [u8; TAIL]) -> String {
+    let tail = random.iter().filter_map(|byte| ALPHABET.get(usize::from(byte & 31))).map(|&c| char::from(c));
+    prefix.chars().chain(tail).collect()
 }
 
-#[cfg(feature = "text")]
-impl<'de> serde::Deserialize<'de> for BoxId {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
+/// Whether this could be one.
+pub(crate) fn is_named(prefix: &str, text: &str) -> bool {
+    let clean = |tail: &str| tail.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    text.strip_prefix(prefix).is_some_and(|tail| tail.len() == TAIL && clean(tail))
 }
 
 #[cfg(test)]

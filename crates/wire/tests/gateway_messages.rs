@@ -8,14 +8,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use blastbox_wire::CodecError;
-use blastbox_wire::egress::{Door, FromGateway, Reason, Record, Trust};
+use blastbox_wire::egress::{Carried, Door, FromGateway, Reason, Record, Trust};
 
 use self::broken::{changed_and_cut, lying};
 
 fn samples() -> Vec<(&'static str, FromGateway)> {
     let (target, port, flow) = ("api.example.com".to_owned(), 443, 7);
     let reason = Reason::ALL.first().copied().unwrap();
-    let denied = |door| Record::Denied { flow, door, target: target.clone(), port, reason, count: 3 };
+    let carried = Carried { sent: 1, received: u64::MAX, millis: 9 };
+    let denied_at = |door, address| Record::Denied {
+        flow,
+        door,
+        target: target.clone(),
+        port,
+        address,
+        reason,
+        count: 3,
+        carried,
+    };
+    let denied = |door| denied_at(door, None);
     let opened = |address| Record::Opened {
         flow,
         door: Door::Link,
@@ -24,15 +35,7 @@ fn samples() -> Vec<(&'static str, FromGateway)> {
         address,
         rule: "*.example.com".to_owned(),
     };
-    let closed = |reason| Record::Closed {
-        flow,
-        target: target.clone(),
-        port,
-        sent: 1,
-        received: u64::MAX,
-        millis: 9,
-        reason,
-    };
+    let closed = |reason| Record::Closed { flow, target: target.clone(), port, carried, reason };
     let question = |denied| Record::Question { name: target.clone(), kind: 28, denied, count: 1 };
     let lent = Record::Lent {
         flow,
@@ -56,6 +59,8 @@ fn samples() -> Vec<(&'static str, FromGateway)> {
         ("denied-connect", record(denied(Door::Connect))),
         ("denied-socks", record(denied(Door::Socks))),
         ("denied-call", record(denied(Door::Call))),
+        ("denied-v4", record(denied_at(Door::Connect, Some(IpAddr::V4(Ipv4Addr::LOCALHOST))))),
+        ("denied-v6", record(denied_at(Door::Socks, Some(IpAddr::V6(Ipv6Addr::LOCALHOST))))),
         ("opened-v4", record(opened(IpAddr::V4(Ipv4Addr::LOCALHOST)))),
         ("opened-v6", record(opened(IpAddr::V6(Ipv6Addr::LOCALHOST)))),
         ("closed", record(closed(None))),

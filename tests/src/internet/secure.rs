@@ -1,5 +1,6 @@
 //! Servers of the small internet that speak TLS, and an authority that its host believes.
 
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -9,8 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use base64::Engine as _;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, ServerConnection, Stream};
 
 use super::{Internet, Log, lock};
@@ -45,11 +48,32 @@ impl Internet {
         names: &[&str],
         with: impl Fn(&mut Visitor<'_>) + Send + Sync + 'static,
     ) -> bool {
+        let (authority, config) = believed(names);
+        self.speak_tls(caller, authority, config, with)
+    }
+
+    /// A server for these names, each with a certificate that does not hold. `false`, and reported: as above.
+    pub fn impostor(
+        &self,
+        caller: &Caller,
+        names: &[(&str, Flaw)],
+        with: impl Fn(&mut Visitor<'_>) + Send + Sync + 'static,
+    ) -> bool {
+        let (authority, config) = unbelieved(names);
+        self.speak_tls(caller, authority, config, with)
+    }
+
+    fn speak_tls(
+        &self,
+        caller: &Caller,
+        authority: String,
+        config: Arc<ServerConfig>,
+        with: impl Fn(&mut Visitor<'_>) + Send + Sync + 'static,
+    ) -> bool {
         if !Path::new(BUNDLE).exists() {
             caller.skip("there are no authorities of the host (apt-get install ca-certificates)");
             return false;
         }
-        let (authority, config) = believed(names);
         let bundle = caller.file("believed.crt", authority);
         let host = self.host.id().to_string();
         let words = ["--target", &host, "--mount", "/bin/mount", "--bind", text(&bundle), BUNDLE];
@@ -153,13 +177,71 @@ impl Visitor<'_> {
     }
 }
 
+/// What is wrong with a certificate.
+#[derive(Debug, Clone, Copy)]
+pub enum Flaw {
+    /// Its time is over.
+    Expired,
+    /// Nobody believes who made it.
+    UnknownIssuer,
+    /// It is somebody else's.
+    OtherName,
+}
+
+/// A certificate for each name.
+#[derive(Debug)]
+struct ByName(HashMap<String, Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.get(hello.server_name()?).cloned()
+    }
+}
+
+/// One of this name: of two that are called the same, the one that is believed is taken for the other's.
+fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority")
+}
+
+fn as_text(authority: &CertifiedIssuer<'_, KeyPair>) -> String {
+    let body = base64::engine::general_purpose::STANDARD.encode(authority.der());
+    format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
+}
+
+/// An authority as text, and what a server says that has a flaw for each name.
+fn unbelieved(names: &[(&str, Flaw)]) -> (String, Arc<ServerConfig>) {
+    let (believed, stranger) = (authority("believed"), authority("nobody's"));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let certified = |(name, flaw): &(&str, Flaw)| {
+        let said = if matches!(flaw, Flaw::OtherName) { "somebody.else.test" } else { *name };
+        let mut params = CertificateParams::new(vec![said.to_owned()]).expect("a name");
+        if matches!(flaw, Flaw::Expired) {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        }
+        let own = KeyPair::generate().expect("a key");
+        let by = if matches!(flaw, Flaw::UnknownIssuer) { &stranger } else { &believed };
+        let certificate = params.signed_by(&own, by).expect("a certificate");
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(own.serialize_der()));
+        let key = CertifiedKey::from_der(vec![certificate.der().clone()], key, &provider).expect("a key");
+        ((*name).to_owned(), Arc::new(key))
+    };
+    let by_name = ByName(names.iter().map(certified).collect());
+    let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .expect("TLS")
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(by_name));
+    (as_text(&believed), Arc::new(config))
+}
+
 /// An authority as text, and what a server of these names says by it.
 fn believed(names: &[&str]) -> (String, Arc<ServerConfig>) {
-    let key = || KeyPair::generate().expect("a key");
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, key()).expect("an authority");
-    let own = key();
+    let authority = authority("believed");
+    let own = KeyPair::generate().expect("a key");
     let certificate = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
         .and_then(|params| params.signed_by(&own, &authority))
         .expect("a certificate");
@@ -172,8 +254,7 @@ fn believed(names: &[&str]) -> (String, Arc<ServerConfig>) {
             PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(own.serialize_der())),
         )
         .expect("a server's certificate");
-    let body = base64::engine::general_purpose::STANDARD.encode(authority.der());
-    (format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"), Arc::new(config))
+    (as_text(&authority), Arc::new(config))
 }
 
 /// One visit, from its first byte to its last.

@@ -13,7 +13,7 @@ use super::events::{Stream, tell};
 use super::table::moment;
 use crate::output::{self, plain};
 use crate::problem::Problem;
-use crate::reach::{Answer, Url, would_allow};
+use crate::reach::{Answer, Method as Asked, Url, Wanted, would_allow};
 
 pub(crate) const HELP: &str = "Examples:\n  blastbox net                       what is still remembered, of all boxes\n  \
 blastbox net BOX --follow          every connection and question of a box, as it happens\n  \
@@ -55,7 +55,7 @@ enum NetVerb {
     Rules(RulesArgs),
     /// Whether a box may reach a URL now, by which rule
     #[command(
-        after_help = "Example:\n  blastbox net would-allow BOX https://api.github.com/user\n\nExit codes: 0 allowed, 1 denied."
+        after_help = "Example:\n  blastbox net would-allow BOX https://api.github.com/user --method POST\n\nExit codes: 0 allowed, 1 denied."
     )]
     WouldAllow(WouldAllowArgs),
 }
@@ -95,6 +95,9 @@ struct WouldAllowArgs {
     /// Where to
     #[arg(value_name = "URL")]
     url: String,
+    /// The method of the request (default: GET), where requests are read
+    #[arg(long, value_name = "METHOD")]
+    method: Option<Asked>,
     #[command(flatten)]
     place: Where,
     /// Print JSON
@@ -137,7 +140,7 @@ pub(crate) async fn net(args: NetArgs) -> Result<u8, Problem> {
         Some(NetVerb::WouldAllow(args)) => {
             let url: Url = args.url.parse().map_err(Problem::BadUrl)?;
             let rules: BoxRules = args.place.client()?.get(&path(&args.id)).await?;
-            would_allow(&rules.network()?, &url).tell(args.json)
+            would_allow(&rules.network()?, &Wanted::new(url, args.method.clone())).tell(args.json)
         }
         None => follow(&args).await,
     }
@@ -169,7 +172,7 @@ fn standing(rules: &NetworkRules, host: &str) -> String {
         Some((name, port)) if port != "443" && !name.is_empty() => format!("tcp://{host}"),
         _ => format!("https://{host}/"),
     };
-    match url.parse::<Url>().map(|url| would_allow(rules, &url)) {
+    match url.parse::<Url>().map(|url| would_allow(rules, &Wanted::new(url, None))) {
         Ok(Answer::Allowed(by)) => format!("allowed: {by}"),
         Ok(Answer::Denied(why)) => format!("denied: {}", why.lines().next().unwrap_or_default()),
         Err(_) if named(host) => "allowed".to_owned(),
@@ -206,25 +209,33 @@ fn line(name: &str, data: &Value) -> String {
         count => format!("{more} ({count}×)"),
     };
     let place = format!("{}:{}", text("target"), number("port"));
+    let carried = format!("{} B out, {} B in, {} ms", number("sent"), number("received"), number("millis"));
+    // Packets are the usual way.
+    let by_door = behind(" via ", Some(text("door")).filter(|door| door != "link"));
     let (verdict, what, target, more) = match text("event").as_str() {
         "name_asked" => ("allowed", "dns", text("target"), times(kind(number("kind_asked")))),
-        "network_denied" if number("port") == 53 => ("denied", "dns", text("target"), times(text("reason"))),
-        "network_denied" => ("denied", "connect", place, times(text("reason"))),
+        "network_denied" if data.get("kind_asked").is_some() => {
+            let more = format!("{} {}", kind(number("kind_asked")), text("reason"));
+            ("denied", "dns", text("target"), times(more))
+        }
+        "network_denied" => {
+            let found = behind(" at ", Some(text("address")).filter(|address| *address != text("target")));
+            let of = match number("flow") {
+                0 if number("millis") == 0 => String::new(),
+                0 => format!(", {carried}"),
+                flow => format!(", {carried} #{flow}"),
+            };
+            ("denied", "connect", place, format!("{}{found}{by_door}{of}", times(text("reason"))))
+        }
         "network_opened" => (
             "allowed",
             "connect",
             place,
-            format!("{} by \"{}\" #{}", text("address"), text("rule"), number("flow")),
+            format!("{} by \"{}\"{by_door} #{}", text("address"), text("rule"), number("flow")),
         ),
         "network_closed" => {
-            let (sent, received, millis) = (number("sent"), number("received"), number("millis"));
-            let why = Some(text("reason")).filter(|why| !why.is_empty()).map(|why| format!(" {why}"));
-            let more = format!(
-                "{sent} B out, {received} B in, {millis} ms{} #{}",
-                why.unwrap_or_default(),
-                number("flow")
-            );
-            ("-", "closed", place, more)
+            let why = behind(" ", Some(text("reason")));
+            ("-", "closed", place, format!("{carried}{why} #{}", number("flow")))
         }
         "secret_lent" => ("allowed", "secret", place, format!("{}: {}", text("secret"), text("request"))),
         "rules_changed" => {
@@ -237,10 +248,16 @@ fn line(name: &str, data: &Value) -> String {
     row([&moment(&text("at")), &text("box_id"), verdict, what, &target, &more])
 }
 
+/// A word with something before it, where there is one.
+fn behind(before: &str, word: Option<String>) -> String {
+    word.filter(|word| !word.is_empty()).map(|word| format!("{before}{word}")).unwrap_or_default()
+}
+
 /// The usual types of questions by name.
 fn kind(number: u64) -> String {
     match number {
         1 => "A".to_owned(),
+        16 => "TXT".to_owned(),
         12 => "PTR".to_owned(),
         28 => "AAAA".to_owned(),
         65 => "HTTPS".to_owned(),
@@ -256,11 +273,28 @@ mod tests {
     fn an_event_is_one_line_whatever_is_in_it() {
         let data = serde_json::json!({
             "seq": 1, "at": "2026-01-31T12:00:00.123Z", "tenant": "local", "box_id": "bx_00000000000000000000",
-            "event": "network_denied", "target": "evil\n\u{1b}[2J.test", "port": 53, "reason": "bad-name", "count": 3,
+            "event": "network_denied", "target": "evil\n\u{1b}[2J.test", "port": 53, "kind_asked": 28,
+            "reason": "bad-name", "count": 3,
         });
         let line = line("event", &data);
-        assert!(line.contains("denied") && line.contains("dns") && line.ends_with("bad-name (3×)"), "{line}");
+        assert!(line.contains("denied") && line.contains("dns"), "{line}");
+        assert!(line.ends_with("AAAA bad-name (3×)"), "{line}");
         assert!(!line.contains(['\n', '\u{1b}']), "{line}");
+    }
+
+    #[test]
+    fn a_denial_says_as_much_as_a_connection() {
+        let said = |flow: u64, door: &str, millis: u64| {
+            let data = serde_json::json!({
+                "event": "network_denied", "flow": flow, "door": door, "target": "a.test", "port": 443,
+                "address": "10.0.0.1", "reason": "forbidden-address", "count": 1, "sent": 517, "received": 0,
+                "millis": millis,
+            });
+            let line = line("event", &data);
+            line.split_once("a.test:443").unwrap().1.trim_start().to_owned()
+        };
+        assert_eq!(said(7, "link", 3), "forbidden-address at 10.0.0.1, 517 B out, 0 B in, 3 ms #7");
+        assert_eq!(said(0, "socks", 0), "forbidden-address at 10.0.0.1 via socks");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::decide::{self, Ask, Said, Target, Verdict};
 use crate::flow::Flow;
 use crate::house::House;
 use crate::http::{self, Spoken};
+use crate::report::Denial;
 
 /// Where a request is to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +68,7 @@ pub(crate) async fn serve(mut stream: UnixStream, to: String, house: Arc<House>,
 /// The connection that a request asks for. Whatever is refused is told.
 fn admit(to: &str, house: &House) -> Result<Flow, Reason> {
     let Address { tls, target, port } = Address::parse(to).inspect_err(|reason| {
-        house.reporter().denied_text(0, Door::Call, to.to_owned(), 0, *reason);
+        house.reporter().denied(Denial::of_text(Door::Call, to.to_owned(), 0, *reason));
     })?;
     let target = match target {
         Asked::Name(name) => Target::Name(name),
@@ -89,7 +90,7 @@ fn admit(to: &str, house: &House) -> Result<Flow, Reason> {
             (Protocol::Http | Protocol::Tcp, _) => Err(Reason::Transport),
         },
     };
-    decided.inspect_err(|reason| house.reporter().denied(0, Door::Call, &target, port, *reason))
+    decided.inspect_err(|reason| house.reporter().denied(Denial::of(Door::Call, &target, port, *reason)))
 }
 
 async fn carry(stream: UnixStream, tls: bool, flow: Flow, house: Arc<House>) {

@@ -19,6 +19,7 @@ use crate::decide::{Ask, Said, Target, Verdict};
 use crate::end::End;
 use crate::flow::Flow;
 use crate::house::House;
+use crate::report::Denial;
 use crate::serve;
 use crate::side::Side;
 
@@ -132,7 +133,7 @@ async fn answer(mut stream: Side, speech: &Speech, house: Arc<House>, knock: Kno
     let (target, port, early) = match wish? {
         Heard::Wish { target, port, early } => (target, port, early),
         Heard::Refused { answer, reason, shown } => {
-            house.reporter().denied_text(0, speech.door, shown, 0, reason);
+            house.reporter().denied(Denial::of_text(speech.door, shown, 0, reason));
             stream.write_all(&answer).await?;
             return stream.shutdown().await;
         }
@@ -149,7 +150,7 @@ async fn answer(mut stream: Side, speech: &Speech, house: Arc<House>, knock: Kno
     let flow: Flow = match admitted {
         Ok(flow) => flow,
         Err(reason) => {
-            house.reporter().denied(0, speech.door, &target, port, reason);
+            house.reporter().denied(Denial::of(speech.door, &target, port, reason));
             stream.write_all(&(speech.denied)(reason)).await?;
             return stream.shutdown().await;
         }

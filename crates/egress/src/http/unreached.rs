@@ -23,7 +23,8 @@ impl Unreached {
     pub(super) fn in_tls(error: Option<&rustls::Error>) -> Self {
         match error {
             Some(rustls::Error::InvalidCertificate(why)) => {
-                Self { reason: Reason::BadCertificate, more: of_certificate(why) }
+                let (reason, more) = of_certificate(why);
+                Self { reason, more }
             }
             Some(_) | None => Reason::BrokenUpstream.into(),
         }
@@ -64,8 +65,8 @@ impl Unreached {
 }
 
 /// What is wrong with a certificate, where whoever asked can do something about it.
-fn of_certificate(why: &CertificateError) -> Option<&'static str> {
-    match why {
+fn of_certificate(why: &CertificateError) -> (Reason, Option<&'static str>) {
+    let text = match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => Some(
             "the server's certificate has expired: whoever runs the server has to renew it, unless the clock of this host is wrong",
         ),
@@ -83,7 +84,16 @@ fn of_certificate(why: &CertificateError) -> Option<&'static str> {
             Some("the server's certificate was revoked: whoever runs the server has to replace it")
         }
         _ => None,
-    }
+    };
+    let reason = match why {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => Reason::CertificateExpired,
+        CertificateError::UnknownIssuer => Reason::CertificateIssuer,
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            Reason::CertificateName
+        }
+        _ => Reason::BadCertificate,
+    };
+    (reason, text)
 }
 
 #[cfg(test)]
@@ -92,16 +102,16 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_certificate_is_named() {
-        for (why, word) in [
-            (CertificateError::Expired, "expired"),
-            (CertificateError::NotValidYet, "not hold yet"),
-            (CertificateError::UnknownIssuer, "issuer"),
-            (CertificateError::NotValidForName, "other names"),
-            (CertificateError::Revoked, "revoked"),
-            (CertificateError::BadSignature, "does not hold"),
+        for (why, word, code) in [
+            (CertificateError::Expired, "expired", "certificate-expired"),
+            (CertificateError::NotValidYet, "not hold yet", "bad-certificate"),
+            (CertificateError::UnknownIssuer, "issuer", "certificate-issuer-unknown"),
+            (CertificateError::NotValidForName, "other names", "certificate-name-mismatch"),
+            (CertificateError::Revoked, "revoked", "bad-certificate"),
+            (CertificateError::BadSignature, "does not hold", "bad-certificate"),
         ] {
             let unreached = Unreached::in_tls(Some(&rustls::Error::InvalidCertificate(why)));
-            assert_eq!(unreached.reason.as_str(), "bad-certificate", "the code stays");
+            assert_eq!(unreached.reason.as_str(), code);
             assert_eq!(unreached.status(), StatusCode::BAD_GATEWAY);
             assert!(unreached.detail().contains(word), "{}", unreached.detail());
         }

@@ -86,6 +86,11 @@ impl BoxCa {
         Ok(Self { issuer, leaf_key, provider, valid, leaves: Mutex::default() })
     }
 
+    /// What all its certificates are used with.
+    pub(super) fn provider(&self) -> Arc<rustls::crypto::CryptoProvider> {
+        Arc::clone(&self.provider)
+    }
+
     /// The certificate that the box must trust.
     pub fn certificate(&self) -> &CertificateDer<'static> {
         self.issuer.der()

@@ -20,6 +20,7 @@ use tokio_rustls::StartHandshake;
 
 use self::ca::OneName;
 pub use self::ca::{BoxCa, CaError};
+use self::hello::Hello;
 pub(crate) use self::roots::Offer;
 pub use self::roots::Roots;
 use crate::credentials::Inspected;
@@ -52,7 +53,10 @@ where
     let Ok(config) = certified(inspection, name.as_str()) else {
         return flow.deny(Reason::InspectionNotBuilt);
     };
-    let handshake = StartHandshake::from_parts(hello.accepted, stream).into_stream(config);
+    let Hello { accepted, raw, .. } = hello;
+    // It is not needed any more, and would stay as long as the connection does.
+    drop(raw);
+    let handshake = StartHandshake::from_parts(accepted, stream).into_stream(config);
     // A client that does not believe the box's authority ends it here; it says so to its user.
     let stream = match timeout(HANDSHAKE, handshake).await {
         Ok(Ok(stream)) => stream,
@@ -69,8 +73,7 @@ where
 
 fn certified(inspection: &Inspection, name: &str) -> Result<Arc<ServerConfig>, CaError> {
     let leaf = inspection.ca().leaf(name)?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(inspection.ca().provider())
         .with_safe_default_protocol_versions()
         .map_err(|source| CaError::Use { what: name.to_owned(), source })?
         .with_no_client_auth()

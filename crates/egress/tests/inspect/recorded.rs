@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use blastbox_wire::egress::Record;
+use blastbox_wire::egress::{Carried, Record};
 use tokio::io::AsyncWriteExt;
 
 use crate::rig::{World, unbelieving};
@@ -20,7 +20,9 @@ async fn only_its_end(world: &World) -> (String, u64) {
         }
     };
     let told = tokio::time::timeout(Duration::from_secs(20), told).await.expect("no record, or several");
-    let Record::Closed { target, port, sent, reason: None, .. } = told else { panic!("{told:?}") };
+    let Record::Closed { target, port, carried: Carried { sent, .. }, reason: None, .. } = told else {
+        panic!("{told:?}")
+    };
     assert_eq!(port, world.port);
     (target, sent)
 }

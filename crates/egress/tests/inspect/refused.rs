@@ -137,7 +137,7 @@ async fn a_server_that_is_not_who_it_should_be_is_not_spoken_to() {
     let answer =
         raw(&world, &format!("GET /repos/acme/x HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
             .await;
-    assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("bad-certificate"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("certificate-name-mismatch"), "{answer}");
     assert!(answer.contains("for other names than this one"), "{answer}");
     assert_eq!(seen.lock().unwrap().len(), 0);
 }

@@ -23,12 +23,19 @@ impl Happened {
                 syscall: Label::new(syscall),
                 count: *count,
             }),
-            Self::NetworkDenied { target, port, reason, count } => alert(&Event::NetworkDenied {
-                target: Label::new(target),
-                port: *port,
-                reason: Label::new(reason),
-                count: *count,
-            }),
+            Self::NetworkDenied { flow, door, target, port, kind_asked, address, reason, count, carried } => {
+                alert(&Event::NetworkDenied {
+                    flow: *flow,
+                    door: *door,
+                    target: Label::new(target),
+                    port: *port,
+                    kind_asked: *kind_asked,
+                    address: *address,
+                    reason: Label::new(reason),
+                    count: *count,
+                    carried: *carried,
+                })
+            }
             Self::LimitMet { limit } => alert(&Event::LimitMet { limit: *limit }),
             Self::DeadlineNear { seconds_left } => {
                 alert(&Event::TimeNearlyOver { left_seconds: *seconds_left })
@@ -87,6 +94,7 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
+    use blastbox_wire::egress::Carried;
     use blastbox_wire::event::Hash;
     use blastbox_wire::receipt::LimitName;
 
@@ -98,7 +106,17 @@ mod tests {
         let denied = |syscall: &str| of(Happened::SyscallDenied { syscall: syscall.to_owned(), count: 1 });
         let kept_from = |target: &str, reason: &str| {
             let (target, reason) = (target.to_owned(), reason.to_owned());
-            of(Happened::NetworkDenied { target, port: 80, reason, count: 1 })
+            of(Happened::NetworkDenied {
+                flow: 0,
+                door: None,
+                target,
+                port: 80,
+                kind_asked: None,
+                address: None,
+                reason,
+                count: 1,
+                carried: Carried::default(),
+            })
         };
         let (sink, why) = ("siem".to_owned(), String::new());
         let recovered = Event::Recovered {

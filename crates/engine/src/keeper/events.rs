@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use blastbox_policy::Tier;
 use blastbox_wire::BoxId;
+use blastbox_wire::egress::{Carried, Door};
 use blastbox_wire::receipt::{LimitName, Outcome, rfc3339};
 use serde::Serialize;
 use tokio::sync::Notify;
@@ -112,14 +113,28 @@ pub enum Happened {
     },
     /// Its gateway kept it from something.
     NetworkDenied {
+        /// The connection that it came in, where one was open already; 0 where none was, and for several together.
+        flow: u64,
+        /// By which way it came: `link`, `connect`, `socks`, `call`; absent for a question.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        door: Option<Door>,
         /// The name, or the address where there was none.
         target: String,
         /// The port; 53 for a question about the name.
         port: u16,
+        /// The type that was asked for, as DNS numbers it, where it was a question.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        kind_asked: Option<u16>,
+        /// Where it went, as far as that is known: what the box named itself, or the last address that the name was found at.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        address: Option<std::net::IpAddr>,
         /// The stable word for why.
         reason: String,
         /// How often.
         count: u32,
+        /// What it had carried until then; of all of them together, where it stands for several.
+        #[serde(flatten)]
+        carried: Carried,
     },
     /// It asked for a name that a rule names. Told in the ring of the network only.
     NameAsked {
@@ -161,6 +176,8 @@ pub enum Happened {
     NetworkOpened {
         /// The connection, by its number at the gateway.
         flow: u64,
+        /// By which way it came.
+        door: Door,
         /// The name, or the address where there was none.
         target: String,
         /// The port.
@@ -178,12 +195,9 @@ pub enum Happened {
         target: String,
         /// The port.
         port: u16,
-        /// Bytes from the box.
-        sent: u64,
-        /// Bytes to the box.
-        received: u64,
-        /// How long it lasted.
-        millis: u64,
+        /// What it has carried: `sent`, `received`, `millis`.
+        #[serde(flatten)]
+        carried: Carried,
         /// What ended it, where it was neither of both sides.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<String>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use blastbox_policy::{RuleChange, SealedPolicy};
 use blastbox_wire::BoxId;
-use blastbox_wire::egress::Record;
+use blastbox_wire::egress::{Carried, Record};
 use blastbox_wire::event::{Event, Label};
 use tokio::time::{Instant, sleep_until};
 
@@ -200,32 +200,43 @@ fn event(record: &Record) -> Event {
         Record::Question { name, kind, denied: None, count } => {
             Event::NameAsked { name: Label::new(name), kind_asked: *kind, count: *count }
         }
-        Record::Question { name, denied: Some(reason), count, .. } => Event::NetworkDenied {
+        Record::Question { name, kind, denied: Some(reason), count } => Event::NetworkDenied {
+            flow: 0,
+            door: None,
             target: Label::new(name),
             port: 53,
+            kind_asked: Some(*kind),
+            address: None,
             reason: Label::new(reason.as_str()),
             count: *count,
+            carried: Carried::default(),
         },
-        Record::Denied { target, port, reason, count, .. } => Event::NetworkDenied {
-            target: Label::new(target),
-            port: *port,
-            reason: Label::new(reason.as_str()),
-            count: *count,
-        },
-        Record::Opened { flow, target, port, address, rule, .. } => Event::NetworkOpened {
+        Record::Denied { flow, door, target, port, address, reason, count, carried } => {
+            Event::NetworkDenied {
+                flow: *flow,
+                door: Some(*door),
+                target: Label::new(target),
+                port: *port,
+                kind_asked: None,
+                address: *address,
+                reason: Label::new(reason.as_str()),
+                count: *count,
+                carried: *carried,
+            }
+        }
+        Record::Opened { flow, door, target, port, address, rule } => Event::NetworkOpened {
             flow: *flow,
+            door: Some(*door),
             target: Label::new(target),
             port: *port,
             address: *address,
             rule: Label::new(rule),
         },
-        Record::Closed { flow, target, port, sent, received, millis, reason } => Event::NetworkClosed {
+        Record::Closed { flow, target, port, carried, reason } => Event::NetworkClosed {
             flow: *flow,
             target: Label::new(target),
             port: *port,
-            sent: *sent,
-            received: *received,
-            millis: *millis,
+            carried: *carried,
             reason: reason.map(|reason| Label::new(reason.as_str())),
         },
         Record::Lent { flow, secret, target, port, request } => Event::SecretLent {
@@ -244,18 +255,27 @@ fn happened(record: Record) -> Happened {
         Record::Question { name, kind, denied: None, count } => {
             Happened::NameAsked { target: name, kind_asked: kind, count }
         }
-        Record::Question { name, denied: Some(reason), count, .. } => {
-            Happened::NetworkDenied { target: name, port: 53, reason: reason.as_str().to_owned(), count }
+        Record::Question { name, kind, denied: Some(reason), count } => Happened::NetworkDenied {
+            flow: 0,
+            door: None,
+            target: name,
+            port: 53,
+            kind_asked: Some(kind),
+            address: None,
+            reason: reason.as_str().to_owned(),
+            count,
+            carried: Carried::default(),
+        },
+        Record::Denied { flow, door, target, port, address, reason, count, carried } => {
+            let (door, kind_asked, reason) = (Some(door), None, reason.as_str().to_owned());
+            Happened::NetworkDenied { flow, door, target, port, kind_asked, address, reason, count, carried }
         }
-        Record::Denied { target, port, reason, count, .. } => {
-            Happened::NetworkDenied { target, port, reason: reason.as_str().to_owned(), count }
+        Record::Opened { flow, door, target, port, address, rule } => {
+            Happened::NetworkOpened { flow, door, target, port, address, rule }
         }
-        Record::Opened { flow, target, port, address, rule, .. } => {
-            Happened::NetworkOpened { flow, target, port, address, rule }
-        }
-        Record::Closed { flow, target, port, sent, received, millis, reason } => {
+        Record::Closed { flow, target, port, carried, reason } => {
             let reason = reason.map(|reason| reason.as_str().to_owned());
-            Happened::NetworkClosed { flow, target, port, sent, received, millis, reason }
+            Happened::NetworkClosed { flow, target, port, carried, reason }
         }
         Record::Lent { flow, secret, target, port, request } => {
             Happened::SecretLent { flow, secret, target, port, request }

@@ -116,7 +116,12 @@ fn client(ca_file: Option<&PathBuf>) -> io::Result<Arc<ClientConfig>> {
         None => BUNDLE_FILES.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default(),
     };
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bundle).filter_map(Result::ok));
+    let (read, _) =
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bundle).filter_map(Result::ok));
+    if read == 0 && ca_file.is_some() {
+        // Told now, and not as a server that nobody believes.
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "there is no certificate in it"));
+    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

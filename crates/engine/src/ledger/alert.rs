@@ -174,14 +174,19 @@ pub fn alert(event: &Event) -> Option<Alert> {
         Event::UnexpectedWrite { path, reason, syscall, count } => {
             wrote(path.as_str(), reason.as_str(), syscall.as_str(), *count)
         }
-        Event::NetworkDenied { target, port, reason, count } => {
+        Event::NetworkDenied { target, port, address, reason, count, .. } => {
             let (severity, code) = match reason.as_str() {
                 "metadata-address" => (Severity::High, AlertCode::MetadataAttempt),
                 _ if target.as_str().starts_with("169.254.") => (Severity::High, AlertCode::MetadataAttempt),
                 _ => (Severity::Low, AlertCode::DeniedNetwork),
             };
-            let text =
-                format!("the box was kept from {}:{port} ({}), {count}×", target.as_str(), reason.as_str());
+            let found = address.map(|address| address.to_string()).filter(|found| found != target.as_str());
+            let text = format!(
+                "the box was kept from {}:{port}{} ({}), {count}×",
+                target.as_str(),
+                found.map(|found| format!(" at {found}")).unwrap_or_default(),
+                reason.as_str()
+            );
             (severity, code, text)
         }
         Event::SecretTrouble { secret, why } => {

@@ -85,6 +85,45 @@ async fn what_a_killed_daemon_left_is_revoked_by_the_next() {
     assert_eq!(next.revoke_leftovers().await.unwrap(), []);
 }
 
+/// Whoever takes its place gets neither the token nor a question, and a namespace is asked in and in no other.
+#[tokio::test]
+async fn a_vault_over_tls_is_believed_by_the_operators_file_alone_and_asked_in_its_namespace() {
+    let ((vault, authority), room) = (Vault::secure().await, Room::new());
+    vault.state.lock().unwrap().namespace = Some("team/a");
+    let (token, theirs) =
+        (room.file("token", "s.root-token", 0o600), room.file("vault.crt", &authority, 0o644));
+    let empty = room.file("empty.crt", "no certificate", 0o644);
+    let sources = |address: &str, more: &str| {
+        Sources::parse(&format!(
+            "[vault]\naddress = \"{address}\"\ntoken_file = {token:?}\n{more}\n[secrets.db]\nhosts = [\"api.example.com\"]\n\
+             vault = {{ path = \"database/creds/app\", field = \"password\" }}\n"
+        ))
+    };
+    let mint = async |address: &str, more: &str| {
+        let broker = Broker::new(sources(address, more).unwrap(), None);
+        let minted = broker.mint(&box_id(), &[bind("db", "api.example.com")], &deaf()).await;
+        minted.map(|lent| (broker, lent))
+    };
+    let believed = format!("ca_file = {theirs:?}");
+    let (by_name, here) = (vault.address.replace("127.0.0.1", "localhost"), vault.address.as_str());
+    for (address, more) in [(here, ""), (by_name.as_str(), believed.as_str())] {
+        let error = mint(address, &format!("{more}\nnamespace = \"team/a\"")).await.err().unwrap();
+        let why = blastbox_engine::causes(&error);
+        assert!(why.contains("certificate"), "{address} {more}: {why}");
+    }
+    assert!(vault.asked().is_empty(), "{:?}", vault.asked());
+    let error = mint(here, &believed).await.err().unwrap();
+    assert!(error.to_string().contains("vault.namespace"), "{error}");
+    let (broker, lent) = mint(here, &format!("{believed}\nnamespace = \"team/a\"")).await.unwrap();
+    assert_eq!(lent[0].value.expose_to_gateway(), b"made-password-1");
+    let (tell, mut told) = mpsc::unbounded_channel();
+    broker.revoke(leases(&lent), &tell).await;
+    assert!(matches!(&drain(&mut told)[..], [Told::Revoked { .. }]));
+    assert_eq!(vault.asked(), ["GET /v1/database/creds/app", "PUT /v1/sys/leases/revoke"]);
+    let error = sources(here, &format!("ca_file = {empty:?}")).err().unwrap();
+    assert!(blastbox_engine::causes(&error).contains("no certificate"), "{error}");
+}
+
 #[tokio::test]
 async fn a_lease_that_vault_has_forgotten_counts_as_revoked() {
     let (vault, _room, broker, register) = world().await;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use base64::Engine as _;
 use blastbox_engine::leases::Tell;
 use blastbox_policy::{Binding, BindingParts};
 use blastbox_wire::BoxId;
@@ -14,8 +15,12 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 static ROOMS: AtomicU32 = AtomicU32::new(0);
 
@@ -69,7 +74,13 @@ pub(crate) struct State {
     /// Life of a lease in seconds; 0 means 100.
     pub(crate) life: u64,
     pub(crate) asked: Vec<String>,
+    /// Where it answers as if nothing were elsewhere.
+    pub(crate) namespace: Option<&'static str>,
 }
+
+/// A connection, with TLS or without.
+trait Line: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Line for T {}
 
 pub(crate) struct Vault {
     pub(crate) address: String,
@@ -83,8 +94,33 @@ pub(crate) struct Vault {
 impl Vault {
     /// Serves the KV engine at `secret`, a database engine at `database`, and the calls for leases.
     pub(crate) async fn start() -> Self {
+        Self::behind("http", None).await
+    }
+
+    /// The same over TLS, for the address that it has; and the authority that says so.
+    pub(crate) async fn secure() -> (Self, String) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let own =
+            rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(
+            tokio_rustls::rustls::crypto::ring::default_provider(),
+        ))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![own.der().clone()],
+            PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+        )
+        .unwrap();
+        let body = base64::engine::general_purpose::STANDARD.encode(own.der());
+        let authority = format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
+        (Self::behind("https", Some(TlsAcceptor::from(Arc::new(config)))).await, authority)
+    }
+
+    async fn behind(scheme: &str, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = format!("http://{}", listener.local_addr().unwrap());
+        let address = format!("{scheme}://{}", listener.local_addr().unwrap());
         let state = Arc::new(Mutex::new(State::default()));
         let (tongue, done) = (Arc::<tokio::sync::Mutex<()>>::default(), Arc::new(Notify::new()));
         let (shared, held, bell) = (Arc::clone(&state), Arc::clone(&tongue), Arc::clone(&done));
@@ -99,8 +135,15 @@ impl Vault {
                         let token =
                             parts.headers.get("x-vault-token").map(|t| t.to_str().unwrap().to_owned());
                         let line = format!("{} {}", parts.method, parts.uri.path());
-                        let (status, answer) =
-                            reply(&mut state.lock().unwrap(), &line, token.as_deref(), &body);
+                        let namespace = parts.headers.get("x-vault-namespace").map(|n| n.to_str().unwrap());
+                        let (status, answer) = {
+                            let mut state = state.lock().unwrap();
+                            let here = state.namespace == namespace;
+                            match here {
+                                true => reply(&mut state, &line, token.as_deref(), &body),
+                                false => (404, json!({ "errors": ["no handler for route"] })),
+                            }
+                        };
                         bell.notify_one();
                         if line.starts_with("GET ") {
                             drop(held.lock().await);
@@ -110,10 +153,19 @@ impl Vault {
                         Ok::<_, hyper::Error>(response)
                     }
                 });
-                tokio::spawn(
-                    hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service),
-                );
+                let tls = tls.clone();
+                tokio::spawn(async move {
+                    let line: Box<dyn Line> = match tls {
+                        None => Box::new(stream),
+                        // Whoever does not believe it goes away.
+                        Some(tls) => match tls.accept(stream).await {
+                            Ok(stream) => Box::new(stream),
+                            Err(_) => return,
+                        },
+                    };
+                    let serving = hyper::server::conn::http1::Builder::new();
+                    serving.serve_connection(TokioIo::new(line), service).await.ok();
+                });
             }
         });
         Self { address, state, tongue, done }

@@ -47,15 +47,18 @@ impl CredentialRules {
 }
 
 /// Checks what no binding can see alone: that each can be used, only where requests are read, and no two at once.
-pub(crate) fn check(rules: &CredentialRules, allow: &[AllowRule]) -> Result<(), BadBinding> {
+/// Each complaint comes with the key that it is about.
+pub(crate) fn check(rules: &CredentialRules, allow: &[AllowRule]) -> Result<(), (String, BadBinding)> {
     let CredentialRules { mode, bind } = rules;
+    let of_mode = |problem| Err(("credentials.mode".to_owned(), problem));
+    let of_all = |problem| Err(("credentials.bind".to_owned(), problem));
     match mode {
-        CredentialMode::None if !bind.is_empty() => return Err(BadBinding::BindingsWhileNone),
-        CredentialMode::Brokered if bind.is_empty() => return Err(BadBinding::NothingBound),
+        CredentialMode::None if !bind.is_empty() => return of_mode(BadBinding::BindingsWhileNone),
+        CredentialMode::Brokered if bind.is_empty() => return of_mode(BadBinding::NothingBound),
         CredentialMode::None | CredentialMode::Brokered => {}
     }
     if bind.len() > MOST_BINDINGS {
-        return Err(BadBinding::TooMany { most: MOST_BINDINGS });
+        return of_all(BadBinding::TooMany { most: MOST_BINDINGS });
     }
     let written = |binding: &Binding| {
         let methods: usize = binding.methods().iter().map(|method| method.len() + 4).sum();
@@ -63,17 +66,16 @@ pub(crate) fn check(rules: &CredentialRules, allow: &[AllowRule]) -> Result<(), 
         binding.host().as_str().len() + methods + paths
     };
     if bind.iter().map(written).sum::<usize>() > MOST_CHARACTERS {
-        return Err(BadBinding::TooLong { most: MOST_CHARACTERS });
+        return of_all(BadBinding::TooLong { most: MOST_CHARACTERS });
     }
     for (index, binding) in bind.iter().enumerate() {
-        reachable(binding, allow)?;
-        for other in bind.iter().skip(index + 1) {
+        let about = |index: usize| format!("credentials.bind[{index}]");
+        reachable(binding, allow).map_err(|problem| (about(index), problem))?;
+        for (later, other) in bind.iter().enumerate().skip(index + 1) {
             if binding.ambiguous_with(other) {
-                return Err(BadBinding::Ambiguous {
-                    one: binding.secret().clone(),
-                    other: other.secret().clone(),
-                    host: binding.host().clone(),
-                });
+                let (one, other) = (binding.secret().clone(), other.secret().clone());
+                let host = binding.host().clone();
+                return Err((about(later), BadBinding::Ambiguous { one, other, host }));
             }
         }
     }

@@ -21,7 +21,7 @@ pub enum BadBinding {
         most: usize,
     },
     /// Bindings that are too long together.
-    #[error("the hosts, methods and paths of credentials.bind have more than {most} characters together")]
+    #[error("the hosts, methods and paths of all bindings have more than {most} characters together")]
     TooLong {
         /// How many are permitted.
         most: usize,

@@ -13,7 +13,7 @@ fn seal(allow: &str, bind: &str) -> Result<crate::SealedPolicy, PolicyError> {
 }
 
 fn problem(allow: &str, bind: &str) -> BadBinding {
-    match seal(allow, bind) {
+    match seal(allow, bind).map_err(|error| error.problem().clone()) {
         Err(PolicyError::BadBinding { problem, .. } | PolicyError::Credentials(problem)) => problem,
         other => panic!("{other:?}"),
     }
@@ -77,7 +77,7 @@ fn two_secrets_for_one_header_of_a_request_are_refused() {
         (r#"as = "header", header = "authorization""#, r#"as = "bearer""#),
         (r#"placeholder = """#, r#"as = "basic", user = "u""#),
     ] {
-        let found = two(one, other);
+        let found = two(one, other).map_err(|error| error.problem().clone());
         assert!(
             matches!(found, Err(PolicyError::Credentials(BadBinding::Ambiguous { .. }))),
             "{one} | {other}: {found:?}"
@@ -133,7 +133,7 @@ fn mode_and_bindings_belong_together() {
         "[credentials]\nmode = \"none\"\nbind = [{ secret = \"s\", host = \"a.example.com\" }]\n",
     );
     assert!(matches!(
-        none.and_then(Draft::seal),
+        none.and_then(Draft::seal).map_err(|error| error.problem().clone()),
         Err(PolicyError::Credentials(BadBinding::BindingsWhileNone))
     ));
     assert_eq!(problem(INSPECT, ""), BadBinding::NothingBound);

@@ -134,9 +134,10 @@ mod tests {
         );
         let critical = sealed("threat = \"critical\"\n[network]\nmode = \"dangerously-open\"\n");
         let level = ThreatLevel::Critical;
+        let problem = critical.map_err(|error| error.problem().clone());
         assert!(
-            matches!(critical, Err(PolicyError::OpenNotAtLevel { level: at }) if at == level),
-            "{critical:?}"
+            matches!(problem, Err(PolicyError::OpenNotAtLevel { level: at }) if at == level),
+            "{problem:?}"
         );
     }
 

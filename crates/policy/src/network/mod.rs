@@ -121,17 +121,21 @@ impl NetworkRules {
 }
 
 /// Checks what no rule can see alone: that rules and mode fit, and that no two rules disagree about a connection.
-pub(crate) fn check(rules: &NetworkRules) -> Result<(), BadRule> {
+/// Each complaint comes with the key that it is about.
+pub(crate) fn check(rules: &NetworkRules) -> Result<(), (String, BadRule)> {
     let NetworkRules { mode, loopback: _, allow, dangerously_allow_private, limits: _ } = rules;
     match mode {
         NetworkMode::Off if !allow.is_empty() || !dangerously_allow_private.is_empty() => {
-            return Err(BadRule::RulesWhileOff);
+            return Err(("network.mode".to_owned(), BadRule::RulesWhileOff));
         }
-        NetworkMode::Allow if allow.is_empty() => return Err(BadRule::NothingAllowed),
+        NetworkMode::Allow if allow.is_empty() => {
+            return Err(("network.mode".to_owned(), BadRule::NothingAllowed));
+        }
         NetworkMode::Off | NetworkMode::Allow | NetworkMode::Open => {}
     }
     if allow.len() > MOST_RULES || dangerously_allow_private.len() > MOST_RULES {
-        return Err(BadRule::TooManyRules { most: MOST_RULES });
+        let list = if allow.len() > MOST_RULES { "allow" } else { "dangerously_allow_private" };
+        return Err((format!("network.{list}"), BadRule::TooManyRules { most: MOST_RULES }));
     }
     let written = |rule: &AllowRule| {
         let methods: usize = rule.methods().iter().map(|method| method.len() + 4).sum();
@@ -139,12 +143,13 @@ pub(crate) fn check(rules: &NetworkRules) -> Result<(), BadRule> {
         rule.host().to_string().len() + methods + paths
     };
     if allow.iter().map(written).sum::<usize>() > MOST_CHARACTERS {
-        return Err(BadRule::TooLong { most: MOST_CHARACTERS });
+        return Err(("network.allow".to_owned(), BadRule::TooLong { most: MOST_CHARACTERS }));
     }
     for (index, rule) in allow.iter().enumerate() {
-        check_address(rule, dangerously_allow_private)?;
-        for other in allow.iter().skip(index + 1) {
-            agree(rule, other)?;
+        let about = |index: usize| move |problem| (format!("network.allow[{index}]"), problem);
+        check_address(rule, dangerously_allow_private).map_err(about(index))?;
+        for (later, other) in allow.iter().enumerate().skip(index + 1) {
+            agree(rule, other).map_err(about(later))?;
         }
     }
     Ok(())

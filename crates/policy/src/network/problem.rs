@@ -244,13 +244,13 @@ pub enum BadRule {
     )]
     NothingAllowed,
     /// Too many rules.
-    #[error("network.allow has more than {most} rules")]
+    #[error("more than {most} rules")]
     TooManyRules {
         /// How many are permitted.
         most: usize,
     },
     /// Rules that are too long together.
-    #[error("the hosts, methods and paths of network.allow have more than {most} characters together")]
+    #[error("the hosts, methods and paths of all rules have more than {most} characters together")]
     TooLong {
         /// How many are permitted.
         most: usize,

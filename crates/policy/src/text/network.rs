@@ -111,10 +111,18 @@ impl Source<'_> {
         &self,
         key: &'static str,
         value: &'d Value<'t>,
-        each: impl FnMut(&'d Value<'t>) -> Result<T, PolicyError>,
+        mut each: impl FnMut(&'d Value<'t>) -> Result<T, PolicyError>,
     ) -> Result<Vec<T>, PolicyError> {
         match value.get_ref() {
-            DeValue::Array(items) => items.iter().map(each).collect(),
+            DeValue::Array(items) => {
+                let items = items.iter().enumerate();
+                items
+                    .map(|(index, item)| {
+                        self.note(format!("{key}[{index}]"), item);
+                        each(item)
+                    })
+                    .collect()
+            }
             _ => Err(self.wrong_kind(key, "a list", value)),
         }
     }

@@ -105,7 +105,7 @@ fn line(event: &KeeperEvent) -> Option<String> {
             "event=unexpected_write boundary=files reason={reason} syscall={syscall} path={} count={count}",
             quoted(path)
         ),
-        Happened::NetworkDenied { target, port, reason, count } => format!(
+        Happened::NetworkDenied { target, port, reason, count, .. } => format!(
             "event=network_denied boundary=network verdict=deny reason={reason} target={} port={port} count={count}",
             quoted(target)
         ),
@@ -212,6 +212,7 @@ impl Budget {
 mod tests {
     use blastbox_policy::Tier;
     use blastbox_wire::BoxId;
+    use blastbox_wire::egress::Carried;
     use blastbox_wire::receipt::Outcome;
 
     use super::*;
@@ -259,7 +260,18 @@ mod tests {
     fn a_name_that_a_guest_invents_makes_neither_a_line_nor_a_word() {
         let target = format!("a\nevent=box_ended box=bx_x {}", "y".repeat(1_000));
         let reason = "host-not-allowed".to_owned();
-        let line = said(Happened::NetworkDenied { target, port: 443, reason, count: 1 }).unwrap();
+        let line = said(Happened::NetworkDenied {
+            flow: 0,
+            door: None,
+            target,
+            port: 443,
+            kind_asked: None,
+            address: None,
+            reason,
+            count: 1,
+            carried: Carried::default(),
+        });
+        let line = line.unwrap();
         assert!(line.contains("reason=host-not-allowed target=\"a\\nevent=box_ended"), "{line}");
         assert!(line.lines().count() == 1 && line.len() < 500, "{line}");
     }

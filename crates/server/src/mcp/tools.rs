@@ -286,7 +286,7 @@ impl Session {
                     if let Happened::SyscallDenied { syscall, count } = &event.what {
                         *denied.entry(syscall.clone()).or_default() += count;
                     }
-                    if let Happened::NetworkDenied { target, port, reason, count } = &event.what {
+                    if let Happened::NetworkDenied { target, port, reason, count, .. } = &event.what {
                         let known = (target.clone(), *port, reason.clone());
                         if unreached.len() < MOST_UNREACHED || unreached.contains_key(&known) {
                             *unreached.entry(known).or_default() += u64::from(*count);

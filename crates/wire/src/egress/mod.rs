@@ -10,7 +10,7 @@ mod trust;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub use lending::{LentSecret, MAX_SECRET, MAX_STAND_INS, Trust, Veiled};
-pub use record::{Door, Reason, Record};
+pub use record::{Carried, Door, Reason, Record};
 pub use trust::{BUNDLE, BUNDLE_FILES, BUNDLE_VARIABLES, JAVA_STORES, MAX_AUTHORITY};
 
 use crate::BoxId;

@@ -11,16 +11,28 @@ const LONGEST: usize = 512;
 
 /// By which way a connection came to the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "text", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+#[cfg_attr(feature = "text", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Door {
     /// As packets.
-    Link,
+    Link = 1,
     /// By HTTP CONNECT.
-    Connect,
+    Connect = 2,
     /// By SOCKS5.
-    Socks,
+    Socks = 3,
     /// As a request that the engine brought, of a box without a link.
-    Call,
+    Call = 4,
+}
+
+/// What a connection of the box has carried, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "text", derive(serde::Serialize, serde::Deserialize), serde(default))]
+pub struct Carried {
+    /// Bytes from the box.
+    pub sent: u64,
+    /// Bytes to the box.
+    pub received: u64,
+    /// How long it lasted.
+    pub millis: u64,
 }
 
 /// One thing that happened at the gateway.
@@ -48,10 +60,16 @@ pub enum Record {
         target: String,
         /// The port.
         port: u16,
+        /// Where it went, as far as that is known: the address that the box named itself, or the last one that its target was
+        /// found at. Never one that only stands for a name.
+        address: Option<IpAddr>,
         /// Why.
         reason: Reason,
         /// How often the same came, this one included.
         count: u32,
+        /// What it had carried until then; of all of them together, where it stands for several.
+        #[cfg_attr(feature = "text", serde(flatten))]
+        carried: Carried,
     },
     /// A connection that has been made.
     Opened {
@@ -76,12 +94,9 @@ pub enum Record {
         target: String,
         /// The port.
         port: u16,
-        /// Bytes from the box.
-        sent: u64,
-        /// Bytes to the box.
-        received: u64,
-        /// How long it lasted.
-        millis: u64,
+        /// What it has carried.
+        #[cfg_attr(feature = "text", serde(flatten))]
+        carried: Carried,
         /// What ended it, where it was neither of both sides.
         reason: Option<Reason>,
     },
@@ -126,9 +141,11 @@ macro_rules! reasons {
                 match self { $(Self::$variant => $number),+ }
             }
 
-            fn from_number(number: u8) -> Result<Self, CodecError> {
+            /// `None` stands for no reason.
+            fn from_number(number: u8) -> Result<Option<Self>, CodecError> {
                 match number {
-                    $($number => Ok(Self::$variant),)+
+                    0 => Ok(None),
+                    $($number => Ok(Some(Self::$variant)),)+
                     other => Err(CodecError::Unknown(u32::from(other), "reason")),
                 }
             }
@@ -197,7 +214,7 @@ reasons! {
     BadRequest = 29, "bad-request";
     /// The connection may not become something else than HTTP.
     UpgradeNotAllowed = 30, "upgrade-not-allowed";
-    /// The host's certificate does not hold.
+    /// The host's certificate does not hold, for another reason than those that have a word of their own.
     BadCertificate = 31, "bad-certificate";
     /// A credential, or what stands for one, where it does not belong.
     CredentialMisplaced = 32, "credential-misplaced";
@@ -209,6 +226,12 @@ reasons! {
     InspectionNotBuilt = 35, "inspection-not-built";
     /// The use of a credential could not be recorded, so it was not used.
     NotRecorded = 36, "not-recorded";
+    /// The host's certificate has expired.
+    CertificateExpired = 37, "certificate-expired";
+    /// The host's certificate has an issuer that nobody here believes.
+    CertificateIssuer = 38, "certificate-issuer-unknown";
+    /// The host's certificate is for another name.
+    CertificateName = 39, "certificate-name-mismatch";
 }
 
 impl fmt::Display for Reason {
@@ -231,36 +254,36 @@ impl Record {
                 to.u8(1);
                 text(to, name);
                 to.u16(*kind);
-                reason(to, *denied);
+                to.u8(denied.map_or(0, Reason::number));
                 to.u32(*count);
             }
-            Self::Denied { flow, door, target, port, reason, count } => {
+            Self::Denied { flow, door, target, port, address: found, reason, count, carried } => {
                 to.u8(2);
                 to.u64(*flow);
-                to.u8(door.number());
+                to.u8(*door as u8);
                 text(to, target);
                 to.u16(*port);
+                to.list(found.as_slice(), |to, found| address(to, *found));
                 to.u8(reason.number());
                 to.u32(*count);
+                carried.encode(to);
             }
             Self::Opened { flow, door, target, port, address: dialled, rule } => {
                 to.u8(3);
                 to.u64(*flow);
-                to.u8(door.number());
+                to.u8(*door as u8);
                 text(to, target);
                 to.u16(*port);
                 address(to, *dialled);
                 text(to, rule);
             }
-            Self::Closed { flow, target, port, sent, received, millis, reason: why } => {
+            Self::Closed { flow, target, port, carried, reason } => {
                 to.u8(4);
                 to.u64(*flow);
                 text(to, target);
                 to.u16(*port);
-                to.u64(*sent);
-                to.u64(*received);
-                to.u64(*millis);
-                reason(to, *why);
+                carried.encode(to);
+                to.u8(reason.map_or(0, Reason::number));
             }
             Self::Lent { flow, secret, target, port, request } => {
                 to.u8(6);
@@ -282,7 +305,7 @@ impl Record {
             1 => Self::Question {
                 name: read_text(from)?,
                 kind: from.u16()?,
-                denied: read_reason(from)?,
+                denied: Reason::from_number(from.u8()?)?,
                 count: from.u32()?,
             },
             2 => Self::Denied {
@@ -290,8 +313,10 @@ impl Record {
                 door: Door::from_number(from.u8()?)?,
                 target: read_text(from)?,
                 port: from.u16()?,
-                reason: Reason::from_number(from.u8()?)?,
+                address: from.list(1, read_address)?.pop(),
+                reason: Reason::from_number(from.u8()?)?.ok_or(CodecError::Invalid("reason"))?,
                 count: from.u32()?,
+                carried: Carried::decode(from)?,
             },
             3 => Self::Opened {
                 flow: from.u64()?,
@@ -305,10 +330,8 @@ impl Record {
                 flow: from.u64()?,
                 target: read_text(from)?,
                 port: from.u16()?,
-                sent: from.u64()?,
-                received: from.u64()?,
-                millis: from.u64()?,
-                reason: read_reason(from)?,
+                carried: Carried::decode(from)?,
+                reason: Reason::from_number(from.u8()?)?,
             },
             5 => Self::Lost { count: from.u32()? },
             6 => Self::Lent {
@@ -324,34 +347,20 @@ impl Record {
 }
 
 impl Door {
-    const fn number(self) -> u8 {
-        match self {
-            Self::Link => 1,
-            Self::Connect => 2,
-            Self::Socks => 3,
-            Self::Call => 4,
-        }
-    }
-
     fn from_number(number: u8) -> Result<Self, CodecError> {
-        match number {
-            1 => Ok(Self::Link),
-            2 => Ok(Self::Connect),
-            3 => Ok(Self::Socks),
-            4 => Ok(Self::Call),
-            other => Err(CodecError::Unknown(u32::from(other), "door")),
-        }
+        let known = [Self::Link, Self::Connect, Self::Socks, Self::Call];
+        let unknown = CodecError::Unknown(u32::from(number), "door");
+        known.into_iter().find(|door| *door as u8 == number).ok_or(unknown)
     }
 }
 
-fn reason(to: &mut Writer, reason: Option<Reason>) {
-    to.u8(reason.map_or(0, Reason::number));
-}
+impl Carried {
+    fn encode(self, to: &mut Writer) {
+        [self.sent, self.received, self.millis].into_iter().for_each(|number| to.u64(number));
+    }
 
-fn read_reason(from: &mut Reader<'_>) -> Result<Option<Reason>, CodecError> {
-    match from.u8()? {
-        0 => Ok(None),
-        number => Reason::from_number(number).map(Some),
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok(Self { sent: from.u64()?, received: from.u64()?, millis: from.u64()? })
     }
 }
 
@@ -402,8 +411,20 @@ mod tests {
                 door: Door::Socks,
                 target: target(),
                 port: 80,
+                address: None,
                 reason: Reason::Quic,
                 count: 2,
+                carried: Carried::default(),
+            },
+            Record::Denied {
+                flow: 9,
+                door: Door::Call,
+                target: target(),
+                port: 80,
+                address: Some("192.0.2.1".parse().unwrap()),
+                reason: Reason::Unreachable,
+                count: 1,
+                carried: Carried { sent: 1, received: 2, millis: u64::MAX },
             },
             Record::Opened {
                 flow: 3,
@@ -417,9 +438,7 @@ mod tests {
                 flow: 3,
                 target: target(),
                 port: 443,
-                sent: 1,
-                received: 2,
-                millis: 3,
+                carried: Carried { sent: 1, received: 2, millis: 3 },
                 reason: Some(Reason::ByteLimit),
             },
             Record::Lost { count: 9 },
@@ -440,7 +459,7 @@ mod tests {
         let words: std::collections::BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
         assert_eq!(words.len(), Reason::ALL.len());
         for reason in Reason::ALL {
-            assert_eq!(Reason::from_number(reason.number()), Ok(*reason));
+            assert_eq!(Reason::from_number(reason.number()), Ok(Some(*reason)));
         }
     }
 

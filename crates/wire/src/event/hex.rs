@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::ids;
+
 /// Text that is not what it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not {what}: expected {form}")]
@@ -81,6 +83,7 @@ macro_rules! as_text {
         }
     };
 }
+pub(crate) use as_text;
 
 hex!(
     /// A SHA-256 digest: of a record, of an image, of a command line.
@@ -138,26 +141,19 @@ pub struct LedgerId(String);
 
 impl LedgerId {
     const PREFIX: &'static str = "lg_";
-    const TAIL: usize = 20;
 
     /// A name made from 100 bits of the given randomness.
     #[must_use]
     pub fn from_random(random: [u8; 20]) -> Self {
-        let letter =
-            |byte: u8| char::from(if byte & 31 < 26 { b'a' + (byte & 31) } else { b'2' + (byte & 31) - 26 });
-        Self(Self::PREFIX.chars().chain(random.into_iter().map(letter)).collect())
+        Self(ids::named(Self::PREFIX, random))
     }
 }
 
 impl FromStr for LedgerId {
     type Err = BadHex;
     fn from_str(text: &str) -> Result<Self, BadHex> {
-        let clean = |tail: &str| {
-            tail.len() == Self::TAIL && tail.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-        };
-        let good = text.strip_prefix(Self::PREFIX).is_some_and(clean);
         let bad = BadHex { what: "a ledger's name", form: "`lg_` and 20 letters or digits in lower case" };
-        good.then(|| Self(text.to_owned())).ok_or(bad)
+        ids::is_named(Self::PREFIX, text).then(|| Self(text.to_owned())).ok_or(bad)
     }
 }
 
