@@ -1,11 +1,17 @@
 //! Real programs in a real box, as they are: each believes the box's authority, reaches the server that a rule allows through
 //! a gateway that reads every request, and gets there with a secret that it never had. The same program for a name that no rule
 //! allows gets nowhere, although that name has an address and a server behind it.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail at once")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on must fail at once"
+)]
 
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use blastbox_tests::internet::{Internet, PUBLIC, Visitor};
 use blastbox_tests::{Boxed, Caller, both_ways, text};
@@ -17,6 +23,7 @@ both_ways!(
     python_reads_with_requests,
     node_reads_with_fetch,
     git_clones_over_https,
+    git_pushes_over_https,
     pip_installs_from_an_index,
     a_program_in_go_reads_with_its_own_tls,
 );
@@ -43,6 +50,16 @@ struct Scene {
 impl Scene {
     /// `None`, and reported: this host has not the program, or cannot have a small internet.
     fn build(caller: &Caller, program: &str, mut files: Files) -> Option<Self> {
+        files.insert("/hello".to_owned(), HELLO.into());
+        Self::serving(caller, program, move |head, body| answer(&files, head, body.len()))
+    }
+
+    /// The same with a server that answers so.
+    fn serving(
+        caller: &Caller,
+        program: &str,
+        answer: impl Fn(&str, &[u8]) -> Vec<u8> + Send + Sync + 'static,
+    ) -> Option<Self> {
         if !Path::new(program).exists() {
             caller.skip(&format!("{program} is not installed"));
             return None;
@@ -50,11 +67,10 @@ impl Scene {
         let internet = Internet::build(caller)?;
         internet.name(ALLOWED, &[&[PUBLIC]]);
         internet.name(DENIED, &[&[PUBLIC]]);
-        files.insert("/hello".to_owned(), HELLO.into());
         let serve = move |visitor: &mut Visitor<'_>| {
             while let Some(head) = visitor.head() {
                 let Some(body) = visitor.body(&head) else { return };
-                visitor.say(&answer(&files, &head, body.len()));
+                visitor.say(&answer(&head, &body));
             }
         };
         if !internet.secure_server(caller, &[ALLOWED, DENIED], serve) {
@@ -195,6 +211,75 @@ fn git_clones_over_https(caller: &Caller) {
     let Some(scene) = Scene::build(caller, "/usr/bin/git", files) else { return };
     let script = "/usr/bin/git clone -q https://HOST/repo.git /tmp/copy && cat /tmp/copy/file";
     assert_eq!(scene.both(caller, script), "content\n");
+}
+
+/// A server that takes what is pushed, by git's own program for that. What is pushed has no length beforehand, and more than one request.
+fn git_pushes_over_https(caller: &Caller) {
+    const BACKEND: &str = "/usr/lib/git-core/git-http-backend";
+    if !Path::new(BACKEND).exists() {
+        return caller.skip("git has no git-http-backend");
+    }
+    let script = "set -e; export HOME=$PWD GIT_CONFIG_NOSYSTEM=1; /usr/bin/git -c init.defaultBranch=main init -q --bare pushed.git; \
+                  /usr/bin/git -C pushed.git config http.receivepack true; /usr/bin/git -C pushed.git config safe.directory '*'";
+    let ended = caller.program(Path::new("/bin/sh"), ["-c", script]).end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let root = caller.place().join(".");
+    let serve = move |head: &str, body: &[u8]| git_backend(BACKEND, &root, head, body);
+    let Some(scene) = Scene::serving(caller, "/usr/bin/git", serve) else { return };
+    let script = "set -e; cd /tmp; export HOME=/tmp; git() { /usr/bin/git -c user.name=t -c user.email=t@t -c init.defaultBranch=main \
+                  -c http.postBuffer=65536 \"$@\"; }; git init -q work; cd work; head -c 300000 /dev/urandom > large; echo content > file; \
+                  git add .; git commit -q -m first; git push -q https://HOST/pushed.git main; git rev-parse HEAD";
+    let pushed = scene.both(caller, script);
+    let here = "cd pushed.git && HOME=$PWD /usr/bin/git -c safe.directory='*' rev-parse main";
+    let ended = caller.program(Path::new("/bin/sh"), ["-c", here]).end();
+    assert_eq!(ended.text(), pushed, "{}", ended.err);
+}
+
+/// The answer of git's own server, which speaks CGI.
+fn git_backend(program: &str, root: &Path, head: &str, body: &[u8]) -> Vec<u8> {
+    if !head.contains(&format!("Bearer {TOKEN}\r\n")) {
+        return b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n".to_vec();
+    }
+    let mut words = head.split(' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let field = |name: &str| {
+        let lines = head.lines().filter_map(|line| line.split_once(": "));
+        lines
+            .filter(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+            .next()
+            .unwrap_or_default()
+    };
+    let mut running = Command::new(program)
+        .env_clear()
+        .envs([
+            ("REQUEST_METHOD", method),
+            ("PATH_INFO", path),
+            ("QUERY_STRING", query),
+            ("GIT_HTTP_EXPORT_ALL", "1"),
+        ])
+        .envs([("CONTENT_TYPE", field("content-type")), ("HTTP_CONTENT_ENCODING", field("content-encoding"))])
+        .envs([("GIT_PROTOCOL", field("git-protocol")), ("CONTENT_LENGTH", &body.len().to_string())])
+        .envs([
+            ("GIT_CONFIG_COUNT", "1"),
+            ("GIT_CONFIG_KEY_0", "safe.directory"),
+            ("GIT_CONFIG_VALUE_0", "*"),
+        ])
+        .envs([("GIT_PROJECT_ROOT", root), ("HOME", root)])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    running.stdin.take().unwrap().write_all(body).unwrap();
+    let said = running.wait_with_output().unwrap().stdout;
+    let end = said.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    let (fields, content) = (String::from_utf8_lossy(&said[..end]), &said[end + 4..]);
+    let status = fields.lines().find_map(|line| line.strip_prefix("Status: ")).unwrap_or("200 OK");
+    let rest = fields.lines().filter(|line| !line.starts_with("Status: ")).map(|line| format!("{line}\r\n"));
+    let rest = rest.collect::<String>();
+    let head = format!("HTTP/1.1 {status}\r\n{rest}Content-Length: {}\r\n\r\n", content.len());
+    [head.as_bytes(), content].concat()
 }
 
 /// Every file beneath a directory, by its path there.

@@ -14,7 +14,8 @@ both_ways!(
     an_alias_leads_only_where_an_address_may,
     however_an_address_is_written_it_is_no_way_round,
     what_a_box_believes_of_names_changes_nothing,
-    an_encrypted_name_in_tls_is_refused,
+    an_encrypted_name_in_tls_is_refused_or_left_unread,
+    bandwidth_bytes_of_a_host_and_new_connections_are_limited_at_both_ends,
     a_public_resolver_is_not_opened_by_a_wildcard_around_it,
 );
 
@@ -144,7 +145,7 @@ print(json.dumps([[curl(address) for address in ("{PUBLIC}", "10.9.9.9", "169.25
 }
 
 /// The outer name is allowed; the inner one, which the server would read, is anybody's.
-fn an_encrypted_name_in_tls_is_refused(caller: &Caller) {
+fn an_encrypted_name_in_tls_is_refused_or_left_unread(caller: &Caller) {
     let Some(internet) = Internet::build(caller) else { return };
     internet.name("a.example.com", &[&[PUBLIC]]);
     internet.echo(443);
@@ -178,7 +179,103 @@ print(json.dumps([tried(said, hello(unknown)), tried(said, hello(known))]))"#;
     assert_eq!(seen, json!(["carried", "15030300020231"]));
     assert_eq!(internet.visits(), [format!("{PUBLIC}:443")]);
     assert_eq!(reasons(&boxed, "a.example.com"), ["tls-name-encrypted"]);
+    // Where TLS is read, the gateway has no key for what is encrypted: it answers the open hello, calls the server by that name, and
+    // refuses the one that is open and another's.
+    let rule = "allow = [{ host = \"a.example.com\", tls = \"inspect\" }]";
+    let code = format!("{}\n{INSPECTED}", code.rsplit_once('\n').unwrap().0);
+    let boxed = internet
+        .python(caller, &with(caller, rule).each_ref().map(String::as_str), &format!("{TRIED}\n{code}"))
+        .fine();
+    // A hello of the server's; nothing.
+    assert_eq!(boxed.stdout.trim(), r#"["16", "16", ""]"#);
+    assert_eq!(reasons(&boxed, "a.example.com"), ["tls-name-mismatch"]);
+    assert_eq!(internet.visits().len(), 1);
 }
+
+/// The last line of the script above, for a gateway that answers itself.
+const INSPECTED: &str = r#"
+def first(text):
+    with socket.create_connection(("a.example.com", 443), timeout=20) as one:
+        one.sendall(text)
+        try: return one.recv(65536)[:1].hex()
+        except ConnectionResetError: return ""
+print(json.dumps([first(hello(unknown)), first(hello(known)), first(hello(known).replace(b"a.example.com", b"b.example.com"))]))"#;
+
+const ACCEPT: &str = "\"shared-kernel\", \"host-image\", \"shared-uid\", \"no-memory-limit\", \"no-cpu-limit\", \
+    \"no-pids-limit\", \"weak-landlock\", \"swap-unlimited\", \"silent-denials\"";
+
+/// The options of a box with these words in its network's section.
+fn with(caller: &Caller, network: &str) -> [String; 4] {
+    let policy =
+        format!("threat = \"medium\"\naccept = [{ACCEPT}]\n[network]\nmode = \"allow\"\n{network}\n");
+    let policy = caller.file("policy.toml", policy).to_str().unwrap().to_owned();
+    ["--policy".to_owned(), policy, "--timeout".to_owned(), "50s".to_owned()]
+}
+
+/// What the box saw, and what reached the servers.
+fn bandwidth_bytes_of_a_host_and_new_connections_are_limited_at_both_ends(caller: &Caller) {
+    let Some(internet) = Internet::build(caller) else { return };
+    for name in ["one.example.com", "other.example.com"] {
+        internet.name(name, &[&[PUBLIC]]);
+    }
+    internet.echo(7);
+    let rule = "allow = [{ host = \"*.example.com\", ports = [7], protocol = \"tcp\" }]";
+    let run = |limits: &str, code: &str| {
+        let options = with(caller, &format!("{rule}\nlimits = {{ {limits} }}"));
+        let boxed = internet
+            .python(caller, &options.each_ref().map(String::as_str), &format!("{TRIED}\n{EXCHANGE}\n{code}"))
+            .fine();
+        (serde_json::from_str::<Value>(&boxed.stdout).unwrap(), boxed)
+    };
+    // A second's worth at once, and no more than that in each second: both ways together, but for the last pieces, which nobody waits for.
+    let code = "begun = time.monotonic(); got = exchange('one.example.com', 500000); print(json.dumps([got, time.monotonic() - begun]))";
+    let (seen, _) = run("bandwidth = \"400KiB\"", code);
+    assert!(seen[0] == json!(500_000) && seen[1].as_f64().unwrap() >= 0.8, "{seen}");
+    // One host has used up its bytes, and another has not.
+    let code = "print(json.dumps([exchange('one.example.com', 10000), exchange('one.example.com', 1000000) < 100000, \
+        tried(exchange, 'one.example.com', 5), exchange('other.example.com', 10000)]))";
+    let (seen, boxed) = run("bytes_per_host = \"64KiB\"", code);
+    assert_eq!(seen, json!([10_000, true, "ECONNREFUSED", 10_000]));
+    assert_eq!(reasons(&boxed, "one.example.com"), ["host-byte-limit"]);
+    assert_eq!(reasons(&boxed, "other.example.com"), [""; 0]);
+    // As many at once as a second has, and then as many as come with time.
+    let before = internet.visits().len();
+    let code = "begun = time.monotonic(); made = sum(tried(exchange, 'one.example.com', 5) == 5 for _ in range(200)); \
+        print(json.dumps([made, time.monotonic() - begun]))";
+    let (seen, boxed) = run("connections_per_second = 10, questions_per_second = 100000", code);
+    let (made, took) = (seen[0].as_u64().unwrap(), seen[1].as_f64().unwrap());
+    let visits = internet.visits().len() - before;
+    assert!(made >= 10 && u64::try_from(visits).unwrap() == made, "{made} {visits}");
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+    let most = 11.0 + took * 10.0;
+    assert!((visits as f64) <= most, "{visits} in {took} s");
+    // The whole storm may have taken so long that nothing was too much.
+    assert!(
+        visits == 200 || reasons(&boxed, "one.example.com") == ["rate-limit"],
+        "{:?}",
+        boxed.receipt.network
+    );
+}
+
+/// `exchange(host, length)`: how many of so many bytes came back, written and read at the same time.
+const EXCHANGE: &str = r#"
+import threading, time
+def exchange(host, length):
+    with socket.create_connection((host, 7), timeout=40) as one:
+        def write():
+            try: one.sendall(b"a" * length)
+            except OSError: pass
+        writer = threading.Thread(target=write, daemon=True)
+        writer.start()
+        got = 0
+        try:
+            while got < length:
+                more = len(one.recv(65536))
+                if not more: break
+                got += more
+        except OSError: pass
+        return got
+"#;
 
 /// Nobody reads what passes on such a connection: questions would be told from nothing else. By every door.
 fn a_public_resolver_is_not_opened_by_a_wildcard_around_it(caller: &Caller) {

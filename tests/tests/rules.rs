@@ -19,6 +19,7 @@ both_ways!(
     every_question_and_connection_is_seen_from_outside,
     rules_change_from_outside_and_the_ledger_has_it,
     a_connection_that_new_rules_deny_is_cut_and_another_is_not,
+    nothing_that_a_box_can_reach_changes_its_rules,
 );
 
 const POLICY: &str =
@@ -74,7 +75,6 @@ fn every_question_and_connection_is_seen_from_outside(caller: &Caller) {
         let row = rows.recv_timeout(Duration::from_secs(120)).unwrap();
         missing.retain(|target| !(row.contains(target) && row.contains(&id)));
     }
-}
     daemon.stop();
     // The record of a denial is as whole as that of a connection, also in the ledger.
     let ledger = ledger(caller);
@@ -91,6 +91,7 @@ fn every_question_and_connection_is_seen_from_outside(caller: &Caller) {
         "address": "93.184.216.34", "reason": "address-not-allowed", "count": 1, "sent": 0, "received": 0, "millis": 0,
     });
     assert_eq!(connection, whole);
+}
 
 /// Somebody who follows, and the rows of the table as they come.
 fn follow(daemon: &Served<'_>, id: &str) -> (Held, mpsc::Receiver<String>) {
@@ -218,4 +219,83 @@ fn a_connection_that_new_rules_deny_is_cut_and_another_is_not(caller: &Caller) {
     let words = ["\"address\":\"127.0.0.2\"", "\"rule\":\"127.0.0.2\"", "\"door\":\"connect\""];
     let whole = |line: &&str| words.iter().all(|word| line.contains(word));
     assert!(opened.len() == 2 && opened.iter().all(whole), "{opened:?}");
+}
+
+/// Says to whatever answers in a box what would widen its rules, in each language that something outside speaks: the API's, a proxy's, the
+/// gateway's own messages. Tells what answered, and how.
+const WIDEN: &str = r#"
+import glob, json, os, socket, stat, struct, sys
+box, place = sys.argv[1:3]
+body = json.dumps({"allow": ["evil.test"], "deny": []})
+ask = f"POST /v1/boxes/{box}/network HTTP/1.1\r\nHost: blastbox\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+policy = b'threat = "medium"\n[network]\nmode = "allow"\nallow = [{ host = "evil.test" }]\n'
+# A message to a gateway: other rules, with and without a length before it.
+rules = b"\x02" + struct.pack("!I", len(policy)) + policy
+says = [ask, b"PUT /rules HTTP/1.1\r\nHost: 198.18.0.1\r\nContent-Length: %d\r\n\r\n" % len(policy) + policy, rules,
+    struct.pack("!I", len(rules)) + rules, b"CONNECT evil.test:443 HTTP/1.1\r\nX-Forward-To: evil.test\r\n\r\n", b"\x05\x01\x00\x05\x02\x00\x03\x09evil.test\x01\xbb"]
+answered, refused = {}, 0
+def tell(name, one, what):
+    one.settimeout(5)
+    try:
+        one.sendall(what)
+        one.shutdown(socket.SHUT_WR)
+        got = one.recv(200)
+    except OSError: got = b""
+    answered.setdefault(name, []).append(got[:20].decode("latin-1"))
+for family, address in ((socket.AF_INET, "198.18.0.1"), (socket.AF_INET6, "fd62:6c61:7374::1")):
+    for port in [*range(1, 200), 443, 853, 1080, 2375, 3128, 4222, 7080, 8080, 8443, 49152]:
+        for what in says if port in (1080, 3128) else says[:1]:
+            with socket.socket(family, socket.SOCK_STREAM) as one:
+                one.settimeout(5)
+                try: one.connect((address, port))
+                except OSError: refused += 1; continue
+                tell(f"tcp {port}", one, what)
+# Sockets by name: the daemon's, and whatever lies about; and those that have none but a number.
+for path in {place, "/run/blastbox.sock", *glob.glob("/run/**/*", recursive=True), *glob.glob("/tmp/**/*", recursive=True)}:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+        try: one.connect(path)
+        except OSError: continue
+        tell(f"unix {path}", one, ask)
+listed = open("/proc/net/unix").read().splitlines()[1:] if os.path.exists("/proc/net/unix") else []
+for line in listed:
+    name = line.split()[7:]
+    if name and name[0].startswith("@"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+            try: one.connect("\0" + name[0][1:])
+            except OSError: continue
+            tell("abstract", one, ask)
+# Descriptors of every process that shows them.
+for path in glob.glob("/proc/[0-9]*/fd/*"):
+    try:
+        if int(path.split("/")[4]) > 2 and stat.S_ISSOCK(os.stat(path).st_mode): answered.setdefault("descriptor", []).append(path)
+    except OSError: pass
+    try:
+        if os.readlink(path).endswith("tun"): answered.setdefault("tun", []).append(path)
+    except OSError: pass
+try: socket.getaddrinfo("evil.test", 443); found = True
+except socket.gaierror: found = False
+print(json.dumps([answered, refused > 300, found]))
+"#;
+
+fn nothing_that_a_box_can_reach_changes_its_rules(caller: &Caller) {
+    let daemon = Served::start(caller, &[]);
+    let network = "allow = [{ host = \"a.example.com\" }]\nlimits = { connections_per_second = 100000 }";
+    let Some(id) = made(caller, &daemon, network) else { return };
+    let rules = || daemon.ask(["net", "rules", &id, "--json"]);
+    let before = rules();
+    let place = daemon.socket().display().to_string();
+    let ended = daemon.blastbox(["exec", &id, "--", "/usr/bin/python3", "-c", WIDEN, &id, &place]).end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let seen: Value = serde_json::from_str(&ended.text()).unwrap();
+    let names: Vec<&String> = seen[0].as_object().unwrap().keys().collect();
+    assert!(names.iter().all(|name| ["tcp 1080", "tcp 3128"].contains(&name.as_str())), "{seen}");
+    assert!(names.len() == 2 && seen[1] == true && seen[2] == false, "{seen}");
+    let answers = seen[0].as_object().unwrap().values().flat_map(|all| all.as_array().unwrap());
+    assert!(!answers.clone().any(|said| said.as_str().unwrap().contains(" 200")), "{seen}");
+    assert_eq!(rules(), before);
+    // Whoever looks after boxes hears of it.
+    let alerts = || daemon.ask(["events", "--alerts", "--json"]);
+    assert!(wait_until(|| alerts().contains("\"denied_network\"")), "{}", alerts());
+    daemon.stop();
+    assert!(!ledger(caller).contains("\"rules_changed\""));
 }

@@ -8,8 +8,8 @@ use base64::Engine as _;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde::Deserialize;
 
-use super::least;
 use super::world::{SERVER, World};
+use super::{gateway_memory, least, most};
 use crate::boxes::programs;
 use crate::options::Options;
 use crate::paper::{Finding, Row, Wrong};
@@ -21,6 +21,9 @@ const CLIENT: &str = include_str!("requests.py");
 /// Where the gateway, and the client without one, look for authorities of the host.
 const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 const LEAST: f64 = 300.0;
+/// Connections that wait while a gateway's memory is looked at, each after one request; and what it may take then, in MiB.
+const WAITING: u32 = 300;
+const MOST: f64 = 32.0;
 const POLICY: &str = r#"
 threat = "high"
 accept = ["host-image", "shared-kernel"]
@@ -113,6 +116,7 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
         ours.push(ask(&boxed, seconds)?);
         theirs.push(ask(&bare, seconds)?);
     }
+    let memory = memory(&boxed)?;
     let row = |name, line: &[String], found: &[Found]| {
         let (kept, fresh) = (middle(found, |found| found.kept), middle(found, |found| found.fresh));
         let says = format!("{kept:6.0} requests/s over one connection {fresh:6.0} over one of its own each");
@@ -120,12 +124,19 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
     };
     Ok(Finding {
         title: "https · requests that a box's gateway reads and makes anew, client and gateway on one processor",
-        rows: vec![row("read by the gateway", &boxed, &ours), row("without a box", &bare, &theirs)],
-        promises: vec![least(
-            "requests a second over one connection",
-            LEAST,
-            Some(middle(&ours, |found| found.kept)),
-        )],
+        rows: vec![
+            row("read by the gateway", &boxed, &ours),
+            row("without a box", &bare, &theirs),
+            Row::said(
+                "memory of the gateway",
+                &format!("Pss of blastbox-egress, {WAITING} connections that it reads and that wait"),
+                memory.map_or("not seen".to_owned(), |memory| format!("{memory:.1} MiB")),
+            ),
+        ],
+        promises: vec![
+            least("requests a second over one connection", LEAST, Some(middle(&ours, |found| found.kept))),
+            most("memory of a gateway that reads, in MiB", MOST, memory),
+        ],
     })
 }
 
@@ -157,15 +168,31 @@ fn serve(world: &World, words: &[&str]) -> Result<Serving, Wrong> {
     if said.trim() == "ready" { Ok(serving) } else { Err("the server did not start".into()) }
 }
 
-fn ask(line: &[String], seconds: f64) -> Result<Found, Wrong> {
+/// Has Python run the client: for so long, or only to open connections and wait with them.
+fn asking(line: &[String], seconds: f64, lines: u32) -> Result<Child, Wrong> {
     // Whoever does not answer is not waited for.
     let most = ["/usr/bin/timeout", "--kill-after=1", "90"].map(str::to_owned);
     let line: Vec<String> = most.iter().chain(line).cloned().collect();
     let mut asking = conversing(&line)?;
     let mut to = asking.stdin.take().ok_or("the client has no pipe")?;
-    to.write_all(format!("HOST, SECONDS = {NAME:?}, {seconds}\n{CLIENT}").as_bytes())?;
-    drop(to);
-    let done = asking.wait_with_output()?;
+    let linger = if lines > 0 { 2 } else { 0 };
+    let settings = format!("HOST, SECONDS, LINES, LINGER = {NAME:?}, {seconds}, {lines}, {linger}\n");
+    to.write_all(format!("{settings}{CLIENT}").as_bytes())?;
+    Ok(asking)
+}
+
+/// Memory of the gateway, in MiB, while connections wait that it has read.
+fn memory(line: &[String]) -> Result<Option<f64>, Wrong> {
+    let mut asking = asking(line, 0.0, WAITING)?;
+    let (mut said, from) = (String::new(), asking.stdout.take().ok_or("the client has no pipe")?);
+    BufReader::new(from).read_line(&mut said)?;
+    let memory = gateway_memory(asking.id());
+    let status = asking.wait()?;
+    if status.success() { Ok(memory) } else { Err(format!("the client ended with {status}").into()) }
+}
+
+fn ask(line: &[String], seconds: f64) -> Result<Found, Wrong> {
+    let done = asking(line, seconds, 0)?.wait_with_output()?;
     serde_json::from_slice(&done.stdout).map_err(|_| format!("the client ended with {}", done.status).into())
 }
 
