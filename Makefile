@@ -167,6 +167,8 @@ dist: shipped ## one tarball that runs on a machine without a toolchain: target/
 
 install: shipped ## put programs, pages, completions and unit into place: PREFIX (/usr/local), DESTDIR
 	@tools/dist.sh $(SHIPPED) $(DESTDIR)$(PREFIX) $(PREFIX) $(PROGRAMS)/wasm
+	@# What was copied looks otherwise than what was sealed: each box would hash it.
+	@compile=$(DESTDIR)$(PREFIX)/libexec/blastbox/wasm/blastbox-wasm-compile; [ ! -x $$compile ] || $$compile seal $${compile%/*} > /dev/null || true
 	@echo "installed beneath $(DESTDIR)$(PREFIX)"
 
 clean: ## remove what was built

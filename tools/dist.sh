@@ -14,7 +14,7 @@ done
 if [ -n "$wasm" ] && [ -x "$wasm/blastbox-wasm" ]; then
   # A guest that was replaced since goes first: what lies there is read-only.
   rm -rf "$to/libexec/blastbox/wasm" && install -d "$to/libexec/blastbox/wasm"
-  find "$wasm" -mindepth 1 -maxdepth 1 ! -name '.*' -exec cp -r {} "$to/libexec/blastbox/wasm/" \;
+  find "$wasm" -mindepth 1 -maxdepth 1 ! -name '.*' ! -name '*.seal' -exec cp -r {} "$to/libexec/blastbox/wasm/" \;
   echo "with the tier wasm: $(cd "$wasm" && ls ./*.guest | sed 's|^\./||; s|\.guest$||' | tr '\n' ' ')"
 elif [ -n "$wasm" ]; then
   echo "without the tier wasm: run \`make wasm\` before to have it"

@@ -22,10 +22,11 @@ origin() { "$compile" origin "$1" "$2"; }
 # Whether a guest lies there, known by this, made for this engine, and unchanged.
 made() { "$compile" verify "$shelf" "$1" 2>/dev/null | grep -q "^wasm $2\$"; }
 made_metered() { "$compile" --metered verify "$shelf" "$1" 2>/dev/null | grep -q "^wasm $2\$"; }
-# Has a guest of an older version say which pages its first command writes to.
-rehearsed() { grep -q '^writes ' "$shelf/$1.guest" || "$compile" rehearse "$shelf" "$1" >/dev/null; }
-rehearsed_metered() { grep -q '^writes ' "$shelf/$1.metered.guest" || "$compile" --metered rehearse "$shelf" "$1" >/dev/null; }
-left_out() { echo "guest $1 is left out: $2"; rm -f "$shelf/$1.guest" "$shelf/$1.metered.guest"; }
+# Has a guest of an older version say which pages its first command writes to, and which library it has.
+rehearsed() { says_all "$1.guest" || "$compile" rehearse "$shelf" "$1" >/dev/null; }
+rehearsed_metered() { says_all "$1.metered.guest" || "$compile" --metered rehearse "$shelf" "$1" >/dev/null; }
+says_all() { grep -q "^writes " "$shelf/$1" && { [[ $1 != python* ]] || grep -q "^library " "$shelf/$1"; }; }
+left_out() { echo "guest $1 is left out: $2"; rm -f "$shelf/$1.guest" "$shelf/$1.metered.guest" "$shelf/$1.seal" "$shelf/$1.metered.seal"; }
 
 js() {
   local origin
@@ -92,3 +93,5 @@ python_data() {
 js
 python
 python_data
+# What is as it should be is known from here on by how it looks, and no box hashes it again.
+"$compile" seal "$shelf" >/dev/null || echo "a guest that was there before is as it should not be, as was just said: boxes run without it"

@@ -258,12 +258,29 @@ fn too_much_memory_is_refused_to_the_guest_and_the_box_lives(caller: &Caller) {
         &["--memory", "256MiB"],
         "try: bytearray(1 << 30)\nexcept MemoryError: print('refused')",
     );
-    assert_eq!(boxed.fine().stdout, "refused\n");
+    let boxed = boxed.fine();
+    assert_eq!(boxed.stdout, "refused\n");
+    let met = |boxed: &Boxed| -> Vec<&str> {
+        boxed.receipt.limits_hit.iter().map(|limit| limit.as_str()).collect()
+    };
+    assert_eq!((boxed.outcome(), met(&boxed)), ("exited", vec!["memory"]), "it lived on");
     let bomb = "let all = []; for (;;) all.push(new Uint8Array(1 << 20).fill(1));";
     let boxed = run(caller, "js", &["--memory", "256MiB"], bomb);
     assert_eq!((boxed.outcome(), boxed.receipt.exit_code), ("exited", 1));
     assert!(boxed.stderr.contains("memory"), "{}", boxed.stderr);
-    assert_eq!(boxed.receipt.usage.oom_kills, 0);
+    assert_eq!((boxed.receipt.usage.oom_kills, met(&boxed)), (0, vec!["memory"]));
+    // Files are in memory too, with limits of their own.
+    let policy = "threat = \"high\"\naccept = [\"shared-uid\", \"no-memory-limit\", \"no-cpu-limit\", \"no-pids-limit\"]\n[kernel]\ntier = \"wasm\"\n[files]\ndisk = \"1MiB\"\ninodes = 40\n";
+    let policy = caller.file("small.toml", policy);
+    let fill = "def full(work):\n    try: work()\n    except OSError as e: print(e.errno)\n";
+    for (limit, work) in [
+        ("disk", "f = open('x', 'wb', 0)\nfull(lambda: [f.write(b'x' * 65536) for n in range(50)])"),
+        ("inodes", "full(lambda: [open(str(n), 'w').close() for n in range(50)])"),
+    ] {
+        let options = ["--policy", policy.to_str().unwrap()];
+        let boxed = run(caller, "python", &options, &format!("{fill}{work}")).fine();
+        assert_eq!((boxed.stdout.lines().count(), met(&boxed)), (1, vec![limit]), "{}", boxed.stdout);
+    }
 }
 
 fn a_stack_that_is_exhausted_ends_the_guest_by_a_signal(caller: &Caller) {

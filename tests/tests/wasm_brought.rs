@@ -305,15 +305,15 @@ fn a_daemon_that_ends_does_not_wait_for_a_compiler_and_leaves_none(caller: &Call
     let large = brought(caller, "large", &modules::large(200_000));
     let adding = at(caller, &["module", "add", &large]).start();
     let home = place(caller).display().to_string();
-    // The one that writes, and the one that it has started, which looks into the module.
+    // The one that writes, the one that it has started, and the one within, which looks into the module.
     let mut both = Vec::new();
     let begun = wait_until(|| {
         both = processes_naming(&home).first().map(|writer| family(*writer)).unwrap_or_default();
-        both.len() == 2
+        both.len() == 3
     });
     assert!(begun, "nothing is compiled: {both:?}");
     // The one that looks into it has no power over the host, before it has read it.
-    let looks = both.iter().find(|one| both.iter().any(|other| other.pid == one.parent)).unwrap().pid;
+    let looks = both.iter().find(|one| both.iter().all(|other| other.parent != one.pid)).unwrap().pid;
     let mut status = String::new();
     let is_nobody = wait_until(|| {
         status = std::fs::read_to_string(format!("/proc/{looks}/status")).unwrap_or_default();
@@ -326,6 +326,15 @@ fn a_daemon_that_ends_does_not_wait_for_a_compiler_and_leaves_none(caller: &Call
             && users
     });
     assert!(is_nobody, "{status}");
+    // Nobody else but root may look.
+    if rustix::process::geteuid().is_root() {
+        for kind in ["mnt", "pid", "net", "ipc", "uts", "cgroup"] {
+            let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/{kind}")).unwrap();
+            assert_ne!(of("self"), of(&looks.to_string()), "{kind}");
+        }
+        assert_eq!(std::fs::read_dir(format!("/proc/{looks}/root")).unwrap().count(), 0, "a file");
+        assert!(status.lines().any(|line| line.starts_with("NSpid:") && line.ends_with("\t1")), "{status}");
+    }
     // From here on it takes for ever, however fast this host is.
     for compiler in &both {
         daemon::signal(compiler.pid, Signal::STOP);

@@ -2,6 +2,7 @@
 
 mod arrows;
 mod ceiling;
+mod engine_alone;
 mod fuzzed;
 mod machine_paths;
 mod names;
@@ -40,8 +41,9 @@ impl Finding {
     }
 }
 
-const RULES: [fn(&House) -> Vec<Finding>; 10] = [
+const RULES: [fn(&House) -> Vec<Finding>; 11] = [
     arrows::check,
+    engine_alone::check,
     fuzzed::check,
     machine_paths::check,
     names::check,

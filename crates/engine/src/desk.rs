@@ -216,9 +216,11 @@ impl Tally {
         self.tools.iter().map(each).collect()
     }
 
-    /// What its scratch space had no more of.
+    /// What its scratch space had no more of, and memory that it was refused.
     pub(crate) fn filled(&self) -> impl Iterator<Item = LimitName> {
-        self.met.names().filter(|limit| matches!(limit, LimitName::Disk | LimitName::Inodes))
+        self.met
+            .names()
+            .filter(|limit| matches!(limit, LimitName::Disk | LimitName::Inodes | LimitName::Memory))
     }
 
     /// The system calls that it was denied, most frequent first.

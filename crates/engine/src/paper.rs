@@ -146,9 +146,13 @@ pub fn receipt_unasked(about: Unasked<'_>) -> Receipt {
     }
 }
 
-/// What decides about the outcome, and what the box says of its scratch space.
+/// What decides about the outcome, and what the box says of its scratch space and of memory that was refused in it.
 fn limits_hit(mut decisive: Vec<LimitName>, ended: Option<&Ended>) -> Vec<LimitName> {
-    decisive.extend(ended.into_iter().flat_map(|ended| ended.tally.filled()));
+    for limit in ended.into_iter().flat_map(|ended| ended.tally.filled()) {
+        if !decisive.contains(&limit) {
+            decisive.push(limit);
+        }
+    }
     decisive
 }
 

@@ -123,6 +123,12 @@ impl Lowered {
         self.tier == Tier::Microvm
     }
 
+    /// Whether the agent of such a box has memory to refuse, and tells when it did: a worker counts what its guests hold.
+    #[must_use]
+    pub fn refuses_memory(&self) -> bool {
+        self.tier == Tier::Wasm
+    }
+
     /// Whether its commands are guests, which are begun before anybody asks for them.
     #[must_use]
     pub fn has_guests(&self) -> bool {

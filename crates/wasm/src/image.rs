@@ -53,6 +53,9 @@ pub enum ImageError {
     /// A guest that begins from the image has another memory.
     #[error("a guest that begins does not have the memory of its image: {0} pages differ")]
     NotTheSame(usize),
+    /// A guest that begins has another table than the one before.
+    #[error("a guest that begins has another table than the one before it")]
+    OtherTable,
 }
 
 /// What an image is known by: what it was taken from, a module or another image, and all that was done in it.
@@ -146,26 +149,33 @@ pub struct Followed {
 }
 
 /// Holds guests against each other that follow one another in the same places: each begins with the memory that the first began
-/// with, whatever the last one wrote.
+/// with, and its table, whatever the last one wrote: each has filled its memory, which it had grown, and emptied its table.
 ///
 /// # Errors
 /// When one does not.
 pub fn follow(shelf: &Path, name: &str, metering: Metering) -> Result<Followed, ImageError> {
     let (guest, room) = open(shelf, name, metering)?;
     let begin = || guests::seat(&room, &guest, None).map_err(broken);
-    let wanted = begin()?.bytes().map_err(broken)?.to_vec();
+    let mut first = begin()?;
+    let entries = first.empty_entries();
+    let wanted = first.bytes().map_err(broken)?.to_vec();
+    drop(first);
     let own = |seat: &Seat| Ok::<_, ImageError>(written::written(seat.bytes().map_err(broken)?).len());
     let mut found = Followed::default();
     for _ in 0..2 * engine::SLOTS {
-        let seat = begin()?;
+        let mut seat = begin()?;
+        if seat.empty_entries() != entries {
+            return Err(ImageError::OtherTable);
+        }
         let pages = artefact::differing(seat.bytes().map_err(broken)?, &wanted);
         if pages > 0 {
             return Err(ImageError::NotTheSame(pages));
         }
         let before = own(&seat)?;
-        let used = guests::warm_up(seat, &guest).map_err(broken)?;
+        let mut used = guests::warm_up(seat, &guest).map_err(broken)?;
         found.written += artefact::differing(used.bytes().map_err(broken)?, &wanted);
         found.late += own(&used)?.saturating_sub(before);
+        used.spoil().map_err(broken)?;
     }
     Ok(found)
 }

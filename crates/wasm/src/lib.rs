@@ -34,6 +34,7 @@ pub mod manifest;
 pub mod offered;
 pub mod pages;
 mod ready;
+pub mod seal;
 mod session;
 mod shelf;
 mod streams;

@@ -13,8 +13,8 @@ use crate::pages::Pages;
 const FIRST: &str = "blastbox guest 1";
 /// Longest manifest that is read.
 pub const MOST: usize = 4096;
-/// Artefacts up to this size are hashed whole each time they are loaded. A larger one takes longer to hash than a box
-/// lives; it is hashed when it is made and by `blastbox-wasm-compile verify`, and its size is compared always.
+/// Files up to this size are hashed whole each time they are loaded. A larger one takes longer to hash than a box lives: it is hashed
+/// unless it looks as it did when that was last done ([`crate::seal`]).
 pub const HASHED_ALWAYS: u64 = 16 << 20;
 
 /// SHA-256.
@@ -119,6 +119,8 @@ pub enum Begins {
     FromImage,
 }
 
+/// How the line of a library begins.
+const LIBRARY: &str = "library ";
 /// What the word for a kind ends with where there is an image.
 const IMAGE: &str = " image";
 
@@ -137,6 +139,8 @@ pub struct Manifest {
     pub size: u64,
     /// Whether the code counts its work.
     pub metering: Metering,
+    /// Hash of the library beside it, if it needs one. Older versions did not say it.
+    pub library: Option<Hash>,
     /// What its first command writes to. A hint: nothing but time depends on it.
     pub writes: Pages,
 }
@@ -182,8 +186,13 @@ impl Manifest {
             code: hash(value("code ")?)?,
             size: value("size ")?.parse().map_err(|_| BadManifest::Malformed)?,
             metering,
+            library: None,
             writes: Pages::default(),
         };
+        let mut lines = lines.peekable();
+        let library = lines.next_if(|line| line.starts_with(LIBRARY));
+        let library = library.map(|line| hash(line.strip_prefix(LIBRARY).unwrap_or_default())).transpose()?;
+        let told = Self { library, ..told };
         // Older versions did not say it: then each page is copied when it is written to.
         let Some(writes) = lines.next() else { return Ok(told) };
         let writes = writes.strip_prefix("writes ").and_then(Pages::parse).ok_or(BadManifest::Malformed)?;
@@ -193,10 +202,11 @@ impl Manifest {
 
 impl fmt::Display for Manifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, begins, wasm, code, size, metering, writes } = self;
+        let Self { kind, begins, wasm, code, size, metering, library, writes } = self;
         let (kind, engine) = (kind.as_str(), metering.label());
         let image = if *begins == Begins::FromImage { IMAGE } else { "" };
         write!(f, "{FIRST}\nengine {engine}\nkind {kind}{image}\nwasm {wasm}\ncode {code}\nsize {size}\n")?;
+        library.iter().try_for_each(|hash| writeln!(f, "{LIBRARY}{hash}"))?;
         if writes.is_empty() { Ok(()) } else { writeln!(f, "writes {writes}") }
     }
 }
@@ -215,6 +225,7 @@ mod tests {
             code: Hash::of(b"b"),
             size: 7,
             metering,
+            library: Some(Hash::of(b"c")),
             writes: Pages::parse("3+2 9+1").unwrap(),
         }
     }
@@ -226,8 +237,8 @@ mod tests {
     #[test]
     fn what_is_written_can_be_read() {
         assert_eq!(read(&good().to_string()), Ok(good()));
-        let bare = Manifest { begins: Begins::Bare, writes: Pages::default(), ..good() };
-        assert!(!bare.to_string().contains("writes"));
+        let bare = Manifest { begins: Begins::Bare, library: None, writes: Pages::default(), ..good() };
+        assert!(!bare.to_string().contains("writes") && !bare.to_string().contains("library"));
         assert_eq!(read(&bare.to_string()), Ok(bare));
     }
 
@@ -251,6 +262,7 @@ mod tests {
             &good[..40],
             &good.replace("writes", "reads"),
             &good.replace("9+1", "4+1"),
+            &good.replace("library ", "library 0"),
         ] {
             assert!(read(text).is_err(), "{text}");
         }

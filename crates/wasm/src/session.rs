@@ -22,7 +22,7 @@ use crate::guests;
 use crate::shelf;
 use crate::streams::{OverWindow, Streams};
 use crate::tools::Answer;
-use crate::voice::{Mouth, Voice};
+use crate::voice::{Mouth, Voice, tell};
 use crate::workspace;
 
 /// What the worker itself needs of the box's memory.
@@ -91,6 +91,7 @@ impl Session {
         let engine = engine::of_worker(arguments.metering()).map_err(broken)?;
         let shelf = shelf::load(&engine, arguments.metering(), &arguments.guests).map_err(broken)?;
         let budget = Budget::new(arguments.memory.saturating_sub(OWN_MEMORY));
+        voice.mouth().met = budget.met();
         let caps = Caps { bytes: arguments.disk, entries: arguments.inodes, file: arguments.file_size };
         let mut tree = Tree::new(caps, budget.clone());
         if arguments.deterministic {
@@ -189,7 +190,10 @@ impl Session {
     fn obey(&mut self, mouth: &mut Mouth, frame: HostFrame) -> Result<(), End> {
         match (self.greeting, frame) {
             (_, HostFrame::Shutdown) => return Err(End::Shutdown),
-            (_, HostFrame::Ping { token }) => mouth.control.send(&AgentFrame::Pong { token }),
+            (_, HostFrame::Ping { token }) => {
+                tell(&mut mouth.control, &mouth.met);
+                mouth.control.send(&AgentFrame::Pong { token });
+            }
             // Nobody learns of a denied system call here: what to do about one does not arise.
             // Only boxes of the jail outlive their host.
             (Greeting::Awaited, HostFrame::Begin { heritable: true, .. }) | (_, HostFrame::Resync { .. }) => {

@@ -12,8 +12,9 @@ use wasmtime::{Engine, InstancePre, Linker, Module};
 use crate::engine::Metering;
 use crate::guests::LIBRARY;
 use crate::machine_code;
-use crate::manifest::{BadManifest, Begins, HASHED_ALWAYS, Hash, Kind, MOST, Manifest};
+use crate::manifest::{BadManifest, Begins, Kind, MOST, Manifest};
 use crate::pages::Pages;
+use crate::seal::{Seal, is_whole};
 use crate::wasi::{self, Guest};
 
 /// Whose a guest is.
@@ -117,8 +118,12 @@ pub(crate) enum ShelfError {
          caller's, and an operator adds one to the shelf with blastbox-wasm-compile"
     )]
     File { name: String },
-    #[error("guest {name}: its machine code is not what its manifest says; run `make wasm`")]
-    Changed { name: String },
+    #[error("guest {name}: its {what} is not what its manifest says; run `make wasm`")]
+    Changed { name: String, what: &'static str },
+    #[error(
+        "guest {name}: its manifest does not say which library it has, as older versions of blastbox did not; run `make wasm`"
+    )]
+    Unfurnished { name: String },
     #[error(
         "guest {name}: the engine does not take it: {source}; run `make wasm`, or take it from the shelf"
     )]
@@ -205,14 +210,10 @@ fn load_one(
     let path = shelf.join(format!("{stem}.cwasm"));
     let code = File::open(&path).map_err(read("its machine code"))?;
     let size = code.metadata().map_err(read("its machine code"))?.len();
-    let mut same = size == manifest.size;
-    if same && size <= HASHED_ALWAYS {
-        let mut bytes = Vec::new();
-        (&code).take(HASHED_ALWAYS).read_to_end(&mut bytes).map_err(read("its machine code"))?;
-        same = Hash::of(&bytes) == manifest.code;
-    }
-    if !same {
-        return Err(ShelfError::Changed { name: name.to_owned() });
+    let seal = Seal::read(shelf, &stem);
+    let changed = |what: &'static str| ShelfError::Changed { name: name.to_owned(), what };
+    if size != manifest.size || !is_whole(&code, manifest.code, &seal).map_err(read("its machine code"))? {
+        return Err(changed("machine code"));
     }
     let engine_says = |source| ShelfError::Engine { name: name.to_owned(), source };
     #[cfg(feature = "components")]
@@ -225,7 +226,12 @@ fn load_one(
     let code = Code::Module(linker.instantiate_pre(&module).map_err(engine_says)?);
     let library = match manifest.kind {
         Kind::Python | Kind::PythonData => {
-            Some(Arc::new(File::open(shelf.join(LIBRARY)).map_err(read("its library"))?))
+            let library = File::open(shelf.join(LIBRARY)).map_err(read("its library"))?;
+            let wanted = manifest.library.ok_or(ShelfError::Unfurnished { name: name.to_owned() })?;
+            if !is_whole(&library, wanted, &seal).map_err(read("its library"))? {
+                return Err(changed("library"));
+            }
+            Some(Arc::new(library))
         }
         Kind::Js | Kind::Module | Kind::Component => None,
     };

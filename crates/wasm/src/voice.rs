@@ -10,6 +10,7 @@ use blastbox_wire::agent::AgentFrame;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::bench::Done;
+use crate::budget::Met;
 use crate::control::Control;
 use crate::streams::{Call, Streams};
 
@@ -28,6 +29,8 @@ pub(crate) struct Mouth {
     pub(crate) running: BTreeMap<u32, Arc<Streams>>,
     /// Guests that have ended while the host was slow to read.
     ended: Vec<Done>,
+    /// Limits that guests have met.
+    pub(crate) met: Arc<Met>,
     /// Whether whoever listens has to know of the last end.
     pub(crate) farewell: bool,
 }
@@ -35,7 +38,13 @@ pub(crate) struct Mouth {
 impl Voice {
     pub(crate) fn new(control: Control) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let mouth = Mouth { control, running: BTreeMap::new(), ended: Vec::new(), farewell: false };
+        let mouth = Mouth {
+            control,
+            running: BTreeMap::new(),
+            ended: Vec::new(),
+            met: Arc::default(),
+            farewell: false,
+        };
         Ok(Self { bell, mouth: Mutex::new(mouth), done: Mutex::default() })
     }
 
@@ -99,7 +108,7 @@ impl Mouth {
 
     /// Carries what guests wrote and took, and how they ended.
     pub(crate) fn carry(&mut self, voice: &Voice) {
-        let Self { control, running, ended, farewell: _ } = self;
+        let Self { control, running, ended, met, farewell: _ } = self;
         if !control.has_room() {
             return;
         }
@@ -117,10 +126,21 @@ impl Mouth {
                 control.send(&AgentFrame::StdinTaken { exec, bytes: carried.taken });
             }
         }
+        if !ended.is_empty() {
+            tell(control, met);
+        }
         for Done { exec, exit, usage } in ended.drain(..) {
             running.remove(&exec);
             control.send(&AgentFrame::Exited { exec, exit, usage });
         }
+    }
+}
+
+/// Tells the host which limits were met since it was told last: before the end of a command, and before a sign of life.
+pub(crate) fn tell(control: &mut Control, met: &Met) {
+    let met = met.take();
+    if met.contains(&true) {
+        control.send(&AgentFrame::Full { met });
     }
 }
 

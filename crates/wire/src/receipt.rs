@@ -315,7 +315,7 @@ pub struct Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitName {
-    /// Memory: something was killed for it.
+    /// Memory: something was killed for it, or was refused more.
     Memory,
     /// Processes: one could not be made.
     Pids,

@@ -54,6 +54,8 @@ pub(crate) struct Log {
     pub(crate) tally: Tally,
     /// Whether it has a kernel of its own, which says what it has met.
     pub(crate) own_kernel: bool,
+    /// Whether its agent refuses memory itself, and says so.
+    pub(crate) refuses_memory: bool,
     pub(crate) facts: Option<BootFacts>,
     pub(crate) ending: Option<Ending>,
     pub(crate) spent: Spent,

@@ -6,6 +6,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::oneshot;
 
 use super::Driver;
+use crate::met::Met;
 use crate::state::State;
 
 impl Driver {
@@ -38,18 +39,19 @@ impl Driver {
         self.bells.meet(|met| met.counted(spent));
     }
 
-    /// What the guest says that it has met. Of memory and processes only one with a kernel of its own knows anything: elsewhere the
-    /// host's has counted, and is asked.
+    /// What the guest says that it has met. Of memory and processes only one with a kernel of its own knows anything, and of memory a
+    /// worker that refuses it: elsewhere the host's has counted, and is asked.
     pub(crate) fn filled(&mut self, [bytes, inodes, memory, pids]: [bool; 4]) {
         let own = self.log.own_kernel;
-        let parts = [bytes, inodes, memory && own, pids && own];
+        let parts = [bytes, inodes, memory && (own || self.log.refuses_memory), pids && own];
         self.log.tally.met.filled(parts);
         self.bells.meet(|met| met.filled(parts));
     }
 
     /// What the warden counted of a box that is over, with what the guest's own kernel has counted in it.
     pub(super) fn spent_in_all(&self, spent: Spent) -> Spent {
-        let met = self.log.tally.met;
+        // Where memory was refused nobody was killed for it.
+        let met = if self.log.own_kernel { self.log.tally.met } else { Met::default() };
         Spent {
             oom_kills: spent.oom_kills.saturating_add(met.memory),
             pids_refused: spent.pids_refused.saturating_add(met.pids),

@@ -46,6 +46,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
     let (report_to, report) = oneshot::channel();
     let bells = Arc::new(Bells::default());
     let own_kernel = choice.chosen.as_ref().is_ok_and(Lowered::has_own_kernel);
+    let refuses_memory = choice.chosen.as_ref().is_ok_and(Lowered::refuses_memory);
     let has_guests = choice.chosen.as_ref().is_ok_and(Lowered::has_guests);
     let driver = Driver {
         id: id.clone(),
@@ -71,7 +72,7 @@ pub(crate) fn connect(seat: Seat) -> (LiveBox, Driver) {
         rest: Rest::default(),
         errands: None,
         vigil: if has_guests { Vigil::for_guests() } else { None },
-        log: Log { own_kernel, ..Log::default() },
+        log: Log { own_kernel, refuses_memory, ..Log::default() },
     };
     let live = LiveBox {
         id,

@@ -92,6 +92,9 @@ pub fn examine(powers: Result<&Powers, &str>) -> Vec<Finding> {
         tools::qemu(&facts.machines),
         tools::gpu(facts.gpu.as_ref()),
     ]);
+    if let Some(guests) = &facts.wasm {
+        findings.push(tools::wasm_whole(guests, crate::tiers::wasm::flaws(guests)));
+    }
     findings
 }
 

@@ -7,7 +7,7 @@ use super::{Finding, State};
 use crate::facts::{Gpu, Gvisor, Machines, Version};
 use crate::tiers::gvisor::OLDEST_RUNSC;
 use crate::tiers::microvm::OLDEST_QEMU;
-use crate::tiers::wasm::Guests;
+use crate::tiers::wasm::{Flaw, Guests};
 
 /// `open`: whether users of boxes may open the device as well.
 pub(super) fn kvm(probe: KvmProbe, open: bool) -> Finding {
@@ -95,6 +95,45 @@ pub(super) fn wasm(guests: Option<&Guests>) -> Finding {
     }
 }
 
+/// Whether every byte of the guests is what their manifests say.
+pub(super) fn wasm_whole(guests: &Guests, flaws: std::io::Result<Vec<Flaw>>) -> Finding {
+    let found = |detail: String| Finding::good("wasm_whole", "guests of the shelf", detail);
+    let at = guests.directory().display();
+    let flaws = match flaws {
+        Ok(flaws) => flaws,
+        Err(why) => {
+            return found(format!("they could not be held against their manifests: {why}"))
+                .bad(State::Missing, "make wasm");
+        }
+    };
+    let broken: Vec<String> = flaws
+        .iter()
+        .filter_map(|flaw| match flaw {
+            Flaw::Broken(name, why) => Some(format!("{name}: {why}")),
+            Flaw::Unsealed(_) => None,
+        })
+        .collect();
+    let unsealed: Vec<&str> = flaws
+        .iter()
+        .filter_map(|flaw| match flaw {
+            Flaw::Unsealed(name) => Some(name.as_str()),
+            Flaw::Broken(..) => None,
+        })
+        .collect();
+    if !broken.is_empty() {
+        let fix = "make wasm, or install the directory `wasm` anew; no box runs them meanwhile";
+        return found(broken.join("; ")).bad(State::Missing, fix);
+    }
+    if !unsealed.is_empty() {
+        let names = unsealed.join(", ");
+        return found(format!("whole; each box hashes {names} once more, which takes some 0.3 s")).bad(
+            State::Weaker,
+            format!("{at}/blastbox-wasm-compile seal {at}, as whoever that directory belongs to"),
+        );
+    }
+    found("whole: every byte is what their manifests say".to_owned())
+}
+
 /// What Debian calls the package, and where it is new enough.
 const INSTALL: &str = "install runsc of 20240729 or newer: Debian has it from trixie on and in bookworm-backports (apt-get install \
                        -t bookworm-backports runsc), others at https://gvisor.dev/docs/user_guide/install/";
@@ -163,6 +202,26 @@ mod tests {
         let missing = qemu(&Machines::default());
         assert_eq!(missing.state, State::Missing);
         assert_eq!(missing.fix.as_deref(), Some("sudo apt-get install qemu-system-x86"));
+    }
+
+    #[test]
+    fn a_shelf_that_is_not_whole_is_said_by_the_name_of_the_guest() {
+        let guests = Guests::of(&["js", "python"]);
+        let say = |flaws| wasm_whole(&guests, Ok(flaws));
+        assert_eq!(say(Vec::new()).state, State::Good);
+        let unsealed = say(vec![Flaw::Unsealed("python".to_owned())]);
+        assert_eq!(unsealed.state, State::Weaker);
+        assert!(
+            unsealed.fix.as_deref().unwrap().contains("blastbox-wasm-compile seal /opt/wasm"),
+            "{unsealed:?}"
+        );
+        let changed = Flaw::Broken("js".to_owned(), "wasm_artefact_changed: it is".to_owned());
+        let broken = say(vec![Flaw::Unsealed("python".to_owned()), changed]);
+        assert!(
+            broken.state == State::Missing && broken.detail == "js: wasm_artefact_changed: it is",
+            "{broken:?}"
+        );
+        assert_eq!(wasm_whole(&guests, Err(std::io::ErrorKind::NotFound.into())).state, State::Missing);
     }
 
     #[test]

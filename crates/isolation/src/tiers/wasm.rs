@@ -8,10 +8,12 @@ mod found;
 mod report;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 pub use compile::{CompileError, Compiling, Effort, Kept, compile, look};
 pub use compilers::Compilers;
 pub use found::{Guests, Metering, WORKER};
+pub(crate) use whole::{Flaw, flaws};
 
 use blastbox_images::{Image, Language};
 use blastbox_policy::{

@@ -35,6 +35,7 @@ mod table;
 mod tests {
     pub(crate) mod live;
     mod live_numbers;
+    mod live_worker;
 }
 mod tree;
 

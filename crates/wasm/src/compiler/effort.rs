@@ -16,7 +16,10 @@ const FIRST_TO_GO: &str = "1000";
 /// How much is done for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// What an interpreter needs: Python's takes 170 processor seconds and 2.2 GB.
+    /// What an operator's own guest needs, an interpreter above all: Python's takes 170 processor seconds and 2.2 GB. It may be compiled
+    /// where no box can be made: on the machine that builds a release.
+    Own,
+    /// The same for a stranger's module, for whoever asks pays for it.
     Whole,
     /// What is done for one of many callers.
     Brief,
@@ -37,7 +40,7 @@ pub(crate) struct Limits {
 impl Effort {
     pub(crate) const fn limits(self) -> Limits {
         let (seconds, memory, code) = match self {
-            Self::Whole => (1200, 6 << 30, MOST_CODE),
+            Self::Own | Self::Whole => (1200, 6 << 30, MOST_CODE),
             Self::Brief => (300, 3 << 30, 256 << 20),
         };
         Limits { seconds, memory, code, patience: Duration::from_secs(3 * seconds) }

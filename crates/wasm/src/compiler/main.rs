@@ -4,8 +4,10 @@
 //! one stream, gives up everything but computing, and writes the code to another. The first process never looks into the
 //! module: it hashes, and writes files.
 
+mod alone;
 mod effort;
 mod making;
+mod shelf;
 mod translate;
 mod trouble;
 mod work;

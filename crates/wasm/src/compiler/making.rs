@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use blastbox_wasm::engine::Metering;
 use blastbox_wasm::manifest::{Begins, Hash, Kind, Manifest};
 use blastbox_wasm::pages::Pages;
+use blastbox_wasm::seal;
 use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -21,7 +22,7 @@ use crate::trouble::Trouble;
 /// How the names of such directories begin.
 const PREFIX: &str = ".making-";
 /// Python's library.
-const LIBRARY: &str = "python315.zip";
+pub(crate) const LIBRARY: &str = "python315.zip";
 
 /// A directory that something is made in. What is left in it goes with this.
 pub(crate) struct Making {
@@ -68,6 +69,11 @@ impl Making {
         }
     }
 
+    /// The hash of what such a guest finds beside itself.
+    pub(crate) fn library(&self, kind: Kind) -> Result<Option<Hash>, Trouble> {
+        library_of(&self.home, kind)
+    }
+
     fn link(&self, shelf: &Path, file: &str) -> Result<(), Trouble> {
         let (from, to) = (shelf.join(file), self.directory.join(file));
         let broken = |source| Trouble::File { what: "link", path: from.clone(), source };
@@ -87,7 +93,8 @@ impl Making {
         let (code, size) = have_translated((kind, metering, effort), wasm, &mut file)?;
         file.sync_all().map_err(unwritten(&path))?;
         let (begins, wasm, writes) = (Begins::Bare, Hash::of(wasm), Pages::default());
-        self.tell(Manifest { kind, begins, wasm, code, size, metering, writes }, name)
+        let library = self.library(kind)?;
+        self.tell(Manifest { kind, begins, wasm, code, size, metering, library, writes }, name)
     }
 
     /// Takes over what lies on a shelf already.
@@ -116,7 +123,8 @@ impl Making {
         write().map_err(unwritten(&path))?;
         let (size, writes) = (u64::try_from(code.len()).unwrap_or(u64::MAX), Pages::default());
         let (begins, wasm, code) = (Begins::FromImage, origin, Hash::of(code));
-        self.tell(Manifest { kind, begins, wasm, code, size, metering, writes }, name)
+        let library = self.library(kind)?;
+        self.tell(Manifest { kind, begins, wasm, code, size, metering, library, writes }, name)
     }
 
     /// Writes a manifest, in the place of what there is.
@@ -164,6 +172,18 @@ impl Drop for Making {
     fn drop(&mut self) {
         // It may have got its last name.
         fs::remove_dir_all(&self.directory).ok();
+    }
+}
+
+/// The hash of the library that a guest of this kind finds beside itself, if it needs one.
+pub(crate) fn library_of(shelf: &Path, kind: Kind) -> Result<Option<Hash>, Trouble> {
+    match kind {
+        Kind::Python | Kind::PythonData => {
+            let path = shelf.join(LIBRARY);
+            let hash = File::open(&path).and_then(|file| seal::hash(&file, file.metadata()?.len()));
+            hash.map(Some).map_err(|source| Trouble::File { what: "read", path, source })
+        }
+        Kind::Js | Kind::Module | Kind::Component => Ok(None),
     }
 }
 

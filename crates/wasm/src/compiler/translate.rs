@@ -1,7 +1,7 @@
 //! The process that looks into a stranger's module: `[--brief] [--metered] translate KIND`, the module on standard input, machine code on standard
 //! output; and how the other one starts it and takes what it says.
 //!
-//! Trust: once it has read the module it may be anybody's. It has no capability and, where root can become one, is nobody's user, opens no file, makes no socket,
+//! Trust: once it has read the module it may be anybody's. It is alone in namespaces without a file or a network, has no capability and, where root can become one, is nobody's user, opens no file, makes no socket,
 //! starts nothing (its filter), and what it says is counted, hashed and written down by the process that started it.
 
 use std::fs::File;
@@ -19,12 +19,14 @@ use blastbox_wasm::offered::{self, Unfit};
 use rustix::process::{Pid, PidfdFlags, Resource, Signal, pidfd_open, pidfd_send_signal};
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::alone::withdraw;
 use crate::effort::{Effort, Limits};
 use crate::trouble::{MOST_MODULE, Trouble, one_line};
 
 /// First id of those who look into modules for root: below those of gateways, whose ids and boxes' it never has.
 const FIRST_ID: u32 = 0x6700_0000;
 const IDS: u32 = 1 << 24;
+const NAMESPACES: &str = "give the compiler of a stranger's module namespaces of its own, which every box needs too: `blastbox doctor` says what is missing here";
 /// What is passed on of its complaint.
 const MOST_SAID: u64 = 4096;
 
@@ -32,6 +34,11 @@ const MOST_SAID: u64 = 4096;
 pub(crate) fn translate(kind: Kind, metering: Metering, effort: Effort) -> Result<Vec<u8>, Trouble> {
     let failed = |what: &'static str| move |source| Trouble::Process { what, source };
     keep_only([]).map_err(failed("close what was inherited"))?;
+    match withdraw() {
+        // What was reached of it holds, and all else that confines this process.
+        Err(_) if effort == Effort::Own => {}
+        other => other.map_err(failed(NAMESPACES))?,
+    }
     give_up().map_err(failed("give up its power"))?;
     identity::die_with_parent().map_err(failed("be tied to whoever started this"))?;
     let Limits { seconds, memory, .. } = effort.limits();
@@ -120,7 +127,11 @@ pub(crate) fn have_translated(
 ) -> Result<(Hash, u64), Trouble> {
     let failed = |what: &'static str| move |source| Trouble::Process { what, source };
     let mut child = Command::new("/proc/self/exe")
-        .args((effort == Effort::Brief).then_some("--brief"))
+        .args(match effort {
+            Effort::Brief => Some("--brief"),
+            Effort::Own => Some("--own"),
+            Effort::Whole => None,
+        })
         .args((metering == Metering::Fuel).then_some("--metered"))
         .args(["translate", kind.as_str()])
         .env_clear()

@@ -15,7 +15,7 @@ pub(crate) const MOST_CODE: u64 = 1 << 30;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     #[error(
-        "write `blastbox-wasm-compile [--metered] compile KIND MODULE SHELF NAME`, `… image python-data SHELF NAME`, `… keep MODULE CACHE NAME`, `… kept MODULE CACHE NAME`, `… verify SHELF NAME`, `… rehearse SHELF NAME` or `… follow SHELF NAME`"
+        "write `blastbox-wasm-compile [--metered] compile KIND MODULE SHELF NAME`, `… image python-data SHELF NAME`, `… keep MODULE CACHE NAME`, `… kept MODULE CACHE NAME`, `… verify SHELF NAME`, `… seal SHELF`, `… check SHELF`, `… rehearse SHELF NAME` or `… follow SHELF NAME`"
     )]
     Usage,
     #[error("cannot {what} {}: {source}", path.display())]
@@ -59,8 +59,8 @@ pub(crate) enum Trouble {
     Bare,
     #[error("{0}")]
     Manifest(BadManifest),
-    #[error("wasm_artefact_changed: the machine code of {0} is not what its manifest says; make it again")]
-    Changed(String),
+    #[error("wasm_artefact_changed: the {what} of {name} is not what its manifest says; make it again")]
+    Changed { name: String, what: &'static str },
 }
 
 impl Trouble {
@@ -77,7 +77,7 @@ impl Trouble {
             | Self::Needs(_)
             | Self::Ended => 3,
             Self::Said { code, .. } => *code,
-            Self::Manifest(_) | Self::Changed(_) | Self::Image(_) | Self::Bare => 4,
+            Self::Manifest(_) | Self::Changed { .. } | Self::Image(_) | Self::Bare => 4,
             Self::File { .. } | Self::Process { .. } => 1,
         }
     }

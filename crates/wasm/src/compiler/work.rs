@@ -1,5 +1,5 @@
 //! What the compiler does: `compile KIND MODULE SHELF NAME`, `image python-data SHELF NAME`, `origin KIND HASH`, `keep MODULE CACHE NAME`,
-//! `kept MODULE CACHE NAME`, `verify SHELF NAME`, `rehearse SHELF NAME` or `follow SHELF NAME`; with `--metered` in front, for code that counts its work, and with
+//! `kept MODULE CACHE NAME`, `verify SHELF NAME`, `seal SHELF`, `check SHELF`, `rehearse SHELF NAME` or `follow SHELF NAME`; with `--metered` in front, for code that counts its work, and with
 //! `--brief`, where a stranger's module is compiled at somebody else's expense.
 
 use std::ffi::OsString;
@@ -12,21 +12,18 @@ use blastbox_wasm::manifest::{Begins, Hash, Kind, Manifest, is_component};
 
 use crate::effort::Effort;
 use crate::making::Making;
+use crate::shelf::{self, seal_one, verify};
 use crate::translate::{take, translate};
 use crate::trouble::{MOST_CODE, MOST_MODULE, Trouble};
 
 /// The guest that packages are imported in.
 const PYTHON: &str = "python";
-/// Longest manifest.
-const MOST_MANIFEST: u64 = 4096;
 
 /// Does what the command line says. Returns what to say about it.
 pub(crate) fn carry_out(words: impl Iterator<Item = OsString>) -> Result<Vec<u8>, Trouble> {
     let mut words = words.peekable();
-    let effort = match words.next_if(|word| word == "--brief") {
-        Some(_) => Effort::Brief,
-        None => Effort::Whole,
-    };
+    let effort = words.next_if(|word| word == "--brief").map_or(Effort::Whole, |_| Effort::Brief);
+    let effort = words.next_if(|word| word == "--own").map_or(effort, |_| Effort::Own);
     let metering = match words.next_if(|word| word == "--metered") {
         Some(_) => Metering::Fuel,
         None => Metering::None,
@@ -58,8 +55,10 @@ pub(crate) fn carry_out(words: impl Iterator<Item = OsString>) -> Result<Vec<u8>
             format!("pages written {written}, become a guest's own only then {late}\n")
         }
         Some(["rehearse", shelf, name]) => rehearse(metering, Path::new(shelf), name)?.to_string(),
+        Some(["seal", shelf]) => shelf::seal_all(Path::new(shelf))?,
+        Some(["check", shelf]) => shelf::check_all(Path::new(shelf))?,
         Some(["verify", shelf, name]) => verify(metering, Path::new(shelf), name)?.to_string(),
-        // Started by this program alone.
+        // Started by this program alone, and so is `--own`.
         Some(["translate", kind]) => {
             return translate(Kind::parse(kind).ok_or(Trouble::Usage)?, metering, effort);
         }
@@ -84,9 +83,9 @@ fn compile(what: (Kind, Metering), module: &Path, shelf: &Path, name: &str) -> R
     let mut manifest = match verify(metering, shelf, name).ok().filter(is_it).filter(|_| is_interpreter) {
         Some(found) => {
             making.take_over(shelf, metering, name)?;
-            found
+            making.tell(Manifest { library: making.library(kind)?, ..found }, name)?
         }
-        None => making.make(what, Effort::Whole, &wasm, name)?,
+        None => making.make(what, Effort::Own, &wasm, name)?,
     };
     if is_interpreter {
         making.furnish(kind, shelf)?;
@@ -96,6 +95,7 @@ fn compile(what: (Kind, Metering), module: &Path, shelf: &Path, name: &str) -> R
         manifest = carry(&making, what, (&code, &taken), (name, hash))?;
     }
     making.shelve(metering, name)?;
+    seal_one(shelf, metering, name)?;
     Ok(manifest)
 }
 
@@ -112,6 +112,7 @@ fn with_packages(shelf: &Path, name: &str) -> Result<Manifest, Trouble> {
     let code = read(&shelf.join(format!("{PYTHON}.cwasm")), MOST_CODE)?;
     let manifest = carry(&making, (kind, metering), (&code, &taken), (name, python.wasm))?;
     making.shelve(metering, name)?;
+    seal_one(shelf, metering, name)?;
     Ok(manifest)
 }
 
@@ -129,14 +130,17 @@ fn carry(
     making.tell(Manifest { writes, ..manifest }, name)
 }
 
-/// Has the manifest of a guest that lies there say what its first command writes to.
+/// Has the manifest of a guest that lies there say what its first command writes to, and which library it has.
 fn rehearse(metering: Metering, shelf: &Path, name: &str) -> Result<Manifest, Trouble> {
-    let manifest = verify(metering, shelf, name)?;
-    let writes = image::writes(shelf, name, metering)?;
+    let found = verify(metering, shelf, name)?;
     let making = Making::begin(shelf)?;
     making.take_over(shelf, metering, name)?;
+    making.furnish(found.kind, shelf)?;
+    let manifest = making.tell(Manifest { library: making.library(found.kind)?, ..found }, name)?;
+    let writes = image::writes(making.directory(), name, metering)?;
     let manifest = making.tell(Manifest { writes, ..manifest }, name)?;
     making.shelve(metering, name)?;
+    seal_one(shelf, metering, name)?;
     Ok(manifest)
 }
 
@@ -154,6 +158,8 @@ fn keep(
         making.make((wanted.kind, metering), effort, &wanted.wasm, name)?;
         making.become_one(&wanted.place, || wanted.is_whole())?;
     }
+    // Without it each box that has the guest hashes it again, and nothing else is lost.
+    seal_one(&wanted.place, metering, name).ok();
     Ok(wanted.said())
 }
 
@@ -199,15 +205,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-fn verify(metering: Metering, shelf: &Path, name: &str) -> Result<Manifest, Trouble> {
-    let stem = metering.stem(name);
-    let about = read(&shelf.join(format!("{stem}.guest")), MOST_MANIFEST)?;
-    let manifest = Manifest::parse(&String::from_utf8_lossy(&about), metering).map_err(Trouble::Manifest)?;
-    let code = read(&shelf.join(format!("{stem}.cwasm")), MOST_CODE.min(manifest.size.saturating_add(1)))?;
-    if Hash::of(&code) == manifest.code { Ok(manifest) } else { Err(Trouble::Changed(name.to_owned())) }
-}
-
-fn read(path: &Path, most: u64) -> Result<Vec<u8>, Trouble> {
+pub(crate) fn read(path: &Path, most: u64) -> Result<Vec<u8>, Trouble> {
     let broken = |source| Trouble::File { what: "read", path: path.to_owned(), source };
     let mut file = File::open(path).map_err(broken)?;
     take(&mut file, most).map_err(broken)?.ok_or(Trouble::TooLarge)

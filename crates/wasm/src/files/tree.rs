@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::contents::Contents;
-use crate::budget::Budget;
+use crate::budget::{Budget, Limit};
 
 /// The number of an entry. Numbers are used again once nobody holds the entry.
 pub(crate) type Ino = usize;
@@ -191,8 +191,11 @@ impl Tree {
         if self.node(parent)?.hold == Hold::Closed {
             return Err(Trouble::ReadOnly);
         }
-        if self.entries >= self.caps.entries || !self.budget.take(ENTRY) {
-            return Err(Trouble::NoSpace);
+        if self.entries >= self.caps.entries {
+            return Err(self.full(Limit::Inodes));
+        }
+        if !self.budget.take(ENTRY) {
+            return Err(self.full(Limit::Memory));
         }
         self.entries = self.entries.saturating_add(1);
         let node = Node {
@@ -324,11 +327,20 @@ impl Tree {
         }
     }
 
+    /// There is no room, for this reason, which is told.
+    fn full(&self, limit: Limit) -> Trouble {
+        self.budget.meet(limit);
+        Trouble::NoSpace
+    }
+
     /// Room for more bytes.
     pub(super) fn take_bytes(&mut self, bytes: u64) -> Result<(), Trouble> {
         let all = self.bytes.saturating_add(bytes);
-        if all > self.caps.bytes || !self.budget.take(bytes) {
-            return Err(Trouble::NoSpace);
+        if all > self.caps.bytes {
+            return Err(self.full(Limit::Disk));
+        }
+        if !self.budget.take(bytes) {
+            return Err(self.full(Limit::Memory));
         }
         self.bytes = all;
         Ok(())

@@ -19,7 +19,7 @@ use wasmtime::{AsContextMut, Caller, Extern, Linker, Memory, ResourceLimiter, Tr
 pub(crate) use self::descriptors::{Descriptor, Descriptors};
 pub(crate) use self::errno::Errno;
 pub(crate) use self::memory::Memory as GuestMemory;
-use crate::budget::Budget;
+use crate::budget::{Budget, Limit};
 use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::engine::{MOST_ENTRIES, Parts};
@@ -242,6 +242,7 @@ impl ResourceLimiter for Limiter {
         let more = more.saturating_sub(shared);
         if !self.take(more) {
             self.refused = true;
+            self.budget.meet(Limit::Memory);
             return Ok(false);
         }
         self.shared = self.shared.saturating_sub(shared);

@@ -203,7 +203,7 @@ pub enum AgentFrame<'a> {
     },
     /// What was met since somebody looked last: before the end of a command, and before a pong.
     Full {
-        /// Nothing more can be written; no other file can be made; a guest's own kernel has killed for want of memory, or refused a process.
+        /// Nothing more can be written; no other file can be made; a guest's own kernel has killed for want of memory (a worker: refused it), or refused a process.
         met: [bool; 4],
     },
     /// The agent gives up. Last frame of all.

@@ -80,12 +80,13 @@ async fn what_a_box_met_before_it_was_taken_over_is_told_by_whoever_took_it() {
     assert_eq!(ended.tally.filled().collect::<Vec<_>>(), [LimitName::Disk]);
 }
 
-/// What decides about the outcome of a machine's box; of any other the host's kernel alone says it.
+/// What decides about the outcome of a machine's box; of any other the host's kernel alone says it. A worker that refuses memory has
+/// killed nobody.
 #[tokio::test]
 async fn what_a_guest_says_of_memory_and_processes_counts_where_it_has_a_kernel_of_its_own() {
-    for own_kernel in [false, true] {
+    for (own_kernel, refuses_memory) in [(false, false), (true, false), (false, true)] {
         let (mut rig, mut driver) = parked(Duration::from_secs(60), 1 << 30);
-        driver.log.own_kernel = own_kernel;
+        (driver.log.own_kernel, driver.log.refuses_memory) = (own_kernel, refuses_memory);
         tokio::spawn(driver.run());
         rig.hello();
         rig.live.ready().await.unwrap();
@@ -97,6 +98,8 @@ async fn what_a_guest_says_of_memory_and_processes_counts_where_it_has_a_kernel_
         let ended = rig.gone(Spent { oom_kills: 1, ..Spent::default() }).await;
         let counted = (ended.spent.oom_kills, ended.spent.pids_refused);
         assert_eq!(counted, if own_kernel { (2, 2) } else { (1, 0) });
-        assert_eq!(ended.tally.filled().collect::<Vec<_>>(), [LimitName::Inodes]);
+        let memory = (own_kernel || refuses_memory).then_some(LimitName::Memory);
+        let told: Vec<LimitName> = memory.into_iter().chain([LimitName::Inodes]).collect();
+        assert_eq!(ended.tally.filled().collect::<Vec<_>>(), told);
     }
 }

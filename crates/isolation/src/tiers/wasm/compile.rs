@@ -14,7 +14,7 @@ use super::{Compilers, Guests, Metering};
 use crate::outside::{self, Compiler};
 
 /// The compiler's program.
-const COMPILER: &str = "blastbox-wasm-compile";
+pub(super) const COMPILER: &str = "blastbox-wasm-compile";
 /// Longest complaint of the compiler that is passed on.
 const MOST_WORDS: usize = 500;
 /// What the compiler says behind the hash of a component.
