@@ -236,6 +236,7 @@ fn git_pushes_over_https(caller: &Caller) {
 }
 
 /// The answer of git's own server, which speaks CGI.
+#[expect(clippy::disallowed_methods, reason = "the server of a test, outside of every box")]
 fn git_backend(program: &str, root: &Path, head: &str, body: &[u8]) -> Vec<u8> {
     if !head.contains(&format!("Bearer {TOKEN}\r\n")) {
         return b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n".to_vec();

@@ -246,7 +246,6 @@ fn bandwidth_bytes_of_a_host_and_new_connections_are_limited_at_both_ends(caller
     let (made, took) = (seen[0].as_u64().unwrap(), seen[1].as_f64().unwrap());
     let visits = internet.visits().len() - before;
     assert!(made >= 10 && u64::try_from(visits).unwrap() == made, "{made} {visits}");
-    #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
     let most = 11.0 + took * 10.0;
     assert!((visits as f64) <= most, "{visits} in {took} s");
     // The whole storm may have taken so long that nothing was too much.

@@ -27,7 +27,10 @@ pub struct SealedPolicy {
 impl SealedPolicy {
     /// Checks the draft: impossible limits, then what its level forbids. The first problem is reported.
     pub(crate) fn check(draft: Draft) -> Result<Self, PolicyError> {
-        find_fault(&draft).map_err(|(about, problem)| draft.origin.place(&draft, &about, problem))?;
+        find_fault(&draft).map_err(|fault| {
+            let (about, problem) = *fault;
+            draft.origin.place(&draft, &about, problem)
+        })?;
         let Draft { level, kernel, files, network, credentials, lifetime, accepted, origin: _ } = draft;
         #[cfg(feature = "text")]
         let digest = crate::PolicyDigest::NONE;
@@ -114,10 +117,10 @@ impl SealedPolicy {
 }
 
 /// The first thing that is impossible, and which key it is about.
-fn find_fault(draft: &Draft) -> Result<(), (String, PolicyError)> {
+fn find_fault(draft: &Draft) -> Result<(), Box<(String, PolicyError)>> {
     let Draft { level, kernel, files, network, credentials, lifetime, accepted, origin: _ } = draft;
     let level = *level;
-    let at = |key: &str, problem| Err((key.to_owned(), problem));
+    let at = |key: &str, problem| Err(Box::new((key.to_owned(), problem)));
     let limits = check_kernel(kernel)
         .and_then(|()| check_files(files))
         .and_then(|()| check_lifetime(lifetime))
@@ -129,9 +132,10 @@ fn find_fault(draft: &Draft) -> Result<(), (String, PolicyError)> {
         Err(other) => return at("", other),
         Ok(()) => {}
     }
-    crate::network::check(network).map_err(|(key, problem)| (key, PolicyError::Network(problem)))?;
+    crate::network::check(network)
+        .map_err(|(key, problem)| Box::new((key, PolicyError::Network(problem))))?;
     crate::credentials::check(credentials, &network.allow)
-        .map_err(|(key, problem)| (key, PolicyError::Credentials(problem)))?;
+        .map_err(|(key, problem)| Box::new((key, PolicyError::Credentials(problem))))?;
     if let TierChoice::Exactly(tier) = kernel.tier
         && !tier.allowed_at(level)
     {

@@ -1,5 +1,4 @@
 //! Whatever is wrong with the network or the credentials of a policy is told with its line, its column and its key.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail at once")]
 
 use blastbox_policy::{Draft, Gap, ThreatLevel, parse};
 

@@ -81,11 +81,11 @@ pub(crate) async fn serve_inspected<S>(
     match spoken {
         Spoken::Http1 => {
             let speech = Speech::Tls(roots, Offer::Http1);
-            one_by_one(stream, flow, house, to, Some(inspected), keyring, speech).await;
+            Box::pin(one_by_one(stream, flow, house, to, Some(inspected), keyring, speech)).await;
         }
         Spoken::Http2 => {
             let speech = Speech::Tls(roots, Offer::Both);
-            shared(stream, flow, house, to, inspected, keyring, speech).await;
+            Box::pin(shared(stream, flow, house, to, inspected, keyring, speech)).await;
         }
     }
 }
@@ -119,7 +119,8 @@ async fn one_by_one<S>(
     let room = Arc::new(room);
     let answer = move |request: Request<Incoming>| {
         let room = Arc::clone(&room);
-        async move { Ok::<_, Infallible>(room.answer(request).await) }
+        // A connection has room for one from its first request to its end.
+        Box::pin(async move { Ok::<_, Infallible>(room.answer(request).await) })
     };
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -167,7 +168,8 @@ async fn shared<S>(
         Arc::new(Room { house, flow, to, inspected: Some(inspected), keyring, upstream, open, tunnels });
     let answer = move |request: Request<Incoming>| {
         let room = Arc::clone(&room);
-        async move { Ok::<_, Infallible>(room.answer(request).await) }
+        // A connection has room for one from its first request to its end.
+        Box::pin(async move { Ok::<_, Infallible>(room.answer(request).await) })
     };
     let connection = http2::Builder::new(with_flow)
         .timer(TokioTimer::new())

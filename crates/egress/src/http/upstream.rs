@@ -224,7 +224,8 @@ impl Upstream {
         // It ends with the last sender, or when the rules end it: a server that reads nothing keeps it from seeing that the
         // senders are gone. What goes wrong on it is told to whoever waits for an answer.
         let stop = self.flow.stop();
-        tokio::spawn(async move { stop.cut(connection.with_upgrades()).await });
+        let connection = Box::pin(connection.with_upgrades());
+        tokio::spawn(async move { stop.cut(connection).await });
         Ok(Line::OneByOne(line))
     }
 
@@ -242,6 +243,7 @@ impl Upstream {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| Reason::BrokenUpstream)?;
+        let connection = Box::pin(connection);
         tokio::spawn(async move { stop.cut(connection).await });
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).shared = Some(line.clone());
         Ok(Line::Shared(line))
@@ -255,7 +257,7 @@ pub(super) struct WithFlow(pub(super) Arc<Stop>);
 
 impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for WithFlow {
     fn execute(&self, work: F) {
-        let stop = Arc::clone(&self.0);
+        let (stop, work) = (Arc::clone(&self.0), Box::pin(work));
         tokio::spawn(async move { stop.cut(work).await });
     }
 }

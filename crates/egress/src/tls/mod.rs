@@ -12,15 +12,16 @@ mod roots;
 use std::sync::Arc;
 use std::time::Duration;
 
+use blastbox_policy::Host;
 use blastbox_wire::egress::Reason;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::StartHandshake;
+use tokio_rustls::server::TlsStream;
 
 use self::ca::OneName;
 pub use self::ca::{BoxCa, CaError};
-use self::hello::Hello;
 pub(crate) use self::roots::Offer;
 pub use self::roots::Roots;
 use crate::credentials::Inspected;
@@ -34,41 +35,54 @@ use crate::inspection::Inspection;
 const HANDSHAKE: Duration = Duration::from_secs(15);
 
 /// Serves a TLS connection whose requests are read.
-pub async fn serve<S>(mut stream: S, flow: Flow, house: Arc<House>)
+pub async fn serve<S>(stream: S, flow: Flow, house: Arc<House>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let hello = match hello::read(&mut stream).await {
-        Ok(hello) => hello,
-        Err(bad) => return bad.reason().map_or((), |reason| flow.deny(reason)),
-    };
-    // An encrypted second hello stays unread: this end has no key for it, answers the open one, and calls the server by
-    // exactly that name. Clients send one for show on every connection, so refusing it would refuse browsers.
-    let said = Said::Hello(decide::Hello::Name(&hello.name));
-    if let Verdict::Deny(reason) = house.decide(&Ask { target: flow.target(), port: flow.port(), said }) {
-        return flow.deny(reason);
-    }
-    let Target::Name(name) = flow.target().clone() else { return flow.deny(Reason::NameMissing) };
-    let Some(inspection) = house.inspection() else { return flow.deny(Reason::InspectionNotBuilt) };
-    let Ok(config) = certified(inspection, name.as_str()) else {
-        return flow.deny(Reason::InspectionNotBuilt);
-    };
-    let Hello { accepted, raw, .. } = hello;
-    // It is not needed any more, and would stay as long as the connection does.
-    drop(raw);
-    let handshake = StartHandshake::from_parts(accepted, stream).into_stream(config);
-    // A client that does not believe the box's authority ends it here; it says so to its user.
-    let stream = match timeout(HANDSHAKE, handshake).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(_)) => return,
-        Err(_) => return flow.end_by(Reason::Timeout),
-    };
+    // Each in a room of its own: hundreds of connections wait in the second, and the first is given back before that.
+    let Some((name, stream)) = Box::pin(agree(stream, &flow, &house)).await else { return };
     let spoken = match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => Spoken::Http2,
         _ => Spoken::Http1,
     };
     let inspected = Inspected::new(name, flow.port());
-    http::serve_inspected(stream, spoken, flow, house, inspected).await;
+    Box::pin(http::serve_inspected(stream, spoken, flow, house, inspected)).await;
+}
+
+/// Ends the box's side of TLS. `None`: it did not come about, which is told where it was refused.
+async fn agree<S>(mut stream: S, flow: &Flow, house: &House) -> Option<(Host, TlsStream<S>)>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let refused = |reason| {
+        flow.deny(reason);
+        None
+    };
+    let hello = match hello::read(&mut stream).await {
+        Ok(hello) => hello,
+        Err(bad) => return bad.reason().and_then(refused),
+    };
+    // An encrypted second hello stays unread: this end has no key for it, answers the open one, and calls the server by
+    // exactly that name. Clients send one for show on every connection, so refusing it would refuse browsers.
+    let said = Said::Hello(decide::Hello::Name(&hello.name));
+    if let Verdict::Deny(reason) = house.decide(&Ask { target: flow.target(), port: flow.port(), said }) {
+        return refused(reason);
+    }
+    let Target::Name(name) = flow.target().clone() else { return refused(Reason::NameMissing) };
+    let Some(inspection) = house.inspection() else { return refused(Reason::InspectionNotBuilt) };
+    let Ok(config) = certified(inspection, name.as_str()) else {
+        return refused(Reason::InspectionNotBuilt);
+    };
+    let handshake = StartHandshake::from_parts(hello.accepted, stream).into_stream(config);
+    // A client that does not believe the box's authority ends it here; it says so to its user.
+    match timeout(HANDSHAKE, handshake).await {
+        Ok(Ok(stream)) => Some((name, stream)),
+        Ok(Err(_)) => None,
+        Err(_) => {
+            flow.end_by(Reason::Timeout);
+            None
+        }
+    }
 }
 
 fn certified(inspection: &Inspection, name: &str) -> Result<Arc<ServerConfig>, CaError> {
