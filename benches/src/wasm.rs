@@ -1,6 +1,7 @@
 //! A snippet in a fresh guest of a Wasm box that is there already, beside the native interpreter, in rounds; one with pandas imported
-//! already; the next piece of code in a guest that remembers; and the box itself, whose guests were compiled before.
+//! already; the next piece of code in a guest that remembers; the box itself, whose guests were compiled before; and programs that will not end.
 
+mod bombs;
 mod cost;
 
 use std::time::{Duration, Instant};
@@ -99,6 +100,7 @@ pub(crate) fn measure(options: &Options) -> Result<Finding, Wrong> {
             starts.add_since(begun);
             live.end().await;
         }
+        costs.extend(bombs::measure(&engine, options).await?);
         Ok::<_, Wrong>(())
     })?;
     let (python, js) = (python.summary(), js.summary());

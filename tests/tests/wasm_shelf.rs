@@ -61,7 +61,8 @@ fn last(path: &Path, bytes: &[u8]) -> u64 {
     let file = File::open(path).unwrap();
     let size = file.metadata().unwrap().len();
     let mut from = size;
-    while from > 0 {
+    loop {
+        assert!(from > 0, "{} does not hold {bytes:?}", path.display());
         from = from.saturating_sub(PIECE);
         let length = (size - from).min(PIECE + u64::try_from(bytes.len()).unwrap());
         let mut piece = vec![0; usize::try_from(length).unwrap()];
@@ -70,7 +71,6 @@ fn last(path: &Path, bytes: &[u8]) -> u64 {
             return from + u64::try_from(at).unwrap();
         }
     }
-    panic!("{} does not hold {bytes:?}", path.display())
 }
 
 #[test]
