@@ -94,6 +94,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let shows = programs(policy, facts)?;
     let Lowered {
         tier: _,
+        engine: _,
         mut plan,
         shows: none,
         report,
