@@ -127,6 +127,11 @@ impl Caller {
         self.program(&self.blastbox_path(), arguments)
     }
 
+    /// The program `blastbox` of the build for tests that has places to be stopped at, and keeps clocks as they say; `None`: nobody built it.
+    pub fn blastbox_for_tests(&self) -> Option<PathBuf> {
+        programs::with_failpoints(&self.place).map(|directory| directory.join("blastbox"))
+    }
+
     /// Where the test builds are that lack one layer each; `None` where nobody built them.
     pub fn lifted(&self) -> Option<PathBuf> {
         programs::lifted(&self.place)

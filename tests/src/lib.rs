@@ -50,6 +50,23 @@ pub use served::Served;
 pub use terminal::Terminal;
 pub use tried::{TRIED, canary, text, tried};
 
+/// Makes a test of each function that takes a [`Caller`] and in which it makes no difference who asks: `name::once`.
+#[macro_export]
+macro_rules! whoever_asks {
+    ($($body:ident),+ $(,)?) => {
+        $(
+            mod $body {
+                #[test]
+                fn once() {
+                    if let Some(caller) = $crate::Caller::either(concat!(module_path!(), "::once")) {
+                        super::$body(&caller);
+                    }
+                }
+            }
+        )+
+    };
+}
+
 /// Makes two tests of each function that takes a [`Caller`]: `name::as_root` and `name::as_user`.
 #[macro_export]
 macro_rules! both_ways {

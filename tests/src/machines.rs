@@ -21,9 +21,9 @@ pub static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// As much memory as a guest here needs. Machines of all tests have the same, so that they can be copies of the same templates.
 pub const SMALL: [&str; 2] = ["--memory", "256MiB"];
 const QEMU: &str = "/usr/bin/qemu-system-x86_64";
-const TOOLS: [&str; 20] = [
+const TOOLS: [&str; 21] = [
     "sh", "cat", "uname", "id", "echo", "sleep", "ls", "touch", "dd", "mount", "insmod", "mkdir", "yes",
-    "wc", "date", "head", "hexdump", "nc", "grep", "mkfifo",
+    "wc", "date", "head", "hexdump", "nc", "grep", "mkfifo", "nproc",
 ];
 /// What every test here needs: QEMU, a kernel and a static busybox; a store with both.
 #[derive(Debug)]

@@ -6,9 +6,10 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
-use blastbox_tests::{Caller, Served, both_ways, text};
+use blastbox_tests::{Caller, Served, text, whoever_asks};
 
-both_ways!(members_of_a_pool_are_copies_of_a_machine_that_was_prepared_once_and_each_is_its_own);
+// Members that an ordinary user's daemon prepares: network_copies.rs.
+whoever_asks!(members_of_a_pool_are_copies_of_a_machine_that_was_prepared_once_and_each_is_its_own);
 
 /// Draws a word and leaves it, and something that counts in its memory.
 const PREWARM: &str = "head -c 8 /dev/urandom | hexdump -e '8/1 \\\"%02x\\\"' > /tmp/word; echo 0 > /tmp/count; \

@@ -11,7 +11,7 @@ use blastbox_tests::nested::Nested;
 const PORT_EXITS: u64 = 5_000;
 const MEMORY_EXITS: u64 = 1_000;
 
-/// A box that boots by itself, one that begins as a copy, two forks of that, and one that begins with its snapshot. Each line that
+/// A box that boots by itself, a daemon's that begins as a copy, two forks of that, and one that begins with its snapshot. Each line that
 /// counts begins with a word of its own.
 const SCRIPT: &str = r#"
 usual="--tier microvm --image tools --memory 256M --timeout 500s"
@@ -29,26 +29,26 @@ alone() {
   blastbox run --quiet --interactive --threat critical --accept weak-landlock --store /store $usual -- \
     sh -c 'echo "alone: $(uname -r) $(id -u)"; read end; true' < /tmp/hold > /tmp/alone & run=$!
   exec 9> /tmp/hold
-  while kill -0 $run 2> /dev/null && ! grep -q alone: /tmp/alone; do sleep 1; done
+  while kill -0 $run 2> /dev/null && ! grep -q alone: /tmp/alone; do sleep 0.2; done
   cat /tmp/alone
   grep -q alone: /tmp/alone && echo "left guest: $(cat /sys/kernel/debug/kvm/*-*/io_exits) $(cat /sys/kernel/debug/kvm/*-*/mmio_exits)"
   exec 9>&-; wait $run && grep -q alone: /tmp/alone
 }
 again alone
-again blastbox run --store /store $usual --receipt /tmp/receipt -- sh -c 'echo "copy: $(uname -r) $(id -u)"'
-echo "receipt: $(grep -c 'keeps guest and host apart (KVM)' /tmp/receipt) $(grep -c 'began as a copy' /tmp/receipt)"
 serve() {
   blastbox serve --store /store --state-dir /tmp/state > /tmp/serve 2>&1 & daemon=$!
-  for second in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do blastbox ps > /dev/null 2>&1 && break; sleep 1; done
+  for turn in $(seq 40); do blastbox ps > /dev/null 2>&1 && break; sleep 0.5; done
   box=$(blastbox create $usual) && return
   kill $daemon; wait $daemon; false
 }
 again serve
-blastbox exec $box -- sh -c 'echo kept > /tmp/kept'
+blastbox exec $box -- sh -c 'echo kept > /tmp/kept; echo "copy: $(uname -r) $(id -u)"'
 snapshot=$(blastbox snapshot $box)
 for one in $box $(blastbox fork $box --count 2) $(blastbox create --snapshot $snapshot); do
   echo "of $one: $(blastbox exec $one -- sh -c 'cat /tmp/kept; uname -n; head -c 16 /dev/urandom | hexdump -e "16/1 \"%02x\""' | tr '\n' ' ')"
 done
+blastbox kill --json $box > /tmp/receipt
+echo "receipt: $(grep -c 'keeps guest and host apart (KVM)' /tmp/receipt) $(grep -c 'began as a copy' /tmp/receipt)"
 kill $daemon; wait $daemon
 echo "closed: $(stat -c %a /dev/kvm)"
 echo "left: $(ls /sys/fs/cgroup | grep -c blastbox) $(ps | grep -c '[q]emu-system')"
@@ -61,7 +61,7 @@ fn machines_run_on_kvm_alone_as_copies_as_forks_and_from_snapshots() {
     let Some(caller) = Caller::root("machines_run_on_kvm_alone_as_copies_as_forks_and_from_snapshots") else {
         return;
     };
-    let Some(workshop) = Workshop::as_shipped(&caller) else { return };
+    let Some(workshop) = Workshop::new(&caller) else { return };
     // At once, and not when it is its turn: programs beside this one count boxes then.
     workshop.first_files();
     let _turn = ONE_AT_A_TIME.lock();
@@ -103,7 +103,10 @@ fn machines_run_on_kvm_alone_as_copies_as_forks_and_from_snapshots() {
     assert_eq!(after("left:"), ["0 0"], "{said}");
     let boots = host.boots();
     assert!(boots <= 1 && after("holds:") == ["tools"], "{boots} {said}");
-    let again = host.sh("blastbox run --help > /dev/null && echo again: $(ls /dev/kvm) $(date +%Y)");
-    assert!(again.contains("again: /dev/kvm 2") && !again.contains("copy:"), "{again}");
-    assert_eq!(host.boots(), boots, "it was kept");
+    // It went on from where an earlier test had kept it. The one that keeps it looks whether it does.
+    if boots == 1 {
+        let again = host.sh("blastbox run --help > /dev/null && echo again: $(ls /dev/kvm) $(date +%Y)");
+        assert!(again.contains("again: /dev/kvm 2") && !again.contains("copy:"), "{again}");
+        assert_eq!(host.boots(), boots, "it was kept");
+    }
 }

@@ -10,13 +10,11 @@ use blastbox_tests::census::Census;
 use blastbox_tests::daemon::{Daemon, signal};
 use blastbox_tests::herd::CREATE;
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
-use blastbox_tests::{Caller, both_ways, wait_slowly, wait_until};
+use blastbox_tests::{Caller, both_ways, wait_slowly, wait_until, whoever_asks};
 use rustix::process::Signal;
 
-both_ways!(
-    a_daemon_killed_while_it_writes_a_machine_leaves_a_whole_one_or_none,
-    a_machine_killed_while_it_is_written_is_whole_on_disk_or_gone,
-);
+both_ways!(a_daemon_killed_while_it_writes_a_machine_leaves_a_whole_one_or_none);
+whoever_asks!(a_machine_killed_while_it_is_written_is_whole_on_disk_or_gone);
 
 #[track_caller]
 fn fine(daemon: &Daemon<'_>, words: &[&str]) -> String {

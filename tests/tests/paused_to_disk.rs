@@ -9,12 +9,12 @@ use std::time::SystemTime;
 use blastbox_tests::daemon::signal;
 use blastbox_tests::herd::CREATE;
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
-use blastbox_tests::{Caller, Served, both_ways, text, wait_slowly};
+use blastbox_tests::{Caller, Served, both_ways, text, wait_slowly, whoever_asks};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-both_ways!(
-    a_box_goes_on_from_disk_also_with_the_next_daemon_and_only_from_what_was_written,
+both_ways!(a_box_goes_on_from_disk_also_with_the_next_daemon_and_only_from_what_was_written);
+whoever_asks!(
     a_box_on_disk_holds_no_room_and_one_that_cannot_be_written_goes_on,
     what_goes_on_from_disk_has_the_time_of_now_and_chance_of_its_own,
     a_deadline_that_is_set_while_a_box_goes_on_is_the_one_that_holds,

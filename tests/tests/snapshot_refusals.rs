@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, SMALL, Workshop};
-use blastbox_tests::{Caller, Served, both_ways, text};
+use blastbox_tests::{Caller, Served, text, whoever_asks};
 use serde_json::json;
 
-both_ways!(machines_with_credentials_are_not_copied_and_say_so);
+whoever_asks!(machines_with_credentials_are_not_copied_and_say_so);
 
 const POLICY: &str = r#"
 threat = "medium"

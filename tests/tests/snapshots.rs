@@ -11,11 +11,11 @@ use blastbox_tests::daemon::signal;
 use blastbox_tests::herd::CREATE;
 use blastbox_tests::herd::expect_different;
 use blastbox_tests::machines::{ONE_AT_A_TIME, PATIENCE, Workshop};
-use blastbox_tests::{Caller, Served, both_ways, text, wait_slowly, wait_until};
+use blastbox_tests::{Caller, Served, both_ways, text, wait_slowly, wait_until, whoever_asks};
 use rustix::process::Signal;
 
-both_ways!(
-    what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own,
+both_ways!(what_runs_in_a_box_goes_on_in_its_forks_and_each_is_its_own);
+whoever_asks!(
     what_a_copy_owes_its_commands_and_its_caller,
     a_snapshot_outlives_its_daemon_and_is_refused_by_name_where_it_is_not_whole,
 );

@@ -17,6 +17,7 @@ mod hung;
 mod lanes;
 mod programs;
 mod sum;
+mod work;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -125,8 +126,10 @@ fn tell_end(program: &str, heard: &Heard) {
 fn tell_longest(heard: &mut [(Program, Heard)]) {
     heard.sort_by_key(|(_, heard)| std::cmp::Reverse(heard.took));
     let longest = heard.iter().take(LONGEST);
-    let told: Vec<String> =
-        longest.map(|(program, heard)| format!("{} {} s", program.name, heard.took.as_secs())).collect();
+    let told = |(program, heard): &(Program, Heard)| {
+        format!("{} {} s ({} s of processors)", program.name, heard.took.as_secs(), heard.worked)
+    };
+    let told: Vec<String> = longest.map(told).collect();
     println!("\nlongest: {}", told.join(", "));
 }
 

@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_receipt_reads_back_as_it_was_written() {
-        let mut receipt = sample(Ending::Refused(Refusal::GapNotAccepted { gap: Gap::SharedKernel }));
+        let mut receipt = sample(Ending::Refused(Refusal::not_accepted(Gap::SharedKernel)));
         receipt.gaps.push(GapLine::from(Gap::HostImage));
         receipt.denied.push(mount(1));
         receipt.limits_hit.push(LimitName::Memory);

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use blastbox_images::Image;
 use blastbox_images::machine::{Template, Templates};
-use blastbox_isolation::{Copies, order_wake};
+use blastbox_isolation::{Copies, MachineEngine};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::Wake;
 use blastbox_wire::event::Hash;
@@ -18,10 +18,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::error::CreateError;
 use crate::link::Link;
+use crate::monitor::Monitor;
 
 /// What a copy is of.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
+    pub(crate) engine: MachineEngine,
     pub(crate) template: Arc<Template>,
     pub(crate) bound: Hash,
     /// What becomes of it if it turns out to be useless.
@@ -41,8 +43,8 @@ pub(crate) enum Useless {
 
 impl Source {
     /// Somebody's box as it was when it slept.
-    pub(crate) fn snapshot(template: Arc<Template>, bound: Hash) -> Self {
-        Self { template, bound, useless: Useless::Stays }
+    pub(crate) fn snapshot(engine: MachineEngine, template: Arc<Template>, bound: Hash) -> Self {
+        Self { engine, template, bound, useless: Useless::Stays }
     }
 }
 
@@ -50,14 +52,14 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct Birth {
     from: Source,
-    /// QEMU's line for orders. It is closed when nobody needs it any more.
+    /// The engine's line for orders. It is closed when nobody needs it any more.
     orders: StdStream,
 }
 
 impl Birth {
     /// The copy never spoke. Where the one before did not either, something is wrong with their template.
     pub(crate) fn failed(self) {
-        let Source { template, bound, useless } = self.from;
+        let Source { template, bound, useless, engine: _ } = self.from;
         match useless {
             Useless::ForgetIn(store) if template.copy_died() => store.forget(&bound),
             Useless::ForgetIn(store) => store.doubt(&bound),
@@ -70,7 +72,7 @@ impl Birth {
 
     /// The copy has spoken.
     pub(crate) fn succeeded(self) {
-        let Source { template, bound, useless } = self.from;
+        let Source { template, bound, useless, engine: _ } = self.from;
         template.copy_spoke();
         if let Useless::ForgetIn(store) = useless {
             // Also what another process has doubted since.
@@ -79,8 +81,8 @@ impl Birth {
     }
 
     /// The line for orders, for who may have to say more than how it begins.
-    pub(crate) fn line(&self) -> Option<StdStream> {
-        self.orders.try_clone().ok()
+    pub(crate) fn line(&self) -> Option<Monitor> {
+        Monitor::new(self.from.engine, self.orders.try_clone().ok()?).ok()
     }
 }
 
@@ -94,7 +96,7 @@ pub(crate) struct Need<'a> {
     pub(crate) timeout: Duration,
 }
 
-/// Has the copy that will be started with these descriptors go on from its template: the orders for QEMU, and, as the first
+/// Has the copy that will be started with these descriptors go on from its template: the orders for its engine, and, as the first
 /// bytes of the control channel, what no two copies may have in common. Gives what travels with the plan, and what is held.
 pub(crate) fn bear(
     from: Source,
@@ -103,7 +105,7 @@ pub(crate) fn bear(
 ) -> Result<(Birth, [OwnedFd; 2]), CreateError> {
     let (orders, theirs) = StdStream::pair().map_err(CreateError::Channel)?;
     let state = from.template.state_file().map_err(CreateError::Channel)?;
-    order_wake(&orders, state.as_fd()).map_err(CreateError::Channel)?;
+    from.engine.wake(&orders, state.as_fd()).map_err(CreateError::Channel)?;
     let mut fresh = [0_u8; 64];
     // So many come whole or not at all.
     getrandom(&mut fresh, GetRandomFlags::empty()).map_err(|errno| CreateError::Randomness(errno.into()))?;
@@ -127,7 +129,8 @@ impl Source {
         let template = Arc::new(memory.unwrap());
         let (bound, store) =
             (Hash::from_bytes([1; 32]), Templates::of_store(std::path::Path::new("/nowhere")));
-        (Self { template: Arc::clone(&template), bound, useless: Useless::ForgetIn(store) }, template)
+        let engine = MachineEngine::Qemu;
+        (Self { engine, template: Arc::clone(&template), bound, useless: Useless::ForgetIn(store) }, template)
     }
 }
 
@@ -166,7 +169,10 @@ mod tests {
             let (birth, [memory, _line]) = bear(from.clone(), &id, ours.as_fd()).unwrap();
             let mut wake = [0; WAKE];
             theirs.read_exact(&mut wake).unwrap();
-            assert!(rustix::io::pwrite(&memory, b"x", 0).is_err(), "QEMU could write to what copies share");
+            assert!(
+                rustix::io::pwrite(&memory, b"x", 0).is_err(),
+                "an engine could write to what copies share"
+            );
             (birth, Wake::parse(&wake).unwrap(), id)
         };
         let ((_one, first, id), (_two, second, _)) = (born(1), born(2));

@@ -97,7 +97,8 @@ impl Driver {
     pub(crate) async fn run(mut self) {
         let mut listening = true;
         let begun = Instant::now();
-        let spoken_by = begun + SILENCE;
+        let silence = failpoint::silence(SILENCE);
+        let spoken_by = begun + silence;
         self.say_until();
         while self.state != State::Gone {
             // The channel is read without the runtime's knowledge: an agent that never stops talking would keep this thread from every other
@@ -147,7 +148,7 @@ impl Driver {
                 Happening::Deadline if live && self.log.mute.is_some() => self.agent_gone(),
                 Happening::Deadline if live => self.stop(Stop::Deadline, Ending::TimedOut),
                 Happening::Deadline => self.give_up(),
-                Happening::NeverSpoke => self.stop(Stop::AgentGone, Ending::Lost(Loss::NeverSpoke(SILENCE))),
+                Happening::NeverSpoke => self.stop(Stop::AgentGone, Ending::Lost(Loss::NeverSpoke(silence))),
                 Happening::Credit => self.send_credit(),
                 Happening::Moved => {
                     self.deadline = self.bells.take_deadline().unwrap_or(self.deadline);

@@ -3,6 +3,8 @@
 //! Only a program that was built with the feature `failpoints` has them, and no release is: there the functions below are
 //! empty, and no variable of the environment is read, so that a hostile environment has nothing to say.
 
+use std::time::Duration;
+
 use crate::state::State;
 
 /// The places between the states of a box that a life comes to, as `from>to`.
@@ -84,6 +86,14 @@ pub(crate) fn cross(_from: State, _to: State) {
     }
 }
 
+/// How long an agent may keep silent: this long; in a program that was built for tests, as many seconds as the environment says.
+#[inline]
+pub(crate) fn silence(usual: Duration) -> Duration {
+    #[cfg(feature = "failpoints")]
+    let usual = armed::silence().unwrap_or(usual);
+    usual
+}
+
 #[cfg(feature = "failpoints")]
 mod armed {
     use std::sync::OnceLock;
@@ -91,6 +101,10 @@ mod armed {
     use std::time::Duration;
 
     use rustix::process::{Signal, getpid, kill_process};
+
+    pub(super) fn silence() -> Option<Duration> {
+        std::env::var("BLASTBOX_SILENCE").ok()?.parse().ok().map(Duration::from_secs)
+    }
 
     /// Stops the whole process, once, if this is the place that was chosen. Whoever watches sees that it is stopped.
     pub(super) fn reach(point: &str) {

@@ -73,7 +73,7 @@ pub struct LiveBox {
     pub(crate) lease_news: Mutex<Option<News>>,
     /// Its image, which must not be taken away beneath it.
     pub(crate) image: Option<Hold>,
-    /// The line to its machine's QEMU, where it can be put to sleep. One snapshot at a time.
+    /// The line to its machine's engine, where it can be put to sleep. One snapshot at a time.
     pub(crate) monitor: tokio::sync::Mutex<Option<Monitor>>,
     /// What it began as a copy of, and shares memory with as long as it lives.
     pub(crate) begun_from: Option<Arc<Template>>,

@@ -111,7 +111,7 @@ impl Shelf {
 
     /// What a box of this kind begins as.
     pub(crate) async fn origin(&self, need: Need<'_>) -> Origin {
-        let (bound, memory) = (need.copies.bound, need.copies.memory);
+        let (engine, bound, memory) = (need.copies.engine, need.copies.bound, need.copies.memory);
         let Some(workshop) = need.image.workshop() else {
             return Origin::Boot {
                 told: "it booted by itself: its image has no store for templates".to_owned(),
@@ -119,7 +119,7 @@ impl Shelf {
         };
         let store = workshop.templates();
         let copy = |template, told: String| {
-            let from = Source { template, bound, useless: Useless::ForgetIn(store.clone()) };
+            let from = Source { engine, template, bound, useless: Useless::ForgetIn(store.clone()) };
             Origin::Copy { from, told }
         };
         if let Some(template) = self.find(&bound) {

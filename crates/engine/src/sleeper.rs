@@ -10,26 +10,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blastbox_images::machine::{Template, blank};
-use blastbox_isolation::{ask_whether_asleep, is_asleep, order_sleep};
+use blastbox_isolation::{MachineEngine, MonitorOrder};
 use blastbox_wire::BoxId;
 use blastbox_wire::agent::ASLEEP;
 use blastbox_wire::plan::Plan;
 use blastbox_wire::warden::Ask;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::copies::Need;
 use crate::error::because;
 use crate::link::{Link, Word};
+use crate::monitor::{Monitor, pair};
 
-/// More than the state of the devices of a machine is, and more than QEMU answers.
-pub(crate) const MOST_STATE: u64 = 16 << 20;
-const MOST_ANSWERS: u64 = 1 << 20;
 /// How long the warden may take to confirm that the machine is gone.
 const RELEASE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// A machine in the making; gone with this.
 struct Sleeper {
@@ -77,7 +74,9 @@ async fn try_to(need: Need<'_>, patience: Duration) -> Result<Template, String> 
     let plan = need.copies.template.clone();
     let mut bed = lay(need, plan, patience).await?;
     fall_asleep(&mut bed.control, &mut bed.words).await?;
-    let state = take_state(bed.orders()?).await?;
+    let mut line = bed.monitor()?;
+    line.order(MonitorOrder::Begin, None).await?;
+    let state = line.take_state().await?;
     bed.rise(state).await
 }
 
@@ -87,6 +86,7 @@ type Seal = fn(OwnedFd, Vec<u8>) -> io::Result<Template>;
 /// A machine in the making, whose memory others will have; gone with this.
 pub(crate) struct Bed {
     sleeper: Sleeper,
+    engine: MachineEngine,
     /// Held: a guest whose host is gone does not sleep.
     control: UnixStream,
     words: mpsc::UnboundedReceiver<Word>,
@@ -97,9 +97,11 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// The line for QEMU's orders, once.
-    pub(crate) fn orders(&mut self) -> Result<StdStream, String> {
-        self.orders.take().ok_or_else(|| "its line for orders is in use".to_owned())
+    /// The line to its engine, once.
+    pub(crate) fn monitor(&mut self) -> Result<Monitor, String> {
+        let orders = self.orders.take().ok_or_else(|| "its line for orders is in use".to_owned())?;
+        let title = self.engine.title();
+        Monitor::new(self.engine, orders).map_err(|error| format!("{title} cannot be spoken to: {error}"))
     }
 
     /// Ends it, and has its memory. Nobody has it any more, so that it can be sealed.
@@ -150,13 +152,7 @@ pub(crate) async fn lay(need: Need<'_>, plan: Plan, patience: Duration) -> Resul
     // Should this process hang, the warden ends it by its own clock.
     let millis = u64::try_from((patience + RELEASE).as_millis()).unwrap_or(u64::MAX);
     link.say(Ask::Until { box_id: id, millis }).ok();
-    Ok(Bed { sleeper, control, words, orders: Some(orders), memory, _wire: line })
-}
-
-pub(crate) fn pair() -> io::Result<(UnixStream, StdStream)> {
-    let (ours, theirs) = StdStream::pair()?;
-    ours.set_nonblocking(true)?;
-    Ok((UnixStream::from_std(ours)?, theirs))
+    Ok(Bed { sleeper, engine: copies.engine, control, words, orders: Some(orders), memory, _wire: line })
 }
 
 /// Waits for the one word that a guest says when it is whole. Any other ends it.
@@ -184,37 +180,6 @@ async fn fall_asleep(
         }
     }
     if said == ASLEEP { Ok(()) } else { Err("its guest says something else than that it sleeps".to_owned()) }
-}
-
-/// The state of its devices, whole.
-async fn take_state(orders: StdStream) -> Result<Vec<u8>, String> {
-    let failed = |error: io::Error| format!("could not take the state of its devices: {error}");
-    let (from, theirs) = pair().map_err(failed)?;
-    order_sleep(&orders, theirs.as_fd()).map_err(failed)?;
-    drop(theirs);
-    let mut state = Vec::new();
-    from.take(MOST_STATE + 1).read_to_end(&mut state).await.map_err(failed)?;
-    if state.len() as u64 > MOST_STATE {
-        return Err("the state of its devices is too large".to_owned());
-    }
-    orders.set_nonblocking(true).map_err(failed)?;
-    let line = orders.try_clone().map_err(failed)?;
-    let orders = UnixStream::from_std(orders).map_err(failed)?;
-    let mut answers = BufReader::new(orders.take(MOST_ANSWERS)).lines();
-    ask_whether_asleep(&line).map_err(failed)?;
-    while let Some(answer) = answers.next_line().await.map_err(failed)? {
-        match is_asleep(&answer) {
-            Some(true) => return Ok(state),
-            Some(false) => return Err("QEMU could not write the state of its devices".to_owned()),
-            // An answer to an order before, or it is not done yet.
-            None if answer.contains("\"status\"") && answer.contains("\"return\"") => {
-                sleep(PAUSE).await;
-                ask_whether_asleep(&line).map_err(failed)?;
-            }
-            None => {}
-        }
-    }
-    Err("QEMU ended before it said that it has written its state".to_owned())
 }
 
 async fn gone(words: &mut mpsc::UnboundedReceiver<Word>) -> Result<(), String> {

@@ -77,7 +77,7 @@ async fn a_directory_is_written_only_where_its_owner_has_put_a_mark_and_the_poli
 
     let unaccepted = try_box(&program, Profile::Default.draft().unwrap(), &volume).await.unwrap_err();
     let CreateError::Refused { refusal, .. } = unaccepted else { unreachable!("{unaccepted}") };
-    assert_eq!(refusal, Refusal::GapNotAccepted { gap: Gap::VolumeSize });
+    assert_eq!(refusal, Refusal::not_accepted(Gap::VolumeSize));
     for tier in [Tier::Wasm, Tier::Gvisor, Tier::Microvm] {
         let other = draft().accept(Gap::EmulatedCpu).tier(TierChoice::Exactly(tier));
         let error = try_box(&program, other, &volume).await.unwrap_err();

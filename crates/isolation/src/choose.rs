@@ -109,7 +109,7 @@ fn tried(
         }
         other => other,
     })?;
-    judge(policy, lowered)
+    judge(policy, facts, lowered)
 }
 
 fn no_console(tier: Tier) -> Refusal {
@@ -124,7 +124,7 @@ fn in_order(policy: &SealedPolicy, facts: &Facts) -> Vec<Tier> {
     // Asked only where it matters: finding it out takes a moment.
     if policy.kernel().tier == TierChoice::ByThreat
         && policy.accepts(Gap::EmulatedCpu)
-        && facts.machines.qemu.is_some()
+        && facts.machines.engine.is_some()
         && facts.machines.found().kvm != Kvm::Fast
         && let Some(at) = tiers.iter().position(|tier| *tier == Tier::Microvm)
         && let Some(after) = tiers.iter().position(|tier| *tier == Tier::Gvisor)
@@ -136,9 +136,12 @@ fn in_order(policy: &SealedPolicy, facts: &Facts) -> Vec<Tier> {
 }
 
 /// Holds what a tier reports against what the policy accepts.
-fn judge(policy: &SealedPolicy, lowered: Lowered) -> Result<Lowered, Refusal> {
+fn judge(policy: &SealedPolicy, facts: &Facts, lowered: Lowered) -> Result<Lowered, Refusal> {
     if let Some(gap) = lowered.gaps.iter().find(|gap| !policy.accepts(**gap)) {
-        return Err(Refusal::GapNotAccepted { gap: *gap });
+        return Err(match lowered.tier {
+            Tier::Microvm => tiers::microvm::not_accepted(*gap, facts),
+            Tier::Jail | Tier::Gvisor | Tier::Wasm => Refusal::not_accepted(*gap),
+        });
     }
     enough_boundaries(&lowered.effective())?;
     Ok(lowered)
@@ -223,7 +226,7 @@ mod tests {
     fn strict_is_refused_with_the_flag_that_would_help() {
         let choice = of(Profile::Strict, &good_host());
         let refusal = choice.chosen.unwrap_err();
-        assert_eq!(refusal, Refusal::GapNotAccepted { gap: Gap::SharedKernel });
+        assert_eq!(refusal, Refusal::not_accepted(Gap::SharedKernel));
         assert!(refusal.fix().contains("--accept shared-kernel"));
         let tiers: Vec<Tier> = choice.considered.iter().map(|one| one.tier).collect();
         assert_eq!(tiers, [Tier::Microvm, Tier::Gvisor, Tier::Jail]);
@@ -233,7 +236,7 @@ mod tests {
     fn strict_runs_once_what_the_host_lacks_is_accepted_by_name() {
         let draft = || Profile::Strict.draft().unwrap().accept(Gap::SharedKernel);
         let refusal = made(draft(), &good_host()).chosen.unwrap_err();
-        assert_eq!(refusal, Refusal::GapNotAccepted { gap: Gap::HostImage });
+        assert_eq!(refusal, Refusal::not_accepted(Gap::HostImage));
         let lowered = made(draft().accept(Gap::HostImage), &good_host()).chosen.unwrap();
         assert_eq!(lowered.gaps, [Gap::SharedKernel, Gap::HostImage]);
     }
@@ -262,7 +265,7 @@ mod tests {
     fn a_gap_that_only_this_host_has_is_refused_by_its_name() {
         let silent = Facts { seccomp_user_notif: false, ..good_host() };
         let refusal = of(Profile::Default, &silent).chosen.unwrap_err();
-        assert_eq!(refusal, Refusal::GapNotAccepted { gap: Gap::SilentDenials });
+        assert_eq!(refusal, Refusal::not_accepted(Gap::SilentDenials));
         let draft = Profile::Default.draft().unwrap().accept(Gap::SilentDenials);
         assert!(made(draft, &silent).chosen.is_ok());
     }
@@ -316,9 +319,9 @@ mod tests {
             Request { box_id: BoxId::from_random([1; 20]), image: &image, workspace: None, volumes: &[] };
         let policy = Profile::Default.draft().and_then(Draft::seal).unwrap();
         let mut lowered = tiers::lower(Tier::Jail, &policy, &good_host(), &request).unwrap();
-        assert!(judge(&policy, lowered.clone()).is_ok());
+        assert!(judge(&policy, &good_host(), lowered.clone()).is_ok());
         lowered.report.iter_mut().take(3).for_each(|report| report.effective = false);
-        assert_eq!(judge(&policy, lowered), Err(Refusal::TooFewBoundaries { effective: 2 }));
+        assert_eq!(judge(&policy, &good_host(), lowered), Err(Refusal::TooFewBoundaries { effective: 2 }));
     }
 
     #[test]

@@ -6,8 +6,8 @@ mod machine;
 
 pub use gpu::Gpu;
 pub use gvisor::{Gvisor, Version};
-pub use machine::Machines;
 pub(crate) use machine::{Found, Kvm, open_to_boxes};
+pub use machine::{Installed, Machines};
 
 use std::fs;
 use std::path::Path;

@@ -5,11 +5,13 @@
 //! - [`tiers`]: each tier, a pure function from (sealed policy, facts, request) to a plan and an honest report.
 //! - [`confine`]: the daemon's own walls; [`Walls`]: what the kernel says of them.
 //! - [`doctor`]: what this host lacks, in words and with the command that helps.
+//! - [`MachineEngine`]: the programs that play virtual machines, and their words.
 //! - [`warden`]: the client of the one privileged program. Only it acts on a plan.
 
 mod choose;
 mod confine;
 pub mod doctor;
+mod engines;
 mod facts;
 pub mod gateway;
 mod outside;
@@ -26,16 +28,13 @@ pub use blastbox_sys::memory::{ForgetfulInTime, hold_secrets};
 pub use blastbox_sys::program;
 pub use choose::{Choice, Considered, Verdict, choose, preparation};
 pub use confine::{ConfineError, Confined, Workplace, confine};
+pub use engines::{MachineEngine, MonitorAnswer, MonitorOrder};
 pub use facts::{
-    CgroupKind, Facts, Gpu, Gvisor, KernelVersion, Machines, Swap, Tun, UserNamespaces, Version,
+    CgroupKind, Facts, Gpu, Gvisor, Installed, KernelVersion, Machines, Swap, Tun, UserNamespaces, Version,
 };
 pub use gateway::{Gateway, GatewayError};
 pub use report::{BoundaryReport, Copies, Lowered};
 pub use request::{MOST_VOLUMES, Request};
 pub use tiers::jail::{WANTED_LANDLOCK_ABI, ends_after};
-pub use tiers::microvm::{
-    MonitorAnswer, MonitorOrder, ask_whether_asleep, hear_answer, is_asleep, order_sleep, order_wake,
-    say_order,
-};
 pub use walls::Walls;
 pub use warden::{Door, Farewell, Heard, Inheritance, Mark, Warden, WardenError, WardenName};

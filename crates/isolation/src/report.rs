@@ -7,6 +7,8 @@ use blastbox_policy::{Boundary, Gap, Tier};
 use blastbox_wire::event::Hash;
 use blastbox_wire::plan::Plan;
 
+use crate::MachineEngine;
+
 /// What one tier makes of one policy on one host.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Lowered {
@@ -24,6 +26,9 @@ pub struct Lowered {
     /// The kernel that it boots, by its content, where it boots one of its own.
     #[serde(skip)]
     pub kernel: Option<Hash>,
+    /// Who plays its machine, where it is one.
+    #[serde(skip)]
+    pub engine: Option<MachineEngine>,
     /// How such a box can begin without booting, where it can.
     #[serde(skip)]
     pub copies: Option<Box<Copies>>,
@@ -57,6 +62,7 @@ impl Lowered {
             report,
             gaps,
             kernel: None,
+            engine: None,
             copies: None,
             workspace_disk: None,
             fuel: None,
@@ -68,11 +74,13 @@ impl Lowered {
 
 /// How boxes of a plan begin as copies of one machine that booted before them and ran nothing.
 ///
-/// Two descriptors more travel with these plans, behind all others: the machine's memory, and a line for QEMU's orders; and a
+/// Two descriptors more travel with these plans, behind all others: the machine's memory, and a line for its engine's orders; and a
 /// third where it has a network card, the wire to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copies {
-    /// Everything that a copy relies on. Another image, kernel, agent, machine, QEMU or processor is another one.
+    /// Who plays it, and takes its orders.
+    pub engine: MachineEngine,
+    /// Everything that a copy relies on. Another image, kernel, agent, machine, engine (or build of it) or processor is another one.
     pub bound: Hash,
     /// Bytes of the machine's memory.
     pub memory: u64,

@@ -14,6 +14,9 @@ pub enum Refusal {
     GapNotAccepted {
         /// The gap.
         gap: Gap,
+        /// What this host was found to be like, where that is why the gap is there.
+        #[cfg_attr(feature = "text", serde(default, skip_serializing_if = "Option::is_none"))]
+        found: Option<String>,
     },
     /// Fewer boundaries hold than must.
     TooFewBoundaries {
@@ -74,6 +77,11 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// For a gap that is the same on every host.
+    pub const fn not_accepted(gap: Gap) -> Self {
+        Self::GapNotAccepted { gap, found: None }
+    }
+
     /// The stable code.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -94,10 +102,10 @@ impl Refusal {
     /// What to do next, with the flag to use.
     pub fn fix(&self) -> String {
         match self {
-            Self::GapNotAccepted { gap } if gap.acceptable_at(ThreatLevel::Critical) => {
+            Self::GapNotAccepted { gap, .. } if gap.acceptable_at(ThreatLevel::Critical) => {
                 format!("{}; or accept it by name: --accept {gap}", gap.fix())
             }
-            Self::GapNotAccepted { gap } => {
+            Self::GapNotAccepted { gap, .. } => {
                 format!("{}; or, below threat level critical, accept it by name: --accept {gap}", gap.fix())
             }
             Self::TooFewBoundaries { .. } => {
@@ -219,9 +227,10 @@ fn stronger_fix(level: ThreatLevel) -> String {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::GapNotAccepted { gap } => {
+            Self::GapNotAccepted { gap, found } => {
                 let explained = gap.explain().trim_end_matches('.');
-                write!(f, "the policy does not accept the gap {gap}: {explained}")
+                write!(f, "the policy does not accept the gap {gap}: {explained}")?;
+                found.as_ref().map_or(Ok(()), |found| write!(f, "; on this host {found}"))
             }
             Self::TooFewBoundaries { effective } => {
                 write!(
@@ -259,7 +268,7 @@ mod tests {
 
     fn every() -> Vec<Refusal> {
         vec![
-            Refusal::GapNotAccepted { gap: Gap::SharedKernel },
+            Refusal::not_accepted(Gap::SharedKernel),
             Refusal::TooFewBoundaries { effective: 2 },
             Refusal::TierUnavailable { tier: Tier::Microvm, why: "there is no /dev/kvm".into() },
             Refusal::TierTooWeak { tier: Tier::Jail, level: ThreatLevel::Critical },
@@ -273,6 +282,7 @@ mod tests {
             Refusal::GpuUnavailable { why: "there is none".into() },
             Refusal::VolumesUnavailable { tier: Tier::Wasm },
             Refusal::ConsoleUnavailable { why: "QEMU is not installed".into() },
+            Refusal::GapNotAccepted { gap: Gap::EmulatedCpu, found: Some("there is no /dev/kvm".into()) },
         ]
     }
 
@@ -293,6 +303,7 @@ mod tests {
                 "gpu_unavailable",
                 "volumes_unavailable",
                 "console_unavailable",
+                "gap_not_accepted",
             ],
             "a code may be added at the end; a published one never changes"
         );
@@ -310,7 +321,7 @@ mod tests {
     #[test]
     fn a_gap_that_is_not_accepted_names_the_flag_that_accepts_it() {
         for gap in Gap::ALL {
-            let fix = Refusal::GapNotAccepted { gap: *gap }.fix();
+            let fix = Refusal::not_accepted(*gap).fix();
             assert!(fix.ends_with(&format!("--accept {gap}")), "{fix}");
         }
     }
@@ -319,7 +330,7 @@ mod tests {
     fn accepting_is_not_advised_where_it_would_not_seal() {
         for gap in Gap::ALL {
             let seals = crate::Draft::at(ThreatLevel::Critical).accept(*gap).seal().is_ok();
-            let fix = Refusal::GapNotAccepted { gap: *gap }.fix();
+            let fix = Refusal::not_accepted(*gap).fix();
             assert_eq!(fix.contains("below threat level critical"), !seals, "{fix}");
         }
     }

@@ -119,7 +119,7 @@ pub fn passed_over(policy: &SealedPolicy) -> Vec<(Tier, Refusal)> {
         if !tier.allowed_at(level) {
             Some(Refusal::TierTooWeak { tier, level })
         } else if needs_naming(policy, tier) {
-            Some(Refusal::GapNotAccepted { gap: Gap::SharedKernel })
+            Some(Refusal::not_accepted(Gap::SharedKernel))
         } else {
             None
         }
@@ -152,7 +152,7 @@ mod tests {
     fn high_without_the_shared_kernel_accepted_never_offers_the_jail() {
         let policy = Draft::at(ThreatLevel::High).seal().unwrap();
         assert_eq!(tiers_for(&policy), [Tier::Microvm, Tier::Gvisor]);
-        assert_eq!(passed_over(&policy), [(Tier::Jail, Refusal::GapNotAccepted { gap: Gap::SharedKernel })]);
+        assert_eq!(passed_over(&policy), [(Tier::Jail, Refusal::not_accepted(Gap::SharedKernel))]);
     }
 
     #[test]

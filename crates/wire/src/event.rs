@@ -223,6 +223,9 @@ pub enum Event {
         /// SHA-256 of the kernel that it boots, where it is a virtual machine.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         kernel: Option<Hash>,
+        /// The engine that plays it, by its stable name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        engine: Option<Label>,
     },
     /// A command is about to be sent to the box.
     CommandAsked {
@@ -524,11 +527,12 @@ mod tests {
     fn the_kernel_of_a_machine_is_told_and_an_older_record_without_one_is_read() {
         let bare = r#"{"kind":"box_ready"}"#;
         let event: Event = serde_json::from_str(bare).unwrap();
-        assert_eq!(event, Event::BoxReady { kernel: None });
+        assert_eq!(event, Event::BoxReady { kernel: None, engine: None });
         assert_eq!(serde_json::to_string(&event).unwrap(), bare);
-        let event = Event::BoxReady { kernel: Some(Hash::of([b"kernel".as_slice()])) };
+        let kernel = Some(Hash::of([b"kernel".as_slice()]));
+        let event = Event::BoxReady { kernel, engine: Some("qemu".into()) };
         let told = serde_json::to_string(&event).unwrap();
-        assert!(told.contains(r#""kernel":"sha256:"#), "{told}");
+        assert!(told.contains(r#""kernel":"sha256:"#) && told.contains(r#""engine":"qemu""#), "{told}");
         assert_eq!(serde_json::from_str::<Event>(&told).unwrap(), event);
     }
 }

@@ -6,7 +6,7 @@ use crate::tcb::Share;
 /// Lines of code in the warden and the unsafe room together.
 const LINES: usize = 7482;
 /// Lines of code of what both programs read hostile bytes with; neither links all of it.
-const WIRE: usize = 4741;
+const WIRE: usize = 4743;
 /// Crates of others that the warden links.
 const CRATES: usize = 20;
 

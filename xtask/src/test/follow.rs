@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdout, ExitStatus};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::hung;
 use super::sum::Sum;
+use super::{hung, work};
 
 /// How long the output may stay open after the program has ended before it counts as held by a leaked process.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,6 +43,8 @@ pub(super) struct Heard {
     pub(super) end: End,
     pub(super) lines: Vec<String>,
     pub(super) took: Duration,
+    /// Seconds of processors that it took with everybody whom it has waited for: what others do on the host changes them little.
+    pub(super) worked: u64,
 }
 
 impl Heard {
@@ -58,7 +60,7 @@ pub(super) fn follow(mut program: Child) -> io::Result<Heard> {
     let begun = Instant::now();
     let output = program.stdout.take().ok_or_else(|| io::Error::other("a test program has no output"))?;
     let (lines, mut sum, mut kept) = (read_aside(output), Sum::default(), Vec::new());
-    let (mut ended, mut heard, mut in_vain) = (None, Instant::now(), 0);
+    let (mut ended, mut heard, mut in_vain, mut worked) = (None, Instant::now(), 0, 0);
     let end = loop {
         match lines.recv_timeout(PATIENCE) {
             Ok(line) => {
@@ -71,6 +73,8 @@ pub(super) fn follow(mut program: Child) -> io::Result<Heard> {
                 if sum.is_running() {
                     sum.hung("its program ended without summing up");
                 }
+                // Gone it has none any more: who has closed its output is ending, or waits for us.
+                worked = work::seconds(program.id());
                 break End::Over(program.wait()?);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -94,7 +98,7 @@ pub(super) fn follow(mut program: Child) -> io::Result<Heard> {
         }
         (heard, in_vain) = (Instant::now(), in_vain + 1);
     };
-    Ok(Heard { sum, end, lines: kept, took: begun.elapsed() })
+    Ok(Heard { sum, end, lines: kept, took: begun.elapsed(), worked })
 }
 
 /// Reads lines on a thread of its own, so that a pipe that never closes cannot hold us.
@@ -137,6 +141,13 @@ mod tests {
         let dead = heard("echo running 1 test; kill -9 $$");
         assert!(!dead.end.is_clean() && dead.worth_a_second_look().is_none());
         assert_eq!(dead.sum.failed, 1);
+    }
+
+    #[test]
+    fn a_program_is_told_with_the_work_of_those_whom_it_waited_for() {
+        let heard =
+            heard("sh -c 'n=0; while [ $n -lt 1500000 ]; do n=$((n + 1)); done'; echo 'running 0 tests'");
+        assert!(heard.worked >= 1, "it took {:?}", heard.took);
     }
 
     #[test]

@@ -60,7 +60,12 @@ impl Lanes<'_> {
             place.map(|place| stand.running.swap_remove(place));
             match heard {
                 Ok(heard) => {
-                    println!("\n{}, {} s:\n{}", program.name, heard.took.as_secs(), heard.lines.join("\n"));
+                    let (took, worked) = (heard.took.as_secs(), heard.worked);
+                    println!(
+                        "\n{}, {took} s, {worked} s of processors:\n{}",
+                        program.name,
+                        heard.lines.join("\n")
+                    );
                     stand.heard.push((program, heard));
                 }
                 Err(source) => {

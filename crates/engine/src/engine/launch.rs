@@ -25,7 +25,6 @@ use crate::driver::Launch;
 use crate::error::CreateError;
 use crate::link::Expected;
 use crate::live::LiveBox;
-use crate::monitor::Monitor;
 use crate::shelf::Origin;
 use crate::tenancy::Tenancy;
 
@@ -163,7 +162,7 @@ impl Engine {
         live.image = image.hold();
         // Also where it is never copied: its memory is there for as long as the box is.
         live.begun_from = held;
-        live.monitor = tokio::sync::Mutex::new(monitor.and_then(|line| Monitor::new(line).ok()));
+        live.monitor = tokio::sync::Mutex::new(monitor);
         if let Some((uplink, hears, variables)) = way_out {
             live.uplink = Some(uplink);
             // In front: what makes programs believe the gateway goes before what their image says.

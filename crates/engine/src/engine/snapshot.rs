@@ -3,7 +3,7 @@
 //! ```text
 //! box, asleep ── its whole state, memory and all ──► heir, a machine in a jail of its own ──► sealed memory + state of devices
 //! ```
-//! The state is written by one QEMU and read by another, over a socket between the two; nobody else parses it. The heir is what a
+//! The state is written by one engine and read by another of its kind, over a socket between the two; nobody else parses it. The heir is what a
 //! template is: it runs nothing but an agent that waits, and what it leaves is what a box begins with.
 
 use std::os::fd::AsFd;
@@ -17,7 +17,6 @@ use blastbox_isolation::{Copies, Lowered, MonitorOrder};
 use blastbox_policy::{Boundary, NetworkMode, SealedPolicy, Tier};
 use blastbox_wire::event::Hash;
 use blastbox_wire::warden::Ask;
-use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, timeout};
 
 use super::launch::open_shows;
@@ -27,7 +26,7 @@ use crate::driver::Sleepless;
 use crate::error::{Blame, CreateError};
 use crate::live::LiveBox;
 use crate::monitor::Monitor;
-use crate::sleeper::{self, Bed, MOST_STATE};
+use crate::sleeper::{self, Bed};
 
 /// How long a machine may take to be copied, at most. Nobody else is copied meanwhile.
 const MOST: Duration = Duration::from_secs(120);
@@ -86,7 +85,7 @@ pub enum SnapshotError {
     Failed(String),
     /// It was made for another machine.
     #[error(
-        "the snapshot is bound to another machine: its image, kernel, agent, QEMU or processor is not what it was"
+        "the snapshot is bound to another machine: its image, kernel, agent, engine (or build of it) or processor is not what it was"
     )]
     Foreign,
     /// What it reached when it was paused, nobody may reach now.
@@ -182,9 +181,10 @@ pub(crate) enum Whose {
 impl Snapshot {
     /// What a box of this plan begins as a copy of. Its receipt is told.
     pub(super) fn source(&self, lowered: &mut Lowered) -> Result<Source, CreateError> {
-        if lowered.copies.as_ref().is_none_or(|copies| copies.bound != self.bound) {
+        let Some(copies) = lowered.copies.as_ref().filter(|copies| copies.bound == self.bound) else {
             return Err(CreateError::Foreign);
-        }
+        };
+        let engine = copies.engine;
         if let Some(kernel) = lowered.report.iter_mut().find(|line| line.boundary == Boundary::Kernel) {
             let told = match self.whose {
                 Whose::Owners => TOLD,
@@ -192,7 +192,7 @@ impl Snapshot {
             };
             kernel.how.push(told.to_owned());
         }
-        let source = Source::snapshot(Arc::clone(&self.template), self.bound);
+        let source = Source::snapshot(engine, Arc::clone(&self.template), self.bound);
         Ok(match self.whose {
             Whose::Owners => source,
             Whose::Nobodys => Source { useless: Useless::Forget, ..source },
@@ -314,7 +314,7 @@ async fn take<T: Send>(
     }
     let taken = async {
         moved.map_err(|_| late())?.map_err(SnapshotError::Failed)?;
-        let state = timeout(ANSWER, take_state(&mut heir)).await.map_err(|_| late())?;
+        let state = timeout(ANSWER, heir.take_state()).await.map_err(|_| late())?;
         bed.rise_sparse(state.map_err(SnapshotError::Failed)?).await.map_err(SnapshotError::Failed)
     };
     let taken = taken.await;
@@ -334,8 +334,8 @@ async fn morning(live: &LiveBox, line: &mut Monitor) {
     live.wake();
 }
 
-/// Whether QEMU says that the machine goes on. It says that a state is written a moment before it takes this order ("Migration is not
-/// finalized yet"): until then it is asked again.
+/// Whether its engine says that the machine goes on. QEMU says that a state is written a moment before it takes this order ("Migration
+/// is not finalized yet"): until then it is asked again.
 async fn goes_on(line: &mut Monitor) -> bool {
     let asking = async {
         while line.order(MonitorOrder::GoOn, None).await.is_err() {
@@ -347,8 +347,7 @@ async fn goes_on(line: &mut Monitor) -> bool {
 
 /// Waits until the heir can take a state.
 async fn greet(bed: &mut Bed) -> Result<Monitor, String> {
-    let mut heir =
-        Monitor::new(bed.orders()?).map_err(|error| format!("QEMU cannot be spoken to: {error}"))?;
+    let mut heir = bed.monitor()?;
     heir.order(MonitorOrder::Begin, None).await?;
     heir.order(MonitorOrder::WithMemory, None).await?;
     Ok(heir)
@@ -367,23 +366,6 @@ async fn move_over(line: &mut Monitor, heir: &mut Monitor) -> Result<(), String>
     drop((from, to));
     line.whole().await?;
     heir.whole().await
-}
-
-/// The state of the heir's devices: its memory is in our hands.
-async fn take_state(heir: &mut Monitor) -> Result<Vec<u8>, String> {
-    let failed = |error: std::io::Error| format!("could not take the state of its devices: {error}");
-    let (from, theirs) = sleeper::pair().map_err(failed)?;
-    heir.order(MonitorOrder::WithoutMemory, None).await?;
-    heir.order(MonitorOrder::Take, Some(theirs.as_fd())).await?;
-    heir.order(MonitorOrder::Write, None).await?;
-    drop(theirs);
-    let mut state = Vec::new();
-    from.take(MOST_STATE + 1).read_to_end(&mut state).await.map_err(failed)?;
-    if state.len() as u64 > MOST_STATE {
-        return Err("the state of its devices is too large".to_owned());
-    }
-    heir.whole().await?;
-    Ok(state)
 }
 
 #[cfg(test)]

@@ -180,8 +180,10 @@ async fn try_make(
     };
     // A box that nobody can be told of is nobody's: it goes with `fresh`.
     let named = About { box_id: Some(fresh.live.id().clone()), ..about };
-    let kernel = fresh.live.choice().chosen.as_ref().ok().and_then(|lowered| lowered.kernel);
-    house.pen.announce(Some(&named), &Event::BoxReady { kernel })?;
+    let machine = fresh.live.choice().chosen.as_ref().ok();
+    let kernel = machine.and_then(|lowered| lowered.kernel);
+    let engine = machine.and_then(|lowered| lowered.engine).map(|engine| engine.name().into());
+    house.pen.announce(Some(&named), &Event::BoxReady { kernel, engine })?;
     let now = Now::read();
     let made = itself.as_ref().map(|itself| itself.lies.made_at);
     let clock = Clock::start(life, idle, on_timeout, now);

@@ -323,7 +323,12 @@ mod tests {
 
     #[test]
     fn the_ordinary_life_of_a_box_raises_nothing() {
-        for event in [Event::BoxLaunched, Event::BoxReady { kernel: None }, Event::BoxPaused, Event::Closed] {
+        for event in [
+            Event::BoxLaunched,
+            Event::BoxReady { kernel: None, engine: None },
+            Event::BoxPaused,
+            Event::Closed,
+        ] {
             assert_eq!(alert(&event), None);
         }
     }

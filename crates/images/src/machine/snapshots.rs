@@ -36,7 +36,7 @@ pub enum SnapshotFault {
     Altered,
     /// Of another machine, or of another version of blastbox.
     #[error(
-        "the snapshot is bound to another machine: its image, kernel, agent, QEMU or processor is not what it was"
+        "the snapshot is bound to another machine: its image, kernel, agent, engine (or build of it) or processor is not what it was"
     )]
     Foreign,
     /// A file.

@@ -4,7 +4,7 @@
 //! "blastbox template 1\n" · what it is bound to (32) · bytes of memory (8) · bytes of state (4) · state
 //! · { place (8) · length (4) · bytes }… · u64::MAX, 0 · SHA-256 of all of it (32)
 //! ```
-//! It is bound to everything that a copy relies on (image, kernel, agent, the machine's words, QEMU's build, the host's
+//! It is bound to everything that a copy relies on (image, kernel, agent, the machine's words, the engine and its build, the host's
 //! processor): whatever of it changes has another name. One that is cut short, altered or another's is refused by name, and
 //! made anew. It is trusted as kernels and disks of the store are: who may write there may choose what boxes begin with.
 

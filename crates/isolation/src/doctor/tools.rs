@@ -4,9 +4,9 @@ use blastbox_images::Form;
 use blastbox_sys::kvm::{INSTRUCTIONS, KvmProbe};
 
 use super::{Finding, State};
-use crate::facts::{Gpu, Gvisor, Machines, Version};
+use crate::MachineEngine;
+use crate::facts::{Gpu, Gvisor, Installed, Machines, Version};
 use crate::tiers::gvisor::OLDEST_RUNSC;
-use crate::tiers::microvm::OLDEST_QEMU;
 use crate::tiers::wasm::{Flaw, Guests};
 
 /// `open`: whether users of boxes may open the device as well.
@@ -170,7 +170,7 @@ pub(super) fn qemu(machines: &Machines) -> Finding {
     let found = |detail: String| Finding::good("qemu", "QEMU", detail);
     let bad = |detail: String| found(detail).bad(State::Missing, "sudo apt-get install qemu-system-x86");
     let upgrade = |detail: String| {
-        let (least, lesser) = OLDEST_QEMU;
+        let (least, lesser) = MachineEngine::Qemu.oldest();
         // What a distribution has is what is there already.
         let fix = format!(
             "upgrade QEMU to {least}.{lesser} or newer: Debian has it from bookworm on, Ubuntu from 23.04 on; \
@@ -178,11 +178,13 @@ pub(super) fn qemu(machines: &Machines) -> Finding {
         );
         found(detail).bad(State::Missing, &fix)
     };
-    let Some(at) = &machines.qemu else { return bad("not at /usr/bin/qemu-system-x86_64".to_owned()) };
-    let (at, (least, lesser)) = (at.display(), OLDEST_QEMU);
+    let Some(Installed { engine, program }) = &machines.engine else {
+        return bad(format!("not at {}", MachineEngine::Qemu.program().display()));
+    };
+    let (at, (least, lesser)) = (program.display(), engine.oldest());
     match machines.version() {
-        Some((major, minor)) if (major, minor) >= OLDEST_QEMU => {
-            found(format!("{at}, version {major}.{minor}"))
+        Some((major, minor)) if (major, minor) >= engine.oldest() => {
+            found(format!("{at}, version {major}.{minor}: the engine {}", engine.name()))
         }
         Some((major, minor)) => {
             upgrade(format!("{at} is version {major}.{minor}, older than {least}.{lesser}"))

@@ -1,4 +1,4 @@
-//! Virtual machines on this host: QEMU, its version, what it reads of the host, and whether KVM is fast.
+//! Virtual machines on this host: who plays them, its version, what it reads of the host, and whether KVM is fast.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,52 +12,48 @@ use rustix::fs::{Access, access, stat};
 use rustix::thread::{CapabilitySet, capabilities};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
+use crate::MachineEngine;
 use crate::warden::places;
 
 const AGENT: &str = "blastbox-agent";
-/// Where distributions install it. Not PATH: that is the caller's. And beneath /usr, which is what QEMU is shown.
-const QEMU: &str = "/usr/bin/qemu-system-x86_64";
 const KVM: &str = "/dev/kvm";
-/// What a QEMU of a distribution reads at its start, where it is there.
-const READ: [&str; 9] = [
-    "/usr/lib",
-    "/usr/lib64",
-    "/lib",
-    "/lib64",
-    "/usr/share/qemu",
-    "/usr/share/seabios",
-    "/usr/share/qemu-kvm",
-    "/usr/share/seavgabios",
-    "/etc/ld.so.cache",
-];
 /// The program that loads programs.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 /// What is there for virtual machines.
 #[derive(Debug, Clone, Default)]
 pub struct Machines {
-    /// QEMU.
-    pub qemu: Option<PathBuf>,
+    /// Who plays them.
+    pub engine: Option<Installed>,
     /// Our program that is the first process of a guest.
     pub agent: Option<PathBuf>,
     /// Found out once, when somebody wants to know: it means starting a program, and a guest of a few instructions.
     found: Arc<OnceLock<Found>>,
 }
 
+/// An engine that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installed {
+    /// Which one.
+    pub engine: MachineEngine,
+    /// Its program.
+    pub program: PathBuf,
+}
+
 /// What it takes a moment to find out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// QEMU's version, as far as it says one.
+    /// The engine's version, as far as it says one.
     pub version: Option<(u32, u32)>,
     /// Whether guests run on the processor itself.
     pub kvm: Kvm,
     /// How many processors there are.
     pub processors: u32,
-    /// The view of the host that QEMU is shown.
+    /// The view of the host that the engine is shown.
     pub view: HostImage,
-    /// What of it QEMU may read.
+    /// What of it it may read.
     pub reads: Vec<String>,
-    /// The digest of what a machine that sleeps can be woken by alone: this build of QEMU, and this host's processor.
+    /// The digest of what a machine that sleeps can be woken by alone: this build of its engine, and this host's processor.
     pub build: Hash,
 }
 
@@ -75,7 +71,9 @@ impl Machines {
     pub(super) fn look() -> Self {
         let there = |path: &Path| access(path, Access::EXEC_OK).is_ok();
         let agent = places(AGENT).unwrap_or_default().into_iter().find(|path| there(path));
-        Self { qemu: Some(PathBuf::from(QEMU)).filter(|path| there(path)), agent, found: Arc::default() }
+        let engine = MachineEngine::ALL.into_iter().find(|engine| there(engine.program()));
+        let engine = engine.map(|engine| Installed { engine, program: engine.program().to_owned() });
+        Self { engine, agent, found: Arc::default() }
     }
 
     /// The rest. Whoever confines itself asks before: it takes up to a second and a half where KVM crawls.
@@ -83,31 +81,37 @@ impl Machines {
         self.found.get_or_init(|| self.find_out())
     }
 
-    /// QEMU's version alone, which takes less.
+    /// The engine's version alone, which takes less.
     pub(crate) fn version(&self) -> Option<(u32, u32)> {
         match self.found.get() {
             Some(found) => found.version,
-            None => version(&self.qemu.as_deref().and_then(ask)?),
+            None => {
+                let Installed { engine, program } = self.engine.as_ref()?;
+                engine.version(&ask(program)?)
+            }
         }
     }
 
     fn find_out(&self) -> Found {
-        let says = self.qemu.as_deref().and_then(ask).unwrap_or_default();
+        let says = self.engine.as_ref().and_then(|found| ask(&found.program)).unwrap_or_default();
+        let engine = self.engine.as_ref().map(|found| found.engine);
+        let reads = engine.map(MachineEngine::reads).unwrap_or_default();
+        let name = engine.map(MachineEngine::name).unwrap_or_default();
         Found {
-            version: version(&says),
+            version: engine.and_then(|engine| engine.version(&says)),
             kvm: Kvm::of(probe()),
             processors: std::thread::available_parallelism()
                 .map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX)),
             view: HostImage::look(),
-            reads: READ.iter().filter(|path| stat(**path).is_ok()).map(ToString::to_string).collect(),
-            build: Hash::of([says.as_bytes(), b"\0", processor().as_bytes()]),
+            reads: reads.iter().filter(|path| stat(**path).is_ok()).map(ToString::to_string).collect(),
+            build: Hash::of([name.as_bytes(), b"\0", says.as_bytes(), b"\0", processor().as_bytes()]),
         }
     }
 
     /// Finds out and makes everything that somebody who confines itself could not afterwards: it starts no program, opens
     /// no device and reads no program of ours then. Best effort: what is missing is said when a machine is asked for.
     pub fn settle(&self, store: &Path) {
-        if self.qemu.is_some() {
+        if self.engine.is_some() {
             self.found();
         }
         if let (Some(agent), Ok(Some(kernel))) = (&self.agent, Kernels::of_store(store).current()) {
@@ -115,7 +119,7 @@ impl Machines {
         }
     }
 
-    /// The program that loads QEMU, where it can be seen.
+    /// The program that loads the engine's, where it can be seen.
     pub(crate) const fn loader() -> &'static str {
         LOADER
     }
@@ -124,7 +128,9 @@ impl Machines {
     pub(crate) fn of(found: Found) -> Self {
         let known = OnceLock::new();
         known.get_or_init(|| found);
-        Self { qemu: Some(QEMU.into()), agent: Some("/opt/agent".into()), found: Arc::new(known) }
+        let engine = MachineEngine::Qemu;
+        let engine = Some(Installed { engine, program: engine.program().to_owned() });
+        Self { engine, agent: Some("/opt/agent".into()), found: Arc::new(known) }
     }
 }
 
@@ -171,8 +177,8 @@ fn may_make_devices() -> bool {
 /// What was found out goes with the files.
 impl PartialEq for Machines {
     fn eq(&self, other: &Self) -> bool {
-        let Self { qemu, agent, found: _ } = self;
-        (qemu, agent) == (&other.qemu, &other.agent)
+        let Self { engine, agent, found: _ } = self;
+        (engine, agent) == (&other.engine, &other.agent)
     }
 }
 
@@ -181,8 +187,9 @@ impl Eq for Machines {}
 impl Serialize for Machines {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let found = self.found.get();
-        let mut all = to.serialize_struct("Machines", 3)?;
-        all.serialize_field("qemu", &self.qemu)?;
+        let mut all = to.serialize_struct("Machines", 4)?;
+        all.serialize_field("engine", &self.engine.as_ref().map(|found| found.engine))?;
+        all.serialize_field("program", &self.engine.as_ref().map(|found| &found.program))?;
         all.serialize_field("version", &found.and_then(|found| found.version))?;
         all.serialize_field("kvm", &found.map(|found| found.kvm == Kvm::Fast))?;
         all.end()
@@ -211,27 +218,11 @@ fn ask(program: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&answer.stdout).into_owned())
 }
 
-/// The two first numbers behind the word.
-fn version(answer: &str) -> Option<(u32, u32)> {
-    let words = answer.lines().next()?.split_once("version ")?.1;
-    let mut numbers = words.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-
-    #[test]
-    fn versions_are_read_however_they_go_on() {
-        assert_eq!(version("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)\nCopyright"), Some((7, 2)));
-        assert_eq!(version("QEMU emulator version 10.0.2"), Some((10, 0)));
-        for other in ["", "QEMU", "QEMU emulator version x"] {
-            assert_eq!(version(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn a_processor_is_the_same_from_moment_to_moment_and_another_one_is_not() {

@@ -100,6 +100,7 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
     let programs = programs(policy, facts)?;
     let Lowered {
         tier: _,
+        engine: _,
         mut plan,
         mut shows,
         report,

@@ -1,14 +1,13 @@
-//! The tier `microvm`: a guest kernel of the box's own, in a virtual machine that QEMU plays.
+//! The tier `microvm`: a guest kernel of the box's own, in a virtual machine that an engine plays (`engines`).
 //!
-//! The plan is a jail's with QEMU as its first process: whoever breaks out of the machine is where a payload of the jail
+//! The plan is a jail's with the engine as its first process: whoever breaks out of the machine is where a payload of the jail
 //! begins, with less to see and fewer calls to make. The guest is told the same rules by its command line, and holds
 //! its payload to them as a jail does.
 //!
 //! Must not: do I/O. Everything that it knows is in its arguments.
 
-mod orders;
 mod report;
-mod spec;
+pub(crate) mod spec;
 #[cfg(test)]
 mod tests;
 
@@ -25,46 +24,37 @@ use blastbox_wire::egress::BUNDLE;
 use blastbox_wire::event::Hash;
 use blastbox_wire::plan::{
     Cgroups, Denials, DeviceName, Exec, First, Grant, GrantAccess, GuestPath, Landlock, Limits, Monitor,
-    MonitorKind, Network, Owner, Plan, Slot, Step, WorkspaceAccess,
-};
-
-pub use orders::{
-    MonitorAnswer, MonitorOrder, ask_whether_asleep, hear_answer, is_asleep, order_sleep, order_wake,
-    say_order,
+    Network, Owner, Plan, Slot, Step, WorkspaceAccess,
 };
 
 use super::jail;
-use crate::facts::{Found, Kvm, Machines};
+use crate::engines::Room;
+use crate::facts::{Found, Installed, Kvm, Machines};
 use crate::request::Worksite;
-use crate::{Copies, Facts, Lowered, Request};
-pub(crate) use spec::OLDEST_QEMU;
+use crate::{Copies, Facts, Lowered, MachineEngine, Request};
 use spec::{Form, LEAST_MEMORY, Processor, VmSpec};
 
-/// Threads of QEMU beside the guest's processors: its loop, its workers for disks.
-const OWN_THREADS: u32 = 80;
-const OPEN_FILES: u32 = 256;
-/// What QEMU maps and does not use: stacks, arenas of its threads.
-const MAPPED: u64 = 1 << 30;
-/// QEMU writes no file.
+/// An engine writes no file.
 const FILE_SIZE: u64 = 64 * 1024;
-/// The scratch space of the root around QEMU, which nobody writes to.
+/// The scratch space of the root around it, which nobody writes to.
 const SCRATCH: (u64, u64) = (64 * 1024, 64);
 const WORKSPACE: &str = "/workspace";
 
 /// What a virtual machine makes of the policy. Its gaps are reported, not judged.
 pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Result<Lowered, Refusal> {
     jail::ends_with_daemon(policy, Tier::Microvm)?;
-    let Fit { program, machine, worksite, around, gaps } = fits(policy, facts, request)?;
+    let Fit { installed: Installed { engine, program }, machine, worksite, around, gaps } =
+        fits(policy, facts, request)?;
     let parts = match request.image.machine() {
         Some(Ok(parts)) => parts,
         Some(Err(why)) => return unavailable(why),
-        None => return Err(not_made(policy, request.image, &gaps)),
+        None => return Err(not_made(policy, facts, request.image, &gaps)),
     };
     let found = facts.machines.found();
     let (shows, box_id) =
         (vec![parts.kernel.clone(), parts.first_files.clone(), parts.disk.clone()], &request.box_id);
     let Lowered { plan, report, .. } = around;
-    let mut plan = around_qemu(plan, found, request.first_show(policy), &machine, worksite)?;
+    let mut plan = around_engine(plan, (*engine, found), request.first_show(policy), &machine, worksite)?;
     let (program, descriptors) =
         (path(&program.to_string_lossy())?, request.descriptors(policy) + shows.len());
     plan.landlock.grants.push(Grant { at: program.clone(), access: GrantAccess::ReadExecute });
@@ -86,8 +76,8 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         (from..from + count).map(|slot| Slot(u8::try_from(slot).unwrap_or(u8::MAX))).collect()
     };
     let first = |form, inherits| {
-        let arguments = machine.qemu(form, box_id);
-        let (kind, environment) = (MonitorKind::Qemu, Vec::new());
+        let arguments = engine.arguments(&machine, form, box_id);
+        let (kind, environment) = (engine.kind(), Vec::new());
         First::Monitor(Monitor { kind, program: program.clone(), arguments, environment, inherits })
     };
     plan.first = first(Form::Alone, slots(descriptors, own));
@@ -104,21 +94,27 @@ pub fn lower(policy: &SealedPolicy, facts: &Facts, request: &Request<'_>) -> Res
         let template = if machine.card { Network::Empty } else { plan.network };
         let heir = of(Form::Heir, template);
         let (template, copy) = (of(Form::Template, template), of(Form::Copy, plan.network));
-        let (bound, memory, card) = (bound(&machine, parts, found), machine.memory, machine.card);
+        let (bound, memory, card) = (bound(*engine, &machine, parts, found), machine.memory, machine.card);
         let authority = policy.network().needs_authority();
-        Box::new(Copies { bound, memory, card, authority, template, copy, heir })
+        Box::new(Copies { engine: *engine, bound, memory, card, authority, template, copy, heir })
     });
     for plan in copies.iter().flat_map(|copies| [&copies.template, &copies.copy, &copies.heir]) {
         if let Err(wrong) = plan.clone().check(descriptors + 2 + own) {
             return unavailable(&format!("the plan of its copies does not hold: {wrong}"));
         }
     }
-    let report = report::write(policy, facts, &plan, (&machine, worksite), parts, report, &gaps);
+    let report = report::write(policy, facts, &plan, (*engine, &machine, worksite), parts, report, &gaps);
     let FileRules { disk, inodes, file_size, .. } = policy.files();
     let caps = CopyCaps { bytes: disk.0, entries: *inodes, file: file_size.0 };
     let workspace_disk = machine.workspace.then_some(caps);
-    let kernel = Some(parts.digest);
-    Ok(Lowered { kernel, copies, workspace_disk, ..Lowered::new(Tier::Microvm, plan, shows, report, gaps) })
+    let (kernel, engine) = (Some(parts.digest), Some(*engine));
+    Ok(Lowered {
+        kernel,
+        engine,
+        copies,
+        workspace_disk,
+        ..Lowered::new(Tier::Microvm, plan, shows, report, gaps)
+    })
 }
 
 /// Where what a machine starts from has to be found or made before this request is lowered, and by which agent; `None`: it
@@ -138,10 +134,10 @@ pub(crate) fn preparation(
 
 /// What a machine could be, as far as that can be said without its parts.
 struct Fit<'a> {
-    program: &'a PathBuf,
+    installed: &'a Installed,
     machine: VmSpec,
     worksite: Worksite,
-    /// The jail around QEMU.
+    /// The jail around its engine.
     around: Lowered,
     gaps: Vec<Gap>,
 }
@@ -153,7 +149,7 @@ fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> R
             why: "a virtual machine has none: it would have to be taken from the host altogether".to_owned(),
         });
     }
-    let program = have(facts, request.image)?;
+    let installed = have(facts, request.image)?;
     let worksite = request.worksite(policy)?;
     if matches!(worksite, Worksite::Directory(_)) && !facts.reads_directories {
         return unavailable(
@@ -164,41 +160,34 @@ fn fits<'a>(policy: &SealedPolicy, facts: &'a Facts, request: &Request<'_>) -> R
         return unavailable("it gives a box no root; use --tier jail");
     }
     let found = facts.machines.found();
-    match found.version {
-        Some(version) if version >= OLDEST_QEMU => {}
-        Some((major, minor)) => {
-            let (least, lesser) = OLDEST_QEMU;
-            return unavailable(&format!(
-                "QEMU {major}.{minor} is older than {least}.{lesser}: upgrade it (apt-get install qemu-system-x86, on Debian 12, Ubuntu 23.04 or newer; `blastbox doctor` says more)"
-            ));
-        }
-        None => return unavailable("QEMU does not say its version (apt-get install qemu-system-x86)"),
+    if let Some(why) = installed.engine.unfit(found.version) {
+        return unavailable(&why);
     }
-    let machine = machine(policy, facts, worksite)?;
+    let machine = machine(policy, (installed.engine, facts), worksite)?;
     let host = Image::Host(found.view.clone());
     let around = Request { box_id: request.box_id.clone(), image: &host, workspace: None, volumes: &[] };
     let around = jail::lower_around(policy, facts, &around)?;
     let gaps = gaps_of(&around.gaps, machine.processor);
-    Ok(Fit { program, machine, worksite, around, gaps })
+    Ok(Fit { installed, machine, worksite, around, gaps })
 }
 
 /// What a machine that sleeps is bound to: its own words, which say what its policy demands of it, and everything that they are
 /// about.
-fn bound(machine: &VmSpec, parts: &Parts, found: &Found) -> Hash {
+fn bound(engine: MachineEngine, machine: &VmSpec, parts: &Parts, found: &Found) -> Hash {
     // Every name has a digest of its content in it: that of the agent, and that of the image.
     let name = |path: &std::path::Path| path.file_name().unwrap_or_default().as_encoded_bytes().to_vec();
-    let mut words: Vec<Vec<u8>> = [spec::COPIES, env!("CARGO_PKG_VERSION")].map(|word| word.into()).to_vec();
+    let mut words: Vec<Vec<u8>> =
+        [spec::COPIES, env!("CARGO_PKG_VERSION"), engine.name()].map(|word| word.into()).to_vec();
     words.extend([parts.digest.as_bytes().to_vec(), found.build.as_bytes().to_vec()]);
     words.extend([name(&parts.first_files), name(&parts.disk)]);
     // Copies of all boxes have the same words.
-    words.extend(
-        machine.qemu(Form::Template, &BoxId::from_random([0; 20])).into_iter().map(String::into_bytes),
-    );
+    let nobody = BoxId::from_random([0; 20]);
+    words.extend(engine.arguments(machine, Form::Template, &nobody).into_iter().map(String::into_bytes));
     Hash::of_command(&words)
 }
 
 /// Why nobody has made what a machine of this image starts from.
-fn not_made(policy: &SealedPolicy, image: &Image, gaps: &[Gap]) -> Refusal {
+fn not_made(policy: &SealedPolicy, facts: &Facts, image: &Image, gaps: &[Gap]) -> Refusal {
     let why = |why: String| Refusal::TierUnavailable { tier: Tier::Microvm, why };
     if !image.has_kernel() {
         return why("it has no guest kernel (blastbox kernel get)".to_owned());
@@ -206,11 +195,27 @@ fn not_made(policy: &SealedPolicy, image: &Image, gaps: &[Gap]) -> Refusal {
     // The one that says most about it, where there are several.
     let open = gaps.iter().filter(|gap| !policy.accepts(**gap)).max_by_key(|gap| **gap == Gap::EmulatedCpu);
     match (open, policy.kernel().tier) {
-        (Some(gap), TierChoice::Exactly(_)) => Refusal::GapNotAccepted { gap: *gap },
+        (Some(gap), TierChoice::Exactly(_)) => not_accepted(*gap, facts),
         (Some(gap), TierChoice::ByThreat) => {
-            why(format!("it would have the gap {gap}, which the policy does not accept (--accept {gap})"))
+            let found = found_of(*gap, facts).map(|found| format!(": {found}")).unwrap_or_default();
+            why(format!(
+                "it would have the gap {gap}, which the policy does not accept (--accept {gap}){found}"
+            ))
         }
         (None, _) => why("nobody has made what it starts from".to_owned()),
+    }
+}
+
+/// A gap that the policy does not accept, with what this host's KVM was found to be like where that is why it is there: how slow it is,
+/// where it was timed.
+pub(crate) fn not_accepted(gap: Gap, facts: &Facts) -> Refusal {
+    Refusal::GapNotAccepted { gap, found: found_of(gap, facts).map(ToOwned::to_owned) }
+}
+
+fn found_of(gap: Gap, facts: &Facts) -> Option<&str> {
+    match (gap, &facts.machines.found().kvm) {
+        (Gap::EmulatedCpu | Gap::SharedKernel, Kvm::Unusable(why)) => Some(why),
+        _ => None,
     }
 }
 
@@ -219,16 +224,14 @@ fn unavailable<T>(why: &str) -> Result<T, Refusal> {
 }
 
 /// What no machine starts without.
-fn have<'a>(facts: &'a Facts, image: &Image) -> Result<&'a PathBuf, Refusal> {
-    let Machines { qemu, agent, .. } = &facts.machines;
-    let Some(program) = qemu else {
-        return unavailable("QEMU is not installed (apt-get install qemu-system-x86)");
-    };
+fn have<'a>(facts: &'a Facts, image: &Image) -> Result<&'a Installed, Refusal> {
+    let Machines { engine, agent, .. } = &facts.machines;
+    let Some(installed) = engine else { return unavailable(&MachineEngine::absent()) };
     if agent.is_none() {
         return unavailable("blastbox-agent is not installed beside blastbox");
     }
     match image {
-        Image::Stored(_) => Ok(program),
+        Image::Stored(_) => Ok(installed),
         Image::Host(_) | Image::Directory(_) | Image::Module(_) => unavailable(
             "it starts from an image of the store, not from the host or a directory (blastbox image import DIR --name NAME)",
         ),
@@ -236,7 +239,11 @@ fn have<'a>(facts: &'a Facts, image: &Image) -> Result<&'a PathBuf, Refusal> {
 }
 
 /// The machine that the policy asks for.
-fn machine(policy: &SealedPolicy, facts: &Facts, worksite: Worksite) -> Result<VmSpec, Refusal> {
+fn machine(
+    policy: &SealedPolicy,
+    (engine, facts): (MachineEngine, &Facts),
+    worksite: Worksite,
+) -> Result<VmSpec, Refusal> {
     let found = facts.machines.found();
     let processor = match found.kvm {
         Kvm::Fast => Processor::Kvm,
@@ -250,9 +257,9 @@ fn machine(policy: &SealedPolicy, facts: &Facts, worksite: Worksite) -> Result<V
             found.processors
         ));
     }
-    let memory = rules.memory.0.saturating_sub(processor.overhead());
+    let memory = rules.memory.0.saturating_sub(engine.overhead(processor));
     if memory < LEAST_MEMORY {
-        let least = LEAST_MEMORY.saturating_add(processor.overhead()) >> 20;
+        let least = LEAST_MEMORY.saturating_add(engine.overhead(processor)) >> 20;
         return unavailable(&format!(
             "{} of memory is less than a guest's kernel and the machine around it need ({least} MiB); use --memory",
             rules.memory
@@ -264,10 +271,10 @@ fn machine(policy: &SealedPolicy, facts: &Facts, worksite: Worksite) -> Result<V
     Ok(VmSpec { processor, processors, memory, card, workspace, console: facts.hears_console, orders })
 }
 
-/// A jail's plan with nothing in it that QEMU, its first process to be, does not need.
-fn around_qemu(
+/// A jail's plan with nothing in it that the engine, its first process to be, does not need.
+fn around_engine(
     jail: Plan,
-    found: &Found,
+    (engine, found): (MachineEngine, &Found),
     mut slot: Slot,
     machine: &VmSpec,
     worksite: Worksite,
@@ -306,15 +313,16 @@ fn around_qemu(
     }
     plan.landlock = Landlock { least_abi: plan.landlock.least_abi, grants };
     plan.denials = Denials::Silent;
-    let pids = OWN_THREADS.saturating_add(machine.processors);
+    let Room { threads, open_files, mapped } = engine.room();
+    let pids = threads.saturating_add(machine.processors);
     let memory = match plan.cgroups {
         Cgroups::Enforce { memory: true, .. } => plan.limits.memory,
-        // What the guest has is bounded by the machine itself. Without a group, what is left to limit is what QEMU maps,
+        // What the guest has is bounded by the machine itself. Without a group, what is left to limit is what it maps,
         // which is more than it uses.
-        Cgroups::Enforce { memory: false, .. } | Cgroups::Absent => plan.limits.memory.saturating_add(MAPPED),
+        Cgroups::Enforce { memory: false, .. } | Cgroups::Absent => plan.limits.memory.saturating_add(mapped),
     };
     let Limits { millicpus, .. } = plan.limits;
-    plan.limits = Limits { millicpus, memory, pids, open_files: OPEN_FILES, file_size: FILE_SIZE };
+    plan.limits = Limits { millicpus, memory, pids, open_files, file_size: FILE_SIZE };
     Ok(plan)
 }
 

@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_changed_byte_is_no_line_or_has_another_hash() {
-        let line = line(&Event::BoxReady { kernel: None });
+        let line = line(&Event::BoxReady { kernel: None, engine: None });
         let line = line.strip_suffix(b"\n").unwrap();
         for at in 0..line.len() {
             for flip in [1, 0x20, 0x80] {

@@ -28,7 +28,7 @@ fn a_machine_is_waited_for_as_long_as_its_memory_takes_and_never_for_ever() {
 async fn after(answers: &[u8]) -> bool {
     let (ours, mut qemu) = StdStream::pair().unwrap();
     qemu.write_all(answers).unwrap();
-    goes_on(&mut Monitor::new(ours).unwrap()).await
+    goes_on(&mut Monitor::new(blastbox_isolation::MachineEngine::Qemu, ours).unwrap()).await
 }
 
 #[tokio::test(start_paused = true)]

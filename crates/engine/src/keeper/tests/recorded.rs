@@ -64,8 +64,8 @@ async fn the_life_of_a_box_is_in_the_ledger_in_its_order_and_verifies() {
         match &record.event {
             Event::DaemonStarted { .. } => kinds.push("started"),
             Event::BoxAsked { .. } => kinds.push("asked"),
-            Event::BoxReady { kernel } => {
-                assert_eq!(*kernel, None, "it has none of its own");
+            Event::BoxReady { kernel, engine } => {
+                assert_eq!((*kernel, engine.as_ref()), (None, None), "it has none of its own");
                 assert_eq!(about.and_then(|about| about.box_id.as_ref()), Some(&card.id));
                 kinds.push("ready");
             }

@@ -92,7 +92,7 @@ fn a_chain_that_was_computed_anew_without_the_key_fails_at_the_next_signature() 
     let next = lines.iter().skip(5).position(|line| line.windows(10).any(|window| window == b"checkpoint"));
     rechain(&mut lines, 4, |at, event| {
         if at == 4 {
-            *event = Event::BoxReady { kernel: None };
+            *event = Event::BoxReady { kernel: None, engine: None };
         }
     });
     assert_eq!(fault_of(&lines), Some((next.unwrap() as u64 + 6, Fault::BadSignature)));

@@ -8,14 +8,14 @@ use super::spec::{Processor, VmSpec};
 use crate::facts::Kvm;
 use crate::request::Worksite;
 use crate::tiers::jail::INTERFACE;
-use crate::{BoundaryReport, Facts};
+use crate::{BoundaryReport, Facts, MachineEngine};
 
 /// The report for each boundary, in the order in which the jail's came.
 pub(super) fn write(
     policy: &SealedPolicy,
     facts: &Facts,
     plan: &Plan,
-    (machine, worksite): (&VmSpec, Worksite),
+    (engine, machine, worksite): (MachineEngine, &VmSpec, Worksite),
     parts: &Parts,
     jail: Vec<BoundaryReport>,
     gaps: &[Gap],
@@ -26,10 +26,10 @@ pub(super) fn write(
         let how = match boundary {
             Boundary::Kernel => {
                 told = gaps.iter().copied().filter(|gap| gap.boundary() == Boundary::Kernel).collect();
-                kernel(policy, facts, plan, machine, parts, gaps)
+                kernel(policy, facts, plan, (engine, machine), parts, gaps)
             }
-            Boundary::Files => files(policy, worksite),
-            Boundary::Network => network(machine, how),
+            Boundary::Files => files(policy, engine, worksite),
+            Boundary::Network => network(engine, machine, how),
             Boundary::Credentials | Boundary::Lifecycle => how,
         };
         BoundaryReport { boundary, effective, how, gaps: told }
@@ -37,17 +37,17 @@ pub(super) fn write(
     jail.into_iter().map(change).collect()
 }
 
-fn network(machine: &VmSpec, jail: Vec<String>) -> Vec<String> {
+fn network(engine: MachineEngine, machine: &VmSpec, jail: Vec<String>) -> Vec<String> {
     if !machine.card {
         let ours = "the machine has no network card; around it:".to_owned();
         return std::iter::once(ours).chain(jail).collect();
     }
-    let ours = |line: String| {
-        match line.as_str() {
-        INTERFACE => "the machine's one network card ends in that gateway; QEMU around it is in an empty network namespace"
-            .to_owned(),
+    let ours = |line: String| match line.as_str() {
+        INTERFACE => format!(
+            "the machine's one network card ends in that gateway; {} around it is in an empty network namespace",
+            engine.title()
+        ),
         _ => line,
-    }
     };
     jail.into_iter().map(ours).collect()
 }
@@ -56,7 +56,7 @@ fn kernel(
     policy: &SealedPolicy,
     facts: &Facts,
     plan: &Plan,
-    machine: &VmSpec,
+    (engine, machine): (MachineEngine, &VmSpec),
     parts: &Parts,
     gaps: &[Gap],
 ) -> Vec<String> {
@@ -67,6 +67,10 @@ fn kernel(
     };
     let mut how =
         vec![format!("a kernel of its own in a virtual machine: Linux {} ({})", parts.release, parts.digest)];
+    let (title, name) = (engine.title(), engine.name());
+    let version =
+        facts.machines.found().version.map(|(major, minor)| format!(" {major}.{minor}")).unwrap_or_default();
+    how.push(format!("its machine is played by {title}{version} (engine {name})"));
     match (machine.processor, &facts.machines.found().kvm) {
         (Processor::Kvm, _) | (_, Kvm::Fast) => {
             how.push("the processor itself keeps guest and host apart (KVM)".to_owned());
@@ -96,14 +100,14 @@ fn kernel(
             OnDenied::Kill => "in the guest, the first denied system call ends the box",
         }
         .to_owned(),
-        "around QEMU the jail: a list of allowed system calls of its own (seccomp), namespaces, no capabilities, no new \
-         privileges"
-            .to_owned(),
+        format!(
+            "around {title} the jail: a list of allowed system calls of its own (seccomp), namespaces, no capabilities, no new \
+             privileges"
+        ),
         match plan.ids {
-            Ids::OwnRange | Ids::OwnBlock => "QEMU runs as a host user that no other box has",
-            Ids::CallerOnly => "QEMU runs as the caller's user",
-        }
-        .to_owned(),
+            Ids::OwnRange | Ids::OwnBlock => format!("{title} runs as a host user that no other box has"),
+            Ids::CallerOnly => format!("{title} runs as the caller's user"),
+        },
         held(
             Gap::NoMemoryLimit,
             format!(
@@ -119,7 +123,7 @@ fn kernel(
     how
 }
 
-fn files(policy: &SealedPolicy, worksite: Worksite) -> Vec<String> {
+fn files(policy: &SealedPolicy, engine: MachineEngine, worksite: Worksite) -> Vec<String> {
     let rules = policy.files();
     let mut how = vec![
         match worksite {
@@ -134,8 +138,10 @@ fn files(policy: &SealedPolicy, worksite: Worksite) -> Vec<String> {
             }
         }
         .to_owned(),
-        "QEMU sees its own libraries and firmware, the kernel and the disk, all read-only, and Landlock checks it a second time"
-            .to_owned(),
+        format!(
+            "{} sees its own libraries and firmware, the kernel and the disk, all read-only, and Landlock checks it a second time",
+            engine.title()
+        ),
         format!("at most {} in {} files can be written, all of it in the guest's memory", rules.disk, rules.inodes),
     ];
     if rules.exec == blastbox_policy::ScratchExec::Denied {

@@ -301,7 +301,9 @@ fn an_emulated_processor_has_to_be_accepted_by_name_and_never_at_critical() {
     prepare(&policy, &emulating(), &request);
     assert!(!has_disks(&shelf));
     let refusal = crate::choose(&policy, &emulating(), &request).chosen.unwrap_err();
-    assert_eq!(refusal, Refusal::GapNotAccepted { gap: Gap::EmulatedCpu });
+    let Refusal::GapNotAccepted { gap: Gap::EmulatedCpu, found } = &refusal else { panic!("{refusal:?}") };
+    assert_eq!(found.as_deref(), Some("there is no /dev/kvm"));
+    assert!(refusal.to_string().ends_with("; on this host there is no /dev/kvm"), "{refusal}");
     assert!(Draft::at(ThreatLevel::Critical).accept(Gap::EmulatedCpu).seal().is_err());
 }
 

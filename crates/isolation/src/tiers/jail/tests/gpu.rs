@@ -76,7 +76,7 @@ fn a_gap_that_is_not_accepted_and_a_gpu_that_is_not_there_are_refused_by_name() 
         |draft: Draft, facts: &Facts| choose(&policy(draft), facts, &request(&image)).chosen.unwrap_err();
     assert_eq!(
         refused(wants_gpu().accept(Gap::HostImage), &gpu_host()),
-        Refusal::GapNotAccepted { gap: Gap::GpuDriverSurface }
+        Refusal::not_accepted(Gap::GpuDriverSurface)
     );
     assert_eq!(refused(wants_gpu().accept(Gap::GpuDriverSurface), &good_host()).code(), "gpu_unavailable");
 }

@@ -1,4 +1,4 @@
-//! QEMU's words for falling asleep and waking, said over a line that it inherits. Another engine would have other words.
+//! QEMU's words for falling asleep and waking, said over a line that it inherits.
 //!
 //! Nobody has to read what QEMU answers before a copy speaks: what it could not do ends it, and then the copy never says a word.
 //! The line is let go of as soon as one has spoken.
@@ -7,6 +7,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use blastbox_sys::channel;
+
+use crate::engines::{MonitorAnswer, MonitorOrder};
 
 /// Memory that lies in a file that others share is not part of the state.
 const SHARED: &str = r#"{"execute":"migrate-set-capabilities","arguments":{"capabilities":[{"capability":"x-ignore-shared","state":true}]}}"#;
@@ -21,77 +23,19 @@ const WRITE: &str = r#"{"execute":"migrate","arguments":{"uri":"fd:state"}}"#;
 const READ: &str = r#"{"execute":"migrate-incoming","arguments":{"uri":"fd:state"}}"#;
 const ASK: &str = r#"{"execute":"query-migrate"}"#;
 
-/// Has a machine write its state to a socket and stop. It writes it whole and closes its end, or says why not when it is asked.
-pub fn order_sleep(line: impl AsFd, state: BorrowedFd<'_>) -> io::Result<()> {
-    say(line, state, WRITE)
-}
-
 /// Has a machine that has just been started go on from a state.
-pub fn order_wake(line: impl AsFd, state: BorrowedFd<'_>) -> io::Result<()> {
-    say(line, state, READ)
-}
-
-/// Asks whether the state was written.
-pub fn ask_whether_asleep(line: impl AsFd) -> io::Result<()> {
-    channel::send(line, format!("{ASK}\n").as_bytes(), &[])
-}
-
-/// What a line of QEMU's answers says to that; `None`: nothing, or not yet.
-#[must_use]
-pub fn is_asleep(answer: &str) -> Option<bool> {
-    let answer: serde_json::Value = serde_json::from_str(answer).ok()?;
-    if answer.get("error").is_some() {
-        return Some(false);
-    }
-    match answer.get("return")?.get("status")?.as_str()? {
-        "completed" => Some(true),
-        "failed" | "cancelled" => Some(false),
-        _ => None,
-    }
-}
-
-/// An order to a machine whose answers are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MonitorOrder {
-    /// Before all others, once for each line.
-    Begin,
-    /// What is written and read from now on has the machine's memory in it.
-    WithMemory,
-    /// It has not: who reads it has the memory already.
-    WithoutMemory,
-    /// As fast as it goes: nobody else needs the wire.
-    Fast,
-    /// Takes the descriptor that comes with it.
-    Take,
-    /// Writes the state there and stops.
-    Write,
-    /// Goes on from the state that comes from there.
-    Read,
-    /// How far that is.
-    Ask,
-    /// Goes on after it has stopped, or as if it had not begun to.
-    GoOn,
-    /// Lets a state be that is being written.
-    Cancel,
-}
-
-/// What QEMU answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MonitorAnswer {
-    /// It did that.
-    Done,
-    /// It could not.
-    Failed(String),
-    /// The state is written, or read.
-    Whole,
-    /// It is being written, or read.
-    NotYet,
+pub(in crate::engines) fn wake(line: impl AsFd, state: BorrowedFd<'_>) -> io::Result<()> {
+    let line = line.as_fd();
+    channel::send(line, format!("{BEGIN}\n{SHARED}\n{QUIET}\n").as_bytes(), &[])?;
+    // Taken by the order that it comes with.
+    channel::send(line, format!("{TAKE}\n").as_bytes(), &[state])?;
+    channel::send(line, format!("{READ}\n").as_bytes(), &[])
 }
 
 const LONGEST_WORDS: usize = 200;
 
 /// Says an order under a number, by which its answer is known among all others.
-pub fn say_order(
+pub(in crate::engines) fn say(
     line: impl AsFd,
     number: u32,
     order: MonitorOrder,
@@ -116,8 +60,7 @@ pub fn say_order(
 }
 
 /// What a line of QEMU's answers says to the order with this number; `None`: it is about something else.
-#[must_use]
-pub fn hear_answer(answer: &str, number: u32) -> Option<MonitorAnswer> {
+pub(in crate::engines) fn hear(answer: &str, number: u32) -> Option<MonitorAnswer> {
     let answer: serde_json::Value = serde_json::from_str(answer).ok()?;
     if answer.get("id")?.as_u64()? != u64::from(number) {
         return None;
@@ -136,31 +79,13 @@ pub fn hear_answer(answer: &str, number: u32) -> Option<MonitorAnswer> {
     })
 }
 
-fn say(line: impl AsFd, state: BorrowedFd<'_>, last: &str) -> io::Result<()> {
-    let line = line.as_fd();
-    channel::send(line, format!("{BEGIN}\n{SHARED}\n{QUIET}\n").as_bytes(), &[])?;
-    // Taken by the order that it comes with.
-    channel::send(line, format!("{TAKE}\n").as_bytes(), &[state])?;
-    channel::send(line, format!("{last}\n").as_bytes(), &[])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_state_counts_as_written_only_when_qemu_says_so() {
-        assert_eq!(is_asleep(r#"{"return": {"status": "completed", "ram": {}}}"#), Some(true));
-        assert_eq!(is_asleep(r#"{"return": {"status": "failed"}}"#), Some(false));
-        assert_eq!(is_asleep(r#"{"error": {"class": "GenericError", "desc": "no"}}"#), Some(false));
-        for other in ["", "{", r#"{"return": {}}"#, r#"{"return": {"status": "active"}}"#, r#"{"QMP": {}}"#] {
-            assert_eq!(is_asleep(other), None, "{other}");
-        }
-    }
-
-    #[test]
     fn an_answer_belongs_to_the_order_with_its_number() {
-        let heard = |text: &str| hear_answer(text, 7);
+        let heard = |text: &str| hear(text, 7);
         assert_eq!(heard(r#"{"return": {}, "id": 7}"#), Some(MonitorAnswer::Done));
         assert_eq!(heard(r#"{"return": {"status": "active"}, "id": 7}"#), Some(MonitorAnswer::NotYet));
         assert_eq!(heard(r#"{"return": {"status": "completed"}, "id": 7}"#), Some(MonitorAnswer::Whole));
@@ -180,7 +105,7 @@ mod tests {
         use MonitorOrder::{Ask, Begin, Cancel, Fast, GoOn, Read, Take, WithMemory, WithoutMemory, Write};
         for order in [Begin, WithMemory, WithoutMemory, Fast, Take, Write, Read, Ask, GoOn, Cancel] {
             let (ours, theirs) = channel::pair().unwrap();
-            say_order(&ours, 9, order, None).unwrap();
+            say(&ours, 9, order, None).unwrap();
             let mut bytes = [0; 512];
             let (count, _) = channel::receive(&theirs, &mut bytes).unwrap().unwrap();
             let said: serde_json::Value = serde_json::from_slice(&bytes[..count]).unwrap();
@@ -192,7 +117,7 @@ mod tests {
     fn the_state_travels_with_the_order_that_takes_it() {
         let (ours, theirs) = channel::pair().unwrap();
         let state = std::fs::File::open("/dev/null").unwrap();
-        order_wake(&ours, state.as_fd()).unwrap();
+        wake(&ours, state.as_fd()).unwrap();
         let mut heard = Vec::new();
         for _ in 0..3 {
             let mut bytes = [0; 512];
