@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::paper::{Finding, Promise, Row, Wrong};
 use crate::process::{conversing, installed, run, talking};
 use crate::sample::Samples;
-use world::{Holder, MTU, PORT, SERVER, World};
+use world::{Holder, MTU, PORT, RELAY, SERVER, World};
 
 const CLIENT: &str = include_str!("network/client.py");
 /// Limits far above what is measured: they are not what is measured.
@@ -49,13 +49,15 @@ struct Found {
 struct Way {
     name: &'static str,
     line: Vec<String>,
+    /// Where its client finds the server.
+    server: &'static str,
     found: Vec<Found>,
     trouble: Option<String>,
 }
 
 impl Way {
     fn new(name: &'static str, line: Vec<String>) -> Self {
-        Self { name, line, found: Vec::new(), trouble: None }
+        Self { name, line, server: SERVER, found: Vec::new(), trouble: None }
     }
 
     fn missing(name: &'static str) -> Self {
@@ -65,7 +67,7 @@ impl Way {
 
     fn turn(&mut self, seconds: f64) {
         if self.trouble.is_none() {
-            match converse(&self.line, seconds, 0.0).and_then(Talk::rest) {
+            match converse(&self.line, self.server, seconds, 0.0).and_then(Talk::rest) {
                 Ok(found) => self.found.push(found),
                 Err(wrong) => self.trouble = Some(format!("could not run: {wrong}")),
             }
@@ -112,12 +114,12 @@ impl Talk {
 }
 
 /// Has Python run the client somewhere, until it has said what it found.
-fn converse(line: &[String], seconds: f64, linger: f64) -> Result<Talk, Wrong> {
+fn converse(line: &[String], server: &str, seconds: f64, linger: f64) -> Result<Talk, Wrong> {
     // Whoever does not answer is not waited for.
     let most = ["/usr/bin/timeout", "--kill-after=1", "90"].map(str::to_owned);
     let line: Vec<String> = most.iter().chain(line).cloned().collect();
     let mut child = conversing(&line)?;
-    let settings = format!("ADDRESS, SECONDS, LINGER = ({SERVER:?}, {PORT}), {seconds}, {linger}\n");
+    let settings = format!("ADDRESS, SECONDS, LINGER = ({server:?}, {PORT}), {seconds}, {linger}\n");
     let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
         return Err("the client has no pipes".into());
     };
@@ -200,6 +202,10 @@ fn measure_in(world: &World, policy: &str, options: &Options) -> Result<Finding,
     let mut ways = [
         Way::new("blastbox's gateway", gateway.clone()),
         Way::new("plain wire (veth)", world.on_host(&["/usr/bin/python3", "-"])),
+        Way {
+            server: RELAY,
+            ..Way::new("plain wire and a relay", world.behind_relay(&["/usr/bin/python3", "-"]))
+        },
         slirp,
         pasta(world),
     ];
@@ -212,7 +218,7 @@ fn measure_in(world: &World, policy: &str, options: &Options) -> Result<Finding,
         serving.kill().ok();
         serving.wait().ok();
     }
-    let talk = converse(&gateway, 0.0, 1.0)?;
+    let talk = converse(&gateway, SERVER, 0.0, 1.0)?;
     let memory = gateway_memory(talk.child.id());
     talk.rest()?;
     let (mut with, mut without) = (Samples::new(), Samples::new());
@@ -231,7 +237,7 @@ fn measure_in(world: &World, policy: &str, options: &Options) -> Result<Finding,
     {
         rows.push(Row::times(name, &line.join(" "), times));
     }
-    let [ours, wire, slirp, _] = &ways;
+    let [ours, wire, relay, slirp, _] = &ways;
     let more = with.p5 - without.p5;
     Ok(Finding {
         title: "network · the way out of a box, beside a plain wire and user-space stacks, in turns",
@@ -239,6 +245,8 @@ fn measure_in(world: &World, policy: &str, options: &Options) -> Result<Finding,
         promises: vec![
             least("bulk up, as a share of a plain wire", 0.8, ratio(ours, wire, |found| found.up)),
             least("bulk down, as a share of a plain wire", 0.8, ratio(ours, wire, |found| found.down)),
+            least("bulk up, beside a relay", 0.8, ratio(ours, relay, |found| found.up)),
+            least("bulk down, beside a relay", 0.8, ratio(ours, relay, |found| found.down)),
             least("bulk up, beside slirp4netns", 1.0, ratio(ours, slirp, |found| found.up)),
             least("bulk down, beside slirp4netns", 1.0, ratio(ours, slirp, |found| found.down)),
             most("added round trip, in µs", 60.0, added(ours, wire)),

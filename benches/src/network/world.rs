@@ -1,11 +1,12 @@
-//! Two network namespaces with a wire between them: a host without its real network, and a world with one server in it.
-//! Nothing leads out of either.
+//! Network namespaces with wires between them: a host without its real network, a world with one server in it, and one that
+//! reaches a relay on that host. Nothing leads out of any.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::Child;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,11 +27,17 @@ const HOST: &str = "10.9.9.1";
 const ROUTER: &str = "10.9.9.2";
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Where whoever is behind the relay finds it.
+pub(crate) const RELAY: &str = "10.8.8.1";
+const BEHIND: &str = "10.8.8.2";
+
 /// Processes that hold the namespaces, and go with this.
 #[derive(Debug)]
 pub(crate) struct World {
     host: Holder,
     world: Holder,
+    /// A namespace with a wire to the host, on which nothing but a relay answers.
+    behind: Holder,
 }
 
 /// A process that sleeps in a network namespace of its own.
@@ -96,19 +103,20 @@ impl World {
             holder.ip(&format!("link set wire mtu {MTU} up"))?;
         }
         host.ip(&format!("route add default via {ROUTER}"))?;
-        let network = File::open(format!("/proc/{}/ns/net", world.pid()))?;
-        let listening = thread::spawn(move || {
-            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
-            TcpListener::bind((SERVER, PORT))
-        });
-        let listener = listening.join().map_err(|_| "the server did not start")??;
-        // It ends with this process: there is one measurement for each.
-        thread::spawn(move || {
-            listener.incoming().flatten().for_each(|stream| {
-                answer(stream).ok();
-            });
-        });
-        Ok(Self { host, world })
+        serve_in(&world, SERVER, answer)?;
+        let behind = Holder::start()?;
+        host.ip(&format!("link add fence type veth peer name fence netns {}", behind.pid()))?;
+        for (holder, address) in [(&host, RELAY), (&behind, BEHIND)] {
+            holder.ip(&format!("addr add {address}/24 dev fence"))?;
+            holder.ip(&format!("link set fence mtu {MTU} up"))?;
+        }
+        serve_in(&host, RELAY, relay)?;
+        Ok(Self { host, world, behind })
+    }
+
+    /// A command line that does this where nothing is to be reached but the relay.
+    pub(crate) fn behind_relay(&self, words: &[&str]) -> Vec<String> {
+        self.behind.inside(words)
     }
 
     /// A command line that does this on the host.
@@ -120,6 +128,54 @@ impl World {
     pub(crate) fn in_world(&self, words: &[&str]) -> Vec<String> {
         self.world.inside(words)
     }
+}
+
+/// Serves whoever comes to this address there. It ends with this process: there is one measurement for each.
+fn serve_in(
+    holder: &Holder,
+    address: &'static str,
+    each: impl Fn(TcpStream) -> io::Result<()> + Send + 'static,
+) -> Result<(), Wrong> {
+    let network = File::open(format!("/proc/{}/ns/net", holder.pid()))?;
+    let (say, hear) = mpsc::channel();
+    thread::spawn(move || {
+        let bound = move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(io::Error::from)
+            .and_then(|()| TcpListener::bind((address, PORT)));
+        let (listener, told) = match bound {
+            Ok(listener) => (Some(listener), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        // Whoever asked waits for it.
+        say.send(told).ok();
+        // What it connects to is found from where it stands.
+        listener.iter().flat_map(TcpListener::incoming).flatten().for_each(|stream| {
+            each(stream).ok();
+        });
+    });
+    hear.recv().map_err(|_| "the server did not start")??;
+    Ok(())
+}
+
+/// What every gateway does that looks at what it lets through, and no more: a connection of its own, and each byte read and written.
+fn relay(near: TcpStream) -> io::Result<()> {
+    let far = TcpStream::connect((SERVER, PORT))?;
+    for stream in [&near, &far] {
+        stream.set_nodelay(true)?;
+    }
+    let (from, to) = (near.try_clone()?, far.try_clone()?);
+    thread::spawn(move || carry(&from, &to));
+    thread::spawn(move || carry(&far, &near));
+    Ok(())
+}
+
+fn carry(mut from: &TcpStream, mut to: &TcpStream) {
+    let mut piece = vec![0; 256 << 10];
+    while let Ok(length @ 1..) = from.read(&mut piece)
+        && to.write_all(piece.get(..length).unwrap_or_default()).is_ok()
+    {}
+    // Each side hears that the other has no more to say; one that is gone hears nothing.
+    to.shutdown(Shutdown::Write).ok();
 }
 
 /// What the first byte asks for: `u`pload, `d`ownload, `e`cho, or one byte and the end of the `c`onnection. The last is answered at once, by

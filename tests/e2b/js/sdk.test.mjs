@@ -157,6 +157,8 @@ test('a watcher tells what happens', async () => {
 test('a terminal', async () => {
   let text = ''
   const pty = await box.pty.create({ cols: 80, rows: 24, onData: (data) => void (text += Buffer.from(data)) })
+  // Before its prompt bash reads the size and writes it back: whoever came in between would lose his.
+  await until(() => text.includes('$ '))
   await box.pty.resize(pty.pid, { cols: 111, rows: 33 })
   await box.pty.sendInput(pty.pid, Buffer.from('stty size; exit\n'))
   await pty.wait()

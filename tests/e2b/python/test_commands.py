@@ -136,11 +136,18 @@ def test_a_client_that_goes_away_leaves_its_command_running(shared):
 
 def test_a_terminal(shared):
     pty = shared.pty.create(PtySize(rows=24, cols=80))
-    shared.pty.resize(pty.pid, PtySize(rows=33, cols=111))
-    shared.pty.send_stdin(pty.pid, b"stty size; echo \"[$TERM]\"; exit 3\n")
-    heard = []
+    heard, asked = [], []
+
+    def hear(data):
+        heard.append(data)
+        # Before its prompt bash reads the size and writes it back: whoever came in between would lose his.
+        if not asked and b"$ " in b"".join(heard):
+            asked.append(True)
+            shared.pty.resize(pty.pid, PtySize(rows=33, cols=111))
+            shared.pty.send_stdin(pty.pid, b"stty size; echo \"[$TERM]\"; exit 3\n")
+
     with pytest.raises(CommandExitException) as ended:
-        pty.wait(on_pty=heard.append)
+        pty.wait(on_pty=hear)
     text = b"".join(heard).decode(errors="replace")
     assert ended.value.exit_code == 3
     assert "33 111" in text and "[xterm-256color]" in text
