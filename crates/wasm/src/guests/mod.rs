@@ -3,12 +3,12 @@
 pub(crate) mod js;
 mod module;
 pub(crate) mod python;
+#[cfg(feature = "compiler")]
+mod spoiled;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use blastbox_wire::agent::Exit;
-#[cfg(feature = "compiler")]
-use wasmtime::Ref;
 use wasmtime::{
     Engine, Instance, Linker, Memory, Store, Trap, TypedFunc, UpdateDeadline, WasmParams, WasmResults,
 };
@@ -39,10 +39,6 @@ const INSTALLED: [&[u8]; 3] = [b"/bin", b"/usr/bin", b"/usr/local/bin"];
 const SMALL: u64 = 64 << 20;
 /// Longest program that is given as text.
 const MOST_SOURCE: usize = 16 << 20;
-
-/// What interpreters call the table that their functions lie in.
-#[cfg(feature = "compiler")]
-const TABLE: &str = "__indirect_function_table";
 
 /// How a shell tells of a program that is there and cannot be run.
 const UNUSABLE: Exit = Exit::Code(126);
@@ -330,31 +326,6 @@ impl Seat {
     #[cfg(feature = "compiler")]
     pub(crate) fn bytes(&self) -> Result<&[u8], Broken> {
         Ok(self.memory()?.data(&self.store))
-    }
-
-    /// Does to its memory and its table what a guest of ill will might: they grow, and nothing in them is what it was.
-    #[cfg(feature = "compiler")]
-    pub(crate) fn spoil(&mut self) -> Result<(), Broken> {
-        const PAGES: u64 = 16;
-        const BYTE: u8 = 0xA5;
-        let memory = self.memory()?;
-        memory.grow(&mut self.store, PAGES).map_err(|_| stuck("its memory does not grow"))?;
-        memory.data_mut(&mut self.store).fill(BYTE);
-        if let Some(table) = self.instance.get_table(&mut self.store, TABLE) {
-            let size = table.size(&self.store);
-            table
-                .fill(&mut self.store, 0, Ref::Func(None), size)
-                .map_err(|_| stuck("its table is no table of functions"))?;
-        }
-        Ok(())
-    }
-
-    /// Entries of its table that are no function.
-    #[cfg(feature = "compiler")]
-    pub(crate) fn empty_entries(&mut self) -> usize {
-        let Some(table) = self.instance.get_table(&mut self.store, TABLE) else { return 0 };
-        let size = table.size(&self.store);
-        (0..size).filter(|at| !matches!(table.get(&mut self.store, *at), Some(Ref::Func(Some(_))))).count()
     }
 
     /// Who hears it from now on.
