@@ -153,7 +153,7 @@ fn most_useful(policy: &SealedPolicy, considered: &[Considered]) -> Refusal {
         Verdict::Refused(refusal) | Verdict::PassedOver(refusal) => Some((one.tier, refusal)),
         Verdict::Chosen | Verdict::NotNeeded => None,
     });
-    // The jail alone has GPUs: what it says of one is about this host, and what the others say is about them.
+    // What the jail says of a GPU is about this host, and what the others say is about them.
     let about_others = |(tier, refusal): &(Tier, &Refusal)| {
         matches!(refusal, Refusal::GpuUnavailable { .. }) && *tier != Tier::Jail
     };

@@ -16,6 +16,8 @@ const ANONYMOUS: u64 = 0x22;
 /// No descriptor, or whoever is not there.
 const NOBODY: u64 = u64::MAX;
 const ALIVE: u64 = 0;
+/// Whoever is in the process group of the caller.
+const ITS_GROUP: u64 = 0;
 
 /// Calls that newer kernels pass by every filter: they do something for the kernel's own trampoline only, and nothing for anybody else.
 const PAST_FILTERS: [&str; 2] = ["uretprobe", "uprobe"];
@@ -44,7 +46,6 @@ fn page() -> u64 {
 fn burglary(page: u64, parent: u64) -> Vec<(&'static str, [u64; 6], Else)> {
     use Else::{Allowed, Untold};
     let path = address(c"/etc/passwd");
-    let own = u64::from(std::process::id());
     vec![
         // Code.
         ("mmap", [0, PAGE, READ_WRITE | EXECUTE, ANONYMOUS, NOBODY, 0], Allowed),
@@ -66,7 +67,7 @@ fn burglary(page: u64, parent: u64) -> Vec<(&'static str, [u64; 6], Else)> {
         ("vfork", [0; 6], Untold),
         // Others.
         ("kill", [parent, ALIVE, 0, 0, 0, 0], Allowed),
-        ("kill", [own, ALIVE, 0, 0, 0, 0], Allowed),
+        ("kill", [ITS_GROUP, ALIVE, 0, 0, 0, 0], Allowed),
         ("tkill", [parent, ALIVE, 0, 0, 0, 0], Allowed),
         ("tgkill", [parent, parent, ALIVE, 0, 0, 0], Allowed),
         ("pidfd_open", [parent, 0, 0, 0, 0, 0], Untold),
@@ -76,7 +77,7 @@ fn burglary(page: u64, parent: u64) -> Vec<(&'static str, [u64; 6], Else)> {
         ("process_vm_readv", [parent, page, 1, page, 1, 0], Untold),
         ("process_vm_writev", [parent, page, 1, page, 1, 0], Untold),
         ("process_madvise", [NOBODY, page, 1, 0, 0, 0], Untold),
-        ("kcmp", [own, parent, 0, 0, 0, 0], Untold),
+        ("kcmp", [parent, parent, 0, 0, 0, 0], Untold),
         ("setpriority", [0, 0, 0, 0, 0, 0], Untold),
         ("prlimit64", [0, 7, 0, page, 0, 0], Allowed),
         // Files.
